@@ -1,0 +1,181 @@
+"""What an experiment is, and how the driving process runs it. Plain data; no torch.
+
+Each setting is declared here and nowhere else. Command-line options are derived from these classes;
+a test holds the MLproject file equal to them.
+"""
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpprof.errors import ConfigError
+from dpprof.model_sizes import MODEL_SIZES
+from dpprof.settings import refuse, setting
+
+BUILT_IN_WORKLOAD = "SimpleBigModel"
+BUILT_IN_DATA = ("random", "zipf")
+TRAINERS = {
+    "StandardTrainer": "standard",
+    "DPSGDTrainer": "dpsgd",
+    "DPGhostClippingTrainer": "dpsgd_ghost",
+    "DPFastGradientClippingTrainer": "dpsgd_fast",
+}
+TRAINER_NAMES = {name: name for name in TRAINERS} | {short: name for name, short in TRAINERS.items()}
+PRECISIONS = ("fp32", "bf16")
+PASSES = ("clean", "memory", "trace", "gradient_check")
+SIZE_FIELDS = ("vocab_size", "hidden_dim", "num_layers", "num_heads")
+_SIZE_HELP = "0 takes it from model_size."
+
+
+@dataclass(frozen=True)
+class ExperimentConfig:
+    """One experiment: trainer x model x batch size x sequence length x precision x device.
+
+    As given by the user some settings are `auto` or 0; `resolve` replaces them.
+    """
+
+    trainer: str = setting("StandardTrainer", "Algorithm to train with.", choices=TRAINER_NAMES)
+    batch_size: int = setting(4, "Samples in one physical batch.", minimum=1)
+    seq_len: int = setting(512, "Tokens in one sample.", minimum=1)
+    model_size: str = setting(
+        "auto",
+        "Size of the built-in transformer; auto is 1b on CUDA and tiny on the CPU.",
+        choices=("auto", *MODEL_SIZES),
+    )
+    vocab_size: int = setting(0, f"Vocabulary of the model; {_SIZE_HELP}", minimum=0)
+    hidden_dim: int = setting(0, f"Width of the model; {_SIZE_HELP}", minimum=0)
+    num_layers: int = setting(0, f"Transformer blocks; {_SIZE_HELP}", minimum=0)
+    num_heads: int = setting(0, f"Attention heads; {_SIZE_HELP}", minimum=0)
+    attention: str = setting(
+        "sdpa",
+        "Linear layers with scaled_dot_product_attention, or Opacus's DPMultiheadAttention made causal.",
+        choices=("sdpa", "dp_mha"),
+    )
+    precision: str = setting("fp32", "bf16 runs forward under autocast.", choices=PRECISIONS)
+    device: str = setting("auto", "auto takes CUDA where there is one.", choices=("auto", "cpu", "cuda"))
+    data: str = setting(
+        "random",
+        "Tokens: random (uniform), zipf (natural frequencies) or the path of a UTF-8 text file.",
+    )
+    workload: str = setting(
+        BUILT_IN_WORKLOAD,
+        "The built-in SimpleBigModel, or package.module:factory to train something of your own.",
+    )
+    optimizer: str = setting("sgd", "Underlying optimizer.", choices=("sgd", "adamw"))
+    lr: float = setting(0.01, "Learning rate.", above=0)
+    momentum: float = setting(0.0, "Momentum of sgd.", minimum=0)
+    noise_multiplier: float = setting(
+        1.0, "Noise standard deviation over max_grad_norm (DP trainers).", minimum=0
+    )
+    max_grad_norm: float = setting(1.0, "Per-sample clipping norm (DP trainers).", above=0)
+    accumulation_steps: int = setting(
+        1, "Physical batches in one logical batch; figures are then per logical step.", minimum=1
+    )
+    seed: int = setting(0, "Seed of the weights, the data and the noise.", minimum=0)
+    warmup_steps: int = setting(3, "Steps before anything is measured, at least one.", minimum=1)
+    measured_steps: int = setting(10, "Timed steps of the clean pass.", minimum=1)
+    passes: str = setting(
+        "clean,memory,trace", f"Passes to run, comma-separated, clean among them: {', '.join(PASSES)}."
+    )
+
+    def __post_init__(self) -> None:
+        """Check what concerns several settings or needs more than a range. Raises ConfigError."""
+        if self.optimizer == "adamw" and self.momentum:
+            raise refuse("momentum", self.momentum, "0 with optimizer=adamw, which has no momentum")
+        unknown = [name for name in self.pass_names if name not in PASSES]
+        if unknown or "clean" not in self.pass_names:
+            raise refuse("passes", self.passes, f"clean, and with it any of {', '.join(PASSES[1:])}")
+        if self.workload != BUILT_IN_WORKLOAD and not re.fullmatch(r"[\w.]+:\w+", self.workload):
+            raise refuse("workload", self.workload, f"{BUILT_IN_WORKLOAD} or package.module:factory")
+        if self.data not in BUILT_IN_DATA:
+            _check_text(self.data, self.seq_len)
+
+    @property
+    def pass_names(self) -> tuple[str, ...]:
+        """The passes asked for, in the order in which they run."""
+        asked = {name.strip() for name in self.passes.split(",")}
+        return tuple(name for name in PASSES if name in asked) + tuple(sorted(asked - set(PASSES)))
+
+    @property
+    def model_name(self) -> str:
+        """A short name of what is trained, safe in file names: the size, or the factory's name."""
+        if self.workload == BUILT_IN_WORKLOAD:
+            return self.model_size
+        return self.workload.rpartition(":")[2]
+
+    @property
+    def run_name(self) -> str:
+        """`<Trainer>_<model>_bs<B>_seq<T>`: names the run in MLflow and its folder."""
+        return f"{self.trainer}_{self.model_name}_bs{self.batch_size}_seq{self.seq_len}"
+
+    def resolve(self, *, cuda_available: bool) -> "ExperimentConfig":
+        """Replace every `auto` and 0 by what it stands for on this machine.
+
+        Raises ConfigError if `device=cuda` without CUDA, or if the model's sizes do not go together.
+        """
+        device = resolve_device(self.device, cuda_available=cuda_available)
+        model_size = self.model_size
+        if model_size == "auto":
+            model_size = "1b" if device == "cuda" else "tiny"
+        size = MODEL_SIZES[model_size]
+        sizes = {name: getattr(self, name) or getattr(size, name) for name in SIZE_FIELDS}
+        resolved = dataclasses.replace(self, device=device, model_size=model_size, **sizes)
+        if resolved.workload == BUILT_IN_WORKLOAD:
+            resolved._check_model()
+        return resolved
+
+    def _check_model(self) -> None:
+        if self.hidden_dim % self.num_heads:
+            raise refuse(
+                "hidden_dim", self.hidden_dim, f"a multiple of num_heads, which is {self.num_heads}"
+            )
+        if self.data not in BUILT_IN_DATA and self.vocab_size < 256:
+            raise refuse("vocab_size", self.vocab_size, "at least 256 with a text file (byte tokens)")
+
+
+def resolve_device(device: str, *, cuda_available: bool) -> str:
+    """The device to run on: `auto` becomes cuda or cpu. Raises ConfigError for cuda without CUDA."""
+    if device == "cuda" and not cuda_available:
+        raise refuse("device", device, "cpu or auto: torch finds no CUDA device on this machine")
+    if device == "auto":
+        return "cuda" if cuda_available else "cpu"
+    return device
+
+
+def _check_text(path: str, seq_len: int) -> None:
+    allowed = f"{', '.join(BUILT_IN_DATA)}, or the path of a UTF-8 text file"
+    if not Path(path).is_file():
+        raise refuse("data", path, f"{allowed}; there is no such file")
+    if Path(path).stat().st_size <= seq_len:
+        raise refuse("data", path, f"{allowed} of more bytes than seq_len, which is {seq_len}")
+    try:
+        Path(path).read_text(encoding="utf-8")
+    except (UnicodeDecodeError, OSError) as error:
+        raise refuse("data", path, f"{allowed}; this one cannot be read: {error}") from None
+
+
+@dataclass(frozen=True)
+class DriveConfig:
+    """How the driving process runs experiments; nothing here changes what is measured."""
+
+    runs_dir: str = setting("runs", "Folder that receives one folder per sweep.")
+    timeout_s: float = setting(1800.0, "Seconds one experiment may take before it is stopped.", above=0)
+    launcher: str = setting(
+        "local",
+        "local starts a clean process per experiment; in_process runs it here, for a debugger (no time-out).",
+        choices=("local", "in_process"),
+    )
+
+    def check_writable(self) -> None:
+        """Make the runs folder and try to write there. Raises ConfigError."""
+        probe = Path(self.runs_dir) / ".dpprof-write-test"
+        try:
+            probe.parent.mkdir(parents=True, exist_ok=True)
+            probe.write_text("")
+            probe.unlink()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise ConfigError(
+                f"runs_dir: got {self.runs_dir!r}, allowed: a folder that can be written ({reason})"
+            ) from None

@@ -1,0 +1,31 @@
+"""The errors dpprof raises on purpose, each with the exit code of the command that ends with it."""
+
+
+class DpprofError(Exception):
+    """An error whose message is meant for the user: printed as one line, without a traceback."""
+
+    exit_code = 1
+
+
+class ConfigError(DpprofError):
+    """An option, a configuration file or the environment is not usable. Nothing was started."""
+
+    exit_code = 2
+
+
+class ExperimentsFailed(DpprofError):
+    """At least one experiment failed for a reason other than running out of memory."""
+
+    exit_code = 3
+
+
+class TrackingError(DpprofError):
+    """MLflow could not be reached or refused a run. The run folders hold everything measured."""
+
+    exit_code = 5
+
+
+class Interrupted(DpprofError):
+    """The user stopped the command. What was measured before that is kept and logged."""
+
+    exit_code = 130

@@ -1,0 +1,148 @@
+"""Runs the passes of one experiment. The only place where trainers and passes meet."""
+
+import gc
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from dpprof.config import ExperimentConfig
+from dpprof.environment import describe_environment
+from dpprof.observe import Observer, Subject
+from dpprof.passes import clean, memory, trace
+from dpprof.paths import RunFolder
+from dpprof.record import GradientCheck, PassOutcome, Record
+from dpprof.trainers import TRAINER_CLASSES
+from dpprof.trainers.base import TrainerBase
+from dpprof.trainers.reference import naive_gradient, relative_error
+from dpprof.workloads.workload import Workload, build_workload
+
+_OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
+
+
+class PassFailed(Exception):
+    """A pass raised; the record says which. The cause is the original error."""
+
+
+class ExperimentTraining:
+    """A trainer with an endless supply of batches."""
+
+    def __init__(self, config: ExperimentConfig, workload: Workload) -> None:
+        self.trainer = build_trainer(config, workload)
+        self.tokens_per_batch = workload.tokens_per_batch
+        self._batches: Iterator[Any] = iter(workload.batches)
+        self._accumulation_steps = config.accumulation_steps
+
+    def run(self, num_steps: int, observer: Observer) -> None:
+        """Do `num_steps` training steps under the observer."""
+        self.trainer.run_profiling(
+            itertools.islice(self._batches, num_steps * self._accumulation_steps), observer
+        )
+
+    def held_bytes(self) -> dict[str, int]:
+        """Bytes of the distinct storages that the trainer holds, by category."""
+        return {
+            category: sum({s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in tensors)}.values())
+            for category, tensors in self.trainer.held_tensors().items()
+        }
+
+    def drop_gradients(self) -> None:
+        """Let go of everything that only the next step's `zero_grad` would free."""
+        self.trainer.drop_gradients()
+
+
+def build_trainer(
+    config: ExperimentConfig, workload: Workload, *, noise_multiplier: float | None = None
+) -> TrainerBase:
+    """The configured trainer over a workload's model."""
+    params: dict[str, Any] = {"lr": config.lr}
+    if config.optimizer == "sgd":
+        params["momentum"] = config.momentum
+    return TRAINER_CLASSES[config.trainer](
+        workload.model,
+        _OPTIMIZERS[config.optimizer],
+        params,
+        config.device,
+        loss=workload.loss,
+        batch_size=config.batch_size,
+        accumulation_steps=config.accumulation_steps,
+        precision=config.precision,
+        noise_multiplier=config.noise_multiplier if noise_multiplier is None else noise_multiplier,
+        max_grad_norm=config.max_grad_norm,
+    )
+
+
+def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[str], None]) -> Record:
+    """Run the configured passes in order, saving the record after each.
+
+    Raises PassFailed when a pass fails; passes after it are not tried. The record then has the figures of
+    the passes before.
+    """
+    record = Record(vars(config), describe_environment(config.device))
+
+    def build() -> ExperimentTraining:
+        training = ExperimentTraining(config, build_workload(config))
+        _count(record, config, training)
+        return training
+
+    subject = Subject(config, folder, record, build)
+    for name in config.pass_names:
+        outcome = record.passes[name] = PassOutcome("running")
+        folder.write_record(record)
+        say(f"{name} pass")
+        started = time.perf_counter()
+        try:
+            PASSES[name](subject)
+        except BaseException as error:
+            outcome.status, outcome.reason = "failed", f"{type(error).__name__}: {error}".strip()
+            raise PassFailed(name) from error
+        else:
+            outcome.status = "finished"
+        finally:
+            outcome.seconds = time.perf_counter() - started
+            folder.write_record(record)
+        gc.collect()
+        if config.device == "cuda":
+            torch.cuda.empty_cache()
+    return record
+
+
+def _count(record: Record, config: ExperimentConfig, training: ExperimentTraining) -> None:
+    """Put the sizes that only the built workload knows into the record."""
+    record.num_parameters = sum(p.numel() for p in training.trainer.model.parameters())
+    record.samples_per_step = config.batch_size * config.accumulation_steps
+    if training.tokens_per_batch is not None:
+        record.tokens_per_step = training.tokens_per_batch * config.accumulation_steps
+
+
+def check_gradient(subject: Subject) -> None:
+    """Compare the trainer's clipped gradient, noise off, with a naive loop over samples."""
+    subject.record.gradient_check = GradientCheck(
+        relative_error_float64=gradient_error(subject.config, torch.float64),
+        relative_error_float32=gradient_error(subject.config, torch.float32),
+    )
+
+
+def gradient_error(config: ExperimentConfig, dtype: torch.dtype) -> float:
+    """Relative L2 error of one physical batch's clipped gradient, computed in `dtype`, noise off."""
+    config = ExperimentConfig(**{**vars(config), "accumulation_steps": 1, "precision": "fp32"})
+    workload = build_workload(config)
+    workload.model.to(dtype)
+    batch = next(iter(workload.batches))
+    is_private = TRAINER_CLASSES[config.trainer].is_private
+    reference = naive_gradient(
+        workload.model, workload.loss, batch, config.batch_size, config.max_grad_norm if is_private else None
+    )
+    trainer = build_trainer(config, workload, noise_multiplier=0.0)
+    trainer.profile_step(batch)
+    return relative_error([p.grad for p in trainer.parameters if p.grad is not None], reference)
+
+
+PASSES: dict[str, Callable[[Subject], None]] = {
+    "clean": clean.run,
+    "memory": memory.run,
+    "trace": trace.run,
+    "gradient_check": check_gradient,
+}

@@ -1,0 +1,102 @@
+"""The measuring process: runs the experiment of one run folder and leaves the answer there.
+
+    python -m dpprof.measure RUN_FOLDER
+
+Reads `config.json`; writes `record.json` after each pass, and `error.json` if the clean pass failed.
+Imports torch and Opacus, and nothing of the tracker. Exit code 0 when the clean figures stand, else 1.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import traceback
+
+from dpprof.paths import RunFolder
+from dpprof.process import peak_rss_bytes
+from dpprof.record import Failure, Memory
+
+# Set by the driving process, so that the measuring process ends if that is killed.
+END_WITH_PARENT = "DPPROF_END_WITH_PARENT"
+_PR_SET_PDEATHSIG = 1
+
+
+def measure(folder: RunFolder) -> int:
+    """Run the folder's experiment. Returns the exit code; never raises for a failed experiment."""
+    try:
+        config = folder.read_config()
+        # Late, so that a torch or an Opacus that cannot be imported leaves an answer in the folder too.
+        import opacus  # noqa: F401  (for every trainer, so that resident memory compares)
+        import torch
+
+        from dpprof.experiment import PassFailed, run_experiment
+    except Exception as error:
+        return _fail(folder, error)
+    torch.manual_seed(config.seed)
+    try:
+        record = run_experiment(config, folder, say)
+    except PassFailed as failed:
+        cause = failed.__cause__ or failed
+        traceback.print_exception(cause)
+        kept = folder.read_record()
+        if kept is not None and kept.clean_finished and not isinstance(cause, KeyboardInterrupt):
+            say(f"the {failed} pass failed; the figures of the passes before it stand")
+            return 0
+        return _fail(folder, cause)
+    say(f"finished: {record.num_parameters:,} parameters")
+    return 0
+
+
+def say(message: str) -> None:
+    """Tell whoever follows the log."""
+    print(f"[dpprof] {message}", flush=True)
+
+
+def _fail(folder: RunFolder, error: BaseException) -> int:
+    kind = "interrupted" if isinstance(error, KeyboardInterrupt) else "oom" if is_oom(error) else "error"
+    message = f"{type(error).__name__}: {error}".strip()
+    text = "".join(traceback.format_exception(error))
+    print(text, file=sys.stderr, flush=True)
+    folder.write_error(Failure(kind, message, text, _last_memory()))
+    return 1
+
+
+def is_oom(error: BaseException) -> bool:
+    """Whether an error says that memory ran out: CUDA's, torch's CPU allocator's or Python's own."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    text = str(error)
+    return "DefaultCPUAllocator: can't allocate memory" in text or "CUDA out of memory" in text
+
+
+def _last_memory() -> Memory:
+    memory = Memory(peak_rss=peak_rss_bytes())
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        memory.peak_allocated = torch.cuda.max_memory_allocated()
+        memory.peak_reserved = torch.cuda.max_memory_reserved()
+    return memory
+
+
+def _end_with_parent() -> None:
+    """Ask the kernel (Linux) to end this process when the one that started it dies."""
+    if os.environ.get(END_WITH_PARENT) and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    """Entry of `python -m dpprof.measure`."""
+    if len(sys.argv) != 2:
+        print("usage: python -m dpprof.measure RUN_FOLDER", file=sys.stderr)
+        return 2
+    _end_with_parent()
+    signal.signal(signal.SIGTERM, _terminate)
+    return measure(RunFolder(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""The clean pass: warm-up, then timed steps with nothing attached.
+
+Step latency, latency per phase and, on CUDA, the headline peak memory come from here and from nowhere else.
+"""
+
+import gc
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from dpprof.observe import Observer, Subject
+from dpprof.process import peak_rss_bytes, process_age_s
+
+
+def run(subject: Subject) -> None:
+    """Time `measured_steps` steps after `warmup_steps` and put the figures into the record."""
+    config, record = subject.config, subject.record
+    on_cuda = config.device == "cuda"
+    training = subject.build()
+    first = _PeakMemory() if on_cuda else Observer()
+    record.startup_s = process_age_s()
+    training.run(1, first)
+    training.run(config.warmup_steps - 1, Observer())
+    gc.collect()
+    _synchronise(on_cuda)
+
+    peaks = _PeakMemory() if on_cuda else None
+    stopwatch = _Stopwatch(_CudaClock() if on_cuda else _HostClock(), peaks)
+    training.run(config.measured_steps, stopwatch)
+    _synchronise(on_cuda)
+    record.step_s, record.phase_s = stopwatch.results()
+
+    record.held = training.held_bytes()
+    memory = record.memory
+    if isinstance(first, _PeakMemory) and peaks is not None:
+        memory.first_step_peak = first.allocated[0]
+        memory.step_peak = peaks.allocated
+        memory.peak_allocated = max(peaks.allocated)
+        memory.peak_reserved = max(peaks.reserved)
+        memory.after_step = torch.cuda.memory_allocated()
+        free, total = torch.cuda.mem_get_info()
+        memory.device_used = total - free
+        training.drop_gradients()
+        gc.collect()
+        torch.cuda.empty_cache()
+        memory.after_cleanup = torch.cuda.memory_allocated()
+    memory.peak_rss = peak_rss_bytes()
+
+
+def _synchronise(on_cuda: bool) -> None:
+    if on_cuda:
+        torch.cuda.synchronize()
+
+
+class _HostClock:
+    """Reads the host's clock: right where operators run when they are called."""
+
+    def mark(self) -> float:
+        return time.perf_counter()
+
+    def seconds(self, start: float, end: float) -> float:
+        return end - start
+
+
+class _CudaClock:
+    """Puts events into the stream, so that nothing waits; read after a synchronisation."""
+
+    def mark(self) -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds(self, start: torch.cuda.Event, end: torch.cuda.Event) -> float:
+        return float(start.elapsed_time(end)) / 1e3
+
+
+class _PeakMemory(Observer):
+    """Peak bytes of each step, allocated and reserved, from the CUDA allocator's statistics.
+
+    The allocator counts when the host asks it, so no synchronisation is needed.
+    """
+
+    def __init__(self) -> None:
+        self.allocated: list[int] = []
+        self.reserved: list[int] = []
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        torch.cuda.reset_peak_memory_stats()
+        yield
+        self.allocated.append(torch.cuda.max_memory_allocated())
+        self.reserved.append(torch.cuda.max_memory_reserved())
+
+
+class _Stopwatch(Observer):
+    """Marks the clock around steps and phases; differences are taken after the last step."""
+
+    def __init__(self, clock: Any, inner: Observer | None) -> None:
+        self._clock = clock
+        self._inner = inner or Observer()
+        self._steps: list[tuple[Any, Any]] = []
+        self._phases: dict[str, dict[int, list[tuple[Any, Any]]]] = defaultdict(lambda: defaultdict(list))
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        with self._inner.step():
+            start = self._clock.mark()
+            yield
+            self._steps.append((start, self._clock.mark()))
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        start = self._clock.mark()
+        yield
+        self._phases[name][len(self._steps)].append((start, self._clock.mark()))
+
+    def results(self) -> tuple[list[float], dict[str, list[float]]]:
+        """Seconds of each step, and of each phase in each step (its occurrences summed)."""
+        steps = [self._clock.seconds(*marks) for marks in self._steps]
+        phases = {
+            name: [sum(self._clock.seconds(*marks) for marks in occurrences) for occurrences in each.values()]
+            for name, each in self._phases.items()
+        }
+        return steps, phases

@@ -1,0 +1,136 @@
+"""The files of a run folder and of a sweep folder: the only place that names them.
+
+Files are written beside their place and then renamed, so that a reader never sees half of one.
+"""
+
+import dataclasses
+import gzip
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from dpprof.config import ExperimentConfig
+from dpprof.errors import DpprofError
+from dpprof.record import Failure, Record
+from dpprof.settings import fields
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a UTF-8 file whole or not at all."""
+    _write_bytes(path, text.encode())
+
+
+def _write_bytes(path: Path, data: bytes) -> None:
+    beside = path.with_name(f".{path.name}.part")
+    try:
+        beside.write_bytes(data)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+class RunFolder:
+    """Everything that one experiment left behind."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.record = self.path / "record.json"
+        self.error = self.path / "error.json"
+        self.log = self.path / "run.log"
+        self.tensorboard = self.path / "tensorboard"
+        self.timeline_data = self.path / "memory_timeline.json.gz"
+        self.timeline_page = self.path / "memory_timeline.html"
+        self.operators = self.path / "operators.json"
+        self.mlflow = self.path / "mlflow.json"
+
+    @property
+    def name(self) -> str:
+        """The run's name: `<Trainer>_<model>_bs<B>_seq<T>`."""
+        return self.path.name
+
+    def create(self, config: ExperimentConfig) -> None:
+        """Make the folder anew with the experiment's configuration; what an earlier try left is deleted."""
+        if self.path.exists():
+            shutil.rmtree(self.path)
+        self.tensorboard.mkdir(parents=True)
+        write_text(self.config, json.dumps(dataclasses.asdict(config), indent=1))
+
+    def read_config(self) -> ExperimentConfig:
+        """The experiment's configuration. Raises DpprofError if there is none or it is damaged."""
+        try:
+            data = json.loads(self.config.read_text(encoding="utf-8"))
+            known = fields(ExperimentConfig)
+            return ExperimentConfig(**{name: data[name] for name in known})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DpprofError(f"{self.path} is not a run folder: {error!r}") from error
+
+    def read_record(self) -> Record | None:
+        """What was measured, if anything was."""
+        return Record.from_json(self.record.read_text(encoding="utf-8")) if self.record.exists() else None
+
+    def write_record(self, record: Record) -> None:
+        """Save what was measured so far."""
+        write_text(self.record, record.to_json())
+
+    def read_error(self) -> Failure | None:
+        """Why the experiment failed, if it did."""
+        return Failure.from_json(self.error.read_text(encoding="utf-8")) if self.error.exists() else None
+
+    def write_error(self, failure: Failure) -> None:
+        """Save why the experiment failed."""
+        write_text(self.error, failure.to_json())
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the experiment has a record and did not fail: nothing is left to do."""
+        return self.record.exists() and not self.error.exists()
+
+    def write_timeline(self, data: dict[str, Any]) -> None:
+        """Save the data of the memory timeline."""
+        _write_bytes(self.timeline_data, gzip.compress(json.dumps(data).encode(), compresslevel=5))
+
+    def read_timeline(self) -> dict[str, Any] | None:
+        """The data of the memory timeline, if it was recorded."""
+        if not self.timeline_data.exists():
+            return None
+        data: dict[str, Any] = json.loads(gzip.decompress(self.timeline_data.read_bytes()))
+        return data
+
+    def artifacts(self) -> list[Path]:
+        """The files and folders to upload, those that exist and hold something."""
+        own = {self.mlflow.name}
+        paths = sorted(self.path.iterdir())
+        return [
+            p
+            for p in paths
+            if p.name not in own and not p.name.endswith(".part") and (p.is_file() or any(p.iterdir()))
+        ]
+
+
+class SweepFolder:
+    """A sweep's run folders and its summary."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.state = self.path / "sweep.json"
+        self.summary_markdown = self.path / "summary.md"
+        self.summary_json = self.path / "summary.json"
+
+    @property
+    def name(self) -> str:
+        """The sweep's name."""
+        return self.path.name
+
+    def run(self, name: str) -> RunFolder:
+        """The folder of one experiment."""
+        return RunFolder(self.path / name)
+
+    def runs(self) -> list[RunFolder]:
+        """The run folders that exist, by name."""
+        if not self.path.is_dir():
+            return []
+        folders = [RunFolder(path) for path in sorted(self.path.iterdir())]
+        return [folder for folder in folders if folder.config.exists()]

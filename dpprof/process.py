@@ -1,0 +1,30 @@
+"""What the operating system knows of a process: its age and its peak resident memory."""
+
+import resource
+import sys
+import time
+
+import psutil
+
+
+def process_age_s() -> float:
+    """Seconds since this process was started."""
+    return time.time() - psutil.Process().create_time()
+
+
+def peak_rss_bytes(pid: int | None = None) -> int | None:
+    """Largest resident set of a process so far, in bytes; this process's by default.
+
+    On Linux the kernel's VmHWM: `getrusage` would also count the parent's memory between fork and exec.
+    None for another process where that is not to be had, or once it has ended.
+    """
+    if sys.platform == "linux":
+        try:
+            with open(f"/proc/{pid or 'self'}/status", encoding="utf-8") as status:
+                for line in status:
+                    if line.startswith("VmHWM:"):
+                        return int(line.split()[1]) * 1024
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+        return None
+    return None if pid else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,0 +1,155 @@
+"""What one experiment measured, as plain data. Bytes and seconds; a figure not measured is None.
+
+`record.json` is this class. `metrics.py` turns it into named figures with units.
+"""
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpprof.errors import DpprofError
+
+SCHEMA_VERSION = 1
+
+
+@dataclass
+class PassOutcome:
+    """How one pass ended: status is `running`, `finished` or `failed`."""
+
+    status: str
+    reason: str | None = None
+    seconds: float | None = None
+
+
+@dataclass
+class Memory:
+    """Memory figures in bytes.
+
+    On CUDA they come from the allocator's statistics during the clean pass; on the CPU, where torch keeps
+    none, from the allocator's events during the memory pass. `step_peak` and the peaks leave warm-up out;
+    `first_step_peak` is the very first step's, which also allocates optimizer state.
+    """
+
+    peak_allocated: int | None = None
+    peak_reserved: int | None = None
+    first_step_peak: int | None = None
+    step_peak: list[int] = field(default_factory=list)
+    after_step: int | None = None
+    after_cleanup: int | None = None
+    device_used: int | None = None
+    peak_rss: int | None = None
+
+
+@dataclass
+class OperatorRow:
+    """One operator in one phase, totalled over the traced steps.
+
+    `self_s` is time in the operator itself, on the host; `device_self_s` the time of the kernels that it
+    launched (CUDA only). `allocated` counts bytes allocated while it was the innermost operator.
+    """
+
+    name: str
+    operator_class: str
+    phase: str | None
+    calls: int
+    self_s: float
+    device_self_s: float | None
+    allocated: int
+
+
+@dataclass
+class GradientCheck:
+    """A trainer's clipped gradient, with noise off, against a naive loop over samples.
+
+    Relative errors are L2, ||g - reference|| / ||reference||, in float64 and in float32.
+    """
+
+    relative_error_float64: float
+    relative_error_float32: float
+
+
+@dataclass
+class Record:
+    """Everything one experiment measured."""
+
+    config: dict[str, Any]
+    environment: dict[str, str]
+    schema_version: int = SCHEMA_VERSION
+    passes: dict[str, PassOutcome] = field(default_factory=dict)
+    num_parameters: int | None = None
+    samples_per_step: int | None = None
+    tokens_per_step: int | None = None
+    startup_s: float | None = None
+    step_s: list[float] = field(default_factory=list)
+    phase_s: dict[str, list[float]] = field(default_factory=dict)
+    memory: Memory = field(default_factory=Memory)
+    held: dict[str, int] = field(default_factory=dict)
+    operators: list[OperatorRow] = field(default_factory=list)
+    traced_steps: int | None = None
+    gradient_check: GradientCheck | None = None
+
+    @property
+    def clean_finished(self) -> bool:
+        """Whether the headline figures stand, whatever later passes did."""
+        outcome = self.passes.get("clean")
+        return outcome is not None and outcome.status == "finished"
+
+    @property
+    def failed_passes(self) -> dict[str, str]:
+        """Name and reason of each pass that did not finish."""
+        return {
+            name: outcome.reason or "it did not finish"
+            for name, outcome in self.passes.items()
+            if outcome.status != "finished"
+        }
+
+    def to_json(self) -> str:
+        """The text of `record.json`."""
+        return json.dumps(dataclasses.asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Record":
+        """Read `record.json`. Raises DpprofError if it is not a record of this schema version."""
+        try:
+            data = json.loads(text)
+            if data["schema_version"] != SCHEMA_VERSION:
+                raise DpprofError(
+                    f"record has schema version {data['schema_version']}, this dpprof reads {SCHEMA_VERSION}"
+                )
+            data["passes"] = {name: PassOutcome(**outcome) for name, outcome in data["passes"].items()}
+            data["memory"] = Memory(**data["memory"])
+            data["operators"] = [OperatorRow(**row) for row in data["operators"]]
+            if data["gradient_check"] is not None:
+                data["gradient_check"] = GradientCheck(**data["gradient_check"])
+            return cls(**data)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DpprofError(f"not a dpprof record: {error!r}") from error
+
+
+@dataclass
+class Failure:
+    """Why an experiment has no complete record; `error.json`.
+
+    `kind` is `oom`, `killed`, `timeout`, `error`, or `interrupted` when the user stopped it.
+    `memory` holds the last figures known before it ended.
+    """
+
+    kind: str
+    message: str
+    traceback: str | None = None
+    memory: Memory = field(default_factory=Memory)
+
+    def to_json(self) -> str:
+        """The text of `error.json`."""
+        return json.dumps(dataclasses.asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Failure":
+        """Read `error.json`. Raises DpprofError if it is damaged."""
+        try:
+            data = json.loads(text)
+            data["memory"] = Memory(**data["memory"])
+            return cls(**data)
+        except (ValueError, KeyError, TypeError) as error:
+            raise DpprofError(f"not a dpprof error file: {error!r}") from error

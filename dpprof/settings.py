@@ -1,0 +1,96 @@
+"""How a setting is declared, parsed and checked: once, for the command line, MLproject and JSON files.
+
+A setting is a field of a frozen dataclass, made with `setting(default, help, ...)`. Its type is the
+type of its default: str, int, float or bool.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from dpprof.errors import ConfigError
+
+T = TypeVar("T")
+_BOOLEANS = {"true": True, "false": False}
+_KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+def setting(
+    default: T,
+    help: str,
+    *,
+    choices: Iterable[str] | Mapping[str, str] = (),
+    minimum: float | None = None,
+    above: float | None = None,
+) -> T:
+    """Declare a dataclass field with the text shown by `--help` and the rules its value must meet.
+
+    `choices` are the allowed texts; a mapping gives each allowed text the canonical one it stands for.
+    `minimum` is allowed itself, `above` is not.
+    """
+    if not isinstance(choices, Mapping):
+        choices = {choice: choice for choice in choices}
+    rules = {"help": help, "choices": choices, "minimum": minimum, "above": above}
+    return dataclasses.field(default=default, metadata=rules)  # type: ignore[no-any-return]
+
+
+def fields(cls: type) -> dict[str, "dataclasses.Field[Any]"]:
+    """The settings of a configuration class by name, in the order they were declared."""
+    return {field.name: field for field in dataclasses.fields(cls)}
+
+
+def allowed(field: "dataclasses.Field[Any]") -> str:
+    """What may be given for a setting, as words for help texts and error messages."""
+    rules = field.metadata
+    if rules["choices"]:
+        return ", ".join(rules["choices"])
+    words = _KINDS[type(field.default)]
+    if rules["minimum"] is not None:
+        words += f" of at least {rules['minimum']:g}"
+    if rules["above"] is not None:
+        words += f" above {rules['above']:g}"
+    return words
+
+
+def refuse(name: str, value: object, allowed_words: str) -> ConfigError:
+    """The error for a setting's bad value: names the option, the value and what is allowed."""
+    shown = "an empty text" if value == "" else repr(str(value))
+    return ConfigError(f"{name}: got {shown}, allowed: {allowed_words}")
+
+
+def parse(field: "dataclasses.Field[Any]", value: object) -> Any:
+    """Turn text (or a JSON value) into the setting's type and check its rules.
+
+    Raises ConfigError, which names the option, the value and what is allowed.
+    """
+    kind = type(field.default)
+    error = refuse(field.name, value, allowed(field))
+    is_scalar = isinstance(value, (str, int, float))
+    if not is_scalar or (not isinstance(value, str) and isinstance(value, bool) != (kind is bool)):
+        raise error
+    text = str(value).strip()
+    try:
+        parsed = _BOOLEANS[text.lower()] if kind is bool else kind(text)
+    except (ValueError, KeyError):
+        raise error from None
+    if field.metadata["choices"]:
+        if parsed not in field.metadata["choices"]:
+            raise error
+        return field.metadata["choices"][parsed]
+    if kind is float and not math.isfinite(parsed):
+        raise error
+    if field.metadata["minimum"] is not None and parsed < field.metadata["minimum"]:
+        raise error
+    if field.metadata["above"] is not None and parsed <= field.metadata["above"]:
+        raise error
+    return parsed
+
+
+def parse_all(cls: type[T], values: Mapping[str, object]) -> T:
+    """Build a configuration from raw values, defaults where none is given. Raises ConfigError."""
+    known = fields(cls)
+    for name in values:
+        if name not in known:
+            raise ConfigError(f"unknown option {name!r}, allowed: {', '.join(known)}")
+    return cls(**{name: parse(known[name], value) for name, value in values.items()})

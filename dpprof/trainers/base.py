@@ -1,0 +1,162 @@
+"""What every trainer does alike: observed phases, forward and loss, and what is held after a step."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.profiler import record_function
+from torch.utils._pytree import tree_map
+
+from dpprof.observe import PHASE_LABEL, STEP_LABEL, Observer
+
+
+class TrainerBase(ABC):
+    """One optimisation algorithm over one model.
+
+    Args:
+        model: moved to `device` and put in training mode.
+        optimizer_cls: the underlying `torch.optim.Optimizer` class.
+        optimizer_params: its keyword arguments.
+        device: where the model trains.
+        loss: `loss(outputs, targets)` gives one loss per sample, shape (B,).
+        batch_size: samples in one physical batch.
+        accumulation_steps: physical batches in one step. Gradients average over the logical batch.
+        precision: `fp32`, or `bf16` to run forward under autocast.
+        noise_multiplier, max_grad_norm: as in Opacus; without effect where nothing is private.
+    """
+
+    is_private: bool = True
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer_cls: type[torch.optim.Optimizer],
+        optimizer_params: dict[str, Any],
+        device: str | torch.device,
+        *,
+        loss: Callable[[Any, Any], Tensor],
+        batch_size: int,
+        accumulation_steps: int = 1,
+        precision: str = "fp32",
+        noise_multiplier: float = 1.0,
+        max_grad_norm: float = 1.0,
+    ) -> None:
+        self.device = torch.device(device)
+        self.model = model.to(self.device).train()
+        self.loss = loss
+        self.batch_size = batch_size
+        self.accumulation_steps = accumulation_steps
+        self.precision = precision
+        self.noise_multiplier = noise_multiplier
+        self.max_grad_norm = max_grad_norm
+        self.observer = Observer()
+        self.forward_model = self._wrap_model()
+        self.optimizer = self._wrap_optimizer(optimizer_cls(self.parameters, **optimizer_params))
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """The model's trainable parameters."""
+        return [p for p in self.model.parameters() if p.requires_grad]
+
+    def _wrap_model(self) -> nn.Module:
+        return self.model
+
+    def _wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> Any:
+        return optimizer
+
+    @abstractmethod
+    def _step(self, physical_batches: tuple[Any, ...]) -> None:
+        """One training step in phases; `profile_step` has checked the number of batches."""
+
+    def profile_step(self, *physical_batches: Any) -> None:
+        """Do one full training step in named phases, on `accumulation_steps` physical batches.
+
+        Afterwards `p.grad` holds what the optimizer used. Nothing here waits for the device.
+        """
+        if len(physical_batches) != self.accumulation_steps:
+            raise ValueError(
+                f"a step takes {self.accumulation_steps} physical batches, got {len(physical_batches)}"
+            )
+        with self.observer.step(), record_function(STEP_LABEL):
+            self._step(physical_batches)
+
+    def run_profiling(self, batches: Iterable[Any], observer: Observer) -> None:
+        """Train on physical batches until they run out, under the observer.
+
+        A step's batches are fetched and moved to the device before the step begins.
+        """
+        source = iter(batches)
+        self.observer = observer
+        try:
+            with observer:
+                while logical := tuple(islice(source, self.accumulation_steps)):
+                    self.profile_step(*(_moved(batch, self.device) for batch in logical))
+        finally:
+            self.observer = Observer()
+
+    def held_tensors(self) -> dict[str, list[Tensor]]:
+        """The tensors that the trainer holds now, by category; only categories that hold any."""
+        held: dict[str, list[Tensor]] = {
+            "gradients": _attributes(self.parameters, "grad"),
+            "per_sample_gradients": _attributes(self.parameters, "grad_sample"),
+            "gradient_norms": _attributes(self.parameters, "_norm_sample"),
+            "summed_gradients": _attributes(self.parameters, "summed_grad"),
+            "optimizer_state": [
+                value
+                for state in self.optimizer.state.values()
+                for value in state.values()
+                if isinstance(value, Tensor)
+            ],
+        }
+        return {category: tensors for category, tensors in held.items() if tensors}
+
+    def drop_gradients(self) -> None:
+        """Let go of all gradients and norms, as the next step's `zero_grad` would."""
+        self.optimizer.zero_grad(set_to_none=True)
+        for parameter in self.parameters:
+            if hasattr(parameter, "_norm_sample"):
+                del parameter._norm_sample
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        with self.observer.phase(name), record_function(PHASE_LABEL + name):
+            yield
+
+    def _losses(self, batch: Any) -> Tensor:
+        """Forward and loss of one physical batch: one loss per sample, shape (B,).
+
+        Raises ValueError if the loss is not per sample.
+        """
+        inputs, targets = batch
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
+            losses = self.loss(call(self.forward_model, inputs), targets)
+        if losses.shape != (self.batch_size,):
+            raise ValueError(
+                f"the workload's loss must give one value per sample, shape ({self.batch_size},), "
+                f"it gave shape {tuple(losses.shape)}"
+            )
+        return losses
+
+
+def _attributes(parameters: list[nn.Parameter], name: str) -> list[Tensor]:
+    """The tensors under an attribute that each parameter may hold: none, a tensor, or a list of them."""
+    found = (getattr(parameter, name, None) for parameter in parameters)
+    listed = (value if isinstance(value, list) else [value] for value in found)
+    return [tensor for values in listed for tensor in values if tensor is not None]
+
+
+def call(model: nn.Module, inputs: Any) -> Any:
+    """Call a model with a batch's inputs: a dict by name, a tuple by place, anything else as one argument."""
+    if isinstance(inputs, dict):
+        return model(**inputs)
+    if isinstance(inputs, tuple):
+        return model(*inputs)
+    return model(inputs)
+
+
+def _moved(batch: Any, device: torch.device) -> Any:
+    return tree_map(lambda t: t.to(device, non_blocking=True) if isinstance(t, Tensor) else t, batch)

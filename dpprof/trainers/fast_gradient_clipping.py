@@ -1,0 +1,38 @@
+"""DP-SGD that keeps only norms of per-sample gradients and runs backward a second time."""
+
+from opacus.grad_sample import GradSampleModuleFastGradientClipping
+from opacus.optimizers import DPOptimizerFastGradientClipping
+from torch import Tensor, nn
+
+from dpprof.trainers.private import PrivateTrainer
+
+
+class DPFastGradientClippingTrainer(PrivateTrainer):
+    """Fast Gradient Clipping (Lee and Kifer 2020): a first backward computes each layer's per-sample
+    gradients, keeps their norms and drops them; a second backward of the losses weighted by the clip
+    factors gives the sum of clipped gradients.
+
+    Does what `DPLossFastGradientClipping`'s backward does in one call, in phases.
+    """
+
+    use_ghost_clipping = False
+    optimizer_wrapper = DPOptimizerFastGradientClipping
+    forward_model: GradSampleModuleFastGradientClipping
+
+    def _wrap_model(self) -> nn.Module:
+        return GradSampleModuleFastGradientClipping(
+            self.model, max_grad_norm=self.max_grad_norm, use_ghost_clipping=self.use_ghost_clipping
+        )
+
+    def _accumulate_clipped(self, losses: Tensor) -> None:
+        with self._phase("backward_norms"):
+            losses.mean().backward(retain_graph=True)
+        with self._phase("clip"):
+            self.optimizer.zero_grad(set_to_none=True)
+            weighted_loss = (self.forward_model.get_clipping_coef() * losses).sum()
+        with self._phase("backward_weighted"):
+            self.forward_model.disable_hooks()
+            weighted_loss.backward()
+            self.forward_model.enable_hooks()
+        with self._phase("clip"):
+            self.optimizer.accumulate()

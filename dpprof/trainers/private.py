@@ -1,0 +1,53 @@
+"""What the DP-SGD trainers share: accumulation, noise and the optimizer's step, in phases.
+
+`DPOptimizer.step()` does these in one call. Taken apart, they are timed one by one; the result is
+bitwise that of `step()`, which a test holds.
+"""
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from opacus.optimizers import DPOptimizer
+from torch import Tensor
+
+from dpprof.trainers.base import TrainerBase
+
+
+class PrivateTrainer(TrainerBase):
+    """A step of DP-SGD (Abadi et al. 2016, algorithm 1) with an Opacus optimizer.
+
+    A subclass says how the clipped gradients of one physical batch come into `summed_grad`.
+    """
+
+    optimizer_wrapper: type[DPOptimizer] = DPOptimizer
+
+    def _wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> DPOptimizer:
+        return self.optimizer_wrapper(
+            optimizer,
+            noise_multiplier=self.noise_multiplier,
+            max_grad_norm=self.max_grad_norm,
+            expected_batch_size=self.batch_size * self.accumulation_steps,
+        )
+
+    @abstractmethod
+    def _accumulate_clipped(self, losses: Tensor) -> None:
+        """Backward and clip: add the physical batch's clipped gradients to `summed_grad`."""
+
+    def _step(self, physical_batches: tuple[Any, ...]) -> None:
+        last = len(physical_batches) - 1
+        for index, batch in enumerate(physical_batches):
+            self.optimizer.signal_skip_step(do_skip=index < last)
+            with self._phase("zero_grad"):
+                self.optimizer.zero_grad(set_to_none=True)
+            with self._phase("forward"):
+                losses = self._losses(batch)
+            self._accumulate_clipped(losses)
+            self.optimizer._is_last_step_skipped = self.optimizer._check_skip_next_step()
+        with self._phase("noise"):
+            self.optimizer.add_noise()
+            self.optimizer.scale_grad()
+            if self.optimizer.step_hook:
+                self.optimizer.step_hook(self.optimizer)
+        with self._phase("optimizer_step"):
+            self.optimizer.original_optimizer.step()

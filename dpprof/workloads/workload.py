@@ -1,0 +1,92 @@
+"""The contract of a workload, and how one is found by name.
+
+`workload=package.module:factory` names a function that takes the `ExperimentConfig` and returns a
+`Workload`, or a plain tuple `(model, batches, loss)`:
+
+- `model`: an `nn.Module` whose batch dimension is the first one everywhere.
+- `batches`: an endless iterable of `(inputs, targets)`. `inputs` is what the model takes: a tensor, or a
+  tuple or dict of tensors for a model of several arguments. One item is one physical batch of
+  `config.batch_size` samples.
+- `loss(outputs, targets)`: a tensor of shape (B,), one loss per sample. A loss that is already averaged
+  over the batch cannot be clipped per sample and is refused.
+
+The factory is called several times in one process (each pass trains a fresh model), inside
+`torch.device(config.device)` and after `torch.manual_seed(config.seed)`: tensors made by it land on
+the right device, and it must not keep state between calls.
+"""
+
+import importlib
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from dpprof.config import BUILT_IN_WORKLOAD, ExperimentConfig
+from dpprof.errors import ConfigError
+from dpprof.workloads.data import get_random_dataloader
+from dpprof.workloads.transformer import SimpleBigModel, sequence_loss
+
+Batch = tuple[Any, Any]
+
+
+class Workload(NamedTuple):
+    """What is trained. `tokens_per_batch` is None where counting tokens makes no sense."""
+
+    model: nn.Module
+    batches: Iterable[Batch]
+    loss: Callable[[Any, Any], Tensor]
+    tokens_per_batch: int | None = None
+
+
+def build_workload(config: ExperimentConfig) -> Workload:
+    """Build the configured workload on the configured device, reproducibly.
+
+    Raises ConfigError if the factory cannot be found or returns something else than the contract says.
+    """
+    torch.manual_seed(config.seed)
+    with torch.device(config.device):
+        if config.workload == BUILT_IN_WORKLOAD:
+            return _transformer(config)
+        return _checked(config.workload, _factory(config.workload)(config))
+
+
+def _transformer(config: ExperimentConfig) -> Workload:
+    model = SimpleBigModel(
+        vocab_size=config.vocab_size,
+        hidden_dim=config.hidden_dim,
+        num_layers=config.num_layers,
+        num_heads=config.num_heads,
+        max_seq_len=config.seq_len,
+        attention=config.attention,
+    )
+    batches = get_random_dataloader(
+        config.batch_size,
+        config.seq_len,
+        config.vocab_size,
+        config.device,
+        data=config.data,
+        seed=config.seed,
+    )
+    return Workload(model, batches, sequence_loss, config.batch_size * config.seq_len)
+
+
+def _factory(name: str) -> Callable[[ExperimentConfig], Any]:
+    module_name, _, attribute = name.rpartition(":")
+    try:
+        factory = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"workload: got {name!r}, allowed: package.module:factory that can be imported ({error})"
+        ) from error
+    if not callable(factory):
+        raise ConfigError(f"workload: got {name!r}, allowed: a function that takes the ExperimentConfig")
+    return factory  # type: ignore[no-any-return]
+
+
+def _checked(name: str, made: object) -> Workload:
+    if isinstance(made, tuple) and len(made) in (3, 4):
+        workload = Workload(*made)
+        if isinstance(workload.model, nn.Module) and callable(workload.loss):
+            return workload
+    raise ConfigError(f"workload: {name} must return (model, batches, loss), it returned {type(made)}")
