@@ -127,9 +127,7 @@ class ExperimentConfig:
 
     def _check_model(self) -> None:
         if self.hidden_dim % self.num_heads:
-            raise refuse(
-                "hidden_dim", self.hidden_dim, f"a multiple of num_heads, which is {self.num_heads}"
-            )
+            raise refuse("hidden_dim", self.hidden_dim, f"a multiple of num_heads, which is {self.num_heads}")
         if self.data not in BUILT_IN_DATA and self.vocab_size < 256:
             raise refuse("vocab_size", self.vocab_size, "at least 256 with a text file (byte tokens)")
 

@@ -17,7 +17,9 @@ def describe_environment(device: str) -> dict[str, str]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu_name(),
-        "cpu_cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
+        "cpu_cores": str(
+            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        ),
         "memory_gib": f"{psutil.virtual_memory().total / 2**30:.1f}",
         "torch_threads": str(torch.get_num_threads()),
     }

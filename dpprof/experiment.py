@@ -1,7 +1,9 @@
 """Runs the passes of one experiment. The only place where trainers and passes meet."""
 
+import dataclasses
 import gc
 import itertools
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +18,7 @@ from dpprof.paths import RunFolder
 from dpprof.record import GradientCheck, PassOutcome, Record
 from dpprof.trainers import TRAINER_CLASSES
 from dpprof.trainers.base import TrainerBase
-from dpprof.trainers.reference import naive_gradient, relative_error
+from dpprof.trainers.reference import clipped_mean, global_norm, naive_per_sample_gradients, relative_error
 from dpprof.workloads.workload import Workload, build_workload
 
 _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
@@ -53,9 +55,7 @@ class ExperimentTraining:
         self.trainer.drop_gradients()
 
 
-def build_trainer(
-    config: ExperimentConfig, workload: Workload, *, noise_multiplier: float | None = None
-) -> TrainerBase:
+def build_trainer(config: ExperimentConfig, workload: Workload) -> TrainerBase:
     """The configured trainer over a workload's model."""
     params: dict[str, Any] = {"lr": config.lr}
     if config.optimizer == "sgd":
@@ -69,7 +69,7 @@ def build_trainer(
         batch_size=config.batch_size,
         accumulation_steps=config.accumulation_steps,
         precision=config.precision,
-        noise_multiplier=config.noise_multiplier if noise_multiplier is None else noise_multiplier,
+        noise_multiplier=config.noise_multiplier,
         max_grad_norm=config.max_grad_norm,
     )
 
@@ -126,18 +126,23 @@ def check_gradient(subject: Subject) -> None:
 
 
 def gradient_error(config: ExperimentConfig, dtype: torch.dtype) -> float:
-    """Relative L2 error of one physical batch's clipped gradient, computed in `dtype`, noise off."""
-    config = ExperimentConfig(**{**vars(config), "accumulation_steps": 1, "precision": "fp32"})
+    """Relative L2 error of one physical batch's clipped gradient, computed in `dtype`, noise off.
+
+    Gradients are clipped to 0.9 of the samples' median norm, so that at least half of them really are
+    clipped: under a norm that clips nothing every trainer would pass.
+    """
+    config = dataclasses.replace(config, accumulation_steps=1, precision="fp32", noise_multiplier=0.0)
     workload = build_workload(config)
     workload.model.to(dtype)
     batch = next(iter(workload.batches))
-    is_private = TRAINER_CLASSES[config.trainer].is_private
-    reference = naive_gradient(
-        workload.model, workload.loss, batch, config.batch_size, config.max_grad_norm if is_private else None
-    )
-    trainer = build_trainer(config, workload, noise_multiplier=0.0)
+    per_sample = naive_per_sample_gradients(workload.model, workload.loss, batch, config.batch_size)
+    max_grad_norm = None
+    if TRAINER_CLASSES[config.trainer].is_private:
+        max_grad_norm = 0.9 * statistics.median(float(global_norm(g)) for g in per_sample)
+        config = dataclasses.replace(config, max_grad_norm=max_grad_norm)
+    trainer = build_trainer(config, workload)
     trainer.profile_step(batch)
-    return relative_error([p.grad for p in trainer.parameters if p.grad is not None], reference)
+    return relative_error([p.grad for p in trainer.parameters], clipped_mean(per_sample, max_grad_norm))
 
 
 PASSES: dict[str, Callable[[Subject], None]] = {

@@ -84,17 +84,13 @@ def _end_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _terminate(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
 def main() -> int:
     """Entry of `python -m dpprof.measure`."""
     if len(sys.argv) != 2:
         print("usage: python -m dpprof.measure RUN_FOLDER", file=sys.stderr)
         return 2
     _end_with_parent()
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     return measure(RunFolder(sys.argv[1]))
 
 

@@ -43,7 +43,6 @@ class RunFolder:
         self.tensorboard = self.path / "tensorboard"
         self.timeline_data = self.path / "memory_timeline.json.gz"
         self.timeline_page = self.path / "memory_timeline.html"
-        self.operators = self.path / "operators.json"
         self.mlflow = self.path / "mlflow.json"
 
     @property
@@ -83,11 +82,6 @@ class RunFolder:
         """Save why the experiment failed."""
         write_text(self.error, failure.to_json())
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether the experiment has a record and did not fail: nothing is left to do."""
-        return self.record.exists() and not self.error.exists()
-
     def write_timeline(self, data: dict[str, Any]) -> None:
         """Save the data of the memory timeline."""
         _write_bytes(self.timeline_data, gzip.compress(json.dumps(data).encode(), compresslevel=5))
@@ -123,6 +117,18 @@ class SweepFolder:
     def name(self) -> str:
         """The sweep's name."""
         return self.path.name
+
+    def read_state(self) -> dict[str, str]:
+        """What the driving process noted: `kind` and `mlflow_run_id` of the parent. Empty at first."""
+        if not self.state.exists():
+            return {}
+        state: dict[str, str] = json.loads(self.state.read_text(encoding="utf-8"))
+        return state
+
+    def write_state(self, kind: str, run_id: str) -> None:
+        """Note the kind of the sweep and its MLflow parent run."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_text(self.state, json.dumps({"kind": kind, "mlflow_run_id": run_id}))
 
     def run(self, name: str) -> RunFolder:
         """The folder of one experiment."""

@@ -64,9 +64,7 @@ class Levels:
     def within(self, span: Span) -> list[tuple[int, int]]:
         """(time, bytes) from the span's start, where the level of before is carried on, to its end."""
         points = [(span.start, self.at(span.start))]
-        points += [
-            (t, v) for t, v in zip(self.times, self.values, strict=True) if span.start < t <= span.end
-        ]
+        points += [(t, v) for t, v in zip(self.times, self.values, strict=True) if span.start < t <= span.end]
         return [*points, (span.end, points[-1][1])]
 
     def peak(self, span: Span) -> int:

@@ -24,8 +24,14 @@ _CLASSES = [
     ("matrix_product", r"mm|addmm|bmm|baddbmm|addmv|mv|dot|mkldnn_linear|convolution"),
     ("norm_clip", r"linalg_vector_norm|norm|clamp|clamp_min|clamp_max"),
     ("noise", r"normal|randn|randn_like"),
-    ("copy", r"copy|clone|cat|stack|contiguous|repeat|_reshape_copy|index_select|gather|index|slice_backward"),
-    ("reduction", r"sum|mean|amax|max|min|argmax|cumsum|native_layer_norm.*|native_batch_norm.*|_?softmax.*|any|all"),
+    (
+        "copy",
+        r"copy|clone|cat|stack|contiguous|repeat|_reshape_copy|index_select|gather|index|slice_backward",
+    ),
+    (
+        "reduction",
+        r"sum|mean|amax|max|min|argmax|cumsum|native_layer_norm.*|native_batch_norm.*|_?softmax.*|any|all",
+    ),
     (
         "elementwise",
         r"add|sub|mul|div|rsub|neg|exp|log|sqrt|rsqrt|reciprocal|pow|square|abs|sigmoid|tanh|relu|gelu.*|silu.*"

@@ -10,34 +10,43 @@ from torch.utils._pytree import tree_map
 from dpprof.trainers.base import call
 
 
-def naive_gradient(
-    model: nn.Module,
-    loss: Callable[[Any, Any], Tensor],
-    batch: Any,
-    batch_size: int,
-    max_grad_norm: float | None,
-) -> list[Tensor]:
-    """Mean over samples of each sample's gradient, clipped to `max_grad_norm` in L2 (None: unclipped).
+def naive_per_sample_gradients(
+    model: nn.Module, loss: Callable[[Any, Any], Tensor], batch: Any, batch_size: int
+) -> list[list[Tensor]]:
+    """Each sample's gradient from a backward of its own: slow, and right by inspection.
 
-    One backward per sample with plain autograd: slow, and right by inspection. Returns one tensor per
-    trainable parameter. The factor is Opacus's, min(1, C / (norm + 1e-6)).
+    Returns, for every sample, one tensor per trainable parameter.
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
-    total = [torch.zeros_like(p) for p in parameters]
+    gradients = []
     for i in range(batch_size):
-        inputs, targets = tree_map(lambda t: t[i : i + 1] if isinstance(t, Tensor) else t, batch)
+        inputs, targets = tree_map(lambda t, i=i: t[i : i + 1] if isinstance(t, Tensor) else t, batch)
         sample_loss = loss(call(model, inputs), targets).sum()
-        gradients = torch.autograd.grad(sample_loss, parameters)
-        factor = torch.ones((), dtype=gradients[0].dtype, device=gradients[0].device)
+        gradients.append(list(torch.autograd.grad(sample_loss, parameters)))
+    return gradients
+
+
+def global_norm(gradient: list[Tensor]) -> Tensor:
+    """L2 norm over all parameters together, a scalar."""
+    return torch.stack([g.norm() for g in gradient]).norm()
+
+
+def clipped_mean(per_sample: list[list[Tensor]], max_grad_norm: float | None) -> list[Tensor]:
+    """Mean over samples of the gradients, each clipped to `max_grad_norm` in L2 (None: unclipped).
+
+    The factor is Opacus's, min(1, C / (norm + 1e-6)).
+    """
+    total = [torch.zeros_like(g) for g in per_sample[0]]
+    for gradient in per_sample:
+        factor: Tensor | float = 1.0
         if max_grad_norm is not None:
-            norm = torch.stack([g.norm() for g in gradients]).norm()
-            factor = (max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
-        for sum_so_far, gradient in zip(total, gradients, strict=True):
-            sum_so_far += factor * gradient
-    return [t / batch_size for t in total]
+            factor = (max_grad_norm / (global_norm(gradient) + 1e-6)).clamp(max=1.0)
+        for sum_so_far, g in zip(total, gradient, strict=True):
+            sum_so_far += factor * g
+    return [t / len(per_sample) for t in total]
 
 
 def relative_error(gradients: list[Tensor], reference: list[Tensor]) -> float:
     """L2 distance of two gradients over the norm of the second, over all parameters together."""
-    difference = torch.stack([(g - r).norm() for g, r in zip(gradients, reference, strict=True)]).norm()
-    return float(difference / torch.stack([r.norm() for r in reference]).norm())
+    difference = global_norm([g - r for g, r in zip(gradients, reference, strict=True)])
+    return float(difference / global_norm(reference))

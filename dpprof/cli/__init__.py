@@ -1,0 +1,1 @@
+"""The command line: one file per command, heavy imports inside the functions."""

@@ -1,0 +1,44 @@
+"""`dpprof log`: put run folders into MLflow that are not there yet."""
+
+import click
+
+
+@click.command()
+@click.argument("folders", nargs=-1, required=True, metavar="FOLDER...")
+def log(folders: tuple[str, ...]) -> None:
+    """Log run folders, or whole sweep folders, to MLflow.
+
+    For what was measured while MLflow was away, or on another machine. A folder that the store holds already
+    is not logged twice.
+
+    \b
+    dpprof log runs/sweep-20260101-120000
+    dpprof log runs/sweep-20260101-120000/DPSGDTrainer_tiny_bs4_seq512
+    """
+    from pathlib import Path
+
+    from dpprof.cli.progress import Progress
+    from dpprof.config import DriveConfig
+    from dpprof.errors import ConfigError
+    from dpprof.paths import RunFolder, SweepFolder
+    from dpprof.results import read_result
+    from dpprof.sweep import Sweep, run_sweep
+    from dpprof.tracking import Tracker
+
+    for name in folders:
+        if not RunFolder(name).config.exists() and not SweepFolder(name).runs():
+            raise ConfigError(f"FOLDER: got {name!r}, allowed: a run folder or a sweep folder")
+    tracker = Tracker()
+    with Progress() as progress:
+        for name in folders:
+            if RunFolder(name).config.exists():
+                run_id = tracker.log_result(read_result(RunFolder(name)), {})
+                progress.say(f"{name} is run {run_id}")
+                continue
+            path = Path(name).resolve()
+            results = {run.name: read_result(run) for run in SweepFolder(path).runs()}
+            configs = {run: result.config for run, result in results.items()}
+            kind = SweepFolder(path).read_state().get("kind", "sweep")
+            sweep = Sweep(path.name, configs, DriveConfig(runs_dir=str(path.parent)), kind)
+            run_sweep(sweep, results, tracker, progress)
+            progress.say(f"{name}: {len(sweep.run_ids)} of {len(results)} runs are in MLflow")

@@ -1,0 +1,54 @@
+"""The `dpprof` command: finds the command to run, and turns errors into one line and an exit code."""
+
+import os
+import signal
+import sys
+
+import click
+
+from dpprof import __version__
+from dpprof.cli.log import log
+from dpprof.cli.profile import profile
+from dpprof.cli.summarize import summarize
+from dpprof.cli.sweep import sweep
+from dpprof.cli.test import test
+from dpprof.errors import DpprofError, Interrupted
+
+COMMANDS = (profile, sweep, test, summarize, log)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="dpprof")
+def cli() -> None:
+    """Measure what differential privacy costs in memory, memory traffic and time.
+
+    Every experiment runs in a clean process of its own, leaves a folder under --runs-dir, and becomes a run
+    in MLflow (`mlflow ui` shows them). Start with `dpprof test`, then `dpprof sweep`.
+    """
+
+
+for _command in COMMANDS:
+    cli.add_command(_command)
+
+
+def main() -> None:
+    """Run the command line and end the process.
+
+    Exit codes: 0 done (running out of memory is a finding, not a fault), 2 an option or the machine is not
+    usable, 3 an experiment failed, 5 MLflow could not be used, 130 stopped by Ctrl-C or SIGTERM.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    try:
+        cli.main(standalone_mode=False)
+    except DpprofError as error:
+        _end(str(error), error.exit_code)
+    except click.ClickException as error:
+        _end(error.format_message(), 2)
+    except (click.Abort, KeyboardInterrupt):
+        _end("stopped", Interrupted.exit_code)
+
+
+def _end(message: str, code: int) -> None:
+    print(f"dpprof: {message}", file=sys.stderr)
+    sys.exit(code)

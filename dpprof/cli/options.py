@@ -1,0 +1,49 @@
+"""Command-line options derived from the configuration classes."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import click
+
+from dpprof.settings import allowed, fields
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def options_of(*classes: type, without: Iterable[str] = ()) -> Callable[[F], F]:
+    """Give a command one option per setting: `--batch-size`, also spelled `--batch_size`.
+
+    Values arrive as text; the configuration parses and checks them, so that the command line, MLproject and
+    JSON files share one set of rules and messages. Options that were not given do not arrive.
+    """
+
+    def decorate(command: F) -> F:
+        skipped = set(without)
+        declared = [field for cls in classes for name, field in fields(cls).items() if name not in skipped]
+        for field in reversed(declared):
+            dashed = "--" + field.name.replace("_", "-")
+            names = dict.fromkeys([dashed, "--" + field.name])
+            words = field.metadata["help"]
+            if field.metadata["choices"]:
+                words += f" One of: {allowed(field)}."
+            default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
+            command = click.option(
+                *names,
+                field.name,
+                metavar=type(field.default).__name__.upper().replace("STR", "TEXT"),
+                help=f"{words}  [default: {default or 'none'}]",
+            )(command)
+        return command
+
+    return decorate
+
+
+def given(values: dict[str, str | None]) -> dict[str, object]:
+    """The options that were given."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def split(values: dict[str, object], cls: type) -> tuple[dict[str, object], dict[str, object]]:
+    """Values of the class's settings, and the others."""
+    own = fields(cls)
+    return {k: v for k, v in values.items() if k in own}, {k: v for k, v in values.items() if k not in own}

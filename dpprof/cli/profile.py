@@ -1,0 +1,55 @@
+"""`dpprof profile`: measure one experiment."""
+
+import click
+
+from dpprof.cli.options import given, options_of, split
+from dpprof.config import DriveConfig, ExperimentConfig
+
+
+@click.command()
+@options_of(ExperimentConfig, DriveConfig)
+def profile(**options: str | None) -> None:
+    """Measure one trainer at one batch size and sequence length.
+
+    \b
+    dpprof profile --trainer DPGhostClippingTrainer --batch-size 4 --seq-len 512
+    mlflow run . -e profile -P trainer=DPGhostClippingTrainer -P batch_size=4
+    """
+    from dpprof.requirements import check_packages
+
+    check_packages()
+
+    from pathlib import Path
+
+    import torch
+
+    from dpprof.cli.progress import Progress
+    from dpprof.drive import drive_experiment
+    from dpprof.errors import ExperimentsFailed, Interrupted, TrackingError
+    from dpprof.paths import RunFolder
+    from dpprof.results import FINISHED, KILLED
+    from dpprof.settings import parse_all
+    from dpprof.sweep import faults, new_name
+    from dpprof.tracking import Tracker
+
+    drive_values, values = split(given(options), DriveConfig)
+    drive = parse_all(DriveConfig, drive_values)
+    config = parse_all(ExperimentConfig, values).resolve(cuda_available=torch.cuda.is_available())
+    drive.check_writable()
+    tracker = Tracker()
+    folder = RunFolder(Path(drive.runs_dir) / new_name("profile") / config.run_name)
+    with Progress() as progress:
+        progress.say(f"measuring on {config.device}; everything is kept in {folder.path}")
+        progress.started(1, 1, config.run_name)
+        result = drive_experiment(config, folder, drive, progress.line)
+        progress.ended(result)
+        try:
+            tracker.log_result(result, {})
+        except TrackingError as error:
+            raise TrackingError(f"{error}. When it is back: dpprof log {folder.path}") from error
+    if result.status == KILLED:
+        raise Interrupted(f"stopped; what was measured is in {folder.path}")
+    if faults([result]):
+        raise ExperimentsFailed(f"{config.run_name} failed; see {folder.log}")
+    if result.status == FINISHED:
+        progress.say(f"memory timeline: {folder.timeline_page}")

@@ -1,0 +1,81 @@
+"""Progress on the terminal: a live line where there is one, plain lines elsewhere."""
+
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
+
+from dpprof.metrics import metrics
+from dpprof.results import FINISHED, Result
+
+
+class Progress:
+    """Shows which experiment of how many runs, for how long, and what the last one gave."""
+
+    def __init__(self) -> None:
+        self.console = Console(highlight=False, soft_wrap=True)
+        self._status: Status | None = None
+        self._where = ""
+        self._began = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    def say(self, text: str) -> None:
+        """A plain line."""
+        self.console.print(escape(text))
+
+    def warn(self, text: str) -> None:
+        """A line that must be seen."""
+        self.console.print(f"[yellow]warning:[/] {escape(text)}")
+
+    def started(self, index: int, total: int, name: str) -> None:
+        """Experiment `index` of `total` begins."""
+        elapsed = time.monotonic() - self._began
+        self._where = f"[{index}/{total}] {name}"
+        if self.console.is_terminal:
+            self._status = self.console.status(escape(self._where), refresh_per_second=2)
+            self._status.start()
+        else:
+            self.say(f"{self._where} started after {elapsed:.0f} s")
+
+    def line(self, text: str) -> None:
+        """What the measuring process says goes into the live line."""
+        if self._status is not None:
+            elapsed = time.monotonic() - self._began
+            self._status.update(escape(f"{self._where}: {text} ({elapsed:.0f} s since the start)"))
+
+    def ended(self, result: Result) -> None:
+        """The experiment's result as one line."""
+        self._stop()
+        color = "green" if result.status == FINISHED else "red"
+        self.console.print(f"{escape(self._where)} [{color}]{escape(describe(result))}[/]")
+
+    def _stop(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+
+def describe(result: Result) -> str:
+    """One line on how an experiment ended: its headline figures, or its failure and the reason."""
+    if result.failure is not None:
+        lines = result.failure.message.strip().splitlines()
+        return f"{result.status.lower()} ({result.failure.kind}): {lines[0][:200] if lines else ''}"
+    if result.record is None:
+        return "no record"
+    figures = metrics(result.record)
+    text = f"step {figures['latency/step_ms_median']:,.1f} ms"
+    if "memory/peak_allocated_mib" in figures:
+        text += f", peak {figures['memory/peak_allocated_mib']:,.1f} MiB"
+    for name, why in result.record.failed_passes.items():
+        text += f"; {name} pass failed: {why.splitlines()[0][:160]}"
+    return text

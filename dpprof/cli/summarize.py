@@ -1,0 +1,52 @@
+"""`dpprof summarize`: rebuild the summary of every sweep from run folders alone."""
+
+import click
+
+
+@click.command()
+@click.option(
+    "--runs-dir", "--runs_dir", default="runs", show_default=True, help="Folder of sweeps, or one sweep."
+)
+@click.option("--output", default=None, metavar="FILE", help="Write the summaries there as JSON too.")
+def summarize(runs_dir: str, output: str | None) -> None:
+    """Print the summary of every sweep under a folder. Needs neither MLflow nor a GPU.
+
+    \b
+    dpprof summarize --runs-dir runs --output results.json
+    """
+    import dataclasses
+    import json
+    from pathlib import Path
+
+    from dpprof.errors import ConfigError, DpprofError
+    from dpprof.paths import SweepFolder, write_text
+    from dpprof.reports.summary import summarize as compute
+    from dpprof.reports.summary import to_markdown
+    from dpprof.results import read_result
+
+    root = Path(runs_dir)
+    if not root.is_dir():
+        raise ConfigError(f"runs_dir: got {runs_dir!r}, allowed: a folder that exists")
+    summaries = []
+    for folder in [
+        SweepFolder(root),
+        *(SweepFolder(path) for path in sorted(root.iterdir()) if path.is_dir()),
+    ]:
+        results = []
+        for run in folder.runs():
+            try:
+                results.append(read_result(run))
+            except DpprofError as error:
+                click.echo(f"warning: left out {run.path}: {error}", err=True)
+        if results:
+            summaries.append(compute(folder.name, results))
+            click.echo(to_markdown(summaries[-1]))
+    if not summaries:
+        raise ConfigError(f"runs_dir: got {runs_dir!r}, allowed: a folder with run folders in it")
+    if output:
+        try:
+            write_text(Path(output), json.dumps([dataclasses.asdict(s) for s in summaries], indent=1))
+        except OSError as error:
+            raise ConfigError(
+                f"output: got {output!r}, allowed: a file that can be written ({error.strerror})"
+            ) from None

@@ -1,0 +1,52 @@
+"""`dpprof sweep`: measure a grid of experiments."""
+
+import click
+
+from dpprof.cli.options import given, options_of, split
+from dpprof.config import DriveConfig, ExperimentConfig
+from dpprof.grid import AXES, SweepConfig
+
+
+@click.command()
+@options_of(SweepConfig)
+@options_of(ExperimentConfig, without=AXES.values())
+@options_of(DriveConfig)
+def sweep(**options: str | None) -> None:
+    """Measure a grid of trainers, batch sizes and sequence lengths, one process each.
+
+    \b
+    dpprof sweep
+    dpprof sweep --trainers dpsgd,dpsgd_ghost --batch-sizes 2,4,8 --seq-lens 256
+    dpprof sweep --config scripts/profiling_config.json
+    dpprof sweep --sweep-name mine --resume true     # go on with an earlier one
+    """
+    from dpprof.requirements import check_packages
+
+    check_packages()
+
+    import torch
+
+    from dpprof.cli.progress import Progress
+    from dpprof.grid import build_grid
+    from dpprof.settings import parse_all
+    from dpprof.sweep import Sweep, new_name, raise_for, reusable_results, run_sweep
+    from dpprof.tracking import Tracker
+
+    drive_values, values = split(given(options), DriveConfig)
+    drive = parse_all(DriveConfig, drive_values)
+    grid = build_grid(values, cuda_available=torch.cuda.is_available())
+    drive.check_writable()
+    planned = Sweep(grid.config.sweep_name or new_name("sweep"), grid.experiments, drive)
+    kept = reusable_results(planned, resume=grid.config.resume)
+    tracker = Tracker()
+    with Progress() as progress:
+        device = next(iter(grid.experiments.values())).device
+        progress.say(
+            f"sweep {planned.name}: {len(grid.experiments)} experiments on {device}"
+            + (f", {len(kept)} of them already measured" if kept else "")
+        )
+        run_sweep(planned, kept, tracker, progress)
+        progress.say("")
+        progress.say(planned.folder.summary_markdown.read_text(encoding="utf-8"))
+        progress.say(f"kept in {planned.folder.path}; compare the runs with: mlflow ui")
+    raise_for(planned)

@@ -1,0 +1,105 @@
+"""`dpprof test`: check quickly that every trainer works on this machine, and computes the right gradient."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from dpprof.cli.options import given, options_of, split
+from dpprof.config import TRAINERS, DriveConfig, ExperimentConfig
+from dpprof.settings import fields, setting
+
+if TYPE_CHECKING:
+    from dpprof.results import Result
+
+# In float64 the clipped gradient of every trainer is that of the definition up to rounding.
+TOLERANCE_FLOAT64 = 1e-9
+
+
+@dataclass(frozen=True)
+class TestConfig:
+    """The settings of the test entry point."""
+
+    __test__ = False  # not a test class, whatever its name
+
+    device: str = setting(
+        "auto",
+        "auto takes CUDA where there is one.",
+        choices=fields(ExperimentConfig)["device"].metadata["choices"],
+    )
+
+
+@click.command()
+@options_of(TestConfig, DriveConfig)
+def test(**options: str | None) -> None:
+    """Try every trainer for a step on a model of about 1M parameters.
+
+    Each must run, and give the clipped gradient of a naive per-sample loop (noise off).
+
+    \b
+    dpprof test --device cpu
+    mlflow run . -e test -P device=cpu
+    """
+    from dpprof.requirements import check_packages
+
+    check_packages()
+
+    import torch
+
+    from dpprof.cli.progress import Progress
+    from dpprof.errors import ExperimentsFailed
+    from dpprof.settings import parse_all
+    from dpprof.sweep import Sweep, new_name, raise_for, run_sweep
+    from dpprof.tracking import Tracker
+
+    drive_values, values = split(given(options), DriveConfig)
+    drive = parse_all(DriveConfig, drive_values)
+    experiments = {}
+    for trainer in TRAINERS:
+        config = ExperimentConfig(
+            trainer=trainer,
+            device=parse_all(TestConfig, values).device,
+            model_size="tiny",
+            vocab_size=1_000,
+            hidden_dim=128,
+            num_layers=4,
+            num_heads=4,
+            batch_size=4,
+            seq_len=64,
+            warmup_steps=1,
+            measured_steps=1,
+            passes="clean,memory,gradient_check",
+        ).resolve(cuda_available=torch.cuda.is_available())
+        experiments[config.run_name] = config
+    drive.check_writable()
+    planned = Sweep(new_name("test"), experiments, drive, kind="test")
+    tracker = Tracker()
+    with Progress() as progress:
+        run_sweep(planned, {}, tracker, progress)
+        verdicts = {result.config.trainer: verdict(result) for result in planned.results}
+        for trainer, (passed, words) in verdicts.items():
+            outcome = "[TEST OK] {} passed local test." if passed else "[TEST FAILED] {}"
+            progress.say(outcome.format(trainer) + ("" if passed else f": {words}"))
+            if passed:
+                progress.say(f"          {words}")
+    raise_for(planned)
+    failed = [trainer for trainer, (passed, _) in verdicts.items() if not passed]
+    if failed:
+        raise ExperimentsFailed(f"{len(failed)} of {len(verdicts)} trainers failed: {', '.join(failed)}")
+
+
+def verdict(result: "Result") -> tuple[bool, str]:
+    """Whether a trainer passed, and the figures or the reason."""
+    from dpprof.cli.progress import describe
+
+    record = result.record
+    if result.failure is not None or record is None or record.failed_passes or record.gradient_check is None:
+        return False, describe(result)
+    check = record.gradient_check
+    words = (
+        f"{describe(result)}, clipped gradient off by {check.relative_error_float64:.1e} in float64, "
+        f"{check.relative_error_float32:.1e} in float32 (relative to a naive per-sample loop)"
+    )
+    if not check.relative_error_float64 < TOLERANCE_FLOAT64:
+        return False, f"{words}; allowed in float64: {TOLERANCE_FLOAT64:.0e}"
+    return True, words

@@ -1,0 +1,85 @@
+"""Runs an experiment in a child process of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import TextIO
+
+from dpprof.launch.exit import Exit
+from dpprof.launch.kernel_oom import oom_kill_counts
+from dpprof.measure import END_WITH_PARENT
+from dpprof.paths import RunFolder
+from dpprof.process import peak_rss_bytes
+
+_POLL_S = 0.1
+_GRACE_S = 5.0
+
+
+def launch(folder: RunFolder, timeout_s: float, on_line: Callable[[str], None]) -> Exit:
+    """Start `python -m dpprof.measure`, follow its log until it ends or `timeout_s` is over.
+
+    Ctrl-C (KeyboardInterrupt) stops the child and is reported in the Exit, not raised.
+    """
+    oom_kills_before = oom_kill_counts()
+    started = time.monotonic()
+    timed_out = interrupted = False
+    peak_rss = None
+    with open(folder.log, "w+", encoding="utf-8", errors="replace") as log:
+        # A session of its own: Ctrl-C in the terminal reaches the driving process alone, which then
+        # decides; and whatever the child starts can be stopped with it.
+        child = subprocess.Popen(
+            [sys.executable, "-m", "dpprof.measure", str(folder.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=os.environ | {END_WITH_PARENT: "1", "PYTHONUNBUFFERED": "1"},
+        )
+        with open(folder.log, encoding="utf-8", errors="replace") as reader:
+            try:
+                while child.poll() is None:
+                    peak_rss = peak_rss_bytes(child.pid) or peak_rss
+                    for line in _new_lines(reader):
+                        on_line(line)
+                    if time.monotonic() - started > timeout_s:
+                        timed_out = True
+                        break
+                    time.sleep(_POLL_S)
+            except KeyboardInterrupt:
+                interrupted = True
+            finally:
+                _stop(child)
+    return Exit(
+        code=child.returncode,
+        seconds=time.monotonic() - started,
+        timed_out=timed_out,
+        interrupted=interrupted,
+        oom_killed=any(now > before for now, before in zip(oom_kill_counts(), oom_kills_before, strict=True)),
+        peak_rss=peak_rss,
+    )
+
+
+def _new_lines(reader: TextIO) -> Iterator[str]:
+    """Progress lines of the measuring process that were written since the last call."""
+    for line in reader:
+        if line.startswith("[dpprof] "):
+            yield line.removeprefix("[dpprof] ").strip()
+
+
+def _stop(child: "subprocess.Popen[bytes]") -> None:
+    """End the child and all that it started: ask first, then kill. Returns when it is gone."""
+    with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+        if child.poll() is None:
+            _signal_group(child, signal.SIGTERM)
+            child.wait(_GRACE_S)
+    _signal_group(child, signal.SIGKILL)
+    child.wait()
+
+
+def _signal_group(child: "subprocess.Popen[bytes]", number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, number)

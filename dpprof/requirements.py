@@ -1,0 +1,37 @@
+"""Whether the packages that dpprof needs are there and new enough, told before anything starts."""
+
+import importlib.metadata
+import re
+
+from dpprof.errors import ConfigError
+
+# The oldest releases known to work; the pinned ones are in conda.yaml and pyproject.toml.
+MINIMUM = {
+    "torch": "2.11",
+    "opacus": "1.6",
+    "mlflow": "3.13",
+    "tensorboard": "2.20",
+    "plotly": "6.0",
+    "jinja2": "3.1",
+    "rich": "13.0",
+    "psutil": "6.0",
+}
+
+
+def check_packages(minimum: dict[str, str] = MINIMUM) -> None:
+    """Raise ConfigError that names every required package which is missing or too old."""
+    wrong = []
+    for package, oldest in minimum.items():
+        try:
+            found = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            wrong.append(f"{package} is missing (needs {oldest} or newer)")
+            continue
+        if _numbers(found) < _numbers(oldest):
+            wrong.append(f"{package} is {found} (needs {oldest} or newer)")
+    if wrong:
+        raise ConfigError(f"packages: {'; '.join(wrong)}. Install with: pip install -e .")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version.partition("+")[0])[:3])

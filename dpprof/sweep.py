@@ -1,0 +1,178 @@
+"""A sweep: every experiment of a grid in a process of its own, each a child of one MLflow run."""
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from dpprof.config import DriveConfig, ExperimentConfig
+from dpprof.drive import drive_experiment
+from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted, TrackingError
+from dpprof.paths import SweepFolder, write_text
+from dpprof.reports.summary import summarize, to_markdown, twin_ratios
+from dpprof.results import FAILED, FINISHED, KILLED, Result, read_result
+from dpprof.tracking import Tracker
+
+
+class Watcher(Protocol):
+    """Is told how a sweep proceeds."""
+
+    def started(self, index: int, total: int, name: str) -> None:
+        """Experiment `index` (from 1) of `total` begins."""
+
+    def line(self, text: str) -> None:
+        """The measuring process says something."""
+
+    def ended(self, result: Result) -> None:
+        """The experiment ended, one way or another."""
+
+    def warn(self, text: str) -> None:
+        """Something the user must know, though the sweep goes on."""
+
+
+@dataclass
+class Sweep:
+    """A named set of resolved experiments, and what came of them so far."""
+
+    name: str
+    experiments: Mapping[str, ExperimentConfig]
+    drive: DriveConfig
+    kind: str = "sweep"
+    results: list[Result] = field(default_factory=list)
+    run_ids: dict[str, str] = field(default_factory=dict)
+    all_logged: bool = True
+    interrupted: bool = False
+
+    @property
+    def folder(self) -> SweepFolder:
+        """Where its run folders lie."""
+        return SweepFolder(Path(self.drive.runs_dir) / self.name)
+
+    @property
+    def status(self) -> str:
+        """FINISHED, also with experiments out of memory: that is a finding, not a fault."""
+        return KILLED if self.interrupted else FAILED if faults(self.results) else FINISHED
+
+
+def new_name(kind: str) -> str:
+    """A name from the time, for a sweep or a single run that the user did not name."""
+    return f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def faults(results: list[Result]) -> list[Result]:
+    """The results that failed for another reason than lack of memory."""
+    return [r for r in results if r.status == FAILED and r.failure is not None and r.failure.kind != "oom"]
+
+
+def reusable_results(sweep: Sweep, *, resume: bool) -> dict[str, Result]:
+    """The finished results that a resumed sweep keeps, by run name.
+
+    Raises ConfigError if the sweep exists and was not to be resumed, or if one of its cells was measured
+    with other settings than those given now.
+    """
+    if not resume:
+        if sweep.folder.path.exists():
+            raise ConfigError(
+                f"sweep_name: got {sweep.name!r}, allowed: a new name, or resume=true to go on with it"
+            )
+        return {}
+    kept = {}
+    for name, config in sweep.experiments.items():
+        folder = sweep.folder.run(name)
+        if not folder.record.exists():
+            continue
+        result = read_result(folder)
+        if result.status != FINISHED:
+            continue
+        for setting, value in vars(config).items():
+            before = getattr(result.config, setting)
+            if before != value:
+                raise ConfigError(
+                    f"resume: {folder.path} was measured with {setting}={before}, now {setting}={value}; "
+                    "give the earlier value or a new sweep_name"
+                )
+        kept[name] = result
+    return kept
+
+
+def run_sweep(sweep: Sweep, kept: Mapping[str, Result], tracker: Tracker, watcher: Watcher) -> None:
+    """Do every experiment that `kept` does not hold, log all of them, and write the summary.
+
+    A failed experiment or an MLflow that went away does not stop it. Ctrl-C does: what is running is
+    stopped, and what was measured is logged. Raises TrackingError if MLflow is not there at the start.
+    """
+    earlier = sweep.folder.read_state().get("mlflow_run_id")
+    parent = tracker.start_parent(sweep.name, sweep.kind, shared_settings(sweep.experiments), earlier)
+    sweep.folder.write_state(sweep.kind, parent)
+    try:
+        for index, (name, config) in enumerate(sweep.experiments.items(), start=1):
+            if name in kept:
+                result = kept[name]
+            else:
+                watcher.started(index, len(sweep.experiments), name)
+                result = drive_experiment(config, sweep.folder.run(name), sweep.drive, watcher.line)
+                watcher.ended(result)
+                sweep.interrupted = result.status == KILLED
+            sweep.results.append(result)
+            _log(sweep, result, tracker, parent, watcher)
+            if sweep.interrupted:
+                break
+    except KeyboardInterrupt:
+        sweep.interrupted = True
+    _finish(sweep, tracker, parent, watcher)
+
+
+def shared_settings(experiments: Mapping[str, ExperimentConfig]) -> dict[str, object]:
+    """The settings that all experiments have in common, with the number of experiments."""
+    configs = [dataclasses.asdict(config) for config in experiments.values()]
+    shared = {
+        name: value for name, value in configs[0].items() if all(config[name] == value for config in configs)
+    }
+    return shared | {"num_experiments": len(configs)}
+
+
+def _log(sweep: Sweep, result: Result, tracker: Tracker, parent: str, watcher: Watcher) -> None:
+    try:
+        sweep.run_ids[result.name] = tracker.log_result(result, {f"dpprof.{sweep.kind}": sweep.name}, parent)
+    except TrackingError as error:
+        sweep.all_logged = False
+        watcher.warn(str(error))
+
+
+def _finish(sweep: Sweep, tracker: Tracker, parent: str, watcher: Watcher) -> None:
+    """Write the summary, add the ratios to the children, and close the parent run."""
+    summary = summarize(sweep.name, sweep.results)
+    markdown = to_markdown(summary)
+    folder = sweep.folder
+    write_text(folder.summary_markdown, markdown)
+    write_text(folder.summary_json, summary.to_json())
+    try:
+        for name, ratios in twin_ratios(sweep.results).items():
+            if name in sweep.run_ids:
+                tracker.log_metrics(sweep.run_ids[name], ratios)
+        files = [folder.summary_markdown, folder.summary_json]
+        tracker.finish_parent(parent, sweep.status, markdown, files)
+    except TrackingError as error:
+        sweep.all_logged = False
+        watcher.warn(str(error))
+
+
+def raise_for(sweep: Sweep) -> None:
+    """Raise what the command should end with, if anything: stopped, failed, or not logged."""
+    if sweep.interrupted:
+        done = sum(result.status == FINISHED for result in sweep.results)
+        raise Interrupted(
+            f"stopped; {done} of {len(sweep.experiments)} experiments are finished and kept in "
+            f"{sweep.folder.path}. Go on with: sweep_name={sweep.name} resume=true"
+        )
+    failed = faults(sweep.results)
+    if failed:
+        names = ", ".join(result.name for result in failed)
+        raise ExperimentsFailed(f"{len(failed)} of {len(sweep.experiments)} experiments failed: {names}")
+    if not sweep.all_logged:
+        raise TrackingError(
+            "everything is measured, but not everything is in MLflow. "
+            f"When it is back: dpprof log {sweep.folder.path}"
+        )

@@ -1,0 +1,229 @@
+"""MLflow in and out: run folders become runs, with params, metrics, tags and artifacts.
+
+The measuring process never talks to MLflow: a run is written when its experiment has ended, with the
+experiment's own start and end times.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mlflow import MlflowClient, get_tracking_uri
+from mlflow.entities import Metric, Param, RunTag
+from mlflow.environment_variables import MLFLOW_EXPERIMENT_ID, MLFLOW_EXPERIMENT_NAME, MLFLOW_RUN_ID
+from mlflow.exceptions import MlflowException
+
+from dpprof.config import SIZE_FIELDS
+from dpprof.errors import TrackingError
+from dpprof.metrics import memory_metrics, metrics, series
+from dpprof.paths import RunFolder, write_text
+from dpprof.record import Record
+from dpprof.results import Result
+
+DEFAULT_EXPERIMENT = "dpprof"
+PARENT_TAG = "mlflow.parentRunId"
+_MAX_DESCRIPTION = 8000
+_MAX_TAG = 5000
+_METRICS_PER_BATCH = 1000
+_PARAMS_PER_BATCH = 100
+_TOP_OPERATORS = 50
+_RESOLVED = ("device", "model_size", *SIZE_FIELDS)
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    """Turn whatever MLflow raises for an unreachable or refusing store into a TrackingError."""
+    try:
+        yield
+    except (MlflowException, OSError) as error:
+        raise TrackingError(f"MLflow at {get_tracking_uri()} failed: {error}") from error
+
+
+class Tracker:
+    """Writes runs into the store that MLflow's own settings name (`MLFLOW_TRACKING_URI`, ...)."""
+
+    def __init__(self) -> None:
+        # MLflow's own defaults wait for minutes when a server is away.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+        with _telling():
+            self._client = MlflowClient()
+            self._experiment_id = self._find_experiment()
+        self._given_run_id: str | None = MLFLOW_RUN_ID.get()
+
+    def _find_experiment(self) -> str:
+        if MLFLOW_EXPERIMENT_ID.get():
+            return str(MLFLOW_EXPERIMENT_ID.get())
+        name = MLFLOW_EXPERIMENT_NAME.get() or DEFAULT_EXPERIMENT
+        experiment = self._client.get_experiment_by_name(name)
+        return str(experiment.experiment_id if experiment else self._client.create_experiment(name))
+
+    def start_parent(self, name: str, kind: str, params: Mapping[str, object], earlier: str | None) -> str:
+        """Open the parent run of a sweep and return its id.
+
+        Under `mlflow run` that is the run that MLflow made; else the `earlier` one of a resumed sweep,
+        if the store still has it; else a new one.
+        """
+        tags = {"dpprof.kind": kind, f"dpprof.{kind}": name}
+        with _telling():
+            run_id = self._given_run_id or self._reopen(earlier)
+            if run_id is None:
+                run_id = self._client.create_run(self._experiment_id, run_name=name).info.run_id
+            elif self._given_run_id:
+                self._client.set_tag(run_id, "mlflow.runName", name)
+            self._log_params(run_id, params)
+            self._set_tags(run_id, tags)
+        return run_id
+
+    def _reopen(self, run_id: str | None) -> str | None:
+        if run_id is None:
+            return None
+        try:
+            self._client.update_run(run_id, status="RUNNING")
+        except MlflowException:
+            return None
+        return run_id
+
+    def finish_parent(self, run_id: str, status: str, description: str, files: list[Path]) -> None:
+        """Close the parent run with its description (cut to what MLflow takes) and artifacts."""
+        with _telling():
+            self._client.set_tag(run_id, "mlflow.note.content", shorten(description))
+            for path in files:
+                self._client.log_artifact(run_id, str(path))
+            self._client.set_terminated(run_id, status)
+
+    def log_result(self, result: Result, tags: Mapping[str, str], parent: str | None = None) -> str:
+        """Log one experiment's folder and return the run's id.
+
+        With a parent it becomes a nested run. Without one, under `mlflow run`, it goes into the run that
+        MLflow made. A folder logged to this store before is not logged again: it is only put under the
+        parent. Raises TrackingError, and then leaves no half-written run.
+        """
+        folder = result.folder
+        with _telling():
+            run_id = self._logged_before(folder)
+            if run_id is not None:
+                if parent is not None:
+                    self._client.set_tag(run_id, PARENT_TAG, parent)
+                return run_id
+            run_id, is_new = self._open(result, parent)
+            try:
+                self._write(run_id, result, tags)
+                self._client.set_terminated(run_id, result.status, _end_ms(folder))
+            except BaseException:
+                if is_new:
+                    self._client.delete_run(run_id)
+                raise
+            link = {"run_id": run_id, "tracking_uri": get_tracking_uri()}
+            write_text(folder.mlflow, json.dumps(link))
+        return run_id
+
+    def log_metrics(self, run_id: str, figures: Mapping[str, float]) -> None:
+        """Add figures to a run logged before."""
+        with _telling():
+            self._log_metrics(run_id, [(name, value, 0) for name, value in figures.items()])
+
+    def _logged_before(self, folder: RunFolder) -> str | None:
+        """The run of this store that holds the folder already, if there is one."""
+        try:
+            link = json.loads(folder.mlflow.read_text())
+            if link["tracking_uri"] != get_tracking_uri():
+                return None
+            run = self._client.get_run(link["run_id"])
+            return None if run.info.lifecycle_stage == "deleted" else str(link["run_id"])
+        except (OSError, ValueError, KeyError, MlflowException):
+            return None
+
+    def _open(self, result: Result, parent: str | None) -> tuple[str, bool]:
+        if parent is None and self._given_run_id:
+            self._client.set_tag(self._given_run_id, "mlflow.runName", result.name)
+            return self._given_run_id, False
+        tags = {PARENT_TAG: parent} if parent else {}
+        start_ms = int(1000 * result.folder.config.stat().st_mtime)
+        run = self._client.create_run(self._experiment_id, start_ms, tags, run_name=result.name)
+        return run.info.run_id, True
+
+    def _write(self, run_id: str, result: Result, tags: Mapping[str, str]) -> None:
+        record, failure = result.record, result.failure
+        params: dict[str, object] = dict(vars(result.config))
+        params |= {f"resolved_{name}": params[name] for name in _RESOLVED}
+        own_tags = {"dpprof.trainer": result.config.trainer, "dpprof.kind": "experiment", **tags}
+        figures: dict[str, float] = {}
+        if record is not None:
+            params |= record.environment
+            if record.num_parameters is not None:
+                params["num_parameters"] = record.num_parameters
+        if failure is not None:
+            figures |= memory_metrics(failure.memory)
+            if failure.kind != "interrupted":
+                own_tags["dpprof.failure"] = failure.kind
+            own_tags["dpprof.failure_reason"] = failure.message
+        if record is not None and record.clean_finished:
+            figures |= metrics(record)
+            failed = record.failed_passes
+            if failed:
+                own_tags["dpprof.failed_pass"] = "; ".join(f"{name}: {why}" for name, why in failed.items())
+            by_step = series(record)
+            self._log_metrics(run_id, [(n, v, i) for n, vs in by_step.items() for i, v in enumerate(vs)])
+            self._log_operators(run_id, record)
+        self._log_params(run_id, params)
+        self._log_metrics(run_id, [(name, value, 0) for name, value in figures.items()])
+        self._set_tags(run_id, own_tags)
+        for path in result.folder.artifacts():
+            if path.is_dir():
+                self._client.log_artifacts(run_id, str(path), path.name)
+            else:
+                self._client.log_artifact(run_id, str(path))
+
+    def _log_operators(self, run_id: str, record: Record) -> None:
+        """The operators with the most self time as a table artifact, per traced step."""
+        steps = record.traced_steps
+        if not steps:
+            return
+        rows = record.operators[:_TOP_OPERATORS]
+        columns: dict[str, list[Any]] = {
+            "operator": [row.name for row in rows],
+            "class": [row.operator_class for row in rows],
+            "phase": [row.phase or "" for row in rows],
+            "calls_per_step": [row.calls / steps for row in rows],
+            "host_self_ms_per_step": [1e3 * row.self_s / steps for row in rows],
+            "allocated_mib_per_step": [row.allocated / 2**20 / steps for row in rows],
+        }
+        if any(row.device_self_s is not None for row in rows):
+            columns["device_self_ms_per_step"] = [1e3 * (row.device_self_s or 0.0) / steps for row in rows]
+        self._client.log_table(run_id, columns, "operators.json")
+
+    def _log_params(self, run_id: str, params: Mapping[str, object]) -> None:
+        """Log params, except those the run has already: `mlflow run` logs them as they were given."""
+        present = self._client.get_run(run_id).data.params
+        missing = [Param(name, str(value)) for name, value in params.items() if name not in present]
+        for i in range(0, len(missing), _PARAMS_PER_BATCH):
+            self._client.log_batch(run_id, params=missing[i : i + _PARAMS_PER_BATCH])
+
+    def _log_metrics(self, run_id: str, values: list[tuple[str, float, int]]) -> None:
+        now = int(1000 * time.time())
+        listed = [Metric(name, value, now, step) for name, value, step in values]
+        for i in range(0, len(listed), _METRICS_PER_BATCH):
+            self._client.log_batch(run_id, metrics=listed[i : i + _METRICS_PER_BATCH])
+
+    def _set_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
+        self._client.log_batch(run_id, tags=[RunTag(name, value[:_MAX_TAG]) for name, value in tags.items()])
+
+
+def shorten(text: str, most: int = _MAX_DESCRIPTION) -> str:
+    """Cut a text at a line's end so that it fits, and say that it was cut."""
+    if len(text) <= most:
+        return text
+    note = "\n\n(cut here; the whole is in the artifact `summary.md`)"
+    kept = text[: most - len(note)]
+    return kept[: kept.rfind("\n")] + note
+
+
+def _end_ms(folder: RunFolder) -> int:
+    """When the experiment ended: the time of its newest answer."""
+    answers: list[Path] = [path for path in (folder.record, folder.error) if path.exists()]
+    return int(1000 * max((path.stat().st_mtime for path in answers), default=time.time()))
