@@ -142,7 +142,7 @@ def gradient_error(config: ExperimentConfig, dtype: torch.dtype) -> float:
         config = dataclasses.replace(config, max_grad_norm=max_grad_norm)
     trainer = build_trainer(config, workload)
     trainer.profile_step(batch)
-    return relative_error([p.grad for p in trainer.parameters], clipped_mean(per_sample, max_grad_norm))
+    return relative_error(trainer.held_tensors()["gradients"], clipped_mean(per_sample, max_grad_norm))
 
 
 PASSES: dict[str, Callable[[Subject], None]] = {

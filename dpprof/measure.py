@@ -12,6 +12,7 @@ import signal
 import sys
 import traceback
 
+from dpprof import lazy_opacus
 from dpprof.paths import RunFolder
 from dpprof.process import peak_rss_bytes
 from dpprof.record import Failure, Memory
@@ -26,9 +27,10 @@ def measure(folder: RunFolder) -> int:
     try:
         config = folder.read_config()
         # Late, so that a torch or an Opacus that cannot be imported leaves an answer in the folder too.
-        import opacus  # noqa: F401  (for every trainer, so that resident memory compares)
+        lazy_opacus.install()
         import torch
 
+        # Brings Opacus's part for every trainer, the standard one too, so that resident memory compares.
         from dpprof.experiment import PassFailed, run_experiment
     except Exception as error:
         return _fail(folder, error)
@@ -95,4 +97,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_code = main()
+    # Everything is written. Taking torch's modules apart would hold up the next experiment by a second.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)

@@ -6,7 +6,7 @@ type of its default: str, int, float or bool.
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from dpprof.errors import ConfigError
@@ -32,7 +32,7 @@ def setting(
     if not isinstance(choices, Mapping):
         choices = {choice: choice for choice in choices}
     rules = {"help": help, "choices": choices, "minimum": minimum, "above": above}
-    return dataclasses.field(default=default, metadata=rules)  # type: ignore[no-any-return]
+    return dataclasses.field(default=default, metadata=rules)
 
 
 def fields(cls: type) -> dict[str, "dataclasses.Field[Any]"]:
@@ -64,7 +64,7 @@ def parse(field: "dataclasses.Field[Any]", value: object) -> Any:
 
     Raises ConfigError, which names the option, the value and what is allowed.
     """
-    kind = type(field.default)
+    kind: Callable[[str], Any] = type(field.default)
     error = refuse(field.name, value, allowed(field))
     is_scalar = isinstance(value, (str, int, float))
     if not is_scalar or (not isinstance(value, str) and isinstance(value, bool) != (kind is bool)):

@@ -6,7 +6,9 @@ import click
 @click.command()
 @click.argument("folders", nargs=-1, required=True, metavar="FOLDER...")
 def log(folders: tuple[str, ...]) -> None:
-    """Log run folders, or whole sweep folders, to MLflow.
+    """Put run folders into MLflow.
+
+    Takes run folders and whole sweep folders.
 
     For what was measured while MLflow was away, or on another machine. A folder that the store holds already
     is not logged twice.

@@ -9,7 +9,9 @@ from dpprof.config import DriveConfig, ExperimentConfig
 @click.command()
 @options_of(ExperimentConfig, DriveConfig)
 def profile(**options: str | None) -> None:
-    """Measure one trainer at one batch size and sequence length.
+    """Measure one experiment.
+
+    One trainer at one batch size and sequence length, with the passes asked for.
 
     \b
     dpprof profile --trainer DPGhostClippingTrainer --batch-size 4 --seq-len 512
@@ -51,5 +53,5 @@ def profile(**options: str | None) -> None:
         raise Interrupted(f"stopped; what was measured is in {folder.path}")
     if faults([result]):
         raise ExperimentsFailed(f"{config.run_name} failed; see {folder.log}")
-    if result.status == FINISHED:
-        progress.say(f"memory timeline: {folder.timeline_page}")
+    if result.status == FINISHED and result.record is not None:
+        progress.say(f"{result.record.num_parameters:,} parameters; memory timeline: {folder.timeline_page}")

@@ -9,7 +9,9 @@ import click
 )
 @click.option("--output", default=None, metavar="FILE", help="Write the summaries there as JSON too.")
 def summarize(runs_dir: str, output: str | None) -> None:
-    """Print the summary of every sweep under a folder. Needs neither MLflow nor a GPU.
+    """Summarize run folders.
+
+    Prints the summary of every sweep under a folder. Needs neither MLflow nor a GPU.
 
     \b
     dpprof summarize --runs-dir runs --output results.json

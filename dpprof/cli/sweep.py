@@ -12,7 +12,9 @@ from dpprof.grid import AXES, SweepConfig
 @options_of(ExperimentConfig, without=AXES.values())
 @options_of(DriveConfig)
 def sweep(**options: str | None) -> None:
-    """Measure a grid of trainers, batch sizes and sequence lengths, one process each.
+    """Measure a grid of experiments.
+
+    Trainers x batch sizes x sequence lengths x model sizes x precisions, one clean process each.
 
     \b
     dpprof sweep

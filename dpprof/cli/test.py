@@ -32,9 +32,9 @@ class TestConfig:
 @click.command()
 @options_of(TestConfig, DriveConfig)
 def test(**options: str | None) -> None:
-    """Try every trainer for a step on a model of about 1M parameters.
+    """Check every trainer on this machine.
 
-    Each must run, and give the clipped gradient of a naive per-sample loop (noise off).
+    One step on a model of about 1M parameters. Each trainer must run, and give the clipped gradient of a naive per-sample loop (noise off).
 
     \b
     dpprof test --device cpu

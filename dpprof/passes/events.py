@@ -6,7 +6,7 @@ Goes through the profiler's raw events once: `key_averages()` takes many times a
 from dataclasses import dataclass
 from typing import Any
 
-from torch.autograd import DeviceType
+from torch._C._autograd import DeviceType
 from torch.profiler import profile
 
 from dpprof.observe import PHASE_LABEL, STEP_LABEL
@@ -51,7 +51,8 @@ class Recording:
 
 def read(profiler: "profile", device: str, marks: frozenset[str] = frozenset()) -> Recording:
     """Read a stopped profiler. Allocations are those on `device`; `marks` names further ranges to keep."""
-    results = profiler.profiler.kineto_results  # type: ignore[union-attr]
+    assert profiler.profiler is not None, "the profiler has not run"
+    results: Any = profiler.profiler.kineto_results
     wanted = DeviceType.CUDA if device == "cuda" else DeviceType.CPU
     recording = Recording([], [], [], [], [])
     kernels: dict[int, int] = {}

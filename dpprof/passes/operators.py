@@ -102,11 +102,11 @@ class _Node:
         self.self_ns = operator.end - operator.start
         self.allocated = 0
         if parent is not None and parent.whole:
-            self.class_name, self.whole = parent.class_name, True
-            return
-        own = class_by_name(operator.name)
-        self.class_name = own or (parent.class_name if parent else None)
-        self.whole = own in _WHOLE
+            own = parent.class_name
+        else:
+            own = class_by_name(operator.name) or (parent.class_name if parent else None)
+        self.class_name: str | None = own
+        self.whole: bool = own in _WHOLE
 
 
 def _nest(operators: list[Operator], allocations: list[tuple[int, int]]) -> list[_Node]:

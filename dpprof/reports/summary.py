@@ -26,6 +26,7 @@ class Cell:
     run: str
     trainer: str
     model: str
+    num_parameters: int | None
     precision: str
     batch_size: int
     seq_len: int
@@ -109,6 +110,7 @@ def _cell(result: Result, cell_ratios: dict[str, float]) -> Cell:
         run=result.name,
         trainer=config.trainer,
         model=config.model_name,
+        num_parameters=record.num_parameters if record else None,
         precision=config.precision,
         batch_size=config.batch_size,
         seq_len=config.seq_len,
@@ -149,7 +151,7 @@ def _cell_table(summary: Summary) -> str:
     header = ["model", "precision", "seq", "batch", "trainer", "step ms", "x", "peak MiB", "x", "samples/s"]
     rows = []
     for cell in sorted(summary.cells, key=lambda cell: cell.place):
-        shown = [cell.model, cell.precision, str(cell.seq_len), str(cell.batch_size), cell.trainer]
+        shown = [_model(cell), cell.precision, str(cell.seq_len), str(cell.batch_size), cell.trainer]
         figures = cell.figures
         step = _number(figures["step_ms"])
         if figures["step_ms_iqr"] is not None:
@@ -159,6 +161,12 @@ def _cell_table(summary: Summary) -> str:
         shown += [step, _ratio(cell, STEP), _number(figures["peak_mib"]), _ratio(cell, PEAK)]
         rows.append([*shown, _number(figures["samples_per_s"])])
     return _table(header, rows, right=5)
+
+
+def _model(cell: Cell) -> str:
+    if cell.num_parameters is None:
+        return cell.model
+    return f"{cell.model} ({cell.num_parameters / 1e6:,.2f}M)"
 
 
 def _reason(cell: Cell) -> str:

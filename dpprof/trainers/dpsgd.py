@@ -11,7 +11,8 @@ class DPSGDTrainer(PrivateTrainer):
     (Abadi et al. 2016; `GradSampleModule` and `DPOptimizer` of Opacus)."""
 
     def _wrap_model(self) -> nn.Module:
-        return GradSampleModule(self.model)
+        wrapped: nn.Module = GradSampleModule(self.model)
+        return wrapped
 
     def _accumulate_clipped(self, losses: Tensor) -> None:
         with self._phase("backward"):

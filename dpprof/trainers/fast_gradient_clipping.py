@@ -20,9 +20,10 @@ class DPFastGradientClippingTrainer(PrivateTrainer):
     forward_model: GradSampleModuleFastGradientClipping
 
     def _wrap_model(self) -> nn.Module:
-        return GradSampleModuleFastGradientClipping(
+        wrapped: nn.Module = GradSampleModuleFastGradientClipping(
             self.model, max_grad_norm=self.max_grad_norm, use_ghost_clipping=self.use_ghost_clipping
         )
+        return wrapped
 
     def _accumulate_clipped(self, losses: Tensor) -> None:
         with self._phase("backward_norms"):

@@ -28,7 +28,8 @@ def naive_per_sample_gradients(
 
 def global_norm(gradient: list[Tensor]) -> Tensor:
     """L2 norm over all parameters together, a scalar."""
-    return torch.stack([g.norm() for g in gradient]).norm()
+    norm: Tensor = torch.stack([g.norm() for g in gradient]).norm()
+    return norm
 
 
 def clipped_mean(per_sample: list[list[Tensor]], max_grad_norm: float | None) -> list[Tensor]:

@@ -9,7 +9,7 @@ from opacus.layers import DPMultiheadAttention
 from torch import Tensor
 
 
-class CausalDPMultiheadAttention(DPMultiheadAttention):  # type: ignore[misc]
+class CausalDPMultiheadAttention(DPMultiheadAttention):
     """Causal self-attention over a (B, T, D) input with Opacus's linear layers."""
 
     def __init__(self, hidden_dim: int, num_heads: int) -> None:
