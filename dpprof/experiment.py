@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
 from dpprof.config import ExperimentConfig
 from dpprof.environment import describe_environment
@@ -134,7 +135,10 @@ def gradient_error(config: ExperimentConfig, dtype: torch.dtype) -> float:
     config = dataclasses.replace(config, accumulation_steps=1, precision="fp32", noise_multiplier=0.0)
     workload = build_workload(config)
     workload.model.to(dtype)
-    batch = next(iter(workload.batches))
+    batch = tree_map(
+        lambda t: t.to(dtype) if torch.is_tensor(t) and t.is_floating_point() else t,
+        next(iter(workload.batches)),
+    )
     per_sample = naive_per_sample_gradients(workload.model, workload.loss, batch, config.batch_size)
     max_grad_norm = None
     if TRAINER_CLASSES[config.trainer].is_private:

@@ -26,5 +26,5 @@ def install() -> None:
         loader.exec_module(package)
         return getattr(package, name)
 
-    package.__getattr__ = load
+    package.__getattr__ = load  # type: ignore[method-assign]
     sys.modules["opacus"] = package

@@ -34,7 +34,8 @@ class TestConfig:
 def test(**options: str | None) -> None:
     """Check every trainer on this machine.
 
-    One step on a model of about 1M parameters. Each trainer must run, and give the clipped gradient of a naive per-sample loop (noise off).
+    One step on a model of about 1M parameters. Each trainer must run, and give
+    the clipped gradient of a naive per-sample loop (noise off).
 
     \b
     dpprof test --device cpu

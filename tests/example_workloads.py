@@ -1,0 +1,124 @@
+"""Workloads of a user's own, for the tests."""
+
+import os
+import resource
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dpprof.config import ExperimentConfig
+
+
+def mlp(config: ExperimentConfig) -> tuple[Any, ...]:
+    """A small classifier of vectors: no tokens anywhere."""
+    model = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 5))
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        while True:
+            yield torch.randn(config.batch_size, 20), torch.randint(5, (config.batch_size,))
+
+    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    return model, batches(), loss
+
+
+class TwoTower(nn.Module):
+    """Takes two tensors by name and gives a dict: nothing like a batch of tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.image = nn.Conv2d(3, 4, 3)
+        self.tabular = nn.Linear(6, 4)
+
+    def forward(self, image: Tensor, tabular: Tensor) -> dict[str, Tensor]:
+        return {"score": self.image(image).mean(dim=(2, 3)) * self.tabular(tabular)}
+
+
+def two_tower(config: ExperimentConfig) -> tuple[Any, ...]:
+    """Inputs as a dict, outputs as a dict, a regression target."""
+
+    def batches() -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+        while True:
+            inputs = {
+                "image": torch.randn(config.batch_size, 3, 8, 8),
+                "tabular": torch.randn(config.batch_size, 6),
+            }
+            yield inputs, torch.randn(config.batch_size, 4)
+
+    def loss(outputs: dict[str, Tensor], targets: Tensor) -> Tensor:
+        return ((outputs["score"] - targets) ** 2).mean(dim=1)
+
+    return TwoTower(), batches(), loss
+
+
+def averaged_loss(config: ExperimentConfig) -> tuple[Any, ...]:
+    """Breaks the contract: its loss is averaged over the batch already."""
+    model, batches, loss = mlp(config)
+    return model, batches, lambda outputs, targets: loss(outputs, targets).mean()
+
+
+def unlucky(config: ExperimentConfig) -> tuple[Any, ...]:
+    """The MLP, but by batch size: 3 is killed in mid-step, 5 runs out of memory, 6 crashes, 7 hangs.
+
+    8 dies in a later pass: its third model is that of the trace pass.
+    """
+    model, batches, loss = mlp(config)
+    calls = 0
+
+    def unlucky_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            _strike(config.batch_size)
+        return loss(outputs, targets)
+
+    return model, batches, unlucky_loss
+
+
+_models_built = 0
+
+
+def _strike(batch_size: int) -> None:
+    if batch_size == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if batch_size == 5:
+        limit = 64 * 2**30
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        torch.empty(2 * limit, dtype=torch.uint8)
+    if batch_size == 6:
+        raise RuntimeError("a fault in the workload <script>alert(1)</script>")
+    if batch_size == 7:
+        signal.pause()
+
+
+def dies_in_trace(config: ExperimentConfig) -> tuple[Any, ...]:
+    """The MLP, killed when the third pass builds it."""
+    global _models_built
+    _models_built += 1
+    if _models_built == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return mlp(config)
+
+
+def fails_in_memory_pass(config: ExperimentConfig) -> tuple[Any, ...]:
+    """The MLP, with an error when the second pass builds it."""
+    global _models_built
+    _models_built += 1
+    if _models_built == 2:
+        raise RuntimeError("cannot build it twice")
+    return mlp(config)
+
+
+def with_batch_norm(config: ExperimentConfig) -> tuple[Any, ...]:
+    """A model that Opacus refuses."""
+    _, batches, loss = mlp(config)
+    return nn.Sequential(nn.Linear(20, 5), nn.BatchNorm1d(5)), batches, loss
+
+
+def not_a_workload(config: ExperimentConfig) -> nn.Module:
+    """Returns the model alone."""
+    return nn.Linear(config.batch_size, 1)

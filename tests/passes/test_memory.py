@@ -1,0 +1,85 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpprof.passes.events import Allocation, Recording, Span
+from dpprof.passes.memory import Levels, timeline
+
+
+def recording(events: list[tuple[int, int]], phases: list[Span] | None = None) -> Recording:
+    return Recording([], phases or [], [], [], [Allocation(at, size, thread=1) for at, size in events])
+
+
+EVENTS = [(10, 100), (20, 50), (30, -120), (40, 30)]
+
+
+@pytest.mark.parametrize(
+    ("moment", "level"), [(0, 0), (9, 0), (10, 100), (19, 100), (20, 150), (30, 30), (40, 60), (99, 60)]
+)
+def test_the_level_at_a_moment_is_the_sum_of_what_happened_until_then(moment: int, level: int) -> None:
+    assert Levels(recording(EVENTS), base=0).at(moment) == level
+    assert Levels(recording(EVENTS), base=1_000).at(moment) == 1_000 + level
+
+
+def test_of_events_at_one_moment_the_last_tells_the_level_and_all_tell_the_peak() -> None:
+    levels = Levels(recording([(10, 100), (10, 900), (10, -700)]), base=0)
+    assert levels.at(10) == 300
+    assert levels.peak(Span("step", 0, 20)) == 1_000
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "points"),
+    [
+        (15, 35, [(15, 100), (20, 150), (30, 30), (35, 30)]),
+        (20, 30, [(20, 150), (30, 30), (30, 30)]),
+        (0, 5, [(0, 0), (5, 0)]),
+        (50, 60, [(50, 60), (60, 60)]),
+    ],
+)
+def test_the_level_of_before_is_carried_into_a_span(
+    start: int, end: int, points: list[tuple[int, int]]
+) -> None:
+    span = Span("step", start, end)
+    levels = Levels(recording(EVENTS), base=0)
+    assert levels.within(span) == points
+    assert levels.peak(span) == max(level for _, level in points)
+
+
+def test_without_events_the_level_is_the_base() -> None:
+    levels = Levels(recording([]), base=7)
+    assert levels.peak(Span("step", 3, 9)) == levels.at(5) == 7
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(-1_000, 1_000)), max_size=30),
+    st.integers(0, 50),
+    st.integers(0, 50),
+)
+def test_the_peak_of_any_span(events: list[tuple[int, int]], one: int, other: int) -> None:
+    events = sorted(events, key=lambda event: event[0])
+    start, end = min(one, other), max(one, other)
+    last_before = sum(at <= start for at, _ in events)
+    ends = [i for i in range(last_before, len(events)) if events[i][0] <= end]
+    sums = [sum(size for _, size in events[: i + 1]) for i in [last_before - 1, *ends]]
+    assert Levels(recording(events), base=0).peak(Span("step", start, end)) == max(sums)
+
+
+def test_timeline_counts_seconds_from_the_steps_start_and_keeps_the_steps_phases() -> None:
+    second = 10**9
+    phases = [
+        Span("forward", 1 * second, 2 * second),
+        Span("forward", 10 * second, 12 * second),
+        Span("backward", 12 * second, 15 * second),
+        Span("noise", 19 * second, 21 * second),
+    ]
+    events = [(second, 100), (11 * second, 50), (13 * second, -20), (25 * second, 7)]
+    recorded = recording(events, phases)
+    step = Span("training_step", 10 * second, 20 * second)
+    assert timeline(recorded, Levels(recorded, base=1), step) == {
+        "seconds": [0.0, 1.0, 3.0, 10.0],
+        "allocated": [101, 151, 131, 131],
+        "phases": [
+            {"name": "forward", "start": 0.0, "end": 2.0},
+            {"name": "backward", "start": 2.0, "end": 5.0},
+        ],
+    }

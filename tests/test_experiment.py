@@ -1,0 +1,105 @@
+"""Experiments run in this process: workloads of a user's own, and answers left in the folder."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from dpprof.config import PASSES, TRAINERS, ExperimentConfig
+from dpprof.experiment import PASSES as REGISTERED_PASSES
+from dpprof.experiment import run_experiment
+from dpprof.measure import is_oom, measure
+from dpprof.paths import RunFolder
+
+CONFIG = ExperimentConfig(
+    model_size="tiny", hidden_dim=16, vocab_size=64, batch_size=2, seq_len=8, warmup_steps=1, measured_steps=2
+).resolve(cuda_available=False)
+
+
+def folder_for(tmp_path: Path, config: ExperimentConfig) -> RunFolder:
+    folder = RunFolder(tmp_path / config.run_name)
+    folder.create(config)
+    return folder
+
+
+def test_registry_of_passes_holds_the_configured_names() -> None:
+    assert tuple(REGISTERED_PASSES) == PASSES
+
+
+@pytest.mark.parametrize("workload", ["mlp", "two_tower"])
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_a_workload_of_ones_own(tmp_path: Path, workload: str, trainer: str) -> None:
+    config = dataclasses.replace(
+        CONFIG, trainer=trainer, workload=f"example_workloads:{workload}", passes="clean,gradient_check"
+    )
+    record = run_experiment(config, folder_for(tmp_path, config), print)
+    assert record.samples_per_step == 2
+    assert record.tokens_per_step is None, "no tokens, no figure"
+    assert record.gradient_check is not None
+    assert record.gradient_check.relative_error_float64 < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("workload", "words"),
+    [
+        ("averaged_loss", "one value per sample, shape (2,), it gave shape ()"),
+        ("with_batch_norm", "buffers"),
+        ("no_such_factory", "no_such_factory"),
+        ("not_a_workload", "must return (model, batches, loss)"),
+    ],
+)
+def test_a_workload_that_breaks_the_contract(tmp_path: Path, workload: str, words: str) -> None:
+    config = dataclasses.replace(CONFIG, trainer="DPSGDTrainer", workload=f"example_workloads:{workload}")
+    folder = folder_for(tmp_path, config)
+    assert measure(folder) == 1
+    failure = folder.read_error()
+    assert failure is not None
+    assert failure.kind == "error"
+    assert words in failure.message
+
+
+def test_accumulation_counts_the_logical_step(tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, trainer="DPSGDTrainer", accumulation_steps=3, passes="clean")
+    record = run_experiment(config, folder_for(tmp_path, config), print)
+    assert (record.samples_per_step, record.tokens_per_step) == (6, 48)
+    assert len(record.step_s) == len(record.phase_s["forward"]) == 2
+    for index, step in enumerate(record.step_s):
+        assert sum(seconds[index] for seconds in record.phase_s.values()) <= step
+
+
+def test_the_same_seed_gives_the_same_record_of_memory(tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, trainer="DPGhostClippingTrainer", passes="clean,memory")
+    first = run_experiment(config, folder_for(tmp_path, config), print)
+    second = run_experiment(config, folder_for(tmp_path, config), print)
+    assert first.memory.step_peak == second.memory.step_peak
+    assert first.held == second.held
+
+
+def test_memory_by_arithmetic(tmp_path: Path) -> None:
+    """After a step of flat clipping: parameters, gradients, sums and B per-sample gradients; after clean-up
+    the parameters alone."""
+    config = dataclasses.replace(CONFIG, trainer="DPSGDTrainer", passes="clean,memory")
+    record = run_experiment(config, folder_for(tmp_path, config), print)
+    assert record.num_parameters is not None
+    size = 4 * record.num_parameters
+    batch = 2 * 2 * 8 * 8
+    memory = record.memory
+    assert memory.after_step is not None
+    assert memory.after_cleanup is not None
+    # The last batch (input ids and labels), the generator's state and scalars are all that comes on top.
+    assert 0 <= memory.after_step - (1 + 1 + 1 + 2) * size <= batch + 8192
+    assert 0 <= memory.after_cleanup - size <= batch + 8192
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError(), True),
+        (RuntimeError("[enforce fail] . DefaultCPUAllocator: can't allocate memory: you tried"), True),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), True),
+        (RuntimeError("something about memory formats"), False),
+        (ValueError("out of range"), False),
+    ],
+)
+def test_is_oom(error: Exception, expected: bool) -> None:
+    assert is_oom(error) is expected

@@ -1,0 +1,162 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpprof.metrics import memory_metrics, metrics, ratios, series
+from dpprof.record import GradientCheck, Memory, OperatorRow, PassOutcome, Record
+
+MIB = 1_048_576
+
+
+def test_what_was_not_measured_has_no_entry() -> None:
+    assert metrics(Record({}, {})) == {}
+    assert series(Record({}, {})) == {}
+    assert memory_metrics(Memory()) == {}
+
+
+def test_latency_and_throughput() -> None:
+    record = Record(
+        {},
+        {},
+        step_s=[0.030, 0.010, 0.100, 0.020, 0.040],
+        phase_s={"forward": [0.002, 0.009, 0.001], "backward": [0.004, 0.006]},
+        samples_per_step=6,
+        tokens_per_step=600,
+    )
+    # Sorted: 10 20 30 40 100; p95 lies 0.95 * 4 = 3.8 places in: 40 + 0.8 * 60.
+    assert metrics(record) == pytest.approx(
+        {
+            "latency/step_ms_median": 30,
+            "latency/step_ms_mean": 40,
+            "latency/step_ms_p95": 88,
+            "latency/step_ms_iqr": 40 - 20,
+            "latency/forward_ms": 2,
+            "latency/backward_ms": 5,
+            "throughput/samples_per_s": 6 / 0.030,
+            "throughput/tokens_per_s": 600 / 0.030,
+        }
+    )
+
+
+def test_one_step_has_no_spread_and_no_tokens_no_token_throughput() -> None:
+    found = metrics(Record({}, {}, step_s=[0.5], samples_per_step=2))
+    assert found == {
+        "latency/step_ms_median": 500,
+        "latency/step_ms_mean": 500,
+        "throughput/samples_per_s": 4,
+    }
+
+
+@given(st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=50))
+def test_quantiles_are_those_of_numpy(steps: list[float]) -> None:
+    found = metrics(Record({}, {}, step_s=steps))
+    q25, q50, q75, q95 = 1e3 * np.percentile(steps, [25, 50, 75, 95])
+    tolerance = 1e-9 * max(steps) * 1e3
+    assert found["latency/step_ms_median"] == pytest.approx(q50, abs=tolerance)
+    assert found["latency/step_ms_p95"] == pytest.approx(q95, abs=tolerance)
+    assert found["latency/step_ms_iqr"] == pytest.approx(q75 - q25, abs=tolerance)
+
+
+def test_memory_is_in_mib_and_zero_is_a_figure() -> None:
+    memory = Memory(
+        peak_allocated=3 * MIB,
+        peak_reserved=4 * MIB,
+        first_step_peak=MIB // 2,
+        after_step=2 * MIB,
+        after_cleanup=0,
+        device_used=1024 * MIB,
+        peak_rss=1,
+    )
+    assert memory_metrics(memory) == {
+        "memory/peak_allocated_mib": 3,
+        "memory/peak_reserved_mib": 4,
+        "memory/first_step_peak_allocated_mib": 0.5,
+        "memory/after_step_mib": 2,
+        "memory/after_cleanup_mib": 0,
+        "memory/device_used_mib": 1024,
+        "memory/peak_rss_mib": 1 / MIB,
+    }
+
+
+def test_overheads_held_bytes_and_gradient_check() -> None:
+    record = Record(
+        {},
+        {},
+        passes={"clean": PassOutcome("finished", seconds=1.5), "trace": PassOutcome("running")},
+        startup_s=0.25,
+        held={"gradients": 2 * MIB, "parameters": MIB},
+        gradient_check=GradientCheck(1e-16, 1e-7),
+    )
+    assert metrics(record) == {
+        "memory/held_gradients_mib": 2,
+        "memory/held_parameters_mib": 1,
+        "overhead/startup_s": 0.25,
+        "overhead/clean_pass_s": 1.5,
+        "gradient_check/relative_error_float64": 1e-16,
+        "gradient_check/relative_error_float32": 1e-7,
+    }
+
+
+def row(operator_class: str, calls: int, self_s: float, device_s: float | None, mib: int) -> OperatorRow:
+    return OperatorRow("aten::x", operator_class, "forward", calls, self_s, device_s, mib * MIB)
+
+
+def test_operators_are_totalled_by_class_and_divided_by_the_steps() -> None:
+    rows = [
+        row("copy", 3, 0.006, None, 12),
+        row("matrix_product", 4, 0.004, None, 2),
+        row("copy", 6, 0.003, None, 0),
+    ]
+    found = metrics(Record({}, {}, operators=rows, traced_steps=3))
+    assert found == pytest.approx(
+        {
+            "profiler/copy/self_time_ms": 3,
+            "profiler/copy/calls": 3,
+            "profiler/copy/allocated_mib": 4,
+            "profiler/matrix_product/self_time_ms": 4 / 3,
+            "profiler/matrix_product/calls": 4 / 3,
+            "profiler/matrix_product/allocated_mib": 2 / 3,
+        }
+    )
+
+
+def test_self_time_is_the_devices_where_kernels_were_traced() -> None:
+    rows = [row("copy", 1, 0.9, 0.002, 0), row("copy", 1, 0.9, 0.0, 0)]
+    found = metrics(Record({}, {}, operators=rows, traced_steps=2))
+    assert found["profiler/copy/self_time_ms"] == pytest.approx(1)
+
+
+def test_series_are_by_step() -> None:
+    record = Record({}, {}, step_s=[0.5, 0.25], memory=Memory(step_peak=[MIB, 3 * MIB]))
+    assert series(record) == {
+        "latency/step_ms": [500, 250],
+        "memory/step_peak_allocated_mib": [1, 3],
+    }
+
+
+def test_ratios_compare_step_time_throughput_and_peaks_that_both_have() -> None:
+    figures = {
+        "latency/step_ms_median": 30.0,
+        "latency/step_ms_mean": 31.0,
+        "latency/forward_ms": 7.0,
+        "throughput/samples_per_s": 2.0,
+        "memory/peak_allocated_mib": 9.0,
+        "memory/peak_reserved_mib": 9.0,
+        "memory/peak_rss_mib": 5.0,
+        "memory/after_step_mib": 4.0,
+    }
+    standard = {
+        "latency/step_ms_median": 10.0,
+        "latency/step_ms_mean": 10.0,
+        "latency/forward_ms": 7.0,
+        "throughput/samples_per_s": 8.0,
+        "memory/peak_allocated_mib": 4.5,
+        "memory/peak_rss_mib": 0.0,
+        "memory/after_step_mib": 4.0,
+    }
+    assert ratios(figures, standard) == {
+        "vs_standard/latency/step_ms_median_ratio": 3,
+        "vs_standard/throughput/samples_per_s_ratio": 0.25,
+        "vs_standard/memory/peak_allocated_mib_ratio": 2,
+    }

@@ -1,0 +1,64 @@
+import os
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from dpprof.process import peak_rss_bytes, process_age_s
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def test_the_age_counts_from_the_start_of_the_process() -> None:
+    program = "import time; time.sleep(0.3); from dpprof.process import process_age_s; print(process_age_s())"
+    started = time.time()
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert 0.3 <= float(done.stdout) <= time.time() - started + 0.1
+
+
+def test_the_age_grows_with_the_clock() -> None:
+    before, started = process_age_s(), time.time()
+    time.sleep(0.05)
+    assert process_age_s() - before == pytest.approx(time.time() - started, abs=0.03)
+
+
+def test_the_peak_stays_after_the_memory_is_freed() -> None:
+    size = 512 * 2**20
+    program = (
+        "from dpprof.process import peak_rss_bytes; import psutil\n"
+        "before = peak_rss_bytes()\n"
+        f"block = b'x' * {size}\n"
+        "del block\n"
+        "print(before, peak_rss_bytes(), psutil.Process().memory_info().rss)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    before, peak, now = map(int, done.stdout.split())
+    assert peak - before == pytest.approx(size, rel=0.05)
+    assert now < peak - 0.9 * size
+
+
+@linux_only
+def test_the_peak_of_another_process() -> None:
+    program = "block = b'x' * 2**26; print('ready', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        peak = peak_rss_bytes(child.pid)
+        assert peak is not None
+        assert psutil.Process(child.pid).memory_info().rss <= peak + 2**20
+        assert 2**26 < peak < 2**27
+        child.communicate("\n")
+    assert peak_rss_bytes(child.pid) is None
+
+
+@linux_only
+def test_ones_own_peak_by_default() -> None:
+    peak, by_pid = peak_rss_bytes(), peak_rss_bytes(os.getpid())
+    assert peak is not None
+    assert by_pid is not None
+    assert psutil.Process().memory_info().rss <= by_pid + 2**20
+    assert by_pid - peak < 2**20

@@ -1,0 +1,118 @@
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from dpprof.errors import DpprofError
+from dpprof.record import Failure, GradientCheck, Memory, OperatorRow, PassOutcome, Record
+
+
+def full_memory() -> Memory:
+    return Memory(
+        peak_allocated=8,
+        peak_reserved=16,
+        first_step_peak=9,
+        step_peak=[7, 8],
+        after_step=4,
+        after_cleanup=3,
+        device_used=100,
+        peak_rss=2**40,
+    )
+
+
+def full_record() -> Record:
+    return Record(
+        config={"trainer": "StandardTrainer", "lr": 0.1, "batch_size": 4},
+        environment={"cpu": "größer"},
+        passes={"clean": PassOutcome("finished", None, 1.5), "trace": PassOutcome("failed", "why", 2.5)},
+        num_parameters=10,
+        samples_per_step=4,
+        tokens_per_step=64,
+        startup_s=0.1,
+        step_s=[0.1, 0.2],
+        phase_s={"forward": [0.05, 0.06]},
+        memory=full_memory(),
+        held={"gradients": 40},
+        operators=[
+            OperatorRow("aten::mm", "matrix_product", "forward", 3, 1e-3, 2e-3, 64),
+            OperatorRow("aten::add", "elementwise", None, 1, 1e-4, None, 0),
+        ],
+        traced_steps=3,
+        gradient_check=GradientCheck(1e-16, 1e-7),
+    )
+
+
+@pytest.mark.parametrize("record", [Record({}, {}), full_record()], ids=["empty", "full"])
+def test_a_record_survives_its_file(record: Record) -> None:
+    assert Record.from_json(record.to_json()) == record
+
+
+def test_the_full_record_sets_every_field() -> None:
+    full, empty = full_record(), Record({}, {})
+    unset = {name for name, value in vars(full).items() if value == getattr(empty, name)}
+    assert unset == {"schema_version"}
+    assert None not in vars(full.memory).values()
+
+
+@pytest.mark.parametrize(
+    "failure", [Failure("oom", "no memory"), Failure("error", "a\nb", "Traceback", full_memory())]
+)
+def test_a_failure_survives_its_file(failure: Failure) -> None:
+    assert Failure.from_json(failure.to_json()) == failure
+
+
+@pytest.mark.parametrize(
+    ("passes", "clean_finished", "failed"),
+    [
+        ({}, False, {}),
+        ({"clean": PassOutcome("running")}, False, {"clean": "it did not finish"}),
+        ({"clean": PassOutcome("failed", "boom")}, False, {"clean": "boom"}),
+        ({"clean": PassOutcome("finished"), "trace": PassOutcome("failed", "x")}, True, {"trace": "x"}),
+    ],
+)
+def test_the_clean_pass_alone_decides_whether_figures_stand(
+    passes: dict[str, PassOutcome], clean_finished: bool, failed: dict[str, str]
+) -> None:
+    record = Record({}, {}, passes=passes)
+    assert record.clean_finished is clean_finished
+    assert record.failed_passes == failed
+
+
+def test_another_schema_version_is_refused_by_number() -> None:
+    text = dataclasses.replace(full_record(), schema_version=7).to_json()
+    with pytest.raises(DpprofError, match=r"^record has schema version 7, this dpprof reads 1$"):
+        Record.from_json(text)
+
+
+def changed(text: str, **changes: Any) -> str:
+    return json.dumps(json.loads(text) | changes)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "[]",
+        "{}",
+        full_record().to_json()[:-20],
+        changed(full_record().to_json(), unheard_of=1),
+        changed(full_record().to_json(), memory={"unheard_of": 1}),
+        changed(full_record().to_json(), memory=None),
+        changed(full_record().to_json(), passes=[]),
+        changed(full_record().to_json(), operators=[{"name": "aten::mm"}]),
+    ],
+)
+def test_a_damaged_record(text: str) -> None:
+    with pytest.raises(DpprofError, match=r"^not a dpprof record: "):
+        Record.from_json(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "null", "[]", "{}", '{"memory": {}}', changed(Failure("oom", "").to_json(), memory=None)],
+)
+def test_a_damaged_failure(text: str) -> None:
+    with pytest.raises(DpprofError, match=r"^not a dpprof error file: "):
+        Failure.from_json(text)

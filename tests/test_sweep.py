@@ -1,0 +1,305 @@
+"""Sweeps as users run them: real child processes, real signals, a real MLflow store."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from conftest import Run, environment, run_dpprof
+from mlflow import MlflowClient
+from mlflow.entities import Run as MlflowRun
+
+QUICK = ["--warmup-steps", "2", "--measured-steps", "2", "--passes", "clean,memory"]
+
+
+def runs_of(folder: Path) -> dict[str, MlflowRun]:
+    """All runs of the folder's store by name."""
+    client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
+    found: list[Any] = client.search_runs([e.experiment_id for e in client.search_experiments()])
+    return {run.info.run_name: run for run in found}
+
+
+def artifacts_of(folder: Path, run: MlflowRun, path: str | None = None) -> set[str]:
+    client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
+    return {item.path for item in client.list_artifacts(run.info.run_id, path)}
+
+
+@pytest.fixture(scope="module")
+def unlucky(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
+    """Batch 2 and 4 go well; 3 is killed, 5 runs out of memory, 6 raises, 7 hangs until the time-out."""
+    folder = tmp_path_factory.mktemp("unlucky")
+    arguments = ["--workload", "example_workloads:unlucky", "--trainers", "standard", "--timeout-s", "30"]
+    arguments += ["--batch-sizes", "2,3,5,6,7,4", "--seq-lens", "1", "--sweep-name", "unlucky", *QUICK]
+    return folder, run_dpprof(folder, "sweep", *arguments)
+
+
+EXPECTED = {2: None, 3: "killed", 5: "oom", 6: "error", 7: "timeout", 4: None}
+
+
+@pytest.mark.parametrize("batch_size", EXPECTED)
+def test_one_bad_experiment_leaves_the_others_alone(unlucky: Any, batch_size: int) -> None:
+    folder, ended = unlucky
+    run = runs_of(folder)[f"StandardTrainer_unlucky_bs{batch_size}_seq1"]
+    failure = EXPECTED[batch_size]
+    assert run.info.status == ("FAILED" if failure else "FINISHED"), ended.stdout + ended.stderr
+    assert run.data.tags.get("dpprof.failure") == failure
+    assert ("latency/step_ms_median" in run.data.metrics) == (failure is None)
+    assert run.data.metrics["memory/peak_rss_mib"] > 100
+    names = artifacts_of(folder, run)
+    assert {"config.json", "run.log"} <= names
+    assert ("error.json" in names) == (failure is not None)
+
+
+def test_a_failed_run_keeps_its_traceback(unlucky: Any) -> None:
+    folder, _ = unlucky
+    run_folder = folder / "runs" / "unlucky" / "StandardTrainer_unlucky_bs6_seq1"
+    error = json.loads((run_folder / "error.json").read_text())
+    assert "a fault in the workload" in error["message"]
+    assert "unlucky_loss" in error["traceback"]
+    assert "unlucky_loss" in (run_folder / "run.log").read_text()
+
+
+def test_the_sweep_ends_failed_and_says_what_failed(unlucky: Any) -> None:
+    folder, ended = unlucky
+    assert ended.returncode == 3
+    last = ended.stderr.strip().splitlines()[-1]
+    assert "3 of 6 experiments failed" in last
+    assert "bs5" not in last, "out of memory is a finding, not a fault"
+    parent = runs_of(folder)["unlucky"]
+    assert parent.info.status == "FAILED"
+    note = parent.data.tags["mlflow.note.content"]
+    assert "2 of 6" in note
+    assert "<script>" not in note
+    summary = json.loads((folder / "runs" / "unlucky" / "summary.json").read_text())
+    assert [cell["failure"] for cell in summary["cells"]] == list(EXPECTED.values())
+
+
+def test_children_are_nested_and_carry_shared_params(unlucky: Any) -> None:
+    folder, _ = unlucky
+    runs = runs_of(folder)
+    parent = runs.pop("unlucky")
+    assert len(runs) == 6
+    for run in runs.values():
+        assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
+        assert run.data.tags["dpprof.sweep"] == "unlucky"
+        assert run.data.tags["dpprof.trainer"] == "StandardTrainer"
+        assert run.data.params["resolved_device"] == "cpu"
+
+
+def test_out_of_memory_alone_is_no_fault(dpprof: Run, tmp_path: Path) -> None:
+    arguments = ["--workload", "example_workloads:unlucky", "--trainers", "standard", "--seq-lens", "1"]
+    ended = dpprof("sweep", *arguments, "--batch-sizes", "5", "--sweep-name", "big", *QUICK)
+    assert ended.returncode == 0, ended.stderr
+    assert runs_of(tmp_path)["big"].info.status == "FINISHED"
+    assert "| oom |" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("workload", "failed_pass"),
+    [("dies_in_trace", "trace: killed"), ("fails_in_memory_pass", "memory: RuntimeError: cannot build")],
+)
+def test_clean_figures_stand_when_a_later_pass_fails(
+    dpprof: Run, tmp_path: Path, workload: str, failed_pass: str
+) -> None:
+    ended = dpprof("profile", "--workload", f"example_workloads:{workload}", "--measured-steps", "2")
+    assert ended.returncode == 0, ended.stderr
+    (run,) = runs_of(tmp_path).values()
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["dpprof.failed_pass"].startswith(failed_pass)
+    assert "dpprof.failure" not in run.data.tags
+    assert run.data.metrics["latency/step_ms_median"] > 0
+    assert "pass failed" in ended.stdout
+
+
+def start_hanging(folder: Path) -> "subprocess.Popen[str]":
+    """A sweep whose second experiment hangs, once that hangs."""
+    arguments = ["--workload", "example_workloads:unlucky", "--trainers", "standard", "--seq-lens", "1"]
+    arguments += ["--batch-sizes", "2,7,4", "--sweep-name", "stopped", *QUICK]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dpprof", "sweep", *arguments],
+        cwd=folder,
+        env=environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    record = folder / "runs" / "stopped" / "StandardTrainer_unlucky_bs7_seq1" / "record.json"
+    deadline = time.monotonic() + 90
+    while not record.exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.1)
+    time.sleep(1.0)
+    return process
+
+
+def measuring_processes() -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        if "dpprof.measure" in (process.info["cmdline"] or []) and process.status() != psutil.STATUS_ZOMBIE:
+            found.append(process)
+    return found
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep stopped by Ctrl-C during its second of three experiments."""
+    folder = tmp_path_factory.mktemp("stopped")
+    process = start_hanging(folder)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "1 of 3 experiments are finished" in errors
+    assert "Traceback" not in errors
+    assert not measuring_processes()
+    return folder
+
+
+def test_ctrl_c_keeps_what_was_measured(stopped: Path) -> None:
+    statuses = {name: run.info.status for name, run in runs_of(stopped).items()}
+    assert statuses == {
+        "stopped": "KILLED",
+        "StandardTrainer_unlucky_bs2_seq1": "FINISHED",
+        "StandardTrainer_unlucky_bs7_seq1": "KILLED",
+    }
+
+
+RESUME = ["--workload", "example_workloads:unlucky", "--trainers", "standard", "--seq-lens", "1"]
+RESUME += ["--batch-sizes", "2,4", "--sweep-name", "stopped", "--resume", "true", *QUICK]
+
+
+def test_resume_does_only_what_is_missing(stopped: Path) -> None:
+    first = stopped / "runs" / "stopped" / "StandardTrainer_unlucky_bs2_seq1" / "record.json"
+    measured_at = first.stat().st_mtime_ns
+    before = runs_of(stopped)
+    ended = run_dpprof(stopped, "sweep", *RESUME)
+    assert ended.returncode == 0, ended.stderr
+    assert first.stat().st_mtime_ns == measured_at, "a finished cell was measured again"
+    after = runs_of(stopped)
+    assert after["stopped"].info.run_id == before["stopped"].info.run_id
+    assert after["stopped"].info.status == "FINISHED"
+    assert after["StandardTrainer_unlucky_bs4_seq1"].info.status == "FINISHED"
+
+
+def test_resume_refuses_other_settings(stopped: Path) -> None:
+    refused = run_dpprof(stopped, "sweep", *RESUME, "--lr", "0.5")
+    assert refused.returncode == 2
+    assert "lr=0.01, now lr=0.5" in refused.stderr
+
+
+def test_sigterm_stops_like_ctrl_c(tmp_path: Path) -> None:
+    process = start_hanging(tmp_path)
+    process.terminate()
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert runs_of(tmp_path)["stopped"].info.status == "KILLED"
+
+
+def test_the_child_ends_when_the_driving_process_is_killed(tmp_path: Path) -> None:
+    process = start_hanging(tmp_path)
+    assert len(measuring_processes()) == 1
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    deadline = time.monotonic() + 10
+    while measuring_processes():
+        assert time.monotonic() < deadline, "the measuring process outlived its driver"
+        time.sleep(0.1)
+
+
+def test_nothing_is_lost_when_mlflow_goes_away(dpprof: Run, tmp_path: Path) -> None:
+    """The store is taken away while an experiment runs, and given back for `dpprof log`."""
+    database = tmp_path / "mlflow.db"
+    process = start_hanging(tmp_path)
+    database.rename(tmp_path / "away.db")
+    database.mkdir()
+    (child,) = measuring_processes()
+    child.kill()
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 3, errors
+    assert "warning: MLflow at" in output
+    assert (tmp_path / "runs" / "stopped" / "summary.md").exists()
+
+    database.rmdir()
+    (tmp_path / "away.db").rename(database)
+    ended = dpprof("log", "runs/stopped")
+    assert ended.returncode == 0, ended.stderr
+    statuses = {name: run.info.status for name, run in runs_of(tmp_path).items()}
+    assert statuses == {
+        "stopped": "FAILED",
+        "StandardTrainer_unlucky_bs2_seq1": "FINISHED",
+        "StandardTrainer_unlucky_bs7_seq1": "FAILED",
+        "StandardTrainer_unlucky_bs4_seq1": "FINISHED",
+    }
+    again = dpprof("log", "runs/stopped")
+    assert again.returncode == 0
+    assert len(runs_of(tmp_path)) == 4, "logged twice"
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
+    """All trainers on a very small transformer, StandardTrainer last."""
+    folder = tmp_path_factory.mktemp("grid")
+    trainers = "dpsgd,dpsgd_ghost,dpsgd_fast,standard"
+    arguments = ["--trainers", trainers, "--batch-sizes", "2", "--seq-lens", "16", "--sweep-name", "grid é"]
+    return folder, run_dpprof(folder, "sweep", *arguments, "--measured-steps", "3")
+
+
+def test_ratios_to_the_standard_twin(grid: Any) -> None:
+    folder, ended = grid
+    assert ended.returncode == 0, ended.stderr
+    runs = runs_of(folder)
+    standard = runs["StandardTrainer_tiny_bs2_seq16"].data.metrics
+    for name in ("DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer"):
+        figures = runs[f"{name}_tiny_bs2_seq16"].data.metrics
+        for metric in ("latency/step_ms_median", "memory/peak_allocated_mib"):
+            expected = figures[metric] / standard[metric]
+            assert figures[f"vs_standard/{metric}_ratio"] == pytest.approx(expected)
+
+
+def test_every_run_stands_in_mlflow_with_all_its_parts(grid: Any) -> None:
+    folder, _ = grid
+    run = runs_of(folder)["DPSGDTrainer_tiny_bs2_seq16"]
+    figures, params = run.data.metrics, run.data.params
+    phases = ("zero_grad", "forward", "backward", "clip", "noise", "optimizer_step")
+    in_phases = sum(figures[f"latency/{phase}_ms"] for phase in phases)
+    assert in_phases == pytest.approx(figures["latency/step_ms_median"], rel=0.25)
+    assert figures["throughput/samples_per_s"] == pytest.approx(2e3 / figures["latency/step_ms_median"])
+    assert figures["throughput/tokens_per_s"] == pytest.approx(16 * figures["throughput/samples_per_s"])
+    num_parameters = int(params["num_parameters"])
+    assert figures["memory/held_per_sample_gradients_mib"] == pytest.approx(2 * 4 * num_parameters / 2**20)
+    assert figures["memory/peak_allocated_mib"] > 4 * 4 * num_parameters / 2**20
+    assert figures["profiler/noise/calls"] > 0
+    assert figures["profiler/matrix_product/self_time_ms"] > 0
+    assert params["trainer"] == "DPSGDTrainer"
+    assert {"memory_timeline.html", "operators.json", "record.json", "tensorboard"} <= artifacts_of(
+        folder, run
+    )
+    traces = artifacts_of(folder, run, "tensorboard")
+    assert any(name.endswith(".pt.trace.json.gz") for name in traces)
+    assert any("events.out.tfevents" in name for name in traces)
+    client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
+    steps = client.get_metric_history(run.info.run_id, "latency/step_ms")
+    assert [metric.step for metric in steps] == [0, 1, 2]
+
+
+def test_summarize_rebuilds_the_summary_from_the_folders(grid: Any) -> None:
+    folder, _ = grid
+    ended = run_dpprof(folder, "summarize", "--runs-dir", "runs", "--output", "results.json")
+    assert ended.returncode == 0, ended.stderr
+    (rebuilt,) = json.loads((folder / "results.json").read_text())
+    written = json.loads((folder / "runs" / "grid é" / "summary.json").read_text())
+    by_run = {cell["run"]: cell for cell in written["cells"]}
+    assert {cell["run"]: cell for cell in rebuilt["cells"]} == by_run
+
+
+def test_an_existing_sweep_is_not_overwritten(grid: Any) -> None:
+    folder, _ = grid
+    ended = run_dpprof(folder, "sweep", "--sweep-name", "grid é")
+    assert ended.returncode == 2
+    assert "resume=true" in ended.stderr

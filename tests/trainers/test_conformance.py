@@ -1,0 +1,204 @@
+"""Every registered trainer does what the algorithm says, held against references."""
+
+import dataclasses
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from opacus import GradSampleModule
+from opacus.grad_sample import GradSampleModuleFastGradientClipping
+from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
+from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+from torch import nn
+
+from dpprof.config import TRAINERS, ExperimentConfig
+from dpprof.experiment import build_trainer, gradient_error
+from dpprof.observe import PHASES, Observer
+from dpprof.trainers import TRAINER_CLASSES
+from dpprof.trainers.base import TrainerBase
+from dpprof.trainers.dpsgd import DPSGDTrainer
+from dpprof.trainers.reference import relative_error
+from dpprof.workloads.workload import build_workload
+
+PRIVATE = [name for name, cls in TRAINER_CLASSES.items() if cls.is_private]
+CONFIG = ExperimentConfig(
+    model_size="tiny", vocab_size=50, hidden_dim=16, num_layers=2, num_heads=2, batch_size=3, seq_len=8
+).resolve(cuda_available=False)
+
+
+def make(trainer: str, **changes: Any) -> tuple[TrainerBase, Any]:
+    config = dataclasses.replace(CONFIG, trainer=trainer, **changes)
+    workload = build_workload(config)
+    return build_trainer(config, workload), iter(workload.batches)
+
+
+def weights(trainer: TrainerBase) -> list[torch.Tensor]:
+    return [p.detach().clone() for p in trainer.parameters]
+
+
+def test_registry_holds_the_configured_names() -> None:
+    assert list(TRAINER_CLASSES) == list(TRAINERS)
+    assert [cls.__name__ for cls in TRAINER_CLASSES.values()] == list(TRAINERS)
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("attention", ["sdpa", "dp_mha"])
+def test_gradient_equals_the_naive_loop(trainer: str, attention: str) -> None:
+    config = dataclasses.replace(CONFIG, trainer=trainer, attention=attention)
+    assert gradient_error(config, torch.float64) < 1e-12
+
+
+def test_gradient_error_notices_a_wrong_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unclipped(DPSGDTrainer):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            super().__init__(*args, **more | {"max_grad_norm": 1e9})
+
+    monkeypatch.setitem(TRAINER_CLASSES, "DPSGDTrainer", Unclipped)
+    assert gradient_error(dataclasses.replace(CONFIG, trainer="DPSGDTrainer"), torch.float64) > 1e-3
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_accumulated_batches_equal_one_large_batch(trainer: str, optimizer: str) -> None:
+    """Noise off, in float64: three physical batches of 2 give the step of one batch of 6."""
+    changes: dict[str, Any] = {"noise_multiplier": 0.0, "optimizer": optimizer, "max_grad_norm": 0.3}
+    large, batches = make(trainer, batch_size=6, **changes)
+    split, _ = make(trainer, batch_size=2, accumulation_steps=3, **changes)
+    large.model.double()
+    split.model.double()
+    for _ in range(2):
+        ids, labels = next(batches)
+        large.profile_step((ids, labels))
+        split.profile_step(*zip(ids.split(2), labels.split(2), strict=True))
+        assert relative_error(weights(split), weights(large)) < 1e-12
+
+
+def test_a_step_refuses_the_wrong_number_of_batches() -> None:
+    trainer, batches = make("StandardTrainer", accumulation_steps=2)
+    with pytest.raises(ValueError, match="takes 2 physical batches, got 1"):
+        trainer.profile_step(next(batches))
+
+
+def opacus_flat(model: nn.Module, inner: torch.optim.Optimizer, batch: Any, wrapped: list[Any]) -> None:
+    """One step of flat clipping as a user of Opacus writes it."""
+    if not wrapped:
+        wrapped += [
+            GradSampleModule(model),
+            DPOptimizer(inner, noise_multiplier=1.0, max_grad_norm=0.3, expected_batch_size=3),
+        ]
+    module, optimizer = wrapped
+    ids, labels = batch
+    optimizer.zero_grad()
+    logits = module(ids)
+    losses = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+    losses.view(labels.shape).mean(dim=1).mean().backward()
+    optimizer.step()
+
+
+def opacus_fast(
+    model: nn.Module, inner: torch.optim.Optimizer, batch: Any, wrapped: list[Any], ghost: bool
+) -> None:
+    """One step of fast gradient or ghost clipping as a user of Opacus writes it."""
+    if not wrapped:
+        module = GradSampleModuleFastGradientClipping(model, max_grad_norm=0.3, use_ghost_clipping=ghost)
+        optimizer = DPOptimizerFastGradientClipping(
+            inner, noise_multiplier=1.0, max_grad_norm=0.3, expected_batch_size=3
+        )
+        wrapped += [module, optimizer, DPLossFastGradientClipping(module, optimizer, nn.CrossEntropyLoss())]
+    module, optimizer, criterion = wrapped
+    ids, labels = batch
+    optimizer.zero_grad()
+    criterion(module(ids).flatten(0, 1), labels.flatten(), shape=labels.shape).backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("trainer", PRIVATE)
+def test_step_is_bitwise_that_of_opacus(trainer: str, optimizer: str) -> None:
+    """Steps taken apart into phases give exactly what Opacus's own `backward()` and `step()` give."""
+    ours, batches = make(trainer, optimizer=optimizer, max_grad_norm=0.3)
+    theirs = build_workload(CONFIG).model.train()
+    cls: Any = torch.optim.SGD if optimizer == "sgd" else torch.optim.AdamW
+    inner = cls(theirs.parameters(), lr=CONFIG.lr)
+    wrapped: list[Any] = []
+    for step, batch in enumerate(itertools.islice(batches, 3)):
+        torch.manual_seed(step)
+        ours.profile_step(batch)
+        torch.manual_seed(step)
+        if trainer == "DPSGDTrainer":
+            opacus_flat(theirs, inner, batch, wrapped)
+        else:
+            opacus_fast(theirs, inner, batch, wrapped, ghost=trainer == "DPGhostClippingTrainer")
+        for a, b in zip(weights(ours), theirs.parameters(), strict=True):
+            assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_bf16_stays_close_to_fp32(trainer: str) -> None:
+    exact, batches = make(trainer, noise_multiplier=0.0)
+    rounded, _ = make(trainer, noise_multiplier=0.0, precision="bf16")
+    batch = next(batches)
+    exact.profile_step(batch)
+    rounded.profile_step(batch)
+    error = relative_error(rounded.held_tensors()["gradients"], exact.held_tensors()["gradients"])
+    assert 0 < error < 0.02
+
+
+class Names(Observer):
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def phase(self, name: str) -> Any:
+        self.seen.append(name)
+        return super().phase(name)
+
+
+STEPS = {
+    "StandardTrainer": ["zero_grad", "forward", "backward", "optimizer_step"],
+    "DPSGDTrainer": ["zero_grad", "forward", "backward", "clip", "noise", "optimizer_step"],
+}
+TWO_BACKWARDS = ["backward_norms", "clip", "backward_weighted", "clip"]
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_phases_of_a_step(trainer: str) -> None:
+    made, batches = make(trainer)
+    names = Names()
+    made.run_profiling(itertools.islice(batches, 1), names)
+    two = ["zero_grad", "forward", *TWO_BACKWARDS, "noise", "optimizer_step"]
+    assert names.seen == STEPS.get(trainer, two)
+    assert set(names.seen) <= set(PHASES)
+
+
+HELD = {
+    "StandardTrainer": {"gradients"},
+    "DPSGDTrainer": {"gradients", "per_sample_gradients", "summed_gradients"},
+    "DPGhostClippingTrainer": {"gradients", "gradient_norms", "summed_gradients"},
+    "DPFastGradientClippingTrainer": {"gradients", "gradient_norms", "summed_gradients"},
+}
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_held_tensors_by_arithmetic(trainer: str) -> None:
+    made, batches = make(trainer, optimizer="adamw")
+    made.run_profiling(itertools.islice(batches, 2), Observer())
+    held = made.held_tensors()
+    size = {category: sum(t.nbytes for t in tensors) for category, tensors in held.items()}
+    num_parameters = sum(p.numel() for p in made.parameters)
+    assert set(held) == HELD[trainer] | {"optimizer_state"}
+    assert size["gradients"] == 4 * num_parameters
+    assert size["optimizer_state"] == 2 * 4 * num_parameters + 4 * len(made.parameters)
+    if "per_sample_gradients" in held:
+        assert size["per_sample_gradients"] == 3 * 4 * num_parameters
+    made.drop_gradients()
+    assert set(made.held_tensors()) == {"optimizer_state"}
+
+
+@pytest.mark.parametrize("trainer", PRIVATE)
+def test_noise_has_the_configured_deviation(trainer: str) -> None:
+    """With a vanishing gradient, `p.grad` is noise of deviation noise_multiplier * C / B."""
+    made, batches = make(trainer, noise_multiplier=2.0, max_grad_norm=1e-3)
+    made.profile_step(next(batches))
+    noise = torch.cat([g.flatten() for g in made.held_tensors()["gradients"]])
+    assert noise.std().item() == pytest.approx(2.0 * 1e-3 / 3, rel=0.05)
