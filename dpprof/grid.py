@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,9 +60,10 @@ class Grid:
     experiments: dict[str, ExperimentConfig]
 
 
-def build_grid(values: Mapping[str, object], *, cuda_available: bool) -> Grid:
+def build_grid(values: Mapping[str, object], *, cuda_available: Callable[[], bool]) -> Grid:
     """Turn raw options (of `SweepConfig` and of `ExperimentConfig` outside the axes) into experiments.
 
+    `cuda_available` is asked once the options are read: finding out takes seconds.
     Raises ConfigError for a bad value, an unreadable JSON file, or an option unknown to a sweep.
     """
     path = parse(fields(SweepConfig)["config"], values.get("config", ""))
@@ -75,11 +76,12 @@ def build_grid(values: Mapping[str, object], *, cuda_available: bool) -> Grid:
         if name in AXES.values():
             raise ConfigError(f"{name}: a sweep varies it, use its plural")
     base = parse_all(ExperimentConfig, rest)
-    axes = _axes(sweep, resolve_device(base.device, cuda_available=cuda_available))
+    has_cuda = cuda_available()
+    axes = _axes(sweep, resolve_device(base.device, cuda_available=has_cuda))
     experiments: dict[str, ExperimentConfig] = {}
     for point in itertools.product(*axes.values()):
         cell = dict(zip(axes, point, strict=True))
-        config = dataclasses.replace(base, **cell).resolve(cuda_available=cuda_available)
+        config = dataclasses.replace(base, **cell).resolve(cuda_available=has_cuda)
         varied = f"_{config.precision}" if len(axes["precision"]) > 1 else ""
         experiments[config.run_name + varied] = config
     return Grid(sweep, experiments)

@@ -68,7 +68,7 @@ class Tracker:
         Under `mlflow run` that is the run that MLflow made; else the `earlier` one of a resumed sweep,
         if the store still has it; else a new one.
         """
-        tags = {"dpprof.kind": kind, f"dpprof.{kind}": name}
+        tags = {"mlflow.source.name": "dpprof", "dpprof.kind": kind, f"dpprof.{kind}": name}
         with _telling():
             run_id = self._given_run_id or self._reopen(earlier)
             if run_id is None:
@@ -151,7 +151,12 @@ class Tracker:
         record, failure = result.record, result.failure
         params: dict[str, object] = dict(vars(result.config))
         params |= {f"resolved_{name}": params[name] for name in _RESOLVED}
-        own_tags = {"dpprof.trainer": result.config.trainer, "dpprof.kind": "experiment", **tags}
+        own_tags = {
+            "mlflow.source.name": "dpprof",
+            "dpprof.trainer": result.config.trainer,
+            "dpprof.kind": "experiment",
+            **tags,
+        }
         figures: dict[str, float] = {}
         if record is not None:
             params |= record.environment

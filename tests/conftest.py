@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,3 +55,23 @@ def mlflow_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
     mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/mlflow.db")
     yield tmp_path
     mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
+
+
+def runs_of(folder: Path) -> dict[str, Any]:
+    """All runs of the folder's store by name (`mlflow.entities.Run`)."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
+    found = client.search_runs([experiment.experiment_id for experiment in client.search_experiments()])
+    return {run.info.run_name: run for run in found}
+
+
+@pytest.fixture(scope="session")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a finished sweep, `grid é`: all trainers on a very small transformer."""
+    folder = tmp_path_factory.mktemp("swept")
+    trainers = "dpsgd,dpsgd_ghost,dpsgd_fast,standard"
+    arguments = ["--trainers", trainers, "--batch-sizes", "2", "--seq-lens", "16", "--sweep-name", "grid é"]
+    ended = run_dpprof(folder, "sweep", *arguments, "--measured-steps", "3")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return folder

@@ -50,7 +50,8 @@ def two_tower(config: ExperimentConfig) -> tuple[Any, ...]:
             yield inputs, torch.randn(config.batch_size, 4)
 
     def loss(outputs: dict[str, Tensor], targets: Tensor) -> Tensor:
-        return ((outputs["score"] - targets) ** 2).mean(dim=1)
+        squared: Tensor = (outputs["score"] - targets) ** 2
+        return squared.mean(dim=1)
 
     return TwoTower(), batches(), loss
 
@@ -74,7 +75,8 @@ def unlucky(config: ExperimentConfig) -> tuple[Any, ...]:
         calls += 1
         if calls == 3:
             _strike(config.batch_size)
-        return loss(outputs, targets)
+        losses: Tensor = loss(outputs, targets)
+        return losses
 
     return model, batches, unlucky_loss
 

@@ -11,7 +11,7 @@ from dpprof.grid import Grid, SweepConfig, build_grid
 
 
 def grid(**values: object) -> Grid:
-    return build_grid(values, cuda_available=False)
+    return build_grid(values, cuda_available=lambda: False)
 
 
 def points(grid: Grid) -> list[tuple[Any, ...]]:
@@ -41,8 +41,8 @@ def test_defaults_depend_on_the_device(
 ) -> None:
     # Trainers vary fastest, so that a cell's twins run next to each other.
     expected = list(itertools.product(sizes, ["fp32"], seq_lens, batch_sizes, TRAINERS))
-    assert points(build_grid({"device": device}, cuda_available=True)) == expected
-    assert points(build_grid({}, cuda_available=device == "cuda")) == expected
+    assert points(build_grid({"device": device}, cuda_available=lambda: True)) == expected
+    assert points(build_grid({}, cuda_available=lambda: device == "cuda")) == expected
 
 
 def test_every_axis_is_parsed_by_the_rules_of_its_field() -> None:
@@ -110,6 +110,20 @@ def test_duplicates_run_once() -> None:
 )
 def test_refusals(values: dict[str, object], message: str) -> None:
     assert refusal(**values).startswith(message)
+
+
+def test_cuda_is_looked_for_only_after_the_options_are_read() -> None:
+    asked = []
+
+    def cuda_available() -> bool:
+        asked.append(True)
+        return False
+
+    with pytest.raises(ConfigError, match=r"^lr: got 'fast'"):
+        build_grid({"lr": "fast"}, cuda_available=cuda_available)
+    assert asked == []
+    build_grid({}, cuda_available=cuda_available)
+    assert asked == [True]
 
 
 def test_a_json_file_may_hold_any_option_as_text_number_or_list(tmp_path: Path) -> None:

@@ -74,14 +74,97 @@ def imports(source: str, *, inside_functions: bool = True) -> Iterator[str]:
 
 
 def units_imported(source: str) -> set[str]:
-    """Units of dpprof that a module imports from; what `dpprof/__init__.py` itself defines is none."""
+    """Units of dpprof that a module imports from; `dpprof.__version__` and the like are no unit's."""
     parts = [name.split(".") for name in imports(source)]
-    return {
-        second
-        for first, second, *_ in parts
-        if first == "dpprof" and not hasattr(dpprof, f"__{second.strip('_')}__")
-    }
+    return {p[1] for p in parts if p[0] == "dpprof" and len(p) > 1 and not p[1].startswith("__")}
 
 
-def test_every_file_has_a_line() -> None:
+def libraries_imported(source: str, *, inside_functions: bool = True) -> set[str]:
+    return {name.partition(".")[0] for name in imports(source, inside_functions=inside_functions)}
+
+
+def may_import(unit: str, other: str) -> bool:
+    last = len(LAYERS) - 1
+    return unit == other or LINE[unit] < LINE[other] or LINE[unit] == LINE[other] == last
+
+
+def test_every_import_is_seen_wherever_it_stands() -> None:
+    source = """
+import mlflow.entities as entities
+from dpprof import __version__, lazy_opacus
+if TYPE_CHECKING:
+    from dpprof.results import Result
+class A:
+    def f(self):
+        try:
+            import dpprof.sweep, torch
+        except ImportError:
+            from plotly import graph_objects
+"""
+    assert units_imported(source) == {"lazy_opacus", "results", "sweep"}
+    assert libraries_imported(source) == {"mlflow", "dpprof", "torch", "plotly"}
+    assert libraries_imported(source, inside_functions=False) == {"mlflow", "dpprof"}
+
+
+@pytest.mark.parametrize(
+    ("unit", "other", "allowed"),
+    [
+        ("cli", "sweep", True),
+        ("sweep", "cli", False),
+        ("launch", "measure", True),
+        ("tracking", "reports", False),
+        ("passes", "passes", True),
+        ("passes", "trainers", False),
+        ("config", "settings", True),
+        ("settings", "config", True),
+        ("config", "workloads", False),
+    ],
+)
+def test_the_rule_itself(unit: str, other: str, allowed: bool) -> None:
+    assert may_import(unit, other) is allowed
+
+
+def test_every_unit_has_its_line() -> None:
     assert {unit_of(file) for file in FILES} == {*LINE, "__init__"}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_imports_only_from_the_lines_below(file: str) -> None:
+    imported = units_imported((PACKAGE / file).read_text(encoding="utf-8"))
+    allowed = set() if file == "__init__.py" else {unit for unit in LINE if may_import(unit_of(file), unit)}
+    assert imported <= allowed
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_heavy_libraries_stay_at_home(file: str) -> None:
+    imported = libraries_imported((PACKAGE / file).read_text(encoding="utf-8"))
+    assert {library for library in imported & HOMES.keys() if not file.startswith(HOMES[library])} == set()
+
+
+@pytest.mark.parametrize("library", HOMES)
+def test_every_home_is_lived_in(library: str) -> None:
+    homes = {file: (PACKAGE / file).read_text(encoding="utf-8") for file in FILES}
+    users = [file for file, source in homes.items() if library in libraries_imported(source)]
+    assert all(any(user.startswith(home) for user in users) for home in HOMES[library])
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if unit_of(file) == "cli"])
+def test_the_command_line_imports_torch_only_inside_functions(file: str) -> None:
+    source = (PACKAGE / file).read_text(encoding="utf-8")
+    assert "torch" not in libraries_imported(source, inside_functions=False)
+
+
+@pytest.mark.parametrize(
+    ("module", "unwanted"),
+    [
+        ("dpprof.cli.main", {"torch", "mlflow", "plotly", "opacus"}),
+        ("dpprof.measure", {"mlflow", "plotly"}),
+        ("dpprof.experiment", {"mlflow", "plotly"}),
+    ],
+)
+def test_importing_a_module_loads_no_library_it_does_not_need(module: str, unwanted: set[str]) -> None:
+    program = f"import sys, {module}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert module in loaded
+    assert loaded & unwanted == set()

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpprof.metrics import memory_metrics, metrics, ratios, series
@@ -48,6 +48,7 @@ def test_one_step_has_no_spread_and_no_tokens_no_token_throughput() -> None:
     }
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(1e-6, 1e3), min_size=2, max_size=50))
 def test_quantiles_are_those_of_numpy(steps: list[float]) -> None:
     found = metrics(Record({}, {}, step_s=steps))
@@ -119,6 +120,10 @@ def test_operators_are_totalled_by_class_and_divided_by_the_steps() -> None:
             "profiler/matrix_product/allocated_mib": 2 / 3,
         }
     )
+
+
+def test_operators_without_the_number_of_steps_are_no_figures() -> None:
+    assert metrics(Record({}, {}, operators=[row("copy", 3, 0.006, None, 12)])) == {}
 
 
 def test_self_time_is_the_devices_where_kernels_were_traced() -> None:

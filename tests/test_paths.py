@@ -40,11 +40,17 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     texts = ["a" * 500_000, "b" * 400_000]
     write_text(path, texts[0])
     seen = set()
-    writing = threading.Thread(target=lambda: [write_text(path, text) for text in texts * 50])
+
+    def write_all() -> None:
+        for text in texts * 50:
+            write_text(path, text)
+
+    writing = threading.Thread(target=write_all)
     writing.start()
     while writing.is_alive():
         seen.add(path.read_text())
     writing.join()
+    assert seen
     assert seen <= set(texts)
 
 

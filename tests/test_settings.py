@@ -1,7 +1,7 @@
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpprof.errors import ConfigError
@@ -86,6 +86,7 @@ def test_a_refusal_names_the_option_the_value_and_what_is_allowed(
     assert str(refused.value) == message
 
 
+@settings(deadline=None)
 @given(st.integers(min_value=1), st.floats(min_value=0, exclude_min=True, allow_infinity=False))
 def test_numbers_survive_as_text_and_as_json(count: int, rate: float) -> None:
     assert parse(FIELDS["count"], str(count)) == parse(FIELDS["count"], count) == count

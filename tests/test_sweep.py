@@ -11,21 +11,13 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import Run, environment, run_dpprof
+from conftest import Run, environment, run_dpprof, runs_of
 from mlflow import MlflowClient
-from mlflow.entities import Run as MlflowRun
 
 QUICK = ["--warmup-steps", "2", "--measured-steps", "2", "--passes", "clean,memory"]
 
 
-def runs_of(folder: Path) -> dict[str, MlflowRun]:
-    """All runs of the folder's store by name."""
-    client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
-    found: list[Any] = client.search_runs([e.experiment_id for e in client.search_experiments()])
-    return {run.info.run_name: run for run in found}
-
-
-def artifacts_of(folder: Path, run: MlflowRun, path: str | None = None) -> set[str]:
+def artifacts_of(folder: Path, run: Any, path: str | None = None) -> set[str]:
     client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
     return {item.path for item in client.list_artifacts(run.info.run_id, path)}
 
@@ -241,19 +233,8 @@ def test_nothing_is_lost_when_mlflow_goes_away(dpprof: Run, tmp_path: Path) -> N
     assert len(runs_of(tmp_path)) == 4, "logged twice"
 
 
-@pytest.fixture(scope="module")
-def grid(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
-    """All trainers on a very small transformer, StandardTrainer last."""
-    folder = tmp_path_factory.mktemp("grid")
-    trainers = "dpsgd,dpsgd_ghost,dpsgd_fast,standard"
-    arguments = ["--trainers", trainers, "--batch-sizes", "2", "--seq-lens", "16", "--sweep-name", "grid é"]
-    return folder, run_dpprof(folder, "sweep", *arguments, "--measured-steps", "3")
-
-
-def test_ratios_to_the_standard_twin(grid: Any) -> None:
-    folder, ended = grid
-    assert ended.returncode == 0, ended.stderr
-    runs = runs_of(folder)
+def test_ratios_to_the_standard_twin(swept: Path) -> None:
+    runs = runs_of(swept)
     standard = runs["StandardTrainer_tiny_bs2_seq16"].data.metrics
     for name in ("DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer"):
         figures = runs[f"{name}_tiny_bs2_seq16"].data.metrics
@@ -262,9 +243,8 @@ def test_ratios_to_the_standard_twin(grid: Any) -> None:
             assert figures[f"vs_standard/{metric}_ratio"] == pytest.approx(expected)
 
 
-def test_every_run_stands_in_mlflow_with_all_its_parts(grid: Any) -> None:
-    folder, _ = grid
-    run = runs_of(folder)["DPSGDTrainer_tiny_bs2_seq16"]
+def test_every_run_stands_in_mlflow_with_all_its_parts(swept: Path) -> None:
+    run = runs_of(swept)["DPSGDTrainer_tiny_bs2_seq16"]
     figures, params = run.data.metrics, run.data.params
     phases = ("zero_grad", "forward", "backward", "clip", "noise", "optimizer_step")
     in_phases = sum(figures[f"latency/{phase}_ms"] for phase in phases)
@@ -278,28 +258,26 @@ def test_every_run_stands_in_mlflow_with_all_its_parts(grid: Any) -> None:
     assert figures["profiler/matrix_product/self_time_ms"] > 0
     assert params["trainer"] == "DPSGDTrainer"
     assert {"memory_timeline.html", "operators.json", "record.json", "tensorboard"} <= artifacts_of(
-        folder, run
+        swept, run
     )
-    traces = artifacts_of(folder, run, "tensorboard")
+    traces = artifacts_of(swept, run, "tensorboard")
     assert any(name.endswith(".pt.trace.json.gz") for name in traces)
     assert any("events.out.tfevents" in name for name in traces)
-    client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
+    client = MlflowClient(f"sqlite:///{swept}/mlflow.db")
     steps = client.get_metric_history(run.info.run_id, "latency/step_ms")
     assert [metric.step for metric in steps] == [0, 1, 2]
 
 
-def test_summarize_rebuilds_the_summary_from_the_folders(grid: Any) -> None:
-    folder, _ = grid
-    ended = run_dpprof(folder, "summarize", "--runs-dir", "runs", "--output", "results.json")
+def test_summarize_rebuilds_the_summary_from_the_folders(swept: Path) -> None:
+    ended = run_dpprof(swept, "summarize", "--runs-dir", "runs", "--output", "results.json")
     assert ended.returncode == 0, ended.stderr
-    (rebuilt,) = json.loads((folder / "results.json").read_text())
-    written = json.loads((folder / "runs" / "grid é" / "summary.json").read_text())
+    (rebuilt,) = json.loads((swept / "results.json").read_text())
+    written = json.loads((swept / "runs" / "grid é" / "summary.json").read_text())
     by_run = {cell["run"]: cell for cell in written["cells"]}
     assert {cell["run"]: cell for cell in rebuilt["cells"]} == by_run
 
 
-def test_an_existing_sweep_is_not_overwritten(grid: Any) -> None:
-    folder, _ = grid
-    ended = run_dpprof(folder, "sweep", "--sweep-name", "grid é")
+def test_an_existing_sweep_is_not_overwritten(swept: Path) -> None:
+    ended = run_dpprof(swept, "sweep", "--sweep-name", "grid é")
     assert ended.returncode == 2
     assert "resume=true" in ended.stderr

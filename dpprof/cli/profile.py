@@ -2,7 +2,7 @@
 
 import click
 
-from dpprof.cli.options import given, options_of, split
+from dpprof.cli.options import cuda_available, given, options_of, split
 from dpprof.config import DriveConfig, ExperimentConfig
 
 
@@ -23,21 +23,21 @@ def profile(**options: str | None) -> None:
 
     from pathlib import Path
 
-    import torch
+    from dpprof.settings import parse_all
+
+    drive_values, values = split(given(options), DriveConfig)
+    drive = parse_all(DriveConfig, drive_values)
+    config = parse_all(ExperimentConfig, values).resolve(cuda_available=cuda_available())
+    drive.check_writable()
 
     from dpprof.cli.progress import Progress
     from dpprof.drive import drive_experiment
     from dpprof.errors import ExperimentsFailed, Interrupted, TrackingError
     from dpprof.paths import RunFolder
     from dpprof.results import FINISHED, KILLED
-    from dpprof.settings import parse_all
     from dpprof.sweep import faults, new_name
     from dpprof.tracking import Tracker
 
-    drive_values, values = split(given(options), DriveConfig)
-    drive = parse_all(DriveConfig, drive_values)
-    config = parse_all(ExperimentConfig, values).resolve(cuda_available=torch.cuda.is_available())
-    drive.check_writable()
     tracker = Tracker()
     folder = RunFolder(Path(drive.runs_dir) / new_name("profile") / config.run_name)
     with Progress() as progress:

@@ -2,7 +2,7 @@
 
 import click
 
-from dpprof.cli.options import given, options_of, split
+from dpprof.cli.options import cuda_available, given, options_of, split
 from dpprof.config import DriveConfig, ExperimentConfig
 from dpprof.grid import AXES, SweepConfig
 
@@ -26,18 +26,18 @@ def sweep(**options: str | None) -> None:
 
     check_packages()
 
-    import torch
-
-    from dpprof.cli.progress import Progress
     from dpprof.grid import build_grid
     from dpprof.settings import parse_all
-    from dpprof.sweep import Sweep, new_name, raise_for, reusable_results, run_sweep
-    from dpprof.tracking import Tracker
 
     drive_values, values = split(given(options), DriveConfig)
     drive = parse_all(DriveConfig, drive_values)
-    grid = build_grid(values, cuda_available=torch.cuda.is_available())
+    grid = build_grid(values, cuda_available=cuda_available)
     drive.check_writable()
+
+    from dpprof.cli.progress import Progress
+    from dpprof.sweep import Sweep, new_name, raise_for, reusable_results, run_sweep
+    from dpprof.tracking import Tracker
+
     planned = Sweep(grid.config.sweep_name or new_name("sweep"), grid.experiments, drive)
     kept = reusable_results(planned, resume=grid.config.resume)
     tracker = Tracker()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpprof.cli.options import given, options_of, split
+from dpprof.cli.options import cuda_available, given, options_of, split
 from dpprof.config import TRAINERS, DriveConfig, ExperimentConfig
 from dpprof.settings import fields, setting
 
@@ -45,34 +45,20 @@ def test(**options: str | None) -> None:
 
     check_packages()
 
-    import torch
-
-    from dpprof.cli.progress import Progress
-    from dpprof.errors import ExperimentsFailed
     from dpprof.settings import parse_all
-    from dpprof.sweep import Sweep, new_name, raise_for, run_sweep
-    from dpprof.tracking import Tracker
 
     drive_values, values = split(given(options), DriveConfig)
     drive = parse_all(DriveConfig, drive_values)
-    experiments = {}
-    for trainer in TRAINERS:
-        config = ExperimentConfig(
-            trainer=trainer,
-            device=parse_all(TestConfig, values).device,
-            model_size="tiny",
-            vocab_size=1_000,
-            hidden_dim=128,
-            num_layers=4,
-            num_heads=4,
-            batch_size=4,
-            seq_len=64,
-            warmup_steps=1,
-            measured_steps=1,
-            passes="clean,memory,gradient_check",
-        ).resolve(cuda_available=torch.cuda.is_available())
-        experiments[config.run_name] = config
+    experiments = {
+        config.run_name: config for config in test_experiments(parse_all(TestConfig, values).device)
+    }
     drive.check_writable()
+
+    from dpprof.cli.progress import Progress
+    from dpprof.errors import ExperimentsFailed
+    from dpprof.sweep import Sweep, new_name, raise_for, run_sweep
+    from dpprof.tracking import Tracker
+
     planned = Sweep(new_name("test"), experiments, drive, kind="test")
     tracker = Tracker()
     with Progress() as progress:
@@ -87,6 +73,27 @@ def test(**options: str | None) -> None:
     failed = [trainer for trainer, (passed, _) in verdicts.items() if not passed]
     if failed:
         raise ExperimentsFailed(f"{len(failed)} of {len(verdicts)} trainers failed: {', '.join(failed)}")
+
+
+def test_experiments(device: str) -> list[ExperimentConfig]:
+    """One small experiment per trainer: a timed step, its peak memory, and the check of its gradient."""
+    has_cuda = cuda_available()
+    return [
+        ExperimentConfig(
+            trainer=trainer,
+            device=device,
+            model_size="tiny",
+            hidden_dim=128,
+            num_layers=4,
+            num_heads=4,
+            batch_size=4,
+            seq_len=64,
+            warmup_steps=1,
+            measured_steps=1,
+            passes="clean,memory,gradient_check",
+        ).resolve(cuda_available=has_cuda)
+        for trainer in TRAINERS
+    ]
 
 
 def verdict(result: "Result") -> tuple[bool, str]:

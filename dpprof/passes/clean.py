@@ -29,7 +29,7 @@ def run(subject: Subject) -> None:
     _synchronise(on_cuda)
 
     peaks = _PeakMemory() if on_cuda else None
-    stopwatch = _Stopwatch(_CudaClock() if on_cuda else _HostClock(), peaks)
+    stopwatch = Stopwatch(on_cuda=on_cuda, inner=peaks)
     training.run(config.measured_steps, stopwatch)
     _synchronise(on_cuda)
     record.step_s, record.phase_s = stopwatch.results()
@@ -96,17 +96,18 @@ class _PeakMemory(Observer):
         self.reserved.append(torch.cuda.max_memory_reserved())
 
 
-class _Stopwatch(Observer):
+class Stopwatch(Observer):
     """Marks the clock around steps and phases; differences are taken after the last step."""
 
-    def __init__(self, clock: Any, inner: Observer | None) -> None:
-        self._clock = clock
+    def __init__(self, *, on_cuda: bool, inner: Observer | None = None) -> None:
+        self._clock: Any = _CudaClock() if on_cuda else _HostClock()
         self._inner = inner or Observer()
         self._steps: list[tuple[Any, Any]] = []
         self._phases: dict[str, dict[int, list[tuple[Any, Any]]]] = defaultdict(lambda: defaultdict(list))
 
     @contextmanager
     def step(self) -> Iterator[None]:
+        """Marks the start and the end of a step."""
         with self._inner.step():
             start = self._clock.mark()
             yield
@@ -114,6 +115,7 @@ class _Stopwatch(Observer):
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
+        """Marks the start and the end of a phase."""
         start = self._clock.mark()
         yield
         self._phases[name][len(self._steps)].append((start, self._clock.mark()))

@@ -137,7 +137,7 @@ def _figure(timeline: Timeline) -> go.Figure:
         template="plotly_white",
         height=460,
         margin={"l": 60, "r": 16, "t": 30, "b": 40},
-        xaxis_title="time in the step [ms]",
+        xaxis={"title": "time in the step [ms]", "range": [0, timeline.points[-1][0]]},
         yaxis={"title": "allocated [MiB]", "range": [0, 1.15 * timeline.peak_mib or 1]},
         legend={"orientation": "h", "y": -0.2, "yanchor": "top"},
     )

@@ -1,0 +1,140 @@
+"""Does the clean pass report what a bare training loop takes?
+
+    python benchmarks/bare_loop.py [--model-size small] [--batch-size 4] [--seq-len 128] [--rounds 20]
+
+For each trainer, in one process and in turns: a block of steps timed as the clean pass times them, and a
+block of the loop that a user of PyTorch or Opacus would write, timed as a whole. Prints the medians, and the
+median of the ratio round by round, so that a drift of the machine's speed cancels.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import opacus
+import torch
+from opacus import GradSampleModule
+from opacus.grad_sample import GradSampleModuleFastGradientClipping
+from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
+from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from dpprof.config import TRAINERS, ExperimentConfig
+from dpprof.environment import describe_environment
+from dpprof.experiment import ExperimentTraining
+from dpprof.observe import Observer
+from dpprof.passes.clean import Stopwatch
+from dpprof.workloads.workload import build_workload
+
+STEPS_PER_BLOCK = 5
+Step = Callable[[Tensor, Tensor], None]
+
+
+def bare_step(config: ExperimentConfig, model: nn.Module) -> Step:
+    """One step as a user writes it, for the configured trainer."""
+    sgd = torch.optim.SGD(model.parameters(), lr=config.lr)
+    private: dict[str, Any] = {
+        "noise_multiplier": config.noise_multiplier,
+        "max_grad_norm": config.max_grad_norm,
+        "expected_batch_size": config.batch_size,
+    }
+    if config.trainer in ("StandardTrainer", "DPSGDTrainer"):
+        is_private = config.trainer == "DPSGDTrainer"
+        module: nn.Module = GradSampleModule(model) if is_private else model
+        optimizer: Any = DPOptimizer(sgd, **private) if is_private else sgd
+
+        def step(ids: Tensor, labels: Tensor) -> None:
+            optimizer.zero_grad(set_to_none=True)
+            cross_entropy(module(ids).flatten(0, 1), labels.flatten()).backward()
+            optimizer.step()
+
+        return step
+
+    ghost = config.trainer == "DPGhostClippingTrainer"
+    hooked = GradSampleModuleFastGradientClipping(
+        model, max_grad_norm=config.max_grad_norm, use_ghost_clipping=ghost
+    )
+    fast = DPOptimizerFastGradientClipping(sgd, **private)
+    criterion = DPLossFastGradientClipping(hooked, fast, nn.CrossEntropyLoss())
+
+    def two_backwards(ids: Tensor, labels: Tensor) -> None:
+        fast.zero_grad(set_to_none=True)
+        criterion(hooked(ids).flatten(0, 1), labels.flatten(), shape=labels.shape).backward()
+        fast.step()
+
+    return two_backwards
+
+
+def synchronise(config: ExperimentConfig) -> None:
+    if config.device == "cuda":
+        torch.cuda.synchronize()
+
+
+def bare_block(config: ExperimentConfig, step: Step, batches: Iterator[Any]) -> float:
+    """Seconds per step of a block of the bare loop."""
+    block = [next(batches) for _ in range(STEPS_PER_BLOCK)]
+    synchronise(config)
+    started = time.perf_counter()
+    for ids, labels in block:
+        step(ids, labels)
+    synchronise(config)
+    return (time.perf_counter() - started) / STEPS_PER_BLOCK
+
+
+def clean_block(config: ExperimentConfig, training: ExperimentTraining) -> float:
+    """Mean seconds per step of a block as the clean pass measures it."""
+    stopwatch = Stopwatch(on_cuda=config.device == "cuda")
+    synchronise(config)
+    training.run(STEPS_PER_BLOCK, stopwatch)
+    synchronise(config)
+    return statistics.fmean(stopwatch.results()[0])
+
+
+def compare(config: ExperimentConfig, rounds: int) -> tuple[float, float, float]:
+    """Median seconds of the clean pass and of the bare loop, and the median ratio of the rounds."""
+    training = ExperimentTraining(config, build_workload(config))
+    own = build_workload(config)
+    step, batches = bare_step(config, own.model.to(config.device).train()), iter(own.batches)
+    training.run(3, Observer())
+    bare_block(config, step, batches)
+    clean, bare = [], []
+    for index in range(rounds):
+        for measure_clean in (True, False) if index % 2 else (False, True):
+            if measure_clean:
+                clean.append(clean_block(config, training))
+            else:
+                bare.append(bare_block(config, step, batches))
+    ratio = statistics.median(c / b for c, b in zip(clean, bare, strict=True))
+    return statistics.median(clean), statistics.median(bare), ratio
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--model-size", default="small")
+    parser.add_argument("--batch-size", type=int, default=4)
+    parser.add_argument("--seq-len", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=20)
+    options = parser.parse_args()
+    base = ExperimentConfig(
+        model_size=options.model_size, batch_size=options.batch_size, seq_len=options.seq_len
+    ).resolve(cuda_available=torch.cuda.is_available())
+    machine = describe_environment(base.device)
+    print(
+        f"{options.model_size}, batch {options.batch_size}, sequence {options.seq_len}, "
+        f"{options.rounds} rounds of {STEPS_PER_BLOCK} steps; "
+        f"torch {torch.__version__}, Opacus {opacus.__version__}, "
+        f"{machine.get('gpu', machine['cpu'])}, {machine['cpu_cores']} cores\n"
+    )
+    print("| trainer | clean pass ms | bare loop ms | median ratio |")
+    print("| --- | ---: | ---: | ---: |")
+    for trainer in TRAINERS:
+        config = ExperimentConfig(**{**vars(base), "trainer": trainer})
+        clean, bare, ratio = compare(config, options.rounds)
+        print(f"| {trainer} | {1e3 * clean:.1f} | {1e3 * bare:.1f} | {ratio:.3f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""What a person sees: runs in the MLflow UI and in TensorBoard, in a real browser."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import environment, runs_of
+from mlflow import MlflowClient
+
+pytestmark = pytest.mark.browser
+
+SCREENSHOTS = Path(__file__).parent / "screenshots"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+TRAINERS = ("StandardTrainer", "DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer")
+RUNS = [f"{trainer}_tiny_bs2_seq16" for trainer in TRAINERS]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def server(folder: Path, module: str, *arguments: str) -> Iterator[str]:
+    """A web server of this environment on a free port; gives its address once it answers."""
+    port = free_port()
+    log = folder / f"{module}.log"
+    with open(log, "w") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments, "--port", str(port)],
+            cwd=folder,
+            env=environment(folder),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        deadline = time.monotonic() + 90
+        while True:
+            try:
+                urllib.request.urlopen(address, timeout=5).read()
+                break
+            except OSError:
+                assert process.poll() is None, log.read_text()
+                assert time.monotonic() < deadline, log.read_text()
+                time.sleep(0.5)
+        yield address
+    finally:
+        os.killpg(process.pid, 15)
+        process.wait(20)
+
+
+def fetch_json(address: str) -> Any:
+    with urllib.request.urlopen(address, timeout=60) as answer:
+        return json.load(answer)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        reason = "no Chromium on this machine (Debian: apt-get install chromium)"
+        if os.environ.get("DPPROF_REQUIRE_BROWSER"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    from playwright.sync_api import sync_playwright
+
+    SCREENSHOTS.mkdir(exist_ok=True)
+    quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--no-first-run", *quiet]
+        )
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(browser: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    opened = browser.new_page(viewport={"width": 1400, "height": 900})
+    opened.set_default_timeout(30_000)
+    yield opened
+    opened.screenshot(path=SCREENSHOTS / f"{request.node.name}.png")
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def mlflow_ui(swept: Path) -> Iterator[str]:
+    with server(swept, "mlflow", "ui", "--workers", "1") as address:
+        yield address
+
+
+def experiment_page(swept: Path, mlflow_ui: str) -> str:
+    return f"{mlflow_ui}/#/experiments/{next(iter(runs_of(swept).values())).info.experiment_id}"
+
+
+def test_children_are_nested_under_their_sweep(swept: Path, mlflow_ui: str, page: Any) -> None:
+    page.goto(f"{experiment_page(swept, mlflow_ui)}/runs")
+    page.get_by_role("link", name="grid é").wait_for()
+    assert page.get_by_role("link", name=RUNS[0]).count() == 0, "children show before the sweep is opened"
+    row = page.get_by_role("row").filter(has=page.get_by_role("link", name="grid é"))
+    row.get_by_role("button").first.click()
+    for name in RUNS:
+        page.get_by_role("link", name=name).wait_for()
+
+
+def test_runs_compare_by_their_metrics(swept: Path, mlflow_ui: str, page: Any) -> None:
+    runs = runs_of(swept)
+    ids = json.dumps([runs[name].info.run_id for name in RUNS])
+    experiment = json.dumps([runs[RUNS[0]].info.experiment_id])
+    page.goto(f"{mlflow_ui}/#/compare-runs?runs={ids}&experiments={experiment}")
+    page.get_by_text("Comparing 4 Runs").wait_for()
+    for metric in ("latency/step_ms_median", "memory/peak_allocated_mib", "profiler/noise/self_time_ms"):
+        page.get_by_text(metric, exact=True).first.wait_for(state="attached")
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_timeline_is_drawn_in_the_artifact_viewer(
+    swept: Path, mlflow_ui: str, page: Any, name: str
+) -> None:
+    remote: list[str] = []
+    page.on(
+        "request", lambda r: None if r.url.startswith((mlflow_ui, "blob:", "data:")) else remote.append(r.url)
+    )
+    run_id = runs_of(swept)[name].info.run_id
+    page.goto(f"{experiment_page(swept, mlflow_ui)}/runs/{run_id}/artifacts/memory_timeline.html")
+    viewer = page.frame_locator("iframe")
+    viewer.locator(".scatterlayer path.js-line").first.wait_for()
+    record = json.loads((swept / "runs" / "grid é" / name / "record.json").read_text())
+    peak = f"{record['memory']['step_peak'][-1] / 2**20:.1f} MiB"
+    assert peak in viewer.locator(".annotation-text").first.text_content()
+    assert peak in viewer.locator("body > p").first.text_content()
+    phases = viewer.locator("table").first.locator("tr").count() - 1
+    assert phases == {"StandardTrainer": 4, "DPSGDTrainer": 6}.get(name.split("_")[0], 8)
+    assert viewer.locator(".legend .traces").count() > 0
+    assert not [url for url in remote if "memory_timeline" in url or "plotly" in url]
+
+
+def test_the_summary_is_the_sweeps_description(swept: Path, mlflow_ui: str, page: Any) -> None:
+    run_id = runs_of(swept)["grid é"].info.run_id
+    page.goto(f"{experiment_page(swept, mlflow_ui)}/runs/{run_id}")
+    page.get_by_role("cell", name="DPGhostClippingTrainer").first.wait_for(state="attached")
+
+
+def test_tensorboard_lists_every_run(
+    swept: Path, tmp_path_factory: pytest.TempPathFactory, page: Any
+) -> None:
+    """From artifacts downloaded out of MLflow, as the README says."""
+    folder = tmp_path_factory.mktemp("tensorboard")
+    client = MlflowClient(f"sqlite:///{swept}/mlflow.db")
+    for name in RUNS:
+        (folder / name).mkdir()
+        client.download_artifacts(runs_of(swept)[name].info.run_id, "tensorboard", str(folder / name))
+    with server(folder, "tensorboard.main", "--logdir", str(folder), "--host", "127.0.0.1") as address:
+        deadline = time.monotonic() + 90
+        listed: list[str] = []
+        while len(listed) < len(RUNS) and time.monotonic() < deadline:
+            listed = fetch_json(f"{address}/data/plugin/pytorch_profiler/runs")["runs"]
+            time.sleep(1)
+        assert sorted(listed) == sorted(f"{name}/tensorboard" for name in RUNS)
+        for name in listed:
+            views = fetch_json(f"{address}/data/plugin/pytorch_profiler/views?run={name}")
+            assert {"Operator", "Trace", "Memory"} <= set(views)
+        tags = fetch_json(f"{address}/data/plugin/scalars/tags")
+        for name in RUNS:
+            assert "latency/step_ms_median" in tags[f"{name}/tensorboard"]
+            assert "memory/peak_allocated_mib" in tags[f"{name}/tensorboard"]
+        page.goto(f"{address}/#hparams")
+        page.get_by_text("latency/step_ms_median").first.wait_for(state="attached")
