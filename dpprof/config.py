@@ -88,8 +88,6 @@ class ExperimentConfig:
             raise refuse("passes", self.passes, f"clean, and with it any of {', '.join(PASSES[1:])}")
         if self.workload != BUILT_IN_WORKLOAD and not re.fullmatch(r"[\w.]+:\w+", self.workload):
             raise refuse("workload", self.workload, f"{BUILT_IN_WORKLOAD} or package.module:factory")
-        if self.data not in BUILT_IN_DATA:
-            _check_text(self.data, self.seq_len)
 
     @property
     def pass_names(self) -> tuple[str, ...]:
@@ -112,7 +110,8 @@ class ExperimentConfig:
     def resolve(self, *, cuda_available: bool) -> "ExperimentConfig":
         """Replace every `auto` and 0 by what it stands for on this machine.
 
-        Raises ConfigError if `device=cuda` without CUDA, or if the model's sizes do not go together.
+        Raises ConfigError if `device=cuda` without CUDA, if the model's sizes do not go together, or if the
+        text file cannot be used.
         """
         device = resolve_device(self.device, cuda_available=cuda_available)
         model_size = self.model_size
@@ -128,8 +127,10 @@ class ExperimentConfig:
     def _check_model(self) -> None:
         if self.hidden_dim % self.num_heads:
             raise refuse("hidden_dim", self.hidden_dim, f"a multiple of num_heads, which is {self.num_heads}")
-        if self.data not in BUILT_IN_DATA and self.vocab_size < 256:
-            raise refuse("vocab_size", self.vocab_size, "at least 256 with a text file (byte tokens)")
+        if self.data not in BUILT_IN_DATA:
+            _check_text(self.data, self.seq_len)
+            if self.vocab_size < 256:
+                raise refuse("vocab_size", self.vocab_size, "at least 256 with a text file (byte tokens)")
 
 
 def resolve_device(device: str, *, cuda_available: bool) -> str:

@@ -82,8 +82,12 @@ def build_grid(values: Mapping[str, object], *, cuda_available: Callable[[], boo
     for point in itertools.product(*axes.values()):
         cell = dict(zip(axes, point, strict=True))
         config = dataclasses.replace(base, **cell).resolve(cuda_available=has_cuda)
-        varied = f"_{config.precision}" if len(axes["precision"]) > 1 else ""
-        experiments[config.run_name + varied] = config
+        name = config.run_name
+        if config.model_name != config.model_size and len(axes["model_size"]) > 1:
+            name += f"_{config.model_size}"
+        if len(axes["precision"]) > 1:
+            name += f"_{config.precision}"
+        experiments[name] = config
     return Grid(sweep, experiments)
 
 

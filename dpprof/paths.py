@@ -8,6 +8,7 @@ import gzip
 import json
 import os
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,13 @@ from dpprof.settings import fields
 def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 file whole or not at all."""
     _write_bytes(path, text.encode())
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (UnicodeDecodeError, OSError) as error:
+        raise DpprofError(f"{path} is damaged: {error}") from error
 
 
 def _write_bytes(path: Path, data: bytes) -> None:
@@ -52,8 +60,9 @@ class RunFolder:
 
     def create(self, config: ExperimentConfig) -> None:
         """Make the folder anew with the experiment's configuration; what an earlier try left is deleted."""
-        if self.path.exists():
+        if self.path.is_dir():
             shutil.rmtree(self.path)
+        self.path.unlink(missing_ok=True)
         self.tensorboard.mkdir(parents=True)
         write_text(self.config, json.dumps(dataclasses.asdict(config), indent=1))
 
@@ -68,7 +77,7 @@ class RunFolder:
 
     def read_record(self) -> Record | None:
         """What was measured, if anything was."""
-        return Record.from_json(self.record.read_text(encoding="utf-8")) if self.record.exists() else None
+        return Record.from_json(_read_text(self.record)) if self.record.exists() else None
 
     def write_record(self, record: Record) -> None:
         """Save what was measured so far."""
@@ -76,7 +85,7 @@ class RunFolder:
 
     def read_error(self) -> Failure | None:
         """Why the experiment failed, if it did."""
-        return Failure.from_json(self.error.read_text(encoding="utf-8")) if self.error.exists() else None
+        return Failure.from_json(_read_text(self.error)) if self.error.exists() else None
 
     def write_error(self, failure: Failure) -> None:
         """Save why the experiment failed."""
@@ -90,7 +99,10 @@ class RunFolder:
         """The data of the memory timeline, if it was recorded."""
         if not self.timeline_data.exists():
             return None
-        data: dict[str, Any] = json.loads(gzip.decompress(self.timeline_data.read_bytes()))
+        try:
+            data: dict[str, Any] = json.loads(gzip.decompress(self.timeline_data.read_bytes()))
+        except (OSError, EOFError, zlib.error, ValueError) as error:
+            raise DpprofError(f"{self.timeline_data} is damaged: {error}") from error
         return data
 
     def artifacts(self) -> list[Path]:
@@ -122,7 +134,12 @@ class SweepFolder:
         """What the driving process noted: `kind` and `mlflow_run_id` of the parent. Empty at first."""
         if not self.state.exists():
             return {}
-        state: dict[str, str] = json.loads(self.state.read_text(encoding="utf-8"))
+        try:
+            state = json.loads(_read_text(self.state))
+        except ValueError as error:
+            raise DpprofError(f"{self.state} is damaged: {error}") from error
+        if not isinstance(state, dict):
+            raise DpprofError(f"{self.state} is damaged: it holds no JSON object")
         return state
 
     def write_state(self, kind: str, run_id: str) -> None:

@@ -34,4 +34,5 @@ def check_packages(minimum: dict[str, str] = MINIMUM) -> None:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version.partition("+")[0])[:3])
+    numbers = [int(number) for number in re.findall(r"\d+", version.partition("+")[0])[:3]]
+    return (*numbers, 0, 0, 0)[:3]

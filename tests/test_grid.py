@@ -197,3 +197,18 @@ def test_a_bad_value_in_the_file(tmp_path: Path, content: dict[str, object], mes
 
 def test_a_sweep_name_may_have_blanks_and_letters_of_any_language() -> None:
     assert SweepConfig(sweep_name="Größe 1.2-b").sweep_name == "Größe 1.2-b"
+
+
+def test_a_foreign_workloads_cells_are_told_apart_by_the_varied_size() -> None:
+    values = {"workload": "pkg:make", "model_sizes": "tiny,small", "trainers": "standard", "seq_lens": "8"}
+    names = list(grid(**{**values, "batch_sizes": "2"}).experiments)
+    assert names == ["StandardTrainer_make_bs2_seq8_tiny", "StandardTrainer_make_bs2_seq8_small"]
+
+
+def test_a_text_is_held_against_each_cells_own_length(tmp_path: Path) -> None:
+    text = tmp_path / "short.txt"
+    text.write_text("x" * 300)
+    values = {"data": str(text), "trainers": "standard", "batch_sizes": "1"}
+    assert len(grid(**{**values, "seq_lens": "64,299"}).experiments) == 2
+    with pytest.raises(ConfigError, match="of more bytes than seq_len, which is 300"):
+        grid(**{**values, "seq_lens": "64,300"})

@@ -134,3 +134,20 @@ def test_the_state_of_a_sweep(tmp_path: Path) -> None:
     assert sweep.read_state() == {}
     sweep.write_state("test", "0123")
     assert SweepFolder(sweep.path).read_state() == {"kind": "test", "mlflow_run_id": "0123"}
+
+
+@pytest.mark.parametrize("damage", [b"\xff\xfe", b"{", b"[]", b""])
+def test_damaged_files_are_told_as_such(tmp_path: Path, damage: bytes) -> None:
+    run, sweep = RunFolder(tmp_path / "run"), SweepFolder(tmp_path)
+    run.create(ExperimentConfig())
+    for path in (run.record, run.error, run.timeline_data, run.config, sweep.state):
+        path.write_bytes(damage)
+    for read in (run.read_record, run.read_error, run.read_timeline, run.read_config, sweep.read_state):
+        with pytest.raises(DpprofError):
+            read()
+
+
+def test_a_run_can_be_read_when_its_text_file_has_gone(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    run.create(ExperimentConfig(data=str(tmp_path / "gone.txt")))
+    assert run.read_config().data.endswith("gone.txt")

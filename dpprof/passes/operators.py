@@ -26,7 +26,7 @@ _CLASSES = [
     ("noise", r"normal|randn|randn_like"),
     (
         "copy",
-        r"copy|clone|cat|stack|contiguous|repeat|_reshape_copy|index_select|gather|index|slice_backward",
+        r"copy|clone|cat|stack|contiguous|repeat|_reshape_copy|index_select|gather|index|slice_backward|to_copy",
     ),
     (
         "reduction",
@@ -36,7 +36,7 @@ _CLASSES = [
         "elementwise",
         r"add|sub|mul|div|rsub|neg|exp|log|sqrt|rsqrt|reciprocal|pow|square|abs|sigmoid|tanh|relu|gelu.*|silu.*"
         r"|where|masked_fill|threshold_backward|tanh_backward|fill|zero|ones_like|zeros_like|new_zeros|lerp"
-        r"|addcmul|addcdiv|eq|ne|lt|gt|le|ge|bitwise_.*|arange|triu|tril|native_dropout.*|to_copy",
+        r"|addcmul|addcdiv|eq|ne|lt|gt|le|ge|bitwise_.*|arange|triu|tril|native_dropout.*",
     ),
 ]
 _WHOLE_PATTERN = {name: re.compile(pattern) for name, pattern in _CLASSES if name in _WHOLE}
@@ -89,7 +89,7 @@ def account(recording: Recording, *, has_kernels: bool) -> list[OperatorRow]:
             row.allocated += node.allocated
             if row.device_self_s is not None:
                 row.device_self_s += operator.kernel_ns / 1e9
-    return sorted(rows.values(), key=lambda r: -(r.device_self_s or r.self_s))
+    return sorted(rows.values(), key=lambda r: -(r.self_s if r.device_self_s is None else r.device_self_s))
 
 
 class _Node:
