@@ -25,26 +25,29 @@ _PR_SET_PDEATHSIG = 1
 def measure(folder: RunFolder) -> int:
     """Run the folder's experiment. Returns the exit code; never raises for a failed experiment."""
     try:
-        config = folder.read_config()
-        # Late, so that a torch or an Opacus that cannot be imported leaves an answer in the folder too.
-        lazy_opacus.install()
-        import torch
-
-        # Brings Opacus's part for every trainer, the standard one too, so that resident memory compares.
-        from dpprof.experiment import PassFailed, run_experiment
-    except Exception as error:
+        return _measure(folder)
+    except BaseException as error:
         return _fail(folder, error)
-    torch.manual_seed(config.seed)
+
+
+def _measure(folder: RunFolder) -> int:
+    config = folder.read_config()
+    # Late, so that a torch or an Opacus that cannot be imported leaves an answer in the folder too.
+    lazy_opacus.install()
+
+    # Brings Opacus's part for every trainer, the standard one too, so that resident memory compares.
+    from dpprof.experiment import PassFailed, run_experiment
+
     try:
         record = run_experiment(config, folder, say)
     except PassFailed as failed:
         cause = failed.__cause__ or failed
-        traceback.print_exception(cause)
         kept = folder.read_record()
-        if kept is not None and kept.clean_finished and not isinstance(cause, KeyboardInterrupt):
-            say(f"the {failed} pass failed; the figures of the passes before it stand")
-            return 0
-        return _fail(folder, cause)
+        if kept is None or not kept.clean_finished or isinstance(cause, KeyboardInterrupt):
+            raise cause from None
+        traceback.print_exception(cause)
+        say(f"the {failed} pass failed; the figures of the passes before it stand")
+        return 0
     say(f"finished: {record.num_parameters:,} parameters")
     return 0
 
@@ -59,7 +62,10 @@ def _fail(folder: RunFolder, error: BaseException) -> int:
     message = f"{type(error).__name__}: {error}".strip()
     text = "".join(traceback.format_exception(error))
     print(text, file=sys.stderr, flush=True)
-    folder.write_error(Failure(kind, message, text, _last_memory()))
+    try:
+        folder.write_error(Failure(kind, message, text, _last_memory()))
+    except OSError as unwritable:
+        print(f"cannot write the answer: {unwritable}", file=sys.stderr, flush=True)
     return 1
 
 

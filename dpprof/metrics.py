@@ -69,6 +69,8 @@ def _rest(record: Record) -> Iterator[tuple[str, float]]:
         yield f"memory/held_{category}_mib", held / MIB
     if record.startup_s is not None:
         yield "overhead/startup_s", record.startup_s
+    if record.involuntary_switches is not None and record.step_s:
+        yield "overhead/involuntary_switches_per_step", record.involuntary_switches / len(record.step_s)
     for name, outcome in record.passes.items():
         if outcome.seconds is not None:
             yield f"overhead/{name}_pass_s", outcome.seconds

@@ -22,6 +22,11 @@ def process_age_s() -> float:
     return time.time() - psutil.Process().create_time()
 
 
+def involuntary_switches() -> int:
+    """How often the system took the processor from this process for another one, so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
 def peak_rss_bytes(pid: int | None = None) -> int | None:
     """Largest resident set of a process so far, in bytes; this process's by default.
 

@@ -71,7 +71,11 @@ class GradientCheck:
 
 @dataclass
 class Record:
-    """Everything one experiment measured."""
+    """Everything one experiment measured.
+
+    `involuntary_switches` counts, over the timed steps, how often another process took the processor: many
+    of them say that the machine was busy and its times are too long.
+    """
 
     config: dict[str, Any]
     environment: dict[str, str]
@@ -83,6 +87,7 @@ class Record:
     startup_s: float | None = None
     step_s: list[float] = field(default_factory=list)
     phase_s: dict[str, list[float]] = field(default_factory=dict)
+    involuntary_switches: int | None = None
     memory: Memory = field(default_factory=Memory)
     held: dict[str, int] = field(default_factory=dict)
     operators: list[OperatorRow] = field(default_factory=list)

@@ -101,7 +101,8 @@ def run_sweep(sweep: Sweep, kept: Mapping[str, Result], tracker: Tracker, watche
     """Do every experiment that `kept` does not hold, log all of them, and write the summary.
 
     A failed experiment or an MLflow that went away does not stop it. Ctrl-C does: what is running is
-    stopped, and what was measured is logged. Raises TrackingError if MLflow is not there at the start.
+    stopped, and what was measured is logged. Raises TrackingError if MLflow is not there at the start, and
+    OSError if the runs folder can no longer be written.
     """
     earlier = sweep.folder.read_state().get("mlflow_run_id")
     parent = tracker.start_parent(sweep.name, sweep.kind, shared_settings(sweep.experiments), earlier)
@@ -119,9 +120,14 @@ def run_sweep(sweep: Sweep, kept: Mapping[str, Result], tracker: Tracker, watche
             _log(sweep, result, tracker, parent, watcher)
             if sweep.interrupted:
                 break
+        _finish(sweep, tracker, parent, watcher)
     except KeyboardInterrupt:
         sweep.interrupted = True
-    _finish(sweep, tracker, parent, watcher)
+        _finish(sweep, tracker, parent, watcher)
+    except OSError as error:
+        # The disk is full, or the folder has gone: nothing more can be kept, so nothing more is measured.
+        tracker.finish_parent(parent, FAILED, f"stopped: {error}", [])
+        raise
 
 
 def shared_settings(experiments: Mapping[str, ExperimentConfig]) -> dict[str, object]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import ROOT, environment, runs_of
-from write_mlproject import mlproject
+from write_derived import mlproject, readme
 
 
 def mlflow_run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -26,6 +26,11 @@ def mlflow_run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[st
 
 def test_file_is_what_the_configuration_says() -> None:
     assert (ROOT / "MLproject").read_text() == mlproject()
+
+
+def test_readme_has_every_parameter() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert readme(text) == text
 
 
 def test_conda_and_pyproject_pin_the_same() -> None:

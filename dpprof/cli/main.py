@@ -34,8 +34,9 @@ for _command in COMMANDS:
 def main() -> None:
     """Run the command line and end the process.
 
-    Exit codes: 0 done (running out of memory is a finding, not a fault), 2 an option or the machine is not
-    usable, 3 an experiment failed, 5 MLflow could not be used, 130 stopped by Ctrl-C or SIGTERM.
+    Exit codes: 0 done (running out of memory is a finding, not a fault), 1 the runs folder can no longer be
+    written, 2 an option or the machine is not usable, 3 an experiment failed, 5 MLflow could not be used,
+    130 stopped by Ctrl-C or SIGTERM.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -45,6 +46,8 @@ def main() -> None:
         _end(str(error), error.exit_code)
     except click.ClickException as error:
         _end(error.format_message(), 2)
+    except OSError as error:
+        _end(f"stopped: {error}", DpprofError.exit_code)
     except (click.Abort, KeyboardInterrupt):
         _end("stopped", Interrupted.exit_code)
 

@@ -42,6 +42,7 @@ def profile(**options: str | None) -> None:
     folder = RunFolder(Path(drive.runs_dir) / new_name("profile") / config.run_name)
     with Progress() as progress:
         progress.say(f"measuring on {config.device}; everything is kept in {folder.path}")
+        progress.warn_if_busy()
         progress.started(1, 1, config.run_name)
         result = drive_experiment(config, folder, drive, progress.line)
         progress.ended(result)

@@ -4,12 +4,15 @@ import time
 from types import TracebackType
 from typing import Self
 
+import psutil
 from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
 from dpprof.metrics import metrics
 from dpprof.results import FINISHED, Result
+
+_BUSY_PCT = 15.0
 
 
 class Progress:
@@ -36,6 +39,12 @@ class Progress:
     def warn(self, text: str) -> None:
         """A line that must be seen."""
         self.console.print(f"[yellow]warning:[/] {escape(text)}")
+
+    def warn_if_busy(self) -> None:
+        """Say so if other programs use the processors: times would be too long, far beyond their share."""
+        busy = psutil.cpu_percent(interval=0.5)
+        if busy > _BUSY_PCT:
+            self.warn(f"this machine is {busy:.0f} % busy with other work; times will be too long")
 
     def started(self, index: int, total: int, name: str) -> None:
         """Experiment `index` of `total` begins."""

@@ -47,6 +47,7 @@ def sweep(**options: str | None) -> None:
             f"sweep {planned.name}: {len(grid.experiments)} experiments on {device}"
             + (f", {len(kept)} of them already measured" if kept else "")
         )
+        progress.warn_if_busy()
         run_sweep(planned, kept, tracker, progress)
         progress.say("")
         progress.say(planned.folder.summary_markdown.read_text(encoding="utf-8"))

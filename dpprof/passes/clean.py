@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from dpprof.observe import Observer, Subject
-from dpprof.process import peak_rss_bytes, process_age_s
+from dpprof.process import involuntary_switches, peak_rss_bytes, process_age_s
 
 
 def run(subject: Subject) -> None:
@@ -30,8 +30,10 @@ def run(subject: Subject) -> None:
 
     peaks = _PeakMemory() if on_cuda else None
     stopwatch = Stopwatch(on_cuda=on_cuda, inner=peaks)
+    switches_before = involuntary_switches()
     training.run(config.measured_steps, stopwatch)
     _synchronise(on_cuda)
+    record.involuntary_switches = involuntary_switches() - switches_before
     record.step_s, record.phase_s = stopwatch.results()
 
     record.held = training.held_bytes()

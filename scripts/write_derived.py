@@ -1,0 +1,89 @@
+"""Writes what is derived from the configuration classes: MLproject and the README's table of parameters.
+
+    python scripts/write_derived.py
+
+An option is declared in one place; a test holds both files equal to what this writes.
+"""
+
+from dataclasses import Field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dpprof.cli.test import TestConfig
+from dpprof.config import DriveConfig, ExperimentConfig
+from dpprof.grid import AXES, SweepConfig
+from dpprof.settings import allowed, fields
+
+ROOT = Path(__file__).parent.parent
+HEADER = "# Made by scripts/write_derived.py from dpprof/config.py; change it there.\n"
+TABLE_BEGIN = "<!-- parameters: made by scripts/write_derived.py -->\n"
+TABLE_END = "<!-- end of parameters -->\n"
+CLASSES = {
+    "profile": (ExperimentConfig, DriveConfig),
+    "test": (TestConfig, DriveConfig),
+    "sweep": (SweepConfig, ExperimentConfig, DriveConfig),
+}
+
+
+def declared(command: str) -> list["Field[Any]"]:
+    """The settings of an entry point, in order."""
+    without = AXES.values() if command == "sweep" else ()
+    return [field for cls in CLASSES[command] for name, field in fields(cls).items() if name not in without]
+
+
+def default_of(field: "Field[Any]") -> Any:
+    """A default as MLproject and the command line write it."""
+    return str(field.default).lower() if isinstance(field.default, bool) else field.default
+
+
+def mlproject() -> str:
+    """The text of the MLproject file."""
+    entry_points = {}
+    for command in CLASSES:
+        entry_points[command] = {
+            "parameters": {
+                field.name: {
+                    "type": "float" if type(field.default) in (int, float) else "string",
+                    "default": default_of(field),
+                }
+                for field in declared(command)
+            },
+            "command": " ".join(
+                [f"python -m dpprof {command}", *(f"--{f.name} {{{f.name}}}" for f in declared(command))]
+            ),
+        }
+    project = {"name": "dpprof", "conda_env": "conda.yaml", "entry_points": entry_points}
+    return HEADER + yaml.safe_dump(project, sort_keys=False, width=1_000_000)
+
+
+def parameter_table() -> str:
+    """The README's table: every parameter of every entry point, once."""
+    rows = ["| parameter | default | of | meaning |", "| --- | --- | --- | --- |"]
+    seen = set()
+    for command in CLASSES:
+        for field in declared(command):
+            if field.name in seen:
+                continue
+            seen.add(field.name)
+            takers = [c for c in CLASSES if field.name in {f.name for f in declared(c)}]
+            of = "all" if len(takers) == len(CLASSES) else ", ".join(takers)
+            words = field.metadata["help"]
+            if field.metadata["choices"]:
+                words += f" One of: {allowed(field)}."
+            rows.append(f"| `{field.name}` | `{default_of(field)}` | {of} | {words} |".replace("``", ""))
+    return "\n".join(rows) + "\n"
+
+
+def readme(text: str) -> str:
+    """The README with its table of parameters made anew."""
+    before, _, rest = text.partition(TABLE_BEGIN)
+    _, _, after = rest.partition(TABLE_END)
+    return before + TABLE_BEGIN + parameter_table() + TABLE_END + after
+
+
+if __name__ == "__main__":
+    (ROOT / "MLproject").write_text(mlproject())
+    path = ROOT / "README.md"
+    path.write_text(readme(path.read_text()))
