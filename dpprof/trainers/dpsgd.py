@@ -1,6 +1,6 @@
 """DP-SGD with flat per-sample clipping."""
 
-from opacus import GradSampleModule
+from opacus.grad_sample import GradSampleModule
 from torch import Tensor, nn
 
 from dpprof.trainers.private import PrivateTrainer
