@@ -20,6 +20,7 @@ from dpprof.record import Failure, Memory
 # Set by the driving process, so that the measuring process ends if that is killed.
 END_WITH_PARENT = "DPPROF_END_WITH_PARENT"
 _PR_SET_PDEATHSIG = 1
+_OOM_WORDS = ("DefaultCPUAllocator: can't allocate memory", "CUDA out of memory", "STATUS_ALLOC_FAILED")
 
 
 def measure(folder: RunFolder) -> int:
@@ -70,11 +71,12 @@ def _fail(folder: RunFolder, error: BaseException) -> int:
 
 
 def is_oom(error: BaseException) -> bool:
-    """Whether an error says that memory ran out: CUDA's, torch's CPU allocator's or Python's own."""
+    """Whether an error says that memory ran out: CUDA's, a CUDA library's, torch's CPU
+    allocator's or Python's own."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     text = str(error)
-    return "DefaultCPUAllocator: can't allocate memory" in text or "CUDA out of memory" in text
+    return any(words in text for words in _OOM_WORDS)
 
 
 def _last_memory() -> Memory:

@@ -34,12 +34,13 @@ class Watcher(Protocol):
 
 @dataclass
 class Sweep:
-    """A named set of resolved experiments, and what came of them so far."""
+    """A named set of resolved experiments, and what came of them so far. `parent` is its MLflow run."""
 
     name: str
     experiments: Mapping[str, ExperimentConfig]
     drive: DriveConfig
     kind: str = "sweep"
+    parent: str = ""
     results: list[Result] = field(default_factory=list)
     run_ids: dict[str, str] = field(default_factory=dict)
     all_logged: bool = True
@@ -105,8 +106,9 @@ def run_sweep(sweep: Sweep, kept: Mapping[str, Result], tracker: Tracker, watche
     OSError if the runs folder can no longer be written.
     """
     earlier = sweep.folder.read_state().get("mlflow_run_id")
-    parent = tracker.start_parent(sweep.name, sweep.kind, shared_settings(sweep.experiments), earlier)
-    sweep.folder.write_state(sweep.kind, parent)
+    shared = shared_settings(sweep.experiments)
+    sweep.parent = tracker.start_parent(sweep.name, sweep.kind, shared, earlier)
+    sweep.folder.write_state(sweep.kind, sweep.parent)
     try:
         for index, (name, config) in enumerate(sweep.experiments.items(), start=1):
             if name in kept:
@@ -117,16 +119,16 @@ def run_sweep(sweep: Sweep, kept: Mapping[str, Result], tracker: Tracker, watche
                 watcher.ended(result)
                 sweep.interrupted = result.status == KILLED
             sweep.results.append(result)
-            _log(sweep, result, tracker, parent, watcher)
+            _log(sweep, result, tracker, watcher)
             if sweep.interrupted:
                 break
-        _finish(sweep, tracker, parent, watcher)
+        _finish(sweep, tracker, watcher)
     except KeyboardInterrupt:
         sweep.interrupted = True
-        _finish(sweep, tracker, parent, watcher)
+        _finish(sweep, tracker, watcher)
     except OSError as error:
         # The disk is full, or the folder has gone: nothing more can be kept, so nothing more is measured.
-        tracker.finish_parent(parent, FAILED, f"stopped: {error}", [])
+        tracker.finish_parent(sweep.parent, FAILED, f"stopped: {error}", [])
         raise
 
 
@@ -139,15 +141,16 @@ def shared_settings(experiments: Mapping[str, ExperimentConfig]) -> dict[str, ob
     return shared | {"num_experiments": len(configs)}
 
 
-def _log(sweep: Sweep, result: Result, tracker: Tracker, parent: str, watcher: Watcher) -> None:
+def _log(sweep: Sweep, result: Result, tracker: Tracker, watcher: Watcher) -> None:
     try:
-        sweep.run_ids[result.name] = tracker.log_result(result, {f"dpprof.{sweep.kind}": sweep.name}, parent)
+        tags = {f"dpprof.{sweep.kind}": sweep.name}
+        sweep.run_ids[result.name] = tracker.log_result(result, tags, sweep.parent)
     except TrackingError as error:
         sweep.all_logged = False
         watcher.warn(str(error))
 
 
-def _finish(sweep: Sweep, tracker: Tracker, parent: str, watcher: Watcher) -> None:
+def _finish(sweep: Sweep, tracker: Tracker, watcher: Watcher) -> None:
     """Write the summary, add the ratios to the children, and close the parent run."""
     summary = summarize(sweep.name, sweep.results)
     markdown = to_markdown(summary)
@@ -159,7 +162,7 @@ def _finish(sweep: Sweep, tracker: Tracker, parent: str, watcher: Watcher) -> No
             if name in sweep.run_ids:
                 tracker.log_metrics(sweep.run_ids[name], ratios)
         files = [folder.summary_markdown, folder.summary_json]
-        tracker.finish_parent(parent, sweep.status, markdown, files)
+        tracker.finish_parent(sweep.parent, sweep.status, markdown, files)
     except TrackingError as error:
         sweep.all_logged = False
         watcher.warn(str(error))
@@ -171,7 +174,7 @@ def raise_for(sweep: Sweep) -> None:
         done = sum(result.status == FINISHED for result in sweep.results)
         raise Interrupted(
             f"stopped; {done} of {len(sweep.experiments)} experiments are finished and kept in "
-            f"{sweep.folder.path}. Go on with: sweep_name={sweep.name} resume=true"
+            f"{sweep.folder.path}. To go on, give the same options with sweep_name={sweep.name} resume=true"
         )
     failed = faults(sweep.results)
     if failed:

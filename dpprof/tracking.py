@@ -101,7 +101,7 @@ class Tracker:
 
         With a parent it becomes a nested run. Without one, under `mlflow run`, it goes into the run that
         MLflow made. A folder logged to this store before is not logged again: it is only put under the
-        parent. Raises TrackingError, and then leaves no half-written run.
+        parent. Raises TrackingError; a run left half-written is deleted when the folder is logged again.
         """
         folder = result.folder
         with _telling():
@@ -110,17 +110,18 @@ class Tracker:
                 if parent is not None:
                     self._client.set_tag(run_id, PARENT_TAG, parent)
                 return run_id
-            run_id, is_new = self._open(result, parent)
-            try:
-                self._write(run_id, result, tags)
-                self._client.set_terminated(run_id, result.status, _end_ms(folder))
-            except BaseException:
-                if is_new:
-                    self._client.delete_run(run_id)
-                raise
+            run_id = self._open(result, parent)
             link = {"run_id": run_id, "tracking_uri": get_tracking_uri()}
-            write_text(folder.mlflow, json.dumps(link))
+            write_text(folder.mlflow, json.dumps(link | {"complete": False}))
+            self._write(run_id, result, tags)
+            self._client.set_terminated(run_id, result.status, _end_ms(folder))
+            write_text(folder.mlflow, json.dumps(link | {"complete": True}))
         return run_id
+
+    def set_status(self, run_id: str, status: str) -> None:
+        """Change how a run ended."""
+        with _telling():
+            self._client.set_terminated(run_id, status)
 
     def log_metrics(self, run_id: str, figures: Mapping[str, float]) -> None:
         """Add figures to a run logged before."""
@@ -134,18 +135,23 @@ class Tracker:
             if link["tracking_uri"] != get_tracking_uri():
                 return None
             run = self._client.get_run(link["run_id"])
-            return None if run.info.lifecycle_stage == "deleted" else str(link["run_id"])
         except (OSError, ValueError, KeyError, MlflowException):
             return None
+        if run.info.lifecycle_stage == "deleted":
+            return None
+        if not link["complete"]:
+            self._client.delete_run(run.info.run_id)
+            return None
+        return str(run.info.run_id)
 
-    def _open(self, result: Result, parent: str | None) -> tuple[str, bool]:
+    def _open(self, result: Result, parent: str | None) -> str:
         if parent is None and self._given_run_id:
             self._client.set_tag(self._given_run_id, "mlflow.runName", result.name)
-            return self._given_run_id, False
+            return self._given_run_id
         tags = {PARENT_TAG: parent} if parent else {}
         start_ms = int(1000 * result.folder.config.stat().st_mtime)
         run = self._client.create_run(self._experiment_id, start_ms, tags, run_name=result.name)
-        return run.info.run_id, True
+        return str(run.info.run_id)
 
     def _write(self, run_id: str, result: Result, tags: Mapping[str, str]) -> None:
         record, failure = result.record, result.failure

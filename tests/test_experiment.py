@@ -97,6 +97,7 @@ def test_memory_by_arithmetic(tmp_path: Path) -> None:
         (MemoryError(), True),
         (RuntimeError("[enforce fail] . DefaultCPUAllocator: can't allocate memory: you tried"), True),
         (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), True),
         (RuntimeError("something about memory formats"), False),
         (ValueError("out of range"), False),
     ],

@@ -264,6 +264,10 @@ def test_every_run_stands_in_mlflow_with_all_its_parts(swept: Path) -> None:
     assert any(name.endswith(".pt.trace.json.gz") for name in traces)
     assert any("events.out.tfevents" in name for name in traces)
     client = MlflowClient(f"sqlite:///{swept}/mlflow.db")
+    found = client.search_runs(
+        [run.info.experiment_id], 'tags.dpprof.trainer = "DPSGDTrainer" and params.seq_len = "16"'
+    )
+    assert [each.info.run_id for each in found] == [run.info.run_id]
     steps = client.get_metric_history(run.info.run_id, "latency/step_ms")
     assert [metric.step for metric in steps] == [0, 1, 2]
 

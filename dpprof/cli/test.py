@@ -56,6 +56,7 @@ def test(**options: str | None) -> None:
 
     from dpprof.cli.progress import Progress
     from dpprof.errors import ExperimentsFailed
+    from dpprof.results import FAILED
     from dpprof.sweep import Sweep, new_name, raise_for, run_sweep
     from dpprof.tracking import Tracker
 
@@ -69,8 +70,11 @@ def test(**options: str | None) -> None:
             progress.say(outcome.format(trainer) + ("" if passed else f": {words}"))
             if passed:
                 progress.say(f"          {words}")
-    raise_for(planned)
     failed = [trainer for trainer, (passed, _) in verdicts.items() if not passed]
+    tracker.log_metrics(planned.parent, outcomes(planned.results))
+    if failed:
+        tracker.set_status(planned.parent, FAILED)
+    raise_for(planned)
     if failed:
         raise ExperimentsFailed(f"{len(failed)} of {len(verdicts)} trainers failed: {', '.join(failed)}")
 
@@ -94,6 +98,21 @@ def test_experiments(device: str) -> list[ExperimentConfig]:
         ).resolve(cuda_available=has_cuda)
         for trainer in TRAINERS
     ]
+
+
+def outcomes(results: "list[Result]") -> dict[str, float]:
+    """For the parent run: whether each trainer passed, its step latency and its peak memory."""
+    from dpprof.metrics import metrics
+
+    found: dict[str, float] = {}
+    for result in results:
+        trainer = result.config.trainer
+        found[f"test/{trainer}/passed"] = float(verdict(result)[0])
+        figures = metrics(result.record) if result.record is not None else {}
+        for name in ("latency/step_ms_median", "memory/peak_allocated_mib"):
+            if name in figures:
+                found[f"test/{trainer}/{name.rpartition('/')[2]}"] = figures[name]
+    return found
 
 
 def verdict(result: "Result") -> tuple[bool, str]:

@@ -15,7 +15,7 @@ from dpprof.measure import END_WITH_PARENT
 from dpprof.paths import RunFolder
 from dpprof.process import peak_rss_bytes
 
-_POLL_S = 0.1
+_POLL_S = 0.25
 _GRACE_S = 5.0
 
 

@@ -1,0 +1,92 @@
+"""What only a CUDA device can show: `pytest tests/gpu`."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from dpprof.config import TRAINERS, ExperimentConfig
+from dpprof.experiment import gradient_error, run_experiment
+from dpprof.measure import measure
+from dpprof.paths import RunFolder
+from dpprof.record import Record
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device on this machine"),
+]
+CONFIG = ExperimentConfig(device="cuda", model_size="small", batch_size=4, seq_len=256)
+
+
+def folder_for(tmp_path: Path, config: ExperimentConfig) -> RunFolder:
+    folder = RunFolder(tmp_path / config.run_name)
+    folder.create(config)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
+    found = {}
+    for trainer in TRAINERS:
+        config = dataclasses.replace(CONFIG, trainer=trainer).resolve(cuda_available=True)
+        found[trainer] = run_experiment(config, folder_for(tmp_path_factory.mktemp("cuda"), config), print)
+    return found
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_phases_make_up_the_step(records: dict[str, Record], trainer: str) -> None:
+    record = records[trainer]
+    for index, step in enumerate(record.step_s):
+        in_phases = sum(seconds[index] for seconds in record.phase_s.values())
+        assert 0.9 * step < in_phases <= 1.001 * step
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_memory_figures_are_in_order(records: dict[str, Record], trainer: str) -> None:
+    memory = records[trainer].memory
+    num_parameters = records[trainer].num_parameters
+    assert num_parameters is not None
+    assert memory.peak_allocated is not None
+    assert memory.peak_reserved is not None
+    assert memory.after_step is not None
+    assert memory.after_cleanup is not None
+    assert 4 * num_parameters <= memory.after_cleanup <= memory.after_step <= memory.peak_allocated
+    assert memory.peak_allocated <= memory.peak_reserved
+    assert len(memory.step_peak) == CONFIG.measured_steps
+
+
+def test_the_timeline_peaks_where_the_allocator_does(tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, trainer="DPSGDTrainer").resolve(cuda_available=True)
+    folder = folder_for(tmp_path, config)
+    record = run_experiment(config, folder, print)
+    timeline = folder.read_timeline()
+    assert timeline is not None
+    assert max(timeline["allocated"]) == pytest.approx(record.memory.peak_allocated, rel=0.02)
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_kernels_are_counted_in_forward_and_backward(records: dict[str, Record], trainer: str) -> None:
+    record = records[trainer]
+    for phase in ("forward", "backward"):
+        kernel_s = sum(r.device_self_s or 0.0 for r in record.operators if (r.phase or "").startswith(phase))
+        assert kernel_s > 0
+    total = sum(row.device_self_s or 0.0 for row in record.operators) / (record.traced_steps or 1)
+    assert total < 2 * max(record.step_s), "kernels are counted twice"
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_gradient_equals_the_naive_loop(trainer: str) -> None:
+    config = dataclasses.replace(CONFIG, trainer=trainer, seq_len=32).resolve(cuda_available=True)
+    assert gradient_error(config, torch.float64) < 1e-9
+
+
+def test_out_of_memory_is_told_with_the_last_figures(tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, model_size="1b", batch_size=4096, seq_len=4096)
+    folder = folder_for(tmp_path, config.resolve(cuda_available=True))
+    assert measure(folder) == 1
+    failure = folder.read_error()
+    assert failure is not None
+    assert failure.kind == "oom"
+    assert failure.memory.peak_allocated is not None
+    assert failure.memory.peak_allocated > 0
