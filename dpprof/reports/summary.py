@@ -4,6 +4,7 @@ import json
 import statistics
 from dataclasses import asdict, dataclass
 
+from dpprof.config import TRAINERS
 from dpprof.metrics import memory_metrics, metrics, ratios
 from dpprof.results import FINISHED, Result
 
@@ -83,12 +84,18 @@ def twin_ratios(results: list[Result]) -> dict[str, dict[str, float]]:
 
 
 def summarize(name: str, results: list[Result]) -> Summary:
-    """Compute the summary of some results, in the order given."""
+    """Compute the summary of some results: cells by model, precision, length and batch, then by trainer."""
     by_run = twin_ratios(results)
-    cells = [_cell(result, by_run.get(result.name, {})) for result in results]
+    order = list(TRAINERS)
+    cells = sorted(
+        (_cell(result, by_run.get(result.name, {})) for result in results),
+        key=lambda cell: (cell.place, order.index(cell.trainer)),
+    )
     trainers = []
-    for trainer in dict.fromkeys(cell.trainer for cell in cells):
+    for trainer in TRAINERS:
         own = [cell for cell in cells if cell.trainer == trainer]
+        if not own:
+            continue
         finished = [cell for cell in own if cell.status == FINISHED]
         peaks = [peak for cell in finished if (peak := cell.figures["peak_mib"]) is not None]
         mean = statistics.fmean(peaks) if peaks else None
@@ -150,7 +157,7 @@ def _trainer_table(summary: Summary) -> str:
 def _cell_table(summary: Summary) -> str:
     header = ["model", "precision", "seq", "batch", "trainer", "step ms", "x", "peak MiB", "x", "samples/s"]
     rows = []
-    for cell in sorted(summary.cells, key=lambda cell: cell.place):
+    for cell in summary.cells:
         shown = [_model(cell), cell.precision, str(cell.seq_len), str(cell.batch_size), cell.trainer]
         figures = cell.figures
         step = _number(figures["step_ms"])
@@ -188,10 +195,16 @@ def _number(value: float | None) -> str:
 
 
 def _table(header: list[str], rows: list[list[str]], right: int | None = None) -> str:
-    """A Markdown table; columns from `right` on are right-aligned. Cells are escaped."""
+    """A Markdown table, padded so that it reads as plain text too; right-aligned from column `right` on."""
     right = len(header) if right is None else right
-    lines = [header, ["---" if i < right else "---:" for i in range(len(header))], *rows]
-    return "\n".join("| " + " | ".join(_escape(text) for text in line) + " |" for line in lines) + "\n"
+    cells = [[_escape(text) for text in line] for line in [header, *rows]]
+    widths = [max(3, *(len(line[i]) for line in cells)) for i in range(len(header))]
+    rule = ["-" * width if i < right else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
+    padded = [
+        [text.ljust(width) if i < right else text.rjust(width) for i, (text, width) in enumerate(pairs)]
+        for pairs in (list(zip(line, widths, strict=True)) for line in [cells[0], rule, *cells[1:]])
+    ]
+    return "\n".join("| " + " | ".join(line) + " |" for line in padded) + "\n"
 
 
 def _escape(text: str) -> str:
