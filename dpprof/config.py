@@ -1,7 +1,7 @@
 """What an experiment is, and how the driving process runs it. Plain data; no torch.
 
-Each setting is declared here and nowhere else. Command-line options are derived from these classes;
-a test holds the MLproject file equal to them.
+A setting is declared once: here, or in `grid.py` if only a sweep has it. Command-line options, the MLproject
+file and the README's table are derived from these classes.
 """
 
 import dataclasses

@@ -26,10 +26,16 @@ def drive_experiment(
     folder.create(config)
     ended = LAUNCHERS[drive.launcher](folder, drive.timeout_s, on_line)
     settle(folder, ended, drive.timeout_s)
-    write_timeline_page(folder)
+    return rendered(folder)
+
+
+def rendered(folder: RunFolder) -> Result:
+    """The result of a run folder, with its pages rendered if they are not yet there."""
     result = read_result(folder)
-    if result.record is not None and result.record.clean_finished:
-        write_scalars(folder, result.record)
+    if not folder.timeline_page.exists():
+        write_timeline_page(folder)
+        if result.record is not None and result.record.clean_finished:
+            write_scalars(folder, result.record)
     return result
 
 

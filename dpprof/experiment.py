@@ -2,7 +2,6 @@
 
 import dataclasses
 import gc
-import itertools
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -39,10 +38,16 @@ class ExperimentTraining:
         self._accumulation_steps = config.accumulation_steps
 
     def run(self, num_steps: int, observer: Observer) -> None:
-        """Do `num_steps` training steps under the observer."""
-        self.trainer.run_profiling(
-            itertools.islice(self._batches, num_steps * self._accumulation_steps), observer
-        )
+        """Do `num_steps` training steps under the observer. Raises ValueError if the batches end before."""
+        self.trainer.run_profiling(self._take(num_steps * self._accumulation_steps), observer)
+
+    def _take(self, num_batches: int) -> Iterator[Any]:
+        for _ in range(num_batches):
+            try:
+                batch = next(self._batches)
+            except StopIteration:
+                raise ValueError("the workload's batches ended: they must go on without end") from None
+            yield batch
 
     def held_bytes(self) -> dict[str, int]:
         """Bytes of the distinct storages that the trainer holds, by category."""
@@ -103,6 +108,7 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
             outcome.status = "finished"
         finally:
             outcome.seconds = time.perf_counter() - started
+            record.ended_at = time.time()
             folder.write_record(record)
         gc.collect()
         if config.device == "cuda":
@@ -134,9 +140,9 @@ def gradient_error(config: ExperimentConfig, dtype: torch.dtype) -> float:
     """
     config = dataclasses.replace(config, accumulation_steps=1, precision="fp32", noise_multiplier=0.0)
     workload = build_workload(config)
-    workload.model.to(dtype)
+    workload.model.to(config.device, dtype)
     batch = tree_map(
-        lambda t: t.to(dtype) if torch.is_tensor(t) and t.is_floating_point() else t,
+        lambda t: t.to(config.device, dtype if t.is_floating_point() else None) if torch.is_tensor(t) else t,
         next(iter(workload.batches)),
     )
     per_sample = naive_per_sample_gradients(workload.model, workload.loss, batch, config.batch_size)

@@ -40,7 +40,7 @@ class SweepConfig:
     )
     precisions: str = setting("fp32", f"Precisions of {', '.join(PRECISIONS)}.")
     config: str = setting(
-        "", "JSON file with any of these options; an option given here that is not its default wins."
+        "", "JSON file of experiment and grid options; an option given here that is not its default wins."
     )
     sweep_name: str = setting("", "Name of the sweep and its folder; made from the time if empty.")
     resume: bool = setting(False, "Do only the cells of sweep_name that have no finished record yet.")

@@ -2,7 +2,8 @@
 
     python -m dpprof.measure RUN_FOLDER
 
-Reads `config.json`; writes `record.json` after each pass, and `error.json` if the clean pass failed.
+Reads `config.json`, which may name only the settings that differ from their defaults; writes `record.json`
+after each pass, and `error.json` if the clean pass failed. What an earlier measurement left is deleted.
 Imports torch and Opacus, and nothing of the tracker. Exit code 0 when the clean figures stand, else 1.
 """
 
@@ -20,7 +21,12 @@ from dpprof.record import Failure, Memory
 # Set by the driving process, so that the measuring process ends if that is killed.
 END_WITH_PARENT = "DPPROF_END_WITH_PARENT"
 _PR_SET_PDEATHSIG = 1
-_OOM_WORDS = ("DefaultCPUAllocator: can't allocate memory", "CUDA out of memory", "STATUS_ALLOC_FAILED")
+_OOM_WORDS = (
+    "DefaultCPUAllocator: can't allocate memory",
+    "CUDA out of memory",
+    "CUDA error: out of memory",
+    "STATUS_ALLOC_FAILED",
+)
 
 
 def measure(folder: RunFolder) -> int:
@@ -32,13 +38,18 @@ def measure(folder: RunFolder) -> int:
 
 
 def _measure(folder: RunFolder) -> int:
+    folder.clear_answers()
     config = folder.read_config()
     # Late, so that a torch or an Opacus that cannot be imported leaves an answer in the folder too.
     lazy_opacus.install()
 
+    import torch
+
     # Brings Opacus's part for every trainer, the standard one too, so that resident memory compares.
     from dpprof.experiment import PassFailed, run_experiment
 
+    config = config.resolve(cuda_available=torch.cuda.is_available())
+    folder.write_config(config)
     try:
         record = run_experiment(config, folder, say)
     except PassFailed as failed:

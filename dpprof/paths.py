@@ -15,7 +15,7 @@ from typing import Any
 from dpprof.config import ExperimentConfig
 from dpprof.errors import DpprofError
 from dpprof.record import Failure, Record
-from dpprof.settings import fields
+from dpprof.settings import parse_all
 
 
 def write_text(path: Path, text: str) -> None:
@@ -27,7 +27,7 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (UnicodeDecodeError, OSError) as error:
-        raise DpprofError(f"{path} is damaged: {error}") from error
+        raise DpprofError(f"{path} cannot be read: {error}") from error
 
 
 def _write_bytes(path: Path, data: bytes) -> None:
@@ -63,17 +63,33 @@ class RunFolder:
         if self.path.is_dir():
             shutil.rmtree(self.path)
         self.path.unlink(missing_ok=True)
-        self.tensorboard.mkdir(parents=True)
+        self.path.mkdir(parents=True)
+        self.clear_answers()
+        self.write_config(config)
+
+    def clear_answers(self) -> None:
+        """Delete what an earlier measurement left, and make the place for the traces."""
+        for path in (self.record, self.error, self.timeline_data, self.timeline_page, self.mlflow):
+            path.unlink(missing_ok=True)
+        shutil.rmtree(self.tensorboard, ignore_errors=True)
+        self.tensorboard.mkdir()
+
+    def write_config(self, config: ExperimentConfig) -> None:
+        """Save the experiment's configuration."""
         write_text(self.config, json.dumps(dataclasses.asdict(config), indent=1))
 
     def read_config(self) -> ExperimentConfig:
-        """The experiment's configuration. Raises DpprofError if there is none or it is damaged."""
+        """The experiment's configuration; what the file leaves out has its default.
+
+        Raises DpprofError if there is no such file, or what it says cannot be used.
+        """
         try:
-            data = json.loads(self.config.read_text(encoding="utf-8"))
-            known = fields(ExperimentConfig)
-            return ExperimentConfig(**{name: data[name] for name in known})
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DpprofError(f"{self.path} is not a run folder: {error!r}") from error
+            data = json.loads(_read_text(self.config))
+        except ValueError as error:
+            raise DpprofError(f"{self.config} is damaged: {error}") from error
+        if not isinstance(data, dict):
+            raise DpprofError(f"{self.config} is damaged: it holds no JSON object")
+        return parse_all(ExperimentConfig, data)
 
     def read_record(self) -> Record | None:
         """What was measured, if anything was."""

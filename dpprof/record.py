@@ -5,6 +5,7 @@
 
 import dataclasses
 import json
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,13 +74,16 @@ class GradientCheck:
 class Record:
     """Everything one experiment measured.
 
-    `involuntary_switches` counts, over the timed steps, how often another process took the processor: many
-    of them say that the machine was busy and its times are too long.
+    `started_at` and `ended_at` (so far) are seconds since the epoch. `involuntary_switches` counts, over the
+    timed steps, how often another process took the processor: many of them say that the machine was busy and
+    its times are too long.
     """
 
     config: dict[str, Any]
     environment: dict[str, str]
     schema_version: int = SCHEMA_VERSION
+    started_at: float = field(default_factory=time.time)
+    ended_at: float | None = None
     passes: dict[str, PassOutcome] = field(default_factory=dict)
     num_parameters: int | None = None
     samples_per_step: int | None = None
@@ -137,13 +141,14 @@ class Failure:
     """Why an experiment has no complete record; `error.json`.
 
     `kind` is `oom`, `killed`, `timeout`, `error`, or `interrupted` when the user stopped it.
-    `memory` holds the last figures known before it ended.
+    `memory` holds the last figures known before it ended, `at` is when, in seconds since the epoch.
     """
 
     kind: str
     message: str
     traceback: str | None = None
     memory: Memory = field(default_factory=Memory)
+    at: float = field(default_factory=time.time)
 
     def to_json(self) -> str:
         """The text of `error.json`."""

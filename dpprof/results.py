@@ -38,5 +38,8 @@ def read_result(folder: RunFolder) -> Result:
     """
     record, failure = folder.read_record(), folder.read_error()
     if failure is None and (record is None or not record.clean_finished):
-        failure = Failure("killed", "it ended without an answer: the whole of dpprof was stopped meanwhile")
+        ended_at = folder.config.stat().st_mtime
+        failure = Failure(
+            "killed", "it ended without an answer: the whole of dpprof was stopped meanwhile", at=ended_at
+        )
     return Result(folder, folder.read_config(), record, failure)

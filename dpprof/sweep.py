@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dpprof.config import DriveConfig, ExperimentConfig
-from dpprof.drive import drive_experiment
+from dpprof.drive import drive_experiment, rendered
 from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted, TrackingError
 from dpprof.paths import SweepFolder, write_text
 from dpprof.reports.summary import summarize, to_markdown, twin_ratios
@@ -108,13 +108,14 @@ def run_sweep(sweep: Sweep, kept: Mapping[str, Result], tracker: Tracker, watche
     earlier = sweep.folder.read_state().get("mlflow_run_id")
     shared = shared_settings(sweep.experiments)
     sweep.parent = tracker.start_parent(sweep.name, sweep.kind, shared, earlier)
-    sweep.folder.write_state(sweep.kind, sweep.parent)
     try:
+        sweep.folder.write_state(sweep.kind, sweep.parent)
         for index, (name, config) in enumerate(sweep.experiments.items(), start=1):
             if name in kept:
                 result = kept[name]
             else:
                 watcher.started(index, len(sweep.experiments), name)
+                tracker.forget(sweep.folder.run(name))
                 result = drive_experiment(config, sweep.folder.run(name), sweep.drive, watcher.line)
                 watcher.ended(result)
                 sweep.interrupted = result.status == KILLED
@@ -125,8 +126,9 @@ def run_sweep(sweep: Sweep, kept: Mapping[str, Result], tracker: Tracker, watche
         _finish(sweep, tracker, watcher)
     except KeyboardInterrupt:
         sweep.interrupted = True
+        _catch_up(sweep, tracker, watcher)
         _finish(sweep, tracker, watcher)
-    except OSError as error:
+    except Exception as error:
         # The disk is full, or the folder has gone: nothing more can be kept, so nothing more is measured.
         tracker.finish_parent(sweep.parent, FAILED, f"stopped: {error}", [])
         raise
@@ -139,6 +141,17 @@ def shared_settings(experiments: Mapping[str, ExperimentConfig]) -> dict[str, ob
         name: value for name, value in configs[0].items() if all(config[name] == value for config in configs)
     }
     return shared | {"num_experiments": len(configs)}
+
+
+def _catch_up(sweep: Sweep, tracker: Tracker, watcher: Watcher) -> None:
+    """Log what was measured before Ctrl-C struck between an experiment's end and its place in MLflow."""
+    seen = {result.name for result in sweep.results}
+    for name in sweep.experiments:
+        if name not in seen and sweep.folder.run(name).record.exists():
+            sweep.results.append(rendered(sweep.folder.run(name)))
+    for result in sweep.results:
+        if result.name not in sweep.run_ids:
+            _log(sweep, result, tracker, watcher)
 
 
 def _log(sweep: Sweep, result: Result, tracker: Tracker, watcher: Watcher) -> None:

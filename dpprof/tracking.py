@@ -39,7 +39,7 @@ def _telling() -> Iterator[None]:
     """Turn whatever MLflow raises for an unreachable or refusing store into a TrackingError."""
     try:
         yield
-    except (MlflowException, OSError) as error:
+    except Exception as error:  # MLflow lets through what its stores raise: boto3, SQLAlchemy, sockets
         raise TrackingError(f"MLflow at {get_tracking_uri()} failed: {error}") from error
 
 
@@ -107,16 +107,22 @@ class Tracker:
         with _telling():
             run_id = self._logged_before(folder)
             if run_id is not None:
-                if parent is not None:
-                    self._client.set_tag(run_id, PARENT_TAG, parent)
+                self._set_tags(run_id, {**tags, PARENT_TAG: parent} if parent else tags)
                 return run_id
             run_id = self._open(result, parent)
             link = {"run_id": run_id, "tracking_uri": get_tracking_uri()}
             write_text(folder.mlflow, json.dumps(link | {"complete": False}))
             self._write(run_id, result, tags)
-            self._client.set_terminated(run_id, result.status, _end_ms(folder))
+            self._client.set_terminated(run_id, result.status, _end_ms(result))
             write_text(folder.mlflow, json.dumps(link | {"complete": True}))
         return run_id
+
+    def forget(self, folder: RunFolder) -> None:
+        """Delete the run that the folder was logged as, before the experiment is done again."""
+        with _telling():
+            run_id = self._logged_before(folder)
+            if run_id is not None:
+                self._client.delete_run(run_id)
 
     def set_status(self, run_id: str, status: str) -> None:
         """Change how a run ended."""
@@ -149,7 +155,7 @@ class Tracker:
             self._client.set_tag(self._given_run_id, "mlflow.runName", result.name)
             return self._given_run_id
         tags = {PARENT_TAG: parent} if parent else {}
-        start_ms = int(1000 * result.folder.config.stat().st_mtime)
+        start_ms = int(1000 * result.record.started_at) if result.record else None
         run = self._client.create_run(self._experiment_id, start_ms, tags, run_name=result.name)
         return str(run.info.run_id)
 
@@ -234,7 +240,7 @@ def shorten(text: str, most: int = _MAX_DESCRIPTION) -> str:
     return kept[: kept.rfind("\n")] + note
 
 
-def _end_ms(folder: RunFolder) -> int:
-    """When the experiment ended: the time of its newest answer."""
-    answers: list[Path] = [path for path in (folder.record, folder.error) if path.exists()]
-    return int(1000 * max((path.stat().st_mtime for path in answers), default=time.time()))
+def _end_ms(result: Result) -> int | None:
+    """When the experiment ended, in ms since the epoch; None (now) if nothing tells."""
+    ended_at = result.failure.at if result.failure else result.record.ended_at if result.record else None
+    return None if ended_at is None else int(1000 * ended_at)

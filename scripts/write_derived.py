@@ -17,7 +17,7 @@ from dpprof.grid import AXES, SweepConfig
 from dpprof.settings import allowed, fields
 
 ROOT = Path(__file__).parent.parent
-HEADER = "# Made by scripts/write_derived.py from dpprof/config.py; change it there.\n"
+HEADER = "# Made by scripts/write_derived.py from dpprof/config.py and dpprof/grid.py; change it there.\n"
 TABLE_BEGIN = "<!-- parameters: made by scripts/write_derived.py -->\n"
 TABLE_END = "<!-- end of parameters -->\n"
 CLASSES = {

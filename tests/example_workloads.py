@@ -63,10 +63,7 @@ def averaged_loss(config: ExperimentConfig) -> tuple[Any, ...]:
 
 
 def unlucky(config: ExperimentConfig) -> tuple[Any, ...]:
-    """The MLP, but by batch size: 3 is killed in mid-step, 5 runs out of memory, 6 crashes, 7 hangs.
-
-    8 dies in a later pass: its third model is that of the trace pass.
-    """
+    """The MLP, but by batch size: 3 is killed in mid-step, 5 runs out of memory, 6 crashes, 7 hangs."""
     model, batches, loss = mlp(config)
     calls = 0
 
@@ -124,3 +121,9 @@ def with_batch_norm(config: ExperimentConfig) -> tuple[Any, ...]:
 def not_a_workload(config: ExperimentConfig) -> nn.Module:
     """Returns the model alone."""
     return nn.Linear(config.batch_size, 1)
+
+
+def two_batches(config: ExperimentConfig) -> tuple[Any, ...]:
+    """Its batches end."""
+    model, batches, loss = mlp(config)
+    return model, [next(batches) for _ in range(2)], loss

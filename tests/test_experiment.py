@@ -1,11 +1,13 @@
 """Experiments run in this process: workloads of a user's own, and answers left in the folder."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 
 from dpprof.config import PASSES, TRAINERS, ExperimentConfig
+from dpprof.drive import rendered
 from dpprof.experiment import PASSES as REGISTERED_PASSES
 from dpprof.experiment import run_experiment
 from dpprof.measure import is_oom, measure
@@ -46,6 +48,7 @@ def test_a_workload_of_ones_own(tmp_path: Path, workload: str, trainer: str) -> 
         ("with_batch_norm", "buffers"),
         ("no_such_factory", "no_such_factory"),
         ("not_a_workload", "must return (model, batches, loss)"),
+        ("two_batches", "batches ended"),
     ],
 )
 def test_a_workload_that_breaks_the_contract(tmp_path: Path, workload: str, words: str) -> None:
@@ -56,6 +59,24 @@ def test_a_workload_that_breaks_the_contract(tmp_path: Path, workload: str, word
     assert failure is not None
     assert failure.kind == "error"
     assert words in failure.message
+
+
+def test_measuring_by_hand_takes_a_partial_config_and_leaves_no_old_answer(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "by hand")
+    folder.path.mkdir()
+    settings = {"trainer": "dpsgd_fast", "seq_len": 8, "batch_size": 2, "device": "cpu", "measured_steps": 2}
+    folder.config.write_text(json.dumps({**settings, "workload": "example_workloads:averaged_loss"}))
+    assert measure(folder) == 1
+    assert folder.error.exists()
+    folder.config.write_text(json.dumps(settings))
+    assert measure(folder) == 0
+    result = rendered(folder)
+    assert result.status == "FINISHED"
+    assert result.config.trainer == "DPFastGradientClippingTrainer"
+    assert result.config.vocab_size == 1000, "what was resolved is written back"
+    assert len(list(folder.tensorboard.glob("*.pt.trace.json.gz"))) == 1
+    assert list(folder.tensorboard.glob("events.out.tfevents*"))
+    assert "peak" in folder.timeline_page.read_text()
 
 
 def test_accumulation_counts_the_logical_step(tmp_path: Path) -> None:

@@ -91,18 +91,23 @@ def test_create_clears_what_an_earlier_try_left(tmp_path: Path) -> None:
     assert folder.read_config() == other
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"trainer": "StandardTrainer"}'])
-def test_a_damaged_configuration_is_an_error_that_names_the_folder(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", ["", "[]", '{"batch_size": 0}', '{"lr": null}', '{"colour": "red"}'])
+def test_a_configuration_that_cannot_be_used(tmp_path: Path, text: str) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.create(CONFIG)
     folder.config.write_text(text)
-    with pytest.raises(DpprofError) as error:
+    with pytest.raises(DpprofError, match=r"damaged|batch_size|lr|colour"):
         folder.read_config()
-    assert str(error.value).startswith(f"{folder.path} is not a run folder: ")
+
+
+def test_what_a_configuration_leaves_out_has_its_default(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.config.write_text('{"trainer": "dpsgd", "lr": 1}')
+    assert folder.read_config() == ExperimentConfig(trainer="DPSGDTrainer", lr=1.0)
 
 
 def test_a_folder_without_configuration_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DpprofError, match="is not a run folder: FileNotFoundError"):
+    with pytest.raises(DpprofError, match=r"config\.json cannot be read"):
         RunFolder(tmp_path).read_config()
 
 

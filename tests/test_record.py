@@ -30,6 +30,8 @@ def full_record() -> Record:
         samples_per_step=4,
         tokens_per_step=64,
         startup_s=0.1,
+        involuntary_switches=7,
+        ended_at=1.5,
         step_s=[0.1, 0.2],
         phase_s={"forward": [0.05, 0.06]},
         memory=full_memory(),

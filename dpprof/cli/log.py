@@ -21,9 +21,9 @@ def log(folders: tuple[str, ...]) -> None:
 
     from dpprof.cli.progress import Progress
     from dpprof.config import DriveConfig
-    from dpprof.errors import ConfigError
+    from dpprof.drive import rendered
+    from dpprof.errors import ConfigError, Interrupted, TrackingError
     from dpprof.paths import RunFolder, SweepFolder
-    from dpprof.results import read_result
     from dpprof.sweep import Sweep, run_sweep
     from dpprof.tracking import Tracker
 
@@ -34,13 +34,17 @@ def log(folders: tuple[str, ...]) -> None:
     with Progress() as progress:
         for name in folders:
             if RunFolder(name).config.exists():
-                run_id = tracker.log_result(read_result(RunFolder(name)), {})
+                run_id = tracker.log_result(rendered(RunFolder(name)), {})
                 progress.say(f"{name} is run {run_id}")
                 continue
             path = Path(name).resolve()
-            results = {run.name: read_result(run) for run in SweepFolder(path).runs()}
+            results = {run.name: rendered(run) for run in SweepFolder(path).runs()}
             configs = {run: result.config for run, result in results.items()}
             kind = SweepFolder(path).read_state().get("kind", "sweep")
             sweep = Sweep(path.name, configs, DriveConfig(runs_dir=str(path.parent)), kind)
             run_sweep(sweep, results, tracker, progress)
             progress.say(f"{name}: {len(sweep.run_ids)} of {len(results)} runs are in MLflow")
+            if sweep.interrupted:
+                raise Interrupted(f"stopped while logging {name}; the same command goes on")
+            if not sweep.all_logged:
+                raise TrackingError(f"not all of {name} could be logged; the same command goes on")

@@ -7,7 +7,8 @@ from typing import Self
 import psutil
 from rich.console import Console
 from rich.markup import escape
-from rich.status import Status
+from rich.progress import Progress as LiveLine
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from dpprof.metrics import metrics
 from dpprof.results import FINISHED, Result
@@ -20,7 +21,7 @@ class Progress:
 
     def __init__(self) -> None:
         self.console = Console(highlight=False, soft_wrap=True)
-        self._status: Status | None = None
+        self._live: LiveLine | None = None
         self._where = ""
         self._began = time.monotonic()
 
@@ -51,27 +52,35 @@ class Progress:
         elapsed = time.monotonic() - self._began
         self._where = f"[{index}/{total}] {name}"
         if self.console.is_terminal:
-            self._status = self.console.status(escape(self._where), refresh_per_second=2)
-            self._status.start()
+            self._live = LiveLine(
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                TimeElapsedColumn(),
+                console=self.console,
+                refresh_per_second=2,
+                transient=True,
+            )
+            self._live.add_task(escape(self._where), total=None)
+            self._live.start()
         else:
             self.say(f"{self._where} started after {elapsed:.0f} s")
 
     def line(self, text: str) -> None:
         """What the measuring process says goes into the live line."""
-        if self._status is not None:
-            elapsed = time.monotonic() - self._began
-            self._status.update(escape(f"{self._where}: {text} ({elapsed:.0f} s since the start)"))
+        if self._live is not None:
+            self._live.update(self._live.task_ids[0], description=escape(f"{self._where}: {text}"))
 
     def ended(self, result: Result) -> None:
         """The experiment's result as one line."""
         self._stop()
         color = "green" if result.status == FINISHED else "red"
-        self.console.print(f"{escape(self._where)} [{color}]{escape(describe(result))}[/]")
+        elapsed = f"[dim]after {time.monotonic() - self._began:.0f} s[/]" if self.console.is_terminal else ""
+        self.console.print(f"{escape(self._where)} [{color}]{escape(describe(result))}[/] {elapsed}".rstrip())
 
     def _stop(self) -> None:
-        if self._status is not None:
-            self._status.stop()
-            self._status = None
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
 
 
 def describe(result: Result) -> str:

@@ -55,7 +55,7 @@ def test(**options: str | None) -> None:
     drive.check_writable()
 
     from dpprof.cli.progress import Progress
-    from dpprof.errors import ExperimentsFailed
+    from dpprof.errors import ExperimentsFailed, TrackingError
     from dpprof.results import FAILED
     from dpprof.sweep import Sweep, new_name, raise_for, run_sweep
     from dpprof.tracking import Tracker
@@ -70,10 +70,15 @@ def test(**options: str | None) -> None:
             progress.say(outcome.format(trainer) + ("" if passed else f": {words}"))
             if passed:
                 progress.say(f"          {words}")
-    failed = [trainer for trainer, (passed, _) in verdicts.items() if not passed]
-    tracker.log_metrics(planned.parent, outcomes(planned.results))
-    if failed:
-        tracker.set_status(planned.parent, FAILED)
+        if planned.interrupted:
+            raise_for(planned)
+        failed = [trainer for trainer, (passed, _) in verdicts.items() if not passed]
+        try:
+            tracker.log_metrics(planned.parent, outcomes(planned.results))
+            if failed:
+                tracker.set_status(planned.parent, FAILED)
+        except TrackingError as error:
+            progress.warn(str(error))
     raise_for(planned)
     if failed:
         raise ExperimentsFailed(f"{len(failed)} of {len(verdicts)} trainers failed: {', '.join(failed)}")

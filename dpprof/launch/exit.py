@@ -13,7 +13,6 @@ class Exit:
     meanwhile and killed something; `peak_rss` is the last figure seen, in bytes."""
 
     code: int
-    seconds: float
     timed_out: bool = False
     interrupted: bool = False
     oom_killed: bool = False
@@ -24,4 +23,4 @@ class Launch(Protocol):
     """Runs the measuring process of a run folder to its end."""
 
     def __call__(self, folder: RunFolder, timeout_s: float, on_line: Callable[[str], None]) -> Exit:
-        """`on_line` gets each line that the process says of its progress, and is called often."""
+        """`on_line` gets each line that the process says of its progress."""

@@ -3,7 +3,6 @@
 Not for figures: memory held by the driving process counts too, and there is no time-out.
 """
 
-import time
 from collections.abc import Callable
 
 from dpprof.launch.exit import Exit
@@ -13,9 +12,8 @@ from dpprof.paths import RunFolder
 
 def launch(folder: RunFolder, timeout_s: float, on_line: Callable[[str], None]) -> Exit:
     """Run the experiment here; `timeout_s` is not enforced. Output goes to the terminal, not to a log."""
-    started = time.monotonic()
     on_line("in this process")
     code = measure(folder)
     failure = folder.read_error()
     interrupted = failure is not None and failure.kind == "interrupted"
-    return Exit(code, time.monotonic() - started, interrupted=interrupted)
+    return Exit(code, interrupted=interrupted)

@@ -55,7 +55,6 @@ def launch(folder: RunFolder, timeout_s: float, on_line: Callable[[str], None]) 
                 _stop(child)
     return Exit(
         code=child.returncode,
-        seconds=time.monotonic() - started,
         timed_out=timed_out,
         interrupted=interrupted,
         oom_killed=any(now > before for now, before in zip(oom_kill_counts(), oom_kills_before, strict=True)),

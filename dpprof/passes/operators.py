@@ -41,6 +41,7 @@ _CLASSES = [
 ]
 _WHOLE_PATTERN = {name: re.compile(pattern) for name, pattern in _CLASSES if name in _WHOLE}
 _NAME_PATTERN = [(name, re.compile(pattern)) for name, pattern in _CLASSES if name not in _WHOLE]
+OUTSIDE = "(outside operators)"
 OPERATOR_CLASSES = (*(name for name, _ in _CLASSES), "optimizer", "other")
 
 
@@ -63,6 +64,7 @@ def account(recording: Recording, *, has_kernels: bool) -> list[OperatorRow]:
     `has_kernels` says that kernel times were traced; without them `device_self_s` is None.
     """
     phases, steps = _Ranges(recording.phases), _Ranges(recording.steps)
+    zero_kernel_s = 0.0 if has_kernels else None
     rows: dict[tuple[str, str, str | None], OperatorRow] = {}
     by_thread: dict[int, list[Operator]] = defaultdict(list)
     for operator in recording.operators:
@@ -72,8 +74,9 @@ def account(recording: Recording, *, has_kernels: bool) -> list[OperatorRow]:
         if allocation.num_bytes > 0:
             allocations[allocation.thread].append((allocation.at, allocation.num_bytes))
 
-    for thread, operators in by_thread.items():
-        for node in _nest(operators, allocations[thread]):
+    for thread in sorted({*by_thread, *allocations}):
+        nodes, outside = _nest(by_thread[thread], allocations[thread])
+        for node in nodes:
             operator = node.operator
             if steps.at(operator.start) is None:
                 continue
@@ -82,13 +85,23 @@ def account(recording: Recording, *, has_kernels: bool) -> list[OperatorRow]:
             key = (operator.name, class_name, phase)
             row = rows.get(key)
             if row is None:
-                kernel_s = 0.0 if has_kernels else None
-                row = rows[key] = OperatorRow(operator.name, class_name, phase, 0, 0.0, kernel_s, 0)
+                row = rows[key] = OperatorRow(
+                    *key, calls=0, self_s=0.0, device_self_s=zero_kernel_s, allocated=0
+                )
             row.calls += 1
             row.self_s += node.self_ns / 1e9
             row.allocated += node.allocated
             if row.device_self_s is not None:
                 row.device_self_s += operator.kernel_ns / 1e9
+        for at, num_bytes in outside:
+            if steps.at(at) is not None:
+                phase = phases.at(at)
+                class_name = _PHASE_CLASS.get(phase or "", "other")
+                key = (OUTSIDE, class_name, phase)
+                row = rows.setdefault(
+                    key, OperatorRow(*key, calls=0, self_s=0.0, device_self_s=zero_kernel_s, allocated=0)
+                )
+                row.allocated += num_bytes
     return sorted(rows.values(), key=lambda r: -(r.self_s if r.device_self_s is None else r.device_self_s))
 
 
@@ -109,9 +122,15 @@ class _Node:
         self.whole: bool = own in _WHOLE
 
 
-def _nest(operators: list[Operator], allocations: list[tuple[int, int]]) -> list[_Node]:
-    """Nest one thread's operators, sorted by (start, -end), and give each allocation to the innermost."""
+def _nest(
+    operators: list[Operator], allocations: list[tuple[int, int]]
+) -> tuple[list[_Node], list[tuple[int, int]]]:
+    """Nest one thread's operators, sorted by (start, -end), and give each allocation to the innermost.
+
+    Second come the allocations outside any operator: `copy.deepcopy` of a tensor makes such.
+    """
     nodes: list[_Node] = []
+    outside: list[tuple[int, int]] = []
     stack: list[_Node] = []
     pending = iter(allocations)
     following = next(pending, None)
@@ -125,6 +144,8 @@ def _nest(operators: list[Operator], allocations: list[tuple[int, int]]) -> list
             while following is not None and following[0] < limit:
                 if stack:
                     stack[-1].allocated += following[1]
+                else:
+                    outside.append(following)
                 following = next(pending, None)
             if not stack or end > at:
                 return
@@ -138,9 +159,9 @@ def _nest(operators: list[Operator], allocations: list[tuple[int, int]]) -> list
             parent.self_ns -= operator.end - operator.start
         nodes.append(node)
         stack.append(node)
-    if operators:
-        close_until(max(operator.end for operator in operators) + 1)
-    return nodes
+    close_until(max((moment for moment, _ in allocations), default=0) + 1)
+    close_until(max((operator.end for operator in operators), default=0) + 1)
+    return nodes, outside
 
 
 class _Ranges:

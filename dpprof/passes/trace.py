@@ -58,10 +58,10 @@ class _Profiler(Observer):
         self._profiler.step()
 
     def _save(self, profiler: "profile") -> None:
-        self.rows = account(read(profiler, self._subject.config.device), has_kernels=self._on_cuda)
         # TensorBoard's plugin takes the worker's name and the time from the file's name.
         plain = self._subject.folder.tensorboard / f"dpprof.{time.time_ns()}.pt.trace.json"
         profiler.export_chrome_trace(str(plain))
         with open(plain, "rb") as source, gzip.open(f"{plain}.gz", "wb", compresslevel=5) as target:
             shutil.copyfileobj(source, target)
         plain.unlink()
+        self.rows = account(read(profiler, self._subject.config.device), has_kernels=self._on_cuda)

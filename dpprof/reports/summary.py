@@ -141,7 +141,8 @@ def to_markdown(summary: Summary) -> str:
     parts.append(
         "Step time is the median of the clean pass, ± half its interquartile range; peak is the most memory "
         "that torch's allocator handed out within a step (on the CPU recorded apart from the timed steps). "
-        "x is the ratio to StandardTrainer in the same cell. 1 MiB = 2^20 bytes.\n"
+        "Means are over finished experiments only. x is the ratio to StandardTrainer in the same cell. "
+        "1 MiB = 2^20 bytes.\n"
     )
     return "\n".join(parts)
 

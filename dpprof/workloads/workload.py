@@ -11,8 +11,8 @@
   over the batch cannot be clipped per sample and is refused.
 
 The factory is called several times in one process (each pass trains a fresh model), inside
-`torch.device(config.device)` and after `torch.manual_seed(config.seed)`: tensors made by it land on
-the right device, and it must not keep state between calls.
+`torch.device(config.device)` and after `torch.manual_seed(config.seed)`: a model made by it lands on the
+right device. Batches are moved there before each step. It must not keep state between calls.
 """
 
 import importlib

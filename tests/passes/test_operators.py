@@ -182,6 +182,7 @@ def test_allocations_go_to_the_innermost_operator_and_frees_do_not_count() -> No
         "linear": 10 + 20,
         "addmm": 100 + 200,
         "empty": 1_000 + 2_000,
+        "(outside operators)": 1 + 2 + 7,
     }
 
 
@@ -264,16 +265,39 @@ def test_self_times_and_allocations_of_any_nest(first: list[Nest], second: list[
         allocations.extend(Allocation(moment, -1, thread) for moment in range(at, at + own, 7))
         return at + own
 
-    outermost = 0
+    outermost = outside = 0
     for thread, nests in enumerate((first, second)):
         at = 5
         for nest in nests:
             end = lay_out(nest, at, thread)
             outermost += end - at
-            allocations.append(Allocation(end, 1_000, thread))  # between operators: nobody's
+            allocations.append(Allocation(end, 1_000, thread))
+            outside += 1_000
             at = end + 1
+    if outside:
+        expected["(outside operators)"] = (0, outside)
 
     allocations.sort(key=lambda a: a.at)
     found = rows(recording(operators, allocations, steps=[Span("training_step", 0, 10**9)]))
     assert {name: (round(1e9 * r.self_s), r.allocated) for name, r in found.items()} == expected
     assert sum(self_s for self_s, _ in expected.values()) == outermost
+
+
+def test_allocations_outside_any_operator_are_kept_apart() -> None:
+    """As `copy.deepcopy` of a gradient makes them: by phase, in the phase's class where it has one."""
+    recording = Recording(
+        steps=[Span("training_step", 0, 100)],
+        phases=[Span("forward", 0, 40), Span("clip", 50, 90)],
+        marks=[],
+        operators=[Operator("aten::mm", 10, 20, 1)],
+        allocations=[
+            Allocation(15, 1, 1), Allocation(30, 10, 1), Allocation(60, 100, 1), Allocation(70, 1000, 2),
+            Allocation(200, 10_000, 1),
+        ],
+    )  # fmt: skip
+    rows = {(r.name, r.operator_class, r.phase): r.allocated for r in account(recording, has_kernels=False)}
+    assert rows == {
+        ("aten::mm", "matrix_product", "forward"): 1,
+        ("(outside operators)", "other", "forward"): 10,
+        ("(outside operators)", "norm_clip", "clip"): 1100,
+    }

@@ -1,0 +1,53 @@
+"""The shell scripts, with stand-ins for pip and mlflow that write down how they were called."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+STAND_IN = '#!/bin/sh\necho "$(basename "$0") $*" >> "$CALLS"\n'
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the scripts with an active environment whose programs are stand-ins."""
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    programs = tmp_path / "env" / "bin"
+    programs.mkdir(parents=True)
+    for name in ("python", "mlflow"):
+        (programs / name).write_text(STAND_IN)
+        (programs / name).chmod(0o755)
+    return tmp_path
+
+
+def calls(checkout: Path, script: str, *arguments: str) -> list[str]:
+    """The programs that a script calls, in order."""
+    log = checkout / "calls"
+    log.write_text("")
+    path = f"{checkout}/env/bin{os.pathsep}{os.environ['PATH']}"
+    environment = {"PATH": path, "VIRTUAL_ENV": f"{checkout}/env", "CALLS": str(log)}
+    subprocess.run([checkout / "scripts" / script, *arguments], env=environment, check=True)
+    return log.read_text().splitlines()
+
+
+def test_run_profiling_passes_arguments_on_and_installs_once(checkout: Path) -> None:
+    sweep = "mlflow run . -e sweep --env-manager local -P batch_sizes=2 -P data=a b"
+    arguments = ["-P", "batch_sizes=2", "-P", "data=a b"]
+    install = "python -m pip install --quiet --editable ."
+    assert calls(checkout, "run_profiling.sh", *arguments) == [install, sweep]
+    assert calls(checkout, "run_profiling.sh", *arguments) == [sweep]
+    with open(checkout / "pyproject.toml", "a") as project:
+        project.write("# changed\n")
+    assert calls(checkout, "run_profiling.sh", *arguments) == [install, sweep]
+
+
+def test_the_larger_installation_serves_both_scripts(checkout: Path) -> None:
+    first, *_, tests = calls(checkout, "test_run.sh", "-k", "name")
+    assert first == "python -m pip install --quiet --editable .[test]"
+    assert tests == "python -m pytest -k name"
+    assert [call.split()[0] for call in calls(checkout, "run_profiling.sh")] == ["mlflow"]
+    assert "pip" not in " ".join(calls(checkout, "test_run.sh"))
