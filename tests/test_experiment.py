@@ -12,6 +12,7 @@ from dpprof.experiment import PASSES as REGISTERED_PASSES
 from dpprof.experiment import run_experiment
 from dpprof.measure import is_oom, measure
 from dpprof.paths import RunFolder
+from dpprof.results import read_result
 
 CONFIG = ExperimentConfig(
     model_size="tiny", hidden_dim=16, vocab_size=64, batch_size=2, seq_len=8, warmup_steps=1, measured_steps=2
@@ -59,6 +60,17 @@ def test_a_workload_that_breaks_the_contract(tmp_path: Path, workload: str, word
     assert failure is not None
     assert failure.kind == "error"
     assert words in failure.message
+
+
+def test_clean_figures_stand_when_a_later_pass_fails(tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, workload="example_workloads:fails_in_memory_pass")
+    folder = folder_for(tmp_path, config)
+    assert measure(folder) == 0
+    result = read_result(folder)
+    assert result.status == "FINISHED"
+    assert result.record is not None
+    assert len(result.record.step_s) == 2
+    assert result.record.failed_passes == {"memory": "RuntimeError: cannot build it twice"}
 
 
 def test_measuring_by_hand_takes_a_partial_config_and_leaves_no_old_answer(tmp_path: Path) -> None:

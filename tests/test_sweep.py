@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -27,7 +28,7 @@ def artifacts_of(folder: Path, run: Any, path: str | None = None) -> set[str]:
 def unlucky(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
     """Batch 2 and 4 go well; 3 is killed, 5 runs out of memory, 6 raises, 7 hangs until the time-out."""
     folder = tmp_path_factory.mktemp("unlucky")
-    arguments = ["--workload", "example_workloads:unlucky", "--trainers", "standard", "--timeout-s", "20"]
+    arguments = ["--workload", "example_workloads:unlucky", "--trainers", "standard", "--timeout-s", "15"]
     arguments += ["--batch-sizes", "2,3,5,6,7,4", "--seq-lens", "1", "--sweep-name", "unlucky", *QUICK]
     return folder, run_dpprof(folder, "sweep", *arguments)
 
@@ -93,27 +94,21 @@ def test_out_of_memory_alone_is_no_fault(dpprof: Run, tmp_path: Path) -> None:
     assert re.search(r"\|\s+oom \|", ended.stdout)
 
 
-@pytest.mark.parametrize(
-    ("workload", "failed_pass"),
-    [("dies_in_trace", "trace: killed"), ("fails_in_memory_pass", "memory: RuntimeError: cannot build")],
-)
-def test_clean_figures_stand_when_a_later_pass_fails(
-    dpprof: Run, tmp_path: Path, workload: str, failed_pass: str
-) -> None:
-    ended = dpprof("profile", "--workload", f"example_workloads:{workload}", "--measured-steps", "2")
+def test_clean_figures_stand_when_a_later_pass_is_killed(dpprof: Run, tmp_path: Path) -> None:
+    ended = dpprof("profile", "--workload", "example_workloads:dies_in_trace", "--measured-steps", "2")
     assert ended.returncode == 0, ended.stderr
     (run,) = runs_of(tmp_path).values()
     assert run.info.status == "FINISHED"
-    assert run.data.tags["dpprof.failed_pass"].startswith(failed_pass)
+    assert run.data.tags["dpprof.failed_pass"].startswith("trace: killed")
     assert "dpprof.failure" not in run.data.tags
     assert run.data.metrics["latency/step_ms_median"] > 0
     assert "pass failed" in ended.stdout
 
 
-def start_hanging(folder: Path) -> "subprocess.Popen[str]":
-    """A sweep whose second experiment hangs, once that hangs."""
+def start_hanging(folder: Path, batch_sizes: str) -> "subprocess.Popen[str]":
+    """A sweep that hangs in its experiment of batch size 7, once it does."""
     arguments = ["--workload", "example_workloads:unlucky", "--trainers", "standard", "--seq-lens", "1"]
-    arguments += ["--batch-sizes", "2,7,4", "--sweep-name", "stopped", *QUICK]
+    arguments += ["--batch-sizes", batch_sizes, "--sweep-name", "stopped", *QUICK]
     process = subprocess.Popen(
         [sys.executable, "-m", "dpprof", "sweep", *arguments],
         cwd=folder,
@@ -150,7 +145,7 @@ def wait_until_gone(process: psutil.Process) -> None:
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sweep stopped by Ctrl-C during its second of three experiments."""
     folder = tmp_path_factory.mktemp("stopped")
-    process = start_hanging(folder)
+    process = start_hanging(folder, "2,7,4")
     child = measuring_process(process)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
@@ -194,7 +189,7 @@ def test_resume_refuses_other_settings(stopped: Path) -> None:
 
 
 def test_sigterm_stops_like_ctrl_c(tmp_path: Path) -> None:
-    process = start_hanging(tmp_path)
+    process = start_hanging(tmp_path, "7")
     process.terminate()
     process.communicate(timeout=30)
     assert process.returncode == 130
@@ -202,7 +197,7 @@ def test_sigterm_stops_like_ctrl_c(tmp_path: Path) -> None:
 
 
 def test_the_child_ends_when_the_driving_process_is_killed(tmp_path: Path) -> None:
-    process = start_hanging(tmp_path)
+    process = start_hanging(tmp_path, "7")
     child = measuring_process(process)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
@@ -212,7 +207,7 @@ def test_the_child_ends_when_the_driving_process_is_killed(tmp_path: Path) -> No
 def test_nothing_is_lost_when_mlflow_goes_away(dpprof: Run, tmp_path: Path) -> None:
     """The store is taken away while an experiment runs, and given back for `dpprof log`."""
     database = tmp_path / "mlflow.db"
-    process = start_hanging(tmp_path)
+    process = start_hanging(tmp_path, "2,7,4")
     database.rename(tmp_path / "away.db")
     database.mkdir()
     measuring_process(process).kill()
@@ -250,9 +245,14 @@ def test_ratios_to_the_standard_twin(swept: Path) -> None:
 def test_every_run_stands_in_mlflow_with_all_its_parts(swept: Path) -> None:
     run = runs_of(swept)["DPSGDTrainer_tiny_bs2_seq16"]
     figures, params = run.data.metrics, run.data.params
-    phases = ("zero_grad", "forward", "backward", "clip", "noise", "optimizer_step")
-    in_phases = sum(figures[f"latency/{phase}_ms"] for phase in phases)
-    assert in_phases == pytest.approx(figures["latency/step_ms_median"], rel=0.25)
+    record = json.loads((swept / "runs" / "grid é" / run.info.run_name / "record.json").read_text())
+    assert set(record["phase_s"]) == {"zero_grad", "forward", "backward", "clip", "noise", "optimizer_step"}
+    rows = zip(record["step_s"], *record["phase_s"].values(), strict=True)
+    shares = [sum(phases) / step for step, *phases in rows]
+    assert max(shares) <= 1
+    assert max(shares) > 0.9, "phases leave a tenth of every step out"
+    for phase, seconds in record["phase_s"].items():
+        assert figures[f"latency/{phase}_ms"] == pytest.approx(1e3 * statistics.median(seconds))
     assert figures["throughput/samples_per_s"] == pytest.approx(2e3 / figures["latency/step_ms_median"])
     assert figures["throughput/tokens_per_s"] == pytest.approx(16 * figures["throughput/samples_per_s"])
     num_parameters = int(params["num_parameters"])
