@@ -1,7 +1,8 @@
-"""What the operating system knows of a process: its age and its peak resident memory."""
+"""What the operating system knows of a process and does to it: age, resident memory, switches, signals."""
 
 import os
 import resource
+import signal
 import sys
 import time
 
@@ -20,6 +21,15 @@ def process_age_s() -> float:
             start_ticks = int(stat.read().rpartition(")")[2].split()[19])
         return time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / os.sysconf("SC_CLK_TCK")
     return time.time() - psutil.Process().create_time()
+
+
+def finish_undisturbed() -> None:
+    """Ignore Ctrl-C and SIGTERM from now on: this process was told to stop and is putting things in order.
+
+    They come in pairs: under `mlflow run` Ctrl-C reaches this process first, then MLflow sends SIGTERM.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def involuntary_switches() -> int:

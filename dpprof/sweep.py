@@ -11,6 +11,7 @@ from dpprof.config import DriveConfig, ExperimentConfig
 from dpprof.drive import drive_experiment, rendered
 from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted, TrackingError
 from dpprof.paths import SweepFolder, write_text
+from dpprof.process import finish_undisturbed
 from dpprof.reports.summary import summarize, to_markdown, twin_ratios
 from dpprof.results import FAILED, FINISHED, KILLED, Result, read_result
 from dpprof.tracking import Tracker
@@ -125,6 +126,7 @@ def run_sweep(sweep: Sweep, kept: Mapping[str, Result], tracker: Tracker, watche
                 break
         _finish(sweep, tracker, watcher)
     except KeyboardInterrupt:
+        finish_undisturbed()
         sweep.interrupted = True
         _catch_up(sweep, tracker, watcher)
         _finish(sweep, tracker, watcher)

@@ -188,8 +188,11 @@ def test_resume_refuses_other_settings(stopped: Path) -> None:
     assert "lr=0.01, now lr=0.5" in refused.stderr
 
 
-def test_sigterm_stops_like_ctrl_c(tmp_path: Path) -> None:
+def test_sigterm_stops_like_ctrl_c_and_more_signals_change_nothing(tmp_path: Path) -> None:
     process = start_hanging(tmp_path, "7")
+    process.terminate()
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
     process.terminate()
     process.communicate(timeout=30)
     assert process.returncode == 130

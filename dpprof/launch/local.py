@@ -13,7 +13,7 @@ from dpprof.launch.exit import Exit
 from dpprof.launch.kernel_oom import oom_kill_counts
 from dpprof.measure import END_WITH_PARENT
 from dpprof.paths import RunFolder
-from dpprof.process import peak_rss_bytes
+from dpprof.process import finish_undisturbed, peak_rss_bytes
 
 _POLL_S = 0.25
 _GRACE_S = 5.0
@@ -51,6 +51,7 @@ def launch(folder: RunFolder, timeout_s: float, on_line: Callable[[str], None]) 
                     time.sleep(_POLL_S)
             except KeyboardInterrupt:
                 interrupted = True
+                finish_undisturbed()
             finally:
                 _stop(child)
     return Exit(
@@ -71,7 +72,7 @@ def _new_lines(reader: TextIO) -> Iterator[str]:
 
 def _stop(child: "subprocess.Popen[bytes]") -> None:
     """End the child and all that it started: ask first, then kill. Returns when it is gone."""
-    with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+    with suppress(subprocess.TimeoutExpired):
         if child.poll() is None:
             _signal_group(child, signal.SIGTERM)
             child.wait(_GRACE_S)
