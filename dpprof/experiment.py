@@ -95,6 +95,9 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
 
     subject = Subject(config, folder, record, build)
     for name in config.pass_names:
+        gc.collect()  # what the pass before left
+        if config.device == "cuda":
+            torch.cuda.empty_cache()
         outcome = record.passes[name] = PassOutcome("running")
         folder.write_record(record)
         say(f"{name} pass")
@@ -110,9 +113,6 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
             outcome.seconds = time.perf_counter() - started
             record.ended_at = time.time()
             folder.write_record(record)
-        gc.collect()
-        if config.device == "cuda":
-            torch.cuda.empty_cache()
     return record
 
 
