@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -116,7 +117,7 @@ def run_sweep(sweep: Sweep, kept: Mapping[str, Result], tracker: Tracker, watche
                 result = kept[name]
             else:
                 watcher.started(index, len(sweep.experiments), name)
-                tracker.forget(sweep.folder.run(name))
+                _forget(sweep, name, tracker, watcher)
                 result = drive_experiment(config, sweep.folder.run(name), sweep.drive, watcher.line)
                 watcher.ended(result)
                 sweep.interrupted = result.status == KILLED
@@ -132,7 +133,8 @@ def run_sweep(sweep: Sweep, kept: Mapping[str, Result], tracker: Tracker, watche
         _finish(sweep, tracker, watcher)
     except Exception as error:
         # The disk is full, or the folder has gone: nothing more can be kept, so nothing more is measured.
-        tracker.finish_parent(sweep.parent, FAILED, f"stopped: {error}", [])
+        with suppress(TrackingError):
+            tracker.finish_parent(sweep.parent, FAILED, f"stopped: {error}", [])
         raise
 
 
@@ -154,6 +156,13 @@ def _catch_up(sweep: Sweep, tracker: Tracker, watcher: Watcher) -> None:
     for result in sweep.results:
         if result.name not in sweep.run_ids:
             _log(sweep, result, tracker, watcher)
+
+
+def _forget(sweep: Sweep, name: str, tracker: Tracker, watcher: Watcher) -> None:
+    try:
+        tracker.forget(sweep.folder.run(name))
+    except TrackingError as error:
+        watcher.warn(str(error))
 
 
 def _log(sweep: Sweep, result: Result, tracker: Tracker, watcher: Watcher) -> None:

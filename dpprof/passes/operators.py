@@ -64,8 +64,14 @@ def account(recording: Recording, *, has_kernels: bool) -> list[OperatorRow]:
     `has_kernels` says that kernel times were traced; without them `device_self_s` is None.
     """
     phases, steps = _Ranges(recording.phases), _Ranges(recording.steps)
-    zero_kernel_s = 0.0 if has_kernels else None
     rows: dict[tuple[str, str, str | None], OperatorRow] = {}
+
+    def row_of(name: str, class_name: str, phase: str | None) -> OperatorRow:
+        key = (name, class_name, phase)
+        if key not in rows:
+            rows[key] = OperatorRow(name, class_name, phase, 0, 0.0, 0.0 if has_kernels else None, 0)
+        return rows[key]
+
     by_thread: dict[int, list[Operator]] = defaultdict(list)
     for operator in recording.operators:
         by_thread[operator.thread].append(operator)
@@ -82,12 +88,7 @@ def account(recording: Recording, *, has_kernels: bool) -> list[OperatorRow]:
                 continue
             phase = phases.at(operator.start)
             class_name = _PHASE_CLASS.get(phase or "", node.class_name or "other")
-            key = (operator.name, class_name, phase)
-            row = rows.get(key)
-            if row is None:
-                row = rows[key] = OperatorRow(
-                    *key, calls=0, self_s=0.0, device_self_s=zero_kernel_s, allocated=0
-                )
+            row = row_of(operator.name, class_name, phase)
             row.calls += 1
             row.self_s += node.self_ns / 1e9
             row.allocated += node.allocated
@@ -96,12 +97,7 @@ def account(recording: Recording, *, has_kernels: bool) -> list[OperatorRow]:
         for at, num_bytes in outside:
             if steps.at(at) is not None:
                 phase = phases.at(at)
-                class_name = _PHASE_CLASS.get(phase or "", "other")
-                key = (OUTSIDE, class_name, phase)
-                row = rows.setdefault(
-                    key, OperatorRow(*key, calls=0, self_s=0.0, device_self_s=zero_kernel_s, allocated=0)
-                )
-                row.allocated += num_bytes
+                row_of(OUTSIDE, _PHASE_CLASS.get(phase or "", "other"), phase).allocated += num_bytes
     return sorted(rows.values(), key=lambda r: -(r.self_s if r.device_self_s is None else r.device_self_s))
 
 
