@@ -23,7 +23,7 @@ TRAINERS = {
 }
 TRAINER_NAMES = {name: name for name in TRAINERS} | {short: name for name, short in TRAINERS.items()}
 PRECISIONS = ("fp32", "bf16")
-PASSES = ("clean", "memory", "trace", "gradient_check")
+PASSES = ("clean", "memory", "ledger", "trace", "gradient_check")
 SIZE_FIELDS = ("vocab_size", "hidden_dim", "num_layers", "num_heads")
 _SIZE_HELP = "0 takes it from model_size."
 
@@ -52,6 +52,9 @@ class ExperimentConfig:
         "Linear layers with scaled_dot_product_attention, or Opacus's DPMultiheadAttention made causal.",
         choices=("sdpa", "dp_mha"),
     )
+    activation_checkpointing: bool = setting(
+        False, "Keep only each block's input and compute its activations again in backward (built-in model)."
+    )
     precision: str = setting("fp32", "bf16 runs forward under autocast.", choices=PRECISIONS)
     device: str = setting("auto", "auto takes CUDA where there is one.", choices=("auto", "cpu", "cuda"))
     data: str = setting(
@@ -76,7 +79,7 @@ class ExperimentConfig:
     warmup_steps: int = setting(3, "Steps before anything is measured, at least one.", minimum=1)
     measured_steps: int = setting(10, "Timed steps of the clean pass.", minimum=1)
     passes: str = setting(
-        "clean,memory,trace", f"Passes to run, comma-separated, clean among them: {', '.join(PASSES)}."
+        "clean,memory,ledger,trace", f"Passes to run, comma-separated, clean among them: {', '.join(PASSES)}."
     )
 
     def __post_init__(self) -> None:
@@ -86,6 +89,10 @@ class ExperimentConfig:
         unknown = [name for name in self.pass_names if name not in PASSES]
         if unknown or "clean" not in self.pass_names:
             raise refuse("passes", self.passes, f"clean, and with it any of {', '.join(PASSES[1:])}")
+        if self.workload != BUILT_IN_WORKLOAD and self.activation_checkpointing:
+            raise refuse(
+                "activation_checkpointing", True, "false with a workload of your own, which does it itself"
+            )
         if self.workload != BUILT_IN_WORKLOAD and not re.fullmatch(r"[\w.]+:\w+", self.workload):
             raise refuse("workload", self.workload, f"{BUILT_IN_WORKLOAD} or package.module:factory")
 

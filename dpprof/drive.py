@@ -10,7 +10,7 @@ from dpprof.launch.exit import Exit
 from dpprof.paths import RunFolder
 from dpprof.record import Failure, Memory
 from dpprof.reports.tensorboard import write_scalars
-from dpprof.reports.timeline import write_timeline_page
+from dpprof.reports.timeline import write_timeline
 from dpprof.results import Result, read_result
 
 _CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
@@ -33,7 +33,7 @@ def rendered(folder: RunFolder) -> Result:
     """The result of a run folder, with its pages rendered if they are not yet there."""
     result = read_result(folder)
     if not folder.timeline_page.exists():
-        write_timeline_page(folder)
+        write_timeline(folder)
         if result.record is not None and result.record.clean_finished:
             write_scalars(folder, result.record)
     return result

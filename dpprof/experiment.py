@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from dpprof.config import ExperimentConfig
 from dpprof.environment import describe_environment
 from dpprof.observe import Observer, Subject
-from dpprof.passes import clean, memory, trace
+from dpprof.passes import clean, ledger, memory, trace
 from dpprof.paths import RunFolder
 from dpprof.record import GradientCheck, PassOutcome, Record
 from dpprof.trainers import TRAINER_CLASSES
@@ -49,12 +50,14 @@ class ExperimentTraining:
                 raise ValueError("the workload's batches ended: they must go on without end") from None
             yield batch
 
-    def held_bytes(self) -> dict[str, int]:
-        """Bytes of the distinct storages that the trainer holds, by category."""
-        return {
-            category: sum({s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in tensors)}.values())
-            for category, tensors in self.trainer.held_tensors().items()
-        }
+    @property
+    def model(self) -> nn.Module:
+        """The model, as the workload made it."""
+        return self.trainer.model
+
+    def held_tensors(self) -> dict[str, list[tuple[str, Tensor]]]:
+        """The tensors that the trainer holds now, with names, by category."""
+        return self.trainer.held_tensors()
 
     def drop_gradients(self) -> None:
         """Let go of everything that only the next step's `zero_grad` would free."""
@@ -152,12 +155,14 @@ def gradient_error(config: ExperimentConfig, dtype: torch.dtype) -> float:
         config = dataclasses.replace(config, max_grad_norm=max_grad_norm)
     trainer = build_trainer(config, workload)
     trainer.profile_step(batch)
-    return relative_error(trainer.held_tensors()["gradients"], clipped_mean(per_sample, max_grad_norm))
+    gradients = [gradient for _, gradient in trainer.held_tensors()["gradients"]]
+    return relative_error(gradients, clipped_mean(per_sample, max_grad_norm))
 
 
 PASSES: dict[str, Callable[[Subject], None]] = {
     "clean": clean.run,
     "memory": memory.run,
+    "ledger": ledger.run,
     "trace": trace.run,
     "gradient_check": check_gradient,
 }

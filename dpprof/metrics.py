@@ -4,9 +4,12 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator
 
+from dpprof.ledger_data import LedgerResult
 from dpprof.record import Memory, Record
 
 MIB = 2**20
+UNTRACKED = "untracked"
+_UNEXPLAINED_LIMIT_PCT = 2.0
 
 
 def metrics(record: Record) -> dict[str, float]:
@@ -35,9 +38,44 @@ def memory_metrics(memory: Memory) -> dict[str, float]:
     return {f"memory/{name}_mib": value / MIB for name, value in named.items() if value is not None}
 
 
+def unexplained_pct(record: Record) -> float | None:
+    """How much of the allocator's peak the ledger did not see, in percent; None without both figures."""
+    truth = record.memory.peak_allocated
+    if record.ledger is None or not truth:
+        return None
+    return 100 * (truth - record.ledger.peak) / truth
+
+
+def ledger_doubt(unexplained: float | None) -> str | None:
+    """What to say of a ledger that leaves too much of the allocator's peak unexplained, if it does."""
+    if unexplained is None or abs(unexplained) <= _UNEXPLAINED_LIMIT_PCT:
+        return None
+    side = "less" if unexplained > 0 else "more"
+    return (
+        f"the ledger sees {abs(unexplained):.1f} % {side} than the allocator's peak "
+        f"(limit {_UNEXPLAINED_LIMIT_PCT:g} %): its categories do not tell the whole memory"
+    )
+
+
+def at_peak(record: Record) -> dict[str, int]:
+    """Bytes at the peak by category, `untracked` included: what the allocator held beyond the ledger's."""
+    if record.ledger is None:
+        return {}
+    found = dict(record.ledger.at_peak)
+    untracked = (record.memory.peak_allocated or 0) - record.ledger.peak
+    return found | {UNTRACKED: untracked} if untracked > 0 else found
+
+
 def ratios(figures: dict[str, float], standard: dict[str, float]) -> dict[str, float]:
     """`vs_standard/<metric>_ratio` for the figures that compare, given the twin's with StandardTrainer."""
-    compared = ("latency/step_ms_median", "throughput/samples_per_s", "memory/peak_")
+    compared = (
+        "latency/step_ms_median",
+        "throughput/samples_per_s",
+        "memory/peak_",
+        "memory/at_peak/",
+        "io/",
+        "flops/",
+    )
     return {
         f"vs_standard/{name}_ratio": figures[name] / standard[name]
         for name in figures
@@ -74,11 +112,37 @@ def _rest(record: Record) -> Iterator[tuple[str, float]]:
     for name, outcome in record.passes.items():
         if outcome.seconds is not None:
             yield f"overhead/{name}_pass_s", outcome.seconds
+    if record.ledger is not None:
+        yield from _ledger(record, record.ledger)
     if record.traced_steps:
         yield from _operator_classes(record, record.traced_steps)
     if record.gradient_check is not None:
         yield "gradient_check/relative_error_float64", record.gradient_check.relative_error_float64
         yield "gradient_check/relative_error_float32", record.gradient_check.relative_error_float32
+
+
+def _ledger(record: Record, ledger: LedgerResult) -> Iterator[tuple[str, float]]:
+    yield "ledger/peak_mib", ledger.peak / MIB
+    unexplained = unexplained_pct(record)
+    if unexplained is not None:
+        yield "ledger/unexplained_pct", unexplained
+    if record.step_s:
+        yield "overhead/ledger_step_ratio", ledger.step_s / statistics.median(record.step_s)
+    for category, num_bytes in at_peak(record).items():
+        yield f"memory/at_peak/{category}_mib", num_bytes / MIB
+    for phase, peak in ledger.phase_peak.items():
+        yield f"memory/peak_in_{phase}_mib", peak.num_bytes / MIB
+    for phase in ledger.phase_peak:
+        rows = [row for row in ledger.traffic if row.phase == phase]
+        yield f"io/{phase}/read_mib", sum(row.read for row in rows) / MIB
+        yield f"io/{phase}/written_mib", sum(row.written for row in rows) / MIB
+        yield f"flops/{phase}", sum(row.flops for row in rows)
+    moved = sum(row.read + row.written for row in ledger.traffic)
+    flops = sum(row.flops for row in ledger.traffic)
+    yield "io/total_mib", moved / MIB
+    yield "flops/total", flops
+    if moved:
+        yield "io/arithmetic_intensity", flops / moved
 
 
 def _operator_classes(record: Record, num_steps: int) -> Iterator[tuple[str, float]]:

@@ -3,15 +3,21 @@
 Trainers drive steps and announce them; passes watch. Neither imports the other.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from dpprof.config import ExperimentConfig
 from dpprof.paths import RunFolder
 from dpprof.record import Record
+
+if TYPE_CHECKING:
+    from torch import Size, Tensor, nn
+
+    # Tensors with the names of the parameters that they belong to, or whatever tells what they are.
+    NamedTensors = Iterable[tuple[str, Tensor]]
 
 PHASES = (
     "zero_grad",
@@ -23,13 +29,36 @@ PHASES = (
     "noise",
     "optimizer_step",
 )
+# What a tensor storage is for, and what that means.
+CATEGORIES = {
+    "parameters": "the model's weights",
+    "buffers": "the model's buffers",
+    "optimizer_state": "what the optimizer keeps between steps",
+    "inputs": "the batch and its targets",
+    "activations": "what forward leaves for backward, or backward has computed again",
+    "gradients": "p.grad, the ordinary gradient or the one that the optimizer uses",
+    "summed_gradients": "sums of clipped gradients",
+    "per_sample_gradients": "a gradient for each sample, as computed and as stored",
+    "gradient_norms": "norms of per-sample gradients",
+    "gram_matrices": "two T x T matrices per sample and layer, which ghost norms are made of",
+    "clip_factors": "the factor that scales each sample's gradient",
+    "noise": "noise, and what is made on the way to it",
+    "temporary": "made in passing by an operator, gradients of activations among them",
+    "other": "there before the step, and nothing that the trainer holds",
+}
 # Labels of the ranges that a step leaves in a torch.profiler trace.
 PHASE_LABEL = "phase:"
 STEP_LABEL = "training_step"
 
 
 class Observer:
-    """Watches training steps. This one does nothing; a pass overrides what it needs."""
+    """Watches training steps. This one does nothing; a pass overrides what it needs.
+
+    `follows_tensors` asks the trainer to announce, by `book` and `making`, tensors that it does not hold
+    itself: those that live and die inside a library's functions.
+    """
+
+    follows_tensors = False
 
     def __enter__(self) -> Self:
         return self
@@ -47,6 +76,18 @@ class Observer:
         """Surrounds one phase of a step; a phase may occur several times in a step."""
         return nullcontext()
 
+    def book(self, category: str, tensors: "NamedTensors") -> None:
+        """These tensors have been of this category since they were made."""
+
+    def making(
+        self, category: str, accepts: "Callable[[Size], bool] | None" = None
+    ) -> AbstractContextManager[Any]:
+        """Surrounds what makes tensors of this category, as long as nothing more particular is booked.
+
+        `accepts` tells by its shape whether a tensor is one of them.
+        """
+        return nullcontext()
+
 
 class Training(Protocol):
     """A model in training, as a pass sees it."""
@@ -54,8 +95,12 @@ class Training(Protocol):
     def run(self, num_steps: int, observer: Observer) -> None:
         """Do `num_steps` training steps under the observer."""
 
-    def held_bytes(self) -> dict[str, int]:
-        """Bytes that the trainer holds now, by category."""
+    @property
+    def model(self) -> "nn.Module":
+        """The model, as the workload made it."""
+
+    def held_tensors(self) -> "dict[str, list[tuple[str, Tensor]]]":
+        """The tensors that the trainer holds now, with names, by category."""
 
     def drop_gradients(self) -> None:
         """Let go of everything that only the next step's `zero_grad` would free."""

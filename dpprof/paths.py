@@ -10,17 +10,17 @@ import os
 import shutil
 import zlib
 from pathlib import Path
-from typing import Any
 
 from dpprof.config import ExperimentConfig
 from dpprof.errors import DpprofError
+from dpprof.ledger_data import LedgerResult, StepTimeline
 from dpprof.record import Failure, Record
 from dpprof.settings import parse_all
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 file whole or not at all."""
-    _write_bytes(path, text.encode())
+    write_bytes(path, text.encode())
 
 
 def _read_text(path: Path) -> str:
@@ -30,7 +30,8 @@ def _read_text(path: Path) -> str:
         raise DpprofError(f"{path} cannot be read: {error}") from error
 
 
-def _write_bytes(path: Path, data: bytes) -> None:
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
     beside = path.with_name(f".{path.name}.part")
     try:
         beside.write_bytes(data)
@@ -49,8 +50,9 @@ class RunFolder:
         self.error = self.path / "error.json"
         self.log = self.path / "run.log"
         self.tensorboard = self.path / "tensorboard"
-        self.timeline_data = self.path / "memory_timeline.json.gz"
+        self.ledger = self.path / "ledger.json.gz"
         self.timeline_page = self.path / "memory_timeline.html"
+        self.timeline_image = self.path / "memory_timeline.png"
         self.mlflow = self.path / "mlflow.json"
 
     @property
@@ -69,7 +71,8 @@ class RunFolder:
 
     def clear_answers(self) -> None:
         """Delete what an earlier measurement left, and make the place for the traces."""
-        for path in (self.record, self.error, self.timeline_data, self.timeline_page, self.mlflow):
+        pages = (self.timeline_page, self.timeline_image)
+        for path in (self.record, self.error, self.ledger, *pages, self.mlflow):
             path.unlink(missing_ok=True)
         shutil.rmtree(self.tensorboard, ignore_errors=True)
         self.tensorboard.mkdir()
@@ -107,19 +110,20 @@ class RunFolder:
         """Save why the experiment failed."""
         write_text(self.error, failure.to_json())
 
-    def write_timeline(self, data: dict[str, Any]) -> None:
-        """Save the data of the memory timeline."""
-        _write_bytes(self.timeline_data, gzip.compress(json.dumps(data).encode(), compresslevel=5))
+    def write_ledger(self, result: LedgerResult, timeline: StepTimeline) -> None:
+        """Save what the ledger found, with the step's timeline."""
+        data = {"ledger": dataclasses.asdict(result), "timeline": dataclasses.asdict(timeline)}
+        write_bytes(self.ledger, gzip.compress(json.dumps(data).encode(), compresslevel=5))
 
-    def read_timeline(self) -> dict[str, Any] | None:
-        """The data of the memory timeline, if it was recorded."""
-        if not self.timeline_data.exists():
+    def read_timeline(self) -> StepTimeline | None:
+        """The step's timeline under the ledger, if it was kept."""
+        if not self.ledger.exists():
             return None
         try:
-            data: dict[str, Any] = json.loads(gzip.decompress(self.timeline_data.read_bytes()))
-        except (OSError, EOFError, zlib.error, ValueError) as error:
-            raise DpprofError(f"{self.timeline_data} is damaged: {error}") from error
-        return data
+            data = json.loads(gzip.decompress(self.ledger.read_bytes()))
+            return StepTimeline.from_dict(data["timeline"])
+        except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+            raise DpprofError(f"{self.ledger} is damaged: {error!r}") from error
 
     def artifacts(self) -> list[Path]:
         """The files and folders to upload, those that exist and hold something."""

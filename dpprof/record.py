@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpprof.errors import DpprofError
+from dpprof.ledger_data import LedgerResult
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass
@@ -29,12 +30,14 @@ class Memory:
 
     On CUDA they come from the allocator's statistics during the clean pass; on the CPU, where torch keeps
     none, from the allocator's events during the memory pass. `step_peak` and the peaks leave warm-up out;
-    `first_step_peak` is the very first step's, which also allocates optimizer state.
+    `first_step_peak` is the very first step's, which also allocates optimizer state. `phase_peak` is the
+    highest peak in each phase, from the memory pass on every device.
     """
 
     peak_allocated: int | None = None
     peak_reserved: int | None = None
     first_step_peak: int | None = None
+    phase_peak: dict[str, int] = field(default_factory=dict)
     step_peak: list[int] = field(default_factory=list)
     after_step: int | None = None
     after_cleanup: int | None = None
@@ -96,6 +99,7 @@ class Record:
     held: dict[str, int] = field(default_factory=dict)
     operators: list[OperatorRow] = field(default_factory=list)
     traced_steps: int | None = None
+    ledger: LedgerResult | None = None
     gradient_check: GradientCheck | None = None
 
     @property
@@ -129,6 +133,8 @@ class Record:
             data["passes"] = {name: PassOutcome(**outcome) for name, outcome in data["passes"].items()}
             data["memory"] = Memory(**data["memory"])
             data["operators"] = [OperatorRow(**row) for row in data["operators"]]
+            if data["ledger"] is not None:
+                data["ledger"] = LedgerResult.from_dict(data["ledger"])
             if data["gradient_check"] is not None:
                 data["gradient_check"] = GradientCheck(**data["gradient_check"])
             return cls(**data)

@@ -16,6 +16,7 @@ from mlflow import MlflowClient, get_tracking_uri
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.environment_variables import MLFLOW_EXPERIMENT_ID, MLFLOW_EXPERIMENT_NAME, MLFLOW_RUN_ID
 from mlflow.exceptions import MlflowException
+from mlflow.tracking.multimedia import Image
 
 from dpprof.config import SIZE_FIELDS
 from dpprof.errors import TrackingError
@@ -190,6 +191,9 @@ class Tracker:
         self._log_params(run_id, params)
         self._log_metrics(run_id, [(name, value, 0) for name, value in figures.items()])
         self._set_tags(run_id, own_tags)
+        if result.folder.timeline_image.exists():
+            image = Image(str(result.folder.timeline_image))
+            self._client.log_image(run_id, image, key="memory_timeline", synchronous=True)
         for path in result.folder.artifacts():
             if path.is_dir():
                 self._client.log_artifacts(run_id, str(path), path.name)

@@ -9,12 +9,13 @@ import click
 from dpprof import __version__
 from dpprof.cli.log import log
 from dpprof.cli.profile import profile
+from dpprof.cli.show import show
 from dpprof.cli.summarize import summarize
 from dpprof.cli.sweep import sweep
 from dpprof.cli.test import test
 from dpprof.errors import DpprofError, Interrupted
 
-COMMANDS = (profile, sweep, test, summarize, log)
+COMMANDS = (profile, sweep, test, show, summarize, log)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.progress import Progress as LiveLine
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from dpprof.metrics import metrics
+from dpprof.metrics import ledger_doubt, metrics, unexplained_pct
 from dpprof.results import FINISHED, Result
 
 _BUSY_PCT = 15.0
@@ -76,6 +76,9 @@ class Progress:
         color = "green" if result.status == FINISHED else "red"
         elapsed = f"[dim]after {time.monotonic() - self._began:.0f} s[/]" if self.console.is_terminal else ""
         self.console.print(f"{escape(self._where)} [{color}]{escape(describe(result))}[/] {elapsed}".rstrip())
+        doubt = result.record and ledger_doubt(unexplained_pct(result.record))
+        if doubt:
+            self.warn(doubt)
 
     def _stop(self) -> None:
         if self._live is not None:

@@ -36,7 +36,10 @@ def run(subject: Subject) -> None:
     record.involuntary_switches = involuntary_switches() - switches_before
     record.step_s, record.phase_s = stopwatch.results()
 
-    record.held = training.held_bytes()
+    record.held = {
+        category: sum({s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for _, t in tensors)}.values())
+        for category, tensors in training.held_tensors().items()
+    }
     memory = record.memory
     if isinstance(first, _PeakMemory) and peaks is not None:
         memory.first_step_peak = first.allocated[0]

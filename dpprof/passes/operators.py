@@ -35,7 +35,8 @@ _CLASSES = [
     (
         "elementwise",
         r"add|sub|mul|div|rsub|neg|exp|log|sqrt|rsqrt|reciprocal|pow|square|abs|sigmoid|tanh|relu|gelu.*|silu.*"
-        r"|where|masked_fill|threshold_backward|tanh_backward|fill|zero|ones_like|zeros_like|new_zeros|lerp"
+        r"|where|masked_fill|threshold_backward|tanh_backward|fill|zero|ones|zeros|full|ones_like|zeros_like"
+        r"|full_like|new_zeros|new_ones|new_full|lerp"
         r"|addcmul|addcdiv|eq|ne|lt|gt|le|ge|bitwise_.*|arange|triu|tril|native_dropout.*",
     ),
 ]
@@ -56,6 +57,11 @@ def class_by_name(name: str) -> str | None:
         if pattern.fullmatch(bare) or pattern.fullmatch(stem):
             return class_name
     return None
+
+
+def class_in_phase(class_name: str | None, phase: str | None) -> str:
+    """The class that counts, given the one that the operator itself tells and the phase it runs in."""
+    return _PHASE_CLASS.get(phase or "", class_name or "other")
 
 
 def account(recording: Recording, *, has_kernels: bool) -> list[OperatorRow]:
@@ -87,8 +93,7 @@ def account(recording: Recording, *, has_kernels: bool) -> list[OperatorRow]:
             if steps.at(operator.start) is None:
                 continue
             phase = phases.at(operator.start)
-            class_name = _PHASE_CLASS.get(phase or "", node.class_name or "other")
-            row = row_of(operator.name, class_name, phase)
+            row = row_of(operator.name, class_in_phase(node.class_name, phase), phase)
             row.calls += 1
             row.self_s += node.self_ns / 1e9
             row.allocated += node.allocated
@@ -97,7 +102,7 @@ def account(recording: Recording, *, has_kernels: bool) -> list[OperatorRow]:
         for at, num_bytes in outside:
             if steps.at(at) is not None:
                 phase = phases.at(at)
-                row_of(OUTSIDE, _PHASE_CLASS.get(phase or "", "other"), phase).allocated += num_bytes
+                row_of(OUTSIDE, class_in_phase(None, phase), phase).allocated += num_bytes
     return sorted(rows.values(), key=lambda r: -(r.self_s if r.device_self_s is None else r.device_self_s))
 
 

@@ -2,14 +2,14 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map
 
 from dpprof.observe import PHASE_LABEL, STEP_LABEL, Observer
 
@@ -46,7 +46,9 @@ class TrainerBase(ABC):
         max_grad_norm: float = 1.0,
     ) -> None:
         self.device = torch.device(device)
-        self.model = model.to(self.device).train()
+        # The parameters of a fake model cannot be moved, not even to where they are.
+        elsewhere = any(t.device.type != self.device.type for t in (*model.parameters(), *model.buffers()))
+        self.model = (model.to(self.device) if elsewhere else model).train()
         self.loss = loss
         self.batch_size = batch_size
         self.accumulation_steps = accumulation_steps
@@ -81,6 +83,8 @@ class TrainerBase(ABC):
             raise ValueError(
                 f"a step takes {self.accumulation_steps} physical batches, got {len(physical_batches)}"
             )
+        if self.observer.follows_tensors:
+            self.observer.book("inputs", _named_leaves(physical_batches))
         with self.observer.step(), record_function(STEP_LABEL):
             self._step(physical_batches)
 
@@ -92,23 +96,30 @@ class TrainerBase(ABC):
         source = iter(batches)
         self.observer = observer
         try:
-            with observer:
+            with observer, self._announcing() if observer.follows_tensors else nullcontext():
                 while logical := tuple(islice(source, self.accumulation_steps)):
                     self.profile_step(*(_moved(batch, self.device) for batch in logical))
         finally:
             self.observer = Observer()
 
-    def held_tensors(self) -> dict[str, list[Tensor]]:
-        """The tensors that the trainer holds now, by category; only categories that hold any."""
-        held: dict[str, list[Tensor]] = {
-            "gradients": _attributes(self.parameters, "grad"),
-            "per_sample_gradients": _attributes(self.parameters, "grad_sample"),
-            "gradient_norms": _attributes(self.parameters, "_norm_sample"),
-            "summed_gradients": _attributes(self.parameters, "summed_grad"),
+    def held_tensors(self) -> dict[str, list[tuple[str, Tensor]]]:
+        """The tensors that the trainer holds now, by category; only categories that hold any.
+
+        Each comes with the name of its parameter; optimizer state as `<parameter>.<key>`.
+        """
+        named = dict(self.model.named_parameters())
+        name_of = {parameter: name for name, parameter in named.items()}
+        held: dict[str, list[tuple[str, Tensor]]] = {
+            "parameters": list(named.items()),
+            "buffers": list(self.model.named_buffers()),
+            "gradients": _attributes(named, "grad"),
+            "per_sample_gradients": _attributes(named, "grad_sample"),
+            "gradient_norms": _attributes(named, "_norm_sample"),
+            "summed_gradients": _attributes(named, "summed_grad"),
             "optimizer_state": [
-                value
-                for state in self.optimizer.state.values()
-                for value in state.values()
+                (f"{name_of[parameter]}.{key}", value)
+                for parameter, state in self.optimizer.state.items()
+                for key, value in state.items()
                 if isinstance(value, Tensor)
             ],
         }
@@ -120,6 +131,11 @@ class TrainerBase(ABC):
         for parameter in self.parameters:
             if hasattr(parameter, "_norm_sample"):
                 del parameter._norm_sample
+
+    @contextmanager
+    def _announcing(self) -> Iterator[None]:
+        """Announces to the observer what only lives inside library functions; a subclass knows of such."""
+        yield
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
@@ -142,11 +158,17 @@ class TrainerBase(ABC):
         return losses
 
 
-def _attributes(parameters: list[nn.Parameter], name: str) -> list[Tensor]:
+def _attributes(named: dict[str, nn.Parameter], attribute: str) -> list[tuple[str, Tensor]]:
     """The tensors under an attribute that each parameter may hold: none, a tensor, or a list of them."""
-    found = (getattr(parameter, name, None) for parameter in parameters)
-    listed = (value if isinstance(value, list) else [value] for value in found)
-    return [tensor for values in listed for tensor in values if tensor is not None]
+    found = ((name, getattr(parameter, attribute, None)) for name, parameter in named.items())
+    listed = ((name, value if isinstance(value, list) else [value]) for name, value in found)
+    return [(name, tensor) for name, values in listed for tensor in values if tensor is not None]
+
+
+def _named_leaves(batch: Any) -> list[tuple[str, Tensor]]:
+    """The tensors of a batch, however nested, each under the way to it, e.g. `[0][1]`."""
+    leaves, _ = tree_flatten_with_path(batch)
+    return [(keystr(path), leaf) for path, leaf in leaves if isinstance(leaf, Tensor)]
 
 
 def call(model: nn.Module, inputs: Any) -> Any:

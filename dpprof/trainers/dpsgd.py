@@ -1,5 +1,6 @@
 """DP-SGD with flat per-sample clipping."""
 
+import torch
 from opacus.grad_sample import GradSampleModule
 from torch import Tensor, nn
 
@@ -14,8 +15,12 @@ class DPSGDTrainer(PrivateTrainer):
         wrapped: nn.Module = GradSampleModule(self.model)
         return wrapped
 
+    def _is_one_per_sample(self, shape: torch.Size) -> bool:
+        """Whether a tensor has a number per sample, or per sample and parameter, and no more."""
+        return shape[:1] == (self.batch_size,) and shape.numel() <= self.batch_size * len(self.parameters)
+
     def _accumulate_clipped(self, losses: Tensor) -> None:
         with self._phase("backward"):
             losses.mean().backward()
-        with self._phase("clip"):
+        with self._phase("clip"), self.observer.making("clip_factors", self._is_one_per_sample):
             self.optimizer.clip_and_accumulate()

@@ -1,9 +1,13 @@
 """DP-SGD that keeps only norms of per-sample gradients and runs backward a second time."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from opacus.grad_sample import GradSampleModuleFastGradientClipping
 from opacus.optimizers import DPOptimizerFastGradientClipping
 from torch import Tensor, nn
 
+from dpprof.trainers.announce import announce_gram_matrices
 from dpprof.trainers.private import PrivateTrainer
 
 
@@ -25,12 +29,27 @@ class DPFastGradientClippingTrainer(PrivateTrainer):
         )
         return wrapped
 
+    def held_tensors(self) -> dict[str, list[tuple[str, Tensor]]]:
+        """What every trainer holds, and the norms over all parameters."""
+        held = super().held_tensors()
+        total = self.forward_model._per_sample_gradient_norms
+        if total is not None:
+            held.setdefault("gradient_norms", []).append(("all parameters", total))
+        return held
+
+    @contextmanager
+    def _announcing(self) -> Iterator[None]:
+        with super()._announcing(), announce_gram_matrices(self.observer, self.forward_model):
+            yield
+
     def _accumulate_clipped(self, losses: Tensor) -> None:
         with self._phase("backward_norms"):
             losses.mean().backward(retain_graph=True)
         with self._phase("clip"):
             self.optimizer.zero_grad(set_to_none=True)
-            weighted_loss = (self.forward_model.get_clipping_coef() * losses).sum()
+            clip_factors = self.forward_model.get_clipping_coef()
+            self.observer.book("clip_factors", [("", clip_factors)])
+            weighted_loss = (clip_factors * losses).sum()
         with self._phase("backward_weighted"):
             self.forward_model.disable_hooks()
             weighted_loss.backward()

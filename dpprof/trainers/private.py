@@ -5,12 +5,15 @@ bitwise that of `step()`, which a test holds.
 """
 
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from opacus.optimizers import DPOptimizer
 from torch import Tensor
 
+from dpprof.trainers.announce import announce_per_sample_gradients
 from dpprof.trainers.base import TrainerBase
 
 
@@ -30,6 +33,12 @@ class PrivateTrainer(TrainerBase):
             expected_batch_size=self.batch_size * self.accumulation_steps,
         )
 
+    @contextmanager
+    def _announcing(self) -> Iterator[None]:
+        names = {parameter: name for name, parameter in self.model.named_parameters()}
+        with announce_per_sample_gradients(self.observer, names):
+            yield
+
     @abstractmethod
     def _accumulate_clipped(self, losses: Tensor) -> None:
         """Backward and clip: add the physical batch's clipped gradients to `summed_grad`."""
@@ -44,7 +53,7 @@ class PrivateTrainer(TrainerBase):
                 losses = self._losses(batch)
             self._accumulate_clipped(losses)
             self.optimizer._is_last_step_skipped = self.optimizer._check_skip_next_step()
-        with self._phase("noise"):
+        with self._phase("noise"), self.observer.making("noise"):
             self.optimizer.add_noise()
             self.optimizer.scale_grad()
             if self.optimizer.step_hook:

@@ -15,14 +15,16 @@ def naive_per_sample_gradients(
 ) -> list[list[Tensor]]:
     """Each sample's gradient from a backward of its own: slow, and right by inspection.
 
-    Returns, for every sample, one tensor per trainable parameter.
+    Returns, for every sample, one tensor per trainable parameter. Leaves no gradients on the model.
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
     gradients = []
     for i in range(batch_size):
         inputs, targets = tree_map(lambda t, i=i: t[i : i + 1] if isinstance(t, Tensor) else t, batch)
-        sample_loss = loss(call(model, inputs), targets).sum()
-        gradients.append(list(torch.autograd.grad(sample_loss, parameters)))
+        loss(call(model, inputs), targets).sum().backward()
+        gradients.append([p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters])
+        for parameter in parameters:
+            parameter.grad = None
     return gradients
 
 

@@ -9,6 +9,7 @@ with children, position ids that carry the batch dimension, an untied head.
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 
 class CausalSelfAttention(nn.Module):
@@ -72,8 +73,10 @@ class SimpleBigModel(nn.Module):
         num_heads: int,
         max_seq_len: int,
         attention: str = "sdpa",
+        activation_checkpointing: bool = False,
     ) -> None:
         super().__init__()
+        self.activation_checkpointing = activation_checkpointing
         self.token_embedding = nn.Embedding(vocab_size, hidden_dim)
         self.position_embedding = nn.Embedding(max_seq_len, hidden_dim)
         self.blocks = nn.ModuleList(Block(hidden_dim, num_heads, attention) for _ in range(num_layers))
@@ -86,9 +89,20 @@ class SimpleBigModel(nn.Module):
         positions_BT = torch.arange(ids_BT.shape[1], device=ids_BT.device).expand_as(ids_BT).contiguous()
         x_BTD = self.token_embedding(ids_BT) + self.position_embedding(positions_BT)
         for block in self.blocks:
-            x_BTD = block(x_BTD)
+            x_BTD = _checkpointed(block, x_BTD) if self.activation_checkpointing else block(x_BTD)
         logits_BTV: Tensor = self.head(self.final_norm(x_BTD))
         return logits_BTV
+
+
+def _checkpointed(block: nn.Module, x_BTD: Tensor) -> Tensor:
+    """Call a block so that backward has to compute its activations again (Chen et al. 2016).
+
+    Reentrant, since its forward then runs without gradients and Opacus's hooks leave it alone; without
+    reentry they keep every layer's input from forward on, and nothing is saved. The model draws no random
+    numbers, so there is no state of a generator to keep.
+    """
+    out: Tensor = checkpoint(block, x_BTD, use_reentrant=True, preserve_rng_state=False)
+    return out
 
 
 def _initialise(module: nn.Module) -> None:

@@ -59,6 +59,7 @@ def _transformer(config: ExperimentConfig) -> Workload:
         num_heads=config.num_heads,
         max_seq_len=config.seq_len,
         attention=config.attention,
+        activation_checkpointing=config.activation_checkpointing,
     )
     batches = get_random_dataloader(
         config.batch_size,

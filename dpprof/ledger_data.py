@@ -1,0 +1,113 @@
+"""What the ledger found in one training step, as plain data: bytes, seconds, operators.
+
+`LedgerResult` is part of `record.json`; together with the `StepTimeline` it is `ledger.json.gz`.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+
+@dataclass
+class TrafficRow:
+    """One operator in one phase (None: between phases), totalled over the step.
+
+    `read` and `written` are bytes as `passes/traffic.py` defines them, `flops` floating-point operations.
+    """
+
+    name: str
+    operator_class: str
+    phase: str | None
+    calls: int
+    read: int
+    written: int
+    flops: int
+
+
+@dataclass
+class PhasePeak:
+    """The most bytes alive at any moment of a phase, in all its occurrences, and what they were."""
+
+    num_bytes: int
+    by_category: dict[str, int]
+
+
+@dataclass
+class LedgerResult:
+    """Bytes by category, and traffic. Categories that hold nothing are left out.
+
+    `step_s` is how long the step took under the ledger: an overhead, not a latency. `num_storages` counts
+    those born in the step.
+    """
+
+    peak: int
+    peak_phase: str | None
+    at_peak: dict[str, int]
+    phase_peak: dict[str, PhasePeak]
+    after_step: dict[str, int]
+    traffic: list[TrafficRow]
+    step_s: float
+    num_storages: int
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Read what `dataclasses.asdict` made."""
+        phase_peak = {phase: PhasePeak(**peak) for phase, peak in data["phase_peak"].items()}
+        traffic = [TrafficRow(**row) for row in data["traffic"]]
+        return cls(**data | {"phase_peak": phase_peak, "traffic": traffic})
+
+
+@dataclass
+class HeldTensor:
+    """A storage alive at the peak: what it is for, and how it came about.
+
+    `shape` and `dtype` are those of a tensor over the whole of it; `name` is the parameter that it belongs
+    to, `module` the one that it was made for, where these are known.
+    """
+
+    num_bytes: int
+    category: str
+    shape: list[int]
+    dtype: str
+    name: str
+    module: str
+    phase: str | None
+    operator: str
+
+
+@dataclass
+class PhaseMark:
+    """One occurrence of a phase: seconds from the step's start, and its events as a range of indices."""
+
+    name: str
+    start: float
+    end: float
+    first_event: int
+    end_event: int
+
+
+@dataclass
+class StepTimeline:
+    """Every change of the bytes alive in one step, in order.
+
+    `start` is what the step began with. Event i happened `seconds[i]` after that and changed `category[i]`
+    by `num_bytes[i]`; if `moved_to[i]` is set, these bytes went over to that category instead.
+    `tensors` are the largest storages alive at the peak, of `num_tensors` in all.
+    """
+
+    start: dict[str, int]
+    seconds: list[float]
+    category: list[str]
+    num_bytes: list[int]
+    moved_to: list[str | None]
+    phases: list[PhaseMark]
+    step_s: float
+    peak_event: int
+    tensors: list[HeldTensor]
+    num_tensors: int
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Read what `dataclasses.asdict` made."""
+        phases = [PhaseMark(**phase) for phase in data["phases"]]
+        tensors = [HeldTensor(**tensor) for tensor in data["tensors"]]
+        return cls(**data | {"phases": phases, "tensors": tensors})

@@ -1,0 +1,146 @@
+"""The ledger pass: whose bytes fill the memory, and how many of them every phase moves.
+
+A `TorchDispatchMode` sees each operator as autograd has taken it apart, from the model's creation on. It
+books every tensor storage, with what it is for, and every byte that an operator reads and writes. It never
+looks at data, so it works alike on CPU, CUDA and fake tensors.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dpprof.ledger_data import TrafficRow
+from dpprof.observe import Observer, Subject, Training
+from dpprof.passes import operators
+from dpprof.passes.account import Account
+from dpprof.passes.modules import ModulePaths
+from dpprof.passes.storages import StepLog, Storages
+from dpprof.passes.traffic import bytes_moved, flops, tensors_in
+
+_OBSERVED_STEPS = 2
+
+
+def run(subject: Subject) -> None:
+    """Keep the ledger of a first step and two more; the one with the higher peak counts."""
+    entries = keep_ledger(subject.build, subject.config.device, _OBSERVED_STEPS)
+    log, traffic = max(entries, key=lambda entry: Account(entry[0]).peak)
+    account = Account(log)
+    subject.record.ledger = account.result(traffic)
+    subject.folder.write_ledger(subject.record.ledger, account.timeline())
+
+
+def keep_ledger(
+    build: Callable[[], Training], device: str, num_steps: int
+) -> list[tuple[StepLog, list[TrafficRow]]]:
+    """Build a training, do one step and then `num_steps` more, and give the entries of these."""
+    with Ledger(device) as ledger:
+        training = build()
+        follower = Follower(ledger, training)
+        training.run(1 + num_steps, follower)
+    return follower.entries[1:]
+
+
+class Ledger(TorchDispatchMode):
+    """Books the storages and the traffic of every operator called while it is entered, on one device type."""
+
+    def __init__(self, device_type: str) -> None:
+        super().__init__()
+        self.storages = Storages(device_type)
+        self.modules = ModulePaths(self._recomputing)
+        self._rows: dict[tuple[str, str, str | None], TrafficRow] = {}
+
+    def __enter__(self) -> Self:
+        self.modules.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        self.modules.__exit__(kind, error, trace)
+        self.storages.forget_all()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run an operator and book it."""
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        name = func._schema.name
+        module = self.modules.current()
+        for tensor in tensors_in(result if isinstance(result, list | tuple) else (result,)):
+            self.storages.see(tensor, name, module)
+        for tensor in tensors_in((*args, *kwargs.values())):
+            self.storages.see(tensor, name, module)
+        self._book_traffic(func, name, args, kwargs, result)
+        return result
+
+    def _book_traffic(
+        self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        read, written = bytes_moved(func, args, kwargs, result)
+        num_flops = flops(func, args, kwargs, result)
+        if read or written or num_flops:
+            phase = self.storages.phase
+            class_name = operators.class_in_phase(operators.class_by_name(name), phase)
+            key = (name, class_name, phase)
+            row = self._rows.setdefault(key, TrafficRow(*key, calls=0, read=0, written=0, flops=0))
+            row.calls += 1
+            row.read += read
+            row.written += written
+            row.flops += num_flops
+
+    def take_traffic(self) -> list[TrafficRow]:
+        """The rows booked since the last call, most bytes first."""
+        rows, self._rows = list(self._rows.values()), {}
+        return sorted(rows, key=lambda row: -(row.read + row.written))
+
+    def _recomputing(self) -> AbstractContextManager[None]:
+        """Surrounds a call of a module: outside forward it recomputes activations."""
+        return nullcontext() if self.storages.phase == "forward" else self.storages.keeping("activations")
+
+
+class Follower(Observer):
+    """Tells the ledger of steps and phases, and at the end of each of what the trainer holds."""
+
+    follows_tensors = True
+
+    def __init__(self, ledger: Ledger, training: Training) -> None:
+        self._ledger = ledger
+        self._storages = ledger.storages
+        self._training = training
+        self.entries: list[tuple[StepLog, list[TrafficRow]]] = []
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Keeps the entry of a step."""
+        self._ledger.modules.name(self._training.model)
+        self._storages.book_held(self._training.held_tensors())
+        self._storages.start_step()
+        self._ledger.take_traffic()
+        yield
+        self._storages.book_held(self._training.held_tensors())
+        self.entries.append((self._storages.end_step(), self._ledger.take_traffic()))
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Keeps the span of a phase. What forward leaves alive, it leaves for backward: activations."""
+        keeping = self._storages.keeping("activations") if name == "forward" else nullcontext()
+        with self._storages.in_phase(name), keeping:
+            yield
+        self._storages.book_held(self._training.held_tensors())
+
+    def book(self, category: str, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """These tensors have been of this category since they were made."""
+        self._storages.book(category, tensors)
+
+    def making(
+        self, category: str, accepts: Callable[[torch.Size], bool] | None = None
+    ) -> AbstractContextManager[None]:
+        """Surrounds what makes tensors of this category."""
+        return self._storages.making(category, accepts)

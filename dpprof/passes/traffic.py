@@ -1,0 +1,191 @@
+"""Bytes that an operator reads and writes, and its floating-point operations, from shapes alone.
+
+The bytes are those of eager execution if nothing stayed in a cache between operators, nor left it within
+one: every operand is read once, every result written once. So:
+
+- Views are free, and so is handing out memory without touching it (`empty`).
+- An in-place operator reads and writes what it changes, once each way; one that overwrites without
+  looking (`copy_`, `zero_`, `normal_`) only writes it.
+- An expanded tensor counts the memory that it really has.
+- Indexing reads what it picks and not the whole table; scattering reads and writes where it scatters to.
+
+Working memory within an operator is not seen. FLOPs are those of matrix products, convolutions and
+attention (`torch.utils.flop_counter`), a multiplication and an addition counted as two; attention counts in
+full, causal or not, as torch counts it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+
+_aten = torch.ops.aten
+_NO_TRAFFIC = {
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "empty_permuted",
+    "new_empty",
+    "new_empty_strided",
+    "resize_",
+    "set_",
+}
+_OVERWRITES = {
+    "copy_",
+    "zero_",
+    "fill_",
+    "normal_",
+    "uniform_",
+    "random_",
+    "bernoulli_",
+    "exponential_",
+    "geometric_",
+    "log_normal_",
+    "cauchy_",
+    "_foreach_zero_",
+    "_foreach_copy_",
+}
+_LOOKS_AT_SHAPE_ONLY = {
+    "zeros_like",
+    "ones_like",
+    "full_like",
+    "rand_like",
+    "randn_like",
+    "randint_like",
+    "new_zeros",
+    "new_ones",
+    "new_full",
+    "nll_loss_backward",
+    "nll_loss2d_backward",
+}
+# The argument that only serves as a shape there, where it is not the first.
+_SHAPE_ARGUMENT = {"nll_loss_backward": 1, "nll_loss2d_backward": 1}
+# Operators that read as much of their first tensor as comes out of them.
+_PICKS = {"embedding", "index_select", "gather", "index", "take", "take_along_dim", "nll_loss_forward"}
+# Operators that change their first tensor only where they scatter to; and which argument tells how much.
+_SCATTERS = {"scatter_add_": 3, "scatter_": 3, "scatter_reduce_": 3, "index_add_": 3, "index_put_": 2}
+
+
+def footprint(tensor: Tensor) -> int:
+    """Bytes of memory behind a tensor's elements: dimensions without a stride of their own count once."""
+    if tensor.layout is not torch.strided:
+        return 0
+    elements = 1
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        if size == 0:
+            return 0
+        if stride != 0:
+            elements *= size
+    return min(elements * tensor.element_size(), tensor.untyped_storage().nbytes())
+
+
+def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
+    """The tensors among an operator's arguments or results, those in lists too."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from tensors_in(value)
+
+
+@cache
+def _changed_arguments(operator: Any) -> tuple[tuple[bool, ...], frozenset[str], bool]:
+    """Which positional arguments an operator writes to, which named ones, and whether these are `out=`."""
+    arguments = operator._schema.arguments
+    writes = [a.alias_info is not None and a.alias_info.is_write for a in arguments]
+    named = frozenset(a.name for a, written in zip(arguments, writes, strict=True) if written)
+    return tuple(writes), named, any(a.is_out for a in arguments)
+
+
+@cache
+def _returns_view(operator: Any) -> bool:
+    returns = operator._schema.returns
+    return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
+
+
+def bytes_moved(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> tuple[int, int]:
+    """Bytes that one call of an operator (an `OpOverload`) reads and writes."""
+    name = operator._overloadpacket.__name__
+    if name in _NO_TRAFFIC or _returns_view(operator):
+        return 0, 0
+    by_place, by_name, is_out = _changed_arguments(operator)
+    changed = list(tensors_in(a for a, written in zip(args, by_place, strict=False) if written))
+    changed += tensors_in(value for key, value in kwargs.items() if key in by_name)
+    untouched = list(tensors_in(a for a, written in zip(args, by_place, strict=False) if not written))
+    untouched += tensors_in(value for key, value in kwargs.items() if key not in by_name)
+    known = {t.untyped_storage()._cdata for t in (*changed, *untouched) if t.layout is torch.strided}
+    made = [
+        t
+        for t in tensors_in(result if isinstance(result, list | tuple) else (result,))
+        if t.layout is torch.strided and t.untyped_storage()._cdata not in known
+    ]
+    if not made and not changed:
+        return (0, 0) if result is not None and not _is_scalar(result) else (_sum(untouched), 0)
+    written = _sum(made) + _sum(changed)
+    read = _sum(untouched)
+    if name in _SCATTERS:
+        scattered = args[_SCATTERS[name]] if len(args) > _SCATTERS[name] else None
+        where = footprint(scattered) if isinstance(scattered, Tensor) else _sum(changed)
+        written = min(where, written)
+        return read + (written if _adds(name, args) else 0), written
+    if name in _PICKS:
+        read += min(_sum(made[:1]), footprint(untouched[0])) - footprint(untouched[0])
+    elif name in _LOOKS_AT_SHAPE_ONLY:
+        read -= footprint(untouched[_SHAPE_ARGUMENT.get(name, 0)])
+    if changed and name not in _OVERWRITES and not is_out:
+        read += _sum(changed)
+    return read, written
+
+
+def _adds(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether a scattering operator adds to what is there, rather than overwriting it."""
+    return "add" in name or "reduce" in name or (name == "index_put_" and len(args) > 3 and args[3])
+
+
+def _is_scalar(result: Any) -> bool:
+    return isinstance(result, bool | int | float | complex)
+
+
+def _sum(tensors: Iterable[Tensor]) -> int:
+    return sum(footprint(t) for t in tensors)
+
+
+def _attention_for_cpu(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> int:
+    return int(sdpa_flop_count(query.shape, key.shape, value.shape))
+
+
+def _attention_for_cpu_backward(
+    grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any
+) -> int:
+    return int(sdpa_backward_flop_count(grad_out.shape, query.shape, key.shape, value.shape))
+
+
+def _matrix_vector(matrix: Tensor, vector: Tensor, **_: Any) -> int:
+    return 2 * matrix.numel()
+
+
+def _add_matrix_vector(bias: Tensor, matrix: Tensor, vector: Tensor, **_: Any) -> int:
+    return 2 * matrix.numel()
+
+
+# What torch's registry lacks.
+_FORMULAS: dict[Any, Callable[..., int]] = {
+    _aten._scaled_dot_product_flash_attention_for_cpu: _attention_for_cpu,
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_for_cpu_backward,
+    _aten.mv: _matrix_vector,
+    _aten.dot: _matrix_vector,
+    _aten.addmv: _add_matrix_vector,
+}
+
+
+def flops(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
+    """Floating-point operations of one call of an operator; 0 if it has no formula."""
+    packet = operator._overloadpacket
+    if packet in _FORMULAS:
+        return _FORMULAS[packet](*args, **kwargs)
+    if packet in flop_registry:
+        return int(flop_registry[packet](*args, **kwargs, out_val=result))
+    return 0

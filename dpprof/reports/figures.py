@@ -1,0 +1,145 @@
+"""The interactive charts of the memory timeline page."""
+
+from collections import defaultdict
+
+import numpy as np
+import plotly.graph_objects as go
+
+from dpprof.ledger_data import TrafficRow
+from dpprof.metrics import MIB
+from dpprof.reports.colors import CATEGORY_COLORS, CLASS_COLORS, words
+from dpprof.reports.levels import Levels
+from dpprof.reports.tables import BETWEEN, LedgerTables
+
+_NARROWEST_LABEL_PCT = 6.0
+
+
+def memory_figure(levels: Levels, tables: LedgerTables) -> go.Figure:
+    """Bytes alive over the step, stacked by category; phases as bands; the peak named."""
+    figure = go.Figure()
+    x = np.array(levels.ms, dtype=np.float32)
+    for category, mib in levels.mib.items():
+        figure.add_scatter(
+            x=x,
+            y=np.array(mib, dtype=np.float32),
+            name=words(category),
+            stackgroup="memory",
+            mode="lines",
+            line={"shape": "hv", "width": 0.5, "color": CATEGORY_COLORS[category]},
+            fillcolor=CATEGORY_COLORS[category],
+            hovertemplate="%{y:.2f} MiB",
+        )
+    figure.add_scatter(
+        x=x,
+        y=np.array(levels.total_mib, dtype=np.float32),
+        name="total",
+        mode="lines",
+        line={"shape": "hv", "width": 1, "color": "#222222"},
+        text=_phase_names(levels),
+        hovertemplate="%{y:.2f} MiB in %{text}",
+    )
+    _shade_phases(figure, levels)
+    _mark_peak(figure, levels, tables)
+    figure.update_layout(
+        template="plotly_white",
+        height=560,
+        hovermode="x unified",
+        hoverlabel={"namelength": -1},
+        margin={"l": 56, "r": 12, "t": 84, "b": 40},
+        xaxis={"title": "time in the step [ms]", "range": [0, levels.ms[-1] or 1], "hoverformat": ".2f"},
+        yaxis={"title": "alive [MiB]", "range": [0, 1.4 * max(levels.total_mib) or 1]},
+        legend={"orientation": "h", "y": -0.16, "yanchor": "top", "traceorder": "normal"},
+    )
+    return figure
+
+
+def _phase_names(levels: Levels) -> list[str]:
+    """The phase of every point, the later one where two meet."""
+    names = np.full(len(levels.ms), BETWEEN, dtype=object)
+    ms = np.array(levels.ms)
+    for span in levels.spans:
+        names[(ms >= span.start_ms) & (ms <= span.end_ms)] = span.name
+    return [str(name) for name in names]
+
+
+def _shade_phases(figure: go.Figure, levels: Levels) -> None:
+    """A band for each phase, every other one grey, with its name above where there is room."""
+    whole = levels.ms[-1] or 1.0
+    for i, span in enumerate(levels.spans):
+        figure.add_vrect(
+            x0=span.start_ms,
+            x1=span.end_ms,
+            fillcolor="#9a9a9a" if i % 2 else "#ffffff",
+            opacity=0.22,
+            line_width=0,
+            layer="below",
+        )
+        width_pct = 100 * (span.end_ms - span.start_ms) / whole
+        if width_pct >= _NARROWEST_LABEL_PCT:
+            figure.add_annotation(
+                x=(span.start_ms + span.end_ms) / 2,
+                y=1,
+                yref="paper",
+                yanchor="bottom",
+                text=span.name,
+                textangle=0 if width_pct > 3 * _NARROWEST_LABEL_PCT else -35,
+                showarrow=False,
+                font={"size": 11, "color": "#444444"},
+            )
+
+
+def _mark_peak(figure: go.Figure, levels: Levels, tables: LedgerTables) -> None:
+    at_ms = levels.ms[levels.peak_index]
+    late = at_ms > levels.ms[-1] / 2
+    lines = [f"<b>peak {tables.peak_mib:.1f} MiB</b> in {tables.peak_phase}"]
+    lines += [f"{words(s.category)} {s.mib:.1f} MiB ({s.pct:.0f} %)" for s in tables.at_peak[:3]]
+    figure.add_annotation(
+        x=at_ms,
+        y=levels.total_mib[levels.peak_index],
+        text="<br>".join(lines),
+        align="left",
+        showarrow=True,
+        arrowhead=2,
+        ax=-24 if late else 24,
+        ay=-16,
+        xanchor="right" if late else "left",
+        yanchor="bottom",
+        bgcolor="rgba(255,255,255,0.88)",
+        bordercolor="#888888",
+        font={"size": 12},
+    )
+
+
+def traffic_figure(traffic: list[TrafficRow], phases: list[str]) -> go.Figure:
+    """Bytes read and written in each of some phases, stacked by operator class."""
+    read: dict[tuple[str, str], float] = defaultdict(float)
+    written: dict[tuple[str, str], float] = defaultdict(float)
+    for row in traffic:
+        key = (row.phase or BETWEEN, row.operator_class)
+        read[key] += row.read / MIB
+        written[key] += row.written / MIB
+    figure = go.Figure()
+    for name, color in CLASS_COLORS.items():
+        keys = [(phase, name) for phase in phases]
+        if not any(key in read for key in keys):
+            continue
+        figure.add_bar(
+            y=phases,
+            x=[read[key] + written[key] for key in keys],
+            customdata=[[read[key], written[key]] for key in keys],
+            name=words(name),
+            orientation="h",
+            marker_color=color,
+            hovertemplate=f"{words(name)} in %{{y}}: %{{x:,.1f}} MiB<br>"
+            "read %{customdata[0]:,.1f}, written %{customdata[1]:,.1f}<extra></extra>",
+        )
+    figure.update_layout(
+        template="plotly_white",
+        barmode="stack",
+        height=150 + 34 * len(phases),
+        margin={"l": 130, "r": 12, "t": 10, "b": 40},
+        xaxis={"title": "moved [MiB]"},
+        yaxis={"autorange": "reversed"},
+        legend={"orientation": "h", "y": -0.3, "yanchor": "top", "traceorder": "normal"},
+    )
+    return figure

@@ -1,0 +1,156 @@
+"""The tables of one experiment's ledger, as plain data: what fills the memory, and what moves."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from dpprof.ledger_data import HeldTensor, LedgerResult, StepTimeline, TrafficRow
+from dpprof.metrics import MIB, UNTRACKED, at_peak, ledger_doubt, metrics, unexplained_pct
+from dpprof.observe import CATEGORIES
+from dpprof.record import Record
+
+BETWEEN = "between phases"
+_UNTRACKED_HELP = "held by the allocator beyond what the ledger saw: workspaces and rounding"
+
+
+@dataclass(frozen=True)
+class Share:
+    """A category at one moment; `pct` of all that is alive then."""
+
+    category: str
+    mib: float
+    pct: float
+    meaning: str
+
+
+@dataclass(frozen=True)
+class PhaseRow:
+    """A phase's memory and traffic. `allocator_mib` is the peak that the allocator itself tells, if known."""
+
+    phase: str
+    peak_mib: float
+    allocator_mib: float | None
+    largest: str
+    ms: float | None
+
+
+@dataclass(frozen=True)
+class TensorRow:
+    """A storage alive at the peak. `place` is its parameter or the module that it was made for."""
+
+    mib: float
+    category: str
+    place: str
+    shape: str
+    dtype: str
+    phase: str
+    operator: str
+
+
+@dataclass(frozen=True)
+class MovedRow:
+    """Bytes that a phase or an operator class reads and writes; `intensity` in FLOP per byte."""
+
+    name: str
+    read_mib: float
+    written_mib: float
+    gflop: float
+
+    @property
+    def moved_mib(self) -> float:
+        """Read and written together."""
+        return self.read_mib + self.written_mib
+
+    @property
+    def intensity(self) -> float | None:
+        """Floating-point operations per byte moved."""
+        return self.gflop * 1e9 / (self.moved_mib * MIB) if self.moved_mib else None
+
+
+@dataclass(frozen=True)
+class LedgerTables:
+    """All tables. Shares and tensors come largest first, phases in the order in which they run."""
+
+    peak_mib: float
+    peak_phase: str
+    unexplained_pct: float | None
+    at_peak: list[Share]
+    after_step: list[Share]
+    phases: list[PhaseRow]
+    tensors: list[TensorRow]
+    num_tensors: int
+    by_phase: list[MovedRow]
+    by_class: list[MovedRow]
+    moved: MovedRow
+
+    @property
+    def doubt(self) -> str | None:
+        """Why the ledger should not be trusted, if so."""
+        return ledger_doubt(self.unexplained_pct)
+
+
+def compute(record: Record, ledger: LedgerResult, timeline: StepTimeline) -> LedgerTables:
+    """The tables of a record with a ledger."""
+    figures = metrics(record)
+    return LedgerTables(
+        peak_mib=ledger.peak / MIB,
+        peak_phase=ledger.peak_phase or BETWEEN,
+        unexplained_pct=unexplained_pct(record),
+        at_peak=_shares(at_peak(record)),
+        after_step=_shares(ledger.after_step),
+        phases=[
+            PhaseRow(
+                phase=phase,
+                peak_mib=peak.num_bytes / MIB,
+                allocator_mib=record.memory.phase_peak[phase] / MIB
+                if phase in record.memory.phase_peak
+                else None,
+                largest=max(peak.by_category.items(), key=lambda item: item[1])[0],
+                ms=figures.get(f"latency/{phase}_ms"),
+            )
+            for phase, peak in ledger.phase_peak.items()
+            if peak.by_category
+        ],
+        tensors=[_tensor(tensor) for tensor in timeline.tensors],
+        num_tensors=timeline.num_tensors,
+        by_phase=_moved(ledger.traffic, lambda row: row.phase or BETWEEN, ledger.phase_peak),
+        by_class=sorted(
+            _moved(ledger.traffic, lambda row: row.operator_class, ()), key=lambda row: -row.moved_mib
+        ),
+        moved=_sum("step", ledger.traffic),
+    )
+
+
+def _shares(by_category: dict[str, int]) -> list[Share]:
+    total = sum(by_category.values())
+    meanings = CATEGORIES | {UNTRACKED: _UNTRACKED_HELP}
+    shares = [
+        Share(category, num_bytes / MIB, 100 * num_bytes / total, meanings[category])
+        for category, num_bytes in by_category.items()
+    ]
+    return sorted(shares, key=lambda share: -share.mib)
+
+
+def _tensor(tensor: HeldTensor) -> TensorRow:
+    return TensorRow(
+        mib=tensor.num_bytes / MIB,
+        category=tensor.category,
+        place=tensor.name or tensor.module,
+        shape=" x ".join(map(str, tensor.shape)) or "scalar",
+        dtype=tensor.dtype,
+        phase=tensor.phase or "before the step",
+        operator=tensor.operator,
+    )
+
+
+def _moved(
+    traffic: list[TrafficRow], name_of: Callable[[TrafficRow], str], order: Iterable[str]
+) -> list[MovedRow]:
+    groups: dict[str, list[TrafficRow]] = {name: [] for name in order}
+    for row in traffic:
+        groups.setdefault(name_of(row), []).append(row)
+    return [_sum(name, rows) for name, rows in groups.items()]
+
+
+def _sum(name: str, rows: list[TrafficRow]) -> MovedRow:
+    read, written = sum(row.read for row in rows), sum(row.written for row in rows)
+    return MovedRow(name, read / MIB, written / MIB, sum(row.flops for row in rows) / 1e9)
