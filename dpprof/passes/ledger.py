@@ -18,30 +18,34 @@ from dpprof.observe import Observer, Subject, Training
 from dpprof.passes import operators
 from dpprof.passes.account import Account
 from dpprof.passes.modules import ModulePaths
-from dpprof.passes.storages import StepLog, Storages
+from dpprof.passes.storages import Storages
 from dpprof.passes.traffic import bytes_moved, flops, tensors_in
 
 _OBSERVED_STEPS = 2
 
 
 def run(subject: Subject) -> None:
-    """Keep the ledger of a first step and two more; the one with the higher peak counts."""
-    entries = keep_ledger(subject.build, subject.config.device, _OBSERVED_STEPS)
-    log, traffic = max(entries, key=lambda entry: Account(entry[0]).peak)
-    account = Account(log)
+    """Keep the ledger of a first step and two more; of these the one with the higher peak counts."""
+    account, traffic = keep_ledger(subject.build, subject.config.device, _OBSERVED_STEPS)
     subject.record.ledger = account.result(traffic)
     subject.folder.write_ledger(subject.record.ledger, account.timeline())
 
 
 def keep_ledger(
     build: Callable[[], Training], device: str, num_steps: int
-) -> list[tuple[StepLog, list[TrafficRow]]]:
-    """Build a training, do one step and then `num_steps` more, and give the entries of these."""
+) -> tuple[Account, list[TrafficRow]]:
+    """Build a training, do one step, which also makes the optimizer's state, and then `num_steps` more.
+
+    Gives the account and the traffic of the one among these with the highest peak. `device` is a device
+    type; under `FakeTensorMode` nothing is allocated.
+    """
     with Ledger(device) as ledger:
         training = build()
+        training.run(1, Follower(ledger, training))
         follower = Follower(ledger, training)
-        training.run(1 + num_steps, follower)
-    return follower.entries[1:]
+        training.run(num_steps, follower)
+    assert follower.highest is not None, "no step was done"
+    return follower.highest
 
 
 class Ledger(TorchDispatchMode):
@@ -72,11 +76,8 @@ class Ledger(TorchDispatchMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         name = func._schema.name
-        module = self.modules.current()
-        for tensor in tensors_in(result if isinstance(result, list | tuple) else (result,)):
-            self.storages.see(tensor, name, module)
-        for tensor in tensors_in((*args, *kwargs.values())):
-            self.storages.see(tensor, name, module)
+        for tensor in tensors_in((result, *args, *kwargs.values())):
+            self.storages.see(tensor, name, self.modules.current)
         self._book_traffic(func, name, args, kwargs, result)
         return result
 
@@ -106,7 +107,11 @@ class Ledger(TorchDispatchMode):
 
 
 class Follower(Observer):
-    """Tells the ledger of steps and phases, and at the end of each of what the trainer holds."""
+    """Tells the ledger of steps and phases, and at the end of each of what the trainer holds.
+
+    `highest` has the account and the traffic of the step with the highest peak so far; of others nothing
+    is kept.
+    """
 
     follows_tensors = True
 
@@ -114,18 +119,20 @@ class Follower(Observer):
         self._ledger = ledger
         self._storages = ledger.storages
         self._training = training
-        self.entries: list[tuple[StepLog, list[TrafficRow]]] = []
+        self.highest: tuple[Account, list[TrafficRow]] | None = None
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Keeps the entry of a step."""
+        """Keeps the account of a step."""
         self._ledger.modules.name(self._training.model)
         self._storages.book_held(self._training.held_tensors())
         self._storages.start_step()
         self._ledger.take_traffic()
         yield
         self._storages.book_held(self._training.held_tensors())
-        self.entries.append((self._storages.end_step(), self._ledger.take_traffic()))
+        account, traffic = Account(self._storages.end_step()), self._ledger.take_traffic()
+        if self.highest is None or account.peak > self.highest[0].peak:
+            self.highest = account, traffic
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

@@ -81,7 +81,11 @@ class ModulePaths:
         thread.note(get_sequence_nr() + made_after)
 
     def _thread(self) -> _Thread:
-        return self._threads.setdefault(threading.get_ident(), _Thread())
+        ident = threading.get_ident()
+        found = self._threads.get(ident)
+        if found is None:
+            found = self._threads[ident] = _Thread()
+        return found
 
     def current(self) -> str:
         """The path of the module that the operator being run works for; empty if nothing tells.

@@ -11,6 +11,7 @@ The class of an operator, in this order:
 import bisect
 import re
 from collections import defaultdict
+from functools import cache
 
 from dpprof.passes.events import Operator, Recording, Span
 from dpprof.record import OperatorRow
@@ -46,6 +47,7 @@ OUTSIDE = "(outside operators)"
 OPERATOR_CLASSES = (*(name for name, _ in _CLASSES), "optimizer", "other")
 
 
+@cache
 def class_by_name(name: str) -> str | None:
     """The class that an operator's name alone tells, e.g. `aten::addmm` -> `matrix_product`."""
     bare = name.rpartition("::")[2]

@@ -98,8 +98,11 @@ class Storages:
             life.reference = None
         self._live.clear()
 
-    def see(self, tensor: Tensor, operator: str = "", module: str = "") -> Life | None:
-        """The life of a tensor's storage; one not seen before is born now, out of this operator."""
+    def see(self, tensor: Tensor, operator: str = "", module_now: Callable[[], str] = str) -> Life | None:
+        """The life of a tensor's storage; one not seen before is born now, out of this operator.
+
+        `module_now` is asked at a birth for the path of the module that it happens in.
+        """
         if tensor.device.type != self._device_type or tensor.layout is not torch.strided:
             return None
         storage = tensor.untyped_storage()
@@ -114,7 +117,7 @@ class Storages:
                 _dtype(tensor),
                 operator,
                 self.phase,
-                module,
+                module_now(),
             )
             life.reference = weakref.ref(storage, partial(self._died, key, life))
             self._live[key] = life

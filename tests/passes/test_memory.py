@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpprof.passes.events import Allocation, Recording, Span
-from dpprof.passes.memory import Levels, timeline
+from dpprof.passes.memory import Levels, phase_peaks
 
 
 def recording(events: list[tuple[int, int]], phases: list[Span] | None = None) -> Recording:
@@ -28,21 +28,14 @@ def test_of_events_at_one_moment_the_last_tells_the_level_and_all_tell_the_peak(
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "points"),
-    [
-        (15, 35, [(15, 100), (20, 150), (30, 30), (35, 30)]),
-        (20, 30, [(20, 150), (30, 30), (30, 30)]),
-        (0, 5, [(0, 0), (5, 0)]),
-        (50, 60, [(50, 60), (60, 60)]),
-    ],
+    ("start", "end", "expected"),
+    [(15, 35, [100, 150, 30]), (20, 30, [150, 30]), (0, 5, [0]), (50, 60, [60]), (9, 10, [0, 100])],
 )
-def test_the_level_of_before_is_carried_into_a_span(
-    start: int, end: int, points: list[tuple[int, int]]
-) -> None:
+def test_the_level_of_before_is_carried_into_a_span(start: int, end: int, expected: list[int]) -> None:
     span = Span("step", start, end)
     levels = Levels(recording(EVENTS), base=0)
-    assert levels.within(span) == points
-    assert levels.peak(span) == max(level for _, level in points)
+    assert levels.within(span) == expected
+    assert levels.peak(span) == max(expected)
 
 
 def test_without_events_the_level_is_the_base() -> None:
@@ -65,24 +58,14 @@ def test_the_peak_of_any_span(events: list[tuple[int, int]], one: int, other: in
     assert Levels(recording(events), base=0).peak(Span("step", start, end)) == max(sums)
 
 
-def test_timeline_counts_seconds_from_the_steps_start_and_keeps_the_steps_phases() -> None:
-    second = 10**9
+def test_the_peak_of_a_phase_is_over_all_its_occurrences_within_the_steps() -> None:
     phases = [
-        Span("forward", 1 * second, 2 * second),
-        Span("forward", 10 * second, 12 * second),
-        Span("backward", 12 * second, 15 * second),
-        Span("noise", 15 * second, 20 * second),
-        Span("optimizer_step", 19 * second, 21 * second),
+        Span("forward", 0, 5),
+        Span("forward", 10, 20),
+        Span("clip", 20, 22),
+        Span("backward", 30, 40),
+        Span("clip", 45, 50),
     ]
-    events = [(second, 100), (11 * second, 50), (13 * second, -20), (25 * second, 7)]
-    recorded = recording(events, phases)
-    step = Span("training_step", 10 * second, 20 * second)
-    assert timeline(recorded, Levels(recorded, base=1), step) == {
-        "seconds": [0.0, 1.0, 3.0, 10.0],
-        "allocated": [101, 151, 131, 131],
-        "phases": [
-            {"name": "forward", "start": 0.0, "end": 2.0},
-            {"name": "backward", "start": 2.0, "end": 5.0},
-            {"name": "noise", "start": 5.0, "end": 10.0},
-        ],
-    }
+    steps = [Span("training_step", 10, 25), Span("training_step", 26, 50)]
+    levels = Levels(recording([(1, 900), (6, -800), (15, 50), (35, 20), (46, 30)], phases), base=0)
+    assert phase_peaks(phases, levels, steps) == {"forward": 150, "clip": 200, "backward": 170}

@@ -10,7 +10,7 @@ from opacus import GradSampleModule
 from opacus.grad_sample import GradSampleModuleFastGradientClipping
 from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
-from torch import nn
+from torch import Tensor, nn
 
 from dpprof.config import TRAINERS, ExperimentConfig
 from dpprof.experiment import build_trainer, gradient_error
@@ -44,8 +44,11 @@ def test_registry_holds_the_configured_names() -> None:
 
 @pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize("attention", ["sdpa", "dp_mha"])
-def test_gradient_equals_the_naive_loop(trainer: str, attention: str) -> None:
-    config = dataclasses.replace(CONFIG, trainer=trainer, attention=attention)
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_gradient_equals_the_naive_loop(trainer: str, attention: str, checkpointing: bool) -> None:
+    config = dataclasses.replace(
+        CONFIG, trainer=trainer, attention=attention, activation_checkpointing=checkpointing
+    )
     assert gradient_error(config, torch.float64) < 1e-12
 
 
@@ -134,6 +137,10 @@ def test_step_is_bitwise_that_of_opacus(trainer: str, optimizer: str) -> None:
             assert torch.equal(a, b)
 
 
+def held(trainer: TrainerBase) -> dict[str, list[Tensor]]:
+    return {category: [t for _, t in named] for category, named in trainer.held_tensors().items()}
+
+
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_bf16_stays_close_to_fp32(trainer: str) -> None:
     exact, batches = make(trainer, noise_multiplier=0.0)
@@ -141,7 +148,7 @@ def test_bf16_stays_close_to_fp32(trainer: str) -> None:
     batch = next(batches)
     exact.profile_step(batch)
     rounded.profile_step(batch)
-    error = relative_error(rounded.held_tensors()["gradients"], exact.held_tensors()["gradients"])
+    error = relative_error(held(rounded)["gradients"], held(exact)["gradients"])
     assert 0 < error < 0.02
 
 
@@ -183,16 +190,30 @@ HELD = {
 def test_held_tensors_by_arithmetic(trainer: str) -> None:
     made, batches = make(trainer, optimizer="adamw")
     made.run_profiling(itertools.islice(batches, 2), Observer())
-    held = made.held_tensors()
-    size = {category: sum(t.nbytes for t in tensors) for category, tensors in held.items()}
+    found = held(made)
+    size = {category: sum(t.nbytes for t in tensors) for category, tensors in found.items()}
     num_parameters = sum(p.numel() for p in made.parameters)
-    assert set(held) == HELD[trainer] | {"optimizer_state"}
+    assert set(found) == HELD[trainer] | {"parameters", "optimizer_state"}
+    assert size["parameters"] == 4 * num_parameters
     assert size["gradients"] == 4 * num_parameters
     assert size["optimizer_state"] == 2 * 4 * num_parameters + 4 * len(made.parameters)
-    if "per_sample_gradients" in held:
+    if "per_sample_gradients" in found:
         assert size["per_sample_gradients"] == 3 * 4 * num_parameters
     made.drop_gradients()
-    assert set(made.held_tensors()) == {"optimizer_state"}
+    left = {"DPGhostClippingTrainer": {"gradient_norms"}, "DPFastGradientClippingTrainer": {"gradient_norms"}}
+    assert set(held(made)) == {"parameters", "optimizer_state"} | left.get(trainer, set())
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_held_tensors_are_named_after_their_parameters(trainer: str) -> None:
+    made, batches = make(trainer, optimizer="adamw")
+    made.profile_step(next(batches))
+    parameters = dict(made.model.named_parameters())
+    for name, gradient in made.held_tensors()["gradients"]:
+        assert gradient is parameters[name].grad
+    state = {name for name, _ in made.held_tensors()["optimizer_state"]}
+    assert "head.weight.exp_avg" in state
+    assert len(state) == 3 * len(parameters)
 
 
 @pytest.mark.parametrize("trainer", PRIVATE)
@@ -200,5 +221,5 @@ def test_noise_has_the_configured_deviation(trainer: str) -> None:
     """With a vanishing gradient, `p.grad` is noise of deviation noise_multiplier * C / B."""
     made, batches = make(trainer, noise_multiplier=2.0, max_grad_norm=1e-3)
     made.profile_step(next(batches))
-    noise = torch.cat([g.flatten() for g in made.held_tensors()["gradients"]])
+    noise = torch.cat([g.flatten() for g in held(made)["gradients"]])
     assert noise.std().item() == pytest.approx(2.0 * 1e-3 / 3, rel=0.05)
