@@ -140,14 +140,27 @@ def test_the_timeline_is_drawn_in_the_artifact_viewer(
     run_id = runs_of(swept)[name].info.run_id
     page.goto(f"{experiment_page(swept, mlflow_ui)}/runs/{run_id}/artifacts/memory_timeline.html")
     viewer = page.frame_locator("iframe")
-    viewer.locator(".scatterlayer path.js-line").first.wait_for()
+    viewer.locator("#memory .scatterlayer path.js-line").first.wait_for()
     record = json.loads((swept / "runs" / "grid é" / name / "record.json").read_text())
-    peak = f"{record['memory']['step_peak'][-1] / 2**20:.1f} MiB"
-    assert peak in viewer.locator(".annotation-text").first.text_content()
+    ledger = record["ledger"]
+    peak = f"{ledger['peak'] / 2**20:.1f} MiB"
+    assert f"peak {peak} in {ledger['peak_phase']}" in "".join(
+        viewer.locator("#memory .annotation-text").all_text_contents()
+    )
     assert peak in viewer.locator("body > p").first.text_content()
-    phases = viewer.locator("table").first.locator("tr").count() - 1
-    assert phases == {"StandardTrainer": 4, "DPSGDTrainer": 6}.get(name.split("_")[0], 8)
-    assert viewer.locator(".legend .traces").count() > 0
+    largest = max(ledger["at_peak"], key=lambda category: ledger["at_peak"][category])
+    first_row = viewer.locator("#at-peak tr").nth(1).text_content()
+    assert largest.replace("per_sample", "per-sample").replace("_", " ") in first_row
+    phases = viewer.locator("#phases tr").count() - 1
+    assert phases == {"StandardTrainer": 4, "DPSGDTrainer": 6}.get(name.split("_")[0], 7)
+    assert viewer.locator("#traffic .barlayer .point path").count() > phases
+    drawn = viewer.locator("#memory").evaluate("chart => chart.data.map(trace => trace.name)")
+    assert "total" in drawn
+    assert (name.split("_")[0] == "DPSGDTrainer") <= ("per-sample gradients" in drawn)
+    viewer.locator("#memory .legend .legendtoggle").first.click()
+    switched_off = "chart => chart.data[0].visible === 'legendonly'"
+    page.wait_for_timeout(1000)
+    assert viewer.locator("#memory").evaluate(switched_off), "a click on the legend switches a category off"
     assert not [url for url in remote if "memory_timeline" in url or "plotly" in url]
 
 
