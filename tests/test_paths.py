@@ -2,6 +2,7 @@ import dataclasses
 import threading
 from pathlib import Path
 
+import example_ledger
 import pytest
 
 from dpprof.config import ExperimentConfig
@@ -59,18 +60,17 @@ def test_what_a_run_folder_is_given_it_gives_back(tmp_path: Path, name: str) -> 
     folder = RunFolder(tmp_path / name)
     record = Record({"lr": 0.1}, {"cpu": "größer"}, passes={"clean": PassOutcome("finished")})
     failure = Failure("oom", "größer", "Traceback", Memory(peak_rss=5))
-    data = {"seconds": [0.0, 0.5], "allocated": [1, 2], "phases": []}
     folder.create(CONFIG)
     folder.write_record(record)
     folder.write_error(failure)
-    folder.write_timeline(data)
+    folder.write_ledger(example_ledger.ledger(), example_ledger.timeline())
 
     again = RunFolder(str(tmp_path / name))
     assert again.name == name
     assert again.read_config() == CONFIG
     assert again.read_record() == record
     assert again.read_error() == failure
-    assert again.read_timeline() == data
+    assert again.read_timeline() == example_ledger.timeline()
 
 
 def test_what_was_not_written_is_none(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_the_state_of_a_sweep(tmp_path: Path) -> None:
 def test_damaged_files_are_told_as_such(tmp_path: Path, damage: bytes) -> None:
     run, sweep = RunFolder(tmp_path / "run"), SweepFolder(tmp_path)
     run.create(ExperimentConfig())
-    for path in (run.record, run.error, run.timeline_data, run.config, sweep.state):
+    for path in (run.record, run.error, run.ledger, run.config, sweep.state):
         path.write_bytes(damage)
     for read in (run.read_record, run.read_error, run.read_timeline, run.read_config, sweep.read_state):
         with pytest.raises(DpprofError):

@@ -2,6 +2,7 @@ import dataclasses
 import json
 from typing import Any
 
+import example_ledger
 import pytest
 
 from dpprof.errors import DpprofError
@@ -13,6 +14,7 @@ def full_memory() -> Memory:
         peak_allocated=8,
         peak_reserved=16,
         first_step_peak=9,
+        phase_peak={"forward": 7},
         step_peak=[7, 8],
         after_step=4,
         after_cleanup=3,
@@ -41,6 +43,7 @@ def full_record() -> Record:
             OperatorRow("aten::add", "elementwise", None, 1, 1e-4, None, 0),
         ],
         traced_steps=3,
+        ledger=example_ledger.ledger(),
         gradient_check=GradientCheck(1e-16, 1e-7),
     )
 
@@ -83,7 +86,7 @@ def test_the_clean_pass_alone_decides_whether_figures_stand(
 
 def test_another_schema_version_is_refused_by_number() -> None:
     text = dataclasses.replace(full_record(), schema_version=7).to_json()
-    with pytest.raises(DpprofError, match=r"^record has schema version 7, this dpprof reads 1$"):
+    with pytest.raises(DpprofError, match=r"^record has schema version 7, this dpprof reads 2$"):
         Record.from_json(text)
 
 

@@ -26,7 +26,7 @@ class Span:
 class Levels:
     """Stacked curves: `mib[category][i]` holds from `ms[i]` to `ms[i + 1]`.
 
-    Left out of `num_recorded` levels are only those between peaks and troughs, and peaks that rise less
+    Of `num_recorded` levels some may be left out: those between peaks and troughs, and peaks that rise less
     than `tolerance_mib` above the troughs beside them.
     """
 
@@ -81,13 +81,16 @@ def compute(timeline: StepTimeline, phase_s: dict[str, float], most: int = _MAX_
 
 
 def _thin(total: list[int], needed: set[int], most: int) -> tuple[list[int], float]:
-    """Indices to draw, and the rise below which a peak may be missing: 0 unless there are too many peaks."""
+    """Indices to draw, and the rise below which a peak may be missing: 0 unless there are too many peaks.
+
+    Peaks and troughs take up to half of the points; the rest is spread evenly between them.
+    """
+    if len(total) <= most:
+        return list(range(len(total))), 0.0
     tolerance = 0.0
-    while True:
-        kept = sorted({*needed, *turning_points(total, tolerance)})
-        if len(kept) <= max(most, len(needed)):
-            return kept, tolerance
+    while len(turning := turning_points(total, tolerance)) > most // 2:
         tolerance = 2 * tolerance or max(total) / 2**16
+    return sorted({*needed, *turning, *range(0, len(total), -(-2 * len(total) // most))}), tolerance
 
 
 def turning_points(values: Sequence[float], tolerance: float) -> list[int]:

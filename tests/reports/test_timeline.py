@@ -1,108 +1,35 @@
+import base64
+import dataclasses
 from html.parser import HTMLParser
 from json import JSONDecoder
 from pathlib import Path
 from typing import Any
 
+import example_ledger
+import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from dpprof.config import ExperimentConfig
-from dpprof.paths import RunFolder
-from dpprof.record import Record
-from dpprof.reports.timeline import PhaseSpan, Timeline, compute, render, write_timeline_page
+from dpprof.ledger_data import StepTimeline
+from dpprof.observe import CATEGORIES
+from dpprof.passes.operators import OPERATOR_CLASSES
+from dpprof.record import Memory, Record
+from dpprof.reports.colors import CATEGORY_COLORS, CLASS_COLORS
+from dpprof.reports.timeline import compute, render, write_timeline
 
-MIB = 1_048_576
-TWO_PHASES = {
-    "seconds": [0.0, 0.1, 0.2, 0.3, 0.4],
-    "allocated": [1 * MIB, 4 * MIB, 3 * MIB, 6 * MIB, 2 * MIB],
-    "phases": [
-        {"name": "forward", "start": 0.05, "end": 0.25},
-        {"name": "backward", "start": 0.27, "end": 0.35},
-    ],
-}
-
-
-def test_compute_names_the_peak_and_each_phases_own() -> None:
-    found = compute(TWO_PHASES)
-    assert found == Timeline(
-        points=[(0, 1), (100, 4), (200, 3), (300, 6), (400, 2)],
-        num_recorded=5,
-        phases=[PhaseSpan("forward", 50, 250, 4), PhaseSpan("backward", 270, 350, 6)],
-        peak_ms=300,
-        peak_mib=6,
-        peak_phase="backward",
-    )
-
-
-@pytest.mark.parametrize(
-    ("start", "end", "peak_mib"),
-    [
-        (0.00, 0.05, 1),
-        (0.12, 0.18, 4),  # nothing happens inside: the level of before holds
-        (0.15, 0.25, 4),  # it starts at 4 MiB, which fall to 3 inside
-        (0.35, 0.40, 6),
-        (0.40, 0.50, 6),
-        (0.45, 0.50, 2),
-    ],
-)
-def test_the_level_that_a_phase_starts_with_counts_for_its_peak(
-    start: float, end: float, peak_mib: float
-) -> None:
-    found = compute(TWO_PHASES | {"phases": [{"name": "clip", "start": start, "end": end}]})
-    assert found.phases[0].peak_mib == peak_mib
-
-
-def test_a_peak_between_phases_has_no_phase() -> None:
-    phases = [{"name": "forward", "start": 0.0, "end": 0.25}, {"name": "clip", "start": 0.35, "end": 0.4}]
-    assert compute(TWO_PHASES | {"phases": phases}).peak_phase is None
-
-
-def staircase(levels: list[int]) -> dict[str, Any]:
-    return {
-        "seconds": [float(i) for i in range(len(levels))],
-        "allocated": [MIB * level for level in levels],
-        "phases": [],
-    }
-
-
-def test_up_to_4000_points_are_kept_as_they_are() -> None:
-    assert len(compute(staircase([1] * 4_000)).points) == 4_000
-    assert len(compute(staircase([1] * 4_001)).points) < 4_001
-
-
-# A few levels over and over, so that hypothesis can reach beyond 4000 points.
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 99), min_size=2, max_size=50), st.integers(4_001, 9_000))
-def test_thinning_keeps_the_peak_both_ends_and_only_recorded_points(cycle: list[int], length: int) -> None:
-    levels = [cycle[i % len(cycle)] for i in range(length)]
-    found = compute(staircase(levels))
-    recorded = [(1e3 * i, float(level)) for i, level in enumerate(levels)]
-    assert found.num_recorded == len(recorded)
-    assert len(found.points) <= 4_002
-    assert found.points == sorted(set(found.points) & set(recorded))
-    assert (found.points[0], found.points[-1]) == (recorded[0], recorded[-1])
-    assert max(mib for _, mib in found.points) == found.peak_mib == max(levels)
-    assert min(mib for _, mib in found.points) == min(levels)
-
-
-def test_thinning_keeps_a_lone_spike_and_a_lone_dip() -> None:
-    levels = [5] * 50_000
-    levels[31_337], levels[40_001] = 1_000, 0
-    found = compute(staircase(levels))
-    assert {(31_337_000.0, 1_000.0), (40_001_000.0, 0.0)} <= set(found.points)
-    assert (found.peak_ms, found.peak_mib) == (31_337_000, 1_000)
+MIB = 2**20
 
 
 class Page(HTMLParser):
-    """What a browser would see: tags, the addresses they name, table rows as texts, and headings."""
+    """What a browser would see: tags, the addresses they name, tables by id, the heading and all text."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
         self.tags: list[str] = []
         self.addresses: list[str] = []
-        self.rows: list[list[str]] = []
+        self.tables: dict[str, list[list[str]]] = {}
         self.heading = ""
+        self.text = ""
+        self._rows: list[list[str]] = []
         self._inside: str | None = None
         self.feed(html)
         self.close()
@@ -110,11 +37,13 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag == "table":
+            self._rows = self.tables[dict(attrs).get("id") or "facts"] = []
         if tag == "tr":
-            self.rows.append([])
+            self._rows.append([])
         if tag in ("td", "th"):
-            self.rows[-1].append("")
-        if tag in ("td", "th", "h1"):
+            self._rows[-1].append("")
+        if tag in ("td", "th", "h1", "script", "style"):
             self._inside = tag
 
     def handle_endtag(self, tag: str) -> None:
@@ -122,87 +51,204 @@ class Page(HTMLParser):
             self._inside = None
 
     def handle_data(self, data: str) -> None:
+        if self._inside in ("script", "style"):
+            return
+        self.text += data
         if self._inside == "h1":
             self.heading += data
         elif self._inside is not None:
-            self.rows[-1][-1] += data
+            self._rows[-1][-1] += data
 
 
-def test_the_page_shows_the_figures_as_tables_and_needs_nothing_from_elsewhere() -> None:
-    page = Page(render(compute(TWO_PHASES), "my run", {"trainer": "DPSGDTrainer"}))
-    assert page.heading == "my run"
-    assert page.rows == [
-        ["phase", "start [ms]", "duration [ms]", "peak [MiB]"],
-        ["forward", "50.00", "200.00", "4.00"],
-        ["backward", "270.00", "80.00", "6.00"],
-        ["trainer", "DPSGDTrainer"],
+def page_of(
+    tmp_path: Path, record: Record | None = None, timeline: StepTimeline | None = None, name: str = "run"
+) -> str:
+    record, timeline = record or example_ledger.record(), timeline or example_ledger.timeline()
+    page = compute(example_ledger.folder(tmp_path / name, record, timeline))
+    assert page is not None
+    return render(page)
+
+
+def charts(html: str) -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
+    """Curves and layout of every `Plotly.newPlot(id, curves, layout, ...)` of the page."""
+    found = []
+    for call in html.split("Plotly.newPlot(")[-2:]:
+        curves, end = JSONDecoder().raw_decode(call, call.index("["))
+        layout, _ = JSONDecoder().raw_decode(call, call.index("{", end))
+        found.append((curves, layout))
+    return found
+
+
+def numbers(values: Any) -> list[float]:
+    """What plotly draws: a list, or an array packed in base64."""
+    if isinstance(values, dict):
+        packed = np.frombuffer(base64.b64decode(values["bdata"]), dtype=values["dtype"])
+        return [float(value) for value in packed]
+    return [float(value) for value in values]
+
+
+def test_the_memory_chart_draws_every_category_the_phases_and_the_peak(tmp_path: Path) -> None:
+    (curves, layout), _ = charts(page_of(tmp_path))
+    drawn = {curve["name"]: numbers(curve["y"]) for curve in curves}
+    assert drawn == {
+        "parameters": [4] * 10,
+        "activations": [0, 8, 8, 8, 8, 8, 0, 0, 0, 0],
+        "summed gradients": [0, 0, 0, 0, 0, 0, 0, 0, 16, 16],
+        "per-sample gradients": [0, 0, 0, 0, 16, 16, 16, 16, 0, 0],
+        "temporary": [0, 0, 4, 0, 0, 2, 2, 0, 0, 0],
+        "total": [4, 12, 16, 12, 28, 30, 22, 20, 20, 20],
+    }
+    stacked = [curve for curve in curves if curve.get("stackgroup")]
+    assert [curve["name"] for curve in curves] == [*(curve["name"] for curve in stacked), "total"]
+    assert {curve["line"]["shape"] for curve in curves} == {"hv"}, "a level holds until the next event"
+    # Phases are drawn as wide as they were timed: 50 ms and 100 ms.
+    assert [(s["x0"], s["x1"]) for s in layout["shapes"]] == [
+        (0, pytest.approx(50)),
+        (pytest.approx(50), pytest.approx(150)),
     ]
+    peak = next(a for a in layout["annotations"] if "peak" in a["text"])
+    assert (peak["x"], peak["y"]) == (pytest.approx(50 + 100 * 8 / 18), 30)
+    assert peak["text"].startswith("<b>peak 30.0 MiB</b> in backward<br>per-sample gradients 16.0 MiB (53 %)")
+    assert {"forward", "backward"} <= {a["text"] for a in layout["annotations"]}
+    low, high = layout["yaxis"]["range"]
+    assert low == 0
+    assert high > 30
+
+
+def test_hover_tells_the_phase_of_a_moment(tmp_path: Path) -> None:
+    (curves, _), _ = charts(page_of(tmp_path))
+    assert curves[-1]["text"][1:6] == ["forward", "forward", "forward", "backward", "backward"]
+
+
+def test_the_traffic_chart_draws_phases_in_order_by_class(tmp_path: Path) -> None:
+    _, (bars, _) = charts(page_of(tmp_path))
+    drawn = {bar["name"]: (bar["y"], numbers(bar["x"])) for bar in bars}
+    phases = ["forward", "backward", "between phases"]
+    assert drawn == {
+        "matrix product": (phases, [8, 26, 0]),
+        "elementwise": (phases, [6, 0, 0]),
+        "copy": (phases, [0, 0, 2]),
+    }
+    by_name = {bar["name"]: bar["customdata"] for bar in bars}
+    assert by_name["matrix product"] == [[6, 2], [10, 16], [0, 0]], "read and written"
+
+
+def test_the_tables_hold_the_figures_without_a_script(tmp_path: Path) -> None:
+    page = Page(page_of(tmp_path))
+    assert page.heading == "run"
+    assert page.tables["at-peak"][1][:3] == ["per-sample gradients", "16.00", "52.8"]
+    assert [row[1] for row in page.tables["at-peak"][1:]] == ["16.00", "8.00", "4.00", "2.00", "0.30"]
+    assert page.tables["tensors"][1] == [
+        "16.00",
+        "per-sample gradients",
+        "head.weight",
+        "2 x 2048 x 1024",
+        "float32",
+        "backward",
+        "aten::bmm",
+    ]
+    assert page.tables["phases"][1:] == [
+        ["forward", "50.00", "16.00", "16.00", "activations"],
+        ["backward", "100.00", "30.00", "31.00", "per-sample gradients"],
+    ]
+    assert page.tables["after-step"][1:] == [["summed gradients", "16.00"], ["parameters", "4.00"]]
+    assert page.tables["moved-by-phase"][1:] == [
+        ["forward", "10.0", "4.0", "3.00", "204.4"],
+        ["backward", "10.0", "16.0", "8.00", "293.4"],
+        ["between phases", "1.0", "1.0", "0.00", "0.0"],
+        ["step", "21.0", "21.0", "11.00", "249.8"],
+    ]
+    assert page.tables["moved-by-class"][1] == ["matrix product", "16.0", "18.0", "11.00", "308.5"]
+    assert dict(page.tables["facts"])["device"] == "A & B"
+    assert dict(page.tables["facts"])["model"] == "tiny, 1,234,567 parameters"
+    assert "At most 30.0 MiB are alive, in backward: per-sample gradients 16.0 MiB (53 %)" in " ".join(
+        page.text.split()
+    )
+    assert "Warning" not in page.text
+
+
+def test_the_page_needs_nothing_from_elsewhere_and_is_small(tmp_path: Path) -> None:
+    html = page_of(tmp_path)
+    page = Page(html)
     assert page.addresses == []
     assert "link" not in page.tags
+    assert len(html.encode()) < 6_000_000
 
 
-def chart(html: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The curves and the layout that the page gives to `Plotly.newPlot(id, curves, layout, ...)`."""
-    call = html[html.rindex("Plotly.newPlot(") :]
-    curves, end = JSONDecoder().raw_decode(call, call.index("["))
-    layout, _ = JSONDecoder().raw_decode(call, call.index("{", end))
-    return curves, layout
+def test_a_step_of_a_hundred_thousand_events_fits_the_page(tmp_path: Path) -> None:
+    count = 100_000
+    generator = np.random.default_rng(0)
+    changes = generator.integers(1, 50 * MIB, count // 2)
+    num_bytes = np.stack([changes, -changes], axis=1).flatten().tolist()
+    timeline = example_ledger.timeline(
+        start={},
+        seconds=np.linspace(0, 0.6, count).tolist(),
+        category=[list(CATEGORIES)[i // 2 % len(CATEGORIES)] for i in range(count)],
+        num_bytes=num_bytes,
+        moved_to=[None] * count,
+        phases=[],
+        peak_event=int(np.argmax(num_bytes)),
+    )
+    html = page_of(tmp_path, timeline=timeline)
+    assert len(html.encode()) < 6_000_000
+    (curves, _), _ = charts(html)
+    drawn = numbers(curves[-1]["y"])
+    assert max(drawn) == pytest.approx(max(changes) / MIB)
+    assert "levels are drawn: every peak that rises more than" in " ".join(html.split())
 
 
-def test_the_chart_draws_the_points_the_phases_and_the_peak() -> None:
-    (curve,), layout = chart(render(compute(TWO_PHASES), "my run", {}))
-    assert (curve["x"], curve["y"]) == ([0, 100, 200, 300, 400], [1, 4, 3, 6, 2])
-    assert curve["line"]["shape"] == "hv"  # a level holds until the next event
-    assert [(shape["name"], shape["x0"], shape["x1"]) for shape in layout["shapes"]] == [
-        ("forward", 50, 250),
-        ("backward", 270, 350),
+def test_doubts_and_what_is_not_known_are_told(tmp_path: Path) -> None:
+    doubtful = Page(page_of(tmp_path, example_ledger.record(memory=Memory(peak_allocated=40 * MIB))))
+    assert "Warning: the ledger sees 25.0 % less than the allocator's peak" in doubtful.text
+    bare = Page(page_of(tmp_path, example_ledger.record(memory=Memory(), phase_s={}, step_s=[]), name="bare"))
+    text = " ".join(bare.text.split())
+    assert "nothing checks these figures" in text
+    assert "Each phase is drawn as wide" not in text
+    assert bare.tables["phases"][1] == ["forward", "", "16.00", "", "activations"]
+
+
+def test_texts_from_outside_cannot_become_tags(tmp_path: Path) -> None:
+    evil = "<script>alert('1')</script>&amp; größer"
+    tensors = [
+        dataclasses.replace(t, name=evil, module=evil, operator=evil)
+        for t in example_ledger.timeline().tensors
     ]
-    (peak,) = layout["annotations"]
-    assert (peak["x"], peak["y"], peak["text"]) == (300, 6, "peak 6.0 MiB in backward")
-    lowest, highest = layout["yaxis"]["range"]
-    assert lowest == 0
-    assert highest > 6
+    phases = [dataclasses.replace(p, name=evil) for p in example_ledger.timeline().phases]
+    timeline = example_ledger.timeline(tensors=tensors, phases=phases)
+    record = example_ledger.record()
+    record.environment["cpu"] = evil
+    html = page_of(tmp_path, record, timeline)
+    page = Page(html)
+    harmless = Page(page_of(tmp_path, name="harmless"))
+    assert page.tags == harmless.tags
+    assert page.tables["tensors"][1][2] == evil
+    assert dict(page.tables["facts"])["device"] == evil
+    named = compute(example_ledger.folder(tmp_path / "name", record, timeline))
+    assert named is not None
+    assert Page(render(dataclasses.replace(named, title=evil))).heading == evil
 
 
-def test_a_phase_that_comes_twice_is_once_in_the_legend() -> None:
-    names = ["clip", "noise", "clip"]
-    phases = [{"name": name, "start": 0.1 * i, "end": 0.1 * i + 0.05} for i, name in enumerate(names)]
-    _, layout = chart(render(compute(TWO_PHASES | {"phases": phases}), "my run", {}))
-    assert [(shape["name"], shape["showlegend"]) for shape in layout["shapes"]] == [
-        ("clip", True),
-        ("noise", True),
-        ("clip", False),
-    ]
+def test_there_is_no_page_without_a_ledger(tmp_path: Path) -> None:
+    for name, record, timeline in [
+        ("no record", None, example_ledger.timeline()),
+        ("no ledger", example_ledger.record(ledger=None), example_ledger.timeline()),
+        ("no timeline", example_ledger.record(), None),
+    ]:
+        folder = example_ledger.folder(tmp_path / name, record, timeline)
+        write_timeline(folder)
+        assert not folder.timeline_page.exists()
+        assert not folder.timeline_image.exists()
 
 
-def test_texts_from_outside_cannot_become_tags() -> None:
-    evil = "<script>alert('1')</script>&amp;"
-    data = TWO_PHASES | {"phases": [{"name": evil, "start": 0.1, "end": 0.3}]}
-    harmless = Page(render(compute(TWO_PHASES | {"phases": []}), "run", {}))
-    page = Page(render(compute(data), evil, {"model": evil}))
-    assert page.heading == evil
-    assert page.rows[1:] == [[evil, "100.00", "200.00", "6.00"], ["model", evil]]
-    assert page.tags.count("script") == harmless.tags.count("script")
+def test_the_page_and_the_image_of_a_run_folder(tmp_path: Path) -> None:
+    folder = example_ledger.folder(tmp_path / "run", example_ledger.record(), example_ledger.timeline())
+    write_timeline(folder)
+    assert Page(folder.timeline_page.read_text(encoding="utf-8")).heading == "run"
+    assert folder.timeline_image.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_page_of_a_run_folder(tmp_path: Path) -> None:
-    config = ExperimentConfig(batch_size=2, seq_len=16).resolve(cuda_available=False)
-    folder = RunFolder(tmp_path / config.run_name)
-    folder.create(config)
-    folder.write_timeline(TWO_PHASES)
-    write_timeline_page(folder)
-    assert not folder.timeline_page.exists()  # no record, so nothing to head the page with
-
-    environment = {"cpu": "A & B", "torch_version": "2.13", "opacus_version": "1.6"}
-    folder.write_record(Record(vars(config), environment, num_parameters=1_234_567))
-    write_timeline_page(folder)
-    page = Page(folder.timeline_page.read_text(encoding="utf-8"))
-    assert page.heading == "StandardTrainer_tiny_bs2_seq16"
-    assert dict(page.rows[3:]) == {
-        "trainer": "StandardTrainer",
-        "model": "tiny, 1,234,567 parameters",
-        "batch x sequence": "2 x 16",
-        "precision": "fp32",
-        "device": "A & B",
-        "torch / Opacus": "2.13 / 1.6",
-    }
+def test_every_category_and_class_has_a_colour_of_its_own() -> None:
+    assert list(CATEGORY_COLORS) == [*CATEGORIES, "untracked"]
+    assert set(CLASS_COLORS) == set(OPERATOR_CLASSES)
+    for colors in (CATEGORY_COLORS, CLASS_COLORS):
+        assert len(set(colors.values())) == len(colors)

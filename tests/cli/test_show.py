@@ -1,0 +1,85 @@
+from pathlib import Path
+
+import example_ledger
+import pytest
+from click.testing import CliRunner
+
+from dpprof.cli.show import show
+from dpprof.errors import ConfigError, DpprofError
+from dpprof.record import Failure, Memory, PassOutcome
+
+
+def shown(folder: Path, *options: str) -> str:
+    ended = CliRunner().invoke(show, [str(folder), *options], catch_exceptions=False)
+    assert ended.exit_code == 0
+    return ended.output
+
+
+def cells(text: str) -> list[list[str]]:
+    return [[cell for cell in line.split("  ") if cell.strip()] for line in text.splitlines()]
+
+
+def stripped(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line] for line in cells(text)]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return example_ledger.folder(tmp_path / "run", example_ledger.record(), example_ledger.timeline()).path
+
+
+def test_show_prints_the_peak_the_tensors_the_phases_and_the_traffic(run: Path) -> None:
+    text = shown(run)
+    assert text.startswith("peak 30.00 MiB in backward; the ledger leaves 0.99 % of the allocator's peak")
+    rows = stripped(text)
+    for row in (
+        ["per-sample gradients", "16.00", "52.8"],
+        ["untracked", "0.30", "1.0"],
+        ["16.00", "per-sample gradients", "head.weight", "2 x 2048 x 1024", "float32", "backward", "bmm"],
+        ["4.00", "parameters", "head.weight", "1024 x 1024", "float32", "before the step", "empty"],
+        ["backward", "100.00", "30.00", "31.00", "per-sample gradients"],
+        ["forward", "10.0", "4.0", "3.00", "204.4"],
+        ["step", "21.0", "21.0", "11.00", "249.8"],
+        ["matrix product", "16.0", "18.0", "11.00", "308.5"],
+    ):
+        assert row in rows
+    assert "Largest tensors at the peak (4 of 4)" in text
+    assert "warning" not in text
+
+
+def test_tensors_can_be_limited_or_left_out(run: Path) -> None:
+    assert "Largest tensors at the peak (1 of 4)" in shown(run, "--tensors", "1")
+    assert "Largest tensors" not in shown(run, "--tensors", "0")
+    with pytest.raises(ConfigError, match="tensors: got -1, allowed: 0 or more"):
+        shown(run, "--tensors", "-1")
+
+
+def test_show_warns_of_a_ledger_that_misses_too_much(tmp_path: Path) -> None:
+    record = example_ledger.record(memory=Memory(peak_allocated=40 * 2**20))
+    folder = example_ledger.folder(tmp_path / "run", record, example_ledger.timeline())
+    assert "warning: the ledger sees 25.0 % less" in shown(folder.path)
+
+
+def test_show_says_why_there_is_nothing_to_show(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"run_folder: got .*nowhere.*, allowed: a run folder that exists"):
+        shown(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match=r"allowed: a folder with a config\.json in it"):
+        shown(tmp_path)
+    unmeasured = example_ledger.record(ledger=None)
+    folder = example_ledger.folder(tmp_path / "not asked for", unmeasured, None)
+    with pytest.raises(ConfigError, match=r"has no ledger to show; its ledger pass did not run \(passes="):
+        shown(folder.path)
+    unmeasured.passes["ledger"] = PassOutcome("failed", "RuntimeError: no such operator")
+    folder.write_record(unmeasured)
+    with pytest.raises(ConfigError, match="it failed: RuntimeError: no such operator"):
+        shown(folder.path)
+    folder = example_ledger.folder(tmp_path / "oom", None, None)
+    folder.write_error(Failure("oom", "out of memory"))
+    with pytest.raises(ConfigError, match="it failed: out of memory"):
+        shown(folder.path)
+
+
+def test_a_damaged_ledger_is_told_as_such(run: Path) -> None:
+    (run / "ledger.json.gz").write_bytes(b"half")
+    with pytest.raises(DpprofError, match=r"ledger\.json\.gz is damaged"):
+        shown(run)
