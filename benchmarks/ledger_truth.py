@@ -1,0 +1,84 @@
+"""Does the ledger tell the truth? Its peak beside the allocator's own, on real and on fake tensors.
+
+    python benchmarks/ledger_truth.py [--sizes tiny,small] [--batch-sizes 2,4] [--seq-len 128]
+
+Prints a Markdown table; the one kept is `docs/results/ledger_cpu.md`. CPU only; takes two minutes.
+"""
+
+import argparse
+import tempfile
+import warnings
+from pathlib import Path
+
+from dpprof.config import TRAINERS, ExperimentConfig
+from dpprof.experiment import ExperimentTraining, run_experiment
+from dpprof.metrics import MIB, unexplained_pct
+from dpprof.passes.ledger import keep_ledger
+from dpprof.paths import RunFolder
+from dpprof.trainers.fake_tensors import fake_tensors
+from dpprof.workloads.workload import build_workload
+
+HEADER = [
+    "model",
+    "batch",
+    "trainer",
+    "allocator MiB",
+    "ledger MiB",
+    "unexplained %",
+    "fake MiB",
+    "most of it",
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sizes", default="tiny,small")
+    parser.add_argument("--batch-sizes", default="2,4")
+    parser.add_argument("--seq-len", type=int, default=128)
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore", "Full backward hook is firing")
+    print("| " + " | ".join(HEADER) + " |")
+    print("| --- | --- | --- | ---: | ---: | ---: | ---: | --- |")
+    for size in options.sizes.split(","):
+        for batch_size in map(int, options.batch_sizes.split(",")):
+            for trainer in TRAINERS:
+                config = ExperimentConfig(
+                    trainer=trainer,
+                    model_size=size,
+                    batch_size=batch_size,
+                    seq_len=options.seq_len,
+                    device="cpu",
+                    warmup_steps=1,
+                    measured_steps=1,
+                    passes="clean,memory,ledger",
+                ).resolve(cuda_available=False)
+                print("| " + " | ".join(row(config)) + " |", flush=True)
+
+
+def row(config: ExperimentConfig) -> list[str]:
+    with tempfile.TemporaryDirectory() as path:
+        folder = RunFolder(Path(path) / "run")
+        folder.create(config)
+        record = run_experiment(config, folder, lambda _: None)
+    with fake_tensors():
+        fake, _ = keep_ledger(lambda: ExperimentTraining(config, build_workload(config)), "cpu", 1)
+    ledger, unexplained = record.ledger, unexplained_pct(record)
+    assert ledger is not None
+    assert unexplained is not None
+    category, most = max(ledger.at_peak.items(), key=lambda item: item[1])
+    return [
+        config.model_name,
+        str(config.batch_size),
+        config.trainer,
+        f"{(record.memory.peak_allocated or 0) / MIB:.3f}",
+        f"{ledger.peak / MIB:.3f}",
+        f"{unexplained:.3f}",
+        f"{fake.peak / MIB:.3f}",
+        f"{category} {100 * most / ledger.peak:.0f} %, in {ledger.peak_phase}",
+    ]
+
+
+if __name__ == "__main__":
+    main()
