@@ -16,8 +16,8 @@ class Account:
     """A step's storages, replayed from its log.
 
     Whatever a storage is first found to be for, it has been for since its birth; so this can only be told
-    after the step. `peak` is in bytes; `peak_event` is the index of the event that brought it (-1: the
-    step's start).
+    after the step, and is settled here: what later steps book of the same storages changes nothing. `peak`
+    is in bytes; `peak_event` is the index of the event that brought it (-1: the step's start).
     """
 
     def __init__(self, log: StepLog) -> None:
@@ -32,12 +32,14 @@ class Account:
         for phase in log.phases:
             for index in range(phase.first_event - 1, phase.end_event):
                 self._phases_by_event[index].add(phase.name)
+        self.changes = list(self._changes())
         self.after_step = self._walk()
+        self.tensors_at_peak = self._tensors_at_peak()
 
     def _first_category(self, life: Life) -> str:
         return life.first_category or (PRESENT if id(life) in self._present else BORN)
 
-    def changes(self) -> Iterator[tuple[str, int, str | None]]:
+    def _changes(self) -> Iterator[tuple[str, int, str | None]]:
         """For each event the category that changed, by how many bytes, and where to they went over if so."""
         category: dict[int, str] = {}
         held = dict(self._present)
@@ -56,7 +58,7 @@ class Account:
         levels = defaultdict(int, self.start)
         total = self.peak
         self._reach_phases(-1, total, levels)
-        for index, (category, num_bytes, moved_to) in enumerate(self.changes()):
+        for index, (category, num_bytes, moved_to) in enumerate(self.changes):
             if moved_to is None:
                 levels[category] += num_bytes
                 total += num_bytes
@@ -80,13 +82,15 @@ class Account:
 
     @property
     def peak_phase(self) -> str | None:
-        """The phase of the peak; None between phases."""
+        """The phase of the peak; None between phases. A step begins within its first phase."""
         for phase in self.log.phases:
+            if self.peak_event < 0 and phase.first_event == 0:
+                return phase.name
             if phase.first_event <= self.peak_event < phase.end_event:
                 return phase.name
         return None
 
-    def tensors_at_peak(self) -> list[HeldTensor]:
+    def _tensors_at_peak(self) -> list[HeldTensor]:
         """The storages alive at the peak, largest first."""
         lives = {id(life): life for life, _ in self.log.present}
         held = dict(self._present)
@@ -129,14 +133,13 @@ class Account:
     def timeline(self) -> StepTimeline:
         """The whole step, event by event."""
         start = self.log.start
-        changes = list(self.changes())
-        tensors = self.tensors_at_peak()
+        tensors = self.tensors_at_peak
         return StepTimeline(
             start=_held(self.start),
             seconds=[event.at - start for event in self.log.events],
-            category=[category for category, _, _ in changes],
-            num_bytes=[num_bytes for _, num_bytes, _ in changes],
-            moved_to=[moved_to for _, _, moved_to in changes],
+            category=[category for category, _, _ in self.changes],
+            num_bytes=[num_bytes for _, num_bytes, _ in self.changes],
+            moved_to=[moved_to for _, _, moved_to in self.changes],
             phases=[
                 PhaseMark(p.name, p.start - start, p.end - start, p.first_event, p.end_event)
                 for p in self.log.phases

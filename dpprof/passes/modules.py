@@ -16,6 +16,8 @@ from torch import nn
 from torch._C._autograd import _get_sequence_nr as get_sequence_nr
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from dpprof.passes.traffic import tensors_in
+
 _OUT_OF_FORWARD = 2**63  # AccumulateGrad has the largest number there is
 
 
@@ -77,7 +79,8 @@ class ModulePaths:
         if not thread.stack:
             thread.around.close()
         # A module with backward hooks makes one more node, for its output, after these hooks.
-        made_after = 1 if module._backward_hooks or module._backward_pre_hooks else 0
+        hooked = bool(module._backward_hooks or module._backward_pre_hooks) and torch.is_grad_enabled()
+        made_after = int(hooked and any(t.requires_grad for t in tensors_in((output,))))
         thread.note(get_sequence_nr() + made_after)
 
     def _thread(self) -> _Thread:

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dpprof.observe import CATEGORIES
+
 
 @dataclass(slots=True, eq=False)
 class Life:
@@ -150,6 +152,7 @@ class Storages:
 
     def book(self, category: str, tensors: Iterable[tuple[str, Tensor]]) -> None:
         """Say what some tensors, given with their names, are for. The first booking holds from birth on."""
+        assert category in CATEGORIES, category
         for name, tensor in tensors:
             life = self.see(tensor)
             if life is not None:
@@ -166,7 +169,7 @@ class Storages:
                     self._settle(life, category, name, tensor)
 
     def _settle(self, life: Life, category: str, name: str, tensor: Tensor) -> None:
-        life.name = name
+        life.name = name or life.name
         if not life.settled:
             life.shape, life.dtype = tuple(tensor.shape), _dtype(tensor)
             life.category = life.first_category = category
@@ -178,6 +181,7 @@ class Storages:
     @contextmanager
     def making(self, category: str, accepts: Callable[[torch.Size], bool] | None = None) -> Iterator[None]:
         """Expect what is born inside, of an accepted shape, to be of a category unless it is booked."""
+        assert category in CATEGORIES, category
         self._expected.append((category, accepts))
         try:
             yield

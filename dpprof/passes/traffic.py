@@ -14,6 +14,7 @@ attention (`torch.utils.flop_counter`), a multiplication and an addition counted
 full, causal or not, as torch counts it.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any
@@ -65,8 +66,8 @@ _LOOKS_AT_SHAPE_ONLY = {
 _SHAPE_ARGUMENT = {"nll_loss_backward": 1, "nll_loss2d_backward": 1}
 # Operators that read as much of their first tensor as comes out of them.
 _PICKS = {"embedding", "index_select", "gather", "index", "take", "take_along_dim", "nll_loss_forward"}
-# Operators that change their first tensor only where they scatter to; and which argument tells how much.
-_SCATTERS = {"scatter_add_": 3, "scatter_": 3, "scatter_reduce_": 3, "index_add_": 3, "index_put_": 2}
+# Operators that change their first tensor only where an index tells.
+_SCATTERS = {"scatter_add_", "scatter_", "scatter_reduce_", "index_add_", "index_copy_", "index_put_"}
 
 
 def footprint(tensor: Tensor) -> int:
@@ -127,17 +128,39 @@ def bytes_moved(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], re
     written = _sum(made) + _sum(changed)
     read = _sum(untouched)
     if name in _SCATTERS:
-        scattered = args[_SCATTERS[name]] if len(args) > _SCATTERS[name] else None
-        where = footprint(scattered) if isinstance(scattered, Tensor) else _sum(changed)
-        written = min(where, written)
+        written = min(_scattered(name, args), written)
         return read + (written if _adds(name, args) else 0), written
     if name in _PICKS:
-        read += min(_sum(made[:1]), footprint(untouched[0])) - footprint(untouched[0])
+        table = footprint(untouched[0])
+        read += min(_picked(name, args, (made or changed)[0]), table) - table
     elif name in _LOOKS_AT_SHAPE_ONLY:
         read -= footprint(untouched[_SHAPE_ARGUMENT.get(name, 0)])
     if changed and name not in _OVERWRITES and not is_out:
         read += _sum(changed)
     return read, written
+
+
+def _picked(name: str, args: tuple[Any, ...], result: Tensor) -> int:
+    """Bytes that an indexing operator reads of its table: as many as come out, or one element per target."""
+    if name == "nll_loss_forward":
+        return int(args[1].numel() * args[0].element_size())
+    return footprint(result)
+
+
+def _scattered(name: str, args: tuple[Any, ...]) -> int:
+    """Bytes of its first tensor that a scattering operator changes. Where a mask tells, at most all."""
+    table = args[0]
+    if name == "index_put_":
+        indices = [index for index in args[1] if index is not None]
+        if any(index.dtype == torch.bool for index in indices):
+            return footprint(table)
+        kept = [size for dim, size in enumerate(table.shape) if dim >= len(args[1]) or args[1][dim] is None]
+        elements = torch.broadcast_shapes(*(index.shape for index in indices)).numel() * math.prod(kept)
+    elif name.startswith("scatter"):
+        elements = args[2].numel()
+    else:
+        elements = table.numel() // max(1, table.shape[args[1]]) * args[2].numel()
+    return int(elements * table.element_size())
 
 
 def _adds(name: str, args: tuple[Any, ...]) -> bool:

@@ -69,20 +69,20 @@ def test_what_was_there_before_counts_throughout() -> None:
 def test_a_step_may_begin_at_its_peak() -> None:
     old, new = life(100, "gradients"), life(60, "gradients")
     account = Account(log([died(old), born(new)], [old], [span("zero_grad", 0, 1), span("forward", 1, 2)]))
-    assert (account.peak, account.peak_event, account.peak_phase) == (100, -1, None)
+    assert (account.peak, account.peak_event, account.peak_phase) == (100, -1, "zero_grad")
     assert account.at_peak == {"gradients": 100}
     assert account.after_step == {"gradients": 60}
     assert peaks(account) == {"zero_grad": 100, "forward": 60}
-    assert [row.num_bytes for row in account.tensors_at_peak()] == [100]
+    assert [row.num_bytes for row in account.tensors_at_peak] == [100]
 
 
 def test_a_step_in_which_nothing_happens() -> None:
     account = Account(log([], [life(7, "buffers")], [span("forward", 0, 0)]))
-    assert (account.peak, account.peak_event, account.peak_phase) == (7, -1, None)
+    assert (account.peak, account.peak_event, account.peak_phase) == (7, -1, "forward")
     assert account.phase_peak == {"forward": PhasePeak(7, {"buffers": 7})}
     assert account.result([]).num_storages == 0
     empty = Account(log([]))
-    assert (empty.peak, empty.at_peak, empty.after_step, empty.tensors_at_peak()) == (0, {}, {}, [])
+    assert (empty.peak, empty.at_peak, empty.after_step, empty.tensors_at_peak) == (0, {}, {}, [])
 
 
 def test_what_nothing_tells_the_purpose_of_is_temporary_if_born_here_and_other_if_not() -> None:
@@ -103,7 +103,7 @@ def test_the_first_category_holds_from_birth_and_the_next_from_when_it_was_booke
         died(a),
     ]
     account = Account(log(events))
-    assert list(account.changes()) == [
+    assert list(account.changes) == [
         ("activations", 100, None),
         ("temporary", 10, None),
         ("activations", 100, "gradients"),
@@ -126,7 +126,7 @@ def test_what_was_there_before_goes_over_with_all_its_bytes() -> None:
         moved(grown, "inputs"),
     ]
     account = Account(log(events, [old]))
-    assert list(account.changes()) == [
+    assert list(account.changes) == [
         ("gradients", 36, None),
         ("gradients", 100, "noise"),
         ("temporary", 8, None),
@@ -186,7 +186,7 @@ def test_tensors_at_the_peak_are_those_alive_then_largest_first_as_what_they_wer
     events += [Event(12, plain, 840), moved(moving, "noise"), moved(plain, "inputs"), died(plain), born(late)]
     account = Account(log(events, [weights]))
     assert (account.peak, account.peak_event) == (40 + 30 + 900, 5)
-    listed = account.tensors_at_peak()
+    listed = account.tensors_at_peak
     assert [(row.num_bytes, row.category, row.name) for row in listed] == [
         (900, "temporary", ""),
         (40, "parameters", "head.weight"),

@@ -37,7 +37,7 @@ def category_of(storages: Storages, tensor: Tensor) -> str | None:
 
 
 def changes(log: StepLog) -> list[tuple[str, int, str | None]]:
-    return list(Account(log).changes())
+    return list(Account(log).changes)
 
 
 # Random programs
@@ -331,6 +331,23 @@ def test_phases_may_nest(storages: Storages) -> None:
     log = storages.end_step()
     assert [(p.name, p.first_event, p.end_event) for p in log.phases] == [("noise", 0, 1), ("clip", 0, 2)]
     assert all(log.start <= p.start <= p.end <= log.end for p in log.phases)
+
+
+def test_a_phase_has_the_events_within_it(storages: Storages) -> None:
+    storages.start_step()
+    a = torch.zeros(1)
+    with storages.in_phase("forward"):
+        b, c = torch.zeros(2), torch.zeros(3)
+    del b
+    with storages.in_phase("backward"):
+        del a
+    with storages.in_phase("clip"):
+        pass
+    log = storages.end_step()
+    spans = [(p.name, p.first_event, p.end_event) for p in log.phases]
+    assert spans == [("forward", 1, 3), ("backward", 4, 5), ("clip", 5, 5)]
+    assert [event.num_bytes for event in log.events] == [4, 8, 12, -8, -4]
+    assert storages.live_bytes() == 12 == c.nbytes
 
 
 def test_a_phase_that_fails_still_ends(storages: Storages) -> None:
@@ -627,7 +644,7 @@ def test_what_was_booked_in_one_step_is_known_in_the_next(storages: Storages) ->
     storages.book("inputs", [("", b)])
     account = Account(storages.end_step())
     assert account.start == {"gradients": 40, "inputs": 80}
-    assert list(account.changes()) == [("gradients", 40, "noise")]
+    assert list(account.changes) == [("gradients", 40, "noise")]
 
 
 def test_booking_what_was_made_unseen_is_its_birth(storages: Storages) -> None:
@@ -651,7 +668,7 @@ def test_of_two_categories_that_hold_one_storage_the_first_named_counts(storages
         storages.book_held(held)
     account = Account(storages.end_step())
     assert account.start == {"gradients": 40, "per_sample_gradients": 80}
-    assert list(account.changes()) == []
+    assert list(account.changes) == []
     assert life_of(storages, a).name == "a"
     storages.start_step()
     storages.book_held({category: held[category] for category in reversed(held)})
@@ -748,3 +765,39 @@ def test_what_was_kept_for_a_purpose_may_be_booked_as_another_from_birth_on(stor
 def test_ending_a_step_that_never_began_is_refused() -> None:
     with pytest.raises(AssertionError, match="no step has begun"):
         Storages("cpu").end_step()
+
+
+def test_what_later_steps_book_leaves_an_account_as_it_is() -> None:
+    with Ledger("cpu") as ledger:
+        storages = ledger.storages
+        storages.start_step()
+        first, second = torch.zeros(10), torch.zeros(5)
+        storages.book("per_sample_gradients", [("", first)])
+        storages.book("gradients", [("", first)])
+        account = Account(storages.end_step())
+        storages.start_step()
+        storages.book("inputs", [("", second)])
+        storages.end_step()
+    assert account.at_peak == {"per_sample_gradients": 40, "temporary": 20}
+    assert [(t.category, t.num_bytes) for t in account.tensors_at_peak] == [
+        ("per_sample_gradients", 40),
+        ("temporary", 20),
+    ]
+    assert account.timeline().category[0] == "per_sample_gradients"
+
+
+def test_only_known_categories_are_booked() -> None:
+    storages = Storages("cpu")
+    with pytest.raises(AssertionError):
+        storages.book("Noise", [])
+    with pytest.raises(AssertionError), storages.making("nois"):
+        pass
+
+
+def test_a_booking_without_a_name_leaves_the_name() -> None:
+    storages, tensor = Storages("cpu"), torch.zeros(3)
+    storages.book("gradients", [("head.weight", tensor)])
+    storages.book("gradients", [("", tensor)])
+    life = storages.see(tensor)
+    assert life is not None
+    assert life.name == "head.weight"

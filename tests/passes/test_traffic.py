@@ -370,6 +370,7 @@ def test_empty_operands_move_nothing() -> None:
     assert moved("add", lambda: torch.zeros(0, 5) + torch.zeros(5)) == (20, 0)
     assert moved("index", lambda: A[torch.zeros(0, dtype=torch.int64)]) == (0, 0)
     assert moved("cat", lambda: torch.cat([torch.zeros(0), floats(2)])) == (8, 8)
+    assert footprint(floats(5).expand(0, 5)) == 0
 
 
 def test_tensors_in_nested_lists() -> None:
@@ -505,3 +506,43 @@ def test_fake_tensors_move_as_much_as_real_ones() -> None:
 
 def moving(found: list[Call]) -> list[Call]:
     return [call for call in found if call[1:] != (0, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("operator", "run", "read", "written"),
+    [
+        # The index is int64; a value that is broadcast is read once, and written wherever it goes.
+        ("scatter_", lambda t: t.scatter_(1, torch.zeros(8, 1, dtype=torch.int64), 1.0), 8 * 8, 8 * 4),
+        ("index_put_", lambda t: t.index_put_((indices(1, 3),), torch.tensor(1.0)), 2 * 8 + 4, 2 * 16 * 4),
+        (
+            "index_put_",
+            lambda t: t.index_put_((indices(1, 3), indices(0, 0)), torch.tensor(1.0)),
+            2 * 2 * 8 + 4,
+            2 * 4,
+        ),
+        (
+            "index_put_",
+            lambda t: t.index_put_((t > 0,), torch.tensor(1.0)),
+            8 * 16 + 4,
+            8 * 16 * 4,
+        ),
+        ("index_copy_", lambda t: t.index_copy_(0, indices(1, 3), floats(2, 16)), 2 * 8 + 128, 128),
+        (
+            "gather",
+            lambda t: torch.gather(t, 0, indices(1, 1).view(2, 1), out=floats(2, 1)),
+            2 * 4 + 2 * 8,
+            8,
+        ),
+    ],
+)
+def test_indexing_with_values_masks_and_out(
+    operator: str, run: Callable[[Tensor], object], read: int, written: int
+) -> None:
+    table = floats(8, 16)
+    assert moved(operator, lambda: run(table)) == (read, written)
+
+
+def test_an_averaged_loss_reads_one_logit_of_each_sample_too() -> None:
+    log_probabilities, targets = floats(6, 10), torch.zeros(6, dtype=torch.int64)
+    read, _ = moved("nll_loss_forward", lambda: F.nll_loss(log_probabilities, targets))
+    assert read == 6 * 4 + 6 * 8
