@@ -95,10 +95,10 @@ def _strike(batch_size: int) -> None:
 
 
 def dies_in_trace(config: ExperimentConfig) -> tuple[Any, ...]:
-    """The MLP, killed when the third pass builds it."""
+    """The MLP, killed when the fourth pass builds it."""
     global _models_built
     _models_built += 1
-    if _models_built == 3:
+    if _models_built == 4:
         os.kill(os.getpid(), signal.SIGKILL)
     return mlp(config)
 
