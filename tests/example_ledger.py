@@ -90,7 +90,7 @@ def ledger(**changes: Any) -> LedgerResult:
 def record(**changes: Any) -> Record:
     """A record with this ledger; its allocator saw 0.3 MiB more."""
     made = Record(
-        vars(CONFIG),
+        dict(vars(CONFIG)),
         {"cpu": "A & B", "torch_version": "2.13", "opacus_version": "1.6"},
         passes={name: PassOutcome("finished") for name in ("clean", "memory", "ledger")},
         num_parameters=1_234_567,

@@ -83,3 +83,9 @@ def test_a_damaged_ledger_is_told_as_such(run: Path) -> None:
     (run / "ledger.json.gz").write_bytes(b"half")
     with pytest.raises(DpprofError, match=r"ledger\.json\.gz is damaged"):
         shown(run)
+
+
+def test_figures_without_their_timeline_are_not_shown(run: Path) -> None:
+    (run / "ledger.json.gz").unlink()
+    with pytest.raises(ConfigError, match="has no ledger to show"):
+        shown(run)

@@ -252,3 +252,19 @@ def test_every_category_and_class_has_a_colour_of_its_own() -> None:
     assert set(CLASS_COLORS) == set(OPERATOR_CLASSES)
     for colors in (CATEGORY_COLORS, CLASS_COLORS):
         assert len(set(colors.values())) == len(colors)
+
+
+@pytest.mark.parametrize("checkpointing", [True, False])
+def test_the_experiment_is_described(tmp_path: Path, checkpointing: bool) -> None:
+    record = example_ledger.record()
+    record.config["activation_checkpointing"] = checkpointing
+    record.environment["gpu"] = "a fast one"
+    assert dict(Page(page_of(tmp_path, record)).tables["facts"]) == {
+        "trainer": "DPSGDTrainer",
+        "model": "tiny, 1,234,567 parameters",
+        "batch x sequence": "2 x 16",
+        "precision": "fp32",
+        "activation checkpointing": "yes" if checkpointing else "no",
+        "device": "a fast one",
+        "torch / Opacus": "2.13 / 1.6",
+    }
