@@ -19,6 +19,12 @@ class ExperimentsFailed(DpprofError):
     exit_code = 3
 
 
+class Regression(DpprofError):
+    """A comparison with a baseline found something that got worse."""
+
+    exit_code = 4
+
+
 class TrackingError(DpprofError):
     """MLflow could not be reached or refused a run. The run folders hold everything measured."""
 

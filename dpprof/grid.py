@@ -39,6 +39,9 @@ class SweepConfig:
         "auto", f"Sizes of {', '.join(MODEL_SIZES)}; auto is 1b on CUDA and tiny on the CPU."
     )
     precisions: str = setting("fp32", f"Precisions of {', '.join(PRECISIONS)}.")
+    repeats: int = setting(
+        1, "Times to measure every cell, in turns with the others: tells runs' spread from change.", minimum=1
+    )
     config: str = setting(
         "", "JSON file of experiment and grid options; an option given here that is not its default wins."
     )
@@ -88,7 +91,19 @@ def build_grid(values: Mapping[str, object], *, cuda_available: Callable[[], boo
         if len(axes["precision"]) > 1:
             name += f"_{config.precision}"
         experiments[name] = config
-    return Grid(sweep, experiments)
+    return Grid(sweep, _repeated(experiments, sweep.repeats))
+
+
+def _repeated(experiments: Mapping[str, ExperimentConfig], repeats: int) -> dict[str, ExperimentConfig]:
+    """The whole grid again and again, so that a slow phase of the machine does not strike one cell alone.
+
+    The first round keeps its names: a sweep that is resumed with more repeats keeps what it has.
+    """
+    return {
+        name if i == 1 else f"{name}_rep{i}": config
+        for i in range(1, repeats + 1)
+        for name, config in experiments.items()
+    }
 
 
 def _axes(sweep: SweepConfig, device: str) -> dict[str, list[Any]]:

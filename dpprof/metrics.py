@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from dpprof.ledger_data import LedgerResult
+from dpprof.observe import CATEGORIES
 from dpprof.record import Memory, Record
 
 MIB = 2**20
@@ -128,7 +129,7 @@ def _ledger(record: Record, ledger: LedgerResult) -> Iterator[tuple[str, float]]
         yield "ledger/unexplained_pct", unexplained
     if record.step_s:
         yield "overhead/ledger_step_ratio", ledger.step_s / statistics.median(record.step_s)
-    for category, num_bytes in at_peak(record).items():
+    for category, num_bytes in (dict.fromkeys(CATEGORIES, 0) | at_peak(record)).items():
         yield f"memory/at_peak/{category}_mib", num_bytes / MIB
     for phase, peak in ledger.phase_peak.items():
         yield f"memory/peak_in_{phase}_mib", peak.num_bytes / MIB

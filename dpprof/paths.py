@@ -137,18 +137,23 @@ class RunFolder:
 
 
 class SweepFolder:
-    """A sweep's run folders and its summary."""
+    """A sweep's run folders, and what was written of it as a whole."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self.state = self.path / "sweep.json"
         self.summary_markdown = self.path / "summary.md"
         self.summary_json = self.path / "summary.json"
+        self.comparison_page = self.path / "comparison.html"
 
     @property
     def name(self) -> str:
         """The sweep's name."""
         return self.path.name
+
+    def image(self, name: str) -> Path:
+        """An image of a chart."""
+        return self.path / f"{name}.png"
 
     def read_state(self) -> dict[str, str]:
         """What the driving process noted: `kind` and `mlflow_run_id` of the parent. Empty at first."""

@@ -11,11 +11,13 @@ from typing import Protocol
 from dpprof.config import DriveConfig, ExperimentConfig
 from dpprof.drive import drive_experiment, rendered
 from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted, TrackingError
-from dpprof.paths import SweepFolder, write_text
+from dpprof.paths import SweepFolder
 from dpprof.process import finish_undisturbed
-from dpprof.reports.summary import summarize, to_markdown, twin_ratios
+from dpprof.reports.comparison import export, write
+from dpprof.reports.comparison.cells import Comparison
+from dpprof.reports.comparison.markdown import to_markdown
 from dpprof.results import FAILED, FINISHED, KILLED, Result, read_result
-from dpprof.tracking import Tracker
+from dpprof.tracking.tracker import Tracker
 
 
 class Watcher(Protocol):
@@ -45,6 +47,7 @@ class Sweep:
     parent: str = ""
     results: list[Result] = field(default_factory=list)
     run_ids: dict[str, str] = field(default_factory=dict)
+    comparison: Comparison | None = None
     all_logged: bool = True
     interrupted: bool = False
 
@@ -134,7 +137,7 @@ def run_sweep(sweep: Sweep, kept: Mapping[str, Result], tracker: Tracker, watche
     except Exception as error:
         # The disk is full, or the folder has gone: nothing more can be kept, so nothing more is measured.
         with suppress(TrackingError):
-            tracker.finish_parent(sweep.parent, FAILED, f"stopped: {error}", [])
+            tracker.finish_parent(sweep.parent, FAILED, f"stopped: {error}")
         raise
 
 
@@ -175,18 +178,16 @@ def _log(sweep: Sweep, result: Result, tracker: Tracker, watcher: Watcher) -> No
 
 
 def _finish(sweep: Sweep, tracker: Tracker, watcher: Watcher) -> None:
-    """Write the summary, add the ratios to the children, and close the parent run."""
-    summary = summarize(sweep.name, sweep.results)
-    markdown = to_markdown(summary)
-    folder = sweep.folder
-    write_text(folder.summary_markdown, markdown)
-    write_text(folder.summary_json, summary.to_json())
+    """Write the comparison, add the ratios to the children, and close the parent run."""
+    comparison = write.write_comparison(sweep.folder, sweep.results)
+    sweep.comparison = comparison
     try:
-        for name, ratios in twin_ratios(sweep.results).items():
-            if name in sweep.run_ids:
-                tracker.log_metrics(sweep.run_ids[name], ratios)
-        files = [folder.summary_markdown, folder.summary_json]
-        tracker.finish_parent(sweep.parent, sweep.status, markdown, files)
+        for cell in comparison.cells:
+            for run in cell.finished:
+                if run.name in sweep.run_ids:
+                    tracker.log_metrics(sweep.run_ids[run.name], comparison.ratios(cell, run))
+        description, table = to_markdown(comparison), export.table(comparison)
+        tracker.finish_parent(sweep.parent, sweep.status, description, write.written(sweep.folder), table)
     except TrackingError as error:
         sweep.all_logged = False
         watcher.warn(str(error))

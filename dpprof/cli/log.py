@@ -25,7 +25,7 @@ def log(folders: tuple[str, ...]) -> None:
     from dpprof.errors import ConfigError, Interrupted, TrackingError
     from dpprof.paths import RunFolder, SweepFolder
     from dpprof.sweep import Sweep, run_sweep
-    from dpprof.tracking import Tracker
+    from dpprof.tracking.tracker import Tracker
 
     for name in folders:
         if not RunFolder(name).config.exists() and not SweepFolder(name).runs():

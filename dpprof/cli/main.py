@@ -7,6 +7,8 @@ import sys
 import click
 
 from dpprof import __version__
+from dpprof.cli.compare import compare
+from dpprof.cli.export import export
 from dpprof.cli.log import log
 from dpprof.cli.profile import profile
 from dpprof.cli.show import show
@@ -15,7 +17,7 @@ from dpprof.cli.sweep import sweep
 from dpprof.cli.test import test
 from dpprof.errors import DpprofError, Interrupted
 
-COMMANDS = (profile, sweep, test, show, summarize, log)
+COMMANDS = (profile, sweep, test, compare, show, summarize, export, log)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -36,8 +38,8 @@ def main() -> None:
     """Run the command line and end the process.
 
     Exit codes: 0 done (running out of memory is a finding, not a fault), 1 the runs folder can no longer be
-    written, 2 an option or the machine is not usable, 3 an experiment failed, 5 MLflow could not be used,
-    130 stopped by Ctrl-C or SIGTERM.
+    written, 2 an option or the machine is not usable, 3 an experiment failed, 4 something got worse
+    than its baseline, 5 MLflow could not be used, 130 stopped by Ctrl-C or SIGTERM.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")

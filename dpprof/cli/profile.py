@@ -36,7 +36,7 @@ def profile(**options: str | None) -> None:
     from dpprof.paths import RunFolder
     from dpprof.results import FINISHED, KILLED
     from dpprof.sweep import faults, new_name
-    from dpprof.tracking import Tracker
+    from dpprof.tracking.tracker import Tracker
 
     tracker = Tracker()
     folder = RunFolder(Path(drive.runs_dir) / new_name("profile") / config.run_name)

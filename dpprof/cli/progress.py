@@ -10,8 +10,12 @@ from rich.markup import escape
 from rich.progress import Progress as LiveLine
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from dpprof.metrics import ledger_doubt, metrics, unexplained_pct
-from dpprof.results import FINISHED, Result
+from dpprof.metrics import ledger_doubt, unexplained_pct
+from dpprof.reports.comparison.cells import Comparison
+from dpprof.reports.comparison.doubts import doubts
+from dpprof.reports.comparison.markdown import cell_table, failure_table, trainer_table
+from dpprof.reports.comparison.verdict import verdict
+from dpprof.results import FINISHED, Result, describe
 
 _BUSY_PCT = 15.0
 
@@ -86,17 +90,17 @@ class Progress:
             self._live = None
 
 
-def describe(result: Result) -> str:
-    """One line on how an experiment ended: its headline figures, or its failure and the reason."""
-    if result.failure is not None:
-        lines = result.failure.message.strip().splitlines()
-        return f"{result.status.lower()} ({result.failure.kind}): {lines[0][:200] if lines else ''}"
-    if result.record is None:
-        return "no record"
-    figures = metrics(result.record)
-    text = f"step {figures['latency/step_ms_median']:,.1f} ms"
-    if "memory/peak_allocated_mib" in figures:
-        text += f", peak {figures['memory/peak_allocated_mib']:,.1f} MiB"
-    for name, why in result.record.failed_passes.items():
-        text += f"; {name} pass failed: {why.splitlines()[0][:160]}"
-    return text
+def print_comparison(console: Console, comparison: Comparison) -> None:
+    """A comparison's verdict, its doubts and its tables."""
+    console.print()
+    for found in verdict(comparison):
+        console.print(f"[b]{escape(found.topic)}.[/] {escape(found.text)}")
+        for point in found.points:
+            console.print(f"  - {escape(point)}")
+    for doubt in doubts(comparison):
+        console.print(f"[yellow]warning:[/] {escape(doubt)}")
+    for table in (trainer_table(comparison), cell_table(comparison), failure_table(comparison)):
+        if table:
+            console.print()
+            console.print(escape(table.rstrip()))
+    console.print()

@@ -16,14 +16,13 @@ def summarize(runs_dir: str, output: str | None) -> None:
     \b
     dpprof summarize --runs-dir runs --output results.json
     """
-    import dataclasses
     import json
     from pathlib import Path
 
     from dpprof.errors import ConfigError, DpprofError
     from dpprof.paths import SweepFolder, write_text
-    from dpprof.reports.summary import summarize as compute
-    from dpprof.reports.summary import to_markdown
+    from dpprof.reports.comparison.cells import compare
+    from dpprof.reports.comparison.markdown import to_markdown
     from dpprof.results import read_result
 
     root = Path(runs_dir)
@@ -41,13 +40,15 @@ def summarize(runs_dir: str, output: str | None) -> None:
             except DpprofError as error:
                 click.echo(f"warning: left out {run.path}: {error}", err=True)
         if results:
-            summaries.append(compute(folder.name, results))
+            summaries.append(compare(folder.name, {folder.name: results}))
             click.echo(to_markdown(summaries[-1]))
     if not summaries:
         raise ConfigError(f"runs_dir: got {runs_dir!r}, allowed: a folder with run folders in it")
     if output:
         try:
-            write_text(Path(output), json.dumps([dataclasses.asdict(s) for s in summaries], indent=1))
+            write_text(
+                Path(output), json.dumps([json.loads(summary.to_json()) for summary in summaries], indent=1)
+            )
         except OSError as error:
             raise ConfigError(
                 f"output: got {output!r}, allowed: a file that can be written ({error.strerror})"

@@ -34,9 +34,9 @@ def sweep(**options: str | None) -> None:
     grid = build_grid(values, cuda_available=cuda_available)
     drive.check_writable()
 
-    from dpprof.cli.progress import Progress
+    from dpprof.cli.progress import Progress, print_comparison
     from dpprof.sweep import Sweep, new_name, raise_for, reusable_results, run_sweep
-    from dpprof.tracking import Tracker
+    from dpprof.tracking.tracker import Tracker
 
     planned = Sweep(grid.config.sweep_name or new_name("sweep"), grid.experiments, drive)
     kept = reusable_results(planned, resume=grid.config.resume)
@@ -49,7 +49,7 @@ def sweep(**options: str | None) -> None:
         )
         progress.warn_if_busy()
         run_sweep(planned, kept, tracker, progress)
-        progress.say("")
-        progress.say(planned.folder.summary_markdown.read_text(encoding="utf-8"))
-        progress.say(f"kept in {planned.folder.path}; compare the runs with: mlflow ui")
+        if planned.comparison is not None:
+            print_comparison(progress.console, planned.comparison)
+        progress.say(f"kept in {planned.folder.path}, with comparison.html; compare the runs with: mlflow ui")
     raise_for(planned)

@@ -58,7 +58,7 @@ def test(**options: str | None) -> None:
     from dpprof.errors import ExperimentsFailed, TrackingError
     from dpprof.results import FAILED
     from dpprof.sweep import Sweep, new_name, raise_for, run_sweep
-    from dpprof.tracking import Tracker
+    from dpprof.tracking.tracker import Tracker
 
     planned = Sweep(new_name("test"), experiments, drive, kind="test")
     tracker = Tracker()
@@ -122,7 +122,7 @@ def outcomes(results: "list[Result]") -> dict[str, float]:
 
 def verdict(result: "Result") -> tuple[bool, str]:
     """Whether a trainer passed, and the figures or the reason."""
-    from dpprof.cli.progress import describe
+    from dpprof.results import describe
 
     record = result.record
     if result.failure is not None or record is None or record.failed_passes or record.gradient_check is None:

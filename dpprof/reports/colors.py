@@ -33,6 +33,31 @@ CLASS_COLORS = {
     "copy": "#8c8c8c",
     "other": "#222222",
 }
+PHASE_COLORS = {
+    "zero_grad": "#bdbdbd",
+    "forward": "#56b4e9",
+    "backward": "#0072b2",
+    "backward_norms": "#cc79a7",
+    "clip": "#d55e00",
+    "backward_weighted": "#009e73",
+    "noise": "#e69f00",
+    "optimizer_step": "#5e5e5e",
+    "between phases": "#e8e8e8",
+}
+TRAINER_COLORS = {
+    "StandardTrainer": "#5e5e5e",
+    "DPSGDTrainer": "#d55e00",
+    "DPGhostClippingTrainer": "#0072b2",
+    "DPFastGradientClippingTrainer": "#009e73",
+}
+
+
+def ink(color: str) -> str:
+    """Black or white, whichever reads better on a colour (`#rrggbb`): by relative luminance (WCAG 2.2)."""
+    channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    luminance = sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    return "#000000" if luminance > 0.179 else "#ffffff"
 
 
 def words(name: str) -> str:

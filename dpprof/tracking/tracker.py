@@ -1,32 +1,30 @@
-"""MLflow in and out: run folders become runs, with params, metrics, tags and artifacts.
+"""Run folders become MLflow runs, with params, metrics, tags and artifacts.
 
 The measuring process never talks to MLflow: a run is written when its experiment has ended, with the
 experiment's own start and end times.
 """
 
 import json
-import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mlflow import MlflowClient, get_tracking_uri
+from mlflow import get_tracking_uri
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.environment_variables import MLFLOW_EXPERIMENT_ID, MLFLOW_EXPERIMENT_NAME, MLFLOW_RUN_ID
 from mlflow.exceptions import MlflowException
 from mlflow.tracking.multimedia import Image
 
 from dpprof.config import SIZE_FIELDS
-from dpprof.errors import TrackingError
 from dpprof.metrics import memory_metrics, metrics, series
 from dpprof.paths import RunFolder, write_text
 from dpprof.record import Record
-from dpprof.results import Result
+from dpprof.results import Result, describe
+from dpprof.tracking.store import KIND_TAG, PARENT_TAG, open_store, telling
 
 DEFAULT_EXPERIMENT = "dpprof"
-PARENT_TAG = "mlflow.parentRunId"
+_NOTE = "mlflow.note.content"
 _MAX_DESCRIPTION = 8000
 _MAX_TAG = 5000
 _METRICS_PER_BATCH = 1000
@@ -35,24 +33,12 @@ _TOP_OPERATORS = 50
 _RESOLVED = ("device", "model_size", *SIZE_FIELDS)
 
 
-@contextmanager
-def _telling() -> Iterator[None]:
-    """Turn whatever MLflow raises for an unreachable or refusing store into a TrackingError."""
-    try:
-        yield
-    except Exception as error:  # MLflow lets through what its stores raise: boto3, SQLAlchemy, sockets
-        raise TrackingError(f"MLflow at {get_tracking_uri()} failed: {error}") from error
-
-
 class Tracker:
     """Writes runs into the store that MLflow's own settings name (`MLFLOW_TRACKING_URI`, ...)."""
 
     def __init__(self) -> None:
-        # MLflow's own defaults wait for minutes when a server is away.
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
-        with _telling():
-            self._client = MlflowClient()
+        with telling():
+            self._client = open_store()
             self._experiment_id = self._find_experiment()
         self._given_run_id: str | None = MLFLOW_RUN_ID.get()
 
@@ -69,8 +55,8 @@ class Tracker:
         Under `mlflow run` that is the run that MLflow made; else the `earlier` one of a resumed sweep,
         if the store still has it; else a new one.
         """
-        tags = {"mlflow.source.name": "dpprof", "dpprof.kind": kind, f"dpprof.{kind}": name}
-        with _telling():
+        tags = {"mlflow.source.name": "dpprof", KIND_TAG: kind, f"dpprof.{kind}": name}
+        with telling():
             run_id = self._given_run_id or self._reopen(earlier)
             if run_id is None:
                 run_id = self._client.create_run(self._experiment_id, run_name=name).info.run_id
@@ -89,13 +75,35 @@ class Tracker:
             return None
         return run_id
 
-    def finish_parent(self, run_id: str, status: str, description: str, files: list[Path]) -> None:
-        """Close the parent run with its description (cut to what MLflow takes) and artifacts."""
-        with _telling():
-            self._client.set_tag(run_id, "mlflow.note.content", shorten(description))
+    def finish_parent(
+        self,
+        run_id: str,
+        status: str,
+        description: str,
+        files: Iterable[Path] = (),
+        table: Mapping[str, list[Any]] | None = None,
+    ) -> None:
+        """Close the parent run with its description (cut to what MLflow takes) and artifacts.
+
+        Images among the files also go to MLflow's chart view; the table becomes `cells.json`.
+        """
+        with telling():
+            self._client.set_tag(run_id, _NOTE, shorten(description))
             for path in files:
                 self._client.log_artifact(run_id, str(path))
+                if path.suffix == ".png":
+                    self._client.log_image(run_id, Image(str(path)), key=path.stem, synchronous=True)
+            if table is not None:
+                self._log_table(run_id, dict(table), "cells.json")
             self._client.set_terminated(run_id, status)
+
+    def _log_table(self, run_id: str, columns: dict[str, list[Any]], name: str) -> None:
+        """A table for MLflow's table view. One that is there already is replaced: MLflow would add to it."""
+        if any(artifact.path == name for artifact in self._client.list_artifacts(run_id)):
+            rows = [list(row) for row in zip(*columns.values(), strict=True)]
+            self._client.log_dict(run_id, {"columns": list(columns), "data": rows}, name)
+        else:
+            self._client.log_table(run_id, columns, name)
 
     def log_result(self, result: Result, tags: Mapping[str, str], parent: str | None = None) -> str:
         """Log one experiment's folder and return the run's id.
@@ -105,7 +113,7 @@ class Tracker:
         parent. Raises TrackingError; a run left half-written is deleted when the folder is logged again.
         """
         folder = result.folder
-        with _telling():
+        with telling():
             run_id = self._logged_before(folder)
             if run_id is not None:
                 self._set_tags(run_id, {**tags, PARENT_TAG: parent} if parent else tags)
@@ -120,19 +128,19 @@ class Tracker:
 
     def forget(self, folder: RunFolder) -> None:
         """Delete the run that the folder was logged as, before the experiment is done again."""
-        with _telling():
+        with telling():
             run_id = self._logged_before(folder)
             if run_id is not None:
                 self._client.delete_run(run_id)
 
     def set_status(self, run_id: str, status: str) -> None:
         """Change how a run ended."""
-        with _telling():
+        with telling():
             self._client.set_terminated(run_id, status)
 
     def log_metrics(self, run_id: str, figures: Mapping[str, float]) -> None:
         """Add figures to a run logged before."""
-        with _telling():
+        with telling():
             self._log_metrics(run_id, [(name, value, 0) for name, value in figures.items()])
 
     def _logged_before(self, folder: RunFolder) -> str | None:
@@ -166,8 +174,10 @@ class Tracker:
         params |= {f"resolved_{name}": params[name] for name in _RESOLVED}
         own_tags = {
             "mlflow.source.name": "dpprof",
+            _NOTE: describe(result),
             "dpprof.trainer": result.config.trainer,
-            "dpprof.kind": "experiment",
+            "dpprof.model": result.config.model_name,
+            KIND_TAG: "experiment",
             **tags,
         }
         figures: dict[str, float] = {}

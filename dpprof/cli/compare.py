@@ -1,0 +1,154 @@
+"""`dpprof compare`: runs side by side, and against a baseline."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from dpprof.reports.comparison.cells import Comparison
+    from dpprof.reports.comparison.regression import Change, Check
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.option(
+    "--output", default="comparison.html", show_default=True, metavar="FILE", help="Where to write the page."
+)
+@click.option(
+    "--baseline",
+    metavar="SOURCE|FILE",
+    help="What to hold the sources against: a source too, or a file of `dpprof export --format json`.",
+)
+@click.option(
+    "--fail-above",
+    default="5%",
+    show_default=True,
+    metavar="PERCENT",
+    help="How much a peak or a step time may grow over the baseline's.",
+)
+def compare(sources: tuple[str, ...], output: str, baseline: str | None, fail_above: str) -> None:
+    """Set runs side by side.
+
+    A SOURCE is a sweep folder, a run folder, or the name or id of a sweep or a run in MLflow. Prints what the
+    figures say and writes it all as one page.
+
+    With --baseline it also tells what got worse, and exits 4 if something did. Peaks are compared exactly.
+    A step time is worse only if the whole 95 % confidence interval of its growth lies beyond the limit.
+    Measure both sides with `dpprof sweep --repeats 3` or more: only repeated runs show what differs from
+    process to process.
+
+    \b
+    dpprof compare runs/sweep-20260101-120000
+    dpprof compare sweep-20260101-120000 runs/other/DPSGDTrainer_tiny_bs2_seq256
+    dpprof compare runs/now --baseline baseline.json --fail-above 5%
+    """
+    import tempfile
+    from pathlib import Path
+
+    from rich.console import Console
+
+    from dpprof.cli.progress import print_comparison
+    from dpprof.errors import ConfigError, Regression
+    from dpprof.paths import write_text
+    from dpprof.reports.comparison import page, regression
+    from dpprof.reports.comparison.cells import compare as compare_results
+    from dpprof.sources import read_sources
+
+    limit = percent(fail_above)
+    console = Console(highlight=False, soft_wrap=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        found = read_sources(sources, Path(scratch), warn)
+        comparison = compare_results(" and ".join(found), found)
+        before = None if baseline is None else read_baseline(baseline, Path(scratch))
+        folders = {(s, result.name): result.folder for s, results in found.items() for result in results}
+        html = page.render(page.compute(comparison, folders))
+    try:
+        write_text(Path(output), html)
+    except OSError as error:
+        raise ConfigError(
+            f"output: got {output!r}, allowed: a file that can be written ({error.strerror})"
+        ) from None
+    print_comparison(console, comparison)
+    console.print(f"the page with all of it: {output}")
+    if before is None:
+        return
+    checked = regression.check(comparison, before, limit)
+    print_check(console, checked, before.name)
+    worse = dict.fromkeys(change.cell for change in checked.worse)
+    if worse:
+        total = len({change.cell for change in checked.changes})
+        raise Regression(
+            f"{len(worse)} of {total} cells got worse than {before.name} by more than {limit:g} %: "
+            f"{', '.join(worse)}"
+        )
+
+
+def percent(text: str) -> float:
+    """`5%` or `5` as a number. Raises ConfigError."""
+    import math
+
+    from dpprof.settings import refuse
+
+    try:
+        value = float(text.strip().removesuffix("%"))
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise refuse("fail_above", text, "a percentage of at least 0, as 5%")
+    return value
+
+
+def read_baseline(given: str, scratch: "Path") -> "Comparison":
+    """What the sources are held against, from an exported file or from runs."""
+    from pathlib import Path
+
+    from dpprof.errors import ConfigError, DpprofError
+    from dpprof.reports.comparison.cells import Comparison
+    from dpprof.reports.comparison.cells import compare as compare_results
+    from dpprof.sources import read_sources
+
+    if Path(given).is_file():
+        try:
+            return Comparison.from_json(Path(given).read_text(encoding="utf-8"))
+        except (DpprofError, OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"baseline: got {given!r}, allowed: a file of `dpprof export --format json`; {error}"
+            ) from None
+    found = read_sources([given], scratch / "baseline", warn, "baseline")
+    return compare_results(" and ".join(found), found)
+
+
+def warn(text: str) -> None:
+    """Tell what the user must know, though the command goes on."""
+    click.echo(f"warning: {text}", err=True)
+
+
+def print_check(console: "Console", checked: "Check", baseline: str) -> None:
+    """What changed since the baseline, what got worse first."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    console.print(f"\nagainst {escape(baseline)}, worse if more than {checked.fail_above_pct:g} % above it:")
+    table = Table("cell", "figure", "before", "now", "change", "95 % interval", "", box=None, pad_edge=False)
+    for change in sorted(checked.changes, key=lambda c: not c.is_worse):
+        table.add_row(*map(escape, cells(change)), style="red" if change.is_worse else None)
+    console.print(table)
+    for text in checked.unmatched:
+        console.print(f"not compared: {escape(text)}")
+    for text in checked.doubts:
+        console.print(f"[yellow]warning:[/] the two sides differ in {escape(text)}")
+    if not checked.worse:
+        console.print("nothing got worse")
+
+
+def cells(change: "Change") -> list[str]:
+    """A change as the texts of a table's row."""
+    figures = ["" if v is None else f"{v:,.2f} {change.unit}" for v in (change.before, change.now)]
+    grown = "" if change.percent is None else f"{change.percent:+.2f} %"
+    interval = "" if change.interval is None else "{:+.1f} to {:+.1f} %".format(*change.interval)
+    note = "; ".join(text for text in ("WORSE" if change.is_worse else "", change.note) if text)
+    return [change.cell, change.what, *figures, grown, interval, note]

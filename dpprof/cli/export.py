@@ -1,0 +1,45 @@
+"""`dpprof export`: runs as a table for other programs."""
+
+import click
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.option("--format", "form", default="csv", show_default=True, help="One of: csv, json, markdown.")
+@click.option("--output", metavar="FILE", help="Write it there instead of printing it.")
+def export(sources: tuple[str, ...], form: str, output: str | None) -> None:
+    """Export runs as a table.
+
+    A SOURCE is a sweep folder, a run folder, or the name or id of a sweep or a run in MLflow. csv has a row
+    for each run with its settings and every figure under its metric name; markdown is the summary; json is
+    what `dpprof compare --baseline` reads.
+
+    \b
+    dpprof export runs/sweep-20260101-120000 --format csv --output figures.csv
+    dpprof export sweep-20260101-120000 --format json --output baseline.json
+    """
+    import tempfile
+    from pathlib import Path
+
+    from dpprof.cli.compare import warn
+    from dpprof.errors import ConfigError
+    from dpprof.paths import write_text
+    from dpprof.reports.comparison import export as exporting
+    from dpprof.reports.comparison.cells import compare
+    from dpprof.settings import refuse
+    from dpprof.sources import read_sources
+
+    if form not in exporting.FORMATS:
+        raise refuse("format", form, ", ".join(exporting.FORMATS))
+    with tempfile.TemporaryDirectory() as scratch:
+        found = read_sources(sources, Path(scratch), warn)
+        text = exporting.export(compare(" and ".join(found), found), form)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    try:
+        write_text(Path(output), text)
+    except OSError as error:
+        raise ConfigError(
+            f"output: got {output!r}, allowed: a file that can be written ({error.strerror})"
+        ) from None

@@ -1,0 +1,294 @@
+"""Results as rows that stand side by side: plain data, and the JSON file that keeps it.
+
+A cell is one experiment's settings with every run of them; a place is what cells of several trainers share.
+"""
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Self
+
+from dpprof.config import TRAINERS, ExperimentConfig
+from dpprof.errors import DpprofError
+from dpprof.metrics import MIB, memory_metrics, metrics, ratios
+from dpprof.model_sizes import MODEL_SIZES
+from dpprof.results import FAILED, FINISHED, Result
+from dpprof.settings import parse_all
+
+SCHEMA_VERSION = 1
+PEAK = "memory/peak_allocated_mib"
+STEP = "latency/step_ms_median"
+IQR = "latency/step_ms_iqr"
+SAMPLES = "throughput/samples_per_s"
+MOVED = "io/total_mib"
+STANDARD = "StandardTrainer"
+# Settings that say how an experiment was measured, not what it was.
+HOW_MEASURED = ("warmup_steps", "measured_steps", "passes")
+
+
+@dataclass(frozen=True)
+class MovedBytes:
+    """MiB that one operator class reads and writes in one phase of a step (None: between phases)."""
+
+    phase: str | None
+    operator_class: str
+    mib: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """One measuring process's answer. `figures` go by metric name, without those that compare runs.
+
+    `step_s` are the timed steps in seconds; `peak_phase` is the phase in which the ledger's peak lies.
+    """
+
+    name: str
+    status: str
+    failure: str | None = None
+    reason: str | None = None
+    failed_passes: dict[str, str] = field(default_factory=dict)
+    num_parameters: int | None = None
+    environment: dict[str, str] = field(default_factory=dict)
+    figures: dict[str, float] = field(default_factory=dict)
+    step_s: list[float] = field(default_factory=list)
+    peak_phase: str | None = None
+    moved: list[MovedBytes] = field(default_factory=list)
+
+    @classmethod
+    def from_result(cls, result: Result) -> Self:
+        """What a comparison needs of a result. Figures of an unfinished clean pass do not count."""
+        record, failure = result.record, result.failure
+        figures = memory_metrics(failure.memory) if failure is not None else {}
+        run = cls(
+            name=result.name,
+            status=result.status,
+            failure=failure.kind if failure else None,
+            reason=failure.message if failure else None,
+            num_parameters=record.num_parameters if record else None,
+            environment=record.environment if record else {},
+            figures=figures,
+        )
+        if record is None or not record.clean_finished:
+            return run
+        moved: dict[tuple[str | None, str], int] = {}
+        for row in record.ledger.traffic if record.ledger else ():
+            key = (row.phase, row.operator_class)
+            moved[key] = moved.get(key, 0) + row.read + row.written
+        return dataclasses.replace(
+            run,
+            failed_passes=record.failed_passes,
+            figures=figures | metrics(record),
+            step_s=record.step_s,
+            peak_phase=record.ledger.peak_phase if record.ledger else None,
+            moved=[MovedBytes(*key, num_bytes / MIB) for key, num_bytes in moved.items()],
+        )
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Read what `dataclasses.asdict` made."""
+        return cls(**data | {"moved": [MovedBytes(**row) for row in data["moved"]]})
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One experiment of one source (a sweep, or a single run), with all its runs."""
+
+    source: str
+    settings: dict[str, Any]
+    runs: list[Run]
+
+    @property
+    def trainer(self) -> str:
+        """The trainer's class name."""
+        return str(self.settings["trainer"])
+
+    @cached_property
+    def config(self) -> ExperimentConfig:
+        """The experiment's configuration."""
+        return parse_all(ExperimentConfig, self.settings)
+
+    @property
+    def finished(self) -> list[Run]:
+        """The runs that finished."""
+        return [run for run in self.runs if run.status == FINISHED]
+
+    @property
+    def counted(self) -> list[Run]:
+        """The runs behind the figures: those finished or, if there are none, what the others left."""
+        return self.finished or self.runs
+
+    @property
+    def status(self) -> str:
+        """FINISHED if any of the runs did; else as the first one ended."""
+        return FINISHED if self.finished else self.runs[0].status
+
+    @property
+    def failure(self) -> str | None:
+        """The kind of failure if no run finished."""
+        return None if self.finished else self.runs[0].failure
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Where it was measured, as the first run that knows tells."""
+        return next((run.environment for run in self.counted if run.environment), {})
+
+    @property
+    def num_parameters(self) -> int | None:
+        """Parameters of the model, if any run came as far as building it."""
+        return next((run.num_parameters for run in self.counted if run.num_parameters is not None), None)
+
+    @cached_property
+    def figures(self) -> dict[str, float]:
+        """Every figure by metric name: with several runs, the median of those that have it."""
+        names = dict.fromkeys(name for run in self.counted for name in run.figures)
+        return {
+            name: statistics.median(run.figures[name] for run in self.counted if name in run.figures)
+            for name in names
+        }
+
+    def part(self, prefix: str, suffix: str) -> dict[str, float]:
+        """The figures named `<prefix><name><suffix>`, by name."""
+        return {
+            name.removeprefix(prefix).removesuffix(suffix): value
+            for name, value in self.figures.items()
+            if name.startswith(prefix) and name.endswith(suffix)
+        }
+
+    @property
+    def at_peak(self) -> dict[str, float]:
+        """MiB at the peak by category, those that hold something."""
+        return {name: mib for name, mib in self.part("memory/at_peak/", "_mib").items() if mib}
+
+    @property
+    def phase_ms(self) -> dict[str, float]:
+        """Median milliseconds of each phase."""
+        named = self.part("latency/", "_ms")
+        return {name: ms for name, ms in named.items() if not name.startswith("step_ms")}
+
+    @property
+    def moved_by_phase(self) -> dict[str, float]:
+        """MiB read and written in each phase."""
+        read, written = self.part("io/", "/read_mib"), self.part("io/", "/written_mib")
+        return {phase: read[phase] + written[phase] for phase in read}
+
+    @property
+    def limit_mib(self) -> float | None:
+        """The memory of the device that it ran on."""
+        name = "gpu_memory_gib" if self.config.device == "cuda" else "memory_gib"
+        gib = self.environment.get(name)
+        return None if gib is None else 1024 * float(gib)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Cells in order: by model, then by place, then by trainer."""
+
+    name: str
+    cells: list[Cell]
+
+    @property
+    def sources(self) -> list[str]:
+        """Where the cells come from."""
+        return list(dict.fromkeys(cell.source for cell in self.cells))
+
+    @cached_property
+    def places(self) -> list[list[Cell]]:
+        """The cells of each place."""
+        found: dict[object, list[Cell]] = {}
+        for cell in self.cells:
+            found.setdefault(_place(cell), []).append(cell)
+        return list(found.values())
+
+    @cached_property
+    def varying(self) -> list[str]:
+        """Settings that differ between places, apart from model, batch and sequence."""
+        shown = {"trainer", "model_size", "workload", "batch_size", "seq_len", *HOW_MEASURED}
+        shown |= {"vocab_size", "hidden_dim", "num_layers", "num_heads"}
+        names = [name for name in (self.cells[0].settings if self.cells else ()) if name not in shown]
+        return [name for name in names if len({cell.settings[name] for cell in self.cells}) > 1]
+
+    def place_name(self, cell: Cell, without: str = "") -> str:
+        """What tells a place from the others of its model: `batch 4, sequence 256`, and whatever varies.
+
+        `without` names a setting to leave out.
+        """
+        names = {"batch_size": "batch", "seq_len": "sequence"} | {name: name for name in self.varying}
+        parts = [f"{shown} {cell.settings[name]}" for name, shown in names.items() if name != without]
+        return ", ".join([*parts, cell.source] if len(self.sources) > 1 else parts)
+
+    def standard(self, cell: Cell) -> Cell | None:
+        """The finished cell of StandardTrainer at the same place."""
+        twins = (other for other in self._by_place[_place(cell)] if other.trainer == STANDARD)
+        return next((twin for twin in twins if twin.finished), None)
+
+    @cached_property
+    def _by_place(self) -> dict[object, list[Cell]]:
+        return {_place(cells[0]): cells for cells in self.places}
+
+    def ratios(self, cell: Cell, run: Run | None = None) -> dict[str, float]:
+        """`vs_standard/...` ratios of a finished cell, or of one of its runs, to StandardTrainer's cell."""
+        twin = self.standard(cell)
+        if twin is None or not cell.finished:
+            return {}
+        return ratios(cell.figures if run is None else run.figures, twin.figures)
+
+    def ratio(self, cell: Cell, metric: str) -> float | None:
+        """The ratio of one figure to StandardTrainer's, where both finished."""
+        return self.ratios(cell).get(f"vs_standard/{metric}_ratio")
+
+    def to_json(self) -> str:
+        """The text of `summary.json`."""
+        return json.dumps({"schema_version": SCHEMA_VERSION} | dataclasses.asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read `summary.json`. Raises DpprofError if it is none of this schema version."""
+        try:
+            data = json.loads(text)
+            if data["schema_version"] != SCHEMA_VERSION:
+                raise DpprofError(f"it has schema version {data['schema_version']}, not {SCHEMA_VERSION}")
+            cells = [
+                Cell(cell["source"], cell["settings"], [Run.from_dict(run) for run in cell["runs"]])
+                for cell in data["cells"]
+            ]
+            return cls(data["name"], cells)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DpprofError(f"it is no comparison that dpprof exported: {error!r}") from error
+
+
+def compare(name: str, sources: Mapping[str, Iterable[Result]]) -> Comparison:
+    """Set results side by side, by the name of the source that they come from."""
+    grouped: dict[object, Cell] = {}
+    for source, results in sources.items():
+        for result in results:
+            settings = dict(vars(result.config))
+            cell = grouped.setdefault((source, *settings.items()), Cell(source, settings, []))
+            cell.runs.append(Run.from_result(result))
+    return Comparison(name, sorted(grouped.values(), key=_order))
+
+
+def _place(cell: Cell) -> tuple[object, ...]:
+    """What a cell shares with its twins: the source and every setting but the trainer."""
+    return (cell.source, *(value for name, value in cell.settings.items() if name != "trainer"))
+
+
+def _order(cell: Cell) -> tuple[object, ...]:
+    settings, sizes = cell.settings, list(MODEL_SIZES)
+    name = cell.config.model_name
+    model = (sizes.index(name) if name in sizes else len(sizes), name)
+    rest = tuple(str(value) for setting, value in settings.items() if setting != "trainer")
+    place = (settings["precision"], settings["seq_len"], settings["batch_size"], cell.source, rest)
+    return (model, place, list(TRAINERS).index(cell.trainer))
+
+
+def faults(comparison: Comparison) -> list[tuple[Cell, Run]]:
+    """The runs that failed, for want of memory too, or of which a later pass failed."""
+    return [
+        (cell, run)
+        for cell in comparison.cells
+        for run in cell.runs
+        if run.status == FAILED or run.failure or run.failed_passes
+    ]

@@ -1,0 +1,64 @@
+"""A comparison as tables for other programs: one row for each run, every figure under its metric name."""
+
+from typing import Any
+
+from dpprof.reports.comparison.cells import PEAK, SAMPLES, STEP, Comparison
+from dpprof.reports.comparison.markdown import to_markdown
+
+FORMATS = ("csv", "json", "markdown")
+
+
+def export(comparison: Comparison, form: str) -> str:
+    """The text in one of the formats. The JSON is what `compare --baseline` reads."""
+    if form == "json":
+        return comparison.to_json() + "\n"
+    if form == "markdown":
+        return to_markdown(comparison)
+    import pandas
+
+    return str(pandas.DataFrame(_rows(comparison)).to_csv(index=False))
+
+
+def table(comparison: Comparison) -> dict[str, list[Any]]:
+    """The headline figures by column, a row for each cell."""
+    columns: dict[str, list[Any]] = {}
+    for cell in comparison.cells:
+        figures = cell.figures if cell.finished else {}
+        row = {
+            "model": cell.config.model_name,
+            **{
+                name: cell.settings[name]
+                for name in ("precision", "seq_len", "batch_size", *comparison.varying)
+            },
+            "trainer": cell.trainer,
+            "status": cell.failure or cell.status,
+            "step_ms": figures.get(STEP),
+            "step_time_ratio": comparison.ratio(cell, STEP),
+            "peak_mib": figures.get(PEAK),
+            "peak_ratio": comparison.ratio(cell, PEAK),
+            "moved_mib": figures.get("io/total_mib"),
+            "samples_per_s": figures.get(SAMPLES),
+        }
+        for name, value in row.items():
+            columns.setdefault(name, []).append(value)
+    return columns
+
+
+def _rows(comparison: Comparison) -> list[dict[str, Any]]:
+    return [
+        {
+            "source": cell.source,
+            "run": run.name,
+            "status": run.status,
+            "failure": run.failure,
+            "reason": run.reason,
+            "model": cell.config.model_name,
+            "num_parameters": run.num_parameters,
+            **cell.settings,
+            **run.environment,
+            **run.figures,
+            **comparison.ratios(cell, run),
+        }
+        for cell in comparison.cells
+        for run in cell.runs
+    ]

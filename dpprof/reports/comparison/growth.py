@@ -1,0 +1,72 @@
+"""How memory and time grow with the batch and with the sequence: straight lines through measured cells."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpprof.reports.comparison.cells import PEAK, STEP, Cell, Comparison
+
+
+@dataclass(frozen=True)
+class Line:
+    """A least-squares line through one figure of one trainer's cells.
+
+    `along` is the setting that grows, `x` its values, `y` the figure at each. `fixed` is the line at 0 and
+    `slope` its rise: per sample along `batch_size`; along `seq_len` per token of the step, batch x sequence.
+    `off_pct` is how far the line misses the worst of three or more cells; two cells check nothing.
+    """
+
+    source: str
+    model: str
+    trainer: str
+    place: str
+    metric: str
+    along: str
+    x: list[int]
+    y: list[float]
+    fixed: float
+    slope: float
+    off_pct: float | None
+
+
+def lines(comparison: Comparison, metric: str, along: str) -> list[Line]:
+    """The lines of all trainers, wherever two or more cells differ in `along` alone."""
+    groups: dict[object, list[Cell]] = {}
+    for cell in comparison.cells:
+        if cell.finished and metric in cell.figures:
+            rest = tuple((name, value) for name, value in cell.settings.items() if name != along)
+            groups.setdefault((cell.source, rest), []).append(cell)
+    return [_line(comparison, cells, metric, along) for cells in groups.values() if len(cells) > 1]
+
+
+def growth(comparison: Comparison) -> Iterator[Line]:
+    """Peak memory and step time, along the batch and along the sequence."""
+    for along in ("batch_size", "seq_len"):
+        for metric in (PEAK, STEP):
+            yield from lines(comparison, metric, along)
+
+
+def _line(comparison: Comparison, cells: list[Cell], metric: str, along: str) -> Line:
+    cells = sorted(cells, key=lambda cell: int(cell.settings[along]))
+    first = cells[0]
+    x = [int(cell.settings[along]) for cell in cells]
+    y = [cell.figures[metric] for cell in cells]
+    # A step's time is that of all its physical batches, its peak that of one.
+    batches = first.config.accumulation_steps if metric == STEP else 1
+    units = np.array(x, dtype=float) * batches * (1 if along == "batch_size" else first.config.batch_size)
+    slope, fixed = (float(value) for value in np.polyfit(units, y, 1))
+    off = [abs(fixed + slope * unit - value) / value for unit, value in zip(units, y, strict=True)]
+    return Line(
+        source=first.source,
+        model=first.config.model_name,
+        trainer=first.trainer,
+        place=comparison.place_name(first, without=along),
+        metric=metric,
+        along=along,
+        x=x,
+        y=y,
+        fixed=fixed,
+        slope=slope,
+        off_pct=100 * max(off) if len(x) > 2 else None,
+    )

@@ -1,0 +1,118 @@
+"""A comparison as Markdown: the verdict, then tables that read as plain text too."""
+
+import statistics
+
+from dpprof.config import TRAINERS
+from dpprof.reports.comparison.cells import IQR, PEAK, SAMPLES, STEP, Cell, Comparison, Run, faults
+from dpprof.reports.comparison.doubts import doubts
+from dpprof.reports.comparison.verdict import verdict
+from dpprof.results import FINISHED
+
+_NOTE = (
+    "Step time is the median of the clean pass, ± half its interquartile range; peak is the most memory "
+    "that torch's allocator handed out within a step (on the CPU recorded apart from the timed steps). "
+    "Means are over finished experiments only. x is the ratio to StandardTrainer in the same cell. "
+    "1 MiB = 2^20 bytes.\n"
+)
+
+
+def to_markdown(comparison: Comparison) -> str:
+    """The whole comparison: verdict, doubts, tables, failures."""
+    parts = [f"# {_escape(comparison.name)}\n", verdict_markdown(comparison), trainer_table(comparison)]
+    parts += [cell_table(comparison), failure_table(comparison), _NOTE]
+    return "\n".join(part for part in parts if part)
+
+
+def verdict_markdown(comparison: Comparison) -> str:
+    """The verdict and the doubts, a paragraph each."""
+    lines = []
+    for found in verdict(comparison):
+        lines.append(f"**{found.topic}.** {_escape(found.text)}\n")
+        lines += ["".join(f"- {_escape(point)}\n" for point in found.points)] if found.points else []
+    lines += [f"**Warning.** {_escape(doubt)}\n" for doubt in doubts(comparison)]
+    return "\n".join(lines)
+
+
+def trainer_table(comparison: Comparison) -> str:
+    """Success and mean peak by trainer, over all runs."""
+    rows = []
+    for trainer in TRAINERS:
+        runs = [run for cell in comparison.cells if cell.trainer == trainer for run in cell.runs]
+        finished = [run for run in runs if run.status == FINISHED]
+        peaks = [run.figures[PEAK] for run in finished if PEAK in run.figures]
+        mean = number(statistics.fmean(peaks) if peaks else None)
+        if runs:
+            rows.append([trainer, f"{len(finished)} of {len(runs)}", mean])
+    return _table(["trainer", "finished", "mean peak MiB"], rows, right=2)
+
+
+def cell_table(comparison: Comparison) -> str:
+    """A row for every cell: where it stands, step time, peak and throughput, with ratios."""
+    sources = len(comparison.sources) > 1
+    before = ["source"] if sources else []
+    varying = [name for name in comparison.varying if name != "precision"]
+    header = [*before, "model", "precision", "seq", "batch", *varying, "trainer"]
+    rows = []
+    for cell in comparison.cells:
+        settings, figures = cell.settings, cell.figures
+        shown = [cell.source] if sources else []
+        shown += [_model(cell), settings["precision"], str(settings["seq_len"]), str(settings["batch_size"])]
+        shown += [*(str(settings[name]) for name in varying), cell.trainer]
+        step = number(figures.get(STEP))
+        if IQR in figures:
+            step += f" ± {number(figures[IQR] / 2)}"
+        if cell.status != FINISHED and STEP not in figures:
+            step = cell.failure or cell.status
+        shown += [step, _ratio(comparison, cell, STEP)]
+        shown += [number(figures.get(PEAK)), _ratio(comparison, cell, PEAK), number(figures.get(SAMPLES))]
+        rows.append(shown)
+    figures_from = len(header)
+    return _table([*header, "step ms", "x", "peak MiB", "x", "samples/s"], rows, right=figures_from)
+
+
+def failure_table(comparison: Comparison) -> str:
+    """The runs that failed or lack a pass, with the reasons; empty if there are none."""
+    rows = [[run.name, run.failure or "later pass", reason(run)] for _, run in faults(comparison)]
+    return "## Failures\n\n" + _table(["run", "failure", "reason"], rows) if rows else ""
+
+
+def reason(run: Run) -> str:
+    """Why a run failed, or a pass of it, in one line."""
+    reasons = [run.reason] if run.reason else []
+    reasons += [f"{name} pass: {why}" for name, why in run.failed_passes.items()]
+    first_lines = [why.strip().splitlines()[0] if why.strip() else "" for why in reasons]
+    return "; ".join(first_lines)[:300]
+
+
+def number(value: float | None) -> str:
+    """A figure with three digits or more; empty where nothing was measured."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def _model(cell: Cell) -> str:
+    name = cell.config.model_name
+    return name if cell.num_parameters is None else f"{name} ({cell.num_parameters / 1e6:,.2f}M)"
+
+
+def _ratio(comparison: Comparison, cell: Cell, metric: str) -> str:
+    value = comparison.ratio(cell, metric)
+    return "" if value is None else f"{value:.2f}"
+
+
+def _table(header: list[str], rows: list[list[str]], right: int | None = None) -> str:
+    """A Markdown table, padded so that it reads as plain text too; right-aligned from column `right` on."""
+    right = len(header) if right is None else right
+    cells = [[_escape(text) for text in line] for line in [header, *rows]]
+    widths = [max(3, *(len(line[i]) for line in cells)) for i in range(len(header))]
+    rule = ["-" * width if i < right else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
+    padded = [
+        [text.ljust(width) if i < right else text.rjust(width) for i, (text, width) in enumerate(pairs)]
+        for pairs in (list(zip(line, widths, strict=True)) for line in [cells[0], rule, *cells[1:]])
+    ]
+    return "\n".join("| " + " | ".join(line) + " |" for line in padded) + "\n"
+
+
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")

@@ -1,0 +1,200 @@
+"""The comparison page: one self-contained HTML file with the verdict, the bars, the growth and the timelines.
+
+Bars and tables are plain HTML, so that the page can be read without JavaScript, on a phone and in print;
+scripts add the filters, the growth chart and the two memory timelines that the reader chooses.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jinja2
+from plotly.offline import get_plotlyjs
+
+from dpprof.paths import RunFolder
+from dpprof.reports import levels
+from dpprof.reports.colors import CATEGORY_COLORS, PHASE_COLORS, ink, words
+from dpprof.reports.comparison.bars import MEASURES, UNITEMISED, Bar, bar, scale
+from dpprof.reports.comparison.cells import SAMPLES, Cell, Comparison, Run, faults
+from dpprof.reports.comparison.doubts import doubts
+from dpprof.reports.comparison.figures import growth_figure
+from dpprof.reports.comparison.growth import Line, growth
+from dpprof.reports.comparison.markdown import number, reason
+from dpprof.reports.comparison.verdict import Best, Finding, fastest_at, smallest_at, verdict
+
+_TIMELINE_POINTS = 400
+_templates = jinja2.Environment(
+    loader=jinja2.PackageLoader("dpprof.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+)
+_templates.policies["json.dumps_kwargs"] = {"sort_keys": False}  # curves are stacked in their order
+_templates.filters |= {"words": words, "ink": ink, "number": number}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One cell: a bar for each measure, and what is best of it at its place."""
+
+    cell: Cell
+    bars: list[Bar]
+    samples_per_s: float | None
+    awards: list[str]
+
+
+@dataclass(frozen=True)
+class Place:
+    """The cells of all trainers under the same settings."""
+
+    name: str
+    settings: dict[str, Any]
+    rows: list[Row]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The places of one model, which share the scales of their bars and the legends."""
+
+    model: str
+    num_parameters: int | None
+    places: list[Place]
+    scales: list[float]
+    legends: list[list[str]]
+
+
+@dataclass(frozen=True)
+class Page:
+    """What the page shows. `timelines` holds thinned curves for the scripts, by the run's label."""
+
+    comparison: Comparison
+    findings: list[Finding]
+    doubts: list[str]
+    groups: list[Group]
+    growth: list[Line]
+    failures: list[tuple[Cell, Run]]
+    measured: list[dict[str, str]]
+    timelines: dict[str, dict[str, Any]]
+
+
+def compute(comparison: Comparison, folders: Mapping[tuple[str, str], RunFolder]) -> Page:
+    """The page of a comparison. `folders` gives the run folders by source and run name, for the timelines."""
+    return Page(
+        comparison=comparison,
+        findings=verdict(comparison),
+        doubts=doubts(comparison),
+        groups=_groups(comparison),
+        growth=list(growth(comparison)),
+        failures=faults(comparison),
+        measured=_measured(comparison),
+        timelines=_timelines(comparison, folders),
+    )
+
+
+def render(page: Page) -> str:
+    """The page as HTML. Every name from outside is escaped, in the text and in the scripts' data."""
+    config = {"displaylogo": False, "responsive": True}
+    figure = growth_figure(page.growth)
+    chart = figure and figure.to_html(
+        full_html=False, include_plotlyjs=False, config=config, div_id="growth-chart"
+    )
+    return _templates.get_template("comparison.html").render(
+        page=page,
+        measures=MEASURES,
+        growth_chart=chart,
+        plotly=get_plotlyjs(),
+        colors=CATEGORY_COLORS | PHASE_COLORS | {UNITEMISED: "#8c8c8c"},
+        category_colors=CATEGORY_COLORS,
+        category_names={name: words(name) for name in CATEGORY_COLORS},
+        drawn={name for timeline in page.timelines.values() for name in timeline["mib"]},
+        reason=reason,
+    )
+
+
+def _groups(comparison: Comparison) -> list[Group]:
+    by_model: dict[str, list[list[Cell]]] = {}
+    for place in comparison.places:
+        by_model.setdefault(place[0].config.model_name, []).append(place)
+    return [_group(comparison, model, places) for model, places in by_model.items()]
+
+
+def _group(comparison: Comparison, model: str, places: list[list[Cell]]) -> Group:
+    shown = [_place(comparison, place) for place in places]
+    scales, legends = [], []
+    for i, measure in enumerate(MEASURES):
+        bars = [row.bars[i] for place in shown for row in place.rows]
+        scales.append(scale(bars))
+        legends.append([name for name in measure.colors if any(name in bar.parts for bar in bars)])
+    known = (cell.num_parameters for place in places for cell in place)
+    return Group(model, next((n for n in known if n is not None), None), shown, scales, legends)
+
+
+def _place(comparison: Comparison, cells: list[Cell]) -> Place:
+    bests = {"fastest": fastest_at(cells), "least memory": smallest_at(cells)}
+    rows = [
+        Row(
+            cell=cell,
+            bars=[bar(comparison, cell, measure) for measure in MEASURES],
+            samples_per_s=cell.figures.get(SAMPLES) if cell.finished else None,
+            awards=[award for award, best in bests.items() if _alone(best, cell)],
+        )
+        for cell in cells
+    ]
+    return Place(comparison.place_name(cells[0]), cells[0].settings, rows)
+
+
+def _alone(best: Best | None, cell: Cell) -> bool:
+    return best is not None and len(best.winners) == 1 and best.winners[0] is cell
+
+
+def _measured(comparison: Comparison) -> list[dict[str, str]]:
+    """How each source was measured: what all its cells share is given once."""
+    rows = []
+    for source in comparison.sources:
+        cells = [cell for cell in comparison.cells if cell.source == source]
+        row = {"source": source, "runs of a cell": _values(len(cell.runs) for cell in cells)}
+        row |= {
+            name.replace("_", " "): _values(cell.settings[name] for cell in cells)
+            for name in ("warmup_steps", "measured_steps", "passes", "device", "precision")
+        }
+        names = dict.fromkeys(name for cell in cells for name in cell.environment)
+        row |= {
+            name.replace("_", " "): _values(
+                cell.environment.get(name, "") for cell in cells if cell.environment
+            )
+            for name in names
+        }
+        rows.append(row)
+    return rows
+
+
+def _values(values: Any) -> str:
+    return ", ".join(dict.fromkeys(map(str, values)))
+
+
+def _timelines(
+    comparison: Comparison, folders: Mapping[tuple[str, str], RunFolder]
+) -> dict[str, dict[str, Any]]:
+    """The memory timeline of each cell's first finished run that kept one."""
+    found = {}
+    for cell in comparison.cells:
+        for run in cell.finished:
+            folder = folders.get((cell.source, run.name))
+            timeline = folder.read_timeline() if folder is not None else None
+            record = folder.read_record() if folder is not None else None
+            if timeline is None or record is None:
+                continue
+            phase_s = {name: sum(s) / len(s) for name, s in record.phase_s.items() if s}
+            curves = levels.compute(timeline, phase_s, _TIMELINE_POINTS)
+            label = f"{cell.config.model_name}, {comparison.place_name(cell)}: {cell.trainer}"
+            found[label] = {
+                "ms": _short(curves.ms),
+                "mib": {name: _short(mib) for name, mib in curves.mib.items()},
+                "phases": [[s.name, *_short([s.start_ms, s.end_ms])] for s in curves.spans],
+                "peak_mib": max(curves.total_mib),
+                "tolerance_mib": curves.tolerance_mib,
+            }
+            break
+    return found
+
+
+def _short(values: list[float]) -> list[float]:
+    """Rounded to what can be seen: the page has to be sent to a colleague."""
+    return [float(f"{value:.5g}") for value in values]

@@ -1,0 +1,126 @@
+"""What got worse since a baseline: memory compared exactly, step time with its spread."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dpprof.errors import ConfigError
+from dpprof.reports.comparison.cells import HOW_MEASURED, PEAK, STEP, Cell, Comparison
+from dpprof.reports.comparison.intervals import step_ratio
+
+# Versions and hardware on which a time depends, and torch's memory too.
+_MACHINE = ("cpu", "cpu_cores", "gpu", "torch_threads")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One figure of one cell, before and now. `unit` is `MiB`, `ms`, or empty for how the experiment ended.
+
+    `interval` holds the 95 % confidence interval of the change in percent, where the figure has a spread.
+    """
+
+    cell: str
+    what: str
+    unit: str
+    before: float | None
+    now: float | None
+    percent: float | None
+    interval: tuple[float, float] | None
+    is_worse: bool
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Check:
+    """A comparison with a baseline. `unmatched` names cells that only one side has."""
+
+    fail_above_pct: float
+    changes: list[Change]
+    unmatched: list[str]
+    doubts: list[str]
+
+    @property
+    def worse(self) -> list[Change]:
+        """What got worse beyond the limit."""
+        return [change for change in self.changes if change.is_worse]
+
+
+def check(now: Comparison, baseline: Comparison, fail_above_pct: float) -> Check:
+    """Compare the cells that have equal settings (apart from how they were measured) on both sides.
+
+    The peak is worse if it grew by more than the limit. The step time is worse if it did, and the whole
+    95 % confidence interval of its growth lies beyond the limit: a growth that noise explains does not count.
+    An experiment that no longer finishes is worse. Raises ConfigError if no cell is on both sides.
+    """
+    before, found = _by_settings(baseline), _by_settings(now)
+    common = [key for key in found if key in before]
+    if not common:
+        raise ConfigError(
+            f"baseline: {baseline.name} and {now.name} have no experiment with equal settings in common"
+        )
+    changes = [change for key in common for change in _changes(found[key], before[key], fail_above_pct)]
+    unmatched = [f"{_name(found[key])}: not in the baseline" for key in found if key not in before]
+    unmatched += [f"{_name(before[key])}: in the baseline only" for key in before if key not in found]
+    return Check(fail_above_pct, changes, unmatched, list(_doubts(found, before, common)))
+
+
+def _by_settings(comparison: Comparison) -> dict[object, Cell]:
+    """The cells by what they measure; of several sources the runs are taken together."""
+    found: dict[object, Cell] = {}
+    for cell in comparison.cells:
+        key = tuple((name, value) for name, value in cell.settings.items() if name not in HOW_MEASURED)
+        if key in found:
+            cell = Cell(cell.source, cell.settings, [*found[key].runs, *cell.runs])
+        found[key] = cell
+    return found
+
+
+def _name(cell: Cell) -> str:
+    return cell.runs[0].name
+
+
+def _changes(now: Cell, before: Cell, limit: float) -> Iterator[Change]:
+    name = _name(now)
+    if not before.finished:
+        yield Change(
+            name, "status", "", None, None, None, None, False, f"was {before.failure} in the baseline"
+        )
+        return
+    failed = next((run for run in now.runs if run.failure), None)
+    if failed is not None:
+        note = f"{failed.failure}: {(failed.reason or '').strip().splitlines()[:1]}"
+        yield Change(name, "status", "", None, None, None, None, True, note)
+    if not now.finished:
+        return
+    if PEAK in now.figures and PEAK in before.figures:
+        peak, peak_before = now.figures[PEAK], before.figures[PEAK]
+        percent = 100 * (peak / peak_before - 1)
+        yield Change(name, "peak memory", "MiB", peak_before, peak, percent, None, percent > limit)
+    if STEP in now.figures and STEP in before.figures:
+        yield _time(name, now, before, limit)
+
+
+def _time(name: str, now: Cell, before: Cell, limit: float) -> Change:
+    figures = (before.figures[STEP], now.figures[STEP])
+    ratio = step_ratio(now, before)
+    if ratio is None:
+        percent = 100 * (figures[1] / figures[0] - 1)
+        note = "not judged: too few timed steps to tell the spread"
+        return Change(name, "step time", "ms", *figures, percent, None, False, note)
+    low, high = 100 * (ratio.low - 1), 100 * (ratio.high - 1)
+    note = "" if ratio.between_runs else "one run: what differs between processes is not known"
+    return Change(name, "step time", "ms", *figures, 100 * (ratio.value - 1), (low, high), low > limit, note)
+
+
+def _doubts(found: dict[object, Cell], before: dict[object, Cell], common: list[object]) -> Iterator[str]:
+    """What else differs between the two sides, so that a change may not be the code's."""
+    names = dict.fromkeys(
+        name
+        for key in common
+        for name in found[key].environment
+        if name in _MACHINE or name.endswith("_version")
+    )
+    for name in names:
+        now = {found[key].environment.get(name, "unknown") for key in common}
+        then = {before[key].environment.get(name, "unknown") for key in common}
+        if now != then and name != "dpprof_version":
+            yield f"{name}: {', '.join(sorted(then))} in the baseline, {', '.join(sorted(now))} now"

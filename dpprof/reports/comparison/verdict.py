@@ -1,0 +1,344 @@
+"""What the figures say, in sentences: which trainer is fastest, which is smallest, and where the bytes are.
+
+A sentence is written only where the data carries it: a step time counts as shorter if the difference is
+larger than the spread (`intervals.py`), a trainer as the best only among those that finished at a place.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from dpprof.reports.colors import words
+from dpprof.reports.comparison.cells import MOVED, PEAK, STANDARD, STEP, Cell, Comparison
+from dpprof.reports.comparison.growth import Line, lines
+from dpprof.reports.comparison.intervals import step_ratio
+
+# Peaks closer than this are the same: a few small tensors apart.
+_SAME_PEAK = 0.001
+_LISTED_PLACES = 3
+_LISTED_PARTS = 3
+# Parts smaller than this share of a difference are not worth a word.
+_SMALL_PART = 0.05
+BOTH_BACKWARDS = "backward"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A topic in a few words, what the figures say of it, and the points behind that, in sentences."""
+
+    topic: str
+    text: str
+    points: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Best:
+    """Who is best at one place: one trainer, several that cannot be told apart, or none as nothing tells."""
+
+    cells: list[Cell]
+    winners: list[Cell]
+
+
+def verdict(comparison: Comparison) -> list[Finding]:
+    """Every finding that the cells carry, the most useful first."""
+    fastest = _bests(comparison, fastest_at)
+    smallest = _bests(comparison, smallest_at)
+    found = [
+        *_choice(comparison, fastest, smallest),
+        *_best(comparison, "Time", "takes the least time", fastest, STEP),
+        *_best(comparison, "Memory", "needs the least memory", smallest, PEAK),
+        *_largest_batch(comparison),
+        *_where(comparison),
+    ]
+    return found or [Finding("No verdict", _why_none(comparison))]
+
+
+def fastest_at(place: list[Cell]) -> Best | None:
+    """The DP trainer with the shortest step at a place; None if fewer than two of them finished."""
+    cells = _private(place, STEP)
+    if len(cells) < 2:
+        return None
+    winners = [cells[0]]
+    for cell in cells[1:]:
+        ratio = step_ratio(cell, cells[0])
+        if ratio is None:
+            return Best(cells, [])
+        if not ratio.is_clear:
+            winners.append(cell)
+    return Best(cells, winners)
+
+
+def smallest_at(place: list[Cell]) -> Best | None:
+    """The DP trainer with the lowest peak at a place; None if fewer than two of them finished."""
+    cells = _private(place, PEAK)
+    if len(cells) < 2:
+        return None
+    lowest = cells[0].figures[PEAK]
+    return Best(cells, [cell for cell in cells if cell.figures[PEAK] <= lowest * (1 + _SAME_PEAK)])
+
+
+def parts_of_difference(more: dict[str, float], less: dict[str, float]) -> list[tuple[str, float]]:
+    """What the difference between two sums is made of, the largest part first."""
+    names = dict.fromkeys([*more, *less])
+    parts = [(name, more.get(name, 0.0) - less.get(name, 0.0)) for name in names]
+    return sorted(parts, key=lambda part: -abs(part[1]))
+
+
+def fold_backward(by_phase: dict[str, float]) -> dict[str, float]:
+    """Phases with the two backward passes of an algorithm taken together."""
+    folded: dict[str, float] = {}
+    for phase, value in by_phase.items():
+        name = BOTH_BACKWARDS if phase.startswith("backward") else phase
+        folded[name] = folded.get(name, 0.0) + value
+    return folded
+
+
+def _private(place: list[Cell], metric: str) -> list[Cell]:
+    cells = [c for c in place if c.trainer != STANDARD and c.finished and metric in c.figures]
+    return sorted(cells, key=lambda cell: cell.figures[metric])
+
+
+def _bests(comparison: Comparison, best_at: Callable[[list[Cell]], Best | None]) -> list[Best]:
+    return [best for place in comparison.places if (best := best_at(place)) is not None]
+
+
+def _alone_everywhere(bests: list[Best]) -> str | None:
+    """The trainer that is best at every place, if there is one."""
+    trainers = {tuple(cell.trainer for cell in best.winners) for best in bests}
+    only = next(iter(trainers)) if len(trainers) == 1 else ()
+    return only[0] if len(only) == 1 else None
+
+
+def _choice(comparison: Comparison, fastest: list[Best], smallest: list[Best]) -> Iterator[Finding]:
+    fast, small = _alone_everywhere(fastest), _alone_everywhere(smallest)
+    if small is None:
+        return
+    if fast is None:
+        if fastest and all(small in {cell.trainer for cell in best.winners} for best in fastest):
+            yield Finding(
+                "Use",
+                f"Train with {small}: of the DP trainers it takes the least memory, and none is faster "
+                f"beyond the spread between steps {_everywhere(comparison, fastest)}.",
+            )
+        return
+    if fast == small:
+        yield Finding(
+            "Use",
+            f"Train with {fast}: of the DP trainers it takes the least time and the least memory "
+            f"{_everywhere(comparison, fastest)}.",
+        )
+        return
+    largest = max(fastest, key=lambda best: _size(best.winners[0]))
+    one = largest.winners[0]
+    other = next((cell for cell in largest.cells if cell.trainer == small), None)
+    if other is None:
+        return
+    yield Finding(
+        "Use",
+        f"Train with {fast} where its memory fits, with {small} where it does not: at {_at(comparison, one)} "
+        f"{fast} takes {_ms(one.figures[STEP])} and {_mib(one.figures[PEAK])}, "
+        f"{small} {_ms(other.figures[STEP])} and {_mib(other.figures[PEAK])}.",
+    )
+
+
+def _best(comparison: Comparison, topic: str, does: str, bests: list[Best], metric: str) -> Iterator[Finding]:
+    if not bests:
+        return
+    alone = _alone_everywhere(bests)
+    if alone is not None:
+        text = f"Of the DP trainers {alone} {does} {_everywhere(comparison, bests)}"
+        ratios = [comparison.ratio(best.winners[0], metric) for best in bests]
+        known = [ratio for ratio in ratios if ratio is not None]
+        if known:
+            text += f", {_range(known)} x StandardTrainer's"
+        ahead = [best.cells[1].figures[metric] / best.cells[0].figures[metric] for best in bests]
+        yield Finding(topic, f"{text}. The next one needs {_range(ahead)} x as much.")
+        return
+    by_winners: dict[tuple[str, ...], list[Cell]] = {}
+    for best in bests:
+        by_winners.setdefault(tuple(c.trainer for c in best.winners), []).append(best.cells[0])
+    ordered = sorted(by_winners.items(), key=lambda item: -len(item[1]))
+    texts = []
+    for winners, cells in ordered:
+        where = f"at {len(cells)} of {len(bests)} places ({_list(comparison, cells)})"
+        if len(ordered) == 1:
+            where = _everywhere(comparison, bests)
+        if len(winners) == 1:
+            texts.append(f"{winners[0]} {does} {where}")
+        elif winners:
+            texts.append(f"{_and(list(winners))} cannot be told apart {where}")
+        else:
+            texts.append(f"there are too few timed steps to tell {where}")
+    yield Finding(topic, f"Of the DP trainers {'; '.join(texts)}.")
+
+
+def _largest_batch(comparison: Comparison) -> Iterator[Finding]:
+    """Where memory ran out; or, if it nowhere did, where the lines through the peaks would reach its end."""
+    short = []
+    for place in comparison.places:
+        lack = [cell for cell in place if cell.failure == "oom"]
+        if lack:
+            fits = [cell.trainer for cell in place if cell.finished]
+            text = f"at {_at(comparison, lack[0])} memory ran out with {_and([c.trainer for c in lack])}"
+            short.append(f"{text}, while {_and(fits)} fitted" if fits else text)
+    if short:
+        more = f"; and at {len(short) - _LISTED_PLACES} more places" if len(short) > _LISTED_PLACES else ""
+        text = "; ".join(short[:_LISTED_PLACES]) + more
+        yield Finding("Largest batch", f"{text[0].upper()}{text[1:]}.")
+        return
+    reach: dict[tuple[str, str, str], list[tuple[int, Line]]] = {}
+    for line in lines(comparison, PEAK, "batch_size"):
+        limit = _limit(comparison, line)
+        if limit is not None and line.slope > 0 and line.trainer != STANDARD:
+            most = int((limit - line.fixed) // line.slope)
+            reach.setdefault((line.model, line.place, line.source), []).append((most, line))
+    tightest = min(reach.values(), key=_smallest, default=[])
+    if len(tightest) < 2:
+        return
+    ordered = sorted(tightest, key=lambda item: -item[0])
+    first = ordered[0][1]
+    limit_gib = (_limit(comparison, first) or 0) / 1024
+    each = ", ".join(f"{line.trainer} {most:,} ({_mib(line.slope)} a sample)" for most, line in ordered)
+    yield Finding(
+        "Largest batch",
+        f"Every batch tried fits. Lines through the peaks at batch {_and(list(map(str, first.x)))} reach the "
+        f"{limit_gib:,.1f} GiB of this device, for {first.model}, {first.place}, at about: {each}. "
+        "This is extrapolated, not measured.",
+    )
+
+
+def _smallest(reached: list[tuple[int, Line]]) -> int:
+    """The smallest of the batches that some lines reach."""
+    return min(most for most, _ in reached)
+
+
+def _limit(comparison: Comparison, line: Line) -> float | None:
+    """The memory of the device that a line's cells ran on."""
+    return next(
+        (
+            cell.limit_mib
+            for cell in comparison.cells
+            if cell.trainer == line.trainer and cell.source == line.source and cell.finished
+        ),
+        None,
+    )
+
+
+def _where(comparison: Comparison) -> Iterator[Finding]:
+    """Each DP trainer's extra bytes and time, at the largest place where it and StandardTrainer finished."""
+    largest: dict[str, Cell] = {}
+    for cell in comparison.cells:
+        twin = comparison.standard(cell)
+        if cell.trainer == STANDARD or not cell.finished or twin is None:
+            continue
+        if cell.trainer not in largest or _size(cell) > _size(largest[cell.trainer]):
+            largest[cell.trainer] = cell
+    for trainer, cell in largest.items():
+        twin = comparison.standard(cell)
+        assert twin is not None
+        points = [*_memory(cell, twin), *_time(cell, twin), *_traffic(cell, twin)]
+        if points:
+            yield Finding(trainer, f"Against StandardTrainer at {_at(comparison, cell)}:", points)
+
+
+def _memory(cell: Cell, twin: Cell) -> Iterator[str]:
+    if PEAK not in cell.figures or PEAK not in twin.figures:
+        return
+    peak, standard = cell.figures[PEAK], twin.figures[PEAK]
+    text = f"Memory: a peak of {_mib(peak)}{_in(cell)} against {_mib(standard)}{_in(twin)}"
+    difference = peak - standard
+    if abs(difference) > _SAME_PEAK * standard and cell.at_peak and twin.at_peak:
+        text += f": {_signed(difference)} MiB, by {_parts(cell.at_peak, twin.at_peak, difference)}"
+    yield text + "."
+
+
+def _time(cell: Cell, twin: Cell) -> Iterator[str]:
+    ratio = step_ratio(cell, twin)
+    if ratio is None:
+        return
+    interval = f"95 % interval {ratio.low:.2f} to {ratio.high:.2f}"
+    if not ratio.is_clear:
+        yield f"Time: {ratio.value:.2f} x the step ({interval}): no difference beyond the spread."
+        return
+    difference = cell.figures[STEP] - twin.figures[STEP]
+    parts = _parts(fold_backward(cell.phase_ms), fold_backward(twin.phase_ms), difference)
+    yield f"Time: {ratio.value:.2f} x the step ({interval}): {_signed(difference)} ms, by {parts}."
+
+
+def _traffic(cell: Cell, twin: Cell) -> Iterator[str]:
+    if MOVED not in cell.figures or MOVED not in twin.figures:
+        return
+    difference = cell.figures[MOVED] - twin.figures[MOVED]
+    phases = _parts(fold_backward(cell.moved_by_phase), fold_backward(twin.moved_by_phase), difference)
+    classes = _parts(_by_class(cell), _by_class(twin), difference)
+    yield (
+        f"Traffic: {_mib(cell.figures[MOVED])} moved in a step, {_signed(difference)} MiB: "
+        f"by phase {phases}; by operator class {classes}."
+    )
+
+
+def _by_class(cell: Cell) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for row in cell.counted[0].moved:
+        found[row.operator_class] = found.get(row.operator_class, 0.0) + row.mib
+    return found
+
+
+def _parts(more: dict[str, float], less: dict[str, float], difference: float) -> str:
+    parts = parts_of_difference(more, less)[:_LISTED_PARTS]
+    told = [
+        f"{words(name)} {_signed(part)}" for name, part in parts if abs(part) > _SMALL_PART * abs(difference)
+    ]
+    return ", ".join(told) or "many small parts"
+
+
+def _why_none(comparison: Comparison) -> str:
+    if not any(cell.finished for cell in comparison.cells):
+        return "No experiment finished."
+    return "Nothing here was measured with two trainers under the same settings."
+
+
+def _everywhere(comparison: Comparison, bests: list[Best]) -> str:
+    if len(bests) == 1:
+        return f"at {_at(comparison, bests[0].cells[0])}"
+    return f"at all {len(bests)} places"
+
+
+def _at(comparison: Comparison, cell: Cell) -> str:
+    return f"{cell.config.model_name}, {comparison.place_name(cell)}"
+
+
+def _list(comparison: Comparison, cells: list[Cell]) -> str:
+    shown = [_at(comparison, cell) for cell in cells[:_LISTED_PLACES]]
+    if len(cells) > _LISTED_PLACES:
+        shown.append(f"{len(cells) - _LISTED_PLACES} more")
+    return "; ".join(shown)
+
+
+def _size(cell: Cell) -> tuple[int, int]:
+    return (cell.num_parameters or 0, cell.config.batch_size * cell.config.seq_len)
+
+
+def _in(cell: Cell) -> str:
+    phase = cell.counted[0].peak_phase
+    return f" in {phase}" if phase else ""
+
+
+def _and(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _range(values: list[float]) -> str:
+    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _mib(value: float) -> str:
+    return f"{value:,.1f} MiB"
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.1f} ms"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+,.1f}"

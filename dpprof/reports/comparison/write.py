@@ -1,0 +1,39 @@
+"""Everything that a sweep says as a whole, written into its folder."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from dpprof.paths import SweepFolder, write_bytes, write_text
+from dpprof.reports.comparison import images, page
+from dpprof.reports.comparison.bars import MEASURES
+from dpprof.reports.comparison.cells import Comparison, compare
+from dpprof.reports.comparison.markdown import to_markdown
+from dpprof.results import Result
+
+
+def write_comparison(folder: SweepFolder, results: Iterable[Result]) -> Comparison:
+    """Compare a sweep's results and write the summary, the page and the images beside its runs."""
+    results = list(results)
+    comparison = compare(folder.name, {folder.name: results})
+    write_text(folder.summary_markdown, to_markdown(comparison))
+    write_text(folder.summary_json, comparison.to_json())
+    folders = {(folder.name, result.name): result.folder for result in results}
+    write_text(folder.comparison_page, page.render(page.compute(comparison, folders)))
+    for measure in MEASURES:
+        figure = images.draw(comparison, measure)
+        path = folder.image(measure.key)
+        if figure is None:
+            path.unlink(missing_ok=True)
+        else:
+            write_bytes(path, images.png(figure))
+    return comparison
+
+
+def written(folder: SweepFolder) -> list[Path]:
+    """The files that `write_comparison` left."""
+    return [
+        folder.summary_markdown,
+        folder.summary_json,
+        folder.comparison_page,
+        *(path for measure in MEASURES if (path := folder.image(measure.key)).exists()),
+    ]

@@ -1,0 +1,1 @@
+"""MLflow in and out."""

@@ -1,0 +1,77 @@
+"""Reads results back from an MLflow store: of every run only the small files that a comparison needs."""
+
+from pathlib import Path
+
+from mlflow import MlflowClient, get_tracking_uri
+from mlflow.entities import Run
+from mlflow.exceptions import MlflowException
+
+from dpprof.errors import ConfigError
+from dpprof.paths import RunFolder
+from dpprof.tracking.store import KIND_TAG, PARENT_TAG, open_store, telling
+
+_PAGE = 1000
+
+
+def fetch(name: str, into: Path) -> tuple[str, list[tuple[str, RunFolder]]] | None:
+    """The run folders of a sweep, or of one experiment, each with the name of its run.
+
+    `name` is a run's id, or the name of a sweep or a run. Returns the sweep's name before them, or None if
+    the store has no such run. Each folder lies under `into`, named by the run's id. Raises ConfigError if
+    several sweeps or runs have the name, TrackingError if the store does not answer.
+    """
+    with telling():
+        client = open_store()
+        run = _find(client, name)
+        if run is None:
+            return None
+        tags = run.data.tags
+        kind = tags.get(KIND_TAG, "")
+        if kind == "experiment":
+            source = tags.get("dpprof.sweep") or tags.get("dpprof.test") or run.info.run_name
+            return source, [(run.info.run_name, _download(client, run, into))]
+        found = _search(client, f"tags.`{PARENT_TAG}` = '{run.info.run_id}'", [run.info.experiment_id])
+        folders = [(child.info.run_name, _download(client, child, into)) for child in found]
+        return run.info.run_name, folders
+
+
+def _find(client: MlflowClient, name: str) -> Run | None:
+    try:
+        return client.get_run(name)
+    except MlflowException:
+        pass  # not an id
+    if "'" in name and '"' in name:
+        raise ConfigError(f"{name!r} cannot be searched in MLflow, which knows no escape; give the run's id")
+    quoted = f'"{name}"' if "'" in name else f"'{name}'"
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    found = _search(client, f"attributes.run_name = {quoted}", experiments)
+    found = [run for run in found if KIND_TAG in run.data.tags]
+    if len(found) > 1:
+        ids = ", ".join(run.info.run_id for run in found[:5])
+        raise ConfigError(f"{len(found)} runs in MLflow are named {name!r}; give the id of one: {ids}")
+    return found[0] if found else None
+
+
+def _search(client: MlflowClient, condition: str, experiments: list[str]) -> list[Run]:
+    found: list[Run] = []
+    token: str | None = None
+    while True:
+        page = client.search_runs(experiments, condition, max_results=_PAGE, page_token=token)
+        found += page
+        token = page.token
+        if not token:
+            return found
+
+
+def _download(client: MlflowClient, run: Run, into: Path) -> RunFolder:
+    folder = RunFolder(into / run.info.run_id)
+    folder.path.mkdir(parents=True, exist_ok=True)
+    wanted = {path.name for path in (folder.config, folder.record, folder.error, folder.ledger)}
+    for artifact in client.list_artifacts(run.info.run_id):
+        if artifact.path in wanted:
+            client.download_artifacts(run.info.run_id, artifact.path, str(folder.path))
+    if not folder.config.exists():
+        raise ConfigError(
+            f"run {run.info.run_id} in MLflow at {get_tracking_uri()} has no config.json: not one of dpprof's"
+        )
+    return folder

@@ -1,0 +1,31 @@
+"""What writing to an MLflow store and reading from it share: names, patience and errors."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mlflow import MlflowClient, get_tracking_uri
+
+from dpprof.errors import DpprofError, TrackingError
+
+PARENT_TAG = "mlflow.parentRunId"
+KIND_TAG = "dpprof.kind"
+
+
+@contextmanager
+def telling() -> Iterator[None]:
+    """Turn whatever MLflow raises for an unreachable or refusing store into a TrackingError."""
+    try:
+        yield
+    except DpprofError:
+        raise
+    except Exception as error:  # MLflow lets through what its stores raise: boto3, SQLAlchemy, sockets
+        raise TrackingError(f"MLflow at {get_tracking_uri()} failed: {error}") from error
+
+
+def open_store() -> MlflowClient:
+    """A client of the store that MLflow's own settings name (`MLFLOW_TRACKING_URI`, ...)."""
+    # MLflow's own defaults wait for minutes when a server is away.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+    return MlflowClient()
