@@ -49,15 +49,14 @@ def _folders(name: str, into: Path, option: str) -> tuple[str, str, list[tuple[s
     if path.exists():
         raise ConfigError(f"{option}: got {name!r}, allowed: a folder with a run or runs in it")
 
-    from mlflow import get_tracking_uri
-
     from dpprof.tracking.fetch import fetch
+    from dpprof.tracking.store import store_name
 
     fetched = fetch(name, into)
     if fetched is None:
         raise ConfigError(
             f"{option}: got {name!r}, allowed: a sweep folder, a run folder, or the name or id of a sweep or "
-            f"run in MLflow at {get_tracking_uri()}"
+            f"run in MLflow at {store_name()}"
         )
     source, folders = fetched
-    return source, get_tracking_uri(), folders
+    return source, store_name(), folders

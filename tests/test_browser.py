@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -16,6 +17,8 @@ from typing import Any
 import pytest
 from conftest import environment, runs_of
 from mlflow import MlflowClient
+
+from dpprof.reports.comparison.markdown import number
 
 pytestmark = pytest.mark.browser
 
@@ -60,6 +63,10 @@ def server(folder: Path, module: str, *arguments: str) -> Iterator[str]:
     finally:
         os.killpg(process.pid, 15)
         process.wait(20)
+
+
+def record_of(swept: Path, name: str) -> Any:
+    return json.loads((swept / "runs" / "grid é" / name / "record.json").read_text())
 
 
 def fetch_json(address: str) -> Any:
@@ -142,7 +149,7 @@ def test_the_timeline_is_drawn_in_the_artifact_viewer(
     page.goto(f"{experiment_page(swept, mlflow_ui)}/runs/{run_id}/artifacts/memory_timeline.html")
     viewer = page.frame_locator("iframe")
     viewer.locator("#memory .scatterlayer path.js-fill").first.wait_for()
-    record = json.loads((swept / "runs" / "grid é" / name / "record.json").read_text())
+    record = record_of(swept, name)
     ledger = record["ledger"]
     peak = f"{ledger['peak'] / 2**20:.1f} MiB"
     assert f"peak {peak} in {ledger['peak_phase']}" in "".join(
@@ -163,6 +170,99 @@ def test_the_timeline_is_drawn_in_the_artifact_viewer(
     page.wait_for_timeout(1000)
     assert viewer.locator("#memory").evaluate(switched_off), "a click on the legend switches a category off"
     assert not [url for url in remote if "memory_timeline" in url or "plotly" in url]
+
+
+def check_comparison(swept: Path, viewer: Any) -> None:
+    """The page in a frame: every figure that it shows of a cell is the record's."""
+    viewer.locator("section.place").first.wait_for()
+    for trainer, name in zip(TRAINERS, RUNS, strict=True):
+        record = record_of(swept, name)
+        row = viewer.locator(f'tr[data-trainer="{trainer}"]')
+        shown = " ".join(row.locator("> td").all_inner_texts())
+        ledger = record["ledger"]
+        moved = sum(line["read"] + line["written"] for line in ledger["traffic"])
+        step_s = statistics.median(record["step_s"])
+        for figure in (
+            f"{number(record['memory']['peak_allocated'] / 2**20)} MiB",
+            number(1e3 * step_s),
+            f"{number(moved / 2**20)} MiB",
+            number(record["samples_per_step"] / step_s),
+        ):
+            assert figure in shown, f"{figure} is missing in {shown}"
+        row.locator("summary").click()
+        itemised = row.locator("details").inner_text()
+        for num_bytes in ledger["at_peak"].values():
+            assert number(num_bytes / 2**20) in itemised
+        for seconds in record["phase_s"].values():
+            assert number(1e3 * statistics.median(seconds)) in itemised
+        parts = (
+            row.locator(".bar")
+            .first.locator("span")
+            .evaluate_all("spans => spans.map(span => span.getBoundingClientRect().width)")
+        )
+        whole = row.locator(".bar").first.evaluate("bar => bar.getBoundingClientRect().width")
+        highest = max(
+            json.loads((swept / "runs" / "grid é" / run / "record.json").read_text())["memory"][
+                "peak_allocated"
+            ]
+            for run in RUNS
+        )
+        assert sum(parts) == pytest.approx(whole * record["memory"]["peak_allocated"] / highest, abs=2)
+    viewer.locator("#left-chart .scatterlayer path.js-fill").first.wait_for(state="attached")
+    scales = [
+        viewer.locator(f"#{side}-chart").evaluate(
+            "chart => [chart.layout.xaxis.range, chart.layout.yaxis.range]"
+        )
+        for side in ("left", "right")
+    ]
+    assert scales[0] == scales[1], "two runs on one scale"
+    peaks = [
+        viewer.locator(f"#{side}-chart").evaluate(
+            "chart => Math.max(...chart.data[0].y.map((_, i) => chart.data.reduce((sum, t) => sum + t.y[i], 0)))"
+        )
+        for side in ("left", "right")
+    ]
+    for peak, name in zip(peaks, RUNS, strict=False):
+        record = record_of(swept, name)
+        assert peak == pytest.approx(record["ledger"]["peak"] / 2**20, rel=1e-3)
+
+
+def test_the_comparison_is_drawn_in_the_artifact_viewer(swept: Path, mlflow_ui: str, page: Any) -> None:
+    run_id = runs_of(swept)["grid é"].info.run_id
+    page.goto(f"{experiment_page(swept, mlflow_ui)}/runs/{run_id}/artifacts/comparison.html")
+    check_comparison(swept, page.frame_locator("iframe"))
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_comparison_opens_from_disk(swept: Path, page: Any, width: int) -> None:
+    remote: list[str] = []
+    page.on("request", lambda r: None if r.url.startswith(("file:", "data:")) else remote.append(r.url))
+    page.on("pageerror", lambda error: pytest.fail(str(error)))
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto((swept / "runs" / "grid é" / "comparison.html").as_uri())
+    check_comparison(swept, page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing sticks out"
+    row = page.locator('tr[data-trainer="DPSGDTrainer"]')
+    page.locator('#filters input[data-trainer="DPSGDTrainer"]').uncheck()
+    assert not row.is_visible()
+    page.locator('#filters input[data-trainer="DPSGDTrainer"]').check()
+    assert row.is_visible()
+    before = page.locator("#right-chart").evaluate("chart => chart.data.length")
+    page.select_option("#right-run", index=0)
+    assert page.locator("#right-chart").evaluate("chart => chart.data.length") < before
+    assert remote == []
+    page.screenshot(path=SCREENSHOTS / f"comparison_{width}.png", full_page=True)
+
+
+def test_the_comparison_reads_without_javascript(swept: Path, browser: Any) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    plain = context.new_page()
+    plain.goto((swept / "runs" / "grid é" / "comparison.html").as_uri())
+    assert plain.locator("section.place tr[data-trainer] .figures b").count() == 3 * len(TRAINERS)
+    assert plain.locator("#verdict p").first.is_visible()
+    assert plain.locator("#measured tr").count() > 5
+    assert not plain.locator("#pair").is_visible()
+    context.close()
 
 
 def test_the_summary_is_the_sweeps_description(swept: Path, mlflow_ui: str, page: Any) -> None:

@@ -212,3 +212,21 @@ def test_a_text_is_held_against_each_cells_own_length(tmp_path: Path) -> None:
     assert len(grid(**{**values, "seq_lens": "64,299"}).experiments) == 2
     with pytest.raises(ConfigError, match="of more bytes than seq_len, which is 300"):
         grid(**{**values, "seq_lens": "64,300"})
+
+
+def test_repeats_go_round_the_whole_grid() -> None:
+    values = {
+        "trainers": "standard,dpsgd",
+        "batch_sizes": "2",
+        "seq_lens": "16",
+        "device": "cpu",
+        "repeats": "3",
+    }
+    experiments = build_grid(values, cuda_available=lambda: False).experiments
+    plain = ["StandardTrainer_tiny_bs2_seq16", "DPSGDTrainer_tiny_bs2_seq16"]
+    assert list(experiments) == [
+        *plain,
+        *(f"{name}_rep2" for name in plain),
+        *(f"{name}_rep3" for name in plain),
+    ]
+    assert experiments[f"{plain[1]}_rep3"] == experiments[plain[1]]

@@ -17,7 +17,7 @@ FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*
 LAYERS = [
     ["cli"],
     ["sweep"],
-    ["drive"],
+    ["drive", "sources"],
     ["launch"],
     ["measure"],
     ["experiment", "tracking", "reports"],
@@ -45,10 +45,12 @@ LINE = {unit: line for line, units in enumerate(LAYERS) for unit in units}
 
 # Where each heavy library may be imported: folders and files of the package.
 HOMES = {
-    "mlflow": ("tracking.py",),
+    "mlflow": ("tracking/",),
     "plotly": ("reports/",),
     "jinja2": ("reports/",),
     "matplotlib": ("reports/",),
+    "pandas": ("reports/",),
+    "scipy": ("reports/",),
     "opacus": ("trainers/", "workloads/dp_attention.py"),
     "click": ("cli/",),
     "rich": ("cli/",),

@@ -71,7 +71,8 @@ def test_the_sweep_ends_failed_and_says_what_failed(unlucky: Any) -> None:
     assert "2 of 6" in note
     assert "<script>" not in note
     summary = json.loads((folder / "runs" / "unlucky" / "summary.json").read_text())
-    assert {cell["batch_size"]: cell["failure"] for cell in summary["cells"]} == EXPECTED
+    ended_as = {cell["settings"]["batch_size"]: cell["runs"][0]["failure"] for cell in summary["cells"]}
+    assert ended_as == EXPECTED
 
 
 def test_children_are_nested_and_carry_shared_params(unlucky: Any) -> None:

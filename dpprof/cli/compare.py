@@ -49,9 +49,7 @@ def compare(sources: tuple[str, ...], output: str, baseline: str | None, fail_ab
     import tempfile
     from pathlib import Path
 
-    from rich.console import Console
-
-    from dpprof.cli.progress import print_comparison
+    from dpprof.cli.console import open_console, print_comparison
     from dpprof.errors import ConfigError, Regression
     from dpprof.paths import write_text
     from dpprof.reports.comparison import page, regression
@@ -59,7 +57,7 @@ def compare(sources: tuple[str, ...], output: str, baseline: str | None, fail_ab
     from dpprof.sources import read_sources
 
     limit = percent(fail_above)
-    console = Console(highlight=False, soft_wrap=True)
+    console = open_console(soft_wrap=True)
     with tempfile.TemporaryDirectory() as scratch:
         found = read_sources(sources, Path(scratch), warn)
         comparison = compare_results(" and ".join(found), found)
@@ -136,7 +134,7 @@ def print_check(console: "Console", checked: "Check", baseline: str) -> None:
     table = Table("cell", "figure", "before", "now", "change", "95 % interval", "", box=None, pad_edge=False)
     for change in sorted(checked.changes, key=lambda c: not c.is_worse):
         table.add_row(*map(escape, cells(change)), style="red" if change.is_worse else None)
-    console.print(table)
+    console.print(table, soft_wrap=False)
     for text in checked.unmatched:
         console.print(f"not compared: {escape(text)}")
     for text in checked.doubts:

@@ -5,16 +5,12 @@ from types import TracebackType
 from typing import Self
 
 import psutil
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress as LiveLine
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from dpprof.cli.console import open_console
 from dpprof.metrics import ledger_doubt, unexplained_pct
-from dpprof.reports.comparison.cells import Comparison
-from dpprof.reports.comparison.doubts import doubts
-from dpprof.reports.comparison.markdown import cell_table, failure_table, trainer_table
-from dpprof.reports.comparison.verdict import verdict
 from dpprof.results import FINISHED, Result, describe
 
 _BUSY_PCT = 15.0
@@ -24,7 +20,7 @@ class Progress:
     """Shows which experiment of how many runs, for how long, and what the last one gave."""
 
     def __init__(self) -> None:
-        self.console = Console(highlight=False, soft_wrap=True)
+        self.console = open_console(soft_wrap=True)
         self._live: LiveLine | None = None
         self._where = ""
         self._began = time.monotonic()
@@ -88,19 +84,3 @@ class Progress:
         if self._live is not None:
             self._live.stop()
             self._live = None
-
-
-def print_comparison(console: Console, comparison: Comparison) -> None:
-    """A comparison's verdict, its doubts and its tables."""
-    console.print()
-    for found in verdict(comparison):
-        console.print(f"[b]{escape(found.topic)}.[/] {escape(found.text)}")
-        for point in found.points:
-            console.print(f"  - {escape(point)}")
-    for doubt in doubts(comparison):
-        console.print(f"[yellow]warning:[/] {escape(doubt)}")
-    for table in (trainer_table(comparison), cell_table(comparison), failure_table(comparison)):
-        if table:
-            console.print()
-            console.print(escape(table.rstrip()))
-    console.print()

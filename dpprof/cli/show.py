@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from dpprof.reports.tables import LedgerTables
 
-_WIDTH_OF_FILES = 140
-
 
 @click.command()
 @click.argument("run_folder", type=click.Path())
@@ -28,8 +26,7 @@ def show(run_folder: str, tensors: int) -> None:
     """
     from pathlib import Path
 
-    from rich.console import Console
-
+    from dpprof.cli.console import open_console
     from dpprof.errors import ConfigError
     from dpprof.paths import RunFolder
     from dpprof.reports.tables import compute
@@ -52,9 +49,7 @@ def show(run_folder: str, tensors: int) -> None:
         )
         reason = f"it failed: {why}" if why else "its ledger pass did not run (passes=...)"
         raise ConfigError(f"run_folder: {run_folder} has no ledger to show; {reason}")
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_WIDTH_OF_FILES)
+    console = open_console()
     for part in _tables(compute(record, record.ledger, timeline), tensors):
         console.print(part)
 

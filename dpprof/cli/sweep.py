@@ -34,7 +34,8 @@ def sweep(**options: str | None) -> None:
     grid = build_grid(values, cuda_available=cuda_available)
     drive.check_writable()
 
-    from dpprof.cli.progress import Progress, print_comparison
+    from dpprof.cli.console import print_comparison
+    from dpprof.cli.progress import Progress
     from dpprof.sweep import Sweep, new_name, raise_for, reusable_results, run_sweep
     from dpprof.tracking.tracker import Tracker
 

@@ -20,6 +20,8 @@ def fetch(name: str, into: Path) -> tuple[str, list[tuple[str, RunFolder]]] | No
     the store has no such run. Each folder lies under `into`, named by the run's id. Raises ConfigError if
     several sweeps or runs have the name, TrackingError if the store does not answer.
     """
+    if _is_missing(get_tracking_uri()):
+        return None
     with telling():
         client = open_store()
         run = _find(client, name)
@@ -33,6 +35,11 @@ def fetch(name: str, into: Path) -> tuple[str, list[tuple[str, RunFolder]]] | No
         found = _search(client, f"tags.`{PARENT_TAG}` = '{run.info.run_id}'", [run.info.experiment_id])
         folders = [(child.info.run_name, _download(client, child, into)) for child in found]
         return run.info.run_name, folders
+
+
+def _is_missing(store: str) -> bool:
+    """Whether the store is an SQLite file that is not there: MLflow would make it, for nothing."""
+    return store.startswith("sqlite:///") and not Path(store.removeprefix("sqlite:///")).exists()
 
 
 def _find(client: MlflowClient, name: str) -> Run | None:

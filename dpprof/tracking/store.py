@@ -23,6 +23,11 @@ def telling() -> Iterator[None]:
         raise TrackingError(f"MLflow at {get_tracking_uri()} failed: {error}") from error
 
 
+def store_name() -> str:
+    """Where runs are written and read."""
+    return str(get_tracking_uri())
+
+
 def open_store() -> MlflowClient:
     """A client of the store that MLflow's own settings name (`MLFLOW_TRACKING_URI`, ...)."""
     # MLflow's own defaults wait for minutes when a server is away.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from dpprof.errors import ConfigError
 from dpprof.reports.comparison.cells import HOW_MEASURED, PEAK, STEP, Cell, Comparison
 from dpprof.reports.comparison.intervals import step_ratio
+from dpprof.reports.comparison.markdown import reason
 
 # Versions and hardware on which a time depends, and torch's memory too.
 _MACHINE = ("cpu", "cpu_cores", "gpu", "torch_threads")
@@ -87,7 +88,7 @@ def _changes(now: Cell, before: Cell, limit: float) -> Iterator[Change]:
         return
     failed = next((run for run in now.runs if run.failure), None)
     if failed is not None:
-        note = f"{failed.failure}: {(failed.reason or '').strip().splitlines()[:1]}"
+        note = f"{failed.failure}: {reason(failed)}".rstrip(": ")
         yield Change(name, "status", "", None, None, None, None, True, note)
     if not now.finished:
         return

@@ -1,0 +1,36 @@
+"""What commands print: consoles wide enough for tables, and a comparison in words and tables."""
+
+from rich.console import Console
+from rich.markup import escape
+
+from dpprof.reports.comparison.cells import Comparison
+from dpprof.reports.comparison.doubts import doubts
+from dpprof.reports.comparison.markdown import cell_table, failure_table, trainer_table
+from dpprof.reports.comparison.verdict import verdict
+
+# Wide enough for a table's row where there is no terminal to ask.
+_WIDTH_OF_FILES = 160
+
+
+def open_console(*, soft_wrap: bool = False) -> Console:
+    """The console for tables: as wide as the terminal, or wide enough for a file."""
+    console = Console(highlight=False, soft_wrap=soft_wrap)
+    if not console.is_terminal:
+        console = Console(highlight=False, soft_wrap=soft_wrap, width=_WIDTH_OF_FILES)
+    return console
+
+
+def print_comparison(console: Console, comparison: Comparison) -> None:
+    """A comparison's verdict, its doubts and its tables."""
+    console.print()
+    for found in verdict(comparison):
+        console.print(f"[b]{escape(found.topic)}.[/] {escape(found.text)}")
+        for point in found.points:
+            console.print(f"  - {escape(point)}")
+    for doubt in doubts(comparison):
+        console.print(f"[yellow]warning:[/] {escape(doubt)}")
+    for table in (trainer_table(comparison), cell_table(comparison), failure_table(comparison)):
+        if table:
+            console.print()
+            console.print(escape(table.rstrip()))
+    console.print()

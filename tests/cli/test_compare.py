@@ -1,0 +1,170 @@
+"""`dpprof compare` and `dpprof export`, on the folders and in the MLflow store of a real sweep."""
+
+import csv
+import io
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import run_dpprof, runs_of
+
+SWEEP = "runs/grid é"
+TRAINERS = ("StandardTrainer", "DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer")
+
+
+def exported(swept: Path, *arguments: str) -> Any:
+    ended = run_dpprof(swept, "export", *arguments, "--format", "json")
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
+def test_a_sweep_is_compared_on_the_terminal_and_as_a_page(swept: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    ended = run_dpprof(swept, "compare", SWEEP, "--output", str(page))
+    assert ended.returncode == 0, ended.stderr
+    assert "Memory. Of the DP trainers" in ended.stdout
+    assert "  - Traffic: " in ended.stdout
+    rows = [line for line in ended.stdout.splitlines() if line.startswith("| tiny")]
+    assert [row.split("|")[5].strip() for row in rows] == list(TRAINERS)
+    assert f"the page with all of it: {page}" in ended.stdout
+    assert page.read_text() == (swept / SWEEP / "comparison.html").read_text(), "the sweep's own page"
+
+
+def test_names_and_ids_in_mlflow_give_the_same_as_folders(swept: Path) -> None:
+    """A store must tell what the folders tell, and of each run once, however often it is named."""
+    folder = exported(swept, SWEEP)
+    assert exported(swept, "grid é") == folder
+    runs = runs_of(swept)
+    assert exported(swept, runs["grid é"].info.run_id) == folder
+    assert (
+        exported(swept, "grid é", SWEEP, runs["grid é"].info.run_id)["cells"][0]["runs"][0]
+        == (folder["cells"][0]["runs"][0])
+    )
+    one = "DPSGDTrainer_tiny_bs2_seq16"
+    for name in (one, runs[one].info.run_id, f"{SWEEP}/{one}"):
+        (cell,) = exported(swept, name)["cells"]
+        assert cell in folder["cells"]
+
+
+def test_a_single_run_beside_its_sweep_has_its_twin(swept: Path) -> None:
+    pair = exported(swept, f"{SWEEP}/DPSGDTrainer_tiny_bs2_seq16", f"{SWEEP}/StandardTrainer_tiny_bs2_seq16")
+    assert [cell["source"] for cell in pair["cells"]] == ["grid é", "grid é"]
+
+
+def test_two_sweeps_of_one_name_are_kept_apart(swept: Path, tmp_path: Path) -> None:
+    shutil.copytree(swept / SWEEP, tmp_path / "grid é")
+    both = exported(swept, SWEEP, str(tmp_path / "grid é"))
+    assert {cell["source"] for cell in both["cells"]} == {"grid é", str(tmp_path / "grid é")}
+    assert {len(cell["runs"]) for cell in both["cells"]} == {1}
+
+
+def test_a_damaged_run_is_left_out_with_a_warning(swept: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(swept / SWEEP, copy)
+    (copy / "DPSGDTrainer_tiny_bs2_seq16" / "record.json").write_text("{")
+    ended = run_dpprof(swept, "export", str(copy))
+    assert ended.returncode == 0
+    assert "warning: left out DPSGDTrainer_tiny_bs2_seq16: not a dpprof record" in ended.stderr
+    assert len(list(csv.reader(io.StringIO(ended.stdout)))) == 1 + 3
+
+
+def test_csv_goes_to_a_file_or_to_the_terminal(swept: Path, tmp_path: Path) -> None:
+    printed = run_dpprof(swept, "export", SWEEP).stdout
+    ended = run_dpprof(swept, "export", SWEEP, "--output", str(tmp_path / "figures.csv"))
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert (tmp_path / "figures.csv").read_text() == printed
+    rows = list(csv.DictReader(io.StringIO(printed)))
+    assert [row["trainer"] for row in rows] == list(TRAINERS)
+    for row in rows:
+        record = json.loads((swept / SWEEP / row["run"] / "record.json").read_text())
+        assert float(row["memory/peak_allocated_mib"]) == record["memory"]["peak_allocated"] / 2**20
+
+
+def test_a_file_that_cannot_be_written_is_named(swept: Path) -> None:
+    for command in ("compare", "export"):
+        ended = run_dpprof(swept, command, SWEEP, "--output", "no/such/place")
+        assert ended.returncode == 2
+        assert "output: got 'no/such/place', allowed: a file that can be written" in ended.stderr
+
+
+def baseline(swept: Path, path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """The sweep as exported, with each of its runs changed and its steps made many and steady."""
+    data = exported(swept, SWEEP)
+    for cell in data["cells"]:
+        for run in cell["runs"]:
+            median = sorted(run["step_s"])[1]
+            run["step_s"] = [median * (1 + 0.001 * (i % 3)) for i in range(30)]
+            change(run)
+    path.write_text(json.dumps(data))
+    return path
+
+
+def scale(metric: str, factor: float) -> Callable[[dict[str, Any]], None]:
+    def change(run: dict[str, Any]) -> None:
+        run["figures"][metric] *= factor
+        if metric == "latency/step_ms_median":
+            run["step_s"] = [s * factor for s in run["step_s"]]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("metric", "what"),
+    [("memory/peak_allocated_mib", "peak memory"), ("latency/step_ms_median", "step time")],
+)
+def test_what_got_worse_is_told_and_ends_with_4(swept: Path, tmp_path: Path, metric: str, what: str) -> None:
+    same = baseline(swept, tmp_path / "same.json", lambda run: None)
+    better = baseline(swept, tmp_path / "better.json", scale(metric, 1 / 1.1))
+    shutil.copytree(swept / SWEEP, tmp_path / "now")
+    for record in (tmp_path / "now").glob("*/record.json"):
+        data = json.loads(record.read_text())
+        median = sorted(data["step_s"])[1]
+        data["step_s"] = [median * (1 + 0.001 * (i % 3)) for i in range(30)]
+        record.write_text(json.dumps(data))
+
+    def compare(to: Path) -> Any:
+        return run_dpprof(
+            swept,
+            "compare",
+            str(tmp_path / "now"),
+            "--baseline",
+            str(to),
+            "--output",
+            str(tmp_path / "c.html"),
+        )
+
+    fine = compare(same)
+    assert (fine.returncode, fine.stderr) == (0, ""), fine.stdout
+    assert "nothing got worse" in fine.stdout
+    worse = compare(better)
+    assert worse.returncode == 4
+    assert worse.stderr.startswith("dpprof: 4 of 4 cells got worse than grid é by more than 5 %")
+    marked = [line for line in worse.stdout.splitlines() if "WORSE" in line]
+    assert len(marked) == 4
+    assert all(what in line for line in marked)
+
+
+def test_the_limit_is_the_users(swept: Path, tmp_path: Path) -> None:
+    better = baseline(swept, tmp_path / "better.json", scale("memory/peak_allocated_mib", 1 / 1.1))
+    arguments = ["compare", SWEEP, "--baseline", str(better), "--output", str(tmp_path / "c.html")]
+    assert run_dpprof(swept, *arguments, "--fail-above", "11%").returncode == 0
+    assert run_dpprof(swept, *arguments, "--fail-above", "9").returncode == 4
+
+
+def test_a_sweep_is_its_own_baseline(swept: Path, tmp_path: Path) -> None:
+    ended = run_dpprof(swept, "compare", SWEEP, "--baseline", "grid é", "--output", str(tmp_path / "c.html"))
+    assert ended.returncode == 0, ended.stderr
+    assert "not judged: too few timed steps" in ended.stdout
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", "\x00"])
+def test_a_file_that_is_no_baseline_is_refused(swept: Path, tmp_path: Path, text: str) -> None:
+    (tmp_path / "bad.json").write_text(text)
+    ended = run_dpprof(
+        swept, "compare", SWEEP, "--baseline", str(tmp_path / "bad.json"), "--output", str(tmp_path / "c")
+    )
+    assert ended.returncode == 2
+    assert "allowed: a file of `dpprof export --format json`" in ended.stderr

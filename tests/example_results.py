@@ -1,0 +1,76 @@
+"""Results of experiments that never ran, with figures that can be checked by hand."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from dpprof.config import ExperimentConfig
+from dpprof.ledger_data import LedgerResult, PhasePeak, TrafficRow
+from dpprof.paths import RunFolder
+from dpprof.record import Failure, Memory, PassOutcome, Record
+from dpprof.reports.comparison.cells import Comparison, compare
+from dpprof.results import Result
+from dpprof.settings import parse_all
+
+MIB = 2**20
+FINISHED = {"clean": PassOutcome("finished")}
+
+
+def result(
+    trainer: str = "StandardTrainer",
+    *,
+    step_s: float | Sequence[float] = 0.0,
+    peak_mib: float | None = None,
+    at_peak: Mapping[str, float] | None = None,
+    phase_ms: Mapping[str, float] | None = None,
+    moved: Sequence[tuple[str, str, float]] = (),
+    environment: Mapping[str, str] | None = None,
+    outcomes: dict[str, PassOutcome] = FINISHED,
+    failure: Failure | None = None,
+    name: str | None = None,
+    **settings: object,
+) -> Result:
+    """An experiment with the given steps (one number: two equal steps), or without a record if it is 0.
+
+    `at_peak` gives MiB by category, `moved` MiB read by phase and operator class: either makes a ledger.
+    """
+    config = parse_all(ExperimentConfig, {"trainer": trainer, **settings}).resolve(cuda_available=False)
+    record = None
+    if step_s:
+        peak = None if peak_mib is None else round(peak_mib * MIB)
+        steps = [float(step_s)] * 2 if isinstance(step_s, int | float) else list(step_s)
+        record = Record(
+            vars(config),
+            dict(environment or {}),
+            passes=outcomes,
+            num_parameters=1_230_000,
+            samples_per_step=config.batch_size * config.accumulation_steps,
+            step_s=steps,
+            phase_s={phase: [ms / 1e3] * len(steps) for phase, ms in (phase_ms or {}).items()},
+            memory=Memory(peak_allocated=peak),
+            ledger=ledger(at_peak or {}, moved) if at_peak or moved else None,
+        )
+    label = name or config.run_name
+    return Result(label, RunFolder(Path(label)), config, record, failure)
+
+
+def ledger(at_peak: Mapping[str, float], moved: Sequence[tuple[str, str, float]]) -> LedgerResult:
+    held = {category: round(mib * MIB) for category, mib in at_peak.items()}
+    phases = dict.fromkeys([*(phase for phase, _, _ in moved), "backward"])
+    return LedgerResult(
+        peak=sum(held.values()),
+        peak_phase="backward",
+        at_peak=held,
+        phase_peak={phase: PhasePeak(sum(held.values()), held) for phase in phases},
+        after_step={},
+        traffic=[
+            TrafficRow("aten::x", operator_class, phase, 1, round(mib * MIB), 0, 0)
+            for phase, operator_class, mib in moved
+        ],
+        step_s=0.1,
+        num_storages=1,
+    )
+
+
+def comparison(*results: Result) -> Comparison:
+    """The results as one sweep named `s`."""
+    return compare("s", {"s": results})

@@ -1,0 +1,71 @@
+import pytest
+from example_results import comparison, result
+
+from dpprof.record import Failure
+from dpprof.reports.comparison.bars import MEASURES, UNITEMISED, Bar, bar, scale
+
+MEMORY, TIME, MOVED = MEASURES
+OOM = Failure("oom", "CUDA out of memory")
+MACHINE = {"memory_gib": "2.0"}
+
+
+def test_the_parts_of_a_bar_add_up_to_its_figure() -> None:
+    found = comparison(
+        result(
+            "DPSGDTrainer",
+            step_s=0.1,
+            peak_mib=13,
+            at_peak={"per_sample_gradients": 6, "parameters": 4, "noise": 2},
+            phase_ms={"backward": 60, "forward": 30},
+            moved=[("forward", "copy", 3), ("backward", "copy", 5)],
+        )
+    )
+    memory, time, moved = (bar(found, found.cells[0], measure) for measure in MEASURES)
+    assert memory.parts == {"parameters": 4, "per_sample_gradients": 6, "noise": 2, "untracked": 1}
+    assert list(memory.parts) == ["parameters", "per_sample_gradients", "noise", "untracked"], "in order"
+    assert memory.total == 13
+    assert time.parts == pytest.approx({"forward": 30, "backward": 60, "between phases": 10})
+    assert time.spread == 0
+    assert (moved.parts, moved.total) == ({"forward": 3, "backward": 5}, 8)
+    for one in (memory, time, moved):
+        assert one.total == pytest.approx(sum(one.parts.values()))
+        assert one.ratio is None
+
+
+def test_phases_that_take_longer_than_the_step_leave_nothing_between() -> None:
+    found = comparison(result(step_s=0.1, phase_ms={"forward": 50, "backward": 55}))
+    assert bar(found, found.cells[0], TIME).parts == pytest.approx({"forward": 50, "backward": 55})
+
+
+def test_without_a_ledger_the_peak_is_one_part_and_nothing_moved_is_known() -> None:
+    found = comparison(result(step_s=0.1, peak_mib=5))
+    assert bar(found, found.cells[0], MEMORY).parts == {UNITEMISED: 5}
+    moved = bar(found, found.cells[0], MOVED)
+    assert (moved.parts, moved.total, moved.failure) == ({}, None, None)
+
+
+def test_out_of_memory_ends_at_the_limit() -> None:
+    ran = result("StandardTrainer", step_s=0.1, peak_mib=1500, environment=MACHINE)
+    failed = result("DPSGDTrainer", step_s=0.1, outcomes={}, environment=MACHINE, failure=OOM)
+    found = comparison(ran, failed)
+    one = bar(found, found.cells[1], MEMORY)
+    assert (one.total, one.parts, one.failure, one.limit) == (None, {}, "oom", 2048)
+    assert scale([bar(found, cell, MEMORY) for cell in found.cells]) == 2048
+    assert bar(found, found.cells[1], TIME).limit is None
+
+
+def test_a_limit_far_away_does_not_flatten_the_others() -> None:
+    def of(total: float | None, limit: float | None) -> Bar:
+        return Bar(comparison(result()).cells[0], {}, total, None, None, None, limit)
+
+    assert scale([of(10, None), of(None, 29)]) == 29
+    assert scale([of(10, None), of(None, 31)]) == 10
+    assert scale([of(None, 31)]) == 31
+    assert scale([of(None, None)]) == 1
+
+
+def test_a_cell_that_did_not_finish_has_no_bar() -> None:
+    stopped = result(step_s=0.1, peak_mib=10, failure=Failure("interrupted", "stopped"))
+    found = comparison(stopped)
+    assert bar(found, found.cells[0], MEMORY).total is None
+    assert bar(found, found.cells[0], MEMORY).failure == "interrupted"

@@ -1,0 +1,56 @@
+import pytest
+from example_results import comparison, result
+
+from dpprof.record import Failure
+from dpprof.reports.comparison.cells import PEAK, STEP
+from dpprof.reports.comparison.growth import growth, lines
+
+
+def test_a_straight_line_is_found_and_nothing_is_off() -> None:
+    cells = [result(step_s=0.1 * b, peak_mib=100 + 7 * b, batch_size=b, seq_len=64) for b in (2, 4, 8)]
+    (memory,) = lines(comparison(*cells), PEAK, "batch_size")
+    assert (memory.x, memory.y) == ([2, 4, 8], [114, 128, 156])
+    assert (memory.fixed, memory.slope, memory.off_pct) == pytest.approx((100, 7, 0))
+    assert (memory.trainer, memory.model, memory.place) == ("StandardTrainer", "tiny", "sequence 64")
+    (time,) = lines(comparison(*cells), STEP, "batch_size")
+    assert (time.fixed, time.slope) == pytest.approx((0, 100)), "ms per sample"
+
+
+def test_along_the_sequence_figures_are_per_token_of_the_step() -> None:
+    cells = [result(step_s=0.002 * t, peak_mib=10 + t, batch_size=4, seq_len=t) for t in (64, 128)]
+    found = comparison(*cells)
+    (memory,) = lines(found, PEAK, "seq_len")
+    assert (memory.fixed, memory.slope) == pytest.approx((10, 1 / 4)), "4 samples of one token more"
+    (time,) = lines(found, STEP, "seq_len")
+    assert time.slope == pytest.approx(2 / 4)
+    assert time.off_pct is None, "two points check nothing"
+
+
+def test_a_step_of_several_batches_has_more_samples_but_no_more_memory() -> None:
+    cells = [
+        result(step_s=0.3 * b, peak_mib=5 * b, batch_size=b, seq_len=64, accumulation_steps=3) for b in (2, 4)
+    ]
+    found = comparison(*cells)
+    assert lines(found, STEP, "batch_size")[0].slope == pytest.approx(100)
+    assert lines(found, PEAK, "batch_size")[0].slope == pytest.approx(5)
+
+
+def test_how_far_the_line_misses_is_told() -> None:
+    peaks = {1: 10, 2: 20, 4: 100}
+    (line,) = lines(
+        comparison(*(result(step_s=0.1, peak_mib=p, batch_size=b) for b, p in peaks.items())),
+        PEAK,
+        "batch_size",
+    )
+    off = [abs(line.fixed + line.slope * b - p) / p for b, p in peaks.items()]
+    assert line.off_pct == pytest.approx(100 * max(off))
+
+
+def test_cells_that_differ_in_something_else_or_failed_are_on_no_line() -> None:
+    found = comparison(
+        result(step_s=0.1, peak_mib=1, batch_size=1),
+        result(step_s=0.1, peak_mib=2, batch_size=2, precision="bf16"),
+        result(batch_size=4, failure=Failure("oom", "x")),
+        result("DPSGDTrainer", step_s=0.1, peak_mib=1, batch_size=2),
+    )
+    assert list(growth(found)) == []

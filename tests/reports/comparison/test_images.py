@@ -1,0 +1,51 @@
+import struct
+
+from example_results import comparison, result
+
+from dpprof.record import Failure
+from dpprof.reports.comparison.bars import MEASURES
+from dpprof.reports.comparison.images import draw, png
+
+FOUND = comparison(
+    result(step_s=0.1, peak_mib=10, at_peak={"parameters": 4, "activations": 6}),
+    result("DPSGDTrainer", step_s=0.3, peak_mib=30, at_peak={"parameters": 10, "per_sample_gradients": 20}),
+    result("DPGhostClippingTrainer", failure=Failure("oom", "x")),
+    result(step_s=0.2, peak_mib=500, model_size="small", name="large"),
+)
+
+
+def test_bars_are_as_long_as_their_parts() -> None:
+    figure = draw(FOUND, MEASURES[0])
+    assert figure is not None
+    tiny, small = figure.axes
+    assert (tiny.get_title(loc="left"), small.get_title(loc="left")) == (
+        "tiny: peak memory [MiB]",
+        "small: peak memory [MiB]",
+    )
+    drawn = [(bar.get_x(), bar.get_width()) for bar in tiny.patches if bar.get_width()]  # type: ignore[attr-defined]
+    assert drawn == [(0, 4), (4, 6), (0, 10), (10, 20)]
+    texts = [text.get_text() for text in tiny.texts]
+    assert "10.0  1.00 x" in texts
+    assert "30.0  3.00 x" in texts
+    assert "oom" in texts
+    assert [label.get_text() for label in tiny.get_yticklabels()] == [
+        "StandardTrainer",
+        "DPSGDTrainer",
+        "DPGhostClippingTrainer",
+    ]
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["parameters", "activations", "per-sample gradients"]
+
+
+def test_the_picture_is_a_png_that_grows_with_its_rows() -> None:
+    figure = draw(FOUND, MEASURES[1])
+    assert figure is not None
+    data = png(figure)
+    assert data.startswith(b"\x89PNG")
+    width, height = struct.unpack(">II", data[16:24])
+    assert (width, height > 200) == (1000, True)
+
+
+def test_what_nobody_measured_is_not_drawn() -> None:
+    assert draw(comparison(result(step_s=0.1, peak_mib=10)), MEASURES[2]) is None
+    assert draw(comparison(), MEASURES[0]) is None

@@ -1,0 +1,218 @@
+"""What the comparison page says, read out of its HTML; `test_browser.py` looks at it drawn."""
+
+import dataclasses
+import html
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import example_ledger
+import pytest
+from example_results import comparison, result
+
+from dpprof.config import ExperimentConfig
+from dpprof.errors import ConfigError
+from dpprof.paths import RunFolder
+from dpprof.record import Failure, PassOutcome
+from dpprof.reports.comparison.cells import Comparison, compare
+from dpprof.reports.comparison.page import compute, render
+from dpprof.results import read_result
+from dpprof.settings import parse_all
+
+OOM = Failure("oom", "CUDA out of memory")
+STEPS = [0.1] * 9
+
+
+def example() -> Comparison:
+    """Two places; among the cells one out of memory, one that crashed, one with a single step."""
+    machine = {"memory_gib": "0.1", "torch_version": "2.13.0"}
+    return comparison(
+        result(
+            step_s=STEPS,
+            peak_mib=20,
+            at_peak={"parameters": 4, "activations": 16},
+            phase_ms={"forward": 30, "backward": 60},
+            moved=[("forward", "copy", 3), ("backward", "copy", 5)],
+            environment=machine,
+        ),
+        result(
+            "DPSGDTrainer",
+            step_s=[0.25, 0.25, 0.26, 0.25, 0.24],
+            peak_mib=50,
+            at_peak={"parameters": 4, "per_sample_gradients": 46},
+            environment=machine,
+        ),
+        result("DPGhostClippingTrainer", step_s=0.1, outcomes={}, failure=OOM, environment=machine),
+        result("DPFastGradientClippingTrainer", failure=Failure("error", "RuntimeError: no\nmore")),
+        result(step_s=[0.4], peak_mib=30, batch_size=8, environment=machine),
+    )
+
+
+def shown(found: Comparison, folders: dict[tuple[str, str], RunFolder] | None = None) -> str:
+    return render(compute(found, folders or {}))
+
+
+class Text(HTMLParser):
+    """The page's text, scripts left out, and the tags that it has."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+        self.tags: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        if not (self.tags and self.tags[-1] in ("script", "style")):
+            self.parts.append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.tags.append(f"/{tag}")
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.parts))
+
+
+def rows(page: str) -> dict[tuple[str, str], str]:
+    """The text of each cell's row, by place and trainer."""
+    found = {}
+    for place in page.split('<section class="place"')[1:]:
+        name = re.findall(r"<h3>(.*?)</h3>", place)[0]
+        for row in re.findall(
+            r'<tr data-trainer="(\w+)">(.*?)</tr>\s*(?=<tr data-trainer|</tbody>)', place, re.S
+        ):
+            found[html.unescape(name), row[0]] = Text(row[1]).text
+    return found
+
+
+def test_every_cell_has_a_row_with_its_figures() -> None:
+    found = rows(shown(example()))
+    place = "tiny, batch 4, sequence 512"
+    assert list(found) == [
+        (place, "StandardTrainer"),
+        (place, "DPSGDTrainer"),
+        (place, "DPGhostClippingTrainer"),
+        (place, "DPFastGradientClippingTrainer"),
+        ("tiny, batch 8, sequence 512", "StandardTrainer"),
+    ]
+    standard = found[place, "StandardTrainer"]
+    for words in ("20.0 MiB 1.00 x", "100.0 ± 0.00 ms 1.00 x", "8.00 MiB 1.00 x", " 40.0 "):
+        assert words in standard
+    assert "activations 16.0" in standard, "what a bar is made of stands in the row's figures"
+    assert "forward 30.0 3.00" in standard
+    assert "50.0 MiB 2.50 x" in found[place, "DPSGDTrainer"]
+    assert "250.0 ± 0.00 ms 2.50 x" in found[place, "DPSGDTrainer"]
+
+
+def test_failed_cells_are_shown_as_what_they_are() -> None:
+    page = shown(example())
+    found = rows(page)
+    oom = found["tiny, batch 4, sequence 512", "DPGhostClippingTrainer"]
+    assert "more than this device's 0.1 GiB" in oom
+    (bar,) = re.findall(r'class="oom" style="width: ([\d.]+)%"', page)
+    assert float(bar) == 100, "the limit, 102.4 MiB, is the longest bar"
+    crashed = found["tiny, batch 4, sequence 512", "DPFastGradientClippingTrainer"]
+    assert re.findall(r"\b(error|not measured|\d+)\b", crashed) == ["error"] * 3
+    assert "RuntimeError: no" in Text(page).text
+    for word in ("None", "nan", "NaN", "Undefined", "inf "):
+        assert word not in Text(page).text
+    single = found["tiny, batch 8, sequence 512", "StandardTrainer"]
+    assert "400.0 ms" in single
+    assert "±" not in single, "one step has no spread"
+
+
+def test_bars_have_the_widths_of_their_parts() -> None:
+    page = shown(comparison(*(_one(trainer) for trainer in ("StandardTrainer", "DPSGDTrainer"))))
+    widths = re.findall(r'<span style="width: ([\d.]+)%; [^"]*" title="([^"]*)"', page)
+    memory = {title: float(width) for width, title in widths if "MiB" in title}
+    assert memory["activations: 6.00 MiB"] == pytest.approx(100 * 6 / 40)
+    assert memory["per-sample gradients: 30.0 MiB"] == pytest.approx(100 * 30 / 40)
+    assert memory["parameters: 10.0 MiB"] == pytest.approx(100 * 10 / 40)
+
+
+def _one(trainer: str) -> Any:
+    private = {"parameters": 10, "per_sample_gradients": 30}
+    held = {"parameters": 4, "activations": 6} if trainer == "StandardTrainer" else private
+    return result(trainer, step_s=STEPS, peak_mib=sum(held.values()), at_peak=held)
+
+
+def test_the_best_of_a_place_is_marked() -> None:
+    cells = [
+        result("StandardTrainer", step_s=[0.05] * 9, peak_mib=5),
+        result("DPSGDTrainer", step_s=[0.1] * 9, peak_mib=50),
+        result("DPGhostClippingTrainer", step_s=[0.2] * 9, peak_mib=20),
+    ]
+    page = shown(comparison(*cells))
+    marked = {name: re.findall("fastest|least memory", text) for (_, name), text in rows(page).items()}
+    assert marked == {
+        "StandardTrainer": [],
+        "DPSGDTrainer": ["fastest"],
+        "DPGhostClippingTrainer": ["least memory"],
+    }
+
+
+HOSTILE = "</script><script>alert('<é>\")</script><img src=x onerror=alert(1)>"
+
+
+def test_no_name_can_become_part_of_the_page() -> None:
+    """A run's name, a sweep's, an error, a version, a text file's: shown as they are, and nothing more."""
+    one = result(step_s=STEPS, peak_mib=3, name=HOSTILE, environment={"cpu": HOSTILE, HOSTILE: "x"})
+    failed = result("DPSGDTrainer", failure=Failure(HOSTILE, HOSTILE), name=HOSTILE + "2")
+    later = {"clean": PassOutcome("finished"), HOSTILE: PassOutcome("failed", HOSTILE)}
+    broken = result("DPGhostClippingTrainer", step_s=STEPS, outcomes=later, name=HOSTILE + "3")
+    grown = result(step_s=STEPS, peak_mib=3, batch_size=8, name=HOSTILE + "4")
+    found = compare(HOSTILE, {HOSTILE: [one, failed, broken, grown], "b": [one]})
+    for cell in found.cells:
+        if cell.source == HOSTILE:
+            cell.settings["data"] = HOSTILE
+    page = Text(shown(found))
+    plain = Text(shown(compare("x", {"x": [one, failed, broken, grown], "b": [one]})))
+    assert "img" not in page.tags
+    assert page.tags.count("script") == plain.tags.count("script")
+    assert f"data {HOSTILE}" in page.text, "the name itself is shown"
+
+
+def test_the_name_of_a_workload_cannot_be_hostile() -> None:
+    with pytest.raises(ConfigError, match="workload"):
+        parse_all(ExperimentConfig, {"workload": HOSTILE})
+
+
+def test_the_timelines_are_those_of_the_runs(tmp_path: Path) -> None:
+    folders, results = {}, []
+    for trainer in ("StandardTrainer", "DPSGDTrainer"):
+        config = dataclasses.replace(example_ledger.CONFIG, trainer=trainer)
+        folder = example_ledger.folder(tmp_path / trainer, example_ledger.record(), example_ledger.timeline())
+        results.append(dataclasses.replace(read_result(folder), config=config))
+        folders["s", trainer] = folder
+    page = shown(comparison(*results), folders)
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    timelines = json.loads(data)["timelines"]
+    assert len(timelines) == 2
+    assert list(timelines[0]["mib"])[:2] == ["parameters", "activations"], "stacked in the page's order"
+    total = [sum(column) for column in zip(*timelines[0]["mib"].values(), strict=True)]
+    assert total[:8] == [4, 12, 16, 12, 28, 30, 22, 20]
+    assert timelines[0]["peak_mib"] == 30
+    labels = re.findall(r"<option value=\"\d\"[^>]*>(.*?)</option>", page)
+    assert labels[:2] == [
+        "tiny, batch 2, sequence 16: StandardTrainer",
+        "tiny, batch 2, sequence 16: DPSGDTrainer",
+    ]
+
+
+def test_without_timelines_there_is_no_pair_to_choose() -> None:
+    assert 'id="pair"' not in shown(example())
+
+
+def test_nothing_is_fetched_from_elsewhere() -> None:
+    page = shown(example())
+    outside = page.replace(page[page.index("<script>") : page.index('<script type="application/json"')], "")
+    assert not re.findall(r'(?:src|href)="?(?:https?:)?//', outside)
+
+
+def test_an_empty_comparison_is_a_page_too() -> None:
+    assert "No experiment finished." in shown(comparison())

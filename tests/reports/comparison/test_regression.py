@@ -1,0 +1,116 @@
+from collections.abc import Sequence
+
+import pytest
+from example_results import comparison, result
+
+from dpprof.errors import ConfigError
+from dpprof.record import Failure
+from dpprof.reports.comparison.cells import Comparison
+from dpprof.reports.comparison.regression import Change, Check, check
+
+NOISE = (0.99, 1.0, 1.01, 1.0, 0.995, 1.005, 1.0, 0.992, 1.008)
+
+
+def side(
+    step_s: float = 0.1, peak_mib: float = 100, *, runs: int = 3, noise: Sequence[float] = NOISE
+) -> Comparison:
+    """One cell, of which each run is a little off."""
+    return comparison(
+        *(
+            result(step_s=[step_s * n * (1 + 0.008 * i) for n in noise], peak_mib=peak_mib, name=f"run{i}")
+            for i in range(runs)
+        )
+    )
+
+
+def change(checked: Check, what: str) -> Change:
+    (found,) = [c for c in checked.changes if c.what == what]
+    return found
+
+
+def test_nothing_changed() -> None:
+    checked = check(side(), side(), 5)
+    assert [c.is_worse for c in checked.changes] == [False, False]
+    assert change(checked, "peak memory").percent == 0
+    assert change(checked, "step time").percent == pytest.approx(0)
+    assert (checked.unmatched, checked.doubts) == ([], [])
+
+
+@pytest.mark.parametrize(("peak", "is_worse"), [(104.9, False), (105.1, True), (50, False)])
+def test_memory_is_compared_exactly(peak: float, is_worse: bool) -> None:
+    found = change(check(side(peak_mib=peak), side(), 5), "peak memory")
+    assert found.is_worse == is_worse
+    assert found.percent == pytest.approx(peak - 100, abs=1e-4)
+    assert found.interval is None
+
+
+def test_with_no_limit_any_growth_of_memory_is_worse() -> None:
+    assert change(check(side(peak_mib=100.001), side(), 0), "peak memory").is_worse
+    assert not change(check(side(), side(), 0), "peak memory").is_worse
+
+
+@pytest.mark.parametrize(("step_s", "is_worse"), [(0.110, True), (0.106, False), (0.09, False)])
+def test_a_step_time_is_worse_only_beyond_its_spread(step_s: float, is_worse: bool) -> None:
+    """6 % more is above the limit of 5 %, but the spread of the runs (0.8 %) reaches below it."""
+    found = change(check(side(step_s), side(), 5), "step time")
+    assert found.is_worse == is_worse
+    assert found.percent == pytest.approx(1e3 * step_s - 100)
+    assert found.interval is not None
+    assert found.interval[0] < found.percent < found.interval[1]
+    assert found.note == ""
+
+
+def test_one_run_is_judged_by_its_steps_and_said_to_be() -> None:
+    found = change(check(side(0.12, runs=1), side(runs=1), 5), "step time")
+    assert found.is_worse
+    assert found.note == "one run: what differs between processes is not known"
+
+
+def test_a_single_step_is_not_judged() -> None:
+    found = change(check(side(0.2, runs=1, noise=[1.0]), side(runs=1, noise=[1.0]), 5), "step time")
+    assert not found.is_worse
+    assert found.percent == pytest.approx(100)
+    assert found.note.startswith("not judged")
+
+
+def test_an_experiment_that_no_longer_finishes_is_worse() -> None:
+    failed = comparison(result(failure=Failure("oom", "no memory\nmore")))
+    (found,) = check(failed, side(), 5).changes
+    assert (found.what, found.is_worse, found.note) == ("status", True, "oom: no memory")
+    (back,) = check(side(), failed, 5).changes
+    assert (back.is_worse, back.note) == (False, "was oom in the baseline")
+
+
+def test_one_repetition_that_fails_is_worse_too() -> None:
+    broken = comparison(
+        *(result(step_s=[0.1] * 9, peak_mib=100, name=str(i)) for i in range(2)),
+        result(failure=Failure("killed", ""), name="2"),
+    )
+    checked = check(broken, side(), 5)
+    assert [c.what for c in checked.worse] == ["status"]
+    assert len(checked.changes) == 3
+
+
+def test_cells_match_whatever_was_measured_of_them() -> None:
+    now = comparison(result(step_s=0.1, peak_mib=1, passes="clean,memory", measured_steps=3, name="a"))
+    before = comparison(result(step_s=0.1, peak_mib=1, name="b"))
+    assert len(check(now, before, 5).changes) == 2
+
+
+def test_cells_of_one_side_are_told_and_not_compared() -> None:
+    now = comparison(result(step_s=0.1), result(step_s=0.1, lr=0.5, name="new"))
+    before = comparison(result(step_s=0.1), result("DPSGDTrainer", step_s=0.1, name="old"))
+    assert check(now, before, 5).unmatched == [
+        "new: not in the baseline",
+        "old: in the baseline only",
+    ]
+    with pytest.raises(ConfigError, match="no experiment with equal settings"):
+        check(comparison(result(step_s=0.1, lr=0.5)), before, 5)
+
+
+def test_another_machine_is_said() -> None:
+    machine = {"cpu": "A", "torch_version": "2.13", "python": "3.11", "dpprof_version": "1"}
+    before = comparison(result(step_s=0.1, environment=machine))
+    other = machine | {"cpu": "B", "python": "3.12", "dpprof_version": "2"}
+    now = comparison(result(step_s=0.1, environment=other))
+    assert check(now, before, 5).doubts == ["cpu: A in the baseline, B now"]

@@ -1,0 +1,185 @@
+from collections.abc import Sequence
+
+import pytest
+from example_results import comparison, result
+
+from dpprof.record import Failure
+from dpprof.reports.comparison.cells import Comparison
+from dpprof.reports.comparison.verdict import fastest_at, fold_backward, parts_of_difference, verdict
+from dpprof.results import Result
+
+FLAT, GHOST, FAST = "DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer"
+OOM = Failure("oom", "no memory")
+MACHINE = {"memory_gib": "1.0"}
+
+
+def steps(around: float, spread: float = 0.01) -> list[float]:
+    return [around * (1 + spread * k) for k in (-2, -1, -1, 0, 0, 0, 1, 1, 2)]
+
+
+def run(trainer: str, step_s: float | Sequence[float], peak_mib: float, **more: object) -> Result:
+    around = steps(step_s) if isinstance(step_s, float) else list(step_s)
+    return result(trainer, step_s=around, peak_mib=peak_mib, **more)  # type: ignore[arg-type]
+
+
+def texts(found: Comparison) -> dict[str, str]:
+    return {finding.topic: finding.text for finding in verdict(found)}
+
+
+def test_one_trainer_that_is_best_in_both_is_the_one_to_use() -> None:
+    found = texts(
+        comparison(
+            run("StandardTrainer", 0.1, 10), run(FLAT, 0.2, 40), run(GHOST, 0.15, 11), run(FAST, 0.3, 30)
+        )
+    )
+    assert found["Use"] == (
+        f"Train with {GHOST}: of the DP trainers it takes the least time and the least memory "
+        "at tiny, batch 4, sequence 512."
+    )
+    assert found["Time"] == (
+        f"Of the DP trainers {GHOST} takes the least time at tiny, batch 4, sequence 512, "
+        "1.50 x StandardTrainer's. The next one needs 1.33 x as much."
+    )
+    assert "1.10 x StandardTrainer's. The next one needs 2.73 x as much" in found["Memory"]
+
+
+def test_time_and_memory_are_weighed_at_the_largest_place() -> None:
+    cells = [
+        run(trainer, step_s * batch, peak * batch, batch_size=batch)
+        for batch in (2, 4)
+        for trainer, step_s, peak in (("StandardTrainer", 0.1, 10), (FLAT, 0.2, 40), (GHOST, 0.3, 11))
+    ]
+    found = texts(comparison(*cells))
+    assert found["Use"] == (
+        f"Train with {FLAT} where its memory fits, with {GHOST} where it does not: at tiny, batch 4, "
+        f"sequence 512 {FLAT} takes 800.0 ms and 160.0 MiB, {GHOST} 1,200.0 ms and 44.0 MiB."
+    )
+    assert "at all 2 places, 2.00 x StandardTrainer's" in found["Time"]
+
+
+def test_a_difference_within_the_spread_is_none() -> None:
+    found = texts(comparison(run(FLAT, steps(0.2, 0.1), 40), run(GHOST, steps(0.202, 0.1), 11)))
+    assert found["Time"] == (
+        f"Of the DP trainers {FLAT} and {GHOST} cannot be told apart at tiny, batch 4, sequence 512."
+    )
+    assert found["Use"].startswith(
+        f"Train with {GHOST}: of the DP trainers it takes the least memory, and none"
+    )
+
+
+def test_different_winners_are_listed_with_their_places() -> None:
+    cells = [
+        run(FLAT, 0.2, 10, batch_size=2),
+        run(GHOST, 0.3, 11, batch_size=2),
+        run(FLAT, 0.4, 30, batch_size=4),
+        run(GHOST, 0.3, 12, batch_size=4),
+    ]
+    found = texts(comparison(*cells))
+    assert "Use" not in found
+    assert found["Time"] == (
+        f"Of the DP trainers {FLAT} takes the least time at 1 of 2 places (tiny, batch 2, sequence 512); "
+        f"{GHOST} takes the least time at 1 of 2 places (tiny, batch 4, sequence 512)."
+    )
+
+
+def test_a_single_step_carries_no_verdict_on_time() -> None:
+    cells = [run(trainer, [0.1], peak) for trainer, peak in (("StandardTrainer", 9), (FLAT, 20), (GHOST, 11))]
+    found = verdict(comparison(*cells))
+    assert [f.text for f in found if f.topic == "Time"] == [
+        "Of the DP trainers there are too few timed steps to tell at tiny, batch 4, sequence 512."
+    ]
+    assert not [point for f in found for point in f.points if point.startswith("Time")]
+    assert not [f for f in found if f.topic == "Use"]
+
+
+def test_equal_peaks_are_told_as_equal() -> None:
+    found = texts(comparison(run(FLAT, 0.1, 100.0), run(GHOST, 0.2, 100.05)))
+    assert f"{FLAT} and {GHOST} cannot be told apart" in found["Memory"]
+
+
+def test_where_memory_ran_out_is_said_with_what_fitted() -> None:
+    cells = [
+        run("StandardTrainer", 0.1, 10),
+        result(FLAT, failure=OOM),
+        run(GHOST, 0.2, 20),
+        run(FAST, 0.2, 20),
+    ]
+    assert texts(comparison(*cells))["Largest batch"] == (
+        f"At tiny, batch 4, sequence 512 memory ran out with {FLAT}, "
+        f"while StandardTrainer, {GHOST} and {FAST} fitted."
+    )
+
+
+def test_where_all_fit_the_lines_are_extended_and_said_to_be() -> None:
+    cells = [
+        run(trainer, 0.1, fixed + slope * batch, batch_size=batch, seq_len=64, environment=MACHINE)
+        for trainer, fixed, slope in ((FLAT, 24, 100), (GHOST, 24, 10))
+        for batch in (2, 4)
+    ]
+    assert texts(comparison(*cells))["Largest batch"] == (
+        "Every batch tried fits. Lines through the peaks at batch 2 and 4 reach the 1.0 GiB of this device, "
+        f"for tiny, sequence 64, at about: {GHOST} 100 (10.0 MiB a sample), {FLAT} 10 (100.0 MiB a sample). "
+        "This is extrapolated, not measured."
+    )
+
+
+def test_the_extra_bytes_and_milliseconds_are_told_by_part() -> None:
+    standard = result(
+        step_s=steps(0.1, 0.001),
+        peak_mib=20,
+        at_peak={"parameters": 4, "activations": 16},
+        phase_ms={"forward": 30, "backward": 60},
+        moved=[("forward", "copy", 3), ("backward", "matrix_product", 5)],
+    )
+    private = result(
+        GHOST,
+        step_s=steps(0.25, 0.001),
+        peak_mib=50,
+        at_peak={"parameters": 4, "activations": 6, "per_sample_gradients": 40},
+        phase_ms={"forward": 30, "backward_norms": 120, "backward_weighted": 60, "noise": 31},
+        moved=[("forward", "copy", 3), ("backward_norms", "matrix_product", 9), ("noise", "noise", 8)],
+    )
+    (finding,) = (f for f in verdict(comparison(standard, private)) if f.topic == GHOST)
+    memory, time, traffic = finding.points
+    assert memory == (
+        "Memory: a peak of 50.0 MiB in backward against 20.0 MiB in backward: +30.0 MiB, "
+        "by per-sample gradients +40.0, activations -10.0."
+    )
+    assert time == (
+        "Time: 2.50 x the step (95 % interval 2.50 to 2.50): +150.0 ms, by backward +120.0, noise +31.0."
+    )
+    assert traffic == (
+        "Traffic: 20.0 MiB moved in a step, +12.0 MiB: by phase noise +8.0, backward +4.0; "
+        "by operator class noise +8.0, matrix product +4.0."
+    )
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ([], "No experiment finished."),
+        ([result(FLAT, failure=Failure("error", "x"))], "No experiment finished."),
+        ([result(FLAT, step_s=0.1)], "Nothing here was measured with two trainers under the same settings."),
+    ],
+)
+def test_no_verdict_where_the_data_carries_none(cells: list[Result], words: str) -> None:
+    assert texts(comparison(*cells)) == {"No verdict": words}
+
+
+def test_only_one_that_finished_is_not_the_fastest() -> None:
+    place = comparison(run(FLAT, 0.1, 1), result(GHOST, failure=OOM)).places[0]
+    assert fastest_at(place) is None
+
+
+def test_parts_of_a_difference_add_up_to_it() -> None:
+    more, less = {"a": 5.0, "b": 2.0}, {"a": 1.0, "c": 9.0}
+    parts = parts_of_difference(more, less)
+    assert parts == [("c", -9), ("a", 4), ("b", 2)]
+    assert sum(value for _, value in parts) == sum(more.values()) - sum(less.values())
+
+
+def test_two_backward_passes_are_one() -> None:
+    assert fold_backward({"backward_norms": 1, "clip": 5, "backward_weighted": 2}) == {
+        "backward": 3,
+        "clip": 5,
+    }

@@ -1,0 +1,89 @@
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import mlflow
+import pytest
+from conftest import runs_of
+from mlflow import MlflowClient
+
+from dpprof.errors import ConfigError, TrackingError
+from dpprof.tracking.fetch import fetch
+
+NEEDED = {"config.json", "record.json", "ledger.json.gz"}
+
+
+@pytest.fixture
+def store(swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MlflowClient]:
+    """A copy of the real sweep's store, whose artifacts stay where they are."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(swept / "mlflow.db", tmp_path / "mlflow.db")
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    mlflow.set_tracking_uri(uri)
+    yield MlflowClient(uri)
+    mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
+
+
+def test_of_each_run_only_the_small_files_come(store: MlflowClient, swept: Path, tmp_path: Path) -> None:
+    found = fetch("grid é", tmp_path / "in")
+    assert found is not None
+    source, folders = found
+    assert source == "grid é"
+    runs = runs_of(swept)
+    assert sorted(name for name, _ in folders) == sorted(set(runs) - {"grid é"})
+    for name, folder in folders:
+        assert {path.name for path in folder.path.iterdir()} == NEEDED
+        original = swept / "runs" / "grid é" / name / "record.json"
+        assert folder.record.read_bytes() == original.read_bytes()
+        assert folder.name == runs[name].info.run_id
+
+
+def test_nothing_is_fetched_of_what_the_store_does_not_have(store: MlflowClient, tmp_path: Path) -> None:
+    assert fetch("no such sweep", tmp_path / "in") is None
+    assert fetch("0" * 32, tmp_path / "in") is None
+    assert not (tmp_path / "in").exists()
+
+
+def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/none.db")
+    try:
+        assert fetch("x", tmp_path / "in") is None
+    finally:
+        mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_that_several_runs_have_is_refused_with_their_ids(store: MlflowClient, tmp_path: Path) -> None:
+    first = store.search_experiments(filter_string="name = 'dpprof'")[0].experiment_id
+    other = store.create_experiment("other")
+    ids = [
+        store.create_run(where, run_name="it's", tags={"dpprof.kind": "sweep"}).info.run_id
+        for where in (first, other)
+    ]
+    with pytest.raises(ConfigError, match="2 runs in MLflow are named") as refused:
+        fetch("it's", tmp_path / "in")
+    assert all(run_id in str(refused.value) for run_id in ids)
+    store.delete_run(ids[0])
+    assert fetch("it's", tmp_path / "in") == ("it's", [])
+    with pytest.raises(ConfigError, match="no escape"):
+        fetch('it\'s "quoted"', tmp_path / "in")
+
+
+def test_a_run_of_another_program_is_none_of_ours(store: MlflowClient, tmp_path: Path) -> None:
+    run = store.create_run("0", run_name="foreign", tags={"dpprof.kind": "experiment"})
+    with pytest.raises(ConfigError, match="not one of dpprof's"):
+        fetch(run.info.run_id, tmp_path / "in")
+    store.create_run("0", run_name="stranger")
+    assert fetch("stranger", tmp_path / "in") is None
+
+
+def test_a_server_that_does_not_answer_is_a_tracking_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    mlflow.set_tracking_uri("http://127.0.0.1:9")
+    try:
+        with pytest.raises(TrackingError, match=r"http://127\.0\.0\.1:9"):
+            fetch("x", tmp_path / "in")
+    finally:
+        mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
