@@ -88,7 +88,7 @@ def sweep(folder: Path, name: str, **more: str) -> None:
         "seq_lens": SEQ_LEN,
         "repeats": REPEATS,
         "measured_steps": 30,
-        "passes": "clean,memory",
+        "passes": "clean,pace,memory",
         "device": "cpu",
         "sweep_name": name,
         "resume": "true",

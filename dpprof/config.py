@@ -23,7 +23,7 @@ TRAINERS = {
 }
 TRAINER_NAMES = {name: name for name in TRAINERS} | {short: name for name, short in TRAINERS.items()}
 PRECISIONS = ("fp32", "bf16")
-PASSES = ("clean", "memory", "ledger", "trace", "gradient_check")
+PASSES = ("clean", "pace", "memory", "ledger", "trace", "gradient_check")
 SIZE_FIELDS = ("vocab_size", "hidden_dim", "num_layers", "num_heads")
 _SIZE_HELP = "0 takes it from model_size."
 

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 from dpprof.config import ExperimentConfig
 from dpprof.environment import describe_environment
 from dpprof.observe import Observer, Subject
-from dpprof.passes import clean, ledger, memory, trace
+from dpprof.passes import clean, ledger, memory, pace, trace
 from dpprof.paths import RunFolder
 from dpprof.record import GradientCheck, PassOutcome, Record
 from dpprof.trainers import TRAINER_CLASSES
@@ -161,6 +161,7 @@ def gradient_error(config: ExperimentConfig, dtype: torch.dtype) -> float:
 
 PASSES: dict[str, Callable[[Subject], None]] = {
     "clean": clean.run,
+    "pace": pace.run,
     "memory": memory.run,
     "ledger": ledger.run,
     "trace": trace.run,

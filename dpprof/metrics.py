@@ -113,6 +113,9 @@ def _rest(record: Record) -> Iterator[tuple[str, float]]:
     for name, outcome in record.passes.items():
         if outcome.seconds is not None:
             yield f"overhead/{name}_pass_s", outcome.seconds
+    if record.pace is not None and record.pace.step_s:
+        yield "pace/step_ratio", statistics.median(record.pace.ratios)
+        yield "pace/fixed_ms", 1e3 * statistics.median(record.pace.fixed_s)
     if record.ledger is not None:
         yield from _ledger(record, record.ledger)
     if record.traced_steps:

@@ -63,6 +63,19 @@ class OperatorRow:
 
 
 @dataclass
+class Pace:
+    """Seconds of each step and of the fixed computation right after it (the pace pass)."""
+
+    step_s: list[float]
+    fixed_s: list[float]
+
+    @property
+    def ratios(self) -> list[float]:
+        """How many times the fixed computation each step takes."""
+        return [step / fixed for step, fixed in zip(self.step_s, self.fixed_s, strict=True)]
+
+
+@dataclass
 class GradientCheck:
     """A trainer's clipped gradient, with noise off, against a naive loop over samples.
 
@@ -100,6 +113,7 @@ class Record:
     operators: list[OperatorRow] = field(default_factory=list)
     traced_steps: int | None = None
     ledger: LedgerResult | None = None
+    pace: Pace | None = None
     gradient_check: GradientCheck | None = None
 
     @property
@@ -135,6 +149,8 @@ class Record:
             data["operators"] = [OperatorRow(**row) for row in data["operators"]]
             if data["ledger"] is not None:
                 data["ledger"] = LedgerResult.from_dict(data["ledger"])
+            if data.get("pace") is not None:
+                data["pace"] = Pace(**data["pace"])
             if data["gradient_check"] is not None:
                 data["gradient_check"] = GradientCheck(**data["gradient_check"])
             return cls(**data)

@@ -218,7 +218,7 @@ def check_comparison(swept: Path, viewer: Any) -> None:
     assert scales[0] == scales[1], "two runs on one scale"
     peaks = [
         viewer.locator(f"#{side}-chart").evaluate(
-            "chart => Math.max(...chart.data[0].y.map((_, i) => chart.data.reduce((sum, t) => sum + t.y[i], 0)))"
+            "chart => Math.max(...chart.data[0].y.map((_, i) => chart.data.reduce((s, t) => s + t.y[i], 0)))"
         )
         for side in ("left", "right")
     ]

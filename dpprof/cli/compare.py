@@ -5,11 +5,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rich.console import Console
 
-    from dpprof.reports.comparison.cells import Comparison
     from dpprof.reports.comparison.regression import Change, Check
 
 
@@ -20,8 +17,8 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--baseline",
-    metavar="SOURCE|FILE",
-    help="What to hold the sources against: a source too, or a file of `dpprof export --format json`.",
+    metavar="SOURCE",
+    help="What to hold the sources against, and tell what got worse.",
 )
 @click.option(
     "--fail-above",
@@ -33,13 +30,13 @@ if TYPE_CHECKING:
 def compare(sources: tuple[str, ...], output: str, baseline: str | None, fail_above: str) -> None:
     """Set runs side by side.
 
-    A SOURCE is a sweep folder, a run folder, or the name or id of a sweep or a run in MLflow. Prints what the
-    figures say and writes it all as one page.
+    A SOURCE is a sweep folder, a run folder, a file of `dpprof export --format json`, or the name or id of a
+    sweep or a run in MLflow. Prints what the figures say and writes it all as one page.
 
     With --baseline it also tells what got worse, and exits 4 if something did. Peaks are compared exactly.
-    A step time is worse only if the whole 95 % confidence interval of its growth lies beyond the limit.
-    Measure both sides with `dpprof sweep --repeats 3` or more: only repeated runs show what differs from
-    process to process.
+    A step time is worse only if it grew beyond the limit with 95 % confidence. Measure both sides with
+    `dpprof sweep --repeats 3 --passes clean,pace,memory`: only repeated runs show what differs from process
+    to process, and the pace pass tells a slow machine from slow code.
 
     \b
     dpprof compare runs/sweep-20260101-120000
@@ -53,16 +50,15 @@ def compare(sources: tuple[str, ...], output: str, baseline: str | None, fail_ab
     from dpprof.errors import ConfigError, Regression
     from dpprof.paths import write_text
     from dpprof.reports.comparison import page, regression
-    from dpprof.reports.comparison.cells import compare as compare_results
-    from dpprof.sources import read_sources
+    from dpprof.sources import read_comparison
 
     limit = percent(fail_above)
     console = open_console(soft_wrap=True)
     with tempfile.TemporaryDirectory() as scratch:
-        found = read_sources(sources, Path(scratch), warn)
-        comparison = compare_results(" and ".join(found), found)
-        before = None if baseline is None else read_baseline(baseline, Path(scratch))
-        folders = {(s, result.name): result.folder for s, results in found.items() for result in results}
+        comparison, folders = read_comparison(sources, Path(scratch), warn)
+        before = None
+        if baseline is not None:
+            before, _ = read_comparison([baseline], Path(scratch) / "baseline", warn, "baseline")
         html = page.render(page.compute(comparison, folders))
     try:
         write_text(Path(output), html)
@@ -100,26 +96,6 @@ def percent(text: str) -> float:
     return value
 
 
-def read_baseline(given: str, scratch: "Path") -> "Comparison":
-    """What the sources are held against, from an exported file or from runs."""
-    from pathlib import Path
-
-    from dpprof.errors import ConfigError, DpprofError
-    from dpprof.reports.comparison.cells import Comparison
-    from dpprof.reports.comparison.cells import compare as compare_results
-    from dpprof.sources import read_sources
-
-    if Path(given).is_file():
-        try:
-            return Comparison.from_json(Path(given).read_text(encoding="utf-8"))
-        except (DpprofError, OSError, UnicodeDecodeError) as error:
-            raise ConfigError(
-                f"baseline: got {given!r}, allowed: a file of `dpprof export --format json`; {error}"
-            ) from None
-    found = read_sources([given], scratch / "baseline", warn, "baseline")
-    return compare_results(" and ".join(found), found)
-
-
 def warn(text: str) -> None:
     """Tell what the user must know, though the command goes on."""
     click.echo(f"warning: {text}", err=True)
@@ -131,7 +107,7 @@ def print_check(console: "Console", checked: "Check", baseline: str) -> None:
     from rich.table import Table
 
     console.print(f"\nagainst {escape(baseline)}, worse if more than {checked.fail_above_pct:g} % above it:")
-    table = Table("cell", "figure", "before", "now", "change", "95 % interval", "", box=None, pad_edge=False)
+    table = Table("cell", "figure", "before", "now", "change", "90 % interval", "", box=None, pad_edge=False)
     for change in sorted(checked.changes, key=lambda c: not c.is_worse):
         table.add_row(*map(escape, cells(change)), style="red" if change.is_worse else None)
     console.print(table, soft_wrap=False)

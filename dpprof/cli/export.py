@@ -25,15 +25,14 @@ def export(sources: tuple[str, ...], form: str, output: str | None) -> None:
     from dpprof.errors import ConfigError
     from dpprof.paths import write_text
     from dpprof.reports.comparison import export as exporting
-    from dpprof.reports.comparison.cells import compare
     from dpprof.settings import refuse
-    from dpprof.sources import read_sources
+    from dpprof.sources import read_comparison
 
     if form not in exporting.FORMATS:
         raise refuse("format", form, ", ".join(exporting.FORMATS))
     with tempfile.TemporaryDirectory() as scratch:
-        found = read_sources(sources, Path(scratch), warn)
-        text = exporting.export(compare(" and ".join(found), found), form)
+        comparison, _ = read_comparison(sources, Path(scratch), warn)
+        text = exporting.export(comparison, form)
     if output is None:
         click.echo(text, nl=False)
         return

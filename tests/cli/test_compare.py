@@ -167,4 +167,4 @@ def test_a_file_that_is_no_baseline_is_refused(swept: Path, tmp_path: Path, text
         swept, "compare", SWEEP, "--baseline", str(tmp_path / "bad.json"), "--output", str(tmp_path / "c")
     )
     assert ended.returncode == 2
-    assert "allowed: a file of `dpprof export --format json`" in ended.stderr
+    assert "allowed: among files those of `dpprof export --format json`" in ended.stderr

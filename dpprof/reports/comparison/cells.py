@@ -42,7 +42,8 @@ class MovedBytes:
 class Run:
     """One measuring process's answer. `figures` go by metric name, without those that compare runs.
 
-    `step_s` are the timed steps in seconds; `peak_phase` is the phase in which the ledger's peak lies.
+    `step_s` are the timed steps in seconds, `pace` those of the pace pass in times its fixed computation;
+    `peak_phase` is the phase in which the ledger's peak lies.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Run:
     environment: dict[str, str] = field(default_factory=dict)
     figures: dict[str, float] = field(default_factory=dict)
     step_s: list[float] = field(default_factory=list)
+    pace: list[float] = field(default_factory=list)
     peak_phase: str | None = None
     moved: list[MovedBytes] = field(default_factory=list)
 
@@ -82,6 +84,7 @@ class Run:
             failed_passes=record.failed_passes,
             figures=figures | metrics(record),
             step_s=record.step_s,
+            pace=record.pace.ratios if record.pace else [],
             peak_phase=record.ledger.peak_phase if record.ledger else None,
             moved=[MovedBytes(*key, num_bytes / MIB) for key, num_bytes in moved.items()],
         )
@@ -268,6 +271,13 @@ def compare(name: str, sources: Mapping[str, Iterable[Result]]) -> Comparison:
             cell = grouped.setdefault((source, *settings.items()), Cell(source, settings, []))
             cell.runs.append(Run.from_result(result))
     return Comparison(name, sorted(grouped.values(), key=_order))
+
+
+def merge(comparisons: Iterable[Comparison]) -> Comparison:
+    """Several comparisons as one. Sources of one name are taken for one and the same."""
+    parts = [comparison for comparison in comparisons if comparison.cells]
+    cells = sorted((cell for part in parts for cell in part.cells), key=_order)
+    return Comparison(" and ".join(part.name for part in parts), cells)
 
 
 def _place(cell: Cell) -> tuple[object, ...]:

@@ -22,7 +22,7 @@ _IQR_OVER_SD = 1.349
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times one cell's median step time is the other's, with its 95 % confidence interval.
+    """How many times one cell's median is the other's, with its confidence interval.
 
     `between_runs` says whether the interval counts what differs from process to process.
     """
@@ -40,43 +40,51 @@ class Ratio:
 
 @dataclass(frozen=True)
 class _Estimate:
-    """The logarithm of a median step time, its standard error, and the degrees of freedom of that."""
+    """The logarithm of a median, its standard error, and the degrees of freedom of that."""
 
     log_median: float
     error: float
     freedom: int
 
 
-def step_ratio(cell: Cell, other: Cell) -> Ratio | None:
-    """The ratio of two cells' step times; None where a cell has too few steps to tell their spread.
+def step_ratio(cell: Cell, other: Cell, confidence: float = CONFIDENCE) -> Ratio | None:
+    """The ratio of two cells' step times; None where a cell has too few steps to tell their spread."""
+    return _ratio([run.step_s for run in cell.finished], [run.step_s for run in other.finished], confidence)
 
-    Welch's t interval on the logarithms, with the degrees of freedom of Welch and Satterthwaite
+
+def pace_ratio(cell: Cell, other: Cell, confidence: float = CONFIDENCE) -> Ratio | None:
+    """The ratio of two cells' step times, each in times the fixed computation; None where not measured."""
+    return _ratio([run.pace for run in cell.finished], [run.pace for run in other.finished], confidence)
+
+
+def _ratio(found: list[list[float]], reference: list[list[float]], confidence: float) -> Ratio | None:
+    """Welch's t interval on the logarithms, with the degrees of freedom of Welch and Satterthwaite
     (Welch, Biometrika 34, 1947).
     """
-    found, reference = _estimate(cell), _estimate(other)
-    if found is None or reference is None:
+    one, other = _estimate(found), _estimate(reference)
+    if one is None or other is None:
         return None
     from scipy.special import stdtrit
 
-    squares = [(e.error**2, e.freedom) for e in (found, reference)]
+    squares = [(e.error**2, e.freedom) for e in (one, other)]
     error = math.sqrt(sum(square for square, _ in squares))
     weight = sum(square**2 / freedom for square, freedom in squares)
     freedom = error**4 / weight if weight else math.inf
-    half = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error if error else 0.0
-    difference = found.log_median - reference.log_median
-    between_runs = min(len(cell.finished), len(other.finished)) > 1
+    half = float(stdtrit(freedom, (1 + confidence) / 2)) * error if error else 0.0
+    difference = one.log_median - other.log_median
+    between_runs = min(len(found), len(reference)) > 1
     return Ratio(math.exp(difference), math.exp(difference - half), math.exp(difference + half), between_runs)
 
 
-def _estimate(cell: Cell) -> _Estimate | None:
-    runs = [[math.log(s) for s in run.step_s] for run in cell.finished if run.step_s]
-    medians = [statistics.median(steps) for steps in runs]
-    if len(runs) > 1:
-        error = statistics.stdev(medians) / math.sqrt(len(runs))
-        return _Estimate(statistics.median(medians), error, len(runs) - 1)
-    if not runs or len(runs[0]) < FEWEST_STEPS:
+def _estimate(runs: list[list[float]]) -> _Estimate | None:
+    logs = [[math.log(value) for value in run] for run in runs if run]
+    medians = [statistics.median(values) for values in logs]
+    if len(logs) > 1:
+        error = statistics.stdev(medians) / math.sqrt(len(logs))
+        return _Estimate(statistics.median(medians), error, len(logs) - 1)
+    if not logs or len(logs[0]) < FEWEST_STEPS:
         return None
-    steps = runs[0]
-    cuts = statistics.quantiles(steps, n=4, method="inclusive")
-    error = _MEDIAN_OVER_MEAN * (cuts[2] - cuts[0]) / _IQR_OVER_SD / math.sqrt(len(steps))
-    return _Estimate(medians[0], error, len(steps) - 1)
+    values = logs[0]
+    cuts = statistics.quantiles(values, n=4, method="inclusive")
+    error = _MEDIAN_OVER_MEAN * (cuts[2] - cuts[0]) / _IQR_OVER_SD / math.sqrt(len(values))
+    return _Estimate(medians[0], error, len(values) - 1)

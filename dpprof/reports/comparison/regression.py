@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 from dpprof.errors import ConfigError
 from dpprof.reports.comparison.cells import HOW_MEASURED, PEAK, STEP, Cell, Comparison
-from dpprof.reports.comparison.intervals import step_ratio
+from dpprof.reports.comparison.intervals import pace_ratio, step_ratio
 from dpprof.reports.comparison.markdown import reason
 
+# Of this interval each bound holds with 95 % confidence.
+_CONFIDENCE = 0.90
 # Versions and hardware on which a time depends, and torch's memory too.
 _MACHINE = ("cpu", "cpu_cores", "gpu", "torch_threads")
 
@@ -16,7 +18,8 @@ _MACHINE = ("cpu", "cpu_cores", "gpu", "torch_threads")
 class Change:
     """One figure of one cell, before and now. `unit` is `MiB`, `ms`, or empty for how the experiment ended.
 
-    `interval` holds the 95 % confidence interval of the change in percent, where the figure has a spread.
+    `percent` is the change. Where the figure has a spread `interval` holds its 90 % confidence interval: the
+    change is at least the lower bound with 95 % confidence.
     """
 
     cell: str
@@ -48,9 +51,10 @@ class Check:
 def check(now: Comparison, baseline: Comparison, fail_above_pct: float) -> Check:
     """Compare the cells that have equal settings (apart from how they were measured) on both sides.
 
-    The peak is worse if it grew by more than the limit. The step time is worse if it did, and the whole
-    95 % confidence interval of its growth lies beyond the limit: a growth that noise explains does not count.
-    An experiment that no longer finishes is worse. Raises ConfigError if no cell is on both sides.
+    The peak is worse if it grew by more than the limit. The step time is worse if it did with 95 %
+    confidence: a growth that noise explains does not count. It is taken in times the fixed computation where
+    both sides have a pace pass, which leaves out how fast the machine was. An experiment that no longer
+    finishes is worse. Raises ConfigError if no cell is on both sides.
     """
     before, found = _by_settings(baseline), _by_settings(now)
     common = [key for key in found if key in before]
@@ -102,14 +106,20 @@ def _changes(now: Cell, before: Cell, limit: float) -> Iterator[Change]:
 
 def _time(name: str, now: Cell, before: Cell, limit: float) -> Change:
     figures = (before.figures[STEP], now.figures[STEP])
-    ratio = step_ratio(now, before)
+    ratio = pace_ratio(now, before, _CONFIDENCE)
+    notes = []
+    if ratio is None:
+        ratio = step_ratio(now, before, _CONFIDENCE)
+        notes.append("no pace pass on both sides: includes how fast the machine was")
     if ratio is None:
         percent = 100 * (figures[1] / figures[0] - 1)
         note = "not judged: too few timed steps to tell the spread"
         return Change(name, "step time", "ms", *figures, percent, None, False, note)
+    if not ratio.between_runs:
+        notes.append("one run: what differs between processes is not known")
     low, high = 100 * (ratio.low - 1), 100 * (ratio.high - 1)
-    note = "" if ratio.between_runs else "one run: what differs between processes is not known"
-    return Change(name, "step time", "ms", *figures, 100 * (ratio.value - 1), (low, high), low > limit, note)
+    percent = 100 * (ratio.value - 1)
+    return Change(name, "step time", "ms", *figures, percent, (low, high), low > limit, "; ".join(notes))
 
 
 def _doubts(found: dict[object, Cell], before: dict[object, Cell], common: list[object]) -> Iterator[str]:
