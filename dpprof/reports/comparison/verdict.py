@@ -151,7 +151,9 @@ def _best(comparison: Comparison, topic: str, does: str, bests: list[Best], metr
         if known:
             text += f", {_range(known)} x StandardTrainer's"
         ahead = [best.cells[1].figures[metric] / best.cells[0].figures[metric] for best in bests]
-        yield Finding(topic, f"{text}. The next one needs {_range(ahead)} x as much.")
+        yield Finding(
+            topic, f"{text}. The next one needs {_range(ahead)} x as much.{_caution(metric, bests)}"
+        )
         return
     by_winners: dict[tuple[str, ...], list[Cell]] = {}
     for best in bests:
@@ -168,7 +170,16 @@ def _best(comparison: Comparison, topic: str, does: str, bests: list[Best], metr
             texts.append(f"{_and(list(winners))} cannot be told apart {where}")
         else:
             texts.append(f"there are too few timed steps to tell {where}")
-    yield Finding(topic, f"Of the DP trainers {'; '.join(texts)}.")
+    yield Finding(topic, f"Of the DP trainers {'; '.join(texts)}.{_caution(metric, bests)}")
+
+
+def _caution(metric: str, bests: list[Best]) -> str:
+    """What one run of each cell cannot tell of times."""
+    told = any(best.winners for best in bests)
+    once = any(len(cell.finished) == 1 for best in bests for cell in best.cells)
+    if metric != STEP or not told or not once:
+        return ""
+    return " Measured in one run each; what another run would show, repeats=3 tells."
 
 
 def _largest_batch(comparison: Comparison) -> Iterator[Finding]:

@@ -46,8 +46,8 @@ def test_steps_of_one_run_stand_in_with_the_error_of_their_median() -> None:
     rng = random.Random(0)
     missed = 0
     for _ in range(400):
-        pair = [cell([0.1 * math.exp(rng.gauss(0, 0.05)) for _ in range(20)]) for _ in range(2)]
-        ratio = step_ratio(*pair)
+        one, other = (cell([0.1 * math.exp(rng.gauss(0, 0.05)) for _ in range(20)]) for _ in range(2))
+        ratio = step_ratio(one, other)
         assert ratio is not None
         assert not ratio.between_runs
         missed += ratio.is_clear

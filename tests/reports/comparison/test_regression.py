@@ -1,3 +1,4 @@
+import dataclasses
 from collections.abc import Sequence
 
 import pytest
@@ -5,7 +6,7 @@ from example_results import comparison, result
 
 from dpprof.errors import ConfigError
 from dpprof.record import Failure
-from dpprof.reports.comparison.cells import Comparison
+from dpprof.reports.comparison.cells import Cell, Comparison
 from dpprof.reports.comparison.regression import Change, Check, check
 
 NOISE = (0.99, 1.0, 1.01, 1.0, 0.995, 1.005, 1.0, 0.992, 1.008)
@@ -64,7 +65,7 @@ def test_a_step_time_is_worse_only_beyond_its_spread(step_s: float, is_worse: bo
 def test_one_run_is_judged_by_its_steps_and_said_to_be() -> None:
     found = change(check(side(0.12, runs=1), side(runs=1), 5), "step time")
     assert found.is_worse
-    assert found.note == "one run: what differs between processes is not known"
+    assert found.note.endswith("; one run: what differs between processes is not known")
 
 
 def test_a_single_step_is_not_judged() -> None:
@@ -115,3 +116,31 @@ def test_another_machine_is_said() -> None:
     other = machine | {"cpu": "B", "python": "3.12", "dpprof_version": "2"}
     now = comparison(result(step_s=0.1, environment=other))
     assert check(now, before, 5).doubts == ["cpu: A in the baseline, B now"]
+
+
+def paced(pace: float, step_s: float) -> Comparison:
+    """Three runs on a machine that is at another pace in each, with steps worth `pace` fixed computations."""
+    found = side(step_s)
+    runs = [
+        dataclasses.replace(
+            run,
+            pace=[pace * (1 + 0.002 * i)] * 9,
+            step_s=[s * slowness for s in run.step_s],
+        )
+        for i, (run, slowness) in enumerate(zip(found.cells[0].runs, (1, 1.4, 1.7), strict=True))
+    ]
+    return Comparison(found.name, [Cell("s", found.cells[0].settings, runs)])
+
+
+@pytest.mark.parametrize(("pace", "is_worse"), [(4.4, True), (4.0, False), (3.6, False)])
+def test_the_pace_of_the_machine_is_left_out(pace: float, is_worse: bool) -> None:
+    found = change(check(paced(pace, 0.11), paced(4.0, 0.1), 5), "step time")
+    assert (found.is_worse, found.note) == (is_worse, "")
+    assert found.percent == pytest.approx(100 * (pace / 4.0 - 1))
+    assert found.interval is not None
+    assert found.interval[1] - found.interval[0] < 2
+
+
+def test_one_side_without_a_pace_pass_is_judged_by_the_clock() -> None:
+    found = change(check(paced(4.0, 0.1), side(), 5), "step time")
+    assert found.note == "no pace pass on both sides: includes how fast the machine was"
