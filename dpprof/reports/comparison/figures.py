@@ -50,14 +50,12 @@ def growth_figure(lines: list[Line]) -> go.Figure | None:
                 f"{_TITLES[line.along]} %{{x}}: %{{y:,.2f}}<extra></extra>",
             )
             seen.add(line.trainer)
-        figure.update_xaxes(
-            title_text=_TITLES[panel[1]], tickvals=sorted({x for s in shown for x in s.x}), row=i
-        )
+        figure.update_xaxes(tickvals=sorted({x for line in shown for x in line.x}), row=i)
         figure.update_yaxes(rangemode="tozero", row=i)
     figure.update_layout(
         template="plotly_white",
         height=120 + 270 * len(panels),
         margin={"l": 56, "r": 12, "t": 34, "b": 40},
-        legend={"orientation": "h", "y": -60 / (120 + 270 * len(panels)), "yanchor": "top"},
+        legend={"orientation": "h", "y": -50 / (120 + 270 * len(panels)), "yanchor": "top"},
     )
     return figure

@@ -11,6 +11,8 @@ from typing import Any
 import jinja2
 from plotly.offline import get_plotlyjs
 
+from dpprof.errors import DpprofError
+from dpprof.ledger_data import StepTimeline
 from dpprof.paths import RunFolder
 from dpprof.reports import levels
 from dpprof.reports.colors import CATEGORY_COLORS, PHASE_COLORS, ink, words
@@ -76,15 +78,16 @@ class Page:
 
 def compute(comparison: Comparison, folders: Mapping[tuple[str, str], RunFolder]) -> Page:
     """The page of a comparison. `folders` gives the run folders by source and run name, for the timelines."""
+    timelines, damaged = _timelines(comparison, folders)
     return Page(
         comparison=comparison,
         findings=verdict(comparison),
-        doubts=doubts(comparison),
+        doubts=doubts(comparison) + damaged,
         groups=_groups(comparison),
         growth=list(growth(comparison)),
         failures=faults(comparison),
         measured=_measured(comparison),
-        timelines=_timelines(comparison, folders),
+        timelines=timelines,
     )
 
 
@@ -171,28 +174,33 @@ def _values(values: Any) -> str:
 
 def _timelines(
     comparison: Comparison, folders: Mapping[tuple[str, str], RunFolder]
-) -> dict[str, dict[str, Any]]:
-    """The memory timeline of each cell's first finished run that kept one."""
-    found = {}
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """The memory timeline of each cell's first finished run that kept one, and what could not be read."""
+    found: dict[str, dict[str, Any]] = {}
+    damaged = []
     for cell in comparison.cells:
-        for run in cell.finished:
-            folder = folders.get((cell.source, run.name))
-            timeline = folder.read_timeline() if folder is not None else None
-            record = folder.read_record() if folder is not None else None
-            if timeline is None or record is None:
+        label = f"{cell.config.model_name}, {comparison.place_name(cell)}: {cell.trainer}"
+        for folder in (folders.get((cell.source, run.name)) for run in cell.finished):
+            try:
+                timeline = folder.read_timeline() if folder is not None else None
+            except DpprofError as error:
+                damaged.append(f"{error}.")
                 continue
-            phase_s = {name: sum(s) / len(s) for name, s in record.phase_s.items() if s}
-            curves = levels.compute(timeline, phase_s, _TIMELINE_POINTS)
-            label = f"{cell.config.model_name}, {comparison.place_name(cell)}: {cell.trainer}"
-            found[label] = {
-                "ms": _short(curves.ms),
-                "mib": {name: _short(mib) for name, mib in curves.mib.items()},
-                "phases": [[s.name, *_short([s.start_ms, s.end_ms])] for s in curves.spans],
-                "peak_mib": max(curves.total_mib),
-                "tolerance_mib": curves.tolerance_mib,
-            }
-            break
-    return found
+            if timeline is not None and label not in found:
+                found[label] = _thinned(timeline, cell)
+    return found, damaged
+
+
+def _thinned(timeline: StepTimeline, cell: Cell) -> dict[str, Any]:
+    """The curves as the page's script draws them, each phase as wide as it takes when nothing watches."""
+    phase_s = {phase: ms / 1e3 for phase, ms in cell.phase_ms.items()}
+    curves = levels.compute(timeline, phase_s, _TIMELINE_POINTS)
+    return {
+        "ms": _short(curves.ms),
+        "mib": {name: _short(mib) for name, mib in curves.mib.items()},
+        "phases": [[span.name, *_short([span.start_ms, span.end_ms])] for span in curves.spans],
+        "peak_mib": max(curves.total_mib),
+    }
 
 
 def _short(values: list[float]) -> list[float]:

@@ -204,6 +204,16 @@ def test_the_timelines_are_those_of_the_runs(tmp_path: Path) -> None:
     ]
 
 
+def test_a_damaged_timeline_is_told_and_the_rest_stands(tmp_path: Path) -> None:
+    folder = example_ledger.folder(tmp_path / "run", example_ledger.record(), example_ledger.timeline())
+    folder.ledger.write_bytes(b"no gzip")
+    page = compute(comparison(read_result(folder)), {("s", "run"): folder})
+    assert page.timelines == {}
+    (doubt,) = page.doubts
+    assert "ledger.json.gz is damaged" in doubt
+    assert "30.3 MiB" in Text(render(page)).text
+
+
 def test_without_timelines_there_is_no_pair_to_choose() -> None:
     assert 'id="pair"' not in shown(example())
 
