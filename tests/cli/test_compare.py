@@ -4,21 +4,40 @@ import csv
 import io
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import pytest
+from click.testing import CliRunner
 from conftest import run_dpprof, runs_of
+
+from dpprof.cli.export import export
+from dpprof.errors import ConfigError
 
 SWEEP = "runs/grid é"
 TRAINERS = ("StandardTrainer", "DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer")
 
 
-def exported(swept: Path, *arguments: str) -> Any:
-    ended = run_dpprof(swept, "export", *arguments, "--format", "json")
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout)
+@pytest.fixture(autouse=True)
+def inside(swept: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Commands called in this process work in the sweep's folder, with its store."""
+    monkeypatch.chdir(swept)
+    mlflow.set_tracking_uri(f"sqlite:///{swept}/mlflow.db")
+    yield
+    mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
+
+
+def printed(*arguments: str) -> str:
+    """What `dpprof export` prints."""
+    ended = CliRunner().invoke(export, arguments, catch_exceptions=False)
+    assert ended.exit_code == 0
+    return ended.stdout
+
+
+def exported(*arguments: str) -> Any:
+    return json.loads(printed(*arguments, "--format", "json"))
 
 
 def test_a_sweep_is_compared_on_the_terminal_and_as_a_page(swept: Path, tmp_path: Path) -> None:
@@ -35,28 +54,26 @@ def test_a_sweep_is_compared_on_the_terminal_and_as_a_page(swept: Path, tmp_path
 
 def test_names_and_ids_in_mlflow_give_the_same_as_folders(swept: Path) -> None:
     """A store must tell what the folders tell, and of each run once, however often it is named."""
-    folder = exported(swept, SWEEP)
-    assert exported(swept, "grid é") == folder
+    folder = exported(SWEEP)
+    assert exported("grid é") == folder
     runs = runs_of(swept)
-    assert exported(swept, runs["grid é"].info.run_id) == folder
-    assert (
-        exported(swept, "grid é", SWEEP, runs["grid é"].info.run_id)["cells"][0]["runs"][0]
-        == (folder["cells"][0]["runs"][0])
-    )
+    assert exported(runs["grid é"].info.run_id) == folder
     one = "DPSGDTrainer_tiny_bs2_seq16"
+    assert exported(SWEEP, f"{SWEEP}/{one}", f"{SWEEP}/../{SWEEP[5:]}") == folder
+    assert exported("grid é", one, runs["grid é"].info.run_id) == folder
     for name in (one, runs[one].info.run_id, f"{SWEEP}/{one}"):
-        (cell,) = exported(swept, name)["cells"]
+        (cell,) = exported(name)["cells"]
         assert cell in folder["cells"]
 
 
 def test_a_single_run_beside_its_sweep_has_its_twin(swept: Path) -> None:
-    pair = exported(swept, f"{SWEEP}/DPSGDTrainer_tiny_bs2_seq16", f"{SWEEP}/StandardTrainer_tiny_bs2_seq16")
+    pair = exported(f"{SWEEP}/DPSGDTrainer_tiny_bs2_seq16", f"{SWEEP}/StandardTrainer_tiny_bs2_seq16")
     assert [cell["source"] for cell in pair["cells"]] == ["grid é", "grid é"]
 
 
 def test_two_sweeps_of_one_name_are_kept_apart(swept: Path, tmp_path: Path) -> None:
     shutil.copytree(swept / SWEEP, tmp_path / "grid é")
-    both = exported(swept, SWEEP, str(tmp_path / "grid é"))
+    both = exported(SWEEP, str(tmp_path / "grid é"))
     assert {cell["source"] for cell in both["cells"]} == {"grid é", str(tmp_path / "grid é")}
     assert {len(cell["runs"]) for cell in both["cells"]} == {1}
 
@@ -65,18 +82,16 @@ def test_a_damaged_run_is_left_out_with_a_warning(swept: Path, tmp_path: Path) -
     copy = tmp_path / "copy"
     shutil.copytree(swept / SWEEP, copy)
     (copy / "DPSGDTrainer_tiny_bs2_seq16" / "record.json").write_text("{")
-    ended = run_dpprof(swept, "export", str(copy))
-    assert ended.returncode == 0
+    ended = CliRunner().invoke(export, [str(copy)], catch_exceptions=False)
     assert "warning: left out DPSGDTrainer_tiny_bs2_seq16: not a dpprof record" in ended.stderr
     assert len(list(csv.reader(io.StringIO(ended.stdout)))) == 1 + 3
 
 
 def test_csv_goes_to_a_file_or_to_the_terminal(swept: Path, tmp_path: Path) -> None:
-    printed = run_dpprof(swept, "export", SWEEP).stdout
-    ended = run_dpprof(swept, "export", SWEEP, "--output", str(tmp_path / "figures.csv"))
-    assert (ended.returncode, ended.stdout) == (0, "")
-    assert (tmp_path / "figures.csv").read_text() == printed
-    rows = list(csv.DictReader(io.StringIO(printed)))
+    text = printed(SWEEP)
+    assert printed(SWEEP, "--output", str(tmp_path / "figures.csv")) == ""
+    assert (tmp_path / "figures.csv").read_text() == text
+    rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["trainer"] for row in rows] == list(TRAINERS)
     for row in rows:
         record = json.loads((swept / SWEEP / row["run"] / "record.json").read_text())
@@ -84,15 +99,16 @@ def test_csv_goes_to_a_file_or_to_the_terminal(swept: Path, tmp_path: Path) -> N
 
 
 def test_a_file_that_cannot_be_written_is_named(swept: Path) -> None:
-    for command in ("compare", "export"):
-        ended = run_dpprof(swept, command, SWEEP, "--output", "no/such/place")
-        assert ended.returncode == 2
-        assert "output: got 'no/such/place', allowed: a file that can be written" in ended.stderr
+    with pytest.raises(ConfigError, match="output: got 'no/such/place', allowed: a file that can be written"):
+        printed(SWEEP, "--output", "no/such/place")
+    ended = run_dpprof(swept, "compare", SWEEP, "--output", "no/such/place")
+    assert ended.returncode == 2
+    assert "output: got 'no/such/place', allowed: a file that can be written" in ended.stderr
 
 
 def baseline(swept: Path, path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     """The sweep as exported, with each of its runs changed and its steps made many and steady."""
-    data = exported(swept, SWEEP)
+    data = exported(SWEEP)
     for cell in data["cells"]:
         for run in cell["runs"]:
             median = sorted(run["step_s"])[1]
