@@ -6,7 +6,7 @@ import example_ledger
 import pytest
 
 from dpprof.errors import DpprofError
-from dpprof.record import Failure, GradientCheck, Memory, OperatorRow, PassOutcome, Record
+from dpprof.record import Failure, GradientCheck, Memory, OperatorRow, Pace, PassOutcome, Record
 
 
 def full_memory() -> Memory:
@@ -44,6 +44,7 @@ def full_record() -> Record:
         ],
         traced_steps=3,
         ledger=example_ledger.ledger(),
+        pace=Pace([0.5, 0.25], [0.1, 0.05]),
         gradient_check=GradientCheck(1e-16, 1e-7),
     )
 

@@ -127,11 +127,11 @@ def _choice(comparison: Comparison, fastest: list[Best], smallest: list[Best]) -
             f"{_everywhere(comparison, fastest)}.",
         )
         return
-    largest = max(fastest, key=lambda best: _size(best.winners[0]))
-    one = largest.winners[0]
-    other = next((cell for cell in largest.cells if cell.trainer == small), None)
-    if other is None:
+    pairs = [(best.winners[0], cell) for best in fastest for cell in best.cells if cell.trainer == small]
+    known = [pair for pair in pairs if all(PEAK in cell.figures for cell in pair)]
+    if not known:
         return
+    one, other = max(known, key=lambda pair: _size(pair[0]))
     yield Finding(
         "Use",
         f"Train with {fast} where its memory fits, with {small} where it does not: at {_at(comparison, one)} "
@@ -211,9 +211,9 @@ def _largest_batch(comparison: Comparison) -> Iterator[Finding]:
     each = ", ".join(f"{line.trainer} {most:,} ({_mib(line.slope)} a sample)" for most, line in ordered)
     yield Finding(
         "Largest batch",
-        f"Every batch tried fits. Lines through the peaks at batch {_and(list(map(str, first.x)))} reach the "
-        f"{limit_gib:,.1f} GiB of this device, for {first.model}, {first.place}, at about: {each}. "
-        "This is extrapolated, not measured.",
+        "No experiment ran out of memory. Lines through the peaks at batch "
+        f"{_and(list(map(str, first.x)))} reach the {limit_gib:,.1f} GiB of this device, for {first.model}, "
+        f"{first.place}, at about: {each}. This is extrapolated, not measured.",
     )
 
 

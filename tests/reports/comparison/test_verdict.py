@@ -118,9 +118,9 @@ def test_where_all_fit_the_lines_are_extended_and_said_to_be() -> None:
         for batch in (2, 4)
     ]
     assert texts(comparison(*cells))["Largest batch"] == (
-        "Every batch tried fits. Lines through the peaks at batch 2 and 4 reach the 1.0 GiB of this device, "
-        f"for tiny, sequence 64, at about: {GHOST} 100 (10.0 MiB a sample), {FLAT} 10 (100.0 MiB a sample). "
-        "This is extrapolated, not measured."
+        "No experiment ran out of memory. Lines through the peaks at batch 2 and 4 reach the 1.0 GiB of this "
+        f"device, for tiny, sequence 64, at about: {GHOST} 100 (10.0 MiB a sample), "
+        f"{FLAT} 10 (100.0 MiB a sample). This is extrapolated, not measured."
     )
 
 
