@@ -5,6 +5,7 @@ from pathlib import Path
 from mlflow import MlflowClient, get_tracking_uri
 from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from dpprof.errors import ConfigError
 from dpprof.paths import RunFolder
@@ -31,9 +32,9 @@ def fetch(name: str, into: Path) -> tuple[str, list[tuple[str, RunFolder]]] | No
         kind = tags.get(KIND_TAG, "")
         if kind == "experiment":
             source = tags.get("dpprof.sweep") or tags.get("dpprof.test") or run.info.run_name
-            return source, [(run.info.run_name, _download(client, run, into))]
+            return source, [(run.info.run_name, _download(run, into))]
         found = _search(client, f"tags.`{PARENT_TAG}` = '{run.info.run_id}'", [run.info.experiment_id])
-        folders = [(child.info.run_name, _download(client, child, into)) for child in found]
+        folders = [(child.info.run_name, _download(child, into)) for child in found]
         return run.info.run_name, folders
 
 
@@ -70,13 +71,15 @@ def _search(client: MlflowClient, condition: str, experiments: list[str]) -> lis
             return found
 
 
-def _download(client: MlflowClient, run: Run, into: Path) -> RunFolder:
+def _download(run: Run, into: Path) -> RunFolder:
     folder = RunFolder(into / run.info.run_id)
     folder.path.mkdir(parents=True, exist_ok=True)
     wanted = {path.name for path in (folder.config, folder.record, folder.error, folder.ledger)}
-    for artifact in client.list_artifacts(run.info.run_id):
+    # The client's own download would ask the store for the run again, for every file.
+    artifacts = get_artifact_repository(run.info.artifact_uri)
+    for artifact in artifacts.list_artifacts():
         if artifact.path in wanted:
-            client.download_artifacts(run.info.run_id, artifact.path, str(folder.path))
+            artifacts.download_artifacts(artifact.path, str(folder.path))
     if not folder.config.exists():
         raise ConfigError(
             f"run {run.info.run_id} in MLflow at {get_tracking_uri()} has no config.json: not one of dpprof's"
