@@ -17,7 +17,7 @@ from dpprof.record import Pace
 
 # Rows and width of the fixed network: milliseconds of work, for the host and for a GPU.
 _SIZES = {"cpu": (128, 64), "cuda": (8192, 1024)}
-_NUM_BLOCKS = 8
+NUM_BLOCKS = 8
 
 
 def run(subject: Subject) -> None:
@@ -37,13 +37,13 @@ def run(subject: Subject) -> None:
     subject.record.pace = pace
 
 
-def fixed_computation(device: str) -> Callable[[], None]:
+def fixed_computation(device: str, num_blocks: int = NUM_BLOCKS) -> Callable[[], None]:
     """One forward and backward of a stack of linear layers: the same for every experiment of a device."""
     rows, width = _SIZES[device]
     with torch.device(device):
         blocks = [
             (nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.LayerNorm(width))
-            for _ in range(_NUM_BLOCKS)
+            for _ in range(num_blocks)
         ]
         network = nn.Sequential(*(module for block in blocks for module in block))
         inputs = torch.randn(rows, width)
