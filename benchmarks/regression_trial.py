@@ -1,6 +1,6 @@
 """Does the regression check hold? Repeats one sweep, then makes it slower and larger by 10 %.
 
-    python benchmarks/regression_trial.py FOLDER [--sweeps 8]
+    python benchmarks/regression_trial.py FOLDER [--sweeps 7]
 
 Measures a sweep of four `tiny` cells, three runs each, over and over into FOLDER (what is there already is
 kept), then one whose steps do about 10 % more work and one whose peak is 10 % higher. Compares each of the
@@ -25,7 +25,7 @@ import torch
 
 from dpprof.config import ExperimentConfig
 from dpprof.passes.pace import NUM_BLOCKS, fixed_computation
-from dpprof.reports.comparison.cells import PEAK, Cell, Comparison
+from dpprof.reports.comparison.cells import PEAK, Comparison
 from dpprof.workloads.workload import Workload, build_workload
 
 BATCH_SIZE, SEQ_LEN, REPEATS, GROWTH, LIMIT = 2, 64, 3, 0.10, "5%"
@@ -53,7 +53,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--sweeps", type=int, default=8)
+    parser.add_argument("--sweeps", type=int, default=7)
     options = parser.parse_args()
     folder: Path = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -67,29 +67,19 @@ def main() -> None:
     grown = {cell.trainer: round(GROWTH * cell.figures[PEAK] * 2**20) for cell in cells}
     sweep(folder, "larger", TRIAL_MORE_BYTES=json.dumps(grown))
     added = [100 * blocks[trainer] / steps[trainer] for trainer in steps]
-    print("| compared | runs of a cell | worse | exit codes |")
-    print("| --- | ---: | --- | --- |")
-    for runs in (REPEATS, 1):
-        side = (
-            (lambda name: str(folder / "runs" / name)) if runs > 1 else (lambda name: one_run(folder, name))
-        )
-        outcomes = [
-            compare(folder, side(now), side(before)) for before, now in itertools.combinations(equal, 2)
-        ]
-        alarms = sum(code != 0 for code, _ in outcomes)
-        codes = ", ".join(
-            f"{code} x {count}" for code, count in Counter(code for code, _ in outcomes).items()
-        )
-        print(
-            f"| {len(equal)} equal sweeps, in pairs | {runs} | {alarms} of {len(outcomes)} pairs | {codes} |"
-        )
-        changed = {
-            "slower": f"work made {min(added):.1f} to {max(added):.1f} % more",
-            "larger": "peak made 10.0 % higher",
-        }
-        for name, what in changed.items():
-            code, worse = compare(folder, side(name), side(equal[0]))
-            print(f"| {what} | {runs} | {worse} of {len(cells)} cells | {code} |")
+    print("| compared | worse | exit codes |")
+    print("| --- | --- | --- |")
+    outcomes = [compare(folder, now, before) for before, now in itertools.combinations(equal, 2)]
+    alarms = sum(code != 0 for code, _ in outcomes)
+    codes = ", ".join(f"{code} x {count}" for code, count in Counter(code for code, _ in outcomes).items())
+    print(f"| {len(equal)} equal sweeps, in pairs | {alarms} of {len(outcomes)} pairs | {codes} |")
+    changed = {
+        "slower": f"work made {min(added):.1f} to {max(added):.1f} % more",
+        "larger": "peak made 10.0 % higher",
+    }
+    for name, what in changed.items():
+        code, worse = compare(folder, name, equal[0])
+        print(f"| {what} | {worse} of {len(cells)} cells | {code} |")
 
 
 def sweep(folder: Path, name: str, **more: str) -> None:
@@ -112,22 +102,14 @@ def sweep(folder: Path, name: str, **more: str) -> None:
         sys.exit(ended.stdout + ended.stderr)
 
 
-def one_run(folder: Path, name: str) -> str:
-    """The file of a sweep's first run of each cell alone."""
-    found = cells_of(folder, name)
-    cells = [Cell(cell.source, cell.settings, cell.runs[:1]) for cell in found.cells]
-    path = folder / f"{name}-one-run.json"
-    path.write_text(Comparison(found.name, cells).to_json())
-    return path.name
-
-
 def cells_of(folder: Path, name: str) -> Comparison:
     return Comparison.from_json((folder / "runs" / name / "summary.json").read_text())
 
 
 def compare(folder: Path, now: str, baseline: str) -> tuple[int, int]:
     """Exit code, and how many cells got worse."""
-    ended = dpprof(folder, "compare", now, "--baseline", baseline, "--fail-above", LIMIT)
+    sides = [str(folder / "runs" / name) for name in (now, baseline)]
+    ended = dpprof(folder, "compare", sides[0], "--baseline", sides[1], "--fail-above", LIMIT)
     if ended.returncode not in (0, 4):
         sys.exit(ended.stdout + ended.stderr)
     found = re.search(r"(\d+) of \d+ cells", ended.stderr)

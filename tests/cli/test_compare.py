@@ -106,16 +106,36 @@ def test_a_file_that_cannot_be_written_is_named(swept: Path) -> None:
     assert "output: got 'no/such/place', allowed: a file that can be written" in ended.stderr
 
 
+def steady(step_s: list[float], repeat: int) -> list[float]:
+    """Many steps with hardly any spread, a little slower in every repeat."""
+    median = sorted(step_s)[1]
+    return [median * (1 + 0.001 * (i % 3 + repeat)) for i in range(30)]
+
+
 def baseline(swept: Path, path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
-    """The sweep as exported, with each of its runs changed and its steps made many and steady."""
+    """The sweep as exported, each cell run three times with steady steps, every run changed."""
     data = exported(SWEEP)
     for cell in data["cells"]:
+        (run,) = cell["runs"]
+        cell["runs"] = [
+            run | {"step_s": steady(run["step_s"], i), "figures": {**run["figures"]}} for i in range(3)
+        ]
         for run in cell["runs"]:
-            median = sorted(run["step_s"])[1]
-            run["step_s"] = [median * (1 + 0.001 * (i % 3)) for i in range(30)]
             change(run)
     path.write_text(json.dumps(data))
     return path
+
+
+def repeated(swept: Path, folder: Path) -> Path:
+    """The sweep's folder, each cell run three times with steady steps."""
+    for run in (swept / SWEEP).glob("*/"):
+        for i in range(3):
+            copy = folder / (run.name if i == 0 else f"{run.name}_rep{i + 1}")
+            shutil.copytree(run, copy)
+            data = json.loads((copy / "record.json").read_text())
+            data["step_s"] = steady(data["step_s"], i)
+            (copy / "record.json").write_text(json.dumps(data))
+    return folder
 
 
 def scale(metric: str, factor: float) -> Callable[[dict[str, Any]], None]:
@@ -134,18 +154,13 @@ def scale(metric: str, factor: float) -> Callable[[dict[str, Any]], None]:
 def test_what_got_worse_is_told_and_ends_with_4(swept: Path, tmp_path: Path, metric: str, what: str) -> None:
     same = baseline(swept, tmp_path / "same.json", lambda run: None)
     better = baseline(swept, tmp_path / "better.json", scale(metric, 1 / 1.1))
-    shutil.copytree(swept / SWEEP, tmp_path / "now")
-    for record in (tmp_path / "now").glob("*/record.json"):
-        data = json.loads(record.read_text())
-        median = sorted(data["step_s"])[1]
-        data["step_s"] = [median * (1 + 0.001 * (i % 3)) for i in range(30)]
-        record.write_text(json.dumps(data))
+    now = repeated(swept, tmp_path / "now")
 
     def compare(to: Path) -> Any:
         return run_dpprof(
             swept,
             "compare",
-            str(tmp_path / "now"),
+            str(now),
             "--baseline",
             str(to),
             "--output",

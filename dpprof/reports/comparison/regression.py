@@ -53,8 +53,10 @@ def check(now: Comparison, baseline: Comparison, fail_above_pct: float) -> Check
 
     The peak is worse if it grew by more than the limit. The step time is worse if it did with 95 %
     confidence: a growth that noise explains does not count. It is taken in times the fixed computation where
-    both sides have a pace pass, which leaves out how fast the machine was. An experiment that no longer
-    finishes is worse. Raises ConfigError if no cell is on both sides.
+    both sides have a pace pass, which leaves out how fast the machine was. Where a side has but one run of a
+    cell its time is not judged. An experiment that no longer finishes is worse.
+
+    Raises ConfigError if no cell is on both sides.
     """
     before, found = _by_settings(baseline), _by_settings(now)
     common = [key for key in found if key in before]
@@ -116,10 +118,11 @@ def _time(name: str, now: Cell, before: Cell, limit: float) -> Change:
         note = "not judged: too few timed steps to tell the spread"
         return Change(name, "step time", "ms", *figures, percent, None, False, note)
     if not ratio.between_runs:
-        notes.append("one run: what differs between processes is not known")
+        notes.append("not judged: one run, so that what differs between processes is not known (repeats=3)")
     low, high = 100 * (ratio.low - 1), 100 * (ratio.high - 1)
+    is_worse = ratio.between_runs and low > limit
     percent = 100 * (ratio.value - 1)
-    return Change(name, "step time", "ms", *figures, percent, (low, high), low > limit, "; ".join(notes))
+    return Change(name, "step time", "ms", *figures, percent, (low, high), is_worse, "; ".join(notes))
 
 
 def _doubts(found: dict[object, Cell], before: dict[object, Cell], common: list[object]) -> Iterator[str]:
