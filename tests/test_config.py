@@ -76,9 +76,8 @@ def test_run_name(given: dict[str, object], name: str) -> None:
 @given(st.permutations(PASSES), st.integers(1, len(PASSES)), st.sampled_from([",", ", ", " ,"]))
 def test_passes_run_in_their_fixed_order(order: list[str], count: int, comma: str) -> None:
     asked = {*order[:count], "clean"}
-    expected = tuple(
-        name for name in ("clean", "memory", "ledger", "trace", "gradient_check") if name in asked
-    )
+    fixed = ("clean", "pace", "memory", "ledger", "trace", "gradient_check")
+    expected = tuple(name for name in fixed if name in asked)
     assert ExperimentConfig(passes=comma.join(asked)).pass_names == expected
 
 
@@ -94,7 +93,11 @@ def test_passes_run_in_their_fixed_order(order: list[str], count: int, comma: st
         ({"hidden_dim": 66}, "hidden_dim: got '66'", "a multiple of num_heads, which is 4"),
         ({"num_heads": 5}, "hidden_dim: got '64'", "a multiple of num_heads, which is 5"),
         ({"optimizer": "adamw", "momentum": "0.9"}, "momentum: got '0.9'", "0 with optimizer=adamw"),
-        ({"passes": "memory"}, "passes: got 'memory'", "clean, and with it any of memory, ledger, trace"),
+        (
+            {"passes": "memory"},
+            "passes: got 'memory'",
+            "clean, and with it any of pace, memory, ledger, trace",
+        ),
         ({"passes": "clean,leak"}, "passes: got 'clean,leak'", "clean, and with it any of"),
         ({"passes": "clean,"}, "passes: got 'clean,'", "clean, and with it any of"),
         ({"passes": ""}, "passes: got an empty text", "clean, and with it any of"),

@@ -4,11 +4,13 @@ Bars and tables are plain HTML, so that the page can be read without JavaScript,
 scripts add the filters, the growth chart and the two memory timelines that the reader chooses.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import jinja2
+from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from dpprof.errors import DpprofError
@@ -25,11 +27,18 @@ from dpprof.reports.comparison.markdown import number, reason
 from dpprof.reports.comparison.verdict import Best, Finding, fastest_at, smallest_at, verdict
 
 _TIMELINE_POINTS = 400
+
+
+def _breakable(name: str) -> Markup:
+    """A class name that a narrow column may break between its words."""
+    return Markup("<wbr>").join(re.split(r"(?<=[a-z])(?=[A-Z])", name))
+
+
 _templates = jinja2.Environment(
     loader=jinja2.PackageLoader("dpprof.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
 )
 _templates.policies["json.dumps_kwargs"] = {"sort_keys": False}  # curves are stacked in their order
-_templates.filters |= {"words": words, "ink": ink, "number": number}
+_templates.filters |= {"words": words, "ink": ink, "number": number, "breakable": _breakable}
 
 
 @dataclass(frozen=True)

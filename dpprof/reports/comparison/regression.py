@@ -54,7 +54,8 @@ def check(now: Comparison, baseline: Comparison, fail_above_pct: float) -> Check
     The peak is worse if it grew by more than the limit. The step time is worse if it did with 95 %
     confidence: a growth that noise explains does not count. It is taken in times the fixed computation where
     both sides have a pace pass, which leaves out how fast the machine was. Where a side has but one run of a
-    cell its time is not judged. An experiment that no longer finishes is worse.
+    cell its time is not judged, nor is a peak that one side did not measure. An experiment is worse too if a
+    run of it failed, or a later pass of a run.
 
     Raises ConfigError if no cell is on both sides.
     """
@@ -92,18 +93,26 @@ def _changes(now: Cell, before: Cell, limit: float) -> Iterator[Change]:
             name, "status", "", None, None, None, None, False, f"was {before.failure} in the baseline"
         )
         return
-    failed = next((run for run in now.runs if run.failure), None)
+    failed = next((run for run in now.runs if run.failure or run.failed_passes), None)
     if failed is not None:
-        note = f"{failed.failure}: {reason(failed)}".rstrip(": ")
+        note = f"{failed.failure or 'later pass'}: {reason(failed)}".rstrip(": ")
         yield Change(name, "status", "", None, None, None, None, True, note)
     if not now.finished:
         return
-    if PEAK in now.figures and PEAK in before.figures:
-        peak, peak_before = now.figures[PEAK], before.figures[PEAK]
-        percent = 100 * (peak / peak_before - 1)
-        yield Change(name, "peak memory", "MiB", peak_before, peak, percent, None, percent > limit)
+    yield _peak(name, now, before, limit)
     if STEP in now.figures and STEP in before.figures:
         yield _time(name, now, before, limit)
+
+
+def _peak(name: str, now: Cell, before: Cell, limit: float) -> Change:
+    peak, peak_before = now.figures.get(PEAK), before.figures.get(PEAK)
+    if peak is None or peak_before is None:
+        note = (
+            f"not judged: not measured {'now' if peak is None else 'in the baseline'} (passes=clean,memory)"
+        )
+        return Change(name, "peak memory", "MiB", peak_before, peak, None, None, False, note)
+    percent = 100 * (peak / peak_before - 1)
+    return Change(name, "peak memory", "MiB", peak_before, peak, percent, None, percent > limit)
 
 
 def _time(name: str, now: Cell, before: Cell, limit: float) -> Change:

@@ -110,7 +110,7 @@ def _alone_everywhere(bests: list[Best]) -> str | None:
 
 def _choice(comparison: Comparison, fastest: list[Best], smallest: list[Best]) -> Iterator[Finding]:
     fast, small = _alone_everywhere(fastest), _alone_everywhere(smallest)
-    if small is None:
+    if small is None or len(fastest) != len(smallest):  # a peak is missing somewhere
         return
     if fast is None:
         if fastest and all(small in {cell.trainer for cell in best.winners} for best in fastest):
@@ -311,6 +311,8 @@ def _why_none(comparison: Comparison) -> str:
 def _everywhere(comparison: Comparison, bests: list[Best]) -> str:
     if len(bests) == 1:
         return f"at {_at(comparison, bests[0].cells[0])}"
+    if len(bests) < len(comparison.places):
+        return f"at all {len(bests)} places where several of them finished"
     return f"at all {len(bests)} places"
 
 

@@ -6,7 +6,7 @@ from example_results import comparison, result
 
 from dpprof.errors import ConfigError
 from dpprof.record import Failure
-from dpprof.reports.comparison.cells import Cell, Comparison
+from dpprof.reports.comparison.cells import PEAK, Cell, Comparison
 from dpprof.reports.comparison.regression import Change, Check, check
 
 NOISE = (0.99, 1.0, 1.01, 1.0, 0.995, 1.005, 1.0, 0.992, 1.008)
@@ -22,6 +22,22 @@ def side(
             for i in range(runs)
         )
     )
+
+
+def without(whole: Comparison, metric: str) -> Comparison:
+    """The same without one figure."""
+    cells = [
+        Cell(
+            cell.source,
+            cell.settings,
+            [
+                dataclasses.replace(run, figures={k: v for k, v in run.figures.items() if k != metric})
+                for run in cell.runs
+            ],
+        )
+        for cell in whole.cells
+    ]
+    return Comparison(whole.name, cells)
 
 
 def change(checked: Check, what: str) -> Change:
@@ -68,6 +84,24 @@ def test_one_run_is_not_judged_by_its_time() -> None:
         assert not found.is_worse
         assert found.interval is not None
         assert "not judged: one run" in found.note
+
+
+def test_a_peak_that_one_side_did_not_measure_is_not_judged() -> None:
+    blind = without(side(), PEAK)
+    now, before = check(blind, side(), 5), check(side(), blind, 5)
+    assert "not measured now" in change(now, "peak memory").note
+    assert "not measured in the baseline" in change(before, "peak memory").note
+    assert not now.worse
+    assert not before.worse
+
+
+def test_a_failed_later_pass_is_worse() -> None:
+    broken = without(side(), PEAK)
+    (cell,) = broken.cells
+    run = dataclasses.replace(cell.runs[0], failed_passes={"memory": "the allocator is silent"})
+    found = check(Comparison("now", [Cell("now", cell.settings, [run, *cell.runs[1:]])]), side(), 5)
+    (worse,) = found.worse
+    assert (worse.what, worse.note) == ("status", "later pass: memory pass: the allocator is silent")
 
 
 def test_a_single_step_is_not_judged() -> None:

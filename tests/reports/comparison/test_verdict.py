@@ -58,6 +58,17 @@ def test_time_and_memory_are_weighed_at_the_largest_place() -> None:
     assert "at all 2 places, 2.00 x StandardTrainer's" in found["Time"]
 
 
+def test_places_where_too_few_finished_to_compare_are_not_counted() -> None:
+    cells = [
+        run(trainer, 0.1 * batch * more, 10 * batch * more, batch_size=batch)
+        for batch in (2, 4)
+        for trainer, more in ((FLAT, 1), (GHOST, 2))
+    ]
+    lost = [result(FLAT, failure=OOM, batch_size=8), run(GHOST, 0.8, 80, batch_size=8)]
+    found = texts(comparison(*cells, *lost))
+    assert f"{FLAT} takes the least time at all 2 places where several of them finished" in found["Time"]
+
+
 def test_a_difference_within_the_spread_is_none() -> None:
     found = texts(comparison(run(FLAT, steps(0.2, 0.1), 40), run(GHOST, steps(0.202, 0.1), 11)))
     assert found["Time"] == (
