@@ -22,6 +22,7 @@ def result(
     peak_mib: float | None = None,
     at_peak: Mapping[str, float] | None = None,
     phase_ms: Mapping[str, float] | None = None,
+    peak_in: Mapping[str, float] | None = None,
     moved: Sequence[tuple[str, str, float]] = (),
     environment: Mapping[str, str] | None = None,
     outcomes: dict[str, PassOutcome] = FINISHED,
@@ -31,7 +32,8 @@ def result(
 ) -> Result:
     """An experiment with the given steps (one number: two equal steps), or without a record if it is 0.
 
-    `at_peak` gives MiB by category, `moved` MiB read by phase and operator class: either makes a ledger.
+    `at_peak` gives MiB by category, `peak_in` by phase, `moved` MiB read by phase and operator class: any of
+    them makes a ledger.
     """
     config = parse_all(ExperimentConfig, {"trainer": trainer, **settings}).resolve(cuda_available=False)
     record = None
@@ -47,20 +49,24 @@ def result(
             step_s=steps,
             phase_s={phase: [ms / 1e3] * len(steps) for phase, ms in (phase_ms or {}).items()},
             memory=Memory(peak_allocated=peak),
-            ledger=ledger(at_peak or {}, moved) if at_peak or moved else None,
+            ledger=ledger(at_peak or {}, peak_in or {}, moved) if at_peak or peak_in or moved else None,
         )
     label = name or config.run_name
     return Result(label, RunFolder(Path(label)), config, record, failure)
 
 
-def ledger(at_peak: Mapping[str, float], moved: Sequence[tuple[str, str, float]]) -> LedgerResult:
+def ledger(
+    at_peak: Mapping[str, float], peak_in: Mapping[str, float], moved: Sequence[tuple[str, str, float]]
+) -> LedgerResult:
     held = {category: round(mib * MIB) for category, mib in at_peak.items()}
-    phases = dict.fromkeys([*(phase for phase, _, _ in moved), "backward"])
+    peak = sum(held.values())
+    phases = {phase: round(mib * MIB) for phase, mib in peak_in.items()}
+    phases = phases or dict.fromkeys([*(phase for phase, _, _ in moved), "backward"], peak)
     return LedgerResult(
-        peak=sum(held.values()),
-        peak_phase="backward",
+        peak=max(peak, *phases.values()),
+        peak_phase=max(phases, key=lambda phase: phases[phase]) if peak_in else "backward",
         at_peak=held,
-        phase_peak={phase: PhasePeak(sum(held.values()), held) for phase in phases},
+        phase_peak={phase: PhasePeak(num_bytes, held) for phase, num_bytes in phases.items()},
         after_step={},
         traffic=[
             TrafficRow("aten::x", operator_class, phase, 1, round(mib * MIB), 0, 0)

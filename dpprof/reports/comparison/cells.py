@@ -166,6 +166,11 @@ class Cell:
         return {name: mib for name, mib in self.part("memory/at_peak/", "_mib").items() if mib}
 
     @property
+    def peak_by_phase(self) -> dict[str, float]:
+        """The ledger's peak in each phase, in MiB."""
+        return self.part("memory/peak_in_", "_mib")
+
+    @property
     def phase_ms(self) -> dict[str, float]:
         """Median milliseconds of each phase."""
         named = self.part("latency/", "_ms")

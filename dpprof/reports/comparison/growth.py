@@ -14,7 +14,9 @@ class Line:
 
     `along` is the setting that grows, `x` its values, `y` the figure at each. `fixed` is the line at 0 and
     `slope` its rise: per sample along `batch_size`; along `seq_len` per token of the step, batch x sequence.
-    `off_pct` is how far the line misses the worst of three or more cells; two cells check nothing.
+    `peak_phases` are those in which the peaks lie, where the figure is the peak and the ledger tells: with
+    more than one the figure follows no single line. `off_pct` is how far the line misses the worst of three
+    or more cells; two cells check nothing.
     """
 
     source: str
@@ -27,6 +29,7 @@ class Line:
     y: list[float]
     fixed: float
     slope: float
+    peak_phases: list[str]
     off_pct: float | None
 
 
@@ -68,5 +71,10 @@ def _line(comparison: Comparison, cells: list[Cell], metric: str, along: str) ->
         y=y,
         fixed=fixed,
         slope=slope,
+        peak_phases=_peak_phases(cells) if metric == PEAK else [],
         off_pct=100 * max(off) if len(x) > 2 else None,
     )
+
+
+def _peak_phases(cells: list[Cell]) -> list[str]:
+    return list(dict.fromkeys(phase for cell in cells if (phase := cell.counted[0].peak_phase) is not None))

@@ -4,6 +4,7 @@ A sentence is written only where the data carries it: a step time counts as shor
 larger than the spread (`intervals.py`), a trainer as the best only among those that finished at a place.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -196,30 +197,52 @@ def _largest_batch(comparison: Comparison) -> Iterator[Finding]:
         text = "; ".join(short[:_LISTED_PLACES]) + more
         yield Finding("Largest batch", f"{text[0].upper()}{text[1:]}.")
         return
-    reach: dict[tuple[str, str, str], list[tuple[int, Line]]] = {}
-    for line in lines(comparison, PEAK, "batch_size"):
-        limit = _limit(comparison, line)
-        if limit is not None and line.slope > 0 and line.trainer != STANDARD:
-            most = int((limit - line.fixed) // line.slope)
-            reach.setdefault((line.model, line.place, line.source), []).append((most, line))
-    tightest = min(reach.values(), key=_smallest, default=[])
+    tightest = min(_reaches(comparison), key=lambda found: min(r.batch for r in found), default=[])
     if len(tightest) < 2:
         return
-    ordered = sorted(tightest, key=lambda item: -item[0])
-    first = ordered[0][1]
-    limit_gib = (_limit(comparison, first) or 0) / 1024
-    each = ", ".join(f"{line.trainer} {most:,} ({_mib(line.slope)} a sample)" for most, line in ordered)
+    ordered = sorted(tightest, key=lambda found: -found.batch)
+    first = ordered[0].line
+    each = ", ".join(
+        f"{found.line.trainer} {found.batch:,} ({_mib(found.line.slope)} a sample in {found.phase})"
+        for found in ordered
+    )
     yield Finding(
         "Largest batch",
-        "No experiment ran out of memory. Lines through the peaks at batch "
-        f"{_and(list(map(str, first.x)))} reach the {limit_gib:,.1f} GiB of this device, for {first.model}, "
-        f"{first.place}, at about: {each}. This is extrapolated, not measured.",
+        "No experiment ran out of memory. Lines through each phase's peak at batch "
+        f"{_and(list(map(str, first.x)))} reach the {ordered[0].limit_mib / 1024:,.1f} GiB of this device, "
+        f"for {first.model}, {first.place}, at no more than about: {each}. "
+        "This is extrapolated, not measured; a peak can only grow faster than its line.",
     )
 
 
-def _smallest(reached: list[tuple[int, Line]]) -> int:
-    """The smallest of the batches that some lines reach."""
-    return min(most for most, _ in reached)
+@dataclass(frozen=True)
+class _Reach:
+    """The batch at which the line through one phase's peaks reaches the device's memory."""
+
+    batch: int
+    limit_mib: float
+    phase: str
+    line: Line
+
+
+def _reaches(comparison: Comparison) -> list[list[_Reach]]:
+    """For DP trainers under settings that differ in the batch alone: what each reaches in its tightest phase.
+
+    A line through the peaks of whole steps would mix phases, as the peak moves to another one with the batch.
+    """
+    phases = dict.fromkeys(phase for cell in comparison.cells for phase in cell.peak_by_phase)
+    found: dict[tuple[str, str, str], dict[str, _Reach]] = {}
+    for phase in phases:
+        for line in lines(comparison, f"memory/peak_in_{phase}_mib", "batch_size"):
+            limit = _limit(comparison, line)
+            if limit is None or line.slope <= 0 or line.trainer == STANDARD:
+                continue
+            batch = math.floor((limit - line.fixed) / line.slope + 1e-6)  # fitted: 9.999999 is 10
+            reach = _Reach(batch, limit, phase, line)
+            trainers = found.setdefault((line.model, line.place, line.source), {})
+            known = trainers.get(line.trainer)
+            trainers[line.trainer] = reach if known is None or reach.batch < known.batch else known
+    return [list(trainers.values()) for trainers in found.values()]
 
 
 def _limit(comparison: Comparison, line: Line) -> float | None:

@@ -54,3 +54,17 @@ def test_cells_that_differ_in_something_else_or_failed_are_on_no_line() -> None:
         result("DPSGDTrainer", step_s=0.1, peak_mib=1, batch_size=2),
     )
     assert list(growth(found)) == []
+
+
+def test_the_phases_in_which_the_peaks_lie_are_told() -> None:
+    peaks: dict[int, dict[str, float]] = {
+        1: {"noise": 20, "backward": 10},
+        2: {"noise": 20, "backward": 20.5},
+        4: {"backward": 40},
+    }
+    cells = (
+        result(step_s=0.1, peak_mib=max(by.values()), peak_in=by, batch_size=b) for b, by in peaks.items()
+    )
+    found = comparison(*cells)
+    assert lines(found, PEAK, "batch_size")[0].peak_phases == ["noise", "backward"]
+    assert lines(found, STEP, "batch_size")[0].peak_phases == []

@@ -122,17 +122,41 @@ def test_where_memory_ran_out_is_said_with_what_fitted() -> None:
     )
 
 
-def test_where_all_fit_the_lines_are_extended_and_said_to_be() -> None:
+def test_where_all_fit_the_lines_of_the_tightest_phase_are_extended_and_said_to_be() -> None:
+    """FLAT's noise grows by 10 MiB a sample from 200 on, its backward by 100 from 24 on: the peak moves from
+    the one to the other between batch 1 and 4. A line through the peaks (210 and 424) has a false slope.
+    """
     cells = [
-        run(trainer, 0.1, fixed + slope * batch, batch_size=batch, seq_len=64, environment=MACHINE)
-        for trainer, fixed, slope in ((FLAT, 24, 100), (GHOST, 24, 10))
-        for batch in (2, 4)
+        run(
+            trainer,
+            0.1,
+            max(peaks.values()),
+            peak_in=peaks,
+            batch_size=batch,
+            seq_len=64,
+            environment=MACHINE,
+        )
+        for batch in (1, 4)
+        for trainer, peaks in (
+            (FLAT, {"backward": 24 + 100 * batch, "noise": 200 + 10 * batch, "zero_grad": 30}),
+            (GHOST, {"backward_norms": 24 + 10 * batch, "noise": 50}),
+        )
     ]
     assert texts(comparison(*cells))["Largest batch"] == (
-        "No experiment ran out of memory. Lines through the peaks at batch 2 and 4 reach the 1.0 GiB of this "
-        f"device, for tiny, sequence 64, at about: {GHOST} 100 (10.0 MiB a sample), "
-        f"{FLAT} 10 (100.0 MiB a sample). This is extrapolated, not measured."
+        "No experiment ran out of memory. Lines through each phase's peak at batch 1 and 4 reach the 1.0 GiB "
+        f"of this device, for tiny, sequence 64, at no more than about: {GHOST} 100 (10.0 MiB a sample in "
+        f"backward_norms), {FLAT} 10 (100.0 MiB a sample in backward). "
+        "This is extrapolated, not measured; a peak can only grow faster than its line."
     )
+
+
+def test_without_a_ledger_no_batch_is_extrapolated() -> None:
+    cells = [
+        run(trainer, 0.1, 24 + slope * batch, batch_size=batch, seq_len=64, environment=MACHINE)
+        for trainer, slope in ((FLAT, 100), (GHOST, 10))
+        for batch in (2, 4)
+    ]
+    assert "Largest batch" not in texts(comparison(*cells))
 
 
 def test_the_extra_bytes_and_milliseconds_are_told_by_part() -> None:
