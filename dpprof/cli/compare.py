@@ -47,8 +47,8 @@ def compare(sources: tuple[str, ...], output: str, baseline: str | None, fail_ab
     from pathlib import Path
 
     from dpprof.cli.console import open_console, print_comparison
-    from dpprof.errors import ConfigError, Regression
-    from dpprof.paths import write_text
+    from dpprof.cli.options import write_output
+    from dpprof.errors import Regression
     from dpprof.reports.comparison import page, regression
     from dpprof.sources import read_comparison
 
@@ -60,12 +60,7 @@ def compare(sources: tuple[str, ...], output: str, baseline: str | None, fail_ab
         if baseline is not None:
             before, _ = read_comparison([baseline], Path(scratch) / "baseline", warn, "baseline")
         html = page.render(page.compute(comparison, folders))
-    try:
-        write_text(Path(output), html)
-    except OSError as error:
-        raise ConfigError(
-            f"output: got {output!r}, allowed: a file that can be written ({error.strerror})"
-        ) from None
+    write_output(output, html)
     print_comparison(console, comparison)
     console.print(f"the page with all of it: {output}")
     if before is None:

@@ -22,8 +22,7 @@ def export(sources: tuple[str, ...], form: str, output: str | None) -> None:
     from pathlib import Path
 
     from dpprof.cli.compare import warn
-    from dpprof.errors import ConfigError
-    from dpprof.paths import write_text
+    from dpprof.cli.options import write_output
     from dpprof.reports.comparison import export as exporting
     from dpprof.settings import refuse
     from dpprof.sources import read_comparison
@@ -36,9 +35,4 @@ def export(sources: tuple[str, ...], form: str, output: str | None) -> None:
     if output is None:
         click.echo(text, nl=False)
         return
-    try:
-        write_text(Path(output), text)
-    except OSError as error:
-        raise ConfigError(
-            f"output: got {output!r}, allowed: a file that can be written ({error.strerror})"
-        ) from None
+    write_output(output, text)

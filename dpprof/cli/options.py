@@ -1,10 +1,13 @@
-"""Command-line options derived from the configuration classes."""
+"""Command-line options: those derived from the configuration classes, and the file of `--output`."""
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from dpprof.errors import ConfigError
+from dpprof.paths import write_text
 from dpprof.settings import allowed, fields
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,3 +57,13 @@ def split(values: dict[str, object], cls: type) -> tuple[dict[str, object], dict
     """Values of the class's settings, and the others."""
     own = fields(cls)
     return {k: v for k, v in values.items() if k in own}, {k: v for k, v in values.items() if k not in own}
+
+
+def write_output(output: str, text: str) -> None:
+    """Write what `--output` names. Raises ConfigError where that is no file that can be written."""
+    try:
+        write_text(Path(output), text)
+    except OSError as error:
+        raise ConfigError(
+            f"output: got {output!r}, allowed: a file that can be written ({error.strerror})"
+        ) from None

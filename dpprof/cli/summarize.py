@@ -19,8 +19,9 @@ def summarize(runs_dir: str, output: str | None) -> None:
     import json
     from pathlib import Path
 
+    from dpprof.cli.options import write_output
     from dpprof.errors import ConfigError, DpprofError
-    from dpprof.paths import SweepFolder, write_text
+    from dpprof.paths import SweepFolder
     from dpprof.reports.comparison.cells import compare
     from dpprof.reports.comparison.markdown import to_markdown
     from dpprof.results import read_result
@@ -45,11 +46,4 @@ def summarize(runs_dir: str, output: str | None) -> None:
     if not summaries:
         raise ConfigError(f"runs_dir: got {runs_dir!r}, allowed: a folder with run folders in it")
     if output:
-        try:
-            write_text(
-                Path(output), json.dumps([json.loads(summary.to_json()) for summary in summaries], indent=1)
-            )
-        except OSError as error:
-            raise ConfigError(
-                f"output: got {output!r}, allowed: a file that can be written ({error.strerror})"
-            ) from None
+        write_output(output, json.dumps([json.loads(summary.to_json()) for summary in summaries], indent=1))
