@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpprof.devices import DEVICES
 from dpprof.errors import ConfigError
 from dpprof.model_sizes import MODEL_SIZES
 from dpprof.settings import refuse, setting
@@ -24,6 +25,11 @@ TRAINERS = {
 TRAINER_NAMES = {name: name for name in TRAINERS} | {short: name for name, short in TRAINERS.items()}
 PRECISIONS = ("fp32", "bf16")
 PASSES = ("clean", "pace", "memory", "ledger", "trace", "gradient_check")
+# Instead of the passes that measure: a step on fake tensors.
+ESTIMATE = "estimate"
+# Settings that only an estimate has, and those that it has no use for.
+ESTIMATE_ONLY = ("target", "device_memory_gib")
+MEASURE_ONLY = ("warmup_steps", "measured_steps", "passes")
 SIZE_FIELDS = ("vocab_size", "hidden_dim", "num_layers", "num_heads")
 _SIZE_HELP = "0 takes it from model_size."
 
@@ -56,7 +62,11 @@ class ExperimentConfig:
         False, "Keep only each block's input and compute its activations again in backward (built-in model)."
     )
     precision: str = setting("fp32", "bf16 runs forward under autocast.", choices=PRECISIONS)
-    device: str = setting("auto", "auto takes CUDA where there is one.", choices=("auto", "cpu", "cuda"))
+    device: str = setting(
+        "auto",
+        "auto takes CUDA where there is one; an estimate needs none and takes it always.",
+        choices=("auto", "cpu", "cuda"),
+    )
     data: str = setting(
         "random",
         "Tokens: random (uniform), zipf (natural frequencies) or the path of a UTF-8 text file.",
@@ -81,20 +91,33 @@ class ExperimentConfig:
     passes: str = setting(
         "clean,memory,ledger,trace", f"Passes to run, comma-separated, clean among them: {', '.join(PASSES)}."
     )
+    target: str = setting(
+        "none", "GPU to hold an estimate against, for its memory and its rates.", choices=("none", *DEVICES)
+    )
+    device_memory_gib: float = setting(
+        0.0, "Memory of the device to hold an estimate against; 0 takes the target's.", minimum=0
+    )
 
     def __post_init__(self) -> None:
         """Check what concerns several settings or needs more than a range. Raises ConfigError."""
         if self.optimizer == "adamw" and self.momentum:
             raise refuse("momentum", self.momentum, "0 with optimizer=adamw, which has no momentum")
         unknown = [name for name in self.pass_names if name not in PASSES]
-        if unknown or "clean" not in self.pass_names:
+        if (unknown or "clean" not in self.pass_names) and not self.is_estimate:
             raise refuse("passes", self.passes, f"clean, and with it any of {', '.join(PASSES[1:])}")
+        if self.target != "none" and self.device == "cpu":
+            raise refuse("target", self.target, "none with device=cpu; give device_memory_gib")
         if self.workload != BUILT_IN_WORKLOAD and self.activation_checkpointing:
             raise refuse(
                 "activation_checkpointing", True, "false with a workload of your own, which does it itself"
             )
         if self.workload != BUILT_IN_WORKLOAD and not re.fullmatch(r"[\w.]+:\w+", self.workload):
             raise refuse("workload", self.workload, f"{BUILT_IN_WORKLOAD} or package.module:factory")
+
+    @property
+    def is_estimate(self) -> bool:
+        """Whether nothing is measured: the step runs on fake tensors."""
+        return self.passes.strip() == ESTIMATE
 
     @property
     def pass_names(self) -> tuple[str, ...]:
@@ -120,7 +143,7 @@ class ExperimentConfig:
         Raises ConfigError if `device=cuda` without CUDA, if the model's sizes do not go together, or if the
         text file cannot be used.
         """
-        device = resolve_device(self.device, cuda_available=cuda_available)
+        device = resolve_device(self.device, cuda_available=cuda_available or self.is_estimate)
         model_size = self.model_size
         if model_size == "auto":
             model_size = "1b" if device == "cuda" else "tiny"
@@ -159,6 +182,13 @@ def _check_text(path: str, seq_len: int) -> None:
         Path(path).read_text(encoding="utf-8")
     except (UnicodeDecodeError, OSError) as error:
         raise refuse("data", path, f"{allowed}; this one cannot be read: {error}") from None
+
+
+@dataclass(frozen=True)
+class EstimateConfig:
+    """The settings of the estimate entry point that nothing else has."""
+
+    workers: int = setting(2, "Experiments to estimate at a time, each in a process of its own.", minimum=1)
 
 
 @dataclass(frozen=True)

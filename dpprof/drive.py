@@ -3,6 +3,7 @@ tells how it ended, whatever happened to that process."""
 
 import signal
 from collections.abc import Callable
+from threading import Event
 
 from dpprof.config import DriveConfig, ExperimentConfig
 from dpprof.launch import LAUNCHERS
@@ -17,14 +18,19 @@ _CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal
 
 
 def drive_experiment(
-    config: ExperimentConfig, folder: RunFolder, drive: DriveConfig, on_line: Callable[[str], None]
+    config: ExperimentConfig,
+    folder: RunFolder,
+    drive: DriveConfig,
+    on_line: Callable[[str], None],
+    stop: Event | None = None,
 ) -> Result:
     """Measure a resolved experiment in the folder and render its pages.
 
-    The result's status is KILLED if the user stopped it; the caller decides what follows.
+    The result's status is KILLED if the user stopped it; the caller decides what follows. Off the main
+    thread, where Ctrl-C does not arrive, `stop` is what stops it.
     """
     folder.create(config)
-    ended = LAUNCHERS[drive.launcher](folder, drive.timeout_s, on_line)
+    ended = LAUNCHERS[drive.launcher](folder, drive.timeout_s, on_line, stop or Event())
     settle(folder, ended, drive.timeout_s)
     return rendered(folder)
 
@@ -34,7 +40,7 @@ def rendered(folder: RunFolder) -> Result:
     result = read_result(folder)
     if not folder.timeline_page.exists():
         write_timeline(folder)
-        if result.record is not None and result.record.clean_finished:
+        if result.record is not None and result.record.headline_finished:
             write_scalars(folder, result.record)
     return result
 
@@ -54,7 +60,7 @@ def settle(folder: RunFolder, ended: Exit, timeout_s: float) -> None:
         return
     kind, message = how
     record = folder.read_record()
-    if record is not None and record.clean_finished:
+    if record is not None and record.headline_finished:
         for outcome in record.passes.values():
             if outcome.status == "running" or (outcome.reason or "").startswith("KeyboardInterrupt"):
                 outcome.status, outcome.reason = "failed", f"{kind}: {message}"

@@ -11,14 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from dpprof.config import ExperimentConfig
+from dpprof.capacity import from_allocator
+from dpprof.config import ESTIMATE, ExperimentConfig
 from dpprof.environment import describe_environment
 from dpprof.observe import Observer, Subject
 from dpprof.passes import clean, ledger, memory, pace, trace
+from dpprof.passes.ledger import keep_ledger
 from dpprof.paths import RunFolder
 from dpprof.record import GradientCheck, PassOutcome, Record
 from dpprof.trainers import TRAINER_CLASSES
 from dpprof.trainers.base import TrainerBase
+from dpprof.trainers.fake_tensors import fake_tensors
 from dpprof.trainers.reference import clipped_mean, global_norm, naive_per_sample_gradients, relative_error
 from dpprof.workloads.workload import Workload, build_workload
 
@@ -32,8 +35,8 @@ class PassFailed(Exception):
 class ExperimentTraining:
     """A trainer with an endless supply of batches."""
 
-    def __init__(self, config: ExperimentConfig, workload: Workload) -> None:
-        self.trainer = build_trainer(config, workload)
+    def __init__(self, config: ExperimentConfig, workload: Workload, place: str | None = None) -> None:
+        self.trainer = build_trainer(config, workload, place)
         self.tokens_per_batch = workload.tokens_per_batch
         self._batches: Iterator[Any] = iter(workload.batches)
         self._accumulation_steps = config.accumulation_steps
@@ -64,16 +67,17 @@ class ExperimentTraining:
         self.trainer.drop_gradients()
 
 
-def build_trainer(config: ExperimentConfig, workload: Workload) -> TrainerBase:
-    """The configured trainer over a workload's model."""
-    params: dict[str, Any] = {"lr": config.lr}
+def build_trainer(config: ExperimentConfig, workload: Workload, place: str | None = None) -> TrainerBase:
+    """The configured trainer over a workload's model; `place` is where tensors are, if not on its device."""
+    # As torch itself chooses by the device of the parameters, which may be elsewhere for an estimate.
+    params: dict[str, Any] = {"lr": config.lr, "foreach": config.device == "cuda"}
     if config.optimizer == "sgd":
         params["momentum"] = config.momentum
     return TRAINER_CLASSES[config.trainer](
         workload.model,
         _OPTIMIZERS[config.optimizer],
         params,
-        config.device,
+        place or config.device,
         loss=workload.loss,
         batch_size=config.batch_size,
         accumulation_steps=config.accumulation_steps,
@@ -89,7 +93,8 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
     Raises PassFailed when a pass fails; passes after it are not tried. The record then has the figures of
     the passes before.
     """
-    record = Record(vars(config), describe_environment(config.device))
+    # An estimate describes the machine that made it, not the one that it is for.
+    record = Record(vars(config), describe_environment("cpu" if config.is_estimate else config.device))
 
     def build() -> ExperimentTraining:
         training = ExperimentTraining(config, build_workload(config))
@@ -117,6 +122,28 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
             record.ended_at = time.time()
             folder.write_record(record)
     return record
+
+
+def estimate(subject: Subject) -> None:
+    """Keep the ledger of a step on fake tensors: its peak and its traffic, without a device to run it on.
+
+    Where torch has no CUDA, fake tensors of the CPU stand for those of the GPU (`capacity.reservations` says
+    where that matters). The allocator's peak in the record is the ledger's and what the allocator adds.
+    """
+    config, record = subject.config, subject.record
+    place = config.device if torch.cuda.is_available() else "cpu"
+
+    def build() -> ExperimentTraining:
+        workload = build_workload(dataclasses.replace(config, device=place, target="none"))
+        training = ExperimentTraining(config, workload, place)
+        _count(record, config, training)
+        return training
+
+    with fake_tensors(as_on_cuda=config.device == "cuda" and place == "cpu"):
+        account, traffic = keep_ledger(build, place, 1)
+    record.ledger = account.result(traffic)
+    record.memory.peak_allocated = record.ledger.peak + sum(from_allocator(config, record.ledger).values())
+    subject.folder.write_ledger(record.ledger, account.timeline())
 
 
 def _count(record: Record, config: ExperimentConfig, training: ExperimentTraining) -> None:
@@ -166,4 +193,5 @@ PASSES: dict[str, Callable[[Subject], None]] = {
     "ledger": ledger.run,
     "trace": trace.run,
     "gradient_check": check_gradient,
+    ESTIMATE: estimate,
 }

@@ -79,7 +79,7 @@ def build_grid(values: Mapping[str, object], *, cuda_available: Callable[[], boo
         if name in AXES.values():
             raise ConfigError(f"{name}: a sweep varies it, use its plural")
     base = parse_all(ExperimentConfig, rest)
-    has_cuda = cuda_available()
+    has_cuda = base.is_estimate or cuda_available()
     axes = _axes(sweep, resolve_device(base.device, cuda_available=has_cuda))
     experiments: dict[str, ExperimentConfig] = {}
     for point in itertools.product(*axes.values()):

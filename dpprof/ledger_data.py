@@ -36,7 +36,8 @@ class LedgerResult:
     """Bytes by category, and traffic. Categories that hold nothing are left out.
 
     `step_s` is how long the step took under the ledger: an overhead, not a latency. `num_storages` counts
-    those born in the step.
+    those born in the step. `block_rounding` is what the peak's storages take more in whole blocks of torch's
+    CUDA allocator.
     """
 
     peak: int
@@ -47,6 +48,7 @@ class LedgerResult:
     traffic: list[TrafficRow]
     step_s: float
     num_storages: int
+    block_rounding: int = 0
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:

@@ -55,7 +55,7 @@ def _measure(folder: RunFolder) -> int:
     except PassFailed as failed:
         cause = failed.__cause__ or failed
         kept = folder.read_record()
-        if kept is None or not kept.clean_finished or isinstance(cause, KeyboardInterrupt):
+        if kept is None or not kept.headline_finished or isinstance(cause, KeyboardInterrupt):
             raise cause from None
         traceback.print_exception(cause)
         say(f"the {failed} pass failed; the figures of the passes before it stand")

@@ -4,9 +4,12 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator
 
+from dpprof import capacity
+from dpprof.config import ESTIMATE, ExperimentConfig
 from dpprof.ledger_data import LedgerResult
 from dpprof.observe import CATEGORIES
 from dpprof.record import Memory, Record
+from dpprof.settings import parse_all
 
 MIB = 2**20
 UNTRACKED = "untracked"
@@ -14,7 +17,10 @@ _UNEXPLAINED_LIMIT_PCT = 2.0
 
 
 def metrics(record: Record) -> dict[str, float]:
-    """Every figure of a record under its metric name. What was not measured has no entry."""
+    """Every figure of a record under its metric name. What was not measured has no entry.
+
+    An estimate's figures have the names of measured ones; where both may meet they go under `estimate/`.
+    """
     return dict(_latency(record)) | memory_metrics(record.memory) | dict(_rest(record))
 
 
@@ -39,10 +45,15 @@ def memory_metrics(memory: Memory) -> dict[str, float]:
     return {f"memory/{name}_mib": value / MIB for name, value in named.items() if value is not None}
 
 
+def is_estimate(record: Record) -> bool:
+    """Whether the record's figures were computed on fake tensors."""
+    return ESTIMATE in record.passes
+
+
 def unexplained_pct(record: Record) -> float | None:
     """How much of the allocator's peak the ledger did not see, in percent; None without both figures."""
     truth = record.memory.peak_allocated
-    if record.ledger is None or not truth:
+    if record.ledger is None or not truth or is_estimate(record):
         return None
     return 100 * (truth - record.ledger.peak) / truth
 
@@ -84,6 +95,24 @@ def ratios(figures: dict[str, float], standard: dict[str, float]) -> dict[str, f
     }
 
 
+def _estimate(record: Record, ledger: LedgerResult) -> Iterator[tuple[str, float]]:
+    """What an estimate is held against a device by."""
+    config = parse_all(ExperimentConfig, record.config)
+    added = capacity.from_allocator(config, ledger) | capacity.beyond_allocator(config)
+    for name, num_bytes in added.items():
+        yield f"memory/added/{name}_mib", num_bytes / MIB
+    needed, limit = capacity.needed_bytes(config, ledger), capacity.capacity_bytes(config)
+    yield "memory/needed_mib", needed / MIB
+    if limit is not None:
+        yield "memory/capacity_mib", limit / MIB
+        yield "memory/fits", float(needed <= limit)
+    floor = capacity.floor_s(config, ledger)
+    for phase, seconds in floor.items():
+        yield f"floor/{phase}_ms", 1e3 * seconds
+    if floor:
+        yield "floor/step_ms", 1e3 * sum(floor.values())
+
+
 def _latency(record: Record) -> Iterator[tuple[str, float]]:
     steps = record.step_s
     if not steps:
@@ -118,6 +147,8 @@ def _rest(record: Record) -> Iterator[tuple[str, float]]:
         yield "pace/fixed_ms", 1e3 * statistics.median(record.pace.fixed_s)
     if record.ledger is not None:
         yield from _ledger(record, record.ledger)
+        if is_estimate(record):
+            yield from _estimate(record, record.ledger)
     if record.traced_steps:
         yield from _operator_classes(record, record.traced_steps)
     if record.gradient_check is not None:

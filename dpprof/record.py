@@ -117,9 +117,9 @@ class Record:
     gradient_check: GradientCheck | None = None
 
     @property
-    def clean_finished(self) -> bool:
-        """Whether the headline figures stand, whatever later passes did."""
-        outcome = self.passes.get("clean")
+    def headline_finished(self) -> bool:
+        """Whether the first pass, clean or estimate, finished: its figures stand, whatever happened later."""
+        outcome = next(iter(self.passes.values()), None)
         return outcome is not None and outcome.status == "finished"
 
     @property

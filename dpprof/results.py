@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+from dpprof.capacity import capacity_bytes
 from dpprof.config import ExperimentConfig
-from dpprof.metrics import at_peak, metrics
+from dpprof.metrics import UNTRACKED, at_peak, is_estimate, metrics
 from dpprof.paths import RunFolder
 from dpprof.record import Failure, Record
 
@@ -34,7 +35,7 @@ def read_result(folder: RunFolder, name: str | None = None) -> Result:
     Raises DpprofError if it is not a run folder, or if a file in it is damaged.
     """
     record, failure = folder.read_record(), folder.read_error()
-    if failure is None and (record is None or not record.clean_finished):
+    if failure is None and (record is None or not record.headline_finished):
         ended_at = folder.config.stat().st_mtime
         failure = Failure(
             "killed", "it ended without an answer: the whole of dpprof was stopped meanwhile", at=ended_at
@@ -50,13 +51,41 @@ def describe(result: Result) -> str:
     if result.record is None:
         return "no record"
     figures = metrics(result.record)
+    if result.config.is_estimate:
+        return _describe_estimate(result.config, figures, result.record)
     text = f"step {figures['latency/step_ms_median']:,.1f} ms"
     if "memory/peak_allocated_mib" in figures:
         text += f", peak {figures['memory/peak_allocated_mib']:,.1f} MiB"
-    held = at_peak(result.record)
-    if held:
-        largest = max(held, key=lambda category: held[category])
-        text += f" ({100 * held[largest] / sum(held.values()):.0f} % {largest.replace('_', ' ')})"
+    text += _largest(result.record)
     for name, why in result.record.failed_passes.items():
         text += f"; {name} pass failed: {why.splitlines()[0][:160]}"
     return text
+
+
+def _describe_estimate(config: ExperimentConfig, figures: dict[str, float], record: Record) -> str:
+    text = f"estimated peak {figures['memory/peak_allocated_mib']:,.1f} MiB{_largest(record)}"
+    if config.device == "cuda":
+        text += f", needs {figures['memory/needed_mib'] / 1024:,.2f} GiB"
+    if "memory/fits" in figures:
+        verb = "fits" if figures["memory/fits"] else "does not fit"
+        text += f": {verb} {device_name(config)}"
+    if "floor/step_ms" in figures:
+        text += f", a step takes {figures['floor/step_ms']:,.2f} ms or more"
+    return text
+
+
+def device_name(config: ExperimentConfig) -> str:
+    """What an estimate is held against, in words."""
+    limit = capacity_bytes(config)
+    gib = "" if limit is None else f"{limit / 2**30:,.1f} GiB"
+    return gib if config.target == "none" else f"{config.target} ({gib})"
+
+
+def _largest(record: Record) -> str:
+    held = at_peak(record)
+    if is_estimate(record):  # the share among tensors: what an allocator adds is another matter
+        held.pop(UNTRACKED, None)
+    if not held:
+        return ""
+    largest = max(held, key=lambda category: held[category])
+    return f" ({100 * held[largest] / sum(held.values()):.0f} % {largest.replace('_', ' ')})"

@@ -2,10 +2,13 @@
 
 import dataclasses
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Protocol
 
 from dpprof.config import DriveConfig, ExperimentConfig
@@ -26,8 +29,8 @@ class Watcher(Protocol):
     def started(self, index: int, total: int, name: str) -> None:
         """Experiment `index` (from 1) of `total` begins."""
 
-    def line(self, text: str) -> None:
-        """The measuring process says something."""
+    def line(self, name: str, text: str) -> None:
+        """The measuring process of an experiment says something."""
 
     def ended(self, result: Result) -> None:
         """The experiment ended, one way or another."""
@@ -38,12 +41,16 @@ class Watcher(Protocol):
 
 @dataclass
 class Sweep:
-    """A named set of resolved experiments, and what came of them so far. `parent` is its MLflow run."""
+    """A named set of resolved experiments, and what came of them so far. `parent` is its MLflow run.
+
+    `workers` of them run at a time: more than one for estimates only, as measured ones disturb each other.
+    """
 
     name: str
     experiments: Mapping[str, ExperimentConfig]
     drive: DriveConfig
     kind: str = "sweep"
+    workers: int = 1
     parent: str = ""
     results: list[Result] = field(default_factory=list)
     run_ids: dict[str, str] = field(default_factory=dict)
@@ -115,15 +122,8 @@ def run_sweep(sweep: Sweep, kept: Mapping[str, Result], tracker: Tracker, watche
     sweep.parent = tracker.start_parent(sweep.name, sweep.kind, shared, earlier)
     try:
         sweep.folder.write_state(sweep.kind, sweep.parent)
-        for index, (name, config) in enumerate(sweep.experiments.items(), start=1):
-            if name in kept:
-                result = kept[name]
-            else:
-                watcher.started(index, len(sweep.experiments), name)
-                _forget(sweep, name, tracker, watcher)
-                result = drive_experiment(config, sweep.folder.run(name), sweep.drive, watcher.line)
-                watcher.ended(result)
-                sweep.interrupted = result.status == KILLED
+        for result in _driven(sweep, kept, tracker, watcher):
+            sweep.interrupted = result.status == KILLED
             sweep.results.append(result)
             _log(sweep, result, tracker, watcher)
             if sweep.interrupted:
@@ -139,6 +139,41 @@ def run_sweep(sweep: Sweep, kept: Mapping[str, Result], tracker: Tracker, watche
         with suppress(TrackingError):
             tracker.finish_parent(sweep.parent, FAILED, f"stopped: {error}")
         raise
+
+
+def _driven(sweep: Sweep, kept: Mapping[str, Result], tracker: Tracker, watcher: Watcher) -> Iterator[Result]:
+    """The result of every experiment, in order; of those kept the one that they have."""
+    stop = Event()
+
+    def drive(index: int, name: str) -> Result:
+        watcher.started(index, len(sweep.experiments), name)
+        config, folder = sweep.experiments[name], sweep.folder.run(name)
+        result = drive_experiment(config, folder, sweep.drive, partial(watcher.line, name), stop)
+        watcher.ended(result)
+        return result
+
+    places = {name: index for index, name in enumerate(sweep.experiments, start=1)}
+    if sweep.workers == 1:
+        for name, index in places.items():
+            if name not in kept:
+                _forget(sweep, name, tracker, watcher)
+            yield kept[name] if name in kept else drive(index, name)
+        return
+    for name in places:
+        if name not in kept:
+            _forget(sweep, name, tracker, watcher)
+    with ThreadPoolExecutor(sweep.workers) as pool:
+        started = {name: pool.submit(drive, i, name) for name, i in places.items() if name not in kept}
+        try:
+            for name in places:
+                yield kept[name] if name in kept else started[name].result()
+        except KeyboardInterrupt:
+            finish_undisturbed()
+            raise
+        finally:
+            # Reached early by Ctrl-C: those that run are stopped, the others never start.
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def shared_settings(experiments: Mapping[str, ExperimentConfig]) -> dict[str, object]:
@@ -185,7 +220,8 @@ def _finish(sweep: Sweep, tracker: Tracker, watcher: Watcher) -> None:
         for cell in comparison.cells:
             for run in cell.finished:
                 if run.name in sweep.run_ids:
-                    tracker.log_metrics(sweep.run_ids[run.name], comparison.ratios(cell, run))
+                    figures = comparison.ratios(cell, run)
+                    tracker.log_metrics(sweep.run_ids[run.name], figures, cell.config)
         description, table = to_markdown(comparison), export.table(comparison)
         tracker.finish_parent(sweep.parent, sweep.status, description, write.written(sweep.folder), table)
     except TrackingError as error:

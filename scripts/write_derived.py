@@ -11,8 +11,9 @@ from typing import Any
 
 import yaml
 
+from dpprof.cli.estimate import NOT_ESTIMATED
 from dpprof.cli.test import TestConfig
-from dpprof.config import DriveConfig, ExperimentConfig
+from dpprof.config import ESTIMATE_ONLY, MEASURE_ONLY, DriveConfig, EstimateConfig, ExperimentConfig
 from dpprof.grid import AXES, SweepConfig
 from dpprof.settings import allowed, fields
 
@@ -24,13 +25,20 @@ CLASSES = {
     "profile": (ExperimentConfig, DriveConfig),
     "test": (TestConfig, DriveConfig),
     "sweep": (SweepConfig, ExperimentConfig, DriveConfig),
+    "estimate": (SweepConfig, ExperimentConfig, EstimateConfig, DriveConfig),
+}
+WITHOUT = {
+    "profile": ESTIMATE_ONLY,
+    "test": (),
+    "sweep": (*AXES.values(), *ESTIMATE_ONLY),
+    "estimate": (*AXES.values(), *MEASURE_ONLY, *NOT_ESTIMATED),
 }
 
 
 def declared(command: str) -> list["Field[Any]"]:
     """The settings of an entry point, in order."""
-    without = AXES.values() if command == "sweep" else ()
-    return [field for cls in CLASSES[command] for name, field in fields(cls).items() if name not in without]
+    given = (item for cls in CLASSES[command] for item in fields(cls).items())
+    return [field for name, field in given if name not in WITHOUT[command]]
 
 
 def default_of(field: "Field[Any]") -> Any:

@@ -69,7 +69,7 @@ def test_a_failure_survives_its_file(failure: Failure) -> None:
 
 
 @pytest.mark.parametrize(
-    ("passes", "clean_finished", "failed"),
+    ("passes", "headline_finished", "failed"),
     [
         ({}, False, {}),
         ({"clean": PassOutcome("running")}, False, {"clean": "it did not finish"}),
@@ -78,10 +78,10 @@ def test_a_failure_survives_its_file(failure: Failure) -> None:
     ],
 )
 def test_the_clean_pass_alone_decides_whether_figures_stand(
-    passes: dict[str, PassOutcome], clean_finished: bool, failed: dict[str, str]
+    passes: dict[str, PassOutcome], headline_finished: bool, failed: dict[str, str]
 ) -> None:
     record = Record({}, {}, passes=passes)
-    assert record.clean_finished is clean_finished
+    assert record.headline_finished is headline_finished
     assert record.failed_passes == failed
 
 

@@ -8,6 +8,7 @@ import click
 
 from dpprof import __version__
 from dpprof.cli.compare import compare
+from dpprof.cli.estimate import estimate
 from dpprof.cli.export import export
 from dpprof.cli.log import log
 from dpprof.cli.profile import profile
@@ -17,7 +18,7 @@ from dpprof.cli.sweep import sweep
 from dpprof.cli.test import test
 from dpprof.errors import DpprofError, Interrupted
 
-COMMANDS = (profile, sweep, test, compare, show, summarize, export, log)
+COMMANDS = (profile, sweep, test, estimate, compare, show, summarize, export, log)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -3,11 +3,11 @@
 import click
 
 from dpprof.cli.options import cuda_available, given, options_of, split
-from dpprof.config import DriveConfig, ExperimentConfig
+from dpprof.config import ESTIMATE_ONLY, DriveConfig, ExperimentConfig
 
 
 @click.command()
-@options_of(ExperimentConfig, DriveConfig)
+@options_of(ExperimentConfig, DriveConfig, without=ESTIMATE_ONLY)
 def profile(**options: str | None) -> None:
     """Measure one experiment.
 
@@ -30,6 +30,8 @@ def profile(**options: str | None) -> None:
     config = parse_all(ExperimentConfig, values).resolve(cuda_available=cuda_available())
     drive.check_writable()
 
+    from functools import partial
+
     from dpprof.cli.progress import Progress
     from dpprof.drive import drive_experiment
     from dpprof.errors import ExperimentsFailed, Interrupted, TrackingError
@@ -44,7 +46,7 @@ def profile(**options: str | None) -> None:
         progress.say(f"measuring on {config.device}; everything is kept in {folder.path}")
         progress.warn_if_busy()
         progress.started(1, 1, config.run_name)
-        result = drive_experiment(config, folder, drive, progress.line)
+        result = drive_experiment(config, folder, drive, partial(progress.line, config.run_name))
         progress.ended(result)
         try:
             tracker.log_result(result, {})

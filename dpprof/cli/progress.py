@@ -1,13 +1,14 @@
-"""Progress on the terminal: a live line where there is one, plain lines elsewhere."""
+"""Progress on the terminal: a live line for what is running, plain lines where there is no terminal."""
 
 import time
+from threading import Lock
 from types import TracebackType
 from typing import Self
 
 import psutil
 from rich.markup import escape
 from rich.progress import Progress as LiveLine
-from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from dpprof.cli.console import open_console
 from dpprof.metrics import ledger_doubt, unexplained_pct
@@ -22,7 +23,8 @@ class Progress:
     def __init__(self) -> None:
         self.console = open_console(soft_wrap=True)
         self._live: LiveLine | None = None
-        self._where = ""
+        self._running: dict[str, tuple[str, TaskID | None]] = {}
+        self._lock = Lock()
         self._began = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -49,9 +51,38 @@ class Progress:
 
     def started(self, index: int, total: int, name: str) -> None:
         """Experiment `index` of `total` begins."""
-        elapsed = time.monotonic() - self._began
-        self._where = f"[{index}/{total}] {name}"
-        if self.console.is_terminal:
+        where = f"[{index}/{total}] {name}"
+        with self._lock:
+            task = self._line().add_task(escape(where), total=None) if self.console.is_terminal else None
+            self._running[name] = where, task
+        if task is None:
+            self.say(f"{where} started after {time.monotonic() - self._began:.0f} s")
+
+    def line(self, name: str, text: str) -> None:
+        """What the measuring process of an experiment says goes into its live line."""
+        with self._lock:
+            where, task = self._running[name]
+            if self._live is not None and task is not None:
+                self._live.update(task, description=escape(f"{where}: {text}"))
+
+    def ended(self, result: Result) -> None:
+        """The experiment's result as one line."""
+        with self._lock:
+            where, task = self._running.pop(result.name)
+            if self._live is not None and task is not None:
+                self._live.remove_task(task)
+            if not self._running:
+                self._stop()
+        color = "green" if result.status == FINISHED else "red"
+        elapsed = f"[dim]after {time.monotonic() - self._began:.0f} s[/]" if self.console.is_terminal else ""
+        self.console.print(f"{escape(where)} [{color}]{escape(describe(result))}[/] {elapsed}".rstrip())
+        doubt = result.record and ledger_doubt(unexplained_pct(result.record))
+        if doubt:
+            self.warn(doubt)
+
+    def _line(self) -> LiveLine:
+        """The lines of what is running, one for each."""
+        if self._live is None:
             self._live = LiveLine(
                 SpinnerColumn(),
                 TextColumn("{task.description}"),
@@ -60,25 +91,8 @@ class Progress:
                 refresh_per_second=2,
                 transient=True,
             )
-            self._live.add_task(escape(self._where), total=None)
             self._live.start()
-        else:
-            self.say(f"{self._where} started after {elapsed:.0f} s")
-
-    def line(self, text: str) -> None:
-        """What the measuring process says goes into the live line."""
-        if self._live is not None:
-            self._live.update(self._live.task_ids[0], description=escape(f"{self._where}: {text}"))
-
-    def ended(self, result: Result) -> None:
-        """The experiment's result as one line."""
-        self._stop()
-        color = "green" if result.status == FINISHED else "red"
-        elapsed = f"[dim]after {time.monotonic() - self._began:.0f} s[/]" if self.console.is_terminal else ""
-        self.console.print(f"{escape(self._where)} [{color}]{escape(describe(result))}[/] {elapsed}".rstrip())
-        doubt = result.record and ledger_doubt(unexplained_pct(result.record))
-        if doubt:
-            self.warn(doubt)
+        return self._live
 
     def _stop(self) -> None:
         if self._live is not None:

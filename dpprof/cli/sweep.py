@@ -3,13 +3,13 @@
 import click
 
 from dpprof.cli.options import cuda_available, given, options_of, split
-from dpprof.config import DriveConfig, ExperimentConfig
+from dpprof.config import ESTIMATE_ONLY, DriveConfig, ExperimentConfig
 from dpprof.grid import AXES, SweepConfig
 
 
 @click.command()
 @options_of(SweepConfig)
-@options_of(ExperimentConfig, without=AXES.values())
+@options_of(ExperimentConfig, without=[*AXES.values(), *ESTIMATE_ONLY])
 @options_of(DriveConfig)
 def sweep(**options: str | None) -> None:
     """Measure a grid of experiments.

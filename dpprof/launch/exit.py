@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Event
 from typing import Protocol
 
 from dpprof.paths import RunFolder
@@ -22,5 +23,7 @@ class Exit:
 class Launch(Protocol):
     """Runs the measuring process of a run folder to its end."""
 
-    def __call__(self, folder: RunFolder, timeout_s: float, on_line: Callable[[str], None]) -> Exit:
-        """`on_line` gets each line that the process says of its progress."""
+    def __call__(
+        self, folder: RunFolder, timeout_s: float, on_line: Callable[[str], None], stop: Event
+    ) -> Exit:
+        """`on_line` gets each line that the process says of its progress; `stop`, once set, ends it."""

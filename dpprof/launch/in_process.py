@@ -4,14 +4,15 @@ Not for figures: memory held by the driving process counts too, and there is no 
 """
 
 from collections.abc import Callable
+from threading import Event
 
 from dpprof.launch.exit import Exit
 from dpprof.measure import measure
 from dpprof.paths import RunFolder
 
 
-def launch(folder: RunFolder, timeout_s: float, on_line: Callable[[str], None]) -> Exit:
-    """Run the experiment here; `timeout_s` is not enforced. Output goes to the terminal, not to a log."""
+def launch(folder: RunFolder, timeout_s: float, on_line: Callable[[str], None], stop: Event) -> Exit:
+    """Run the experiment here, heeding neither `timeout_s` nor `stop`. Output goes to the terminal."""
     on_line("in this process")
     code = measure(folder)
     failure = folder.read_error()

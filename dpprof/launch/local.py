@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from threading import Event
 from typing import TextIO
 
 from dpprof.launch.exit import Exit
@@ -19,10 +20,11 @@ _POLL_S = 0.25
 _GRACE_S = 5.0
 
 
-def launch(folder: RunFolder, timeout_s: float, on_line: Callable[[str], None]) -> Exit:
+def launch(folder: RunFolder, timeout_s: float, on_line: Callable[[str], None], stop: Event) -> Exit:
     """Start `python -m dpprof.measure`, follow its log until it ends or `timeout_s` is over.
 
-    Ctrl-C (KeyboardInterrupt) stops the child and is reported in the Exit, not raised.
+    Ctrl-C (KeyboardInterrupt) stops the child and is reported in the Exit, not raised; so does `stop`, for
+    threads, which no signal reaches.
     """
     oom_kills_before = oom_kill_counts()
     started = time.monotonic()
@@ -45,6 +47,9 @@ def launch(folder: RunFolder, timeout_s: float, on_line: Callable[[str], None]) 
                     peak_rss = peak_rss_bytes(child.pid) or peak_rss
                     for line in _new_lines(reader):
                         on_line(line)
+                    if stop.is_set():
+                        interrupted = True
+                        break
                     if time.monotonic() - started > timeout_s:
                         timed_out = True
                         break

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
+from dpprof.devices import BLOCK_BYTES
 from dpprof.ledger_data import HeldTensor, LedgerResult, PhaseMark, PhasePeak, StepTimeline, TrafficRow
 from dpprof.observe import CATEGORIES
 from dpprof.passes.storages import Life, StepLog
@@ -128,6 +129,7 @@ class Account:
             traffic=traffic,
             step_s=self.log.end - self.log.start,
             num_storages=len(born),
+            block_rounding=sum(-tensor.num_bytes % BLOCK_BYTES for tensor in self.tensors_at_peak),
         )
 
     def timeline(self) -> StepTimeline:

@@ -30,7 +30,7 @@ def fetch(name: str, into: Path) -> tuple[str, list[tuple[str, RunFolder]]] | No
             return None
         tags = run.data.tags
         kind = tags.get(KIND_TAG, "")
-        if kind == "experiment":
+        if kind in ("experiment", "estimate"):
             source = tags.get("dpprof.sweep") or tags.get("dpprof.test") or run.info.run_name
             return source, [(run.info.run_name, _download(run, into))]
         found = _search(client, f"tags.`{PARENT_TAG}` = '{run.info.run_id}'", [run.info.experiment_id])

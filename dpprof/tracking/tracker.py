@@ -16,7 +16,7 @@ from mlflow.environment_variables import MLFLOW_EXPERIMENT_ID, MLFLOW_EXPERIMENT
 from mlflow.exceptions import MlflowException
 from mlflow.tracking.multimedia import Image
 
-from dpprof.config import SIZE_FIELDS
+from dpprof.config import ESTIMATE, SIZE_FIELDS, ExperimentConfig
 from dpprof.metrics import memory_metrics, metrics, series
 from dpprof.paths import RunFolder, write_text
 from dpprof.record import Record
@@ -138,10 +138,13 @@ class Tracker:
         with telling():
             self._client.set_terminated(run_id, status)
 
-    def log_metrics(self, run_id: str, figures: Mapping[str, float]) -> None:
-        """Add figures to a run logged before."""
+    def log_metrics(
+        self, run_id: str, figures: Mapping[str, float], config: ExperimentConfig | None = None
+    ) -> None:
+        """Add figures to a run; those of an estimate go under `estimate/`."""
+        prefix = f"{ESTIMATE}/" if config is not None and config.is_estimate else ""
         with telling():
-            self._log_metrics(run_id, [(name, value, 0) for name, value in figures.items()])
+            self._log_metrics(run_id, [(prefix + name, value, 0) for name, value in figures.items()])
 
     def _logged_before(self, folder: RunFolder) -> str | None:
         """The run of this store that holds the folder already, if there is one."""
@@ -177,7 +180,7 @@ class Tracker:
             _NOTE: describe(result),
             "dpprof.trainer": result.config.trainer,
             "dpprof.model": result.config.model_name,
-            KIND_TAG: "experiment",
+            KIND_TAG: ESTIMATE if result.config.is_estimate else "experiment",
             **tags,
         }
         figures: dict[str, float] = {}
@@ -190,7 +193,7 @@ class Tracker:
             if failure.kind != "interrupted":
                 own_tags["dpprof.failure"] = failure.kind
             own_tags["dpprof.failure_reason"] = failure.message
-        if record is not None and record.clean_finished:
+        if record is not None and record.headline_finished:
             figures |= metrics(record)
             failed = record.failed_passes
             if failed:
@@ -199,7 +202,7 @@ class Tracker:
             self._log_metrics(run_id, [(n, v, i) for n, vs in by_step.items() for i, v in enumerate(vs)])
             self._log_operators(run_id, record)
         self._log_params(run_id, params)
-        self._log_metrics(run_id, [(name, value, 0) for name, value in figures.items()])
+        self.log_metrics(run_id, figures, result.config)
         self._set_tags(run_id, own_tags)
         if result.folder.timeline_image.exists():
             image = Image(str(result.folder.timeline_image))

@@ -9,25 +9,83 @@ Two things in Opacus cannot run so as they stand; each gets a stand-in of the sa
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from opacus.optimizers import optimizer_fast_gradient_clipping
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dpprof.errors import DpprofError
 from dpprof.trainers.announce import replaced
+
+_FP32_ON_CUDA = {
+    F.layer_norm,
+    F.group_norm,
+    F.softmax,
+    F.log_softmax,
+    F.cross_entropy,
+    F.nll_loss,
+    F.mse_loss,
+}
+_CANNOT = (
+    "{operator} {why}, so this model cannot be estimated: measure it with `dpprof profile`, "
+    "or estimate a workload that does without this operator"
+)
 
 
 @contextmanager
-def fake_tensors() -> Iterator[None]:
-    """Every tensor made inside is a fake one. Opacus's stand-ins are in place meanwhile."""
+def fake_tensors(*, as_on_cuda: bool = False) -> Iterator[None]:
+    """Every tensor made inside is a fake one. Opacus's stand-ins are in place meanwhile.
+
+    `as_on_cuda` runs what autocast treats differently on the CPU as it is on CUDA.
+
+    Raises DpprofError, which names the operator, where a result depends on data and has no stand-in.
+    """
     by_clone = SimpleNamespace(deepcopy=torch.clone)
-    with FakeTensorMode(), _UpperBounds(), replaced(optimizer_fast_gradient_clipping, "copy", by_clone):
-        yield
+    with ExitStack() as stack:
+        # What a workload makes by other means than torch's, such as numpy's, becomes fake when used.
+        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        stack.enter_context(_UpperBounds())
+        stack.enter_context(replaced(optimizer_fast_gradient_clipping, "copy", by_clone))
+        if as_on_cuda:
+            stack.enter_context(_CudaAutocast())
+        try:
+            yield
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            raise DpprofError(
+                _CANNOT.format(operator=error.func, why="has a result that depends on data")
+            ) from error
+        except UnsupportedOperatorException as error:
+            raise DpprofError(_CANNOT.format(operator=error.func, why="has no form without data")) from error
+
+
+class _CudaAutocast(TorchFunctionMode):
+    """Autocast's list for CUDA on CPU tensors: these run in fp32 there, and not on the CPU
+    (torch's documentation of autocast, operators that autocast to float32).
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in _FP32_ON_CUDA and torch.is_autocast_enabled("cpu"):
+            args = tuple(_in_fp32(argument) for argument in args)
+        return func(*args, **(kwargs or {}))
+
+
+def _in_fp32(argument: Any) -> Any:
+    is_short = isinstance(argument, Tensor) and argument.dtype in (torch.bfloat16, torch.float16)
+    return argument.float() if is_short else argument
 
 
 class _UpperBounds(TorchDispatchMode):

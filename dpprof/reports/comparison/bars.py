@@ -28,8 +28,8 @@ class Measure:
 class Bar:
     """One cell's figure. `parts` are stacked in order; `total` is the figure itself, None if unmeasured.
 
-    `spread` is half the interquartile range. An experiment that ran out of memory has the device's memory as
-    `limit`; `failure` says how a cell failed.
+    `spread` is half the interquartile range, `floor` the least that an estimated step can take. An experiment
+    that ran out of memory has the device's memory as `limit`; `failure` says how a cell failed.
     """
 
     cell: Cell
@@ -37,6 +37,7 @@ class Bar:
     total: float | None
     ratio: float | None
     spread: float | None
+    floor: float | None
     failure: str | None
     limit: float | None
 
@@ -73,6 +74,7 @@ def bar(comparison: Comparison, cell: Cell, measure: Measure) -> Bar:
         total=total,
         ratio=comparison.ratio(cell, measure.metric),
         spread=None if spread is None else spread / 2,
+        floor=cell.figures.get("floor/step_ms") if measure.metric == STEP else None,
         failure=None if cell.finished else cell.failure or cell.status.lower(),
         limit=cell.limit_mib if measure.metric == PEAK and cell.failure == "oom" else None,
     )

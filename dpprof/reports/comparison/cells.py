@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
-from dpprof.config import TRAINERS, ExperimentConfig
+from dpprof.capacity import reservations
+from dpprof.config import ESTIMATE_ONLY, MEASURE_ONLY, TRAINERS, ExperimentConfig
 from dpprof.errors import DpprofError
 from dpprof.metrics import MIB, memory_metrics, metrics, ratios
 from dpprof.model_sizes import MODEL_SIZES
-from dpprof.results import FAILED, FINISHED, Result
+from dpprof.record import Record
+from dpprof.results import FAILED, FINISHED, Result, device_name
 from dpprof.settings import parse_all
 
 SCHEMA_VERSION = 1
@@ -26,7 +28,7 @@ SAMPLES = "throughput/samples_per_s"
 MOVED = "io/total_mib"
 STANDARD = "StandardTrainer"
 # Settings that say how an experiment was measured, not what it was.
-HOW_MEASURED = ("warmup_steps", "measured_steps", "passes")
+HOW_MEASURED = (*MEASURE_ONLY, *ESTIMATE_ONLY)
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Run:
     """One measuring process's answer. `figures` go by metric name, without those that compare runs.
 
     `step_s` are the timed steps in seconds, `pace` those of the pace pass in times its fixed computation;
-    `peak_phase` is the phase in which the ledger's peak lies.
+    `peak_phase` is the phase in which the ledger's peak lies; `reservations` are what an estimate rests on.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Run:
     pace: list[float] = field(default_factory=list)
     peak_phase: str | None = None
     moved: list[MovedBytes] = field(default_factory=list)
+    reservations: list[str] = field(default_factory=list)
 
     @classmethod
     def from_result(cls, result: Result) -> Self:
@@ -73,7 +76,7 @@ class Run:
             environment=record.environment if record else {},
             figures=figures,
         )
-        if record is None or not record.clean_finished:
+        if record is None or not record.headline_finished:
             return run
         moved: dict[tuple[str | None, str], int] = {}
         for row in record.ledger.traffic if record.ledger else ():
@@ -86,6 +89,7 @@ class Run:
             step_s=record.step_s,
             pace=record.pace.ratios if record.pace else [],
             peak_phase=record.ledger.peak_phase if record.ledger else None,
+            reservations=_reservations(result.config, record),
             moved=[MovedBytes(*key, num_bytes / MIB) for key, num_bytes in moved.items()],
         )
 
@@ -112,6 +116,11 @@ class Cell:
     def config(self) -> ExperimentConfig:
         """The experiment's configuration."""
         return parse_all(ExperimentConfig, self.settings)
+
+    @property
+    def is_estimate(self) -> bool:
+        """Whether its figures were computed on fake tensors."""
+        return self.config.is_estimate
 
     @property
     def finished(self) -> list[Run]:
@@ -184,7 +193,9 @@ class Cell:
 
     @property
     def limit_mib(self) -> float | None:
-        """The memory of the device that it ran on."""
+        """The memory of the device that it ran on, or that an estimate is held against."""
+        if self.is_estimate:
+            return self.figures.get("memory/capacity_mib")
         name = "gpu_memory_gib" if self.config.device == "cuda" else "memory_gib"
         gib = self.environment.get(name)
         return None if gib is None else 1024 * float(gib)
@@ -225,6 +236,9 @@ class Comparison:
         """
         names = {"batch_size": "batch", "seq_len": "sequence"} | {name: name for name in self.varying}
         parts = [f"{shown} {cell.settings[name]}" for name, shown in names.items() if name != without]
+        if cell.is_estimate:
+            held_against = device_name(cell.config)
+            parts.append(f"estimated for {held_against}" if held_against else "estimated")
         return ", ".join([*parts, cell.source] if len(self.sources) > 1 else parts)
 
     def standard(self, cell: Cell) -> Cell | None:
@@ -283,6 +297,10 @@ def merge(comparisons: Iterable[Comparison]) -> Comparison:
     parts = [comparison for comparison in comparisons if comparison.cells]
     cells = sorted((cell for part in parts for cell in part.cells), key=_order)
     return Comparison(" and ".join(part.name for part in parts), cells)
+
+
+def _reservations(config: ExperimentConfig, record: Record) -> list[str]:
+    return reservations(config, record.ledger) if config.is_estimate and record.ledger else []
 
 
 def _place(cell: Cell) -> tuple[object, ...]:

@@ -26,7 +26,7 @@ def doubts(comparison: Comparison) -> list[str]:
 
 
 def _differences(comparison: Comparison) -> Iterator[str]:
-    measured = [cell for cell in comparison.cells if cell.environment]
+    measured = [cell for cell in comparison.cells if cell.environment and not cell.is_estimate]
     for name, shown in (("device", "device"), ("precision", "precision")):
         values = sorted({str(cell.settings[name]) for cell in comparison.cells})
         if len(values) > 1:

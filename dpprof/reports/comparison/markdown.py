@@ -11,7 +11,7 @@ from dpprof.results import FINISHED
 _NOTE = (
     "Step time is the median of the clean pass, ± half its interquartile range; peak is the most memory "
     "that torch's allocator handed out within a step (on the CPU recorded apart from the timed steps). "
-    "Means are over finished experiments only. x is the ratio to StandardTrainer in the same cell. "
+    "Means are over finished experiments only. >= is an estimate's lower bound. x is the ratio to StandardTrainer in the same cell. "
     "1 MiB = 2^20 bytes.\n"
 )
 
@@ -61,6 +61,8 @@ def cell_table(comparison: Comparison) -> str:
         step = number(figures.get(STEP))
         if IQR in figures:
             step += f" ± {number(figures[IQR] / 2)}"
+        if "floor/step_ms" in figures:
+            step = f">= {number(figures['floor/step_ms'])}"
         if cell.status != FINISHED and STEP not in figures:
             step = cell.failure or cell.status
         shown += [step, _ratio(comparison, cell, STEP)]

@@ -12,11 +12,13 @@ from dpprof.reports.colors import words
 from dpprof.reports.comparison.cells import MOVED, PEAK, STANDARD, STEP, Cell, Comparison
 from dpprof.reports.comparison.growth import Line, lines
 from dpprof.reports.comparison.intervals import step_ratio
+from dpprof.results import device_name
 
 # Peaks closer than this are the same: a few small tensors apart.
 _SAME_PEAK = 0.001
 _LISTED_PLACES = 3
 _LISTED_PARTS = 3
+_LISTED_CELLS = 6
 # Parts smaller than this share of a difference are not worth a word.
 _SMALL_PART = 0.05
 BOTH_BACKWARDS = "backward"
@@ -44,6 +46,7 @@ def verdict(comparison: Comparison) -> list[Finding]:
     fastest = _bests(comparison, fastest_at)
     smallest = _bests(comparison, smallest_at)
     found = [
+        *_estimated(comparison),
         *_choice(comparison, fastest, smallest),
         *_best(comparison, "Time", "takes the least time", fastest, STEP),
         *_best(comparison, "Memory", "needs the least memory", smallest, PEAK),
@@ -51,6 +54,43 @@ def verdict(comparison: Comparison) -> list[Finding]:
         *_where(comparison),
     ]
     return found or [Finding("No verdict", _why_none(comparison))]
+
+
+def _estimated(comparison: Comparison) -> Iterator[Finding]:
+    """What of it was not measured, what that rests on, and whether it fits."""
+    cells = [cell for cell in comparison.cells if cell.is_estimate and cell.finished]
+    if not cells:
+        return
+    count = f"{len(cells)} of {len(comparison.cells)} experiments were not run"
+    if len(cells) == len(comparison.cells):
+        count = "Nothing was run"
+    points = list(dict.fromkeys(text for cell in cells for run in cell.finished for text in run.reservations))
+    yield Finding(
+        "Estimated",
+        f"{count}: the figures are those of fake tensors, which have shapes and "
+        "no data. What the allocator loses to fragmentation is not in them."
+        + (" They rest on this:" if points else ""),
+        [f"{text[0].upper()}{text[1:]}." for text in points],
+    )
+    for device, held in _by_device(cells).items():
+        lack = [cell for cell in held if not cell.figures["memory/fits"]]
+        if not lack:
+            yield Finding("Fits", f"{device} holds every one of the {len(held)} experiments.")
+            continue
+        each = ", ".join(
+            f"{cell.trainer} at {_at(comparison, cell)} ({cell.figures['memory/needed_mib'] / 1024:,.1f} GiB)"
+            for cell in lack[:_LISTED_CELLS]
+        )
+        more = f" and {len(lack) - _LISTED_CELLS} more" if len(lack) > _LISTED_CELLS else ""
+        yield Finding("Fits", f"{len(lack)} of {len(held)} do not fit {device}: {each}{more}.")
+
+
+def _by_device(cells: list[Cell]) -> dict[str, list[Cell]]:
+    found: dict[str, list[Cell]] = {}
+    for cell in cells:
+        if "memory/fits" in cell.figures:
+            found.setdefault(device_name(cell.config), []).append(cell)
+    return found
 
 
 def fastest_at(place: list[Cell]) -> Best | None:
@@ -251,7 +291,10 @@ def _limit(comparison: Comparison, line: Line) -> float | None:
         (
             cell.limit_mib
             for cell in comparison.cells
-            if cell.trainer == line.trainer and cell.source == line.source and cell.finished
+            if cell.trainer == line.trainer
+            and cell.source == line.source
+            and cell.finished
+            and not cell.is_estimate
         ),
         None,
     )

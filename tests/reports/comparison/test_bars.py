@@ -56,7 +56,7 @@ def test_out_of_memory_ends_at_the_limit() -> None:
 
 def test_a_limit_far_away_does_not_flatten_the_others() -> None:
     def of(total: float | None, limit: float | None) -> Bar:
-        return Bar(comparison(result()).cells[0], {}, total, None, None, None, limit)
+        return Bar(comparison(result()).cells[0], {}, total, None, None, None, None, limit)
 
     assert scale([of(10, None), of(None, 29)]) == 29
     assert scale([of(10, None), of(None, 31)]) == 10

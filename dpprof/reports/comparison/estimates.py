@@ -1,0 +1,73 @@
+"""Estimates beside measurements of the same experiments: how far off they are, and how close to the floor."""
+
+import re
+from dataclasses import dataclass
+
+from dpprof.reports.comparison.cells import HOW_MEASURED, PEAK, STEP, Cell, Comparison
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One experiment estimated and measured: MiB and ms; None where a side does not tell.
+
+    `ledger_mib` is the peak under the ledger, in which the estimate's has to agree, `allocator_mib` the one
+    that torch's allocator reports. `floor_ms` is there where the device measured is the one estimated for.
+    """
+
+    name: str
+    estimated_mib: float
+    ledger_mib: float | None
+    estimated_allocator_mib: float | None
+    allocator_mib: float | None
+    floor_ms: float | None
+    step_ms: float | None
+
+    @property
+    def ledger_off_pct(self) -> float | None:
+        """How much higher the estimated peak of the tensors is, in percent."""
+        return _off_pct(self.estimated_mib, self.ledger_mib)
+
+    @property
+    def allocator_off_pct(self) -> float | None:
+        """How much higher the estimated peak of the allocator is, in percent."""
+        return _off_pct(self.estimated_allocator_mib, self.allocator_mib)
+
+    @property
+    def to_floor(self) -> float | None:
+        """How many times the floor the measured step takes."""
+        return self.step_ms / self.floor_ms if self.step_ms and self.floor_ms else None
+
+
+def pairs(comparison: Comparison) -> list[Pair]:
+    """Every estimate with its measurement, in the order of the cells."""
+    measured = {
+        _experiment(cell): cell for cell in comparison.cells if not cell.is_estimate and cell.finished
+    }
+    found = [(cell, measured.get(_experiment(cell))) for cell in comparison.cells if cell.is_estimate]
+    return [_pair(estimate, twin) for estimate, twin in found if estimate.finished and twin is not None]
+
+
+def _experiment(cell: Cell) -> tuple[object, ...]:
+    return tuple((name, value) for name, value in cell.settings.items() if name not in HOW_MEASURED)
+
+
+def _pair(estimate: Cell, twin: Cell) -> Pair:
+    is_same_device = _is_device(estimate.config.target, twin.environment.get("gpu", ""))
+    return Pair(
+        name=twin.runs[0].name,
+        estimated_mib=estimate.figures["ledger/peak_mib"],
+        ledger_mib=twin.figures.get("ledger/peak_mib"),
+        estimated_allocator_mib=estimate.figures.get(PEAK),
+        allocator_mib=twin.figures.get(PEAK),
+        floor_ms=estimate.figures.get("floor/step_ms") if is_same_device else None,
+        step_ms=twin.figures.get(STEP),
+    )
+
+
+def _is_device(target: str, gpu: str) -> bool:
+    """Whether a GPU's own name, as `NVIDIA A100-SXM4-80GB`, has every word of a target's, as `A100-80GB`."""
+    return set(target.split("-")) <= set(re.split(r"[^A-Za-z0-9]+", gpu))
+
+
+def _off_pct(estimated: float | None, measured: float | None) -> float | None:
+    return 100 * (estimated / measured - 1) if estimated is not None and measured else None
