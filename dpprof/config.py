@@ -30,6 +30,8 @@ ESTIMATE = "estimate"
 # Settings that only an estimate has, and those that it has no use for.
 ESTIMATE_ONLY = ("target", "device_memory_gib")
 MEASURE_ONLY = ("warmup_steps", "measured_steps", "passes")
+# What a fit searches the largest of.
+FIT_ALONG = ("batch_size", "seq_len")
 SIZE_FIELDS = ("vocab_size", "hidden_dim", "num_layers", "num_heads")
 _SIZE_HELP = "0 takes it from model_size."
 
@@ -189,6 +191,31 @@ class EstimateConfig:
     """The settings of the estimate entry point that nothing else has."""
 
     workers: int = setting(2, "Experiments to estimate at a time, each in a process of its own.", minimum=1)
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """The settings of the fit entry point that nothing else has."""
+
+    along: str = setting(
+        "batch_size", "What to find the largest of; the other one is taken as given.", choices=FIT_ALONG
+    )
+    logical_batch: int = setting(
+        0,
+        "Samples in the logical batch that training needs; tells how many physical steps it takes.",
+        minimum=0,
+    )
+    poisson_tail: float = setting(
+        1e-6, "Share of steps that may exceed the batch under Poisson sampling.", above=0
+    )
+    verify: bool = setting(False, "Measure the answer and the next larger size on this machine's device.")
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError."""
+        if self.poisson_tail >= 1:
+            raise refuse("poisson_tail", self.poisson_tail, "a number above 0 and below 1")
+        if self.logical_batch and self.along != "batch_size":
+            raise refuse("logical_batch", self.logical_batch, "0 with along=seq_len")
 
 
 @dataclass(frozen=True)

@@ -19,4 +19,5 @@ MODEL_SIZES: dict[str, ModelSize] = {
     "small": ModelSize(vocab_size=8_000, hidden_dim=256, num_layers=4, num_heads=8),
     "medium": ModelSize(vocab_size=16_000, hidden_dim=512, num_layers=8, num_heads=8),
     "1b": ModelSize(vocab_size=32_000, hidden_dim=2_048, num_layers=24, num_heads=32),
+    "7b": ModelSize(vocab_size=32_000, hidden_dim=4_096, num_layers=32, num_heads=32),
 }

@@ -77,8 +77,10 @@ def _describe_estimate(config: ExperimentConfig, figures: dict[str, float], reco
 def device_name(config: ExperimentConfig) -> str:
     """What an estimate is held against, in words."""
     limit = capacity_bytes(config)
-    gib = "" if limit is None else f"{limit / 2**30:,.1f} GiB"
-    return gib if config.target == "none" else f"{config.target} ({gib})"
+    if limit is None:
+        return ""
+    memory = f"{limit / 2**30:,.1f} GiB" if limit >= 2**30 else f"{limit / 2**20:,.1f} MiB"
+    return memory if config.target == "none" else f"{config.target} ({memory})"
 
 
 def _largest(record: Record) -> str:

@@ -3,7 +3,6 @@
 import dataclasses
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,6 +20,7 @@ from dpprof.reports.comparison.cells import Comparison
 from dpprof.reports.comparison.markdown import to_markdown
 from dpprof.results import FAILED, FINISHED, KILLED, Result, read_result
 from dpprof.tracking.tracker import Tracker
+from dpprof.workers import run_jobs
 
 
 class Watcher(Protocol):
@@ -143,37 +143,27 @@ def run_sweep(sweep: Sweep, kept: Mapping[str, Result], tracker: Tracker, watche
 
 def _driven(sweep: Sweep, kept: Mapping[str, Result], tracker: Tracker, watcher: Watcher) -> Iterator[Result]:
     """The result of every experiment, in order; of those kept the one that they have."""
-    stop = Event()
 
-    def drive(index: int, name: str) -> Result:
+    def drive(index: int, name: str, stop: Event | None = None) -> Result:
+        if name in kept:
+            return kept[name]
         watcher.started(index, len(sweep.experiments), name)
         config, folder = sweep.experiments[name], sweep.folder.run(name)
         result = drive_experiment(config, folder, sweep.drive, partial(watcher.line, name), stop)
         watcher.ended(result)
         return result
 
-    places = {name: index for index, name in enumerate(sweep.experiments, start=1)}
-    if sweep.workers == 1:
-        for name, index in places.items():
+    places = list(enumerate(sweep.experiments, start=1))
+    if sweep.workers > 1:
+        for name in sweep.experiments:
             if name not in kept:
                 _forget(sweep, name, tracker, watcher)
-            yield kept[name] if name in kept else drive(index, name)
+        yield from run_jobs([partial(drive, index, name) for index, name in places], sweep.workers)
         return
-    for name in places:
+    for index, name in places:
         if name not in kept:
             _forget(sweep, name, tracker, watcher)
-    with ThreadPoolExecutor(sweep.workers) as pool:
-        started = {name: pool.submit(drive, i, name) for name, i in places.items() if name not in kept}
-        try:
-            for name in places:
-                yield kept[name] if name in kept else started[name].result()
-        except KeyboardInterrupt:
-            finish_undisturbed()
-            raise
-        finally:
-            # Reached early by Ctrl-C: those that run are stopped, the others never start.
-            stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
+        yield drive(index, name)
 
 
 def shared_settings(experiments: Mapping[str, ExperimentConfig]) -> dict[str, object]:

@@ -12,8 +12,16 @@ from typing import Any
 import yaml
 
 from dpprof.cli.estimate import NOT_ESTIMATED
+from dpprof.cli.fit import NOT_FITTED
 from dpprof.cli.test import TestConfig
-from dpprof.config import ESTIMATE_ONLY, MEASURE_ONLY, DriveConfig, EstimateConfig, ExperimentConfig
+from dpprof.config import (
+    ESTIMATE_ONLY,
+    MEASURE_ONLY,
+    DriveConfig,
+    EstimateConfig,
+    ExperimentConfig,
+    FitConfig,
+)
 from dpprof.grid import AXES, SweepConfig
 from dpprof.settings import allowed, fields
 
@@ -26,12 +34,14 @@ CLASSES = {
     "test": (TestConfig, DriveConfig),
     "sweep": (SweepConfig, ExperimentConfig, DriveConfig),
     "estimate": (SweepConfig, ExperimentConfig, EstimateConfig, DriveConfig),
+    "fit": (FitConfig, SweepConfig, ExperimentConfig, EstimateConfig, DriveConfig),
 }
 WITHOUT = {
     "profile": ESTIMATE_ONLY,
     "test": (),
     "sweep": (*AXES.values(), *ESTIMATE_ONLY),
     "estimate": (*AXES.values(), *MEASURE_ONLY, *NOT_ESTIMATED),
+    "fit": (*AXES.values(), *MEASURE_ONLY, *NOT_FITTED),
 }
 
 

@@ -16,6 +16,7 @@ FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*
 # From top to bottom. A unit imports from lines below its own; on the last line, from each other too.
 LAYERS = [
     ["cli"],
+    ["fit"],
     ["sweep"],
     ["drive", "sources"],
     ["launch"],
@@ -39,6 +40,10 @@ LAYERS = [
         "process",
         "environment",
         "lazy_opacus",
+        "devices",
+        "capacity",
+        "search",
+        "workers",
     ],
 ]
 LINE = {unit: line for line, units in enumerate(LAYERS) for unit in units}

@@ -5,7 +5,7 @@ from rich.markup import escape
 
 from dpprof.reports.comparison.cells import Comparison
 from dpprof.reports.comparison.doubts import doubts
-from dpprof.reports.comparison.markdown import cell_table, failure_table, trainer_table
+from dpprof.reports.comparison.markdown import cell_table, estimate_table, failure_table, trainer_table
 from dpprof.reports.comparison.verdict import verdict
 
 # Wide enough for a table's row where there is no terminal to ask.
@@ -29,7 +29,8 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
             console.print(f"  - {escape(point)}")
     for doubt in doubts(comparison):
         console.print(f"[yellow]warning:[/] {escape(doubt)}")
-    for table in (trainer_table(comparison), cell_table(comparison), failure_table(comparison)):
+    for make in (trainer_table, cell_table, estimate_table, failure_table):
+        table = make(comparison)
         if table:
             console.print()
             console.print(escape(table.rstrip()))

@@ -10,6 +10,7 @@ from dpprof import __version__
 from dpprof.cli.compare import compare
 from dpprof.cli.estimate import estimate
 from dpprof.cli.export import export
+from dpprof.cli.fit import fit
 from dpprof.cli.log import log
 from dpprof.cli.profile import profile
 from dpprof.cli.show import show
@@ -18,7 +19,7 @@ from dpprof.cli.sweep import sweep
 from dpprof.cli.test import test
 from dpprof.errors import DpprofError, Interrupted
 
-COMMANDS = (profile, sweep, test, estimate, compare, show, summarize, export, log)
+COMMANDS = (profile, sweep, test, estimate, fit, compare, show, summarize, export, log)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -8,19 +8,41 @@ from dataclasses import dataclass
 
 import jinja2
 
-from dpprof.ledger_data import TrafficRow
-from dpprof.metrics import UNTRACKED
+from dpprof.capacity import (
+    beyond_allocator,
+    capacity_bytes,
+    floor_s,
+    from_allocator,
+    needed_bytes,
+    reservations,
+)
+from dpprof.config import ExperimentConfig
+from dpprof.ledger_data import LedgerResult, TrafficRow
+from dpprof.metrics import MIB, UNTRACKED
 from dpprof.paths import RunFolder, write_text
 from dpprof.record import Record
 from dpprof.reports import image, levels, tables
 from dpprof.reports.colors import CATEGORY_COLORS, words
 from dpprof.reports.figures import memory_figure, traffic_figure
+from dpprof.results import device_name
 
 _SHOWN_TENSORS = 20
 _templates = jinja2.Environment(
     loader=jinja2.PackageLoader("dpprof.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
 )
 _templates.filters["words"] = words
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What an estimate adds to the ledger: MiB beyond the tensors, and the least time of each phase in ms."""
+
+    added_mib: dict[str, float]
+    needed_mib: float
+    device: str
+    fits: bool | None
+    floor_ms: dict[str, float]
+    reservations: list[str]
 
 
 @dataclass(frozen=True)
@@ -33,6 +55,7 @@ class Page:
     levels: levels.Levels
     traffic: list[TrafficRow]
     num_steps: int
+    estimate: Estimate | None
     step_overhead: float | None
 
 
@@ -41,23 +64,40 @@ def compute(folder: RunFolder) -> Page | None:
     timeline, record = folder.read_timeline(), folder.read_record()
     if timeline is None or record is None or record.ledger is None:
         return None
+    config = folder.read_config()
     phase_s = {phase: sum(seconds) / len(seconds) for phase, seconds in record.phase_s.items() if seconds}
+    if config.is_estimate:
+        phase_s = floor_s(config, record.ledger)
     mean_step_s = sum(record.step_s) / len(record.step_s) if record.step_s else None
     return Page(
         title=folder.name,
-        facts=_facts(record, folder.read_config().model_name),
+        facts=_facts(record, config),
         tables=tables.compute(record, record.ledger, timeline),
         levels=levels.compute(timeline, phase_s),
         traffic=record.ledger.traffic,
         num_steps=len(record.step_s),
+        estimate=_estimate(config, record.ledger) if config.is_estimate else None,
         step_overhead=record.ledger.step_s / mean_step_s if mean_step_s else None,
     )
 
 
-def _facts(record: Record, model_name: str) -> dict[str, str]:
+def _estimate(config: ExperimentConfig, ledger: LedgerResult) -> Estimate:
+    added = from_allocator(config, ledger) | beyond_allocator(config)
+    limit, needed = capacity_bytes(config), needed_bytes(config, ledger)
+    return Estimate(
+        added_mib={name: num_bytes / MIB for name, num_bytes in added.items()},
+        needed_mib=needed / MIB,
+        device=device_name(config),
+        fits=None if limit is None else needed <= limit,
+        floor_ms={phase: 1e3 * seconds for phase, seconds in floor_s(config, ledger).items()},
+        reservations=reservations(config, ledger),
+    )
+
+
+def _facts(record: Record, config: ExperimentConfig) -> dict[str, str]:
     return {
         "trainer": record.config["trainer"],
-        "model": f"{model_name}, {record.num_parameters or 0:,} parameters",
+        "model": f"{config.model_name}, {record.num_parameters or 0:,} parameters",
         "batch x sequence": f"{record.config['batch_size']} x {record.config['seq_len']}",
         "precision": record.config["precision"],
         "activation checkpointing": "yes" if record.config["activation_checkpointing"] else "no",

@@ -5,13 +5,15 @@ import statistics
 from dpprof.config import TRAINERS
 from dpprof.reports.comparison.cells import IQR, PEAK, SAMPLES, STEP, Cell, Comparison, Run, faults
 from dpprof.reports.comparison.doubts import doubts
+from dpprof.reports.comparison.estimates import pairs
 from dpprof.reports.comparison.verdict import verdict
 from dpprof.results import FINISHED
 
 _NOTE = (
     "Step time is the median of the clean pass, ± half its interquartile range; peak is the most memory "
     "that torch's allocator handed out within a step (on the CPU recorded apart from the timed steps). "
-    "Means are over finished experiments only. >= is an estimate's lower bound. x is the ratio to StandardTrainer in the same cell. "
+    "Means are over finished experiments only. >= is an estimate's lower bound. "
+    "x is the ratio to StandardTrainer in the same cell. "
     "1 MiB = 2^20 bytes.\n"
 )
 
@@ -19,7 +21,7 @@ _NOTE = (
 def to_markdown(comparison: Comparison) -> str:
     """The whole comparison: verdict, doubts, tables, failures."""
     parts = [f"# {_escape(comparison.name)}\n", verdict_markdown(comparison), trainer_table(comparison)]
-    parts += [cell_table(comparison), failure_table(comparison), _NOTE]
+    parts += [cell_table(comparison), estimate_table(comparison), failure_table(comparison), _NOTE]
     return "\n".join(part for part in parts if part)
 
 
@@ -43,7 +45,7 @@ def trainer_table(comparison: Comparison) -> str:
         mean = number(statistics.fmean(peaks) if peaks else None)
         if runs:
             rows.append([trainer, f"{len(finished)} of {len(runs)}", mean])
-    return _table(["trainer", "finished", "mean peak MiB"], rows, right=2)
+    return markdown_table(["trainer", "finished", "mean peak MiB"], rows, right=2)
 
 
 def cell_table(comparison: Comparison) -> str:
@@ -69,13 +71,38 @@ def cell_table(comparison: Comparison) -> str:
         shown += [number(figures.get(PEAK)), _ratio(comparison, cell, PEAK), number(figures.get(SAMPLES))]
         rows.append(shown)
     figures_from = len(header)
-    return _table([*header, "step ms", "x", "peak MiB", "x", "samples/s"], rows, right=figures_from)
+    return markdown_table([*header, "step ms", "x", "peak MiB", "x", "samples/s"], rows, right=figures_from)
+
+
+def estimate_table(comparison: Comparison) -> str:
+    """Estimates beside the measurements of the same experiments; empty if there are no such pairs."""
+    found = pairs(comparison)
+    if not found:
+        return ""
+    header = ["run", "ledger's peak MiB", "estimated", "off %", "allocator's peak MiB", "estimated", "off %"]
+    header += ["step ms", "x the floor"]
+    rows = [
+        [
+            pair.name,
+            *(number(pair.ledger_mib), number(pair.estimated_mib), percent(pair.ledger_off_pct)),
+            *(number(pair.allocator_mib), number(pair.estimated_allocator_mib)),
+            percent(pair.allocator_off_pct),
+            *(number(pair.step_ms), "" if pair.to_floor is None else f"{pair.to_floor:.2f}"),
+        ]
+        for pair in found
+    ]
+    return "## Estimate and measurement\n\n" + markdown_table(header, rows, right=1)
+
+
+def percent(value: float | None) -> str:
+    """A deviation; empty where there is none to tell."""
+    return "" if value is None else f"{value:+.2f}"
 
 
 def failure_table(comparison: Comparison) -> str:
     """The runs that failed or lack a pass, with the reasons; empty if there are none."""
     rows = [[run.name, run.failure or "later pass", reason(run)] for _, run in faults(comparison)]
-    return "## Failures\n\n" + _table(["run", "failure", "reason"], rows) if rows else ""
+    return "## Failures\n\n" + markdown_table(["run", "failure", "reason"], rows) if rows else ""
 
 
 def reason(run: Run) -> str:
@@ -103,7 +130,7 @@ def _ratio(comparison: Comparison, cell: Cell, metric: str) -> str:
     return "" if value is None else f"{value:.2f}"
 
 
-def _table(header: list[str], rows: list[list[str]], right: int | None = None) -> str:
+def markdown_table(header: list[str], rows: list[list[str]], right: int | None = None) -> str:
     """A Markdown table, padded so that it reads as plain text too; right-aligned from column `right` on."""
     right = len(header) if right is None else right
     cells = [[_escape(text) for text in line] for line in [header, *rows]]

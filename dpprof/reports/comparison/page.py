@@ -21,10 +21,12 @@ from dpprof.reports.colors import CATEGORY_COLORS, PHASE_COLORS, ink, words
 from dpprof.reports.comparison.bars import MEASURES, UNITEMISED, Bar, bar, scale
 from dpprof.reports.comparison.cells import SAMPLES, Cell, Comparison, Run, faults
 from dpprof.reports.comparison.doubts import doubts
+from dpprof.reports.comparison.estimates import Pair, pairs
 from dpprof.reports.comparison.figures import growth_figure
 from dpprof.reports.comparison.growth import Line, growth
-from dpprof.reports.comparison.markdown import number, reason
+from dpprof.reports.comparison.markdown import number, percent, reason
 from dpprof.reports.comparison.verdict import Best, Finding, fastest_at, smallest_at, verdict
+from dpprof.results import device_name
 
 _TIMELINE_POINTS = 400
 
@@ -43,11 +45,12 @@ _templates.filters |= {"words": words, "ink": ink, "number": number, "breakable"
 
 @dataclass(frozen=True)
 class Row:
-    """One cell: a bar for each measure, and what is best of it at its place."""
+    """One cell: a bar for each measure, what is best of it at its place, and whether an estimate fits."""
 
     cell: Cell
     bars: list[Bar]
     samples_per_s: float | None
+    held_against: str
     awards: list[str]
 
 
@@ -80,6 +83,7 @@ class Page:
     doubts: list[str]
     groups: list[Group]
     growth: list[Line]
+    pairs: list[Pair]
     failures: list[tuple[Cell, Run]]
     measured: list[dict[str, str]]
     timelines: dict[str, dict[str, Any]]
@@ -94,6 +98,7 @@ def compute(comparison: Comparison, folders: Mapping[tuple[str, str], RunFolder]
         doubts=doubts(comparison) + damaged,
         groups=_groups(comparison),
         growth=list(growth(comparison)),
+        pairs=pairs(comparison),
         failures=faults(comparison),
         measured=_measured(comparison),
         timelines=timelines,
@@ -117,6 +122,7 @@ def render(page: Page) -> str:
         category_names={name: words(name) for name in CATEGORY_COLORS},
         drawn={name for timeline in page.timelines.values() for name in timeline["mib"]},
         reason=reason,
+        percent=percent,
     )
 
 
@@ -145,11 +151,20 @@ def _place(comparison: Comparison, cells: list[Cell]) -> Place:
             cell=cell,
             bars=[bar(comparison, cell, measure) for measure in MEASURES],
             samples_per_s=cell.figures.get(SAMPLES) if cell.finished else None,
+            held_against=_held_against(cell),
             awards=[award for award, best in bests.items() if _alone(best, cell)],
         )
         for cell in cells
     ]
     return Place(comparison.place_name(cells[0]), cells[0].settings, rows)
+
+
+def _held_against(cell: Cell) -> str:
+    """What an estimated cell needs of its device, and whether it fits."""
+    if "memory/fits" not in cell.figures:
+        return ""
+    verb = "fits" if cell.figures["memory/fits"] else "does not fit"
+    return f"needs {cell.figures['memory/needed_mib'] / 1024:,.2f} GiB: {verb} {device_name(cell.config)}"
 
 
 def _alone(best: Best | None, cell: Cell) -> bool:

@@ -1,0 +1,51 @@
+"""How far off are estimates? Estimated against measured peaks on this machine's CPU.
+
+    python benchmarks/estimate_errors.py FOLDER [--model-sizes tiny,small,medium] [--batch-sizes 2,4,8]
+
+Estimates a grid for the CPU, measures it under the ledger and with the allocator's events, and prints the
+two side by side as a Markdown table; the one kept is `docs/results/estimate_errors.md`. What FOLDER has
+already is kept. Takes half an hour on 2 cores, most of it for `medium`.
+"""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from dpprof.reports.comparison.estimates import pairs
+from dpprof.reports.comparison.markdown import estimate_table
+from dpprof.sources import read_comparison
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--model-sizes", default="tiny,small,medium")
+    parser.add_argument("--batch-sizes", default="2,4,8")
+    parser.add_argument("--seq-lens", default="128,512")
+    options = parser.parse_args()
+    folder: Path = options.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    grid = [
+        *("--model-sizes", options.model_sizes, "--batch-sizes", options.batch_sizes),
+        *("--seq-lens", options.seq_lens, "--device", "cpu", "--resume", "true"),
+    ]
+    short = ["--warmup-steps", "1", "--measured-steps", "1", "--passes", "clean,memory,ledger"]
+    dpprof(folder, "estimate", *grid, "--sweep-name", "estimated")
+    dpprof(folder, "sweep", *grid, *short, "--sweep-name", "measured")
+    names = [str(folder / "runs" / name) for name in ("estimated", "measured")]
+    comparison, _ = read_comparison(names, folder, print)
+    print(estimate_table(comparison))
+    off = [pair.ledger_off_pct for pair in pairs(comparison) if pair.ledger_off_pct is not None]
+    print(f"{len(off)} experiments; off by {min(off):+.3f} to {max(off):+.3f} % of the ledger's peak")
+
+
+def dpprof(folder: Path, *arguments: str) -> None:
+    """Run a command in the folder, which has an MLflow store of its own."""
+    subprocess.run([sys.executable, "-m", "dpprof", *arguments], cwd=folder, check=True, stdout=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""`dpprof fit`: the largest batch, or sequence, that a device's memory holds."""
+
+import click
+
+from dpprof.cli.options import given, options_of, split
+from dpprof.config import (
+    ESTIMATE,
+    MEASURE_ONLY,
+    DriveConfig,
+    EstimateConfig,
+    ExperimentConfig,
+    FitConfig,
+)
+from dpprof.grid import AXES, SweepConfig
+
+# Options of a sweep that a search has no use for.
+NOT_FITTED = ("repeats", "launcher", "resume", "accumulation_steps")
+
+
+@click.command()
+@options_of(FitConfig)
+@options_of(SweepConfig, without=NOT_FITTED)
+@options_of(ExperimentConfig, without=[*AXES.values(), *MEASURE_ONLY, *NOT_FITTED])
+@options_of(EstimateConfig)
+@options_of(DriveConfig, without=NOT_FITTED)
+def fit(**options: str | None) -> None:
+    """Find the largest batch that fits a device.
+
+    For every trainer and sequence length, or with along=seq_len the longest sequence for every batch. The
+    steps run on fake tensors, so no GPU is needed; verify=true then measures the answers on this machine.
+
+    \b
+    dpprof fit --target H100 --seq-lens 512,1024                    # 1b, all trainers
+    dpprof fit --target A100-40GB --logical-batch 4096 --precisions fp32,bf16
+    dpprof fit --device cpu --model-sizes small --device-memory-gib 0.5 --seq-lens 128 --verify true
+    """
+    from dpprof.requirements import check_packages
+
+    check_packages()
+
+    from dpprof.cli.options import cuda_available
+    from dpprof.grid import build_grid
+    from dpprof.settings import parse_all, refuse
+
+    drive_values, values = split(given(options), DriveConfig)
+    workers_values, values = split(values, EstimateConfig)
+    fit_values, values = split(values, FitConfig)
+    drive, own = parse_all(DriveConfig, drive_values), parse_all(FitConfig, fit_values)
+    workers = parse_all(EstimateConfig, workers_values).workers
+    axis = {"batch_size": "batch_sizes", "seq_len": "seq_lens"}[own.along]
+    if values.get(axis, "auto") != "auto":
+        raise refuse(axis, values[axis], f"auto with along={own.along}, which finds it")
+    grid = build_grid({**values, axis: "1", "passes": ESTIMATE}, cuda_available=lambda: True)
+    first = next(iter(grid.experiments.values()))
+    if own.verify and first.device == "cuda" and not cuda_available():
+        raise refuse("verify", True, "false: torch finds no CUDA device on this machine to measure on")
+    drive.check_writable()
+
+    from dpprof.cli.progress import Progress
+    from dpprof.fit import Fit, run_fit
+    from dpprof.sweep import new_name
+    from dpprof.tracking.tracker import Tracker
+
+    planned = Fit(grid.config.sweep_name or new_name("fit"), grid.experiments, own, drive, workers)
+    planned.check()
+    tracker = Tracker()
+    with Progress() as progress:
+        progress.say(f"{planned.name}: {len(grid.experiments)} searches on fake tensors, {workers} at a time")
+        text = run_fit(planned, tracker, progress)
+        progress.say("")
+        progress.say(text)
+        progress.say(f"kept in {planned.folder.path}, with the run folder of every evaluation")

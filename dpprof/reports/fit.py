@@ -1,0 +1,179 @@
+"""What a fit found, as tables: the largest batch or sequence of each trainer, and what limits it."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from dpprof.capacity import capacity_bytes
+from dpprof.config import ExperimentConfig, FitConfig
+from dpprof.metrics import metrics
+from dpprof.reports.colors import words
+from dpprof.reports.comparison.cells import STANDARD
+from dpprof.reports.comparison.markdown import markdown_table, number
+from dpprof.results import FINISHED, Result, describe, device_name
+
+_SHOWN = {"batch_size": "batch", "seq_len": "sequence"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was found for one trainer under one set of settings.
+
+    `size` is the largest that fits (0: none), `best` its estimate; `suffix` is what its run's name has beyond
+    the usual. `verified` are measured runs of `size` and of the next larger one, where asked for. `failure`
+    says why there is no answer.
+    """
+
+    config: ExperimentConfig
+    along: str
+    suffix: str
+    size: int
+    num_evaluations: int
+    best: Result | None = None
+    verified: tuple[Result, ...] = ()
+    failure: Result | None = None
+
+
+def expected_batch(largest: int, tail: float) -> float:
+    """The expected batch of Poisson sampling that exceeds `largest` in no more than a share `tail` of steps.
+
+    The batch is taken as Poisson distributed (the limit of the binomial for small sampling rates):
+    P(batch > k) = P(k + 1, mean), the regularised lower incomplete gamma function.
+    """
+    from scipy.special import gammaincinv
+
+    return float(gammaincinv(largest + 1, tail))
+
+
+def rows(answers: list[Answer], fit: FitConfig) -> list[dict[str, Any]]:
+    """One row of plain values for each answer; None where there is nothing to tell."""
+    return [_row(answer, fit) for answer in answers]
+
+
+def _row(answer: Answer, fit: FitConfig) -> dict[str, Any]:
+    config, best = answer.config, answer.best
+    given = "seq_len" if answer.along == "batch_size" else "batch_size"
+    figures = metrics(best.record) if best is not None and best.record is not None else {}
+    row: dict[str, Any] = {
+        "model": config.model_name,
+        "precision": config.precision,
+        given: getattr(config, given),
+        "trainer": config.trainer,
+        f"largest_{answer.along}": None if answer.failure else answer.size,
+        "needed_gib": figures["memory/needed_mib"] / 1024 if figures else None,
+        "limiting_phase": _peak_phase(best),
+        "limiting_category": _largest_category(figures),
+        "evaluations": answer.num_evaluations,
+        "failure": describe(answer.failure) if answer.failure else None,
+    }
+    if answer.along == "batch_size":
+        is_sampled = answer.size and config.trainer != STANDARD
+        row["expected_batch"] = expected_batch(answer.size, fit.poisson_tail) if is_sampled else None
+        if fit.logical_batch:
+            row["physical_steps"] = math.ceil(fit.logical_batch / answer.size) if answer.size else None
+    if fit.verify:
+        row |= _measured(answer)
+    return row
+
+
+def _peak_phase(best: Result | None) -> str | None:
+    ledger = best.record.ledger if best is not None and best.record is not None else None
+    return ledger.peak_phase if ledger is not None else None
+
+
+def _largest_category(figures: dict[str, float]) -> str | None:
+    prefix = "memory/at_peak/"
+    held = {name: mib for name, mib in figures.items() if name.startswith(prefix) and "untracked" not in name}
+    if not held:
+        return None
+    return max(held, key=lambda name: held[name]).removeprefix(prefix).removesuffix("_mib")
+
+
+def _measured(answer: Answer) -> dict[str, Any]:
+    """What the runs of the answer and of the next size say. Confirmed: the one fits, the other does not."""
+    if not answer.verified:
+        return dict.fromkeys(("tokens_per_s", "measured_gib", "next_size", "confirmed"))
+    limit = capacity_bytes(answer.best.config) if answer.best else None
+    found = [metrics(r.record) if r.status == FINISHED and r.record else {} for r in answer.verified]
+    peaks = [figures.get("memory/peak_allocated_mib") for figures in found]
+    beside = _beside_mib(answer)
+    fits = [peak is not None and limit is not None and (peak + beside) * 2**20 <= limit for peak in peaks]
+    following = describe(answer.verified[1])
+    if peaks[1] is not None:
+        following = f"{_gib((peaks[1] + beside) / 1024)} GiB"
+    return {
+        "tokens_per_s": found[0].get("throughput/tokens_per_s"),
+        "measured_gib": None if peaks[0] is None else (peaks[0] + beside) / 1024,
+        "next_size": following,
+        "confirmed": fits == [True, False],
+    }
+
+
+def _beside_mib(answer: Answer) -> float:
+    """What an estimate puts beside torch's allocator, which no allocator reports."""
+    figures = metrics(answer.best.record) if answer.best and answer.best.record else {}
+    return figures.get("memory/added/cuda_context_mib", 0.0)
+
+
+def to_markdown(name: str, answers: list[Answer], fit: FitConfig) -> str:
+    """The table, what stands behind it, and why some rows have no answer."""
+    found = rows(answers, fit)
+    first = answers[0].config
+    size = _SHOWN[fit.along]
+    given = "seq_len" if fit.along == "batch_size" else "batch_size"
+    header = ["model", "precision", _SHOWN[given], "trainer", "limited by", f"largest {size}", "needs GiB"]
+    if fit.along == "batch_size":
+        header.append("expected batch")
+    if fit.logical_batch:
+        header.append(f"steps for {fit.logical_batch:,}")
+    if fit.verify:
+        header += ["tokens/s", "measured GiB", f"next {size}", "confirmed"]
+    table = markdown_table(header, [_shown(row, fit, given) for row in found], right=5)
+    return "\n".join([f"# {name}\n", f"{_explained(first, fit)}\n", table, *_failures(found)])
+
+
+def _shown(row: dict[str, Any], fit: FitConfig, given: str) -> list[str]:
+    size = row[f"largest_{fit.along}"]
+    limited = f"{words(row['limiting_category'])} in {row['limiting_phase']}" if row["limiting_phase"] else ""
+    cells = [row["model"], row["precision"], str(row[given]), row["trainer"]]
+    cells += [limited, "failed" if size is None else "none fits" if size == 0 else f"{size:,}"]
+    cells += [_gib(row["needed_gib"])]
+    if fit.along == "batch_size":
+        cells.append("" if row["expected_batch"] is None else number(row["expected_batch"]))
+    if fit.logical_batch:
+        cells.append("" if row["physical_steps"] is None else f"{row['physical_steps']:,}")
+    if fit.verify:
+        confirmed = {True: "yes", False: "NO", None: ""}[row["confirmed"]]
+        cells += [number(row["tokens_per_s"]), _gib(row["measured_gib"]), row["next_size"] or "", confirmed]
+    return cells
+
+
+def _gib(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.2f}" if value >= 1 else f"{value:.4f}"
+
+
+def _explained(config: ExperimentConfig, fit: FitConfig) -> str:
+    size = _SHOWN[fit.along]
+    text = (
+        f"The largest {size} whose training step fits {device_name(config)}: it fits, and the next larger "
+        "one does not, both estimated on fake tensors. What fragmentation costs is not in it."
+    )
+    if fit.along == "batch_size":
+        text += (
+            " Under Poisson sampling an expected batch of no more than `expected batch` exceeds the largest "
+            f"one in at most {fit.poisson_tail:g} of the steps."
+        )
+    if fit.logical_batch:
+        text += (
+            f" A logical batch of {fit.logical_batch:,} takes as many physical steps as its column says; "
+            "the memory is that of accumulation."
+        )
+    if fit.verify:
+        text += " Measured: three steps each in fresh processes, with the same bytes beside the allocator."
+    return text
+
+
+def _failures(found: list[dict[str, Any]]) -> list[str]:
+    return [f"{row['trainer']}: {row['failure']}\n" for row in found if row["failure"]]

@@ -1,0 +1,113 @@
+"""Finds the largest size whose training step fits a memory, from few evaluations of the step.
+
+The bytes alive after each event of a step are a polynomial of the size: of first degree in the batch, of
+second in the sequence. So a few evaluations give them for every size, and with them the peak, wherever in
+the step it moves as the size grows. What is predicted so is then evaluated: the answer rests on evaluations
+alone, and only their number on the prediction.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Levels = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A step of some size: the bytes that it needs, and those that it needs after each of its events."""
+
+    size: int
+    needed: int
+    levels: Levels
+
+
+@dataclass
+class Search:
+    """How far a search has come: `fits` is the largest size known to fit (0: none), `too_large` the smallest
+    known not to.
+    """
+
+    limit: int
+    evaluations: dict[int, Evaluation] = field(default_factory=dict)
+    fits: int = 0
+    too_large: int | None = None
+
+    def add(self, evaluation: Evaluation) -> None:
+        """Take in what an evaluation says."""
+        self.evaluations[evaluation.size] = evaluation
+        if evaluation.needed <= self.limit:
+            self.fits = max(self.fits, evaluation.size)
+        elif self.too_large is None or evaluation.size < self.too_large:
+            self.too_large = evaluation.size
+
+    def is_over(self, most: int) -> bool:
+        """Whether the answer is known: the next size does not fit, or is not asked for."""
+        return self.fits >= most or self.too_large == self.fits + 1
+
+
+def largest_that_fits(
+    evaluate: Callable[[int], Evaluation], limit: int, *, degree: int, starts: tuple[int, ...], most: int
+) -> Search:
+    """Search the largest size up to `most` that needs no more than `limit` bytes.
+
+    `starts` are the sizes evaluated first, rising, one more than the `degree` of the polynomials. A larger
+    size is taken to need no less memory.
+    """
+    search = Search(limit)
+    for size in starts:
+        if search.too_large is None and size <= most:
+            search.add(evaluate(size))
+    while not search.is_over(most):
+        search.add(evaluate(_next(search, degree, most)))
+    return search
+
+
+def _next(search: Search, degree: int, most: int) -> int:
+    """The size to evaluate next: the predicted answer, or the one beyond if that is known to fit.
+
+    From the sixth evaluation on the open range is halved: something in the step is no such polynomial.
+    """
+    low, high = search.fits + 1, most if search.too_large is None else search.too_large - 1
+    predicted = None
+    if len(search.evaluations) < 6 or search.too_large is None:
+        predicted = _predict(search, degree, most)
+    if predicted is None:
+        predicted = (low + high) // 2 if search.too_large is not None else min(2 * low, most)
+    return min(max(predicted, low), high)
+
+
+def _predict(search: Search, degree: int, most: int) -> int | None:
+    """The largest size that should fit, from the `degree` + 1 largest evaluations whose steps have the same
+    events; None if there are not so many.
+    """
+    by_size = [search.evaluations[size] for size in sorted(search.evaluations, reverse=True)]
+    for first in by_size:
+        alike = [one for one in by_size if len(one.levels) == len(first.levels)]
+        if len(alike) > degree:
+            known = alike[: degree + 1]
+            break
+    else:
+        return None
+    low, high = 0, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _interpolated(known, middle) <= search.limit:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _interpolated(known: list[Evaluation], size: int) -> float:
+    """The bytes that a size should need: the highest of the polynomials through known levels (Lagrange)."""
+    total = np.zeros_like(known[0].levels)
+    for one in known:
+        weight = 1.0
+        for other in known:
+            if other is not one:
+                weight *= (size - other.size) / (one.size - other.size)
+        total += weight * one.levels
+    return float(total.max())
