@@ -13,6 +13,10 @@ class ConfigError(DpprofError):
     exit_code = 2
 
 
+class EstimateError(DpprofError):
+    """A model or an operator cannot run on fake tensors, so that nothing can be estimated."""
+
+
 class ExperimentsFailed(DpprofError):
     """At least one experiment failed for a reason other than running out of memory."""
 

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_map
 from dpprof.capacity import from_allocator
 from dpprof.config import ESTIMATE, ExperimentConfig
 from dpprof.environment import describe_environment
+from dpprof.errors import DpprofError, EstimateError
 from dpprof.observe import Observer, Subject
 from dpprof.passes import clean, ledger, memory, pace, trace
 from dpprof.passes.ledger import keep_ledger
@@ -139,8 +140,16 @@ def estimate(subject: Subject) -> None:
         _count(record, config, training)
         return training
 
-    with fake_tensors(as_on_cuda=config.device == "cuda" and place == "cpu"):
-        account, traffic = keep_ledger(build, place, 1)
+    try:
+        with fake_tensors(as_on_cuda=config.device == "cuda" and place == "cpu"):
+            account, traffic = keep_ledger(build, place, 1)
+    except DpprofError:
+        raise
+    except Exception as error:
+        raise EstimateError(
+            f"the step failed on fake tensors, which have no data: {type(error).__name__}: {error}. "
+            "If `dpprof profile` can run it, it can be measured, not estimated"
+        ) from error
     record.ledger = account.result(traffic)
     record.memory.peak_allocated = record.ledger.peak + sum(from_allocator(config, record.ledger).values())
     subject.folder.write_ledger(record.ledger, account.timeline())

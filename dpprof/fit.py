@@ -53,9 +53,7 @@ class Fit:
         return SweepFolder(Path(self.drive.runs_dir) / self.name)
 
     def check(self) -> None:
-        """Raises ConfigError if nothing says how much memory there is, or if the name is taken."""
-        if any(capacity_bytes(config) is None for config in self.experiments.values()):
-            raise ConfigError("device_memory_gib: got '0.0', allowed: a number above 0; or name a target")
+        """Raises ConfigError if the name is taken."""
         if self.folder.path.exists():
             raise ConfigError(f"sweep_name: got {self.name!r}, allowed: a new name")
 

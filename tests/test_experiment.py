@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dpprof.config import PASSES, TRAINERS, ExperimentConfig
+from dpprof.config import ESTIMATE, PASSES, TRAINERS, ExperimentConfig
 from dpprof.drive import rendered
 from dpprof.experiment import PASSES as REGISTERED_PASSES
 from dpprof.experiment import run_experiment
@@ -26,7 +26,7 @@ def folder_for(tmp_path: Path, config: ExperimentConfig) -> RunFolder:
 
 
 def test_registry_of_passes_holds_the_configured_names() -> None:
-    assert tuple(REGISTERED_PASSES) == PASSES
+    assert tuple(REGISTERED_PASSES) == (*PASSES, ESTIMATE)
 
 
 @pytest.mark.parametrize("workload", ["mlp", "two_tower"])

@@ -38,6 +38,7 @@ def fit(**options: str | None) -> None:
 
     check_packages()
 
+    from dpprof.capacity import capacity_bytes
     from dpprof.cli.options import cuda_available
     from dpprof.grid import build_grid
     from dpprof.settings import parse_all, refuse
@@ -52,6 +53,8 @@ def fit(**options: str | None) -> None:
         raise refuse(axis, values[axis], f"auto with along={own.along}, which finds it")
     grid = build_grid({**values, axis: "1", "passes": ESTIMATE}, cuda_available=lambda: True)
     first = next(iter(grid.experiments.values()))
+    if capacity_bytes(first) is None:
+        raise refuse("device_memory_gib", first.device_memory_gib, "a number above 0, or a target by name")
     if own.verify and first.device == "cuda" and not cuda_available():
         raise refuse("verify", True, "false: torch finds no CUDA device on this machine to measure on")
     drive.check_writable()

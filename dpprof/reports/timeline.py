@@ -101,9 +101,15 @@ def _facts(record: Record, config: ExperimentConfig) -> dict[str, str]:
         "batch x sequence": f"{record.config['batch_size']} x {record.config['seq_len']}",
         "precision": record.config["precision"],
         "activation checkpointing": "yes" if record.config["activation_checkpointing"] else "no",
-        "device": record.environment.get("gpu", record.environment.get("cpu", "")),
+        "device": _device(record, config),
         "torch / Opacus": f"{record.environment['torch_version']} / {record.environment['opacus_version']}",
     }
+
+
+def _device(record: Record, config: ExperimentConfig) -> str:
+    if config.is_estimate:
+        return f"estimated for {device_name(config) or config.device}"
+    return record.environment.get("gpu", record.environment.get("cpu", ""))
 
 
 def render(page: Page) -> str:

@@ -26,7 +26,7 @@ from torch._subclasses.fake_tensor import (
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dpprof.errors import DpprofError
+from dpprof.errors import EstimateError
 from dpprof.trainers.announce import replaced
 
 _FP32_ON_CUDA = {
@@ -50,7 +50,7 @@ def fake_tensors(*, as_on_cuda: bool = False) -> Iterator[None]:
 
     `as_on_cuda` runs what autocast treats differently on the CPU as it is on CUDA.
 
-    Raises DpprofError, which names the operator, where a result depends on data and has no stand-in.
+    Raises EstimateError, which names the operator, where a result depends on data and has no stand-in.
     """
     by_clone = SimpleNamespace(deepcopy=torch.clone)
     with ExitStack() as stack:
@@ -63,11 +63,13 @@ def fake_tensors(*, as_on_cuda: bool = False) -> Iterator[None]:
         try:
             yield
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            raise DpprofError(
+            raise EstimateError(
                 _CANNOT.format(operator=error.func, why="has a result that depends on data")
             ) from error
         except UnsupportedOperatorException as error:
-            raise DpprofError(_CANNOT.format(operator=error.func, why="has no form without data")) from error
+            raise EstimateError(
+                _CANNOT.format(operator=error.func, why="has no form without data")
+            ) from error
 
 
 class _CudaAutocast(TorchFunctionMode):

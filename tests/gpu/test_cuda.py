@@ -64,6 +64,25 @@ def test_the_ledger_sees_the_allocators_peak(records: dict[str, Record], trainer
     assert abs(unexplained) < 2
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("as_without_cuda", [False, True])
+def test_an_estimate_gives_the_allocators_peak(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainer: str, precision: str, as_without_cuda: bool
+) -> None:
+    """Once from fake tensors of the GPU, once from those of the CPU, as on a machine without one."""
+    base = dataclasses.replace(CONFIG, model_size="medium", trainer=trainer, precision=precision)
+    measured = dataclasses.replace(base, passes="clean", measured_steps=2).resolve(cuda_available=True)
+    truth = run_experiment(measured, folder_for(tmp_path / "measured", measured), print).memory.peak_allocated
+    assert truth is not None
+    if as_without_cuda:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    target = "H100" if torch.cuda.get_device_capability() >= (9, 0) else "none"  # for cuBLAS's workspace
+    estimated = dataclasses.replace(base, passes="estimate", target=target).resolve(cuda_available=True)
+    found = run_experiment(estimated, folder_for(tmp_path / "estimated", estimated), print)
+    assert found.memory.peak_allocated == pytest.approx(truth, rel=0.05)
+
+
 def test_the_ledger_knows_modules_in_backward(tmp_path: Path) -> None:
     """Backward runs in a thread of its own there."""
     config = dataclasses.replace(CONFIG, trainer="DPSGDTrainer").resolve(cuda_available=True)

@@ -26,7 +26,6 @@ from dpprof.reports.comparison.figures import growth_figure
 from dpprof.reports.comparison.growth import Line, growth
 from dpprof.reports.comparison.markdown import number, percent, reason
 from dpprof.reports.comparison.verdict import Best, Finding, fastest_at, smallest_at, verdict
-from dpprof.results import device_name
 
 _TIMELINE_POINTS = 400
 
@@ -164,7 +163,7 @@ def _held_against(cell: Cell) -> str:
     if "memory/fits" not in cell.figures:
         return ""
     verb = "fits" if cell.figures["memory/fits"] else "does not fit"
-    return f"needs {cell.figures['memory/needed_mib'] / 1024:,.2f} GiB: {verb} {device_name(cell.config)}"
+    return f"needs {cell.figures['memory/needed_mib'] / 1024:,.2f} GiB: {verb}"
 
 
 def _alone(best: Best | None, cell: Cell) -> bool:
