@@ -24,6 +24,15 @@ def metrics(record: Record) -> dict[str, float]:
     return dict(_latency(record)) | memory_metrics(record.memory) | dict(_rest(record))
 
 
+def part(figures: dict[str, float], prefix: str, suffix: str) -> dict[str, float]:
+    """The figures named `<prefix><name><suffix>`, by name."""
+    return {
+        name.removeprefix(prefix).removesuffix(suffix): value
+        for name, value in figures.items()
+        if name.startswith(prefix) and name.endswith(suffix)
+    }
+
+
 def series(record: Record) -> dict[str, list[float]]:
     """Figures that a record holds one by one for each measured step."""
     found = {"latency/step_ms": [1e3 * s for s in record.step_s]}

@@ -6,7 +6,7 @@ from typing import Any
 
 from dpprof.capacity import capacity_bytes
 from dpprof.config import ExperimentConfig, FitConfig
-from dpprof.metrics import metrics
+from dpprof.metrics import UNTRACKED, metrics, part
 from dpprof.reports.colors import words
 from dpprof.reports.comparison.cells import STANDARD
 from dpprof.reports.comparison.markdown import markdown_table, number
@@ -82,11 +82,9 @@ def _peak_phase(best: Result | None) -> str | None:
 
 
 def _largest_category(figures: dict[str, float]) -> str | None:
-    prefix = "memory/at_peak/"
-    held = {name: mib for name, mib in figures.items() if name.startswith(prefix) and "untracked" not in name}
-    if not held:
-        return None
-    return max(held, key=lambda name: held[name]).removeprefix(prefix).removesuffix("_mib")
+    held = part(figures, "memory/at_peak/", "_mib")
+    held.pop(UNTRACKED, None)
+    return max(held, key=lambda name: held[name], default=None)
 
 
 def _measured(answer: Answer) -> dict[str, Any]:

@@ -8,17 +8,10 @@ from dataclasses import dataclass
 
 import jinja2
 
-from dpprof.capacity import (
-    beyond_allocator,
-    capacity_bytes,
-    floor_s,
-    from_allocator,
-    needed_bytes,
-    reservations,
-)
+from dpprof.capacity import floor_s, reservations
 from dpprof.config import ExperimentConfig
 from dpprof.ledger_data import LedgerResult, TrafficRow
-from dpprof.metrics import MIB, UNTRACKED
+from dpprof.metrics import UNTRACKED, metrics, part
 from dpprof.paths import RunFolder, write_text
 from dpprof.record import Record
 from dpprof.reports import image, levels, tables
@@ -76,20 +69,21 @@ def compute(folder: RunFolder) -> Page | None:
         levels=levels.compute(timeline, phase_s),
         traffic=record.ledger.traffic,
         num_steps=len(record.step_s),
-        estimate=_estimate(config, record.ledger) if config.is_estimate else None,
+        estimate=_estimate(config, record, record.ledger) if config.is_estimate else None,
         step_overhead=record.ledger.step_s / mean_step_s if mean_step_s else None,
     )
 
 
-def _estimate(config: ExperimentConfig, ledger: LedgerResult) -> Estimate:
-    added = from_allocator(config, ledger) | beyond_allocator(config)
-    limit, needed = capacity_bytes(config), needed_bytes(config, ledger)
+def _estimate(config: ExperimentConfig, record: Record, ledger: LedgerResult) -> Estimate:
+    figures = metrics(record)
+    floor_ms = part(figures, "floor/", "_ms")
+    floor_ms.pop("step", None)
     return Estimate(
-        added_mib={name: num_bytes / MIB for name, num_bytes in added.items()},
-        needed_mib=needed / MIB,
+        added_mib=part(figures, "memory/added/", "_mib"),
+        needed_mib=figures["memory/needed_mib"],
         device=device_name(config),
-        fits=None if limit is None else needed <= limit,
-        floor_ms={phase: 1e3 * seconds for phase, seconds in floor_s(config, ledger).items()},
+        fits=None if "memory/fits" not in figures else bool(figures["memory/fits"]),
+        floor_ms=floor_ms,
         reservations=reservations(config, ledger),
     )
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 from dpprof.capacity import reservations
 from dpprof.config import ESTIMATE_ONLY, MEASURE_ONLY, TRAINERS, ExperimentConfig
 from dpprof.errors import DpprofError
-from dpprof.metrics import MIB, memory_metrics, metrics, ratios
+from dpprof.metrics import MIB, memory_metrics, metrics, part, ratios
 from dpprof.model_sizes import MODEL_SIZES
 from dpprof.record import Record
 from dpprof.results import FAILED, FINISHED, Result, device_name
@@ -163,11 +163,7 @@ class Cell:
 
     def part(self, prefix: str, suffix: str) -> dict[str, float]:
         """The figures named `<prefix><name><suffix>`, by name."""
-        return {
-            name.removeprefix(prefix).removesuffix(suffix): value
-            for name, value in self.figures.items()
-            if name.startswith(prefix) and name.endswith(suffix)
-        }
+        return part(self.figures, prefix, suffix)
 
     @property
     def at_peak(self) -> dict[str, float]:
