@@ -64,6 +64,12 @@ def test_estimates_have_figures_of_their_own_in_mlflow(estimated: Path) -> None:
     assert runs["guess"].info.status == "FINISHED"
 
 
+def test_show_says_that_nothing_was_run(estimated: Path) -> None:
+    ended = run_dpprof(estimated, "show", "runs/guess/StandardTrainer_tiny_bs2_seq16")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("nothing was run, these are fake tensors: estimated peak")
+
+
 def test_the_timeline_of_an_estimate_says_that_it_is_one(estimated: Path) -> None:
     folder = RunFolder(estimated / "runs" / "guess" / "StandardTrainer_tiny_bs2_seq16")
     page = folder.timeline_page.read_text()

@@ -3,15 +3,18 @@
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dpprof.config import ESTIMATE, PASSES, TRAINERS, ExperimentConfig
 from dpprof.drive import rendered
+from dpprof.errors import EstimateError
 from dpprof.experiment import PASSES as REGISTERED_PASSES
-from dpprof.experiment import run_experiment
+from dpprof.experiment import PassFailed, run_experiment
 from dpprof.measure import is_oom, measure
 from dpprof.paths import RunFolder
+from dpprof.record import Record
 from dpprof.results import read_result
 
 CONFIG = ExperimentConfig(
@@ -137,3 +140,47 @@ def test_memory_by_arithmetic(tmp_path: Path) -> None:
 )
 def test_is_oom(error: Exception, expected: bool) -> None:
     assert is_oom(error) is expected
+
+
+def estimate(tmp_path: Path, **settings: Any) -> Record:
+    """A tiny estimate, made in this process."""
+    given = {"model_size": "tiny", "batch_size": 2, "seq_len": 16, "passes": ESTIMATE, **settings}
+    config = ExperimentConfig(**given).resolve(cuda_available=False)
+    folder = RunFolder(tmp_path / str(config.device))
+    folder.create(config)
+    return run_experiment(config, folder, lambda text: None)
+
+
+def test_an_estimate_for_a_gpu_takes_the_optimizers_form_there(tmp_path: Path) -> None:
+    """AdamW's foreach form, the default on CUDA, holds one more tensor for every parameter at once; the loop
+    over parameters, the CPU's default, for one parameter at a time.
+    """
+
+    def held(device: str) -> float:
+        record = estimate(tmp_path, device=device, optimizer="adamw")
+        assert record.ledger is not None
+        assert record.num_parameters is not None
+        peaks = record.ledger.phase_peak
+        more = peaks["optimizer_step"].num_bytes - peaks["zero_grad"].num_bytes
+        return more / (4 * record.num_parameters)
+
+    assert held("cuda") == pytest.approx(1, rel=0.01)
+    assert held("cpu") < 0.7
+
+
+def test_an_estimates_peak_is_the_ledgers_and_what_the_allocator_adds(tmp_path: Path) -> None:
+    on_cpu, on_cuda = estimate(tmp_path, device="cpu"), estimate(tmp_path, device="cuda")
+    assert on_cpu.ledger is not None
+    assert on_cuda.ledger is not None
+    assert on_cpu.memory.peak_allocated == on_cpu.ledger.peak == on_cuda.ledger.peak
+    added = (on_cuda.memory.peak_allocated or 0) - on_cuda.ledger.peak
+    assert added == on_cuda.ledger.block_rounding + round(8.125 * 2**20)
+    assert on_cuda.step_s == []
+    assert on_cuda.headline_finished
+
+
+def test_a_fault_of_the_model_is_told_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(PassFailed) as failed:
+        estimate(tmp_path, workload="example_workloads:two_batches", device="cpu", accumulation_steps=3)
+    assert isinstance(failed.value.__cause__, EstimateError)
+    assert "`dpprof profile`" in str(failed.value.__cause__)

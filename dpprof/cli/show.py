@@ -26,11 +26,13 @@ def show(run_folder: str, tensors: int) -> None:
     """
     from pathlib import Path
 
+    from rich.markup import escape
+
     from dpprof.cli.console import open_console
     from dpprof.errors import ConfigError
     from dpprof.paths import RunFolder
     from dpprof.reports.tables import compute
-    from dpprof.results import read_result
+    from dpprof.results import describe, read_result
 
     if tensors < 0:
         raise ConfigError(f"tensors: got {tensors}, allowed: 0 or more")
@@ -50,6 +52,8 @@ def show(run_folder: str, tensors: int) -> None:
         reason = f"it failed: {why}" if why else "its ledger pass did not run (passes=...)"
         raise ConfigError(f"run_folder: {run_folder} has no ledger to show; {reason}")
     console = open_console()
+    if result.config.is_estimate:
+        console.print(f"[b]nothing was run[/], these are fake tensors: {escape(describe(result))}")
     for part in _tables(compute(record, record.ledger, timeline), tensors):
         console.print(part)
 
