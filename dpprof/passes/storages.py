@@ -105,13 +105,15 @@ class Storages:
 
         `module_now` is asked at a birth for the path of the module that it happens in.
         """
-        if tensor.device.type != self._device_type or tensor.layout is not torch.strided:
+        if tensor.layout is not torch.strided:
             return None
         storage = tensor.untyped_storage()
         key, num_bytes = storage._cdata, storage.nbytes()
         life = self._live.get(key)
         if life is None:
-            if num_bytes == 0 or not storage.resizable():
+            # The device is asked at births alone: a fake tensor looks it up by way of every mode.
+            elsewhere = tensor.device.type != self._device_type
+            if elsewhere or num_bytes == 0 or not storage.resizable():
                 return None
             life = Life(
                 num_bytes,
