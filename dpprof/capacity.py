@@ -14,6 +14,7 @@ from dpprof.ledger_data import LedgerResult
 MIB = 2**20
 GIB = 2**30
 _CPU_ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
+_EMBEDDING = "aten::embedding_dense_backward"
 _UNIQUE = "aten::unique_dim"
 
 
@@ -97,6 +98,10 @@ def reservations(config: ExperimentConfig, ledger: LedgerResult) -> list[str]:
         found.append(
             "attention is the CPU's fused kernel, with the tensors of CUDA's; only their workspaces differ"
         )
+    if config.device == "cuda":
+        found.append("the optimizer takes its foreach form, the default on CUDA")
+    if config.device == "cuda" and _EMBEDDING in names:
+        found.append("the sort in the embedding's backward on CUDA is not in it: a few dozen bytes a token")
     if config.device == "cuda" and config.precision == "bf16":
         found.append(
             "layer norm, softmax and losses run in fp32 under autocast, as on CUDA (the CPU's keeps bf16)"

@@ -6,6 +6,7 @@ Every evaluation is an estimate in a process and a run folder of its own, so tha
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -74,7 +75,7 @@ def run_fit(fit: Fit, tracker: Tracker, watcher: Watcher) -> str:
     """Search every experiment's largest size, verify those found if asked to, and log what came of it.
 
     Returns the answers as Markdown, which is in the folder too. Raises Interrupted if the user stopped it,
-    ExperimentsFailed if an experiment has no answer, TrackingError if MLflow is not there.
+    TrackingError if MLflow is not there.
     """
     parent = tracker.start_parent(
         fit.name, "fit", shared_settings(fit.experiments) | vars(fit.config), earlier=None
@@ -82,24 +83,38 @@ def run_fit(fit: Fit, tracker: Tracker, watcher: Watcher) -> str:
     try:
         _search_all(fit, watcher)
     except (KeyboardInterrupt, _Stopped):
-        tracker.finish_parent(parent, KILLED, "stopped by the user")
+        _close(tracker, parent, KILLED, "stopped by the user")
         raise Interrupted(f"stopped; the evaluations so far are kept in {fit.folder.path}") from None
+    except Exception as error:
+        _close(tracker, parent, FAILED, f"stopped: {error}")
+        raise
     text, table = to_markdown(fit.name, fit.answers, fit.config), rows(fit.answers, fit.config)
     files = [fit.folder.path / "fit.md", fit.folder.path / "fit.json"]
     write_text(files[0], text)
     write_text(files[1], json.dumps(table, indent=1))
-    failed = [answer.failure.name for answer in fit.answers if answer.failure is not None]
+    has_failed = any(answer.failure is not None for answer in fit.answers)
     try:
         for result in _behind(fit.answers):
             tracker.log_result(result, {"dpprof.fit": fit.name}, parent)
         columns = {name: [row[name] for row in table] for name in table[0]}
-        tracker.finish_parent(parent, FAILED if failed else FINISHED, text, files, columns)
+        tracker.finish_parent(parent, FAILED if has_failed else FINISHED, text, files, columns)
     except TrackingError as error:
         raise TrackingError(f"{error}. The answers are kept in {files[0]}") from error
+    return text
+
+
+def raise_for(fit: Fit) -> None:
+    """Raise what the command should end with, if an experiment has no answer."""
+    failed = [answer.failure.name for answer in fit.answers if answer.failure is not None]
     if failed:
         names = ", ".join(failed)
         raise ExperimentsFailed(f"{len(failed)} of {len(fit.answers)} could not be searched: {names}")
-    return text
+
+
+def _close(tracker: Tracker, parent: str, status: str, why: str) -> None:
+    """Close the parent run early, if MLflow is there; what stopped the search is what the user must hear."""
+    with suppress(TrackingError):
+        tracker.finish_parent(parent, status, why)
 
 
 def _search_all(fit: Fit, watcher: Watcher) -> None:

@@ -118,6 +118,18 @@ def with_batch_norm(config: ExperimentConfig) -> tuple[Any, ...]:
     return nn.Sequential(nn.Linear(20, 5), nn.BatchNorm1d(5)), batches, loss
 
 
+def picks_by_data(config: ExperimentConfig) -> tuple[Any, ...]:
+    """The MLP with a loss over the samples that it likes: how many there are depends on data."""
+    model, batches, loss = mlp(config)
+
+    def picking_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        liked = outputs[outputs[:, 0] > 0]
+        losses: Tensor = loss(outputs, targets) + 0 * liked.sum()
+        return losses
+
+    return model, batches, picking_loss
+
+
 def not_a_workload(config: ExperimentConfig) -> nn.Module:
     """Returns the model alone."""
     return nn.Linear(config.batch_size, 1)

@@ -84,10 +84,10 @@ def test_without_a_rate_only_the_bytes_count_and_without_a_target_nothing() -> N
 @pytest.mark.parametrize(
     ("name", "precision", "words"),
     [
-        ("aten::unique_dim", "fp32", ["upper bound"]),
-        (ATTENTION, "fp32", ["attention"]),
-        (ATTENTION, "bf16", ["attention", "autocast"]),
-        ("aten::mm", "fp32", []),
+        ("aten::unique_dim", "fp32", ["upper bound", "foreach"]),
+        (ATTENTION, "fp32", ["attention", "foreach"]),
+        (ATTENTION, "bf16", ["attention", "foreach", "autocast"]),
+        ("aten::embedding_dense_backward", "fp32", ["foreach", "sort"]),
     ],
 )
 def test_what_an_estimate_rests_on_is_told(name: str, precision: str, words: list[str]) -> None:
@@ -95,6 +95,7 @@ def test_what_an_estimate_rests_on_is_told(name: str, precision: str, words: lis
     found = capacity.reservations(config, ledger(row("forward", name)))
     assert len(found) == len(words)
     assert all(word in text for word, text in zip(words, found, strict=True))
+    assert capacity.reservations(resolved(ON_CPU), ledger(row("forward", ATTENTION))) == []
 
 
 def test_every_device_has_a_source_and_rates_that_can_be() -> None:

@@ -125,6 +125,18 @@ def test_what_cannot_be_is_refused_by_name(tmp_path: Path, arguments: list[str],
     assert message in ended.stderr
 
 
+def test_a_model_that_needs_data_is_refused_with_the_operators_name(tmp_path: Path) -> None:
+    arguments = ["--workload", "example_workloads:picks_by_data", "--trainers", "dpsgd", "--seq-lens", "1"]
+    ended = run_dpprof(tmp_path, "fit", *arguments, "--target", "T4", "--sweep-name", "search")
+    assert ended.returncode == 3
+    assert "1 of 1 could not be searched" in ended.stderr
+    assert "aten.nonzero.default has a result that depends on data" in ended.stdout
+    assert "Traceback" not in ended.stdout + ended.stderr
+    runs = runs_of(tmp_path)
+    assert runs["search"].info.status == "FAILED"
+    assert runs["DPSGDTrainer_picks_by_data_bs2_seq1"].data.tags["dpprof.failure"] == "error"
+
+
 def test_ctrl_c_stops_every_estimate_that_runs(tmp_path: Path) -> None:
     arguments = ["--workload", "example_workloads:unlucky", "--trainers", "standard", "--seq-lens", "1"]
     arguments += ["--batch-sizes", "2,7", "--sweep-name", "stopped"]

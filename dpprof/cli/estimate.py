@@ -46,23 +46,10 @@ def estimate(**options: str | None) -> None:
     grid = build_grid({**values, "passes": ESTIMATE}, cuda_available=lambda: True)
     drive.check_writable()
 
-    from dpprof.cli.console import print_comparison
-    from dpprof.cli.progress import Progress
-    from dpprof.sweep import Sweep, new_name, raise_for, reusable_results, run_sweep
-    from dpprof.tracking.tracker import Tracker
+    from dpprof.cli.conduct import conduct
+    from dpprof.sweep import Sweep, new_name
 
-    planned = Sweep(
-        grid.config.sweep_name or new_name(ESTIMATE), grid.experiments, drive, workers=own.workers
-    )
-    kept = reusable_results(planned, resume=grid.config.resume)
-    tracker = Tracker()
-    with Progress() as progress:
-        progress.say(
-            f"{planned.name}: {len(grid.experiments)} experiments on fake tensors, {own.workers} at a time"
-            + (f", {len(kept)} of them already estimated" if kept else "")
-        )
-        run_sweep(planned, kept, tracker, progress)
-        if planned.comparison is not None:
-            print_comparison(progress.console, planned.comparison)
-        progress.say(f"kept in {planned.folder.path}, with comparison.html; compare the runs with: mlflow ui")
-    raise_for(planned)
+    name = grid.config.sweep_name or new_name(ESTIMATE)
+    planned = Sweep(name, grid.experiments, drive, workers=own.workers)
+    opening = f"{name}: {len(grid.experiments)} experiments on fake tensors, {own.workers} at a time"
+    conduct(planned, opening, "estimated", resume=grid.config.resume, is_timed=False)

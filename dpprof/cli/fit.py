@@ -60,7 +60,7 @@ def fit(**options: str | None) -> None:
     drive.check_writable()
 
     from dpprof.cli.progress import Progress
-    from dpprof.fit import Fit, run_fit
+    from dpprof.fit import Fit, raise_for, run_fit
     from dpprof.sweep import new_name
     from dpprof.tracking.tracker import Tracker
 
@@ -73,3 +73,4 @@ def fit(**options: str | None) -> None:
         progress.say("")
         progress.say(text)
         progress.say(f"kept in {planned.folder.path}, with the run folder of every evaluation")
+    raise_for(planned)

@@ -34,23 +34,10 @@ def sweep(**options: str | None) -> None:
     grid = build_grid(values, cuda_available=cuda_available)
     drive.check_writable()
 
-    from dpprof.cli.console import print_comparison
-    from dpprof.cli.progress import Progress
-    from dpprof.sweep import Sweep, new_name, raise_for, reusable_results, run_sweep
-    from dpprof.tracking.tracker import Tracker
+    from dpprof.cli.conduct import conduct
+    from dpprof.sweep import Sweep, new_name
 
     planned = Sweep(grid.config.sweep_name or new_name("sweep"), grid.experiments, drive)
-    kept = reusable_results(planned, resume=grid.config.resume)
-    tracker = Tracker()
-    with Progress() as progress:
-        device = next(iter(grid.experiments.values())).device
-        progress.say(
-            f"sweep {planned.name}: {len(grid.experiments)} experiments on {device}"
-            + (f", {len(kept)} of them already measured" if kept else "")
-        )
-        progress.warn_if_busy()
-        run_sweep(planned, kept, tracker, progress)
-        if planned.comparison is not None:
-            print_comparison(progress.console, planned.comparison)
-        progress.say(f"kept in {planned.folder.path}, with comparison.html; compare the runs with: mlflow ui")
-    raise_for(planned)
+    device = next(iter(grid.experiments.values())).device
+    opening = f"sweep {planned.name}: {len(grid.experiments)} experiments on {device}"
+    conduct(planned, opening, "measured", resume=grid.config.resume, is_timed=True)
