@@ -47,6 +47,13 @@ def pairs(comparison: Comparison) -> list[Pair]:
     return [_pair(estimate, twin) for estimate, twin in found if estimate.finished and twin is not None]
 
 
+def without_paired(comparison: Comparison) -> Comparison:
+    """The comparison without estimates of experiments that were measured too: these speak for themselves."""
+    measured = {_experiment(cell) for cell in comparison.cells if not cell.is_estimate and cell.finished}
+    kept = [c for c in comparison.cells if not c.is_estimate or _experiment(c) not in measured]
+    return Comparison(comparison.name, kept)
+
+
 def _experiment(cell: Cell) -> tuple[object, ...]:
     return tuple((name, value) for name, value in cell.settings.items() if name not in HOW_MEASURED)
 

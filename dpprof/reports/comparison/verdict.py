@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from dpprof.reports.colors import words
 from dpprof.reports.comparison.cells import MOVED, PEAK, STANDARD, STEP, Cell, Comparison
+from dpprof.reports.comparison.estimates import without_paired
 from dpprof.reports.comparison.growth import Line, lines
 from dpprof.reports.comparison.intervals import step_ratio
 from dpprof.results import device_name
@@ -42,11 +43,15 @@ class Best:
 
 
 def verdict(comparison: Comparison) -> list[Finding]:
-    """Every finding that the cells carry, the most useful first."""
+    """Every finding that the cells carry, the most useful first.
+
+    Of an experiment both estimated and measured the measurement counts.
+    """
+    whole, comparison = comparison, without_paired(comparison)
     fastest = _bests(comparison, fastest_at)
     smallest = _bests(comparison, smallest_at)
     found = [
-        *_estimated(comparison),
+        *_estimated(whole),
         *_choice(comparison, fastest, smallest),
         *_best(comparison, "Time", "takes the least time", fastest, STEP),
         *_best(comparison, "Memory", "needs the least memory", smallest, PEAK),
@@ -64,12 +69,14 @@ def _estimated(comparison: Comparison) -> Iterator[Finding]:
     count = f"{len(cells)} of {len(comparison.cells)} experiments were not run"
     if len(cells) == len(comparison.cells):
         count = "Nothing was run"
+    paired = len(comparison.cells) > len(without_paired(comparison).cells)
     points = list(dict.fromkeys(text for cell in cells for run in cell.finished for text in run.reservations))
     yield Finding(
         "Estimated",
         f"{count}: the figures are those of fake tensors, which have shapes and "
         "no data. What the allocator loses to fragmentation is not in them."
-        + (" They rest on this:" if points else ""),
+        + (" Where an experiment was measured too, the measurement counts below." if paired else "")
+        + (" Estimates rest on this:" if points else ""),
         [f"{text[0].upper()}{text[1:]}." for text in points],
     )
     for device, held in _by_device(cells).items():

@@ -98,6 +98,17 @@ def test_the_verdict_says_first_that_nothing_was_run_and_what_fits() -> None:
     assert "estimated for H200" in memory
 
 
+def test_where_both_are_there_the_measurement_counts() -> None:
+    guesses = [estimate(), estimate(GHOST), estimate(batch_size=8), estimate(GHOST, batch_size=8)]
+    found = verdict(compare("both", {"guess": guesses, "truth": [measured(), measured(GHOST)]}))
+    assert "the measurement counts below" in found[0].text
+    (time,) = [f.text for f in found if f.topic == "Time"]
+    assert "1b, batch 4, sequence 512" in time
+    assert "estimated" not in time
+    (memory,) = [f.text for f in found if f.topic == "Memory"]
+    assert "at all 2 places" in memory, "batch 4 once, though it was estimated too, and batch 8"
+
+
 def test_what_does_not_fit_is_named_with_what_it_needs() -> None:
     small = estimate(device_memory_gib=0.6, peak=100)
     (fits,) = [f.text for f in verdict(comparison(small)) if f.topic == "Fits"]
