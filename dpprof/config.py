@@ -12,6 +12,7 @@ from pathlib import Path
 from dpprof.devices import DEVICES
 from dpprof.errors import ConfigError
 from dpprof.model_sizes import MODEL_SIZES
+from dpprof.ncu.metric_names import metric_names
 from dpprof.settings import refuse, setting
 
 BUILT_IN_WORKLOAD = "SimpleBigModel"
@@ -24,12 +25,12 @@ TRAINERS = {
 }
 TRAINER_NAMES = {name: name for name in TRAINERS} | {short: name for name, short in TRAINERS.items()}
 PRECISIONS = ("fp32", "bf16")
-PASSES = ("clean", "pace", "memory", "ledger", "trace", "gradient_check")
+PASSES = ("clean", "pace", "memory", "ledger", "trace", "ceilings", "gradient_check")
 # Instead of the passes that measure: a step on fake tensors.
 ESTIMATE = "estimate"
 # Settings that only an estimate has, and those that it has no use for.
 ESTIMATE_ONLY = ("target", "device_memory_gib")
-MEASURE_ONLY = ("warmup_steps", "measured_steps", "passes")
+MEASURE_ONLY = ("warmup_steps", "measured_steps", "passes", "counters", "counter_metrics")
 # What a fit searches the largest of.
 FIT_ALONG = ("batch_size", "seq_len")
 SIZE_FIELDS = ("vocab_size", "hidden_dim", "num_layers", "num_heads")
@@ -93,6 +94,17 @@ class ExperimentConfig:
     passes: str = setting(
         "clean,memory,ledger,trace", f"Passes to run, comma-separated, clean among them: {', '.join(PASSES)}."
     )
+    counters: str = setting(
+        "off",
+        "Hardware counters of one step, in a second process under Nsight Compute: off; auto where the "
+        "machine can; ncu, or the run fails.",
+        choices=("off", "auto", "ncu"),
+    )
+    counter_metrics: str = setting(
+        "basic",
+        "Metrics to count, comma-separated: basic, full, Nsight Compute's full names "
+        "(sm__cycles_active.sum), nvprof's old ones.",
+    )
     target: str = setting(
         "none", "GPU to hold an estimate against, for its memory and its rates.", choices=("none", *DEVICES)
     )
@@ -107,6 +119,7 @@ class ExperimentConfig:
         unknown = [name for name in self.pass_names if name not in PASSES]
         if (unknown or "clean" not in self.pass_names) and not self.is_estimate:
             raise refuse("passes", self.passes, f"clean, and with it any of {', '.join(PASSES[1:])}")
+        metric_names(self.counter_metrics)
         if self.target != "none" and self.device == "cpu":
             raise refuse("target", self.target, "none with device=cpu; give device_memory_gib")
         if self.workload != BUILT_IN_WORKLOAD and self.activation_checkpointing:

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable
 from threading import Event
 
+from dpprof import counters
 from dpprof.config import DriveConfig, ExperimentConfig
 from dpprof.launch import LAUNCHERS
 from dpprof.launch.exit import Exit
@@ -30,8 +31,16 @@ def drive_experiment(
     thread, where Ctrl-C does not arrive, `stop` is what stops it.
     """
     folder.create(config)
-    ended = LAUNCHERS[drive.launcher](folder, drive.timeout_s, on_line, stop or Event())
+    refused = counters.refuse_early(config)
+    if refused is not None:
+        folder.write_error(refused)
+        return rendered(folder)
+    stop = stop or Event()
+    ended = LAUNCHERS[drive.launcher](folder, drive.timeout_s, on_line, stop)
     settle(folder, ended, drive.timeout_s)
+    record = folder.read_record()
+    if config.counters != "off" and record is not None and folder.read_error() is None:
+        counters.count(config, folder, record, drive.timeout_s, on_line, stop)
     return rendered(folder)
 
 

@@ -17,6 +17,14 @@ class EstimateError(DpprofError):
     """A model or an operator cannot run on fake tensors, so that nothing can be estimated."""
 
 
+class CountersError(DpprofError):
+    """Hardware counters could not be taken, or a report of them could not be read."""
+
+
+class CountersUnavailable(CountersError):
+    """This machine cannot count: a GPU, a program or a permission is missing."""
+
+
 class ExperimentsFailed(DpprofError):
     """At least one experiment failed for a reason other than running out of memory."""
 

@@ -16,7 +16,7 @@ from dpprof.config import ESTIMATE, ExperimentConfig
 from dpprof.environment import describe_environment
 from dpprof.errors import DpprofError, EstimateError
 from dpprof.observe import Observer, Subject
-from dpprof.passes import clean, ledger, memory, pace, trace
+from dpprof.passes import ceilings, clean, counters, ledger, memory, pace, trace
 from dpprof.passes.ledger import keep_ledger
 from dpprof.paths import RunFolder
 from dpprof.record import GradientCheck, PassOutcome, Record
@@ -125,6 +125,16 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
     return record
 
 
+def run_counted_step(config: ExperimentConfig, folder: RunFolder, say: Callable[[str], None]) -> None:
+    """Do what the counters pass does within the profiled process; what is counted, the profiler keeps."""
+
+    def build() -> ExperimentTraining:
+        return ExperimentTraining(config, build_workload(config))
+
+    counters.run(Subject(config, folder, Record(vars(config), {}), build))
+    say("the counted step is done")
+
+
 def estimate(subject: Subject) -> None:
     """Keep the ledger of a step on fake tensors: its peak and its traffic, without a device to run it on.
 
@@ -201,6 +211,7 @@ PASSES: dict[str, Callable[[Subject], None]] = {
     "memory": memory.run,
     "ledger": ledger.run,
     "trace": trace.run,
+    "ceilings": ceilings.run,
     "gradient_check": check_gradient,
     ESTIMATE: estimate,
 }

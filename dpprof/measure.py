@@ -1,13 +1,15 @@
 """The measuring process: runs the experiment of one run folder and leaves the answer there.
 
-    python -m dpprof.measure RUN_FOLDER
+    python -m dpprof.measure [--counted-step] RUN_FOLDER
 
 Reads `config.json`, which may name only the settings that differ from their defaults; writes `record.json`
 after each pass, and `error.json` if the clean pass failed. What an earlier measurement left is deleted.
 Imports torch and Opacus, and nothing of the tracker. Exit code 0 when the clean figures stand, else 1.
+
+With `--counted-step` it only warms up and does the one step that a profiler around this process counts; it
+writes nothing, and exits with 1 if that fails.
 """
 
-import ctypes
 import os
 import signal
 import sys
@@ -15,12 +17,12 @@ import traceback
 
 from dpprof import lazy_opacus
 from dpprof.paths import RunFolder
-from dpprof.process import peak_rss_bytes
+from dpprof.process import end_with_driver, peak_rss_bytes
 from dpprof.record import Failure, Memory
 
-# Set by the driving process, so that the measuring process ends if that is killed.
-END_WITH_PARENT = "DPPROF_END_WITH_PARENT"
-_PR_SET_PDEATHSIG = 1
+# What a line of progress begins with.
+SAID = "[dpprof] "
+_COUNTED_STEP = "--counted-step"
 _OOM_WORDS = (
     "DefaultCPUAllocator: can't allocate memory",
     "CUDA out of memory",
@@ -64,9 +66,24 @@ def _measure(folder: RunFolder) -> int:
     return 0
 
 
+def count(folder: RunFolder) -> int:
+    """Do the step that a profiler around this process counts. Returns the exit code."""
+    try:
+        lazy_opacus.install()
+
+        from dpprof.experiment import run_counted_step
+
+        run_counted_step(folder.read_config(), folder, say)
+    except BaseException as error:
+        traceback.print_exception(error)
+        say(f"{type(error).__name__}: {error}")
+        return 1
+    return 0
+
+
 def say(message: str) -> None:
     """Tell whoever follows the log."""
-    print(f"[dpprof] {message}", flush=True)
+    print(f"{SAID}{message}", flush=True)
 
 
 def _fail(folder: RunFolder, error: BaseException) -> int:
@@ -99,20 +116,17 @@ def _last_memory() -> Memory:
     return memory
 
 
-def _end_with_parent() -> None:
-    """Ask the kernel (Linux) to end this process when the one that started it dies."""
-    if os.environ.get(END_WITH_PARENT) and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def main() -> int:
     """Entry of `python -m dpprof.measure`."""
-    if len(sys.argv) != 2:
-        print("usage: python -m dpprof.measure RUN_FOLDER", file=sys.stderr)
+    folders = [argument for argument in sys.argv[1:] if argument != _COUNTED_STEP]
+    if len(folders) != 1:
+        print(f"usage: python -m dpprof.measure [{_COUNTED_STEP}] RUN_FOLDER", file=sys.stderr)
         return 2
-    _end_with_parent()
+    end_with_driver()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    return measure(RunFolder(sys.argv[1]))
+    if _COUNTED_STEP in sys.argv:
+        sys.exit(count(RunFolder(folders[0])))  # the ordinary way, on which a profiler gathers what it has
+    return measure(RunFolder(folders[0]))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from dpprof import capacity
 from dpprof.config import ESTIMATE, ExperimentConfig
+from dpprof.counter_data import CounterRow, total
 from dpprof.ledger_data import LedgerResult
+from dpprof.ncu import metric_names as ncu
 from dpprof.observe import CATEGORIES
 from dpprof.record import Memory, Record
 from dpprof.settings import parse_all
@@ -14,6 +16,17 @@ from dpprof.settings import parse_all
 MIB = 2**20
 UNTRACKED = "untracked"
 _UNEXPLAINED_LIMIT_PCT = 2.0
+# Names of what is counted in bytes, or in sectors of the L2 cache, with the bytes of one.
+_COUNTED_BYTES = {
+    ncu.DRAM_READ: ("dram_read", 1),
+    ncu.DRAM_WRITTEN: ("dram_written", 1),
+    ncu.L2_READ: ("l2_read", ncu.SECTOR_BYTES),
+    ncu.L2_WRITTEN: ("l2_written", ncu.SECTOR_BYTES),
+    ncu.L2_ATOMIC: ("l2_atomic", ncu.SECTOR_BYTES),
+    ncu.L2_REDUCTION: ("l2_reduction", ncu.SECTOR_BYTES),
+    ncu.L1_LOAD: ("l1_global_load", 1),
+    ncu.L1_STORE: ("l1_global_store", 1),
+}
 
 
 def metrics(record: Record) -> dict[str, float]:
@@ -96,11 +109,12 @@ def ratios(figures: dict[str, float], standard: dict[str, float]) -> dict[str, f
         "memory/at_peak/",
         "io/",
         "flops/",
+        "counters/",
     )
     return {
         f"vs_standard/{name}_ratio": figures[name] / standard[name]
         for name in figures
-        if name.startswith(compared) and standard.get(name)
+        if name.startswith(compared) and not name.endswith(("_ratio", "_pct")) and standard.get(name)
     }
 
 
@@ -160,6 +174,11 @@ def _rest(record: Record) -> Iterator[tuple[str, float]]:
             yield from _estimate(record, record.ledger)
     if record.traced_steps:
         yield from _operator_classes(record, record.traced_steps)
+    if record.ceilings is not None:
+        yield "ceilings/copy_gib_per_s", record.ceilings.copy_bytes_per_s / 2**30
+        yield "ceilings/matmul_tflop_per_s", record.ceilings.matmul_flop_per_s / 1e12
+    if record.counters is not None:
+        yield from _counters(record, record.counters.rows)
     if record.gradient_check is not None:
         yield "gradient_check/relative_error_float64", record.gradient_check.relative_error_float64
         yield "gradient_check/relative_error_float32", record.gradient_check.relative_error_float32
@@ -202,3 +221,46 @@ def _operator_classes(record: Record, num_steps: int) -> Iterator[tuple[str, flo
         yield f"profiler/{name}/self_time_ms", 1e3 * self_s[name] / num_steps
         yield f"profiler/{name}/calls", calls[name] / num_steps
         yield f"profiler/{name}/allocated_mib", allocated[name] / MIB / num_steps
+
+
+def _counters(record: Record, rows: list[CounterRow]) -> Iterator[tuple[str, float]]:
+    """Hardware counters of the whole step, of every phase and of every kernel class."""
+    step = total("step", "", None, rows)
+    yield from _counted("counters", step)
+    phases = dict.fromkeys(row.phase for row in rows if row.phase is not None)
+    ledger = record.ledger.traffic if record.ledger else []
+    yield from _dram_to_ledger("counters", step, sum(row.read + row.written for row in ledger))
+    for phase in phases:
+        within = total(phase, "", phase, (row for row in rows if row.phase == phase))
+        yield from _counted(f"counters/{phase}", within)
+        moved = sum(row.read + row.written for row in ledger if row.phase == phase)
+        yield from _dram_to_ledger(f"counters/{phase}", within, moved)
+    for name in dict.fromkeys(row.kernel_class for row in rows):
+        within = total(name, name, None, (row for row in rows if row.kernel_class == name))
+        yield from _counted(f"counters/class/{name}", within)
+    if step.seconds:
+        outside = total("", "", None, (row for row in rows if row.phase is None))
+        yield "counters/outside_phases_pct", 100 * outside.seconds / step.seconds
+
+
+def _counted(prefix: str, row: CounterRow) -> Iterator[tuple[str, float]]:
+    """A throughput is the sum of bytes over the sum of kernel times."""
+    yield f"{prefix}/kernel_ms", 1e3 * row.seconds
+    yield f"{prefix}/kernel_launches", row.launches
+    for metric, value in row.values.items():
+        if metric in _COUNTED_BYTES:
+            name, unit_bytes = _COUNTED_BYTES[metric]
+            yield f"{prefix}/{name}_mib", value * unit_bytes / MIB
+            if row.seconds:
+                yield f"{prefix}/{name}_gib_per_s", value * unit_bytes / 2**30 / row.seconds
+        elif metric == ncu.DRAM_PCT:
+            yield f"{prefix}/dram_pct_of_peak", value
+        else:
+            yield f"{prefix}/{metric}", value
+
+
+def _dram_to_ledger(prefix: str, row: CounterRow, moved: int) -> Iterator[tuple[str, float]]:
+    """DRAM bytes over those that operators ask for: below 1, caches saved the rest."""
+    if moved and ncu.DRAM_READ in row.values and ncu.DRAM_WRITTEN in row.values:
+        dram = row.values[ncu.DRAM_READ] + row.values[ncu.DRAM_WRITTEN]
+        yield f"{prefix}/dram_to_ledger_ratio", dram / moved

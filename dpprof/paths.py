@@ -53,12 +53,20 @@ class RunFolder:
         self.ledger = self.path / "ledger.json.gz"
         self.timeline_page = self.path / "memory_timeline.html"
         self.timeline_image = self.path / "memory_timeline.png"
+        self.roofline_page = self.path / "roofline.html"
+        self.counter_reports = self.path / "ncu_reports"
+        self.counter_log = self.path / "ncu.log"
         self.mlflow = self.path / "mlflow.json"
 
     @property
     def name(self) -> str:
         """The run's name: `<Trainer>_<model>_bs<B>_seq<T>`."""
         return self.path.name
+
+    def counter_report(self, config: ExperimentConfig, suffix: str) -> Path:
+        """Nsight Compute's report of the counters pass (`.ncu-rep`) or what was read from it (`.csv`)."""
+        name = f"report_{config.trainer}_bs{config.batch_size}_seq{config.seq_len}"
+        return self.counter_reports / (name + suffix)
 
     def create(self, config: ExperimentConfig) -> None:
         """Make the folder anew with the experiment's configuration; what an earlier try left is deleted."""
@@ -71,10 +79,11 @@ class RunFolder:
 
     def clear_answers(self) -> None:
         """Delete what an earlier measurement left, and make the place for the traces."""
-        pages = (self.timeline_page, self.timeline_image)
-        for path in (self.record, self.error, self.ledger, *pages, self.mlflow):
+        pages = (self.timeline_page, self.timeline_image, self.roofline_page)
+        for path in (self.record, self.error, self.ledger, *pages, self.counter_log, self.mlflow):
             path.unlink(missing_ok=True)
-        shutil.rmtree(self.tensorboard, ignore_errors=True)
+        for path in (self.tensorboard, self.counter_reports):
+            shutil.rmtree(path, ignore_errors=True)
         self.tensorboard.mkdir()
 
     def write_config(self, config: ExperimentConfig) -> None:
@@ -145,6 +154,7 @@ class SweepFolder:
         self.summary_markdown = self.path / "summary.md"
         self.summary_json = self.path / "summary.json"
         self.comparison_page = self.path / "comparison.html"
+        self.roofline_page = self.path / "roofline.html"
 
     @property
     def name(self) -> str:

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from dpprof.counter_data import CounterResult
 from dpprof.errors import DpprofError
 from dpprof.ledger_data import LedgerResult
 
@@ -17,7 +18,7 @@ SCHEMA_VERSION = 2
 
 @dataclass
 class PassOutcome:
-    """How one pass ended: status is `running`, `finished` or `failed`."""
+    """How one pass ended: status is `running`, `finished`, `failed`, or `skipped` where it cannot run."""
 
     status: str
     reason: str | None = None
@@ -76,6 +77,16 @@ class Pace:
 
 
 @dataclass
+class Ceilings:
+    """What this machine reaches at best, measured (the ceilings pass): bytes per second that a large copy
+    reads and writes, and FLOP per second of a large matrix product in a precision."""
+
+    copy_bytes_per_s: float
+    matmul_flop_per_s: float
+    precision: str
+
+
+@dataclass
 class GradientCheck:
     """A trainer's clipped gradient, with noise off, against a naive loop over samples.
 
@@ -114,6 +125,8 @@ class Record:
     traced_steps: int | None = None
     ledger: LedgerResult | None = None
     pace: Pace | None = None
+    ceilings: Ceilings | None = None
+    counters: CounterResult | None = None
     gradient_check: GradientCheck | None = None
 
     @property
@@ -128,7 +141,14 @@ class Record:
         return {
             name: outcome.reason or "it did not finish"
             for name, outcome in self.passes.items()
-            if outcome.status != "finished"
+            if outcome.status not in ("finished", "skipped")
+        }
+
+    @property
+    def skipped_passes(self) -> dict[str, str]:
+        """Name and reason of each pass that this machine cannot run."""
+        return {
+            name: outcome.reason or "" for name, outcome in self.passes.items() if outcome.status == "skipped"
         }
 
     def to_json(self) -> str:
@@ -151,6 +171,10 @@ class Record:
                 data["ledger"] = LedgerResult.from_dict(data["ledger"])
             if data.get("pace") is not None:
                 data["pace"] = Pace(**data["pace"])
+            if data.get("ceilings") is not None:
+                data["ceilings"] = Ceilings(**data["ceilings"])
+            if data.get("counters") is not None:
+                data["counters"] = CounterResult.from_dict(data["counters"])
             if data["gradient_check"] is not None:
                 data["gradient_check"] = GradientCheck(**data["gradient_check"])
             return cls(**data)

@@ -59,7 +59,7 @@ def describe(result: Result) -> str:
     text += _largest(result.record)
     for name, why in result.record.failed_passes.items():
         text += f"; {name} pass failed: {why.splitlines()[0][:160]}"
-    return text
+    return text + "".join(f"; no {name}" for name in result.record.skipped_passes)
 
 
 def _describe_estimate(config: ExperimentConfig, figures: dict[str, float], record: Record) -> str:

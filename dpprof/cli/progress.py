@@ -26,6 +26,7 @@ class Progress:
         self._running: dict[str, tuple[str, TaskID | None]] = {}
         self._lock = Lock()
         self._began = time.monotonic()
+        self._told: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -79,6 +80,10 @@ class Progress:
         doubt = result.record and ledger_doubt(unexplained_pct(result.record))
         if doubt:
             self.warn(doubt)
+        for name, why in (result.record.skipped_passes if result.record else {}).items():
+            if why not in self._told:  # once, however many experiments go without
+                self._told.add(why)
+                self.warn(f"no {name}: {why}")
 
     def _line(self) -> LiveLine:
         """The lines of what is running, one for each."""

@@ -1,27 +1,40 @@
-"""Runs an experiment in a child process of its own."""
+"""Runs an experiment, or any other command, in a child process of its own."""
 
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from threading import Event
-from typing import TextIO
 
 from dpprof.launch.exit import Exit
 from dpprof.launch.kernel_oom import oom_kill_counts
-from dpprof.measure import END_WITH_PARENT
+from dpprof.measure import SAID
 from dpprof.paths import RunFolder
-from dpprof.process import finish_undisturbed, peak_rss_bytes
+from dpprof.process import END_WITH, finish_undisturbed, peak_rss_bytes
 
 _POLL_S = 0.25
 _GRACE_S = 5.0
 
 
 def launch(folder: RunFolder, timeout_s: float, on_line: Callable[[str], None], stop: Event) -> Exit:
-    """Start `python -m dpprof.measure`, follow its log until it ends or `timeout_s` is over.
+    """Start `python -m dpprof.measure`, follow its log until it ends or `timeout_s` is over."""
+
+    def tell(line: str) -> None:
+        if line.startswith(SAID):
+            on_line(line.removeprefix(SAID))
+
+    command = [sys.executable, "-m", "dpprof.measure", str(folder.path)]
+    return run_logged(command, folder.log, timeout_s, tell, stop)
+
+
+def run_logged(
+    command: Sequence[str], log_path: Path, timeout_s: float, on_line: Callable[[str], None], stop: Event
+) -> Exit:
+    """Run a command to its end, its output in a file; `on_line` gets each line of it.
 
     Ctrl-C (KeyboardInterrupt) stops the child and is reported in the Exit, not raised; so does `stop`, for
     threads, which no signal reaches.
@@ -30,23 +43,23 @@ def launch(folder: RunFolder, timeout_s: float, on_line: Callable[[str], None], 
     started = time.monotonic()
     timed_out = interrupted = False
     peak_rss = None
-    with open(folder.log, "w+", encoding="utf-8", errors="replace") as log:
+    with open(log_path, "w+", encoding="utf-8", errors="replace") as log:
         # A session of its own: Ctrl-C in the terminal reaches the driving process alone, which then
         # decides; and whatever the child starts can be stopped with it.
         child = subprocess.Popen(
-            [sys.executable, "-m", "dpprof.measure", str(folder.path)],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env=os.environ | {END_WITH_PARENT: "1", "PYTHONUNBUFFERED": "1"},
+            env=os.environ | {END_WITH: str(os.getpid()), "PYTHONUNBUFFERED": "1"},
         )
-        with open(folder.log, encoding="utf-8", errors="replace") as reader:
+        with open(log_path, encoding="utf-8", errors="replace") as reader:
             try:
                 while child.poll() is None:
                     peak_rss = peak_rss_bytes(child.pid) or peak_rss
-                    for line in _new_lines(reader):
-                        on_line(line)
+                    for line in reader:
+                        on_line(line.strip())
                     if stop.is_set():
                         interrupted = True
                         break
@@ -66,13 +79,6 @@ def launch(folder: RunFolder, timeout_s: float, on_line: Callable[[str], None], 
         oom_killed=any(now > before for now, before in zip(oom_kill_counts(), oom_kills_before, strict=True)),
         peak_rss=peak_rss,
     )
-
-
-def _new_lines(reader: TextIO) -> Iterator[str]:
-    """Progress lines of the measuring process that were written since the last call."""
-    for line in reader:
-        if line.startswith("[dpprof] "):
-            yield line.removeprefix("[dpprof] ").strip()
 
 
 def _stop(child: "subprocess.Popen[bytes]") -> None:

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpprof.ledger_data import TrafficRow
 from dpprof.observe import Observer, Subject, Training
-from dpprof.passes import operators
+from dpprof.operator_classes import class_by_name, class_in_phase
 from dpprof.passes.account import Account
 from dpprof.passes.modules import ModulePaths
 from dpprof.passes.storages import Storages
@@ -90,7 +90,7 @@ class Ledger(TorchDispatchMode):
         num_flops = flops(func, args, kwargs, result)
         if read or written or num_flops:
             phase = self.storages.phase
-            class_name = operators.class_in_phase(operators.class_by_name(name), phase)
+            class_name = class_in_phase(class_by_name(name), phase)
             key = (name, class_name, phase)
             row = self._rows.setdefault(key, TrafficRow(*key, calls=0, read=0, written=0, flops=0))
             row.calls += 1

@@ -1,69 +1,13 @@
-"""Groups the operators of a recording into classes, with self time, calls and bytes allocated.
-
-The class of an operator, in this order:
-1. Everything in the phases `clip`, `noise` and `optimizer_step` belongs to `norm_clip`, `noise` and
-   `optimizer`: a multiplication that clips is the cost of clipping.
-2. Everything inside an operator of `attention`, `embedding` or `loss` belongs to it, whatever it is made of.
-3. Else its own name decides; one without a class of its own (`empty`, `view`) belongs to the operator
-   around it, and to `other` if there is none.
-"""
+"""Totals the operators of a recording by operator, class and phase: self time, calls and bytes allocated."""
 
 import bisect
-import re
 from collections import defaultdict
-from functools import cache
 
+from dpprof.operator_classes import WHOLE, class_by_name, class_in_phase
 from dpprof.passes.events import Operator, Recording, Span
 from dpprof.record import OperatorRow
 
-_PHASE_CLASS = {"clip": "norm_clip", "noise": "noise", "optimizer_step": "optimizer"}
-_WHOLE = ("attention", "embedding", "loss")
-_CLASSES = [
-    ("attention", r"scaled_dot_product|flash_attention|efficient_attention|cudnn_attention"),
-    ("embedding", r"embedding|unique"),
-    ("loss", r"cross_entropy|nll_loss|log_softmax|mse_loss|binary_cross_entropy"),
-    ("matrix_product", r"mm|addmm|bmm|baddbmm|addmv|mv|dot|mkldnn_linear|convolution"),
-    ("norm_clip", r"linalg_vector_norm|norm|clamp|clamp_min|clamp_max"),
-    ("noise", r"normal|randn|randn_like"),
-    (
-        "copy",
-        r"copy|clone|cat|stack|contiguous|repeat|_reshape_copy|index_select|gather|index|slice_backward|to_copy",
-    ),
-    (
-        "reduction",
-        r"sum|mean|amax|max|min|argmax|cumsum|native_layer_norm.*|native_batch_norm.*|_?softmax.*|any|all",
-    ),
-    (
-        "elementwise",
-        r"add|sub|mul|div|rsub|neg|exp|log|sqrt|rsqrt|reciprocal|pow|square|abs|sigmoid|tanh|relu|gelu.*|silu.*"
-        r"|where|masked_fill|threshold_backward|tanh_backward|fill|zero|ones|zeros|full|ones_like|zeros_like"
-        r"|full_like|new_zeros|new_ones|new_full|lerp"
-        r"|addcmul|addcdiv|eq|ne|lt|gt|le|ge|bitwise_.*|arange|triu|tril|native_dropout.*",
-    ),
-]
-_WHOLE_PATTERN = {name: re.compile(pattern) for name, pattern in _CLASSES if name in _WHOLE}
-_NAME_PATTERN = [(name, re.compile(pattern)) for name, pattern in _CLASSES if name not in _WHOLE]
 OUTSIDE = "(outside operators)"
-OPERATOR_CLASSES = (*(name for name, _ in _CLASSES), "optimizer", "other")
-
-
-@cache
-def class_by_name(name: str) -> str | None:
-    """The class that an operator's name alone tells, e.g. `aten::addmm` -> `matrix_product`."""
-    bare = name.rpartition("::")[2]
-    for class_name, pattern in _WHOLE_PATTERN.items():
-        if pattern.search(bare):
-            return class_name
-    stem = bare.strip("_")
-    for class_name, pattern in _NAME_PATTERN:
-        if pattern.fullmatch(bare) or pattern.fullmatch(stem):
-            return class_name
-    return None
-
-
-def class_in_phase(class_name: str | None, phase: str | None) -> str:
-    """The class that counts, given the one that the operator itself tells and the phase it runs in."""
-    return _PHASE_CLASS.get(phase or "", class_name or "other")
 
 
 def account(recording: Recording, *, has_kernels: bool) -> list[OperatorRow]:
@@ -122,7 +66,7 @@ class _Node:
         else:
             own = class_by_name(operator.name) or (parent.class_name if parent else None)
         self.class_name: str | None = own
-        self.whole: bool = own in _WHOLE
+        self.whole: bool = own in WHOLE
 
 
 def _nest(

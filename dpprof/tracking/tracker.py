@@ -30,6 +30,7 @@ _MAX_TAG = 5000
 _METRICS_PER_BATCH = 1000
 _PARAMS_PER_BATCH = 100
 _TOP_OPERATORS = 50
+_TOP_KERNELS = 50
 _RESOLVED = ("device", "model_size", *SIZE_FIELDS)
 
 
@@ -198,9 +199,14 @@ class Tracker:
             failed = record.failed_passes
             if failed:
                 own_tags["dpprof.failed_pass"] = "; ".join(f"{name}: {why}" for name, why in failed.items())
+            if record.skipped_passes:
+                own_tags["dpprof.skipped_pass"] = "; ".join(
+                    f"{name}: {why}" for name, why in record.skipped_passes.items()
+                )
             by_step = series(record)
             self._log_metrics(run_id, [(n, v, i) for n, vs in by_step.items() for i, v in enumerate(vs)])
             self._log_operators(run_id, record)
+            self._log_kernels(run_id, record)
         self._log_params(run_id, params)
         self.log_metrics(run_id, figures, result.config)
         self._set_tags(run_id, own_tags)
@@ -230,6 +236,22 @@ class Tracker:
         if any(row.device_self_s is not None for row in rows):
             columns["device_self_ms_per_step"] = [1e3 * (row.device_self_s or 0.0) / steps for row in rows]
         self._client.log_table(run_id, columns, "operators.json")
+
+    def _log_kernels(self, run_id: str, record: Record) -> None:
+        """The kernels that take most of the counted step as a table artifact."""
+        if record.counters is None:
+            return
+        rows = record.counters.rows[:_TOP_KERNELS]
+        columns: dict[str, list[Any]] = {
+            "kernel": [row.name for row in rows],
+            "class": [row.kernel_class for row in rows],
+            "phase": [row.phase or "" for row in rows],
+            "launches": [row.launches for row in rows],
+            "ms": [1e3 * row.seconds for row in rows],
+        }
+        metrics = dict.fromkeys(metric for row in rows for metric in row.values)
+        columns |= {metric: [row.values.get(metric) for row in rows] for metric in metrics}
+        self._client.log_table(run_id, columns, "kernels.json")
 
     def _log_params(self, run_id: str, params: Mapping[str, object]) -> None:
         """Log params, except those the run has already: `mlflow run` logs them as they were given."""

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpprof.operator_classes import OPERATOR_CLASSES, class_by_name
 from dpprof.passes.events import Allocation, Operator, Recording, Span
-from dpprof.passes.operators import OPERATOR_CLASSES, account, class_by_name
+from dpprof.passes.operators import account
 from dpprof.record import OperatorRow
 
 STEP = Span("training_step", 0, 1_000)

@@ -11,7 +11,7 @@ import pytest
 
 from dpprof.ledger_data import StepTimeline
 from dpprof.observe import CATEGORIES
-from dpprof.passes.operators import OPERATOR_CLASSES
+from dpprof.operator_classes import OPERATOR_CLASSES
 from dpprof.record import Memory, Record
 from dpprof.reports.colors import CATEGORY_COLORS, CLASS_COLORS
 from dpprof.reports.timeline import compute, render, write_timeline

@@ -1,0 +1,140 @@
+"""The counters pass, as seen from outside: the measuring process once more, under Nsight Compute.
+
+The experiment's other figures stand whatever comes of it. `counters=auto` goes without where the machine
+lacks something; `counters=ncu` fails the run then.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from threading import Event
+
+from dpprof.config import ExperimentConfig
+from dpprof.counter_data import CounterResult
+from dpprof.errors import CountersError, CountersUnavailable
+from dpprof.launch.local import run_logged
+from dpprof.measure import SAID
+from dpprof.ncu import program
+from dpprof.ncu.messages import first_error, raise_known
+from dpprof.ncu.metric_names import metric_names, resolve
+from dpprof.ncu.report import read_csv
+from dpprof.ncu.totals import by_kernel
+from dpprof.paths import RunFolder, write_text
+from dpprof.record import Failure, PassOutcome, Record
+
+_PASS = "counters"
+_PROFILED = "==PROF== Profiling "
+
+
+class _Stopped(Exception):
+    """The user stopped the pass."""
+
+
+class _TimedOut(CountersError):
+    """The pass took longer than it may."""
+
+
+def refuse_early(config: ExperimentConfig) -> Failure | None:
+    """Why a run that insists on counters need not begin, if this machine cannot count."""
+    if config.counters != "ncu":
+        return None
+    try:
+        program.require(config.device)
+    except CountersUnavailable as lacking:
+        return Failure("error", str(lacking))
+    return None
+
+
+def count(
+    config: ExperimentConfig,
+    folder: RunFolder,
+    record: Record,
+    timeout_s: float,
+    on_line: Callable[[str], None],
+    stop: Event,
+) -> None:
+    """Count one step of an experiment whose other passes are done, and add what was found to its record.
+
+    What went wrong is in the record's outcome of the pass and, where the run may not go without, in the
+    folder's `error.json`.
+    """
+    outcome = record.passes[_PASS] = PassOutcome("running")
+    folder.write_record(record)
+    on_line(f"{_PASS} pass")
+    started = time.perf_counter()
+    kind = "error"
+    try:
+        record.counters = _count(config, folder, timeout_s, on_line, stop)
+        record.environment |= {f"ncu_{name}": value for name, value in record.counters.settings.items()}
+        outcome.status = "finished"
+    except CountersUnavailable as lacking:
+        outcome.status, outcome.reason = "skipped", str(lacking)
+    except _Stopped:
+        outcome.status, outcome.reason = "failed", "stopped by the user"
+        folder.write_error(Failure("interrupted", "stopped by the user"))
+        return
+    except (CountersError, OSError) as error:
+        kind = "timeout" if isinstance(error, _TimedOut) else "error"
+        outcome.status, outcome.reason = "failed", str(error)
+    finally:
+        outcome.seconds = time.perf_counter() - started
+        record.ended_at = time.time()
+        folder.write_record(record)
+    if config.counters == "ncu" and outcome.status != "finished":
+        folder.write_error(Failure(kind, outcome.reason or ""))
+
+
+def _count(
+    config: ExperimentConfig, folder: RunFolder, timeout_s: float, on_line: Callable[[str], None], stop: Event
+) -> CounterResult:
+    ncu = program.require(config.device)
+    settings = {"version": program.version(ncu), **program.SETTINGS, "metrics": config.counter_metrics}
+    wanted = metric_names(config.counter_metrics)
+    names, missing = resolve(wanted, program.available_metrics(ncu))
+    folder.counter_reports.mkdir(exist_ok=True)
+    base, report = folder.counter_report(config, ""), folder.counter_report(config, ".ncu-rep")
+    wrapped = [sys.executable, "-m", "dpprof.measure", "--counted-step", str(folder.path)]
+    command = program.count_command(ncu, base, names, wrapped)
+    ended = run_logged(command, folder.counter_log, timeout_s, _progress(on_line), stop)
+    if ended.interrupted:
+        raise _Stopped
+    if ended.timed_out:
+        raise _TimedOut(
+            f"stopped after timeout_s={timeout_s:g} seconds: every kernel is replayed for its metrics, which "
+            "takes long; raise timeout_s, or ask for fewer counter_metrics"
+        )
+    output = folder.counter_log.read_text(encoding="utf-8", errors="replace")
+    raise_known(output)
+    if ended.code or not report.exists():
+        raise CountersError(f"{_why(output, ended.code)}; see {folder.counter_log.name}")
+    on_line("reading the counters")
+    text = program.to_csv(ncu, report)
+    table = folder.counter_report(config, ".csv")
+    write_text(table, text)
+    found = by_kernel(read_csv(text, table.name), [name for name in wanted if name not in missing])
+    found.settings = settings
+    found.missing |= missing
+    return found
+
+
+def _progress(on_line: Callable[[str], None]) -> Callable[[str], None]:
+    """Passes on what the measured process says, and counts the kernels that are done."""
+    num_kernels = 0
+
+    def tell(line: str) -> None:
+        nonlocal num_kernels
+        if line.startswith(_PROFILED):
+            num_kernels += 1
+            on_line(f"{_PASS} pass: {num_kernels:,} kernels")
+        elif line.startswith(SAID):
+            on_line(f"{_PASS} pass: {line.removeprefix(SAID)}")
+
+    return tell
+
+
+def _why(output: str, code: int) -> str:
+    """What ended the pass: the measured process's own words, else the program's."""
+    said = [line.removeprefix(SAID).strip() for line in output.splitlines() if line.startswith(SAID)]
+    if code and said:
+        return f"the measured process failed under ncu: {said[-1]}"
+    return f"ncu failed: {first_error(output) or f'it ended with exit code {code} and left no report'}"

@@ -1,0 +1,1 @@
+"""Nsight Compute: its program, its metric names and its reports, as plain data."""

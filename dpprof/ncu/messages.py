@@ -1,0 +1,61 @@
+"""What Nsight Compute says when it cannot count, with what can be done about it.
+
+Its messages are those of its documentation ("Known Issues", "Troubleshooting") and of its programs.
+"""
+
+import re
+
+from dpprof.errors import CountersError, CountersUnavailable
+
+NO_PERMISSION = (
+    "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM): run as root or with "
+    "CAP_SYS_ADMIN (a container: --cap-add=SYS_ADMIN), or have the driver loaded with "
+    "NVreg_RestrictProfilingToAdminUsers=0"
+)
+# A pattern in the program's output, whether the machine itself lacks something, and what to say.
+_KNOWN = [
+    (r"ERR_NVGPUCTRPERM", True, NO_PERMISSION),
+    (
+        r"driver resource was unavailable|Ensure that no other tool",
+        True,
+        "another tool holds the GPU's performance counters, DCGM perhaps: stop it (dcgmi profile --pause)",
+    ),
+    (
+        r"failed to connect to the CUDA driver|Driver could not be loaded|Cuda driver is not compatible",
+        True,
+        "ncu finds no NVIDIA driver that it can use: install one, or an Nsight Compute that fits the driver",
+    ),
+    (
+        r"not supported on (this |the )?(device|GPU|chip)|unsupported (device|GPU|chip)|UnsupportedGpu",
+        True,
+        "this Nsight Compute does not know the GPU: install a newer release",
+    ),
+    (
+        r"Failed to find metric ([\w.]+)",
+        False,
+        "the GPU has no metric {0}: leave it out of counter_metrics (ncu --query-metrics lists those it has)",
+    ),
+    (r"out of memory|OutOfMemory", False, "memory ran out while the step was counted"),
+    (r"No space left on device|Unable to write to file", False, "ncu could not write its report"),
+]
+
+
+def raise_known(output: str) -> None:
+    """Raise if the program's output says why it cannot count.
+
+    CountersUnavailable where the machine lacks something, CountersError for any other failure.
+    """
+    said = "\n".join(line for line in output.splitlines() if line.startswith(("==ERROR==", "==WARNING==")))
+    for pattern, is_lacking, sentence in _KNOWN:
+        match = re.search(pattern, said, re.IGNORECASE)
+        if match:
+            error = CountersUnavailable if is_lacking else CountersError
+            raise error(sentence.format(*match.groups()))
+
+
+def first_error(output: str) -> str | None:
+    """The program's first error message, whatever it is."""
+    for line in output.splitlines():
+        if line.startswith("==ERROR=="):
+            return line.removeprefix("==ERROR==").strip()
+    return None

@@ -1,0 +1,116 @@
+"""Reads what Nsight Compute printed of a report: `ncu --import X.ncu-rep --csv --page raw`.
+
+The first row holds names, the second one units, then comes a row for every kernel launch. Columns are found
+by name; lines that start with `==` are the program's own messages.
+"""
+
+import csv
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dpprof.counter_data import DURATION
+from dpprof.errors import CountersError
+from dpprof.ncu.messages import raise_known
+from dpprof.ncu.metric_names import BASIC, canonical
+
+_KERNEL = "Kernel Name"
+_RANGES = "Start/Stop_Range"
+_EXPORT = "export it with: LC_ALL=C ncu --import REPORT --csv --page raw --print-units base"
+# One NVTX start/end range of a launch, as `"ID:DOMAIN:NAME:PAYLOAD TYPE:PAYLOAD:COLOR TYPE:COLOR:TYPE:NAME"`.
+_RANGE = re.compile(r'"\d+:[^:"]*:(.*?)(?::[^:"]*){4}:(?:none|ASCII|Unicode|Registered)[^"]*"', re.IGNORECASE)
+_METRIC = re.compile(r"[\w.]*__[\w.]+")
+# Nsight Compute's prefixes are decimal: 1 Kbyte is 1000 bytes. Older releases say nsecond, newer ones ns.
+_PREFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_UNIT = re.compile(r"([numKMGT]?)(byte|sector|second|s|inst|cycle|thread|warp|block|request|register)s?")
+_UNSCALED = ("", "%", "ratio")
+_NOTHING = ("", "n/a", "nan", "-nan", "inf")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: its demangled name, the NVTX start/end ranges around it, the outermost first, and
+    its metrics by name in base units (seconds, bytes, sectors, percent)."""
+
+    kernel: str
+    ranges: tuple[str, ...]
+    values: dict[str, float]
+
+
+def read_csv(text: str, name: str = "the report") -> list[Launch]:
+    """The kernel launches of a report's raw page, in order; `name` is what errors call it.
+
+    A metric that is blank or n/a for a launch is left out of its values. Raises CountersError if there is
+    none, or if the text cannot be read for certain.
+    """
+    raise_known(text)
+    lines = _table(text, name)
+    _, header = next(lines)
+    if "Metric Name" in header:
+        raise CountersError(f"{name} is Nsight Compute's details page, not its raw page: {_EXPORT}")
+    units_line, units = next(lines, (0, []))
+    if len(units) != len(header) or units[header.index("ID")].strip():
+        raise CountersError(f"{name} has no row of units below its header: {_EXPORT}")
+    columns = {column: index for index, column in enumerate(header) if _METRIC.fullmatch(column)}
+    if DURATION not in columns:
+        raise CountersError(f"{name} lacks {DURATION}, which every rate is taken over: count it too")
+    scales = {column: _scale(column, units[index], name, units_line) for column, index in columns.items()}
+    ranges = next((index for index, column in enumerate(header) if _RANGES in column), None)
+    launches = []
+    for number, row in lines:
+        if len(row) != len(header):
+            raise CountersError(
+                f"line {number} of {name} has {len(row)} columns where its header has {len(header)}"
+            )
+        found = {
+            canonical(column): value * scales[column]
+            for column, index in columns.items()
+            if (value := _number(row[index], column, name, number)) is not None
+        }
+        around = _RANGE.findall(row[ranges]) if ranges is not None else []
+        launches.append(Launch(row[header.index(_KERNEL)], tuple(around), found))
+    if not launches:
+        raise CountersError(f"{name} holds no kernel launch: nothing was counted")
+    return launches
+
+
+def _table(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
+    """Line numbers and cells from the header on, without the program's messages."""
+    header_seen = False
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.startswith("==") or not line.strip():
+            continue
+        if not header_seen:
+            if not line.startswith('"ID",') or f'"{_KERNEL}"' not in line:
+                continue  # what the profiled program itself printed
+            header_seen = True
+        yield number, next(csv.reader([line]))
+    if not header_seen:
+        raise CountersError(f"{name} holds no table of kernel launches: nothing was counted")
+
+
+def _scale(column: str, unit: str, name: str, line: int) -> float:
+    """What a column's values are multiplied by to be in base units. A unit unknown here counts as a base
+    one, except where a figure of ours depends on it."""
+    unit = unit.strip()
+    match = _UNIT.fullmatch(unit)
+    if match:
+        return _PREFIXES[match[1]]
+    if canonical(column) in BASIC and unit not in _UNSCALED:
+        raise CountersError(f"line {line} of {name} gives {column} in {unit!r}, a unit unknown here")
+    return 1.0
+
+
+def _number(text: str, column: str, name: str, line: int) -> float | None:
+    """A value, thousands separated by commas or not; None where there is none, or a text."""
+    text = text.strip()
+    if text.lower() in _NOTHING:
+        return None
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        if canonical(column) in BASIC:
+            raise CountersError(
+                f"line {line} of {name} gives {column} as {text!r}, which is no number: {_EXPORT}"
+            ) from None
+        return None

@@ -1,0 +1,85 @@
+"""The classes that operators and kernels are grouped into: what kind of work it is, by name and phase.
+
+The class of an operator, in this order:
+1. Everything in the phases `clip`, `noise` and `optimizer_step` belongs to `norm_clip`, `noise` and
+   `optimizer`: a multiplication that clips is the cost of clipping.
+2. Everything inside an operator of `attention`, `embedding` or `loss` belongs to it, whatever it is made of.
+3. Else its own name decides; one without a class of its own (`empty`, `view`) belongs to the operator
+   around it, and to `other` if there is none.
+
+A kernel knows its name and its phase alone: rules 1 and 3, with patterns for what PyTorch, cuBLAS, CUTLASS,
+cuDNN and CUB call their kernels. So the products of an attention that is not fused are matrix products there.
+"""
+
+import re
+from functools import cache
+
+_PHASE_CLASS = {"clip": "norm_clip", "noise": "noise", "optimizer_step": "optimizer"}
+# Operators that everything inside belongs to.
+WHOLE = ("attention", "embedding", "loss")
+_CLASSES = [
+    ("attention", r"scaled_dot_product|flash_attention|efficient_attention|cudnn_attention"),
+    ("embedding", r"embedding|unique"),
+    ("loss", r"cross_entropy|nll_loss|log_softmax|mse_loss|binary_cross_entropy"),
+    ("matrix_product", r"mm|addmm|bmm|baddbmm|addmv|mv|dot|mkldnn_linear|convolution"),
+    ("norm_clip", r"linalg_vector_norm|norm|clamp|clamp_min|clamp_max"),
+    ("noise", r"normal|randn|randn_like"),
+    (
+        "copy",
+        r"copy|clone|cat|stack|contiguous|repeat|_reshape_copy|index_select|gather|index|slice_backward|to_copy",
+    ),
+    (
+        "reduction",
+        r"sum|mean|amax|max|min|argmax|cumsum|native_layer_norm.*|native_batch_norm.*|_?softmax.*|any|all",
+    ),
+    (
+        "elementwise",
+        r"add|sub|mul|div|rsub|neg|exp|log|sqrt|rsqrt|reciprocal|pow|square|abs|sigmoid|tanh|relu|gelu.*|silu.*"
+        r"|where|masked_fill|threshold_backward|tanh_backward|fill|zero|ones|zeros|full|ones_like|zeros_like"
+        r"|full_like|new_zeros|new_ones|new_full|lerp"
+        r"|addcmul|addcdiv|eq|ne|lt|gt|le|ge|bitwise_.*|arange|triu|tril|native_dropout.*",
+    ),
+]
+_WHOLE_PATTERN = {name: re.compile(pattern) for name, pattern in _CLASSES if name in WHOLE}
+_NAME_PATTERN = [(name, re.compile(pattern)) for name, pattern in _CLASSES if name not in WHOLE]
+# What kernels are called, the first match counts: a fused attention holds products, a loss a softmax.
+_KERNELS = [
+    (class_name, re.compile(pattern, re.IGNORECASE))
+    for class_name, pattern in (
+        ("attention", r"flash|fmha|attention|sdpa|mem_eff"),
+        ("loss", r"nll_?loss|cross_?entropy|log_?softmax|mse_?loss"),
+        ("noise", r"normal_kernel|normal_and_transform|normal_fill"),
+        ("matrix_product", r"gemm|gemv|cutlass|xmma|nvjet|splitk|cublas|dot_kernel|\bgemk|tensorop"),
+        ("embedding", r"embedding|radix_?sort|krn_partial|compute_grad_weight|unique|sum_and_scatter"),
+        ("copy", r"copy|catarray|gather|scatter|index_?select|index_elementwise|index_put|transpose|memcpy"),
+        ("norm_clip", r"norm(two|one|inf)?_?ops|linalg_vector_norm|lpnorm"),
+        ("reduction", r"reduce|softmax|layer_?norm|gamma_?beta|batch_?norm|welford|scan"),
+        ("elementwise", r"elementwise|fill|multi_tensor_apply|tril|triu|arange|memset"),
+    )
+]
+OPERATOR_CLASSES = (*(name for name, _ in _CLASSES), "optimizer", "other")
+
+
+@cache
+def class_by_name(name: str) -> str | None:
+    """The class that an operator's name alone tells, e.g. `aten::addmm` -> `matrix_product`."""
+    bare = name.rpartition("::")[2]
+    for class_name, pattern in _WHOLE_PATTERN.items():
+        if pattern.search(bare):
+            return class_name
+    stem = bare.strip("_")
+    for class_name, pattern in _NAME_PATTERN:
+        if pattern.fullmatch(bare) or pattern.fullmatch(stem):
+            return class_name
+    return None
+
+
+def class_in_phase(class_name: str | None, phase: str | None) -> str:
+    """The class that counts, given the one that the operator itself tells and the phase it runs in."""
+    return _PHASE_CLASS.get(phase or "", class_name or "other")
+
+
+def kernel_class(name: str, phase: str | None) -> str:
+    """The class of a kernel, given its demangled name and the phase that launched it."""
+    found = next((class_name for class_name, pattern in _KERNELS if pattern.search(name)), None)
+    return class_in_phase(found, phase)
