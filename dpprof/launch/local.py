@@ -72,6 +72,8 @@ def run_logged(
                 finish_undisturbed()
             finally:
                 _stop(child)
+            for line in reader:  # what it said last
+                on_line(line.strip())
     return Exit(
         code=child.returncode,
         timed_out=timed_out,

@@ -17,13 +17,16 @@ from dpprof.ncu.metric_names import BASIC, canonical
 _KERNEL = "Kernel Name"
 _RANGES = "Start/Stop_Range"
 _EXPORT = "export it with: LC_ALL=C ncu --import REPORT --csv --page raw --print-units base"
-# One NVTX start/end range of a launch, as `"ID:DOMAIN:NAME:PAYLOAD TYPE:PAYLOAD:COLOR TYPE:COLOR:TYPE:NAME"`.
-_RANGE = re.compile(r'"\d+:[^:"]*:(.*?)(?::[^:"]*){4}:(?:none|ASCII|Unicode|Registered)[^"]*"', re.IGNORECASE)
+# NVTX start/end ranges of a launch stand in quotes, `ID:DOMAIN:NAME`, then the types and values of payload,
+# colour and message; the message is the name again, or none.
+_QUOTED = re.compile(r'"([^"]*)"')
+_RANGE = re.compile(r"\d+:[^:]*:(?P<name>.+)(?::[^:]*){4}:(?:none:none|\w+:(?P=name))")
 _METRIC = re.compile(r"[\w.]*__[\w.]+")
 # Nsight Compute's prefixes are decimal: 1 Kbyte is 1000 bytes. Older releases say nsecond, newer ones ns.
 _PREFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _UNIT = re.compile(r"([numKMGT]?)(byte|sector|second|s|inst|cycle|thread|warp|block|request|register)s?")
-_UNSCALED = ("", "%", "ratio")
+# What the figures that everything rests on are counted in, by a part of their names.
+_EXPECTED = {"_time_": "second", "_bytes_": "byte", "_sectors_": "sector"}
 _NOTHING = ("", "n/a", "nan", "-nan", "inf")
 
 
@@ -67,8 +70,8 @@ def read_csv(text: str, name: str = "the report") -> list[Launch]:
             for column, index in columns.items()
             if (value := _number(row[index], column, name, number)) is not None
         }
-        around = _RANGE.findall(row[ranges]) if ranges is not None else []
-        launches.append(Launch(row[header.index(_KERNEL)], tuple(around), found))
+        around = _range_names(row[ranges]) if ranges is not None else ()
+        launches.append(Launch(row[header.index(_KERNEL)], around, found))
     if not launches:
         raise CountersError(f"{name} holds no kernel launch: nothing was counted")
     return launches
@@ -89,16 +92,24 @@ def _table(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
         raise CountersError(f"{name} holds no table of kernel launches: nothing was counted")
 
 
+def _range_names(cell: str) -> tuple[str, ...]:
+    matches = (_RANGE.fullmatch(text) for text in _QUOTED.findall(cell))
+    return tuple(match["name"] for match in matches if match)
+
+
 def _scale(column: str, unit: str, name: str, line: int) -> float:
-    """What a column's values are multiplied by to be in base units. A unit unknown here counts as a base
-    one, except where a figure of ours depends on it."""
-    unit = unit.strip()
-    match = _UNIT.fullmatch(unit)
-    if match:
-        return _PREFIXES[match[1]]
-    if canonical(column) in BASIC and unit not in _UNSCALED:
-        raise CountersError(f"line {line} of {name} gives {column} in {unit!r}, a unit unknown here")
-    return 1.0
+    """What a column's values are multiplied by to be in base units.
+
+    A unit unknown here counts as a base one, except where figures of ours depend on it.
+    """
+    match = _UNIT.fullmatch(unit.strip())
+    expected = next((word for part, word in _EXPECTED.items() if part in canonical(column)), None)
+    if canonical(column) in BASIC and expected and (match is None or not expected.startswith(match[2])):
+        raise CountersError(
+            f"line {line} of {name} gives {column} in {unit.strip() or 'no unit'!r}, where {expected}s are "
+            f"expected: {_EXPORT}"
+        )
+    return _PREFIXES[match[1]] if match else 1.0
 
 
 def _number(text: str, column: str, name: str, line: int) -> float | None:

@@ -53,6 +53,7 @@ class Run:
     failure: str | None = None
     reason: str | None = None
     failed_passes: dict[str, str] = field(default_factory=dict)
+    skipped_passes: dict[str, str] = field(default_factory=dict)
     num_parameters: int | None = None
     environment: dict[str, str] = field(default_factory=dict)
     figures: dict[str, float] = field(default_factory=dict)
@@ -85,6 +86,7 @@ class Run:
         return dataclasses.replace(
             run,
             failed_passes=record.failed_passes,
+            skipped_passes=record.skipped_passes,
             figures=figures | metrics(record),
             step_s=record.step_s,
             pace=record.pace.ratios if record.pace else [],

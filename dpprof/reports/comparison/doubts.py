@@ -22,7 +22,12 @@ _LISTED = 4
 
 def doubts(comparison: Comparison) -> list[str]:
     """A sentence for each."""
-    return [*_differences(comparison), *_ledgers(comparison), *_restless(comparison)]
+    return [
+        *_differences(comparison),
+        *_ledgers(comparison),
+        *_restless(comparison),
+        *_skipped(comparison),
+    ]
 
 
 def _differences(comparison: Comparison) -> Iterator[str]:
@@ -56,3 +61,12 @@ def _restless(comparison: Comparison) -> Iterator[str]:
             f"The steps of {len(names)} of {len(comparison.cells)} experiments vary by more than "
             f"{_RESTLESS_PCT:g} % of their median (interquartile range): was the machine busy? ({listed})"
         )
+
+
+def _skipped(comparison: Comparison) -> Iterator[str]:
+    """What a machine could not do, once for each reason."""
+    runs = [run for cell in comparison.cells for run in cell.runs]
+    reasons = dict.fromkeys(item for run in runs for item in run.skipped_passes.items())
+    for name, why in reasons:
+        count = sum(run.skipped_passes.get(name) == why for run in runs)
+        yield f"No {name} in {count} of {len(runs)} runs: {why}."

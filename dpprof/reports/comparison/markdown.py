@@ -4,6 +4,7 @@ import statistics
 
 from dpprof.config import TRAINERS
 from dpprof.reports.comparison.cells import IQR, PEAK, SAMPLES, STEP, Cell, Comparison, Run, faults
+from dpprof.reports.comparison.counter_ratios import LEVELS, counted, judgement
 from dpprof.reports.comparison.doubts import doubts
 from dpprof.reports.comparison.estimates import pairs
 from dpprof.reports.comparison.verdict import verdict
@@ -21,7 +22,8 @@ _NOTE = (
 def to_markdown(comparison: Comparison) -> str:
     """The whole comparison: verdict, doubts, tables, failures."""
     parts = [f"# {_escape(comparison.name)}\n", verdict_markdown(comparison), trainer_table(comparison)]
-    parts += [cell_table(comparison), estimate_table(comparison), failure_table(comparison), _NOTE]
+    parts += [cell_table(comparison), counter_table(comparison), estimate_table(comparison)]
+    parts += [failure_table(comparison), _NOTE]
     return "\n".join(part for part in parts if part)
 
 
@@ -72,6 +74,26 @@ def cell_table(comparison: Comparison) -> str:
         rows.append(shown)
     figures_from = len(header)
     return markdown_table([*header, "step ms", "x", "peak MiB", "x", "samples/s"], rows, right=figures_from)
+
+
+def counter_table(comparison: Comparison) -> str:
+    """Bytes by level of the memory for every cell with hardware counters; empty if there is none."""
+    found = counted(comparison)
+    if not found:
+        return ""
+    header = ["model", "place", "trainer", "kernel ms"]
+    header += [word for name, _, _ in LEVELS.values() for word in (f"{name} MiB", "x")]
+    rows = [
+        [
+            *(row.model, row.place, row.cell.trainer, number(row.kernel_ms)),
+            *(number(value) for level in row.levels for value in (level.mib, level.ratio)),
+            number(row.dram_to_ledger),
+        ]
+        for row in found
+    ]
+    table = markdown_table([*header, "DRAM / ledger"], rows, right=3)
+    said = "".join(f"- {line}\n" for line in judgement(found))
+    return f"## Hardware counters of one step\n\n{table}\n{said}"
 
 
 def estimate_table(comparison: Comparison) -> str:

@@ -20,6 +20,7 @@ from dpprof.reports import levels
 from dpprof.reports.colors import CATEGORY_COLORS, PHASE_COLORS, ink, words
 from dpprof.reports.comparison.bars import MEASURES, UNITEMISED, Bar, bar, scale
 from dpprof.reports.comparison.cells import SAMPLES, Cell, Comparison, Run, faults
+from dpprof.reports.comparison.counter_ratios import LEVELS, Counted, counted, judgement
 from dpprof.reports.comparison.doubts import doubts
 from dpprof.reports.comparison.estimates import Pair, pairs
 from dpprof.reports.comparison.figures import growth_figure
@@ -82,6 +83,7 @@ class Page:
     doubts: list[str]
     groups: list[Group]
     growth: list[Line]
+    counted: list[Counted]
     pairs: list[Pair]
     failures: list[tuple[Cell, Run]]
     measured: list[dict[str, str]]
@@ -97,6 +99,7 @@ def compute(comparison: Comparison, folders: Mapping[tuple[str, str], RunFolder]
         doubts=doubts(comparison) + damaged,
         groups=_groups(comparison),
         growth=list(growth(comparison)),
+        counted=counted(comparison),
         pairs=pairs(comparison),
         failures=faults(comparison),
         measured=_measured(comparison),
@@ -122,6 +125,8 @@ def render(page: Page) -> str:
         drawn={name for timeline in page.timelines.values() for name in timeline["mib"]},
         reason=reason,
         percent=percent,
+        counter_levels=[name for name, _, _ in LEVELS.values()],
+        counter_sentences=judgement(page.counted),
     )
 
 

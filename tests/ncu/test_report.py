@@ -1,0 +1,98 @@
+"""Reads reports written for the tests (`reports/README.md`): the figures come out right, or a sentence."""
+
+from pathlib import Path
+
+import pytest
+
+from dpprof.counter_data import DURATION
+from dpprof.errors import CountersError, CountersUnavailable
+from dpprof.ncu.metric_names import BASIC, DRAM_READ, DRAM_WRITTEN, L2_READ
+from dpprof.ncu.report import Launch, read_csv
+
+REPORTS = Path(__file__).parent / "reports"
+
+
+def read(name: str) -> list[Launch]:
+    return read_csv((REPORTS / name).read_text(), name)
+
+
+def test_a_whole_step() -> None:
+    launches = read("step.csv")
+    assert len(launches) == 11
+    assert all(set(launch.values) == set(BASIC) for launch in launches)
+    product = launches[2]
+    assert product.kernel.startswith("sm80_xmma_gemm")
+    assert product.ranges == ("phase:forward",)
+    assert product.values[DURATION] == pytest.approx(40e-6)
+    assert product.values[DRAM_READ] == 4 * 2**20
+    assert product.values[L2_READ] == 262144
+    assert sum(launch.values[DRAM_READ] for launch in launches) == 30019616
+    assert [launch.ranges for launch in launches if not launch.ranges] == [()]
+
+
+def test_messages_and_the_programs_own_output_are_skipped() -> None:
+    add, mul = read("noise.csv")
+    assert (add.kernel, add.ranges) == ("void add(float *)", ("phase:forward",))
+    assert (mul.kernel, mul.ranges) == ("mul(float *)", ("phase:backward",))
+    assert add.values == pytest.approx({DRAM_READ: 1000, DRAM_WRITTEN: 500, DURATION: 2e-6})
+    assert mul.values == pytest.approx({DRAM_READ: 3000, DRAM_WRITTEN: 700, DURATION: 4e-6})
+
+
+def test_thousands_separators_and_scaled_units() -> None:
+    (launch,) = read("thousands.csv")
+    assert launch.values == {
+        DRAM_READ: pytest.approx(1_234_500),
+        DRAM_WRITTEN: pytest.approx(2_250_000),
+        DURATION: pytest.approx(1500.25e-6),
+    }
+
+
+def test_a_missing_value_is_absent_not_zero() -> None:
+    first, second, third = read("missing.csv")
+    assert set(first.values) == {DRAM_READ, DURATION}
+    assert set(second.values) == {DRAM_READ, DRAM_WRITTEN, DURATION}
+    assert third.values[L2_READ] == 8
+
+
+def test_several_ranges_around_a_launch() -> None:
+    assert [launch.ranges for launch in read("several_ranges.csv")] == [
+        ("epoch 1", "phase:forward", "attention: layer 3"),
+        ("epoch 1",),
+        (),
+    ]
+
+
+def test_other_chips_names_become_the_usual_ones() -> None:
+    (launch,) = read("sm_120.csv")
+    assert launch.values == {DRAM_READ: 1000, DRAM_WRITTEN: 500, DURATION: pytest.approx(2e-6)}
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("empty.csv", "empty.csv holds no kernel launch"),
+        ("nothing.csv", "nothing.csv holds no table of kernel launches"),
+        ("details.csv", "details.csv is Nsight Compute's details page, not its raw page: export it with"),
+        ("no_units.csv", "no_units.csv has no row of units below its header"),
+        ("blank_units.csv", "line 2 of blank_units.csv gives dram__bytes_read.sum in 'no unit', where bytes"),
+        ("torn.csv", "line 4 of torn.csv has 10 columns where its header has 15"),
+        ("comma.csv", "line 3 of comma.csv gives dram__bytes_read.sum as '1.234.567', which is no number"),
+        ("no_duration.csv", "no_duration.csv lacks gpu__time_duration.sum"),
+    ],
+)
+def test_a_broken_report_gives_one_sentence(name: str, sentence: str) -> None:
+    with pytest.raises(CountersError) as caught:
+        read(name)
+    assert str(caught.value).startswith(sentence)
+    assert "\n" not in str(caught.value)
+    assert not isinstance(caught.value, CountersUnavailable)
+
+
+def test_a_permission_error_says_how_to_get_it() -> None:
+    with pytest.raises(CountersUnavailable, match=r"ERR_NVGPUCTRPERM.*--cap-add=SYS_ADMIN"):
+        read("permission.csv")
+
+
+def test_an_empty_text() -> None:
+    with pytest.raises(CountersError, match="no table of kernel launches"):
+        read_csv("")
