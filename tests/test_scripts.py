@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+from dpprof.config import TRAINERS
+from dpprof.grid import build_grid
+
 STAND_IN = '#!/bin/sh\necho "$(basename "$0") $*" >> "$CALLS"\n'
 
 
@@ -51,3 +54,23 @@ def test_the_larger_installation_serves_both_scripts(checkout: Path) -> None:
     assert tests == "python -m pytest -k name"
     assert [call.split()[0] for call in calls(checkout, "run_profiling.sh")] == ["mlflow"]
     assert "pip" not in " ".join(calls(checkout, "test_run.sh"))
+
+
+def test_run_profiling_ncu_sweeps_with_counters(checkout: Path) -> None:
+    (sweep,) = [
+        c for c in calls(checkout, "run_profiling_ncu.sh", "-P", "model_sizes=small") if "mlflow" in c
+    ]
+    options = "-P config=scripts/counters_config.json -P model_sizes=small"
+    assert sweep == f"mlflow run . -e sweep --env-manager local {options}"
+    values = {
+        "config": str(ROOT / "scripts" / "counters_config.json"),
+        "device": "cpu",
+        "model_sizes": "tiny",
+    }
+    grid = build_grid(values, cuda_available=lambda: False)
+    cells = {(c.trainer, c.batch_size, c.seq_len) for c in grid.experiments.values()}
+    assert cells == {
+        (trainer, batch, seq) for trainer in TRAINERS for batch in (8, 16) for seq in (256, 1024)
+    }
+    assert {c.counters for c in grid.experiments.values()} == {"ncu"}
+    assert all({"ledger", "ceilings"} <= set(c.pass_names) for c in grid.experiments.values())

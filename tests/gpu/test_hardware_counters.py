@@ -1,0 +1,118 @@
+"""Hardware counters on a real GPU: `pytest tests/gpu`. Needs Nsight Compute and the permission to count."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from dpprof.config import TRAINERS, DriveConfig, ExperimentConfig
+from dpprof.counter_data import total
+from dpprof.drive import drive_experiment
+from dpprof.errors import CountersUnavailable
+from dpprof.metrics import metrics
+from dpprof.ncu import program
+from dpprof.ncu.metric_names import BASIC, DRAM_READ, DRAM_WRITTEN
+from dpprof.paths import RunFolder
+from dpprof.results import FINISHED, Result
+
+
+def _lacking() -> str:
+    """What this machine lacks to count, if anything."""
+    if not torch.cuda.is_available():
+        return "torch finds no CUDA device on this machine"
+    try:
+        program.available_metrics(program.require("cuda"))
+    except CountersUnavailable as lacking:
+        return str(lacking)
+    return ""
+
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(_lacking()), reason=_lacking() or "can count")]
+CONFIG = ExperimentConfig(
+    device="cuda",
+    model_size="tiny",
+    batch_size=4,
+    seq_len=256,
+    passes="clean,ledger,trace,ceilings",
+    counters="ncu",
+)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
+    found = {}
+    for trainer in TRAINERS:
+        config = dataclasses.replace(CONFIG, trainer=trainer).resolve(cuda_available=True)
+        folder = RunFolder(tmp_path_factory.mktemp("counted") / config.run_name)
+        found[trainer] = drive_experiment(config, folder, DriveConfig(timeout_s=900), print)
+    return found
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_the_step_is_counted(results: dict[str, Result], trainer: str) -> None:
+    result = results[trainer]
+    assert result.status == FINISHED, result.failure
+    assert result.record is not None
+    assert result.record.counters is not None
+    assert result.record.counters.missing == {}
+    assert all(set(row.values) == set(BASIC[1:]) for row in result.record.counters.rows)
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_every_phase_has_its_kernels(results: dict[str, Result], trainer: str) -> None:
+    """The backward pass too, which autograd runs in a thread of its own."""
+    record = results[trainer].record
+    assert record is not None
+    assert record.counters is not None
+    counted = {row.phase for row in record.counters.rows}
+    launched = {row.phase for row in record.operators if row.device_self_s}
+    assert launched - {None} <= counted
+    assert any(phase.startswith("backward") for phase in counted if phase)
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_the_phases_make_up_the_step(results: dict[str, Result], trainer: str) -> None:
+    record = results[trainer].record
+    assert record is not None
+    assert record.counters is not None
+    rows = record.counters.rows
+    whole = total("step", "", None, rows)
+    in_phases = total("phases", "", None, (row for row in rows if row.phase is not None))
+    assert in_phases.seconds == pytest.approx(whole.seconds, rel=0.01)
+    for metric in (DRAM_READ, DRAM_WRITTEN):
+        assert in_phases.values[metric] == pytest.approx(whole.values[metric], rel=0.01)
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_the_kernels_take_about_as_long_as_in_the_trace(results: dict[str, Result], trainer: str) -> None:
+    """None is lost. Alone and at the clocks of the moment they need not take exactly as long."""
+    record = results[trainer].record
+    assert record is not None
+    assert record.counters is not None
+    counted = sum(row.seconds for row in record.counters.rows)
+    traced = sum(row.device_self_s or 0.0 for row in record.operators) / (record.traced_steps or 1)
+    assert 0.5 < counted / traced < 2
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_no_more_than_the_ceilings(results: dict[str, Result], trainer: str) -> None:
+    """No phase moves its bytes much faster than a large copy does; reading alone may be somewhat faster."""
+    record = results[trainer].record
+    assert record is not None
+    figures = metrics(record)
+    for phase in {row.phase for row in record.counters.rows if row.phase} if record.counters else ():
+        moved = sum(figures[f"counters/{phase}/dram_{way}_gib_per_s"] for way in ("read", "written"))
+        assert moved < 1.25 * figures["ceilings/copy_gib_per_s"]
+
+
+def test_nvprofs_names_and_the_full_set(tmp_path: Path) -> None:
+    config = dataclasses.replace(
+        CONFIG, passes="clean", counter_metrics="full,dram_utilization,gld_throughput"
+    )
+    result = drive_experiment(
+        config.resolve(cuda_available=True), RunFolder(tmp_path / "full"), DriveConfig(timeout_s=900), print
+    )
+    assert result.status == FINISHED, result.failure
+    assert result.record is not None
+    assert metrics(result.record)["counters/dram_pct_of_peak"] > 0
