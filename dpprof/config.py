@@ -236,7 +236,9 @@ class DriveConfig:
     """How the driving process runs experiments; nothing here changes what is measured."""
 
     runs_dir: str = setting("runs", "Folder that receives one folder per sweep.")
-    timeout_s: float = setting(1800.0, "Seconds one experiment may take before it is stopped.", above=0)
+    timeout_s: float = setting(
+        1800.0, "Seconds one experiment may take before it is stopped; its counters as long again.", above=0
+    )
     launcher: str = setting(
         "local",
         "local starts a clean process per experiment; in_process runs it here, for a debugger (no time-out).",

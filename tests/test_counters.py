@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from mlflow import MlflowClient
 
 from dpprof.config import DriveConfig, ExperimentConfig
 from dpprof.counters import count
@@ -24,6 +25,7 @@ from dpprof.ncu.metric_names import BASIC
 from dpprof.paths import RunFolder
 from dpprof.record import PassOutcome, Record
 from dpprof.results import FAILED, FINISHED, KILLED, Result, describe, read_result
+from dpprof.tracking.tracker import Tracker
 
 HERE = Path(__file__).parent
 STEP = (HERE / "ncu" / "reports" / "step.csv").read_text()
@@ -108,7 +110,11 @@ def outcome(result: Result) -> PassOutcome:
     return result.record.passes["counters"]
 
 
-def test_the_step_is_counted_in_a_second_process(ncu: StandIn, folder: RunFolder) -> None:
+def test_the_step_is_counted_in_a_second_process(
+    ncu: StandIn, folder: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.chdir(tmp_path)
     result = drive(folder)
     assert result.status == FINISHED
     assert outcome(result).status == "finished"
@@ -128,6 +134,16 @@ def test_the_step_is_counted_in_a_second_process(ncu: StandIn, folder: RunFolder
     assert "counters pass" in said
     assert "counters pass: 3 kernels" in said
     assert read_result(folder).record == result.record
+    run_id = Tracker().log_result(result, {})
+    run = MlflowClient().get_run(run_id)
+    assert run.data.metrics["counters/dram_read_mib"] == pytest.approx(30019616 / 2**20)
+    assert run.data.metrics["counters/class/matrix_product/kernel_launches"] == 3
+    assert run.data.params["ncu_version"] == "2024.1.1.0"
+    assert run.data.params["ncu_clock_control"] == "none"
+    artifacts = [file.path for file in MlflowClient().list_artifacts(run_id)]
+    assert {"ncu_reports", "ncu.log", "kernels.json"} <= set(artifacts)
+    kept = {file.path for file in MlflowClient().list_artifacts(run_id, "ncu_reports")}
+    assert kept == {f"{report}.ncu-rep", f"{report}.csv"}
 
 
 def test_the_command_line(ncu: StandIn, folder: RunFolder, measured: Path) -> None:
@@ -166,7 +182,7 @@ def test_the_chips_own_names_are_asked_for(ncu: StandIn, folder: RunFolder, meas
     assert figures["counters/dram_read_gib_per_s"] == pytest.approx(1000 / 2**30 / 2e-6)
     assert "counters/l1_global_store_mib" not in figures
     assert result.record.counters.missing == {
-        "sm__cycles_active.avg": "missing for 1 of 1 kernel launches",
+        "sm__cycles_active.avg": "the report has none of it",
         "l1tex__t_bytes_pipe_lsu_mem_global_op_st.sum": "this GPU has no such metric "
         "(ncu --query-metrics lists those it has)",
     }

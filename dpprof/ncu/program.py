@@ -21,6 +21,8 @@ _USUAL_PLACES = (
     "/opt/nvidia/nsight-compute/*/ncu",
     "/usr/local/NVIDIA-Nsight-Compute*/ncu",
 )
+# What a report file (.ncu-rep) begins with.
+REPORT_MAGIC = b"NVR\0"
 _DRIVER_PARAMETERS = Path("/proc/driver/nvidia/params")
 _OWN_STATUS = Path("/proc/self/status")
 _CAP_SYS_ADMIN, _CAP_PERFMON = 21, 38

@@ -30,6 +30,8 @@ def by_kernel(launches: Iterable[Launch], metrics: Iterable[str]) -> CounterResu
     rows = [total(name, rows[0].kernel_class, phase, rows) for (name, phase), rows in groups.items()]
     missing = {
         metric: f"missing for {count:,} of {num_launches:,} kernel launches"
+        if count < num_launches
+        else "the report has none of it"
         for metric, count in lacking.items()
         if count
     }

@@ -1,0 +1,79 @@
+"""`dpprof ncu-import`: the tables of a report that Nsight Compute made elsewhere."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_EXPORT = "ncu --import REPORT --csv --page raw --print-units base > report.csv"
+
+
+@click.command("ncu-import")
+@click.argument("report", type=click.Path())
+@click.option(
+    "--counter-metrics",
+    default="basic",
+    show_default=True,
+    help="Metrics to show: presets, full names or nvprof's names, as for a run.",
+)
+@click.option(
+    "--kernels", default=10, show_default=True, help="How many of the kernels with the most traffic to list."
+)
+def ncu_import(report: str, counter_metrics: str, kernels: int) -> None:
+    """Show the hardware counters of a report.
+
+    Reads a report of Nsight Compute (.ncu-rep; needs ncu) or its raw page as CSV, of whatever program on
+    whatever machine, and prints the tables that a run with counters has: by phase, by kernel class, and the
+    kernels with the most DRAM traffic. Phases are NVTX start/end ranges named phase:forward and so on.
+
+    \b
+    dpprof ncu-import report_DPSGDTrainer_bs8_seq256.ncu-rep
+    LC_ALL=C ncu --import REPORT --csv --page raw --print-units base > report.csv
+    dpprof ncu-import report.csv
+    """
+    from pathlib import Path
+
+    from dpprof.errors import ConfigError
+    from dpprof.ncu.metric_names import metric_names
+
+    wanted = metric_names(counter_metrics)
+    if kernels < 0:
+        raise ConfigError(f"kernels: got {kernels}, allowed: 0 or more")
+    text = _read(Path(report))
+
+    from dpprof.cli.console import open_console
+    from dpprof.cli.counter_tables import counter_tables
+    from dpprof.ncu.report import read_csv
+    from dpprof.ncu.totals import by_kernel
+    from dpprof.reports import counters
+
+    found = by_kernel(read_csv(text, report), wanted)
+    console = open_console()
+    for part in counter_tables(counters.compute(found, None), kernels):
+        console.print(part)
+
+
+def _read(path: "Path") -> str:
+    """The raw page as text, whichever of the two kinds of file it is. Raises ConfigError or CountersError."""
+    from dpprof.errors import ConfigError
+    from dpprof.ncu import program
+
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"report: got {str(path)!r}, allowed: a file that can be read ({error.strerror})"
+        ) from None
+    if not data.startswith(program.REPORT_MAGIC):
+        # PowerShell writes what it redirects as UTF-16.
+        encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+        return data.decode(encoding, errors="replace")
+    ncu = program.find()
+    if ncu is None:
+        raise ConfigError(
+            f"report: got {str(path)!r}, which only Nsight Compute can read, and there is no ncu on PATH; "
+            f"allowed here: its raw page as CSV. Where it was made: {_EXPORT}"
+        )
+    return program.to_csv(ncu, path)

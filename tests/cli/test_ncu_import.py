@@ -1,0 +1,100 @@
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from conftest import ROOT
+
+from dpprof.cli.ncu_import import ncu_import
+from dpprof.errors import ConfigError, CountersError, CountersUnavailable
+from dpprof.ncu import program
+
+REPORTS = ROOT / "tests" / "ncu" / "reports"
+
+
+def imported(report: Path, *options: str) -> list[list[str]]:
+    ended = CliRunner().invoke(ncu_import, [str(report), *options], catch_exceptions=False)
+    assert ended.exit_code == 0
+    return [line.split() for line in ended.output.splitlines()]
+
+
+@pytest.fixture(autouse=True)
+def without_ncu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(program, "_USUAL_PLACES", ())
+
+
+def test_a_table_from_elsewhere() -> None:
+    rows = imported(REPORTS / "step.csv")
+    titles = [" ".join(row) for row in rows if row and row[0] in ("Hardware", "Kernels")]
+    assert titles == [
+        "Hardware counters by phase, in MiB",
+        "Hardware counters by kernel class, in MiB",
+        "Kernels with the most DRAM traffic, in MiB (10 of 10)",
+    ]
+    backward = next(row for row in rows if row[:1] == ["backward"])
+    assert backward[:2] == ["backward", "2"]
+    assert backward[3:5] == ["14.0", "6.0"]
+    assert float(backward[5]) == pytest.approx(20 / 1024 / 140e-6, abs=0.05)
+
+
+def test_kernels_and_metrics_can_be_chosen() -> None:
+    rows = imported(REPORTS / "step.csv", "--kernels", "0", "--counter-metrics", "dram_read_throughput")
+    assert not any(row[:1] == ["Kernels"] for row in rows)
+    step = next(row for row in rows if row[:1] == ["step"])
+    assert step[1] == "11"
+    assert step[3:] == ["28.6"]  # nothing else was asked for
+    with pytest.raises(ConfigError, match="kernels: got -1"):
+        imported(REPORTS / "step.csv", "--kernels", "-1")
+    with pytest.raises(ConfigError, match="counter_metrics: got 'x'"):
+        imported(REPORTS / "step.csv", "--counter-metrics", "x")
+
+
+def test_what_other_programs_save(tmp_path: Path) -> None:
+    """With a byte order mark, or as UTF-16 with Windows's line ends."""
+    text = (REPORTS / "step.csv").read_text()
+    expected = imported(REPORTS / "step.csv")
+    (tmp_path / "marked.csv").write_text(text, encoding="utf-8-sig")
+    (tmp_path / "redirected.txt").write_text(text.replace("\n", "\r\n"), encoding="utf-16", newline="")
+    assert imported(tmp_path / "marked.csv") == expected
+    assert imported(tmp_path / "redirected.txt") == expected
+
+
+def test_a_report_file_needs_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = tmp_path / "odd [name] é.ncu-rep"
+    report.write_bytes(program.REPORT_MAGIC + b"...")
+    with pytest.raises(
+        ConfigError, match=r"allowed here: its raw page as CSV\. Where it was made: ncu --import"
+    ):
+        imported(report)
+    ncu = tmp_path / "bin" / "ncu"
+    ncu.parent.mkdir()
+    shutil.copy(REPORTS / "step.csv", tmp_path / "step.csv")
+    asked = tmp_path / "asked"
+    ncu.write_text(
+        f'#!{sys.executable}\nimport sys\nopen({str(asked)!r}, "w").write("\\n".join(sys.argv[1:]))\n'
+    )
+    with ncu.open("a") as program_text:
+        program_text.write(f"print(open({str(tmp_path / 'step.csv')!r}).read())\n")
+    os.chmod(ncu, 0o755)
+    assert imported(report) == imported(REPORTS / "step.csv")
+    options = ["--csv", "--page", "raw", "--print-units", "base"]
+    assert asked.read_text().splitlines() == ["--import", str(report), *options]
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("permission.csv", CountersUnavailable), ("empty.csv", CountersError), ("README.md", CountersError)],
+)
+def test_what_cannot_be_read_gives_a_sentence(name: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        imported(REPORTS / name)
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"report: got .*, allowed: a file that can be read \(No such file"):
+        imported(tmp_path / "nowhere.csv")
+    with pytest.raises(ConfigError, match="Is a directory"):
+        imported(tmp_path)
