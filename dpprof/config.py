@@ -119,7 +119,8 @@ class ExperimentConfig:
         unknown = [name for name in self.pass_names if name not in PASSES]
         if (unknown or "clean" not in self.pass_names) and not self.is_estimate:
             raise refuse("passes", self.passes, f"clean, and with it any of {', '.join(PASSES[1:])}")
-        metric_names(self.counter_metrics)
+        if metric_names(self.counter_metrics) != metric_names("basic") and self.counters == "off":
+            raise refuse("counter_metrics", self.counter_metrics, "basic, or with it counters=auto")
         if self.target != "none" and self.device == "cpu":
             raise refuse("target", self.target, "none with device=cpu; give device_memory_gib")
         if self.workload != BUILT_IN_WORKLOAD and self.activation_checkpointing:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpprof.config import PRECISIONS, TRAINERS, ExperimentConfig, resolve_device
+from dpprof.config import ESTIMATE, MEASURE_ONLY, PRECISIONS, TRAINERS, ExperimentConfig, resolve_device
 from dpprof.errors import ConfigError
 from dpprof.model_sizes import MODEL_SIZES
 from dpprof.settings import fields, parse, parse_all, refuse, setting
@@ -72,6 +72,8 @@ def build_grid(values: Mapping[str, object], *, cuda_available: Callable[[], boo
     path = parse(fields(SweepConfig)["config"], values.get("config", ""))
     if path:
         values = _merge(_read_json(path), values)
+    if values.get("passes") == ESTIMATE:  # a file may be there for both, to measure and to estimate
+        values = {k: v for k, v in values.items() if k == "passes" or k not in MEASURE_ONLY}
     sweep_names = fields(SweepConfig)
     sweep = parse_all(SweepConfig, {k: v for k, v in values.items() if k in sweep_names})
     rest = {k: v for k, v in values.items() if k not in sweep_names}

@@ -76,7 +76,7 @@ def test_run_name(given: dict[str, object], name: str) -> None:
 @given(st.permutations(PASSES), st.integers(1, len(PASSES)), st.sampled_from([",", ", ", " ,"]))
 def test_passes_run_in_their_fixed_order(order: list[str], count: int, comma: str) -> None:
     asked = {*order[:count], "clean"}
-    fixed = ("clean", "pace", "memory", "ledger", "trace", "gradient_check")
+    fixed = ("clean", "pace", "memory", "ledger", "trace", "ceilings", "gradient_check")
     expected = tuple(name for name in fixed if name in asked)
     assert ExperimentConfig(passes=comma.join(asked)).pass_names == expected
 
@@ -220,3 +220,13 @@ def test_check_writable_refuses_a_place_under_a_file(tmp_path: Path) -> None:
     message = str(refused.value)
     assert message.startswith(f"runs_dir: got '{file / 'runs'}', allowed: a folder that can be written")
     assert "Not a directory" in message
+
+
+def test_counter_metrics_are_refused_where_nothing_is_counted() -> None:
+    with pytest.raises(
+        ConfigError, match="counter_metrics: got 'full', allowed: basic, or with it counters=auto"
+    ):
+        ExperimentConfig(counter_metrics="full")
+    assert ExperimentConfig(counter_metrics="full", counters="auto").counter_metrics == "full"
+    with pytest.raises(ConfigError, match="counter_metrics: got 'nonsense'"):
+        ExperimentConfig(counter_metrics="nonsense", counters="auto")

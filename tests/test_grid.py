@@ -230,3 +230,14 @@ def test_repeats_go_round_the_whole_grid() -> None:
         *(f"{name}_rep3" for name in plain),
     ]
     assert experiments[f"{plain[1]}_rep3"] == experiments[plain[1]]
+
+
+def test_an_estimate_leaves_out_what_only_measuring_has(tmp_path: Path) -> None:
+    """One file serves both."""
+    path = tmp_path / "options.json"
+    path.write_text('{"counters": "ncu", "counter_metrics": "full", "measured_steps": 99, "seq_lens": [32]}')
+    values = {"config": str(path), "passes": "estimate", "counters": "off"}
+    grid = build_grid(values, cuda_available=lambda: False)
+    for config in grid.experiments.values():
+        assert (config.counters, config.counter_metrics, config.seq_len) == ("off", "basic", 32)
+        assert config.is_estimate
