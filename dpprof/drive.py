@@ -11,6 +11,7 @@ from dpprof.launch import LAUNCHERS
 from dpprof.launch.exit import Exit
 from dpprof.paths import RunFolder
 from dpprof.record import Failure, Memory
+from dpprof.reports.roofline.write import write_run_roofline
 from dpprof.reports.tensorboard import write_scalars
 from dpprof.reports.timeline import write_timeline
 from dpprof.results import Result, read_result
@@ -49,6 +50,7 @@ def rendered(folder: RunFolder) -> Result:
     result = read_result(folder)
     if not folder.timeline_page.exists():
         write_timeline(folder)
+        write_run_roofline(result)
         if result.record is not None and result.record.headline_finished:
             write_scalars(folder, result.record)
     return result

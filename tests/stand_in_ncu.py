@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 WITH_VALUE = {
@@ -65,7 +66,7 @@ def main() -> None:
         profile(plan, options, rest)
 
 
-def profile(plan: dict, options: dict, wrapped: list[str]) -> None:
+def profile(plan: dict[str, Any], options: dict[str, str], wrapped: list[str]) -> None:
     for line in plan.get("say", []):
         print(line, flush=True)
     if "exit_code" in plan:

@@ -14,11 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import example_counters
+import example_ledger
 import pytest
 from conftest import environment, runs_of
 from mlflow import MlflowClient
 
+from dpprof.record import Ceilings
 from dpprof.reports.comparison.markdown import number
+from dpprof.reports.roofline.write import write_run_roofline
+from dpprof.results import read_result
 
 pytestmark = pytest.mark.browser
 
@@ -263,6 +268,34 @@ def test_the_comparison_reads_without_javascript(swept: Path, browser: Any) -> N
     assert plain.locator("#measured tr").count() > 5
     assert not plain.locator("#pair").is_visible()
     context.close()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_roofline_opens_from_disk(tmp_path: Path, page: Any, width: int) -> None:
+    remote: list[str] = []
+    page.on("request", lambda r: None if r.url.startswith(("file:", "data:")) else remote.append(r.url))
+    page.on("pageerror", lambda error: pytest.fail(str(error)))
+    page.on("console", lambda message: remote.append(message.text) if message.type == "error" else None)
+    ceilings = Ceilings(copy_bytes_per_s=2.0**35, matmul_flop_per_s=1e12, precision="fp32")
+    record = example_ledger.record(ceilings=ceilings, counters=example_counters.counters())
+    folder = example_ledger.folder(tmp_path / "run", record, example_ledger.timeline())
+    write_run_roofline(read_result(folder))
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(folder.roofline_page.as_uri())
+    page.locator("#roofline .scatterlayer .point").first.wait_for(state="attached")
+    assert page.locator("#roofline .scatterlayer .point").count() == 2, "forward and backward"
+    notes = page.locator("#roofline .annotation-text").all_text_contents()
+    assert notes == ["copy 32.0 GiB/s", "matmul 1.00 TFLOP/s"]
+    boxes = [box.bounding_box() for box in page.locator("#roofline .annotation").all()]
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes), "no note is clipped"
+    page.locator("#roofline .scatterlayer .point").first.hover(force=True)
+    page.locator("#roofline .hovertext").first.wait_for(state="attached")
+    assert "FLOP/byte" in page.locator("#roofline .hovertext").first.text_content()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing sticks out"
+    kernel = page.locator("#kernels td.kernel").first.bounding_box()
+    assert kernel["width"] <= 500, "long names are wrapped"
+    assert remote == []
+    page.screenshot(path=SCREENSHOTS / f"roofline_{width}.png", full_page=True)
 
 
 def test_the_summary_is_the_sweeps_description(swept: Path, mlflow_ui: str, page: Any) -> None:

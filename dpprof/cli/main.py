@@ -12,14 +12,16 @@ from dpprof.cli.estimate import estimate
 from dpprof.cli.export import export
 from dpprof.cli.fit import fit
 from dpprof.cli.log import log
+from dpprof.cli.ncu_import import ncu_import
 from dpprof.cli.profile import profile
+from dpprof.cli.roofline import roofline
 from dpprof.cli.show import show
 from dpprof.cli.summarize import summarize
 from dpprof.cli.sweep import sweep
 from dpprof.cli.test import test
 from dpprof.errors import DpprofError, Interrupted
 
-COMMANDS = (profile, sweep, test, estimate, fit, compare, show, summarize, export, log)
+COMMANDS = (profile, sweep, test, estimate, fit, compare, roofline, show, summarize, export, log, ncu_import)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -47,11 +47,11 @@ def ncu_import(report: str, counter_metrics: str, kernels: int) -> None:
     from dpprof.cli.counter_tables import counter_tables
     from dpprof.ncu.report import read_csv
     from dpprof.ncu.totals import by_kernel
-    from dpprof.reports import counters
+    from dpprof.reports.counter_tables import compute as counted
 
     found = by_kernel(read_csv(text, report), wanted)
     console = open_console()
-    for part in counter_tables(counters.compute(found, None), kernels):
+    for part in counter_tables(counted(found, None), kernels):
         console.print(part)
 
 

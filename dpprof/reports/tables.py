@@ -5,11 +5,16 @@ from dataclasses import dataclass
 
 from dpprof.ledger_data import HeldTensor, LedgerResult, StepTimeline, TrafficRow
 from dpprof.metrics import MIB, UNTRACKED, at_peak, ledger_doubt, metrics, unexplained_pct
-from dpprof.observe import CATEGORIES
+from dpprof.observe import CATEGORIES, PHASES
 from dpprof.record import Record
 
 BETWEEN = "between phases"
 _UNTRACKED_HELP = "held by the allocator beyond what the ledger saw: workspaces and rounding"
+
+
+def phase_order(phase: str | None) -> int:
+    """For sorting: phases as a step goes through them, then unknown ones, then what lies between phases."""
+    return len(PHASES) + (phase is None) if phase not in PHASES else PHASES.index(phase)
 
 
 @dataclass(frozen=True)

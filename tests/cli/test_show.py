@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import example_counters
 import example_ledger
 import pytest
 from click.testing import CliRunner
@@ -89,3 +90,38 @@ def test_figures_without_their_timeline_are_not_shown(run: Path) -> None:
     (run / "ledger.json.gz").unlink()
     with pytest.raises(ConfigError, match="has no ledger to show"):
         shown(run)
+
+
+def test_counters_are_shown_after_the_ledger_and_alone_without_one(tmp_path: Path) -> None:
+    record = example_ledger.record(counters=example_counters.counters())
+    both = shown(example_ledger.folder(tmp_path / "both", record, example_ledger.timeline()).path)
+    assert both.index("Bytes moved by operator class") < both.index("Hardware counters by phase")
+    rows = stripped(both)
+    for row in (
+        ["forward", "4", "2.00", "6.0", "2.0", "3.9", "40.0", "2.0", "1.0", "8.0", "4.0", "14.0", "0.57"],
+        ["step", "12", "8.00", "18.0", "10.0", "3.4", "42.0", "0.67"],
+        ["matrix product", "3", "5.00", "14.0", "8.0", "4.3", "44.0", "2.0", "1.0", "8.0", "4.0"],
+        ["Memcpy", "between phases", "copy", "1", "1.00", "1.0", "1.0", "2.0", "10.0"],
+        [example_counters.HIT_RATE, "75.00"],
+    ):
+        assert row in rows
+    assert "Kernels with the most DRAM traffic, in MiB (5 of 5)" in both
+    assert "sm__cycles_active.sum was not counted: this GPU has no such metric" in both
+    record.ledger = None
+    alone = shown(example_ledger.folder(tmp_path / "alone", record, None).path, "--kernels", "1")
+    assert "At the peak" not in alone
+    assert "in MiB (1 of 5)" in alone
+    assert "DRAM/ledger" not in alone
+    assert "Kernels with" not in shown(tmp_path / "alone", "--kernels", "0")
+    with pytest.raises(ConfigError, match="kernels: got -1, allowed: 0 or more"):
+        shown(tmp_path / "alone", "--kernels", "-1")
+
+
+def test_names_in_brackets_are_no_markup(tmp_path: Path) -> None:
+    counted = example_counters.counters()
+    counted.rows[0].name = "kernel[bold]<int>"
+    counted.missing["[red]m"] = "[/]"
+    record = example_ledger.record(counters=counted)
+    text = shown(example_ledger.folder(tmp_path / "run", record, example_ledger.timeline()).path)
+    assert "kernel[bold]<int>" in text
+    assert "[red]m was not counted: [/]" in text

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from dpprof.passes import ceilings
@@ -5,7 +7,7 @@ from dpprof.passes import ceilings
 
 def test_bytes_and_flops_are_divided_by_the_quickest_try(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 9.0] + [t for i in range(ceilings._TRIES) for t in (10.0 * i, 10.0 * i + 2 + i)])
-    monkeypatch.setattr(ceilings.time, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     assert ceilings.copy_bytes_per_s("cpu", 4096) == 2 * 4096 / 2.0  # read once and written once
 
 

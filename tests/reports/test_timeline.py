@@ -1,13 +1,10 @@
-import base64
 import dataclasses
-from html.parser import HTMLParser
-from json import JSONDecoder
 from pathlib import Path
-from typing import Any
 
 import example_ledger
 import numpy as np
 import pytest
+from page_reader import Page, charts, numbers
 
 from dpprof.ledger_data import StepTimeline
 from dpprof.observe import CATEGORIES
@@ -19,47 +16,6 @@ from dpprof.reports.timeline import compute, render, write_timeline
 MIB = 2**20
 
 
-class Page(HTMLParser):
-    """What a browser would see: tags, the addresses they name, tables by id, the heading and all text."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.addresses: list[str] = []
-        self.tables: dict[str, list[list[str]]] = {}
-        self.heading = ""
-        self.text = ""
-        self._rows: list[list[str]] = []
-        self._inside: str | None = None
-        self.feed(html)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
-        if tag == "table":
-            self._rows = self.tables[dict(attrs).get("id") or "facts"] = []
-        if tag == "tr":
-            self._rows.append([])
-        if tag in ("td", "th"):
-            self._rows[-1].append("")
-        if tag in ("td", "th", "h1", "script", "style"):
-            self._inside = tag
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == self._inside:
-            self._inside = None
-
-    def handle_data(self, data: str) -> None:
-        if self._inside in ("script", "style"):
-            return
-        self.text += data
-        if self._inside == "h1":
-            self.heading += data
-        elif self._inside is not None:
-            self._rows[-1][-1] += data
-
-
 def page_of(
     tmp_path: Path, record: Record | None = None, timeline: StepTimeline | None = None, name: str = "run"
 ) -> str:
@@ -67,24 +23,6 @@ def page_of(
     page = compute(example_ledger.folder(tmp_path / name, record, timeline))
     assert page is not None
     return render(page)
-
-
-def charts(html: str) -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
-    """Curves and layout of every `Plotly.newPlot(id, curves, layout, ...)` of the page."""
-    found = []
-    for call in html.split("Plotly.newPlot(")[-2:]:
-        curves, end = JSONDecoder().raw_decode(call, call.index("["))
-        layout, _ = JSONDecoder().raw_decode(call, call.index("{", end))
-        found.append((curves, layout))
-    return found
-
-
-def numbers(values: Any) -> list[float]:
-    """What plotly draws: a list, or an array packed in base64."""
-    if isinstance(values, dict):
-        packed = np.frombuffer(base64.b64decode(values["bdata"]), dtype=values["dtype"])
-        return [float(value) for value in packed]
-    return [float(value) for value in values]
 
 
 def test_the_memory_chart_draws_every_category_the_phases_and_the_peak(tmp_path: Path) -> None:

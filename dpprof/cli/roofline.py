@@ -1,0 +1,112 @@
+"""`dpprof roofline`: how near each phase comes to what its machine reaches at best."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dpprof.reports.roofline.page import Page
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.option(
+    "--copy-gib-per-s",
+    metavar="FLOAT",
+    help="GiB per second that a large copy reads and writes, in place of what was measured.",
+)
+@click.option(
+    "--matmul-tflop-per-s",
+    metavar="FLOAT",
+    help="TFLOP per second of a large matrix product, in place of what was measured.",
+)
+@click.option(
+    "--output", default="roofline.html", show_default=True, metavar="FILE", help="Where to write the page."
+)
+def roofline(
+    sources: tuple[str, ...], copy_gib_per_s: str | None, matmul_tflop_per_s: str | None, output: str
+) -> None:
+    """Hold runs against their machine's ceilings.
+
+    A SOURCE is a sweep folder, a run folder, a file of `dpprof export --format json`, or the name or id of a
+    sweep or a run in MLflow. Prints for every phase how many bytes and FLOPs per second it reaches, and
+    draws the roofline as one page.
+
+    Bytes and times are those of hardware counters where a run has them (--counters auto), else the bytes
+    that the ledger books and the time of the clean pass. Ceilings are measured by the ceilings pass; give
+    them here to hold runs against a data sheet.
+
+    \b
+    dpprof sweep --passes clean,ledger,ceilings --sweep-name roof
+    dpprof roofline runs/roof
+    dpprof roofline runs/other/DPSGDTrainer_1b_bs4_seq512 --copy-gib-per-s 4000 --matmul-tflop-per-s 50
+    """
+    import tempfile
+    from pathlib import Path
+
+    from dpprof.cli.compare import warn
+    from dpprof.cli.console import open_console
+    from dpprof.cli.options import write_output
+    from dpprof.errors import ConfigError
+    from dpprof.reports.roofline import data, page
+    from dpprof.reports.roofline.roofs import Given
+    from dpprof.reports.roofline.write import read_counters
+    from dpprof.sources import read_comparison
+
+    copy = above_zero("copy_gib_per_s", copy_gib_per_s)
+    matmul = above_zero("matmul_tflop_per_s", matmul_tflop_per_s)
+    given = Given(copy and copy * 2**30, matmul and matmul * 1e12)
+    with tempfile.TemporaryDirectory() as scratch:
+        comparison, folders = read_comparison(sources, Path(scratch), warn)
+        only = next(iter(folders.values())) if len(folders) == len(comparison.cells) == 1 else None
+        made = page.compute(data.compute(comparison, given), read_counters(only) if only else None)
+    if not made.roofline.sections and made.counters is None:
+        raise ConfigError(
+            f"SOURCE: got {', '.join(sources)}, allowed: runs that were measured with a ledger "
+            "(passes=clean,ledger,ceilings) or with hardware counters (counters=auto)"
+        )
+    write_output(output, page.render(made))
+    console = open_console()
+    print_roofline(console, made)
+    console.print(f"the page with all of it: {output}", soft_wrap=True, markup=False)
+
+
+def above_zero(name: str, text: str | None) -> float | None:
+    """An option's text as a number. Raises ConfigError."""
+    import math
+
+    from dpprof.settings import refuse
+
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise refuse(name, text, "a number above 0")
+    return value
+
+
+def print_roofline(console: "Console", page: "Page") -> None:
+    """The ceilings, a table of phases for every run, and what is doubtful about them."""
+    from rich.markup import escape
+
+    from dpprof.cli.tables import right, table
+    from dpprof.reports.roofline.texts import COLUMNS, NO_CEILINGS, ceilings, cells
+
+    found = page.roofline
+    for section in found.sections:
+        shown = [(name, right if is_number else str) for name, is_number in COLUMNS.items()]
+        console.print(table(section.title, shown, [tuple(cells(row)) for row in section.rows]))
+    if found.has_ceilings:
+        for roof in found.roofs:
+            console.print(f"[b]ceilings[/] {escape(ceilings(roof))}")
+    elif found.sections:
+        console.print(escape(NO_CEILINGS))
+    for doubt in page.doubts:
+        console.print(f"[yellow]warning:[/] {escape(doubt)}")
+    for reason in found.left_out:
+        console.print(escape(reason))

@@ -1,0 +1,60 @@
+"""The roofline page: the chart, and its figures as tables that can be read without JavaScript."""
+
+from dataclasses import dataclass
+
+import jinja2
+
+from dpprof.reports.colors import words
+from dpprof.reports.counter_tables import CounterTables
+from dpprof.reports.roofline.data import Roofline, Section
+from dpprof.reports.roofline.doubts import doubts
+from dpprof.reports.roofline.figure import roofline_figure
+from dpprof.reports.roofline.points import COUNTERS, LEDGER, STEP
+from dpprof.reports.roofline.roof_lines import LOOKS
+from dpprof.reports.roofline.texts import COLUMNS, GIB, GIGA, NO_CEILINGS, cells, origin, scaled
+
+_SHOWN_KERNELS = 20
+_templates = jinja2.Environment(
+    loader=jinja2.PackageLoader("dpprof.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+)
+_templates.filters |= {"words": words, "scaled": scaled, "origin": origin}
+
+
+@dataclass(frozen=True)
+class Page:
+    """What the page shows. `counters` are those of a single run that has them."""
+
+    roofline: Roofline
+    doubts: list[str]
+    counters: CounterTables | None
+
+    @property
+    def only(self) -> Section | None:
+        """The section, if there is but one."""
+        return self.roofline.sections[0] if len(self.roofline.sections) == 1 else None
+
+
+def compute(roofline: Roofline, counters: CounterTables | None) -> Page:
+    """The page of a roofline and, of a single run, of its hardware counters."""
+    return Page(roofline, doubts(roofline), counters)
+
+
+def render(page: Page) -> str:
+    """One self-contained HTML page, with plotly inlined where there is a chart."""
+    figure = roofline_figure(page.roofline)
+    config = {"displaylogo": False, "responsive": True}
+    return _templates.get_template("roofline.html").render(
+        page=page,
+        chart=figure
+        and figure.to_html(full_html=False, include_plotlyjs=True, config=config, div_id="roofline"),
+        step_name=STEP,
+        columns=COLUMNS,
+        no_ceilings=NO_CEILINGS,
+        looks=[in_words for _, _, in_words in LOOKS],
+        giga=GIGA,
+        gib=GIB,
+        cells=cells,
+        from_counters=COUNTERS,
+        from_ledger=LEDGER,
+        shown_kernels=_SHOWN_KERNELS,
+    )

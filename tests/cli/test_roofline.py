@@ -1,0 +1,98 @@
+"""`dpprof roofline`, on run folders written for the tests."""
+
+from pathlib import Path
+from typing import Any
+
+import example_counters
+import example_ledger
+import pytest
+from click.testing import CliRunner
+from page_reader import Page
+
+from dpprof.cli.roofline import roofline
+from dpprof.errors import ConfigError
+from dpprof.record import Ceilings
+
+CEILINGS = Ceilings(copy_bytes_per_s=2.0**35, matmul_flop_per_s=1e12, precision="fp32")
+
+
+@pytest.fixture(autouse=True)
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def made(name: str, **changes: Any) -> str:
+    """The name of a run folder."""
+    example_ledger.folder(Path(name), example_ledger.record(**changes), example_ledger.timeline())
+    return name
+
+
+def printed(*arguments: str) -> str:
+    ended = CliRunner().invoke(roofline, arguments, catch_exceptions=False)
+    assert ended.exit_code == 0
+    return ended.stdout
+
+
+def rows(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_phases_are_printed_and_drawn_without_ceilings() -> None:
+    text = printed(made("sweep/run"))
+    assert "DPSGDTrainer, tiny, batch 2, sequence 16" in text
+    assert ["backward", "100.0", "26.0", "8.00", "293.4", "80.0", "0.25", "ledger,", "wall"] in rows(text)
+    assert "dpprof roofline --copy-gib-per-s X --matmul-tflop-per-s Y" in " ".join(text.split())
+    assert "the page with all of it: roofline.html" in text
+    assert Page(Path("roofline.html").read_text()).tables["phases"][-1][0] == "step"
+
+
+def test_measured_ceilings_are_used_and_told() -> None:
+    text = printed(made("run", ceilings=CEILINGS))
+    assert "ceilings A & B, fp32: copy 32.0 GiB/s (measured), matmul 1.00 TFLOP/s (measured)" in text
+    shares = ["80.0", "8.00", "0.25", "0.79", "matmul", "ledger,", "wall"]
+    assert ["backward", "100.0", "26.0", "8.00", "293.4", *shares] in rows(text)
+
+
+def test_given_ceilings_replace_measured_ones() -> None:
+    text = printed(made("run", ceilings=CEILINGS), "--copy-gib-per-s", "0.1", "--output", "else.html")
+    assert "copy 0.10 GiB/s (given), matmul 1.00 TFLOP/s (measured)" in text
+    assert "warning: Above the copy ceiling: forward (273 %)" in text
+    assert "the page with all of it: else.html" in text
+    assert Path("else.html").exists()
+
+
+def test_a_single_run_with_counters_has_their_tables_on_its_page() -> None:
+    one = made("sweep/one", counters=example_counters.counters())
+    text = printed(one)
+    assert ["forward", "2.00", "8.00", "3.00", "357.6", "1,500", "3.91", "DRAM,", "kernels"] in rows(text)
+    assert "kernels" in Page(Path("roofline.html").read_text()).tables
+    made("sweep/other")
+    printed("sweep")
+    assert "kernels" not in Page(Path("roofline.html").read_text()).tables
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--copy-gib-per-s", "0"),
+        ("--copy-gib-per-s", "fast"),
+        ("--matmul-tflop-per-s", "-1"),
+        ("--matmul-tflop-per-s", "inf"),
+        ("--matmul-tflop-per-s", ""),
+    ],
+)
+def test_a_ceiling_is_a_number_above_0(option: str, value: str) -> None:
+    name = option.removeprefix("--").replace("-", "_")
+    with pytest.raises(ConfigError, match=rf"{name}: got .*, allowed: a number above 0"):
+        printed(made("run"), option, value)
+
+
+def test_what_has_neither_a_ledger_nor_counters_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"SOURCE: got run, allowed: runs that were measured with a ledger"):
+        printed(made("run", ledger=None))
+    assert not Path("roofline.html").exists()
+
+
+def test_a_file_that_cannot_be_written_is_named() -> None:
+    with pytest.raises(ConfigError, match="output: got 'no/such/place', allowed: a file that can be written"):
+        printed(made("run"), "--output", "no/such/place")

@@ -1,0 +1,56 @@
+"""Figures by metric name of a run that never ran, round enough to check by hand, as cells of a comparison."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpprof.config import ExperimentConfig
+from dpprof.reports.comparison.cells import Cell, Comparison, Run
+from dpprof.results import FINISHED
+from dpprof.settings import parse_all
+
+# Forward: 64 MiB and 2**30 FLOPs in 4 ms, 16 FLOP/byte. Noise: 32 MiB and no FLOPs in 8 ms. Step: 12 ms.
+LEDGER = {
+    "latency/step_ms_median": 12.0,
+    "latency/noise_ms": 8.0,
+    "latency/forward_ms": 4.0,
+    "io/noise/read_mib": 0.0,
+    "io/noise/written_mib": 32.0,
+    "io/forward/read_mib": 48.0,
+    "io/forward/written_mib": 16.0,
+    "io/total_mib": 96.0,
+    "flops/noise": 0.0,
+    "flops/forward": float(2**30),
+    "flops/total": float(2**30),
+}
+# 32 GiB/s and 0.5 TFLOP/s: they meet at 0.5e12 / 2**35 = 14.55 FLOP/byte.
+CEILINGS = {"ceilings/copy_gib_per_s": 32.0, "ceilings/matmul_tflop_per_s": 0.5}
+# Forward: 16 MiB in 2 ms. The step: 24 MiB in 4 ms.
+COUNTERS = {
+    "counters/kernel_ms": 4.0,
+    "counters/dram_read_mib": 16.0,
+    "counters/dram_written_mib": 8.0,
+    "counters/forward/kernel_ms": 2.0,
+    "counters/forward/dram_read_mib": 12.0,
+    "counters/forward/dram_written_mib": 4.0,
+    "counters/class/copy/kernel_ms": 1.0,
+    "counters/class/copy/dram_read_mib": 1.0,
+    "counters/class/copy/dram_written_mib": 1.0,
+}
+
+
+def cell(
+    *figures: Mapping[str, float], environment: Mapping[str, str] | None = None, **settings: Any
+) -> Cell:
+    """A cell with a run for each of some figures."""
+    config = parse_all(ExperimentConfig, settings).resolve(cuda_available=settings.get("device") == "cuda")
+    where = dict({"cpu": "a CPU"} if environment is None else environment)
+    runs = [
+        Run(f"{config.run_name}_{i}", FINISHED, environment=where, figures=dict(each))
+        for i, each in enumerate(figures)
+    ]
+    return Cell("s", dict(vars(config)), runs)
+
+
+def comparison(*cells: Cell) -> Comparison:
+    """The cells as one sweep named `s`."""
+    return Comparison("s", list(cells))
