@@ -109,13 +109,17 @@ def ratios(figures: dict[str, float], standard: dict[str, float]) -> dict[str, f
         "memory/at_peak/",
         "io/",
         "flops/",
-        "counters/",
     )
     return {
         f"vs_standard/{name}_ratio": figures[name] / standard[name]
         for name in figures
-        if name.startswith(compared) and not name.endswith(("_ratio", "_pct")) and standard.get(name)
+        if (name.startswith(compared) or _is_counted_in_the_step(name)) and standard.get(name)
     }
+
+
+def _is_counted_in_the_step(name: str) -> bool:
+    """Whether a figure is an amount or a rate that hardware counters found over a whole step."""
+    return name.startswith("counters/") and name.count("/") == 1 and "pct" not in name and "ratio" not in name
 
 
 def _estimate(record: Record, ledger: LedgerResult) -> Iterator[tuple[str, float]]:

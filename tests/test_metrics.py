@@ -4,9 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpprof.counter_data import CounterResult, CounterRow
 from dpprof.metrics import memory_metrics, metrics, ratios, series
+from dpprof.ncu.metric_names import DRAM_PCT, DRAM_READ, DRAM_WRITTEN, L2_READ
 from dpprof.observe import CATEGORIES
-from dpprof.record import GradientCheck, Memory, OperatorRow, PassOutcome, Record
+from dpprof.record import Ceilings, GradientCheck, Memory, OperatorRow, PassOutcome, Record
 
 MIB = 1_048_576
 
@@ -237,3 +239,56 @@ def test_the_ledgers_figures_compare_with_the_standard_trainers() -> None:
         f"vs_standard/{name}_ratio": 3
         for name in ("io/total_mib", "flops/forward", "memory/at_peak/activations_mib")
     }
+
+
+def counted() -> list[CounterRow]:
+    """Three kernels: 3 ms in forward, 1 ms in backward, and 1 ms outside the phases."""
+    gemm = {DRAM_READ: 6 * MIB, DRAM_WRITTEN: 2 * MIB, DRAM_PCT: 40.0, L2_READ: 2**16, "x__y.max": 7.0}
+    copy = {DRAM_READ: 4 * MIB, DRAM_WRITTEN: 4 * MIB, DRAM_PCT: 80.0, L2_READ: 2**15, "x__y.max": 9.0}
+    return [
+        CounterRow("gemm", "matrix_product", "forward", 2, 3e-3, gemm),
+        CounterRow("copy", "copy", "backward", 1, 1e-3, copy),
+        CounterRow("copy", "copy", None, 1, 1e-3, {DRAM_READ: MIB}),
+    ]
+
+
+def test_counters_by_step_phase_and_class() -> None:
+    found = metrics(Record({}, {}, counters=CounterResult(counted())))
+    assert found["counters/kernel_ms"] == pytest.approx(5)
+    assert found["counters/kernel_launches"] == 4
+    assert found["counters/dram_read_mib"] == pytest.approx(11)
+    # The sum of bytes over the sum of times, not the mean of the kernels' throughputs.
+    assert found["counters/dram_read_gib_per_s"] == pytest.approx(11 / 1024 / 5e-3)
+    assert "counters/dram_written_mib" not in found  # one kernel lacks it
+    assert found["counters/outside_phases_pct"] == pytest.approx(20)
+    assert found["counters/forward/dram_written_mib"] == pytest.approx(2)
+    assert found["counters/forward/l2_read_mib"] == pytest.approx(2)  # 65,536 sectors of 32 bytes
+    assert found["counters/backward/dram_pct_of_peak"] == 80
+    assert found["counters/backward/x__y.max"] == 9
+    assert found["counters/class/copy/dram_read_mib"] == pytest.approx(5)
+    assert found["counters/class/copy/kernel_launches"] == 2
+    assert not any(name.startswith("counters/None") for name in found)
+
+
+def test_dram_bytes_beside_the_ledgers() -> None:
+    ledger = example_ledger.ledger()
+    rows = [row for row in counted() if row.phase]
+    found = metrics(Record({}, {}, counters=CounterResult(rows), ledger=ledger))
+    in_forward = sum(row.read + row.written for row in ledger.traffic if row.phase == "forward")
+    total = sum(row.read + row.written for row in ledger.traffic)
+    assert found["counters/dram_to_ledger_ratio"] == pytest.approx(16 * MIB / total)
+    assert found["counters/forward/dram_to_ledger_ratio"] == pytest.approx(8 * MIB / in_forward)
+
+
+def test_the_steps_counters_compare_with_the_standard_trainers() -> None:
+    own = metrics(Record({}, {}, counters=CounterResult(counted()[:2])))
+    standard = {name: value / 2 for name, value in own.items()}
+    found = ratios(own, standard)
+    assert found["vs_standard/counters/dram_read_mib_ratio"] == 2
+    assert found["vs_standard/counters/dram_written_gib_per_s_ratio"] == 2
+    assert not any("pct" in name or "/forward/" in name or "/class/" in name for name in found)
+
+
+def test_ceilings() -> None:
+    record = Record({}, {}, ceilings=Ceilings(3 * 2**30, 5e12, "fp32"))
+    assert metrics(record) == {"ceilings/copy_gib_per_s": 3, "ceilings/matmul_tflop_per_s": 5}

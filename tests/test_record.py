@@ -5,8 +5,18 @@ from typing import Any
 import example_ledger
 import pytest
 
+from dpprof.counter_data import CounterResult, CounterRow
 from dpprof.errors import DpprofError
-from dpprof.record import Failure, GradientCheck, Memory, OperatorRow, Pace, PassOutcome, Record
+from dpprof.record import (
+    Ceilings,
+    Failure,
+    GradientCheck,
+    Memory,
+    OperatorRow,
+    Pace,
+    PassOutcome,
+    Record,
+)
 
 
 def full_memory() -> Memory:
@@ -45,6 +55,12 @@ def full_record() -> Record:
         traced_steps=3,
         ledger=example_ledger.ledger(),
         pace=Pace([0.5, 0.25], [0.1, 0.05]),
+        ceilings=Ceilings(2e10, 1e11, "fp32"),
+        counters=CounterResult(
+            [CounterRow("gemm", "matrix_product", "forward", 2, 1e-3, {"dram__bytes_read.sum": 64.0})],
+            {"version": "2024.1"},
+            {"x__y.sum": "the report has none of it"},
+        ),
         gradient_check=GradientCheck(1e-16, 1e-7),
     )
 
@@ -122,3 +138,17 @@ def test_a_damaged_record(text: str) -> None:
 def test_a_damaged_failure(text: str) -> None:
     with pytest.raises(DpprofError, match=r"^not a dpprof error file: "):
         Failure.from_json(text)
+
+
+def test_a_pass_that_cannot_run_here_did_not_fail() -> None:
+    passes = {"clean": PassOutcome("finished"), "counters": PassOutcome("skipped", "there is no GPU")}
+    record = Record({}, {}, passes=passes)
+    assert record.failed_passes == {}
+    assert record.skipped_passes == {"counters": "there is no GPU"}
+
+
+def test_a_record_from_before_counters_can_be_read() -> None:
+    data = json.loads(full_record().to_json())
+    del data["counters"], data["ceilings"]
+    record = Record.from_json(json.dumps(data))
+    assert (record.counters, record.ceilings) == (None, None)

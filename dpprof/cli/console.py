@@ -5,7 +5,13 @@ from rich.markup import escape
 
 from dpprof.reports.comparison.cells import Comparison
 from dpprof.reports.comparison.doubts import doubts
-from dpprof.reports.comparison.markdown import cell_table, estimate_table, failure_table, trainer_table
+from dpprof.reports.comparison.markdown import (
+    cell_table,
+    counter_table,
+    estimate_table,
+    failure_table,
+    trainer_table,
+)
 from dpprof.reports.comparison.verdict import verdict
 
 # Wide enough for a table's row where there is no terminal to ask.
@@ -29,7 +35,7 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
             console.print(f"  - {escape(point)}")
     for doubt in doubts(comparison):
         console.print(f"[yellow]warning:[/] {escape(doubt)}")
-    for make in (trainer_table, cell_table, estimate_table, failure_table):
+    for make in (trainer_table, cell_table, counter_table, estimate_table, failure_table):
         table = make(comparison)
         if table:
             console.print()

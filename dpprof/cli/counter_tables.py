@@ -6,14 +6,14 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from dpprof.cli.tables import one, table, two
+from dpprof.cli.tables import one, table, three, two
 from dpprof.reports.colors import words
 from dpprof.reports.counter_tables import CountedRow, CounterTables
 
 # Column, how it is shown, and where its figure comes from.
 _FIGURES: tuple[tuple[str, Callable[..., str], str], ...] = (
     ("launches", "{:,}".format, "launches"),
-    ("ms", two, "kernel_ms"),
+    ("ms", three, "kernel_ms"),
     ("DRAM read", one, "dram_read_mib"),
     ("written", one, "dram_written_mib"),
     ("GiB/s", one, "dram_gib_per_s"),

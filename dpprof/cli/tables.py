@@ -19,6 +19,11 @@ def two(value: float | None) -> str:
     return "" if value is None else f"{value:,.2f}"
 
 
+def three(value: float | None) -> str:
+    """A figure with three decimals; empty where nothing was measured."""
+    return "" if value is None else f"{value:,.3f}"
+
+
 def right(text: str) -> str:
     """A text that is a figure already: it stands to the right."""
     return text

@@ -14,7 +14,8 @@ def doubts(roofline: Roofline) -> list[str]:
         _sentence(
             _above(roofline, lambda row: row.copy_pct if row.point.source == LEDGER else None),
             "copy",
-            "These bytes are what operators ask for, and caches served a part of them",
+            "These bytes are what operators ask for: caches may serve a part of them, and what reads more "
+            "than it writes can be faster than a copy",
         ),
         _sentence(
             _above(roofline, lambda row: row.copy_pct if row.point.source == COUNTERS else None),

@@ -70,7 +70,7 @@ def test_markdown_and_page_show_the_same(measured: Comparison) -> None:
     assert cells[3:] == ["5.00", "15.0", "1.50", "12.0", "3.00", "80.0", "4.00", "", "", "0.50"]
     html = page.render(page.compute(measured, {}))
     assert 'id="counters"' in html
-    assert '4.00 <span class="note">above</span>' in html
+    assert "4.00<br>above" in html
     assert "L2 read: above 3 times standard" in html
 
 
