@@ -98,10 +98,10 @@ def test_counters_are_shown_after_the_ledger_and_alone_without_one(tmp_path: Pat
     assert both.index("Bytes moved by operator class") < both.index("Hardware counters by phase")
     rows = stripped(both)
     for row in (
-        ["forward", "4", "2.00", "6.0", "2.0", "3.9", "40.0", "2.0", "1.0", "8.0", "4.0", "14.0", "0.57"],
-        ["step", "12", "8.00", "18.0", "10.0", "3.4", "42.0", "0.67"],
-        ["matrix product", "3", "5.00", "14.0", "8.0", "4.3", "44.0", "2.0", "1.0", "8.0", "4.0"],
-        ["Memcpy", "between phases", "copy", "1", "1.00", "1.0", "1.0", "2.0", "10.0"],
+        ["forward", "4", "2.000", "6.0", "2.0", "3.9", "40.0", "2.0", "1.0", "8.0", "4.0", "14.0", "0.57"],
+        ["step", "12", "8.000", "18.0", "10.0", "3.4", "42.0", "0.67"],
+        ["matrix product", "3", "5.000", "14.0", "8.0", "4.3", "44.0", "2.0", "1.0", "8.0", "4.0"],
+        ["Memcpy", "between phases", "copy", "1", "1.000", "1.0", "1.0", "2.0", "10.0"],
         [example_counters.HIT_RATE, "75.00"],
     ):
         assert row in rows
