@@ -13,7 +13,7 @@ from dpprof.config import ExperimentConfig
 from dpprof.counter_data import CounterResult
 from dpprof.errors import CountersError, CountersUnavailable
 from dpprof.launch.local import run_logged
-from dpprof.measure import SAID
+from dpprof.measure import SAID, is_oom
 from dpprof.ncu import program
 from dpprof.ncu.messages import first_error, raise_known
 from dpprof.ncu.metric_names import metric_names, resolve
@@ -74,7 +74,7 @@ def count(
         folder.write_error(Failure("interrupted", "stopped by the user"))
         return
     except (CountersError, OSError) as error:
-        kind = "timeout" if isinstance(error, _TimedOut) else "error"
+        kind = "timeout" if isinstance(error, _TimedOut) else "oom" if is_oom(error) else "error"
         outcome.status, outcome.reason = "failed", str(error)
     finally:
         outcome.seconds = time.perf_counter() - started

@@ -4,9 +4,11 @@ Its messages are those of its documentation ("Known Issues", "Troubleshooting") 
 """
 
 import re
+from collections.abc import Iterator
 
 from dpprof.errors import CountersError, CountersUnavailable
 
+_ERROR = "==ERROR=="
 NO_PERMISSION = (
     "this user may not read the GPU's performance counters (ERR_NVGPUCTRPERM): run as root or with "
     "CAP_SYS_ADMIN (a container: --cap-add=SYS_ADMIN), or have the driver loaded with "
@@ -36,6 +38,12 @@ _KNOWN = [
         "the GPU has no metric {0}: leave it out of counter_metrics (ncu --query-metrics lists those it has)",
     ),
     (r"out of memory|OutOfMemory", False, "memory ran out while the step was counted"),
+    (
+        r"InterprocessLock",
+        False,
+        "another user's ncu holds the lock file nsight-compute-lock in the temporary folder: delete it, or "
+        "set TMPDIR",
+    ),
     (r"No space left on device|Unable to write to file", False, "ncu could not write its report"),
 ]
 
@@ -45,7 +53,7 @@ def raise_known(output: str) -> None:
 
     CountersUnavailable where the machine lacks something, CountersError for any other failure.
     """
-    said = "\n".join(line for line in output.splitlines() if line.startswith(("==ERROR==", "==WARNING==")))
+    said = "\n".join(_errors(output))
     for pattern, is_lacking, sentence in _KNOWN:
         match = re.search(pattern, said, re.IGNORECASE)
         if match:
@@ -55,7 +63,10 @@ def raise_known(output: str) -> None:
 
 def first_error(output: str) -> str | None:
     """The program's first error message, whatever it is."""
+    return next(_errors(output), None)
+
+
+def _errors(output: str) -> Iterator[str]:
     for line in output.splitlines():
-        if line.startswith("==ERROR=="):
-            return line.removeprefix("==ERROR==").strip()
-    return None
+        if line.startswith(_ERROR):
+            yield line.removeprefix(_ERROR).strip()

@@ -3,7 +3,6 @@
 Options: Nsight Compute's documentation, "Nsight Compute CLI".
 """
 
-import csv
 import os
 import re
 import shutil
@@ -89,8 +88,8 @@ def available_metrics(ncu: str) -> frozenset[str]:
 
     Raises CountersUnavailable or CountersError if the program cannot tell.
     """
-    rows = csv.reader(_talk([ncu, "--query-metrics", "--csv"]).splitlines())
-    names = frozenset(row[0] for row in rows if row and re.fullmatch(r"[\w.]*__\w+", row[0]))
+    lines = _talk([ncu, "--query-metrics", "--csv"]).splitlines()
+    names = frozenset(match[1] for line in lines if (match := re.match(r'"?([\w.]*__\w+)', line)))
     if not names:
         raise CountersError(f"{ncu} --query-metrics lists no metrics")
     return names

@@ -24,7 +24,10 @@ _RANGE = re.compile(r"\d+:[^:]*:(?P<name>.+)(?::[^:]*){4}:(?:none:none|\w+:(?P=n
 _METRIC = re.compile(r"[\w.]*__[\w.]+")
 # Nsight Compute's prefixes are decimal: 1 Kbyte is 1000 bytes. Older releases say nsecond, newer ones ns.
 _PREFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_UNIT = re.compile(r"([numKMGT]?)(byte|sector|second|s|inst|cycle|thread|warp|block|request|register)s?")
+_UNIT = re.compile(
+    r"([numKMGT]?)(byte|sector|second|s|inst|cycle|thread|warp|block|request|register|wavefront|hz)(/[a-z]+)?"
+)
+_UNSCALED = ("", "%", "ratio")
 # What the figures that everything rests on are counted in, by a part of their names.
 _EXPECTED = {"_time_": "second", "_bytes_": "byte", "_sectors_": "sector"}
 _NOTHING = ("", "n/a", "nan", "-nan", "inf")
@@ -58,6 +61,7 @@ def read_csv(text: str, name: str = "the report") -> list[Launch]:
     if DURATION not in columns:
         raise CountersError(f"{name} lacks {DURATION}, which every rate is taken over: count it too")
     scales = {column: _scale(column, units[index], name, units_line) for column, index in columns.items()}
+    columns = {column: index for column, index in columns.items() if scales[column]}
     ranges = next((index for index, column in enumerate(header) if _RANGES in column), None)
     launches = []
     for number, row in lines:
@@ -98,18 +102,21 @@ def _range_names(cell: str) -> tuple[str, ...]:
 
 
 def _scale(column: str, unit: str, name: str, line: int) -> float:
-    """What a column's values are multiplied by to be in base units.
+    """What a column's values are multiplied by to be in base units; 0 if its unit is unknown here.
 
-    A unit unknown here counts as a base one, except where figures of ours depend on it.
+    Raises CountersError where figures of ours depend on it.
     """
-    match = _UNIT.fullmatch(unit.strip())
+    unit = unit.strip()
+    match = _UNIT.fullmatch(unit)
     expected = next((word for part, word in _EXPECTED.items() if part in canonical(column)), None)
     if canonical(column) in BASIC and expected and (match is None or not expected.startswith(match[2])):
         raise CountersError(
-            f"line {line} of {name} gives {column} in {unit.strip() or 'no unit'!r}, where {expected}s are "
-            f"expected: {_EXPORT}"
+            f"line {line} of {name} gives {column} in {unit or 'no unit'!r}, where {expected}s are expected: "
+            f"{_EXPORT}"
         )
-    return _PREFIXES[match[1]] if match else 1.0
+    if match is None:
+        return 1.0 if unit in _UNSCALED else 0.0
+    return _PREFIXES[match[1]]
 
 
 def _number(text: str, column: str, name: str, line: int) -> float | None:

@@ -96,3 +96,30 @@ def test_a_permission_error_says_how_to_get_it() -> None:
 def test_an_empty_text() -> None:
     with pytest.raises(CountersError, match="no table of kernel launches"):
         read_csv("")
+
+
+def test_units_of_other_metrics() -> None:
+    """Scaled ones are brought to base units; a figure in a unit unknown here is left out, not guessed."""
+    text = (REPORTS / "sm_120.csv").read_text()
+    lines = text.splitlines()
+    more = {
+        "sm__a.sum.per_second": ("Gbyte/second", "1.5"),
+        "sm__b.avg": ("Kinst", "2"),
+        "sm__c.pct": ("%", "7"),
+    }
+    more |= {
+        "sm__d.sum": ("furlong", "3"),
+        "sm__e.avg.per_second": ("Mhz", "4"),
+        "device__name": ("", "H200"),
+    }
+    lines[0] += "".join(f',"{name}"' for name in more)
+    lines[1] += "".join(f',"{unit}"' for unit, _ in more.values())
+    lines[2] += "".join(f',"{value}"' for _, value in more.values())
+    (launch,) = read_csv("\n".join(lines))
+    found = {name: value for name, value in launch.values.items() if name in more}
+    assert found == {
+        "sm__a.sum.per_second": pytest.approx(1.5e9),
+        "sm__b.avg": pytest.approx(2000),
+        "sm__c.pct": 7,
+        "sm__e.avg.per_second": pytest.approx(4e6),
+    }
