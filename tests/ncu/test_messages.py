@@ -21,8 +21,8 @@ from dpprof.ncu.messages import first_error, raise_known
             "no NVIDIA",
         ),
         (
-        ("Nsight Compute failed to connect to the CUDA driver (stub libcuda.so on path?).", True, "NVIDIA"),
-            "is concurrently collecting profiling data.",
+            "Profiling failed because a driver resource was unavailable. Ensure that no other tool (like "
+            "DCGM) is concurrently collecting profiling data.",
             True,
             "dcgmi profile --pause",
         ),
