@@ -41,12 +41,20 @@ class CounterResult:
 
 
 def total(name: str, kernel_class: str, phase: str | None, rows: Iterable[CounterRow]) -> CounterRow:
-    """Several rows as one. Sums are added, `.max` and `.min` compared, anything else (a percentage, a rate)
-    averaged over time. What one row does not have, the total has not."""
+    """Several rows as one: what all of them have and what can be combined.
+
+    Nsight Compute's roll-ups are over the units of a chip within one launch. So `.sum` and `.avg` add up over
+    launches; percentages of a peak and rates are averaged over time; the `.max` of several launches, or
+    their hit rate, cannot be told from theirs.
+    """
     rows = list(rows)
     seconds = math.fsum(row.seconds for row in rows)
     names = dict.fromkeys(metric for row in rows for metric in row.values)
-    known = [metric for metric in names if all(metric in row.values for row in rows)]
+    known = [
+        metric
+        for metric in names
+        if all(metric in row.values for row in rows) and (len(rows) == 1 or _can_be_combined(metric))
+    ]
     return CounterRow(
         name,
         kernel_class,
@@ -57,14 +65,17 @@ def total(name: str, kernel_class: str, phase: str | None, rows: Iterable[Counte
     )
 
 
+def _is_additive(metric: str) -> bool:
+    return metric.endswith((".sum", ".avg"))
+
+
+def _can_be_combined(metric: str) -> bool:
+    return _is_additive(metric) or ".pct_of_peak_" in metric or metric.endswith(".per_second")
+
+
 def _combine(metric: str, rows: list[CounterRow], seconds: float) -> float:
-    values = [row.values[metric] for row in rows]
-    if metric.endswith(".sum"):
-        return math.fsum(values)
-    if metric.endswith(".max"):
-        return max(values)
-    if metric.endswith(".min"):
-        return min(values)
-    if not seconds:
-        return math.fsum(values) / len(values)
+    if len(rows) == 1:
+        return rows[0].values[metric]
+    if _is_additive(metric):
+        return math.fsum(row.values[metric] for row in rows)
     return math.fsum(row.values[metric] * row.seconds for row in rows) / seconds

@@ -20,6 +20,7 @@ from dpprof.ncu.metric_names import metric_names, resolve
 from dpprof.ncu.report import read_csv
 from dpprof.ncu.totals import by_kernel
 from dpprof.paths import RunFolder, write_text
+from dpprof.process import finish_undisturbed
 from dpprof.record import Failure, PassOutcome, Record
 
 _PASS = "counters"
@@ -43,6 +44,17 @@ def refuse_early(config: ExperimentConfig) -> Failure | None:
     except CountersUnavailable as lacking:
         return Failure("error", str(lacking))
     return None
+
+
+def can_count_now(config: ExperimentConfig, record: Record | None) -> bool:
+    """Whether a run went without the counters asked for, on a machine that may have them by now."""
+    if config.counters == "off" or record is None or record.counters is not None:
+        return False
+    try:
+        program.require(config.device)
+    except CountersUnavailable:
+        return False
+    return True
 
 
 def count(
@@ -69,7 +81,8 @@ def count(
         outcome.status = "finished"
     except CountersUnavailable as lacking:
         outcome.status, outcome.reason = "skipped", str(lacking)
-    except _Stopped:
+    except (_Stopped, KeyboardInterrupt):
+        finish_undisturbed()
         outcome.status, outcome.reason = "failed", "stopped by the user"
         folder.write_error(Failure("interrupted", "stopped by the user"))
         return
@@ -88,7 +101,7 @@ def _count(
     config: ExperimentConfig, folder: RunFolder, timeout_s: float, on_line: Callable[[str], None], stop: Event
 ) -> CounterResult:
     ncu = program.require(config.device)
-    settings = {"version": program.version(ncu), **program.SETTINGS, "metrics": config.counter_metrics}
+    settings = {"version": program.version(ncu), **program.SETTINGS}
     wanted = metric_names(config.counter_metrics)
     names, missing = resolve(wanted, program.available_metrics(ncu))
     folder.counter_reports.mkdir(exist_ok=True)
@@ -103,9 +116,9 @@ def _count(
             f"stopped after timeout_s={timeout_s:g} seconds: every kernel is replayed for its metrics, which "
             "takes long; raise timeout_s, or ask for fewer counter_metrics"
         )
-    output = folder.counter_log.read_text(encoding="utf-8", errors="replace")
-    raise_known(output)
     if ended.code or not report.exists():
+        output = folder.counter_log.read_text(encoding="utf-8", errors="replace")
+        raise_known(output)
         raise CountersError(f"{_why(output, ended.code)}; see {folder.counter_log.name}")
     on_line("reading the counters")
     text = program.to_csv(ncu, report)
@@ -133,8 +146,9 @@ def _progress(on_line: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def _why(output: str, code: int) -> str:
-    """What ended the pass: the measured process's own words, else the program's."""
+    """What ended the pass: the program's own trouble or, if it only tells of the measured process's, that."""
+    error = first_error(output)
     said = [line.removeprefix(SAID).strip() for line in output.splitlines() if line.startswith(SAID)]
-    if code and said:
+    if said and error is not None and error.startswith("The application returned an error code"):
         return f"the measured process failed under ncu: {said[-1]}"
-    return f"ncu failed: {first_error(output) or f'it ended with exit code {code} and left no report'}"
+    return f"ncu failed: {error or f'it ended with exit code {code} and left no report'}"

@@ -27,6 +27,7 @@ _COUNTED_BYTES = {
     ncu.L1_LOAD: ("l1_global_load", 1),
     ncu.L1_STORE: ("l1_global_store", 1),
 }
+_LOOKUPS = {"l1": (ncu.L1_HITS, ncu.L1_MISSES), "l2": (ncu.L2_HITS, ncu.L2_MISSES)}
 
 
 def metrics(record: Record) -> dict[str, float]:
@@ -261,6 +262,10 @@ def _counted(prefix: str, row: CounterRow) -> Iterator[tuple[str, float]]:
             yield f"{prefix}/dram_pct_of_peak", value
         else:
             yield f"{prefix}/{metric}", value
+    for level, (hits, misses) in _LOOKUPS.items():
+        lookups = row.values.get(hits, 0.0) + row.values.get(misses, 0.0)
+        if hits in row.values and misses in row.values and lookups:
+            yield f"{prefix}/{level}_hit_pct", 100 * row.values[hits] / lookups
 
 
 def _dram_to_ledger(prefix: str, row: CounterRow, moved: int) -> Iterator[tuple[str, float]]:

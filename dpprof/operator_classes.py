@@ -42,19 +42,31 @@ _CLASSES = [
 ]
 _WHOLE_PATTERN = {name: re.compile(pattern) for name, pattern in _CLASSES if name in WHOLE}
 _NAME_PATTERN = [(name, re.compile(pattern)) for name, pattern in _CLASSES if name not in WHOLE]
+# softmax_warp_forward<..., is_log_softmax, is_masked>
+_LOG_SOFTMAX_OF_SHORT_ROWS = r"softmax_warp_\w+<.*(?:\(bool\)1|true),\s*(?:\(bool\)0|false)>"
 # What kernels are called, the first match counts: a fused attention holds products, a loss a softmax.
 _KERNELS = [
-    (class_name, re.compile(pattern, re.IGNORECASE))
-    for class_name, pattern in (
-        ("attention", r"flash|fmha|attention|sdpa|mem_eff"),
-        ("loss", r"nll_?loss|cross_?entropy|log_?softmax|mse_?loss"),
-        ("noise", r"normal_kernel|normal_and_transform|normal_fill"),
-        ("matrix_product", r"gemm|gemv|cutlass|xmma|nvjet|splitk|cublas|dot_kernel|\bgemk|tensorop"),
-        ("embedding", r"embedding|radix_?sort|krn_partial|compute_grad_weight|unique|sum_and_scatter"),
-        ("copy", r"copy|catarray|gather|scatter|index_?select|index_elementwise|index_put|transpose|memcpy"),
-        ("norm_clip", r"norm(two|one|inf)?_?ops|linalg_vector_norm|lpnorm"),
-        ("reduction", r"reduce|softmax|layer_?norm|gamma_?beta|batch_?norm|welford|scan"),
-        ("elementwise", r"elementwise|fill|multi_tensor_apply|tril|triu|arange|memset"),
+    (class_name, re.compile("|".join(patterns.split()), re.IGNORECASE))
+    for class_name, patterns in (
+        ("attention", r"flash fmha attention sdpa mem_eff"),
+        ("loss", rf"nll_?loss cross_?entropy log_?softmax mse_?loss {_LOG_SOFTMAX_OF_SHORT_ROWS}"),
+        ("noise", r"normal_kernel normal_and_transform normal_fill"),
+        (
+            "matrix_product",
+            r"gemm gemv cutlass xmma nvjet splitk cublas dot_kernel \bgemk tensorop triton_tem_\w*mm",
+        ),
+        ("embedding", r"embedding radix_?sort krn_partial compute_grad_weight unique sum_and_scatter"),
+        (
+            "copy",
+            r"copy(?!sign) catarray gather(?!topk) scatter index_?select index_elementwise index_put "
+            r"indexing_backward transpose nchwtonhwc nhwctonchw im2col col2im memcpy",
+        ),
+        ("norm_clip", r"norm(two|one|inf)?_?ops linalg_vector_norm lpnorm nrm2"),
+        (
+            "reduction",
+            r"reduce softmax layer_?norm gamma_?beta batch_?norm welford scan moments topk triton_(red|per)_",
+        ),
+        ("elementwise", r"elementwise fill multi_tensor_apply tril triu arange memset dropout triton_poi_"),
     )
 ]
 OPERATOR_CLASSES = (*(name for name, _ in _CLASSES), "optimizer", "other")
@@ -79,6 +91,7 @@ def class_in_phase(class_name: str | None, phase: str | None) -> str:
     return _PHASE_CLASS.get(phase or "", class_name or "other")
 
 
+@cache
 def kernel_class(name: str, phase: str | None) -> str:
     """The class of a kernel, given its demangled name and the phase that launched it."""
     found = next((class_name for class_name, pattern in _KERNELS if pattern.search(name)), None)

@@ -18,7 +18,7 @@ _PR_SET_PDEATHSIG = 1
 def end_with_driver() -> None:
     """See to it that this process ends when the driving process does, however that ends (Linux).
 
-    The kernel does so for a child. With a profiler in between, a thread looks every second.
+    The kernel does so for a child. With a profiler in between, a thread looks every second whether both live.
     """
     driver = int(os.environ.get(END_WITH, 0))
     if not driver or sys.platform != "linux":
@@ -26,11 +26,11 @@ def end_with_driver() -> None:
     if os.getppid() == driver:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     else:
-        Thread(target=_end_after, args=(driver,), daemon=True).start()
+        Thread(target=_end_after, args=(driver, os.getppid()), daemon=True).start()
 
 
-def _end_after(pid: int) -> None:
-    while psutil.pid_exists(pid):
+def _end_after(driver: int, parent: int) -> None:
+    while psutil.pid_exists(driver) and os.getppid() == parent:
         time.sleep(1)
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -35,12 +35,20 @@ def read_result(folder: RunFolder, name: str | None = None) -> Result:
     Raises DpprofError if it is not a run folder, or if a file in it is damaged.
     """
     record, failure = folder.read_record(), folder.read_error()
-    if failure is None and (record is None or not record.headline_finished):
+    config = folder.read_config()
+    if failure is None and (
+        record is None or not record.headline_finished or _lacks_counters(config, record)
+    ):
         ended_at = folder.config.stat().st_mtime
         failure = Failure(
             "killed", "it ended without an answer: the whole of dpprof was stopped meanwhile", at=ended_at
         )
-    return Result(name or folder.name, folder, folder.read_config(), record, failure)
+    return Result(name or folder.name, folder, config, record, failure)
+
+
+def _lacks_counters(config: ExperimentConfig, record: Record) -> bool:
+    """Whether a run that may not go without its hardware counters has none, and nothing says why."""
+    return config.counters == "ncu" and record.counters is None
 
 
 def describe(result: Result) -> str:

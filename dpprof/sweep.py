@@ -11,6 +11,7 @@ from threading import Event
 from typing import Protocol
 
 from dpprof.config import DriveConfig, ExperimentConfig
+from dpprof.counters import can_count_now
 from dpprof.drive import drive_experiment, rendered
 from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted, TrackingError
 from dpprof.paths import SweepFolder
@@ -82,6 +83,7 @@ def faults(results: list[Result]) -> list[Result]:
 def reusable_results(sweep: Sweep, *, resume: bool) -> dict[str, Result]:
     """The finished results that a resumed sweep keeps, by run name.
 
+    Not those that went without the hardware counters asked for where these can be had by now.
     Raises ConfigError if the sweep exists and was not to be resumed, or if one of its cells was measured
     with other settings than those given now.
     """
@@ -97,7 +99,7 @@ def reusable_results(sweep: Sweep, *, resume: bool) -> dict[str, Result]:
         if not folder.record.exists():
             continue
         result = read_result(folder)
-        if result.status != FINISHED:
+        if result.status != FINISHED or can_count_now(result.config, result.record):
             continue
         for setting, value in vars(config).items():
             before = getattr(result.config, setting)

@@ -15,6 +15,7 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 
+from dpprof import counters
 from dpprof.config import DriveConfig, ExperimentConfig
 from dpprof.counters import count
 from dpprof.drive import drive_experiment
@@ -25,6 +26,7 @@ from dpprof.ncu.metric_names import BASIC
 from dpprof.paths import RunFolder
 from dpprof.record import PassOutcome, Record
 from dpprof.results import FAILED, FINISHED, KILLED, Result, describe, read_result
+from dpprof.sweep import Sweep, reusable_results
 from dpprof.tracking.tracker import Tracker
 
 HERE = Path(__file__).parent
@@ -234,6 +236,13 @@ def test_what_the_machine_lacks(
             "the GPU has no metric dram__x",
         ),
         ({"say": ["==ERROR== Something odd."], "exit_code": 1}, "ncu failed: Something odd.; see ncu.log"),
+        (
+            {
+                "say": ["[dpprof] the counted step is done", "==ERROR== Failed to create report."],
+                "exit_code": 1,
+            },
+            "ncu failed: Failed to create report.",
+        ),
         ({"exit_code": 0}, "ncu failed: it ended with exit code 0 and left no report; see ncu.log"),
         (
             {"report": "==WARNING== No kernels were profiled.\n"},
@@ -394,3 +403,63 @@ def test_a_program_that_does_not_run(tmp_path: Path) -> None:
         program.version(str(broken))
     with pytest.raises(CountersUnavailable, match=r"does not run: .*No such file"):
         program.version(str(tmp_path / "nowhere"))
+
+
+def test_another_program_of_the_same_name(tmp_path: Path) -> None:
+    """npm-check-updates is called ncu too."""
+    other = tmp_path / "ncu"
+    other.write_text("#!/bin/sh\necho 17.1.3\n")
+    other.chmod(0o755)
+    with pytest.raises(CountersUnavailable, match="is not Nsight Compute's: put the folder"):
+        program.version(str(other))
+
+
+def test_with_two_kinds_of_gpu_a_metric_has_to_be_on_both(tmp_path: Path) -> None:
+    ncu = tmp_path / "ncu"
+    table = '"Metric name","Metric type","Metric unit","Metric description","ad102","gh100"'
+    rows = ['"a__x","Counter","byte","of, both","1","1"', '"a__y","Counter","byte","of one","","1"']
+    ncu.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join([table, *rows]) + "\nEND\n")
+    ncu.chmod(0o755)
+    assert program.available_metrics(str(ncu)) == {"a__x"}
+
+
+@pytest.mark.parametrize("mode", ["auto", "ncu"])
+def test_a_killed_counters_pass_is_no_end(folder: RunFolder, measured: Path, mode: str) -> None:
+    """As after SIGKILL of the driver: the pass is running in the record, and nothing says why it is not done."""
+    shutil.copytree(measured, folder.path, dirs_exist_ok=True)
+    folder.write_config(dataclasses.replace(CONFIG, counters=mode))
+    record = folder.read_record()
+    assert record is not None
+    record.passes["counters"] = PassOutcome("running")
+    folder.write_record(record)
+    result = read_result(folder)
+    assert record.failed_passes == {"counters": "it did not finish"}
+    assert result.status == (FINISHED if mode == "auto" else FAILED)
+    assert (result.failure.kind if result.failure else None) == (None if mode == "auto" else "killed")
+
+
+def test_resume_counts_what_could_not_be_counted_before(
+    ncu: StandIn, folder: RunFolder, measured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only where it can be by now: a machine without a GPU measures nothing twice."""
+    ncu.plan(metrics=[])  # no driver
+    assert outcome(count_in(folder, measured, CONFIG)).status == "skipped"
+    sweep = Sweep(
+        folder.path.parent.name, {"run": CONFIG}, DriveConfig(runs_dir=str(folder.path.parent.parent))
+    )
+    assert list(reusable_results(sweep, resume=True)) == []
+    monkeypatch.undo()  # without the stand-in: this machine has no GPU
+    assert list(reusable_results(sweep, resume=True)) == ["run"]
+
+
+def test_ctrl_c_while_the_program_talks(
+    ncu: StandIn, folder: RunFolder, measured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(program: str) -> frozenset[str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(program, "available_metrics", interrupted)
+    monkeypatch.setattr(counters, "finish_undisturbed", lambda: None)
+    result = count_in(folder, measured, CONFIG)
+    assert result.status == KILLED
+    assert outcome(result).reason == "stopped by the user"

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dpprof.counter_data import CounterResult, CounterRow
 from dpprof.metrics import memory_metrics, metrics, ratios, series
-from dpprof.ncu.metric_names import DRAM_PCT, DRAM_READ, DRAM_WRITTEN, L2_READ
+from dpprof.ncu.metric_names import DRAM_PCT, DRAM_READ, DRAM_WRITTEN, L2_HITS, L2_MISSES, L2_READ
 from dpprof.observe import CATEGORIES
 from dpprof.record import Ceilings, GradientCheck, Memory, OperatorRow, PassOutcome, Record
 
@@ -268,6 +268,16 @@ def test_counters_by_step_phase_and_class() -> None:
     assert found["counters/class/copy/dram_read_mib"] == pytest.approx(5)
     assert found["counters/class/copy/kernel_launches"] == 2
     assert not any(name.startswith("counters/None") for name in found)
+
+
+def test_hit_rates_are_hits_over_lookups() -> None:
+    rows = [
+        CounterRow("a", "copy", "forward", 1, 1.0, {L2_HITS: 10, L2_MISSES: 0}),
+        CounterRow("b", "copy", "forward", 1, 9.0, {L2_HITS: 0, L2_MISSES: 2}),
+    ]
+    found = metrics(Record({}, {}, counters=CounterResult(rows)))
+    assert found["counters/l2_hit_pct"] == found["counters/forward/l2_hit_pct"] == pytest.approx(1000 / 12)
+    assert "counters/l1_hit_pct" not in found
 
 
 def test_dram_bytes_beside_the_ledgers() -> None:

@@ -43,7 +43,15 @@ from dpprof.operator_classes import OPERATOR_CLASSES, kernel_class
             "at::native::vectorized_elementwise_kernel<(int)4, at::native::GeluBackwardCUDAKernelImpl>",
             "elementwise",
         ),
-        ("triton_poi_fused_0", "other"),
+        ("at::native::<unnamed>::softmax_warp_forward<f, f, f, (int)9, (bool)1, (bool)0>", "loss"),
+        ("at::native::<unnamed>::softmax_warp_backward<f, f, f, (int)9, (bool)0, (bool)0>", "reduction"),
+        ("at::native::<unnamed>::fused_dropout_kernel_vec<float, float, unsigned int>", "elementwise"),
+        ("at::native::<unnamed>::RowwiseMomentsCUDAKernel<float>", "reduction"),
+        ("at::native::vectorized_elementwise_kernel<(int)4, at::native::copysign_kernel>", "elementwise"),
+        ("at::native::sbtopk::gatherTopK<float, unsigned int, (int)2, (bool)0>", "reduction"),
+        ("triton_tem_fused_mm_0", "matrix_product"),
+        ("triton_poi_fused_0", "elementwise"),
+        ("my_kernel", "other"),
     ],
 )
 def test_kernel_classes(kernel: str, expected: str) -> None:

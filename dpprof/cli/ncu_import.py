@@ -7,8 +7,6 @@ import click
 if TYPE_CHECKING:
     from pathlib import Path
 
-_EXPORT = "ncu --import REPORT --csv --page raw --print-units base > report.csv"
-
 
 @click.command("ncu-import")
 @click.argument("report", type=click.Path())
@@ -59,6 +57,7 @@ def _read(path: "Path") -> str:
     """The raw page as text, whichever of the two kinds of file it is. Raises ConfigError or CountersError."""
     from dpprof.errors import ConfigError
     from dpprof.ncu import program
+    from dpprof.ncu.report import EXPORT
 
     try:
         data = path.read_bytes()
@@ -74,6 +73,6 @@ def _read(path: "Path") -> str:
     if ncu is None:
         raise ConfigError(
             f"report: got {str(path)!r}, which only Nsight Compute can read, and there is no ncu on PATH; "
-            f"allowed here: its raw page as CSV. Where it was made: {_EXPORT}"
+            f"allowed here: its raw page as CSV; where it was made, {EXPORT}"
         )
     return program.to_csv(ncu, path)

@@ -55,6 +55,9 @@ def profile(**options: str | None) -> None:
     if result.status == KILLED:
         raise Interrupted(f"stopped; what was measured is in {folder.path}")
     if faults([result]):
-        raise ExperimentsFailed(f"{config.run_name} failed; see {folder.log}")
+        raise ExperimentsFailed(
+            f"{config.run_name} failed; see {folder.log if folder.log.exists() else folder.path}"
+        )
     if result.status == FINISHED and result.record is not None:
-        progress.say(f"{result.record.num_parameters:,} parameters; memory timeline: {folder.timeline_page}")
+        pages = [page for page in (folder.timeline_page, folder.roofline_page) if page.exists()]
+        progress.say("; ".join([f"{result.record.num_parameters:,} parameters", *map(str, pages)]))

@@ -28,16 +28,21 @@ _KNOWN = [
         "ncu finds no NVIDIA driver that it can use: install one, or an Nsight Compute that fits the driver",
     ),
     (
-        r"not supported on (this |the )?(device|GPU|chip)|unsupported (device|GPU|chip)|UnsupportedGpu",
+        r"(.*(?:not supported|unsupported).*(?:device|GPU|chip|CMP).*|.*insufficient driver version.*"
+        r"|.*confidential computing.*|.*protected memory.*)",
         True,
-        "this Nsight Compute does not know the GPU: install a newer release",
+        "ncu cannot count on this machine: {0}",
     ),
     (
         r"Failed to find metric ([\w.]+)",
         False,
         "the GPU has no metric {0}: leave it out of counter_metrics (ncu --query-metrics lists those it has)",
     ),
-    (r"out of memory|OutOfMemory", False, "memory ran out while the step was counted"),
+    (
+        r"out of memory|OutOfMemory",
+        False,
+        "CUDA out of memory under ncu, which keeps what a kernel changes to run it again",
+    ),
     (
         r"InterprocessLock",
         False,

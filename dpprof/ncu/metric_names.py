@@ -16,6 +16,9 @@ L2_ATOMIC, L2_REDUCTION = "lts__t_sectors_op_atom.sum", "lts__t_sectors_op_red.s
 L1_LOAD = "l1tex__t_bytes_pipe_lsu_mem_global_op_ld.sum"
 L1_STORE = "l1tex__t_bytes_pipe_lsu_mem_global_op_st.sum"
 SECTOR_BYTES = 32
+# Lookups rather than hit rates, which cannot be totalled.
+L2_HITS, L2_MISSES = "lts__t_sectors_lookup_hit.sum", "lts__t_sectors_lookup_miss.sum"
+L1_HITS, L1_MISSES = "l1tex__t_sectors_lookup_hit.sum", "l1tex__t_sectors_lookup_miss.sum"
 
 BASIC = (DURATION, DRAM_READ, DRAM_WRITTEN, DRAM_PCT, L2_READ, L2_WRITTEN, L1_LOAD, L1_STORE)
 PRESETS = {
@@ -24,9 +27,11 @@ PRESETS = {
         *BASIC,
         L2_ATOMIC,
         L2_REDUCTION,
-        "lts__t_sector_hit_rate.pct",
+        L2_HITS,
+        L2_MISSES,
         "lts__throughput.avg.pct_of_peak_sustained_elapsed",
-        "l1tex__t_sector_hit_rate.pct",
+        L1_HITS,
+        L1_MISSES,
         "l1tex__m_xbar2l1tex_read_bytes.sum",
         "sm__throughput.avg.pct_of_peak_sustained_elapsed",
         "sm__warps_active.avg.pct_of_peak_sustained_active",
@@ -52,7 +57,7 @@ _ALIASES = {
     "dram__bytes_write": ("dram__bytes_op_write",),
 }
 _CANONICAL = {alias: name for name, aliases in _ALIASES.items() for alias in aliases}
-_FULL_NAME = re.compile(r"[a-zA-Z][\w.]*__\w+(\.\w+)+")
+_FULL_NAME = re.compile(r"[a-zA-Z]\w*__\w+(\.\w+)+")
 _PER_SECOND = ".sum.per_second"
 
 

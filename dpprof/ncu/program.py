@@ -3,6 +3,7 @@
 Options: Nsight Compute's documentation, "Nsight Compute CLI".
 """
 
+import csv
 import os
 import re
 import shutil
@@ -76,20 +77,24 @@ def _may_read_counters() -> bool:
 def version(ncu: str) -> str:
     """The program's version. Raises CountersUnavailable if it does not run."""
     try:
-        match = re.search(r"Version (\S+)", _talk([ncu, "--version"]))
+        said = _talk([ncu, "--version"])
     except (CountersError, OSError) as error:
         raise CountersUnavailable(f"{ncu} does not run: {error}") from None
-    return match[1] if match else "unknown"
+    match = re.search(r"Version (\S+)", said)
+    if "Nsight Compute" not in said or match is None:
+        raise CountersUnavailable(f"{ncu} is not Nsight Compute's: put the folder of that before it on PATH")
+    return match[1]
 
 
 @cache
 def available_metrics(ncu: str) -> frozenset[str]:
-    """Base names of the metrics that this machine's GPU has.
+    """Base names of the metrics that this machine's GPU has; with several kinds of GPU, that all have.
 
     Raises CountersUnavailable or CountersError if the program cannot tell.
     """
-    lines = _talk([ncu, "--query-metrics", "--csv"]).splitlines()
-    names = frozenset(match[1] for line in lines if (match := re.match(r'"?([\w.]*__\w+)', line)))
+    rows = csv.reader(_talk([ncu, "--query-metrics", "--csv"]).splitlines())
+    # Name, type, unit, meaning, then a column for each kind of GPU.
+    names = frozenset(row[0] for row in rows if row and "__" in row[0] and all(row[4:]))
     if not names:
         raise CountersError(f"{ncu} --query-metrics lists no metrics")
     return names

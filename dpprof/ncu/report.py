@@ -16,7 +16,8 @@ from dpprof.ncu.metric_names import BASIC, canonical
 
 _KERNEL = "Kernel Name"
 _RANGES = "Start/Stop_Range"
-_EXPORT = "export it with: LC_ALL=C ncu --import REPORT --csv --page raw --print-units base"
+# How a report becomes what can be read here.
+EXPORT = "export it with: LC_ALL=C ncu --import REPORT --csv --page raw --print-units base"
 # NVTX start/end ranges of a launch stand in quotes, `ID:DOMAIN:NAME`, then the types and values of payload,
 # colour and message; the message is the name again, or none.
 _QUOTED = re.compile(r'"([^"]*)"')
@@ -24,9 +25,8 @@ _RANGE = re.compile(r"\d+:[^:]*:(?P<name>.+)(?::[^:]*){4}:(?:none:none|\w+:(?P=n
 _METRIC = re.compile(r"[\w.]*__[\w.]+")
 # Nsight Compute's prefixes are decimal: 1 Kbyte is 1000 bytes. Older releases say nsecond, newer ones ns.
 _PREFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_UNIT = re.compile(
-    r"([numKMGT]?)(byte|sector|second|s|inst|cycle|thread|warp|block|request|register|wavefront|hz)(/[a-z]+)?"
-)
+_WORDS = r"([numKMGT]?)(byte|sector|second|s|inst|cycle|thread|warp|block|request|register|wavefront|hz)"
+_UNIT = re.compile(rf"{_WORDS}(?:/{_WORDS})?")
 _UNSCALED = ("", "%", "ratio")
 # What the figures that everything rests on are counted in, by a part of their names.
 _EXPECTED = {"_time_": "second", "_bytes_": "byte", "_sectors_": "sector"}
@@ -49,21 +49,20 @@ def read_csv(text: str, name: str = "the report") -> list[Launch]:
     A metric that is blank or n/a for a launch is left out of its values. Raises CountersError if there is
     none, or if the text cannot be read for certain.
     """
-    raise_known(text)
     lines = _table(text, name)
     _, header = next(lines)
     if "Metric Name" in header:
-        raise CountersError(f"{name} is Nsight Compute's details page, not its raw page: {_EXPORT}")
+        raise CountersError(f"{name} is Nsight Compute's details page, not its raw page: {EXPORT}")
     units_line, units = next(lines, (0, []))
     if len(units) != len(header) or units[header.index("ID")].strip():
-        raise CountersError(f"{name} has no row of units below its header: {_EXPORT}")
+        raise CountersError(f"{name} has no row of units below its header: {EXPORT}")
     columns = {column: index for index, column in enumerate(header) if _METRIC.fullmatch(column)}
     if DURATION not in columns:
         raise CountersError(f"{name} lacks {DURATION}, which every rate is taken over: count it too")
     scales = {column: _scale(column, units[index], name, units_line) for column, index in columns.items()}
     columns = {column: index for column, index in columns.items() if scales[column]}
     ranges = next((index for index, column in enumerate(header) if _RANGES in column), None)
-    launches = []
+    launches, devices = [], set()
     for number, row in lines:
         if len(row) != len(header):
             raise CountersError(
@@ -74,10 +73,15 @@ def read_csv(text: str, name: str = "the report") -> list[Launch]:
             for column, index in columns.items()
             if (value := _number(row[index], column, name, number)) is not None
         }
+        if DURATION not in found:
+            raise CountersError(f"line {number} of {name} has no {DURATION}, which every rate is taken over")
         around = _range_names(row[ranges]) if ranges is not None else ()
+        devices.add(row[header.index("Device")] if "Device" in header else "")
         launches.append(Launch(row[header.index(_KERNEL)], around, found))
     if not launches:
         raise CountersError(f"{name} holds no kernel launch: nothing was counted")
+    if len(devices) > 1:
+        raise CountersError(f"{name} has kernels of {len(devices)} devices: profile one (ncu --devices 0)")
     return launches
 
 
@@ -91,8 +95,12 @@ def _table(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
             if not line.startswith('"ID",') or f'"{_KERNEL}"' not in line:
                 continue  # what the profiled program itself printed
             header_seen = True
-        yield number, next(csv.reader([line]))
+        try:
+            yield number, next(csv.reader([line], strict=True))
+        except csv.Error as error:
+            raise CountersError(f"line {number} of {name} is no whole row of a table: {error}") from None
     if not header_seen:
+        raise_known(text)
         raise CountersError(f"{name} holds no table of kernel launches: nothing was counted")
 
 
@@ -112,11 +120,11 @@ def _scale(column: str, unit: str, name: str, line: int) -> float:
     if canonical(column) in BASIC and expected and (match is None or not expected.startswith(match[2])):
         raise CountersError(
             f"line {line} of {name} gives {column} in {unit or 'no unit'!r}, where {expected}s are expected: "
-            f"{_EXPORT}"
+            f"{EXPORT}"
         )
     if match is None:
         return 1.0 if unit in _UNSCALED else 0.0
-    return _PREFIXES[match[1]]
+    return _PREFIXES[match[1]] / (_PREFIXES[match[3]] if match[3] else 1.0)
 
 
 def _number(text: str, column: str, name: str, line: int) -> float | None:
@@ -129,6 +137,6 @@ def _number(text: str, column: str, name: str, line: int) -> float | None:
     except ValueError:
         if canonical(column) in BASIC:
             raise CountersError(
-                f"line {line} of {name} gives {column} as {text!r}, which is no number: {_EXPORT}"
+                f"line {line} of {name} gives {column} as {text!r}, which is no number: {EXPORT}"
             ) from None
         return None

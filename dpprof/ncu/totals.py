@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import cache
 
 from dpprof.counter_data import DURATION, CounterResult, CounterRow, total
 from dpprof.ncu.report import Launch
@@ -23,9 +24,9 @@ def by_kernel(launches: Iterable[Launch], metrics: Iterable[str]) -> CounterResu
         phase = phase_of(launch.ranges)
         name = short_name(launch.kernel)
         values = {metric: launch.values[metric] for metric in wanted if metric in launch.values}
-        for metric in (DURATION, *wanted):
+        for metric in wanted:
             lacking[metric] += metric not in launch.values
-        seconds = launch.values.get(DURATION, 0.0)
+        seconds = launch.values[DURATION]
         groups[name, phase].append(CounterRow(name, kernel_class(name, phase), phase, 1, seconds, values))
     rows = [total(name, rows[0].kernel_class, phase, rows) for (name, phase), rows in groups.items()]
     missing = {
@@ -44,6 +45,7 @@ def phase_of(ranges: Iterable[str]) -> str | None:
     return phases[-1] if phases else None
 
 
+@cache
 def short_name(kernel: str) -> str:
     """A demangled name without its return type and parameters, which tell nothing that its template
     arguments do not."""

@@ -1,7 +1,7 @@
 """The ceilings pass: what this machine reaches at best, for the roofline.
 
-A copy of a tensor far larger than any cache, and a square matrix product, as torch does them: in fp32 without
-TF32, its default, or in bf16. The best of several tries counts: a ceiling is not a typical value.
+A copy of a tensor larger than the usual caches, and a square matrix product, as torch does them: in fp32
+without TF32, its default, or in bf16. The best of several tries counts: a ceiling is not a typical value.
 """
 
 import time
@@ -12,7 +12,7 @@ import torch
 from dpprof.observe import Subject
 from dpprof.record import Ceilings
 
-# Bytes copied, and rows of the square matrices: past the last cache, and long enough for full speed.
+# Bytes copied, and rows of the square matrices: long enough for full speed.
 _COPY_BYTES = {"cpu": 2**28, "cuda": 2**30}
 _MATRIX_ROWS = {"cpu": 2048, "cuda": 8192}
 _TRIES = 7

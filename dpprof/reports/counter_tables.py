@@ -3,23 +3,13 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from dpprof.counter_data import DURATION, CounterResult, CounterRow, total
+from dpprof.counter_data import CounterResult, CounterRow, total
 from dpprof.ledger_data import LedgerResult
 from dpprof.metrics import MIB
 from dpprof.ncu import metric_names as ncu
 from dpprof.reports.tables import BETWEEN, phase_order
 
 STEP = "step"
-_IN_COLUMNS = {
-    DURATION,
-    ncu.DRAM_READ,
-    ncu.DRAM_WRITTEN,
-    ncu.DRAM_PCT,
-    ncu.L2_READ,
-    ncu.L2_WRITTEN,
-    ncu.L1_LOAD,
-    ncu.L1_STORE,
-}
 
 
 @dataclass(frozen=True)
@@ -119,7 +109,7 @@ def _row(row: CounterRow, phase: str = "", ledger_bytes: int | None = None) -> C
         l2_written_mib=_mib(row, ncu.L2_WRITTEN, ncu.SECTOR_BYTES),
         l1_load_mib=_mib(row, ncu.L1_LOAD),
         l1_store_mib=_mib(row, ncu.L1_STORE),
-        extra={name: value for name, value in row.values.items() if name not in _IN_COLUMNS},
+        extra={name: value for name, value in row.values.items() if name not in ncu.BASIC},
         ledger_mib=ledger_mib,
         dram_to_ledger=dram / ledger_mib if dram is not None and ledger_mib else None,
     )

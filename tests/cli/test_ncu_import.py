@@ -65,9 +65,7 @@ def test_what_other_programs_save(tmp_path: Path) -> None:
 def test_a_report_file_needs_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report = tmp_path / "odd [name] é.ncu-rep"
     report.write_bytes(program.REPORT_MAGIC + b"...")
-    with pytest.raises(
-        ConfigError, match=r"allowed here: its raw page as CSV\. Where it was made: ncu --import"
-    ):
+    with pytest.raises(ConfigError, match=r"allowed here: its raw page as CSV; where it was made, export it"):
         imported(report)
     ncu = tmp_path / "bin" / "ncu"
     ncu.parent.mkdir()

@@ -102,7 +102,7 @@ def test_counters_are_shown_after_the_ledger_and_alone_without_one(tmp_path: Pat
         ["step", "12", "8.000", "18.0", "10.0", "3.4", "42.0", "0.67"],
         ["matrix product", "3", "5.000", "14.0", "8.0", "4.3", "44.0", "2.0", "1.0", "8.0", "4.0"],
         ["Memcpy", "between phases", "copy", "1", "1.000", "1.0", "1.0", "2.0", "10.0"],
-        [example_counters.HIT_RATE, "75.00"],
+        [example_counters.SM_PCT, "75.00"],
     ):
         assert row in rows
     assert "Kernels with the most DRAM traffic, in MiB (5 of 5)" in both

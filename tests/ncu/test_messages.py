@@ -26,7 +26,11 @@ from dpprof.ncu.messages import first_error, raise_known
             True,
             "dcgmi profile --pause",
         ),
-        ("Profiling is not supported on this device", True, "install a newer release"),
+        (
+            "Profiling is not supported on this device",
+            True,
+            "ncu cannot count on this machine: Profiling is not supported on this device",
+        ),
         ("Failed to find metric dram__nothing.sum", False, "no metric dram__nothing.sum: leave it out"),
         ("Error: InterprocessLockFailed", False, "set TMPDIR"),
         (

@@ -103,7 +103,7 @@ def test_units_of_other_metrics() -> None:
     text = (REPORTS / "sm_120.csv").read_text()
     lines = text.splitlines()
     more = {
-        "sm__a.sum.per_second": ("Gbyte/second", "1.5"),
+        "sm__a.avg.per_second": ("cycle/nsecond", "1.5"),
         "sm__b.avg": ("Kinst", "2"),
         "sm__c.pct": ("%", "7"),
     }
@@ -118,8 +118,28 @@ def test_units_of_other_metrics() -> None:
     (launch,) = read_csv("\n".join(lines))
     found = {name: value for name, value in launch.values.items() if name in more}
     assert found == {
-        "sm__a.sum.per_second": pytest.approx(1.5e9),
+        "sm__a.avg.per_second": pytest.approx(1.5e9),
         "sm__b.avg": pytest.approx(2000),
         "sm__c.pct": 7,
         "sm__e.avg.per_second": pytest.approx(4e6),
     }
+
+
+def test_a_table_cut_within_its_last_figure() -> None:
+    """The rest of the figure would pass for all of it."""
+    text = (REPORTS / "step.csv").read_text().rstrip()
+    with pytest.raises(CountersError, match="line 13 of the report is no whole row of a table"):
+        read_csv(text[:-2])
+
+
+def test_a_launch_without_a_duration_is_refused() -> None:
+    text = (REPORTS / "sm_120.csv").read_text().replace('"2000"', '""')
+    with pytest.raises(CountersError, match=r"line 3 of the report has no gpu__time_duration\.sum"):
+        read_csv(text)
+
+
+def test_several_devices_are_refused() -> None:
+    lines = (REPORTS / "step.csv").read_text().splitlines()
+    lines[-1] = lines[-1].replace('"(64, 64, 1)","0"', '"(64, 64, 1)","1"')
+    with pytest.raises(CountersError, match="kernels of 2 devices"):
+        read_csv("\n".join(lines))

@@ -36,7 +36,7 @@ def test_a_phase_holds_the_sums_of_its_kernels_and_rates_over_them() -> None:
         l2_written_mib=1.0,
         l1_load_mib=8.0,
         l1_store_mib=4.0,
-        extra={example_counters.HIT_RATE: 75.0},
+        extra={example_counters.SM_PCT: 75.0},
         ledger_mib=14.0,
         dram_to_ledger=8 / 14,
     )

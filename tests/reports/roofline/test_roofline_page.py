@@ -189,7 +189,7 @@ def test_the_counters_of_a_single_run_are_shown() -> None:
     assert by_phase[-1][6:9] == ["", "", ""], "what was not counted everywhere has no total"
     assert [row[0] for row in page.tables["counters-by-class"][1:3]] == ["matrix product", "elementwise"]
     assert page.tables["kernels"][1][:4] == [example_counters.GEMM, "backward", "matrix product", "2"]
-    assert page.tables["further"][1] == [example_counters.HIT_RATE, "75.0", "", "", "", ""]
+    assert page.tables["further"][1] == [example_counters.SM_PCT, "75.0", "", "", "", ""]
     text = " ".join(page.text.split())
     assert "sm__cycles_active.sum was not counted: this GPU has no such metric." in text
     assert "cache control: none" in text
