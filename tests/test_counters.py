@@ -425,7 +425,7 @@ def test_with_two_kinds_of_gpu_a_metric_has_to_be_on_both(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("mode", ["auto", "ncu"])
 def test_a_killed_counters_pass_is_no_end(folder: RunFolder, measured: Path, mode: str) -> None:
-    """As after SIGKILL of the driver: the pass is running in the record, and nothing says why it is not done."""
+    """As after SIGKILL of the driver: the pass runs in the record, and nothing says why it is not done."""
     shutil.copytree(measured, folder.path, dirs_exist_ok=True)
     folder.write_config(dataclasses.replace(CONFIG, counters=mode))
     record = folder.read_record()

@@ -32,7 +32,12 @@ _LEDGER: tuple[tuple[str, Callable[..., str], str], ...] = (
 def counter_tables(found: CounterTables, num_kernels: int) -> Iterable[Table | str]:
     """Tables by phase, by class and of the `num_kernels` kernels with the most DRAM traffic, then notes."""
     against = _LEDGER if found.step.ledger_mib is not None else ()
-    yield _counted("Hardware counters by phase, in MiB", "phase", [*found.by_phase, found.step], str, against)
+    if found.has_phases:
+        rows = [*found.by_phase, found.step]
+        yield _counted("Hardware counters by phase, in MiB", "phase", rows, str, against)
+    else:
+        yield "no kernel lies in a phase: an NVTX start/end range named phase:forward, phase:backward, ..."
+        yield _counted("Hardware counters, in MiB", "all kernels", [found.step], lambda _: "")
     yield _counted("Hardware counters by kernel class, in MiB", "class", found.by_class, words)
     kernels = found.kernels[:num_kernels]
     if kernels:
@@ -41,7 +46,7 @@ def counter_tables(found: CounterTables, num_kernels: int) -> Iterable[Table | s
             [("kernel", str), ("phase", str), ("class", str), *((n, shown) for n, shown, _ in _FIGURES[:6])],
             [(row.name, row.phase, words(row.kernel_class), *_figures(row, _FIGURES[:6])) for row in kernels],
         )
-    yield from _further([*found.by_phase, found.step])
+    yield from _further([*found.by_phase, found.step] if found.has_phases else [found.step])
     for metric, reason in found.missing.items():
         yield f"{escape(metric)} was not counted: {escape(reason)}"
     if found.settings:

@@ -58,6 +58,11 @@ class CounterTables:
     settings: dict[str, str]
     missing: dict[str, str]
 
+    @property
+    def has_phases(self) -> bool:
+        """Whether any kernel lies in a phase; in a report made elsewhere none may."""
+        return any(row.name != BETWEEN for row in self.by_phase)
+
 
 def compute(counters: CounterResult, ledger: LedgerResult | None) -> CounterTables:
     """The tables of hardware counters, beside the bytes that the ledger booked where there is one."""

@@ -52,6 +52,14 @@ def test_kernels_and_metrics_can_be_chosen() -> None:
         imported(REPORTS / "step.csv", "--counter-metrics", "x")
 
 
+def test_a_report_without_phases(tmp_path: Path) -> None:
+    (tmp_path / "plain.csv").write_text((REPORTS / "step.csv").read_text().replace("phase:", "part "))
+    rows = imported(tmp_path / "plain.csv")
+    assert rows[0][:6] == ["no", "kernel", "lies", "in", "a", "phase:"]
+    assert ["11", "0.230"] in [row[:2] for row in rows]
+    assert not any(row[:1] == ["step"] for row in rows)
+
+
 def test_what_other_programs_save(tmp_path: Path) -> None:
     """With a byte order mark, or as UTF-16 with Windows's line ends."""
     text = (REPORTS / "step.csv").read_text()
