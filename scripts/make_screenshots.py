@@ -33,6 +33,7 @@ from dpprof.paths import SweepFolder
 SCREENSHOTS = Path(__file__).parent.parent / "docs" / "screenshots"
 SWEEP = "small-cpu"
 GRID = ["--model-sizes", "small", "--batch-sizes", "2,4", "--seq-lens", "128"]
+PASSES = ["--passes", "clean,memory,ledger,trace,ceilings"]
 SIZE = {"width": 1400, "height": 900}
 MOST_BYTES = 200_000
 TRAINERS = ("StandardTrainer", "DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer")
@@ -86,7 +87,7 @@ def environment(folder: Path) -> dict[str, str]:
 def measure(folder: Path) -> Sweep:
     """Run the sweep unless the folder has it, and look its runs up in the store."""
     if not SweepFolder(folder / "runs" / SWEEP).comparison_page.exists():
-        command = [sys.executable, "-m", "dpprof", "sweep", *GRID, "--sweep-name", SWEEP]
+        command = [sys.executable, "-m", "dpprof", "sweep", *GRID, *PASSES, "--sweep-name", SWEEP]
         subprocess.run(command, cwd=folder, env=environment(folder), check=True)
     client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
@@ -197,6 +198,14 @@ def comparison(page: Page, ui: str, sweep: Sweep) -> None:
     viewer.locator("#filters").evaluate("n => n.scrollIntoView()")
 
 
+def roofline(page: Page, ui: str, sweep: Sweep) -> None:
+    """The sweep's roofline in the artifact viewer."""
+    page.get_by_text("roofline.html", exact=True).click()  # from the comparison page beside it
+    viewer = page.frame_locator("iframe").locator("body")
+    viewer.locator("#ceilings").wait_for()
+    viewer.locator(".js-plotly-plot .scatterlayer").wait_for()
+
+
 def cells(page: Page, ui: str, sweep: Sweep) -> None:
     """The table artifact with a row per experiment."""
     page.goto(f"{ui}{sweep.page(sweep.parent)}/artifacts")
@@ -279,6 +288,7 @@ MLFLOW_SHOTS: list[Shot] = [
     runs_table,
     description,
     comparison,
+    roofline,
     cells,
     memory_timeline,
     compare_runs,
