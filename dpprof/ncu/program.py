@@ -47,7 +47,7 @@ def require(device: str) -> str:
     """
     if device != "cuda":
         raise CountersUnavailable(
-            f"hardware counters need an NVIDIA GPU, and this experiment runs on the {device}: "
+            "hardware counters need an NVIDIA GPU, and this experiment runs on the CPU: "
             "measure on a machine with one (device=cuda)"
         )
     ncu = find()
