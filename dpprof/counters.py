@@ -81,8 +81,9 @@ def count(
         outcome.status = "finished"
     except CountersUnavailable as lacking:
         outcome.status, outcome.reason = "skipped", str(lacking)
-    except (_Stopped, KeyboardInterrupt):
-        finish_undisturbed()
+    except (_Stopped, KeyboardInterrupt) as stopped:
+        if isinstance(stopped, KeyboardInterrupt):
+            finish_undisturbed()
         outcome.status, outcome.reason = "failed", "stopped by the user"
         folder.write_error(Failure("interrupted", "stopped by the user"))
         return
