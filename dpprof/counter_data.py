@@ -53,7 +53,7 @@ def total(name: str, kernel_class: str, phase: str | None, rows: Iterable[Counte
     known = [
         metric
         for metric in names
-        if all(metric in row.values for row in rows) and (len(rows) == 1 or _can_be_combined(metric))
+        if all(metric in row.values for row in rows) and (len(rows) == 1 or _can_be_combined(metric, seconds))
     ]
     return CounterRow(
         name,
@@ -69,8 +69,9 @@ def _is_additive(metric: str) -> bool:
     return metric.endswith((".sum", ".avg"))
 
 
-def _can_be_combined(metric: str) -> bool:
-    return _is_additive(metric) or ".pct_of_peak_" in metric or metric.endswith(".per_second")
+def _can_be_combined(metric: str, seconds: float) -> bool:
+    is_over_time = ".pct_of_peak_" in metric or metric.endswith(".per_second")
+    return _is_additive(metric) or (is_over_time and seconds > 0)
 
 
 def _combine(metric: str, rows: list[CounterRow], seconds: float) -> float:

@@ -37,24 +37,23 @@ class _TimedOut(CountersError):
 
 def refuse_early(config: ExperimentConfig) -> Failure | None:
     """Why a run that insists on counters need not begin, if this machine cannot count."""
-    if config.counters != "ncu":
-        return None
-    try:
-        program.require(config.device)
-    except CountersUnavailable as lacking:
-        return Failure("error", str(lacking))
-    return None
+    lacking = _lacking(config) if config.counters == "ncu" else None
+    return None if lacking is None else Failure("error", lacking)
 
 
 def can_count_now(config: ExperimentConfig, record: Record | None) -> bool:
     """Whether a run went without the counters asked for, on a machine that may have them by now."""
-    if config.counters == "off" or record is None or record.counters is not None:
-        return False
+    goes_without = config.counters != "off" and record is not None and record.counters is None
+    return goes_without and _lacking(config) is None
+
+
+def _lacking(config: ExperimentConfig) -> str | None:
+    """What this machine lacks to count, as far as can be told before it tries."""
     try:
         program.require(config.device)
-    except CountersUnavailable:
-        return False
-    return True
+    except CountersUnavailable as lacking:
+        return str(lacking)
+    return None
 
 
 def count(

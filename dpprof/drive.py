@@ -39,9 +39,10 @@ def drive_experiment(
     stop = stop or Event()
     ended = LAUNCHERS[drive.launcher](folder, drive.timeout_s, on_line, stop)
     settle(folder, ended, drive.timeout_s)
-    record = folder.read_record()
-    if config.counters != "off" and record is not None and folder.read_error() is None:
-        counters.count(config, folder, record, drive.timeout_s, on_line, stop)
+    if config.counters != "off" and folder.read_error() is None:
+        record = folder.read_record()
+        if record is not None:
+            counters.count(config, folder, record, drive.timeout_s, on_line, stop)
     return rendered(folder)
 
 

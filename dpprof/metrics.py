@@ -168,7 +168,7 @@ def _rest(record: Record) -> Iterator[tuple[str, float]]:
     if record.involuntary_switches is not None and record.step_s:
         yield "overhead/involuntary_switches_per_step", record.involuntary_switches / len(record.step_s)
     for name, outcome in record.passes.items():
-        if outcome.seconds is not None:
+        if outcome.seconds is not None and outcome.status != "skipped":
             yield f"overhead/{name}_pass_s", outcome.seconds
     if record.pace is not None and record.pace.step_s:
         yield "pace/step_ratio", statistics.median(record.pace.ratios)
@@ -231,41 +231,46 @@ def _operator_classes(record: Record, num_steps: int) -> Iterator[tuple[str, flo
 def _counters(record: Record, rows: list[CounterRow]) -> Iterator[tuple[str, float]]:
     """Hardware counters of the whole step, of every phase and of every kernel class."""
     step = total("step", "", None, rows)
-    yield from _counted("counters", step)
+    yield from _under("counters", counted(step))
     phases = dict.fromkeys(row.phase for row in rows if row.phase is not None)
     ledger = record.ledger.traffic if record.ledger else []
     yield from _dram_to_ledger("counters", step, sum(row.read + row.written for row in ledger))
     for phase in phases:
         within = total(phase, "", phase, (row for row in rows if row.phase == phase))
-        yield from _counted(f"counters/{phase}", within)
+        yield from _under(f"counters/{phase}", counted(within))
         moved = sum(row.read + row.written for row in ledger if row.phase == phase)
         yield from _dram_to_ledger(f"counters/{phase}", within, moved)
     for name in dict.fromkeys(row.kernel_class for row in rows):
         within = total(name, name, None, (row for row in rows if row.kernel_class == name))
-        yield from _counted(f"counters/class/{name}", within)
+        yield from _under(f"counters/class/{name}", counted(within))
     if step.seconds:
         outside = total("", "", None, (row for row in rows if row.phase is None))
         yield "counters/outside_phases_pct", 100 * outside.seconds / step.seconds
 
 
-def _counted(prefix: str, row: CounterRow) -> Iterator[tuple[str, float]]:
-    """A throughput is the sum of bytes over the sum of kernel times."""
-    yield f"{prefix}/kernel_ms", 1e3 * row.seconds
-    yield f"{prefix}/kernel_launches", row.launches
+def _under(prefix: str, figures: dict[str, float]) -> Iterator[tuple[str, float]]:
+    for name, value in figures.items():
+        yield f"{prefix}/{name}", value
+
+
+def counted(row: CounterRow) -> dict[str, float]:
+    """What hardware counters found, by name; a throughput is the sum of bytes over that of kernel times."""
+    found = {"kernel_ms": 1e3 * row.seconds, "kernel_launches": float(row.launches)}
     for metric, value in row.values.items():
         if metric in _COUNTED_BYTES:
             name, unit_bytes = _COUNTED_BYTES[metric]
-            yield f"{prefix}/{name}_mib", value * unit_bytes / MIB
+            found[f"{name}_mib"] = value * unit_bytes / MIB
             if row.seconds:
-                yield f"{prefix}/{name}_gib_per_s", value * unit_bytes / 2**30 / row.seconds
+                found[f"{name}_gib_per_s"] = value * unit_bytes / 2**30 / row.seconds
         elif metric == ncu.DRAM_PCT:
-            yield f"{prefix}/dram_pct_of_peak", value
+            found["dram_pct_of_peak"] = value
         else:
-            yield f"{prefix}/{metric}", value
+            found[metric] = value
     for level, (hits, misses) in _LOOKUPS.items():
         lookups = row.values.get(hits, 0.0) + row.values.get(misses, 0.0)
         if hits in row.values and misses in row.values and lookups:
-            yield f"{prefix}/{level}_hit_pct", 100 * row.values[hits] / lookups
+            found[f"{level}_hit_pct"] = 100 * row.values[hits] / lookups
+    return found
 
 
 def _dram_to_ledger(prefix: str, row: CounterRow, moved: int) -> Iterator[tuple[str, float]]:

@@ -46,3 +46,9 @@ def test_what_one_row_lacks_the_total_lacks() -> None:
 def test_json_round_trip() -> None:
     result = CounterResult([row(1, 1.0, a_DOT_sum=1)], {"version": "2024.1"}, {"b.sum": "why"})
     assert CounterResult.from_dict(json.loads(json.dumps(dataclasses.asdict(result)))) == result
+
+
+def test_nothing_is_averaged_over_no_time() -> None:
+    names = ("p.avg.pct_of_peak_sustained_elapsed", "b.sum")
+    rows = [CounterRow("k", "", None, 1, 0.0, dict.fromkeys(names, 3.0)) for _ in range(2)]
+    assert total("all", "", None, rows).values == {"b.sum": 6.0}

@@ -302,3 +302,8 @@ def test_the_steps_counters_compare_with_the_standard_trainers() -> None:
 def test_ceilings() -> None:
     record = Record({}, {}, ceilings=Ceilings(3 * 2**30, 5e12, "fp32"))
     assert metrics(record) == {"ceilings/copy_gib_per_s": 3, "ceilings/matmul_tflop_per_s": 5}
+
+
+def test_a_pass_that_was_skipped_took_no_time() -> None:
+    passes = {"clean": PassOutcome("finished", None, 2.0), "counters": PassOutcome("skipped", "no GPU", 1e-5)}
+    assert metrics(Record({}, {}, passes=passes)) == {"overhead/clean_pass_s": 2.0}

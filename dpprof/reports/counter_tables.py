@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from dpprof.counter_data import CounterResult, CounterRow, total
 from dpprof.ledger_data import LedgerResult
-from dpprof.metrics import MIB
-from dpprof.ncu import metric_names as ncu
+from dpprof.metrics import MIB, counted
+from dpprof.ncu.metric_names import BASIC
 from dpprof.reports.tables import BETWEEN, phase_order
 
 STEP = "step"
@@ -97,7 +97,8 @@ def _ledger_bytes(ledger: LedgerResult | None, wanted: Callable[[str | None], bo
 
 
 def _row(row: CounterRow, phase: str = "", ledger_bytes: int | None = None) -> CountedRow:
-    read, written = _mib(row, ncu.DRAM_READ), _mib(row, ncu.DRAM_WRITTEN)
+    figures = counted(row)
+    read, written = figures.get("dram_read_mib"), figures.get("dram_written_mib")
     dram = _sum(read, written)
     ledger_mib = None if ledger_bytes is None else ledger_bytes / MIB
     return CountedRow(
@@ -105,23 +106,19 @@ def _row(row: CounterRow, phase: str = "", ledger_bytes: int | None = None) -> C
         kernel_class=row.kernel_class,
         phase=phase,
         launches=row.launches,
-        kernel_ms=1e3 * row.seconds,
+        kernel_ms=figures["kernel_ms"],
         dram_read_mib=read,
         dram_written_mib=written,
         dram_gib_per_s=dram / 1024 / row.seconds if dram is not None and row.seconds else None,
-        dram_pct_of_peak=row.values.get(ncu.DRAM_PCT),
-        l2_read_mib=_mib(row, ncu.L2_READ, ncu.SECTOR_BYTES),
-        l2_written_mib=_mib(row, ncu.L2_WRITTEN, ncu.SECTOR_BYTES),
-        l1_load_mib=_mib(row, ncu.L1_LOAD),
-        l1_store_mib=_mib(row, ncu.L1_STORE),
-        extra={name: value for name, value in row.values.items() if name not in ncu.BASIC},
+        dram_pct_of_peak=figures.get("dram_pct_of_peak"),
+        l2_read_mib=figures.get("l2_read_mib"),
+        l2_written_mib=figures.get("l2_written_mib"),
+        l1_load_mib=figures.get("l1_global_load_mib"),
+        l1_store_mib=figures.get("l1_global_store_mib"),
+        extra={name: value for name, value in row.values.items() if name not in BASIC},
         ledger_mib=ledger_mib,
         dram_to_ledger=dram / ledger_mib if dram is not None and ledger_mib else None,
     )
-
-
-def _mib(row: CounterRow, metric: str, unit_bytes: int = 1) -> float | None:
-    return row.values[metric] * unit_bytes / MIB if metric in row.values else None
 
 
 def _sum(one: float | None, other: float | None) -> float | None:

@@ -23,9 +23,12 @@ def _tables(record: Record | None) -> CounterTables | None:
 
 def write_run_roofline(result: Result) -> None:
     """Render a run's page if its record has hardware counters, or a ledger and its machine's ceilings."""
+    record = result.record
+    if record is None or (record.ceilings is None and record.counters is None):
+        return
     comparison = compare(result.name, {result.name: [result]})
     if _can_be_drawn(comparison):
-        found = page.compute(data.compute(comparison, Given()), _tables(result.record))
+        found = page.compute(data.compute(comparison, Given()), _tables(record))
         write_text(result.folder.roofline_page, page.render(found))
 
 
