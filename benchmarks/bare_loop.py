@@ -3,24 +3,20 @@
     python benchmarks/bare_loop.py [--model-size small] [--batch-size 4] [--seq-len 128] [--rounds 20]
 
 For each trainer, in one process and in turns: a block of steps timed as the clean pass times them, and a
-block of the loop that a user of PyTorch or Opacus would write, timed as a whole. Prints the medians, and the
+block of the loop in PyTorch's or Opacus's tutorial, timed as a whole. Prints the medians, and the
 median of the ratio round by round, so that a drift of the machine's speed cancels.
 """
 
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import opacus
 import torch
-from opacus import GradSampleModule
-from opacus.grad_sample import GradSampleModuleFastGradientClipping
-from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
-from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from tutorial_loops import Loop, make_loop
 
 from dpprof.config import TRAINERS, ExperimentConfig
 from dpprof.environment import describe_environment
@@ -30,42 +26,6 @@ from dpprof.passes.clean import Stopwatch
 from dpprof.workloads.workload import build_workload
 
 STEPS_PER_BLOCK = 5
-Step = Callable[[Tensor, Tensor], None]
-
-
-def bare_step(config: ExperimentConfig, model: nn.Module) -> Step:
-    """One step as a user writes it, for the configured trainer."""
-    sgd = torch.optim.SGD(model.parameters(), lr=config.lr)
-    private: dict[str, Any] = {
-        "noise_multiplier": config.noise_multiplier,
-        "max_grad_norm": config.max_grad_norm,
-        "expected_batch_size": config.batch_size,
-    }
-    if config.trainer in ("StandardTrainer", "DPSGDTrainer"):
-        is_private = config.trainer == "DPSGDTrainer"
-        module: nn.Module = GradSampleModule(model) if is_private else model
-        optimizer: Any = DPOptimizer(sgd, **private) if is_private else sgd
-
-        def step(ids: Tensor, labels: Tensor) -> None:
-            optimizer.zero_grad(set_to_none=True)
-            cross_entropy(module(ids).flatten(0, 1), labels.flatten()).backward()
-            optimizer.step()
-
-        return step
-
-    ghost = config.trainer == "DPGhostClippingTrainer"
-    hooked = GradSampleModuleFastGradientClipping(
-        model, max_grad_norm=config.max_grad_norm, use_ghost_clipping=ghost
-    )
-    fast = DPOptimizerFastGradientClipping(sgd, **private)
-    criterion = DPLossFastGradientClipping(hooked, fast, nn.CrossEntropyLoss())
-
-    def two_backwards(ids: Tensor, labels: Tensor) -> None:
-        fast.zero_grad(set_to_none=True)
-        criterion(hooked(ids).flatten(0, 1), labels.flatten(), shape=labels.shape).backward()
-        fast.step()
-
-    return two_backwards
 
 
 def synchronise(config: ExperimentConfig) -> None:
@@ -73,13 +33,12 @@ def synchronise(config: ExperimentConfig) -> None:
         torch.cuda.synchronize()
 
 
-def bare_block(config: ExperimentConfig, step: Step, batches: Iterator[Any]) -> float:
-    """Seconds per step of a block of the bare loop."""
+def bare_block(config: ExperimentConfig, train: Loop, batches: Iterator[Any]) -> float:
+    """Seconds per step of a block of the tutorial's loop."""
     block = [next(batches) for _ in range(STEPS_PER_BLOCK)]
     synchronise(config)
     started = time.perf_counter()
-    for ids, labels in block:
-        step(ids, labels)
+    train(block, nullcontext)
     synchronise(config)
     return (time.perf_counter() - started) / STEPS_PER_BLOCK
 
@@ -97,16 +56,16 @@ def compare(config: ExperimentConfig, rounds: int) -> tuple[float, float, float]
     """Median seconds of the clean pass and of the bare loop, and the median ratio of the rounds."""
     training = ExperimentTraining(config, build_workload(config))
     own = build_workload(config)
-    step, batches = bare_step(config, own.model.to(config.device).train()), iter(own.batches)
+    train, batches = make_loop(config, own), iter(own.batches)
     training.run(3, Observer())
-    bare_block(config, step, batches)
+    bare_block(config, train, batches)
     clean, bare = [], []
     for index in range(rounds):
         for measure_clean in (True, False) if index % 2 else (False, True):
             if measure_clean:
                 clean.append(clean_block(config, training))
             else:
-                bare.append(bare_block(config, step, batches))
+                bare.append(bare_block(config, train, batches))
     ratio = statistics.median(c / b for c, b in zip(clean, bare, strict=True))
     return statistics.median(clean), statistics.median(bare), ratio
 

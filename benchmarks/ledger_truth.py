@@ -63,7 +63,7 @@ def row(config: ExperimentConfig) -> list[str]:
         folder.create(config)
         record = run_experiment(config, folder, lambda _: None)
     with fake_tensors():
-        fake, _ = keep_ledger(lambda: ExperimentTraining(config, build_workload(config)), "cpu", 1)
+        fake = keep_ledger(lambda: ExperimentTraining(config, build_workload(config)), "cpu", 1).account
     ledger, unexplained = record.ledger, unexplained_pct(record)
     assert ledger is not None
     assert unexplained is not None

@@ -1,3 +1,3 @@
 """dpprof: what differential privacy costs in memory, memory traffic and time."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

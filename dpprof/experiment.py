@@ -4,7 +4,7 @@ import dataclasses
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -64,8 +64,17 @@ class ExperimentTraining:
         return self.trainer.held_tensors()
 
     def drop_gradients(self) -> None:
-        """Let go of everything that only the next step's `zero_grad` would free."""
+        """Let go of everything that only the next step would free."""
         self.trainer.drop_gradients()
+
+    @property
+    def savings(self) -> tuple[str, ...]:
+        """The savings that its loop leaves unmade."""
+        return self.trainer.savings
+
+    def save(self, savings: Iterable[str]) -> None:
+        """Make these savings, and no others, from the next step on."""
+        self.trainer.save(savings)
 
 
 def build_trainer(config: ExperimentConfig, workload: Workload, place: str | None = None) -> TrainerBase:
@@ -85,6 +94,7 @@ def build_trainer(config: ExperimentConfig, workload: Workload, place: str | Non
         precision=config.precision,
         noise_multiplier=config.noise_multiplier,
         max_grad_norm=config.max_grad_norm,
+        loop=config.loop,
     )
 
 
@@ -152,7 +162,7 @@ def estimate(subject: Subject) -> None:
 
     try:
         with fake_tensors(as_on_cuda=config.device == "cuda" and place == "cpu"):
-            account, traffic = keep_ledger(build, place, 1)
+            account, traffic, saved = keep_ledger(build, place, 1, with_savings=config.savings)
     except DpprofError:
         raise
     except Exception as error:
@@ -161,6 +171,7 @@ def estimate(subject: Subject) -> None:
             "If `dpprof profile` can run it, it can be measured, not estimated"
         ) from error
     record.ledger = account.result(traffic)
+    record.memory.saved = saved
     record.memory.peak_allocated = record.ledger.peak + sum(from_allocator(config, record.ledger).values())
     subject.folder.write_ledger(record.ledger, account.timeline())
 

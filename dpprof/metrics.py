@@ -65,6 +65,7 @@ def memory_metrics(memory: Memory) -> dict[str, float]:
         "device_used": memory.device_used,
         "peak_rss": memory.peak_rss,
     }
+    named |= {f"saving_{name}": value for name, value in memory.saved.items()}
     return {f"memory/{name}_mib": value / MIB for name, value in named.items() if value is not None}
 
 

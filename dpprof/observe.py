@@ -35,6 +35,7 @@ CATEGORIES = {
     "buffers": "the model's buffers",
     "optimizer_state": "what the optimizer keeps between steps",
     "inputs": "the batch and its targets",
+    "outputs": "the model's output and the loss, which the training loop keeps in variables",
     "activations": "what forward leaves for backward, or backward has computed again",
     "gradients": "p.grad, the ordinary gradient or the one that the optimizer uses",
     "summed_gradients": "sums of clipped gradients",
@@ -103,7 +104,14 @@ class Training(Protocol):
         """The tensors that the trainer holds now, with names, by category."""
 
     def drop_gradients(self) -> None:
-        """Let go of everything that only the next step's `zero_grad` would free."""
+        """Let go of everything that only the next step would free."""
+
+    @property
+    def savings(self) -> tuple[str, ...]:
+        """The savings of `loops.SAVINGS` that its loop leaves unmade."""
+
+    def save(self, savings: Iterable[str]) -> None:
+        """Make these savings, and no others, from the next step on."""
 
 
 @dataclass(frozen=True)

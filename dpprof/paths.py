@@ -14,6 +14,7 @@ from pathlib import Path
 from dpprof.config import ExperimentConfig
 from dpprof.errors import DpprofError
 from dpprof.ledger_data import LedgerResult, StepTimeline
+from dpprof.loops import LEAN
 from dpprof.record import Failure, Record
 from dpprof.settings import parse_all
 
@@ -101,6 +102,8 @@ class RunFolder:
             raise DpprofError(f"{self.config} is damaged: {error}") from error
         if not isinstance(data, dict):
             raise DpprofError(f"{self.config} is damaged: it holds no JSON object")
+        if "loop" not in data and self.record.exists():  # dpprof 0.1 knew no other loop
+            data["loop"] = LEAN
         return parse_all(ExperimentConfig, data)
 
     def read_record(self) -> Record | None:

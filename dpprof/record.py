@@ -32,13 +32,15 @@ class Memory:
     On CUDA they come from the allocator's statistics during the clean pass; on the CPU, where torch keeps
     none, from the allocator's events during the memory pass. `step_peak` and the peaks leave warm-up out;
     `first_step_peak` is the very first step's, which also allocates optimizer state. `phase_peak` is the
-    highest peak in each phase, from the memory pass on every device.
+    highest peak in each phase, from the memory pass on every device. `saved` is how much lower the peak is
+    with each saving that the loop leaves unmade, and with all of them (`loops.savings_to_measure`).
     """
 
     peak_allocated: int | None = None
     peak_reserved: int | None = None
     first_step_peak: int | None = None
     phase_peak: dict[str, int] = field(default_factory=dict)
+    saved: dict[str, int] = field(default_factory=dict)
     step_peak: list[int] = field(default_factory=list)
     after_step: int | None = None
     after_cleanup: int | None = None

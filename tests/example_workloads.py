@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from opacus.layers import DPLSTM
 from torch import Tensor, nn
 
 from dpprof.config import ExperimentConfig
@@ -54,6 +55,39 @@ def two_tower(config: ExperimentConfig) -> tuple[Any, ...]:
         return squared.mean(dim=1)
 
     return TwoTower(), batches(), loss
+
+
+class Recurrent(nn.Module):
+    """A classifier of token sequences by Opacus's LSTM, whose layers it can hook."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(50, 16)
+        self.lstm = DPLSTM(16, 32, batch_first=True)
+        self.head = nn.Linear(32, 5)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        hidden, _ = self.lstm(self.embedding(ids))
+        scores: Tensor = self.head(hidden[:, -1])
+        return scores
+
+
+def dp_lstm(config: ExperimentConfig) -> tuple[Any, ...]:
+    """Token sequences of `seq_len` into five classes."""
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        while True:
+            yield (
+                torch.randint(50, (config.batch_size, config.seq_len)),
+                torch.randint(5, (config.batch_size,)),
+            )
+
+    return Recurrent(), batches(), per_sample_cross_entropy
+
+
+def per_sample_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """One loss per sample."""
+    return nn.functional.cross_entropy(outputs, targets, reduction="none")
 
 
 def averaged_loss(config: ExperimentConfig) -> tuple[Any, ...]:

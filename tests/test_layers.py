@@ -32,6 +32,7 @@ LAYERS = [
         "settings",
         "record",
         "ledger_data",
+        "loops",
         "counter_data",
         "operator_classes",
         "ncu",

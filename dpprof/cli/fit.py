@@ -14,7 +14,7 @@ from dpprof.config import (
 from dpprof.grid import AXES, SweepConfig
 
 # Options of a sweep that a search has no use for.
-NOT_FITTED = ("repeats", "launcher", "resume", "accumulation_steps")
+NOT_FITTED = ("repeats", "launcher", "resume", "accumulation_steps", "savings")
 
 
 @click.command()
@@ -51,7 +51,9 @@ def fit(**options: str | None) -> None:
     axis = {"batch_size": "batch_sizes", "seq_len": "seq_lens"}[own.along]
     if values.get(axis, "auto") != "auto":
         raise refuse(axis, values[axis], f"auto with along={own.along}, which finds it")
-    grid = build_grid({**values, axis: "1", "passes": ESTIMATE}, cuda_available=lambda: True)
+    grid = build_grid(
+        {**values, axis: "1", "passes": ESTIMATE, "savings": False}, cuda_available=lambda: True
+    )
     first = next(iter(grid.experiments.values()))
     if capacity_bytes(first) is None:
         raise refuse("device_memory_gib", first.device_memory_gib, "a number above 0, or a target by name")

@@ -8,12 +8,13 @@ looks at data, so it works alike on CPU, CUDA and fake tensors.
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpprof.ledger_data import TrafficRow
+from dpprof.loops import savings_to_measure
 from dpprof.observe import Observer, Subject, Training
 from dpprof.operator_classes import class_by_name, class_in_phase
 from dpprof.passes.account import Account
@@ -26,24 +27,43 @@ _OBSERVED_STEPS = 2
 
 def run(subject: Subject) -> None:
     """Keep the ledger of a first step and two more; of these the one with the higher peak counts."""
-    account, traffic = keep_ledger(subject.build, subject.config.device, _OBSERVED_STEPS)
+    account, traffic, _ = keep_ledger(subject.build, subject.config.device, _OBSERVED_STEPS)
     subject.record.ledger = account.result(traffic)
     subject.folder.write_ledger(subject.record.ledger, account.timeline())
 
 
+class Kept(NamedTuple):
+    """The account and the traffic of a step, and how much lower the peak is with each saving."""
+
+    account: Account
+    traffic: list[TrafficRow]
+    saved: dict[str, int]
+
+
 def keep_ledger(
-    build: Callable[[], Training], device: str, num_steps: int
-) -> tuple[Account, list[TrafficRow]]:
+    build: Callable[[], Training], device: str, num_steps: int, *, with_savings: bool = False
+) -> Kept:
     """Build a training, do one step, which also makes the optimizer's state, and then `num_steps` more.
 
-    Gives the account and the traffic of the one among these with the highest peak. `device` is a device
-    type; under `FakeTensorMode` nothing is allocated.
+    Gives what was kept of the one among these with the highest peak; `with_savings` does one more step for
+    each saving that the loop leaves unmade. `device` is a device type; under `FakeTensorMode` nothing is
+    allocated.
     """
     with Ledger(device) as ledger:
         training = build()
-        training.run(1, Follower(ledger, training))
-        follower = Follower(ledger, training)
-        training.run(num_steps, follower)
+        _highest(training, ledger, 1)
+        account, traffic = _highest(training, ledger, num_steps)
+        saved = {}
+        for name, made in savings_to_measure(training.savings).items() if with_savings else ():
+            training.save(made)
+            saved[name] = account.peak - _highest(training, ledger, 1)[0].peak
+    return Kept(account, traffic, saved)
+
+
+def _highest(training: Training, ledger: "Ledger", num_steps: int) -> tuple[Account, list[TrafficRow]]:
+    """Do some steps; the account and the traffic of the one with the highest peak."""
+    follower = Follower(ledger, training)
+    training.run(num_steps, follower)
     assert follower.highest is not None, "no step was done"
     return follower.highest
 

@@ -1,7 +1,8 @@
 """The memory pass: a short recording of the allocator's events, from the model's creation on.
 
-Gives the peak of each phase, which the ledger is held against. On the CPU, where torch keeps no allocator
-statistics, the headline peak memory comes from here too. No shapes and no stacks are recorded: those keep
+Gives the peak of each phase, which the ledger is held against, and what each saving that the loop leaves
+unmade would save: a step with it, after the others. On the CPU, where torch keeps no allocator statistics,
+the headline peak memory comes from here too. No shapes and no stacks are recorded: those keep
 references to tensors, and memory measured under them would not be the model's.
 """
 
@@ -12,6 +13,7 @@ import itertools
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from dpprof.loops import savings_to_measure
 from dpprof.observe import Observer, Subject
 from dpprof.passes.events import Recording, Span, read
 
@@ -20,25 +22,34 @@ _CLEANUP = "cleanup"
 
 
 def run(subject: Subject) -> None:
-    """Record a first step and some more."""
+    """Record a first step and some more, then one with each saving."""
     on_cuda = subject.config.device == "cuda"
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_cuda
     held_before = torch.cuda.memory_allocated() if on_cuda else 0
     with profile(activities=activities, profile_memory=True) as profiler:
         training = subject.build()
         training.run(1 + _RECORDED_STEPS, Observer())
+        savings = savings_to_measure(training.savings)
+        for made in savings.values():
+            training.save(made)
+            training.run(1, Observer())
         with record_function(_CLEANUP):
             training.drop_gradients()
             gc.collect()
     recording = read(profiler, subject.config.device, frozenset({_CLEANUP}))
     levels = Levels(recording, held_before)
     memory = subject.record.memory
-    first, *others = recording.steps
+    first, *rest = recording.steps
+    others, saving = rest[:_RECORDED_STEPS], rest[_RECORDED_STEPS:]
+    step_peak = [levels.peak(step) for step in others]
     memory.phase_peak = phase_peaks(recording.phases, levels, others)
+    memory.saved = {
+        name: max(step_peak) - levels.peak(step) for name, step in zip(savings, saving, strict=True)
+    }
     if not on_cuda:
         memory.first_step_peak = levels.peak(first)
-        memory.step_peak = [levels.peak(step) for step in others]
-        memory.peak_allocated = max(memory.step_peak)
+        memory.step_peak = step_peak
+        memory.peak_allocated = max(step_peak)
         memory.after_step = levels.at(others[-1].end)
         memory.after_cleanup = levels.at(recording.marks[0].end)
 

@@ -8,6 +8,7 @@ CATEGORY_COLORS = {
     "buffers": "#bdbdbd",
     "optimizer_state": "#5e5e5e",
     "inputs": "#d9d9d9",
+    "outputs": "#a6761d",
     "activations": "#56b4e9",
     "gradients": "#009e73",
     "summed_gradients": "#8fd4bf",

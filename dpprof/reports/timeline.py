@@ -11,6 +11,7 @@ import jinja2
 from dpprof.capacity import floor_s, reservations
 from dpprof.config import ExperimentConfig
 from dpprof.ledger_data import LedgerResult, TrafficRow
+from dpprof.loops import LOOP_NAMES
 from dpprof.metrics import UNTRACKED, metrics, part
 from dpprof.paths import RunFolder, write_text
 from dpprof.record import Record
@@ -43,6 +44,7 @@ class Page:
     """What the page shows. `num_steps` timed steps are behind the widths of the phases; 0: none are known."""
 
     title: str
+    loop: str
     facts: dict[str, str]
     tables: tables.LedgerTables
     levels: levels.Levels
@@ -64,6 +66,7 @@ def compute(folder: RunFolder) -> Page | None:
     mean_step_s = sum(record.step_s) / len(record.step_s) if record.step_s else None
     return Page(
         title=folder.name,
+        loop=LOOP_NAMES[config.loop],
         facts=_facts(record, config),
         tables=tables.compute(record, record.ledger, timeline),
         levels=levels.compute(timeline, phase_s),
@@ -94,6 +97,7 @@ def _facts(record: Record, config: ExperimentConfig) -> dict[str, str]:
         "model": f"{config.model_name}, {record.num_parameters or 0:,} parameters",
         "batch x sequence": f"{record.config['batch_size']} x {record.config['seq_len']}",
         "precision": record.config["precision"],
+        "training loop": config.loop,
         "activation checkpointing": "yes" if record.config["activation_checkpointing"] else "no",
         "device": _device(record, config),
         "torch / Opacus": f"{record.environment['torch_version']} / {record.environment['opacus_version']}",

@@ -1,4 +1,8 @@
-"""What every trainer does alike: observed phases, forward and loss, and what is held after a step."""
+"""What every trainer does alike: observed phases, forward and loss, and what is held after a step.
+
+A trainer keeps in attributes what a training loop keeps in variables, the model's output and the loss, and
+binds them anew where that loop does: so both hold the same bytes at any moment.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -11,6 +15,7 @@ from torch import Tensor, nn
 from torch.profiler import record_function
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map
 
+from dpprof.loops import DOCUMENTED, LEAN, OUTPUTS
 from dpprof.observe import PHASE_LABEL, STEP_LABEL, Observer
 
 
@@ -27,9 +32,11 @@ class TrainerBase(ABC):
         accumulation_steps: physical batches in one step. Gradients average over the logical batch.
         precision: `fp32`, or `bf16` to run forward under autocast.
         noise_multiplier, max_grad_norm: as in Opacus; without effect where nothing is private.
+        loop: `documented`, or `lean` to make every saving that the trainer has (`loops.SAVINGS`).
     """
 
     is_private: bool = True
+    all_savings: tuple[str, ...] = (OUTPUTS,)
 
     def __init__(
         self,
@@ -44,6 +51,7 @@ class TrainerBase(ABC):
         precision: str = "fp32",
         noise_multiplier: float = 1.0,
         max_grad_norm: float = 1.0,
+        loop: str = DOCUMENTED,
     ) -> None:
         self.device = torch.device(device)
         # The parameters of a fake model cannot be moved, not even to where they are.
@@ -56,6 +64,9 @@ class TrainerBase(ABC):
         self.noise_multiplier = noise_multiplier
         self.max_grad_norm = max_grad_norm
         self.observer = Observer()
+        self._outputs: Any = None
+        self._loss: Tensor | None = None
+        self.save(self.all_savings if loop == LEAN else ())
         self.forward_model = self._wrap_model()
         self.optimizer = self._wrap_optimizer(optimizer_cls(self.parameters, **optimizer_params))
 
@@ -69,6 +80,17 @@ class TrainerBase(ABC):
 
     def _wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> Any:
         return optimizer
+
+    @property
+    def savings(self) -> tuple[str, ...]:
+        """The savings that the loop leaves unmade."""
+        return tuple(saving for saving in self.all_savings if saving not in self._made)
+
+    def save(self, savings: Iterable[str]) -> None:
+        """Make these savings, and no others, from the next step on."""
+        self._made = frozenset(savings)
+        if OUTPUTS in self._made:
+            self._outputs = None
 
     @abstractmethod
     def _step(self, physical_batches: tuple[Any, ...]) -> None:
@@ -112,6 +134,7 @@ class TrainerBase(ABC):
         held: dict[str, list[tuple[str, Tensor]]] = {
             "parameters": list(named.items()),
             "buffers": list(self.model.named_buffers()),
+            "outputs": _named_leaves({"output": self._outputs, "loss": self._loss}),
             "gradients": _attributes(named, "grad"),
             "per_sample_gradients": _attributes(named, "grad_sample"),
             "gradient_norms": _attributes(named, "_norm_sample"),
@@ -126,7 +149,8 @@ class TrainerBase(ABC):
         return {category: tensors for category, tensors in held.items() if tensors}
 
     def drop_gradients(self) -> None:
-        """Let go of all gradients and norms, as the next step's `zero_grad` would."""
+        """Let go of all gradients and norms, and of the last output and loss, as the next step would."""
+        self._outputs = self._loss = None
         self.optimizer.zero_grad(set_to_none=True)
         for parameter in self.parameters:
             if hasattr(parameter, "_norm_sample"):
@@ -149,7 +173,11 @@ class TrainerBase(ABC):
         """
         inputs, targets = batch
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-            losses = self.loss(call(self.forward_model, inputs), targets)
+            if OUTPUTS in self._made:
+                losses = self.loss(call(self.forward_model, inputs), targets)
+            else:
+                self._outputs = call(self.forward_model, inputs)
+                losses = self.loss(self._outputs, targets)
         if losses.shape != (self.batch_size,):
             raise ValueError(
                 f"the workload's loss must give one value per sample, shape ({self.batch_size},), "
@@ -165,9 +193,9 @@ def _attributes(named: dict[str, nn.Parameter], attribute: str) -> list[tuple[st
     return [(name, tensor) for name, values in listed for tensor in values if tensor is not None]
 
 
-def _named_leaves(batch: Any) -> list[tuple[str, Tensor]]:
-    """The tensors of a batch, however nested, each under the way to it, e.g. `[0][1]`."""
-    leaves, _ = tree_flatten_with_path(batch)
+def _named_leaves(tree: Any) -> list[tuple[str, Tensor]]:
+    """The tensors of a batch or an output, however nested, each under the way to it, e.g. `[0][1]`."""
+    leaves, _ = tree_flatten_with_path(tree)
     return [(keystr(path), leaf) for path, leaf in leaves if isinstance(leaf, Tensor)]
 
 

@@ -19,8 +19,11 @@ class DPSGDTrainer(PrivateTrainer):
         """Whether a tensor has a number per sample, or per sample and parameter, and no more."""
         return shape[:1] == (self.batch_size,) and shape.numel() <= self.batch_size * len(self.parameters)
 
-    def _accumulate_clipped(self, losses: Tensor) -> None:
+    def _compute_loss(self, losses: Tensor) -> Tensor:
+        return losses.mean()
+
+    def _accumulate_clipped(self, loss: Tensor) -> None:
         with self._phase("backward"):
-            losses.mean().backward()
+            loss.backward()
         with self._phase("clip"), self.observer.making("clip_factors", self._is_one_per_sample):
             self.optimizer.clip_and_accumulate()

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from opacus.grad_sample import GradSampleModuleFastGradientClipping
 from opacus.optimizers import DPOptimizerFastGradientClipping
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ class DPFastGradientClippingTrainer(PrivateTrainer):
     gradients, keeps their norms and drops them; a second backward of the losses weighted by the clip
     factors gives the sum of clipped gradients.
 
-    Does what `DPLossFastGradientClipping`'s backward does in one call, in phases.
+    Does in phases what the backward of Opacus's `DPLossFastGradientClipping` does in one call.
     """
 
     use_ghost_clipping = False
@@ -42,17 +43,27 @@ class DPFastGradientClippingTrainer(PrivateTrainer):
         with super()._announcing(), announce_gram_matrices(self.observer, self.forward_model):
             yield
 
-    def _accumulate_clipped(self, losses: Tensor) -> None:
-        with self._phase("backward_norms"):
-            losses.mean().backward(retain_graph=True)
+    def _compute_loss(self, losses: Tensor) -> Tensor:
+        """The losses themselves: `DPTensorFastGradientClipping` keeps one per sample."""
+        return losses
+
+    def _accumulate_clipped(self, loss: Tensor) -> None:
+        self._backward(loss)
         with self._phase("clip"):
-            self.optimizer.zero_grad(set_to_none=True)
+            self.optimizer.accumulate()
+
+    def _backward(self, losses: Tensor) -> None:
+        """`DPTensorFastGradientClipping.backward`, line by line: what it holds, it holds until its end."""
+        with self._phase("backward_norms"):
+            reduced_loss = torch.mean(losses, dim=0)
+            reduced_loss.backward(retain_graph=True)
+        with self._phase("clip"):
+            self.optimizer.zero_grad()  # keeps the gradients of the first backward, and zeroes them
             clip_factors = self.forward_model.get_clipping_coef()
             self.observer.book("clip_factors", [("", clip_factors)])
-            weighted_loss = (clip_factors * losses).sum()
+            weighted_losses = clip_factors * losses
+            weighted_loss = torch.sum(weighted_losses)
         with self._phase("backward_weighted"):
             self.forward_model.disable_hooks()
             weighted_loss.backward()
             self.forward_model.enable_hooks()
-        with self._phase("clip"):
-            self.optimizer.accumulate()

@@ -1,7 +1,8 @@
 """What the DP-SGD trainers share: accumulation, noise and the optimizer's step, in phases.
 
-`DPOptimizer.step()` does these in one call. Taken apart, they are timed one by one; the result is
-bitwise that of `step()`, which a test holds.
+`DPOptimizer.step()` does these in one call. Taken apart, they are timed one by one. Tests hold that the
+result is bitwise that of `step()`, and that memory and traffic are to the byte those of the loop in Opacus's
+tutorials.
 """
 
 from abc import abstractmethod
@@ -13,6 +14,7 @@ import torch
 from opacus.optimizers import DPOptimizer
 from torch import Tensor
 
+from dpprof.loops import GRADIENTS, OUTPUTS
 from dpprof.trainers.announce import announce_per_sample_gradients
 from dpprof.trainers.base import TrainerBase
 
@@ -20,9 +22,12 @@ from dpprof.trainers.base import TrainerBase
 class PrivateTrainer(TrainerBase):
     """A step of DP-SGD (Abadi et al. 2016, algorithm 1) with an Opacus optimizer.
 
-    A subclass says how the clipped gradients of one physical batch come into `summed_grad`.
+    A subclass says how the clipped gradients of one physical batch come into `summed_grad`. Physical batches
+    are accumulated as Opacus's `BatchMemoryManager` has it done: a `step()` after each, all but the last
+    skipped.
     """
 
+    all_savings = (OUTPUTS, GRADIENTS)
     optimizer_wrapper: type[DPOptimizer] = DPOptimizer
 
     def _wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> DPOptimizer:
@@ -40,18 +45,26 @@ class PrivateTrainer(TrainerBase):
             yield
 
     @abstractmethod
-    def _accumulate_clipped(self, losses: Tensor) -> None:
+    def _compute_loss(self, losses: Tensor) -> Tensor:
+        """What the loop calls its loss, from one loss per sample, shape (B,)."""
+
+    @abstractmethod
+    def _accumulate_clipped(self, loss: Tensor) -> None:
         """Backward and clip: add the physical batch's clipped gradients to `summed_grad`."""
+
+    def _zero_grad(self) -> None:
+        """Opacus's `zero_grad` keeps the gradients, zeroed, where PyTorch's drops them."""
+        self.optimizer.zero_grad(set_to_none=GRADIENTS in self._made)
 
     def _step(self, physical_batches: tuple[Any, ...]) -> None:
         last = len(physical_batches) - 1
         for index, batch in enumerate(physical_batches):
             self.optimizer.signal_skip_step(do_skip=index < last)
             with self._phase("zero_grad"):
-                self.optimizer.zero_grad(set_to_none=True)
+                self._zero_grad()
             with self._phase("forward"):
-                losses = self._losses(batch)
-            self._accumulate_clipped(losses)
+                self._loss = self._compute_loss(self._losses(batch))
+            self._accumulate_clipped(self._loss)
             self.optimizer._is_last_step_skipped = self.optimizer._check_skip_next_step()
         with self._phase("noise"), self.observer.making("noise"):
             self.optimizer.add_noise()

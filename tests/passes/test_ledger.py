@@ -42,7 +42,8 @@ def resolved(**changes: Any) -> ExperimentConfig:
 def ledger_of(*, fake: bool = False, **changes: Any) -> tuple[Account, list[TrafficRow]]:
     config = resolved(**changes)
     with fake_tensors() if fake else nullcontext():
-        return keep_ledger(lambda: ExperimentTraining(config, build_workload(config)), "cpu", 1)
+        kept = keep_ledger(lambda: ExperimentTraining(config, build_workload(config)), "cpu", 1)
+    return kept.account, kept.traffic
 
 
 @cache
@@ -152,6 +153,8 @@ def test_after_the_step_by_arithmetic(trainer: str) -> None:
     account, _ = tiny(trainer)
     weights = sum(sizes())
     expected = {"parameters": weights, "gradients": weights, "inputs": 2 * 4 * 48 * 8}
+    # The logits, and one loss: of the batch, or of each sample where the loop keeps them apart.
+    expected["outputs"] = 4 * (4 * 48 * 1000 + (4 if trainer in (GHOST, FAST) else 1))
     if trainer != "StandardTrainer":
         expected["summed_gradients"] = weights
     if trainer == FLAT:

@@ -202,6 +202,7 @@ def test_the_experiment_is_described(tmp_path: Path, checkpointing: bool) -> Non
         "model": "tiny, 1,234,567 parameters",
         "batch x sequence": "2 x 16",
         "precision": "fp32",
+        "training loop": "documented",
         "activation checkpointing": "yes" if checkpointing else "no",
         "device": "a fast one",
         "torch / Opacus": "2.13 / 1.6",

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from dpprof.config import TRAINERS, ExperimentConfig
 from dpprof.experiment import build_trainer, gradient_error
+from dpprof.loops import LOOPS
 from dpprof.observe import PHASES, Observer
 from dpprof.trainers import TRAINER_CLASSES
 from dpprof.trainers.base import TrainerBase
@@ -186,14 +187,18 @@ HELD = {
 }
 
 
+@pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("trainer", TRAINERS)
-def test_held_tensors_by_arithmetic(trainer: str) -> None:
-    made, batches = make(trainer, optimizer="adamw")
+def test_held_tensors_by_arithmetic(trainer: str, loop: str) -> None:
+    made, batches = make(trainer, optimizer="adamw", loop=loop)
     made.run_profiling(itertools.islice(batches, 2), Observer())
     found = held(made)
     size = {category: sum(t.nbytes for t in tensors) for category, tensors in found.items()}
     num_parameters = sum(p.numel() for p in made.parameters)
-    assert set(found) == HELD[trainer] | {"parameters", "optimizer_state"}
+    assert set(found) == HELD[trainer] | {"parameters", "optimizer_state", "outputs"}
+    # The logits are kept by the documented loop alone, the loss by both.
+    losses = 1 if trainer in ("StandardTrainer", "DPSGDTrainer") else 3
+    assert size["outputs"] == 4 * (losses + (3 * 8 * 50 if loop == "documented" else 0))
     assert size["parameters"] == 4 * num_parameters
     assert size["gradients"] == 4 * num_parameters
     assert size["optimizer_state"] == 2 * 4 * num_parameters + 4 * len(made.parameters)

@@ -14,6 +14,7 @@ from typing import Any, Self
 from dpprof.capacity import reservations
 from dpprof.config import ESTIMATE_ONLY, MEASURE_ONLY, TRAINERS, ExperimentConfig
 from dpprof.errors import DpprofError
+from dpprof.loops import LEAN, LOOP_NAMES
 from dpprof.metrics import MIB, memory_metrics, metrics, part, ratios
 from dpprof.model_sizes import MODEL_SIZES
 from dpprof.record import Record
@@ -219,6 +220,11 @@ class Comparison:
             found.setdefault(_place(cell), []).append(cell)
         return list(found.values())
 
+    @property
+    def loops(self) -> list[str]:
+        """The training loops of the cells, as a page names them."""
+        return [LOOP_NAMES[loop] for loop in dict.fromkeys(cell.settings["loop"] for cell in self.cells)]
+
     @cached_property
     def varying(self) -> list[str]:
         """Settings that differ between places, apart from model, batch and sequence."""
@@ -271,7 +277,11 @@ class Comparison:
             if data["schema_version"] != SCHEMA_VERSION:
                 raise DpprofError(f"it has schema version {data['schema_version']}, not {SCHEMA_VERSION}")
             cells = [
-                Cell(cell["source"], cell["settings"], [Run.from_dict(run) for run in cell["runs"]])
+                Cell(
+                    cell["source"],
+                    {"loop": LEAN} | cell["settings"],
+                    [Run.from_dict(run) for run in cell["runs"]],
+                )
                 for cell in data["cells"]
             ]
             return cls(data["name"], cells)

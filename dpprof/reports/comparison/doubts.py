@@ -24,6 +24,7 @@ def doubts(comparison: Comparison) -> list[str]:
     """A sentence for each."""
     return [
         *_differences(comparison),
+        *_too_low(comparison),
         *_ledgers(comparison),
         *_restless(comparison),
         *_skipped(comparison),
@@ -40,6 +41,24 @@ def _differences(comparison: Comparison) -> Iterator[str]:
         values = sorted({cell.environment.get(name, "none") for cell in measured})
         if len(values) > 1:
             yield f"These runs differ in {shown} ({', '.join(values)}): their figures need not compare."
+
+
+def _too_low(comparison: Comparison) -> Iterator[str]:
+    """Runs of dpprof 0.1, whose ghost and fast gradient clipping were leaner than Opacus's."""
+    names = [
+        run.name
+        for cell in comparison.cells
+        if cell.trainer in ("DPGhostClippingTrainer", "DPFastGradientClippingTrainer")
+        for run in cell.runs
+        if run.environment.get("dpprof_version", "").startswith("0.1.")
+    ]
+    if names:
+        listed = ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")
+        yield (
+            "dpprof 0.1 dropped the gradients between the two backward passes of ghost and fast gradient "
+            "clipping. Opacus keeps them, so the memory and traffic of these runs are too low: measure them "
+            f"again. ({listed})"
+        )
 
 
 def _ledgers(comparison: Comparison) -> Iterator[str]:

@@ -21,7 +21,13 @@ _NOTE = (
 
 def to_markdown(comparison: Comparison) -> str:
     """The whole comparison: verdict, doubts, tables, failures."""
-    parts = [f"# {_escape(comparison.name)}\n", verdict_markdown(comparison), trainer_table(comparison)]
+    loops = f"Every step is one of {'; or of '.join(comparison.loops)}.\n" if comparison.loops else ""
+    parts = [
+        f"# {_escape(comparison.name)}\n",
+        loops,
+        verdict_markdown(comparison),
+        trainer_table(comparison),
+    ]
     parts += [cell_table(comparison), counter_table(comparison), estimate_table(comparison)]
     parts += [failure_table(comparison), _NOTE]
     return "\n".join(part for part in parts if part)

@@ -13,6 +13,7 @@ from dpprof.reports.comparison.cells import MOVED, PEAK, STANDARD, STEP, Cell, C
 from dpprof.reports.comparison.estimates import without_paired
 from dpprof.reports.comparison.growth import Line, lines
 from dpprof.reports.comparison.intervals import step_ratio
+from dpprof.reports.comparison.savings import savings
 from dpprof.results import device_name
 
 # Peaks closer than this are the same: a few small tensors apart.
@@ -55,6 +56,7 @@ def verdict(comparison: Comparison) -> list[Finding]:
         *_choice(comparison, fastest, smallest),
         *_best(comparison, "Time", "takes the least time", fastest, STEP),
         *_best(comparison, "Memory", "needs the least memory", smallest, PEAK),
+        *_savings(comparison),
         *_largest_batch(comparison),
         *_where(comparison),
     ]
@@ -305,6 +307,20 @@ def _limit(comparison: Comparison, line: Line) -> float | None:
         ),
         None,
     )
+
+
+def _savings(comparison: Comparison) -> Iterator[Finding]:
+    """What changes to the documented loop would save, of each trainer at the largest place where it ran."""
+    largest = {cell.trainer: cell for cell in sorted(comparison.cells, key=_size) if cell.finished}
+    told = {trainer: savings(cell) for trainer, cell in largest.items()}
+    places = dict.fromkeys(_at(comparison, largest[trainer]) for trainer, text in told.items() if text)
+    if places:
+        yield Finding(
+            "Savings",
+            f"The documented loop keeps memory that a step does not need; at {_and(list(places))} these "
+            "changes lower the peak (loop=lean makes them all):",
+            [text for text in told.values() if text],
+        )
 
 
 def _where(comparison: Comparison) -> Iterator[Finding]:

@@ -114,6 +114,8 @@ def test_the_verdict_comes_first_with_its_points_as_a_list() -> None:
         result("DPSGDTrainer", step_s=0.2, peak_mib=20, environment={"torch_version": "2"}),
     )
     markdown = to_markdown(found)
-    assert markdown.startswith("# s\n\n**DPSGDTrainer.** Against StandardTrainer at tiny")
+    _, loop, first = markdown.split("\n\n")[:3]
+    assert loop.startswith("Every step is one of the documented training loop")
+    assert first.startswith("**DPSGDTrainer.** Against StandardTrainer at tiny")
     assert "\n\n- Memory: a peak of 20.0 MiB" in markdown
     assert "**Warning.** These runs differ in torch (1, 2)" in verdict_markdown(found)
