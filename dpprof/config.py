@@ -30,7 +30,7 @@ PASSES = ("clean", "pace", "memory", "ledger", "trace", "ceilings", "gradient_ch
 # Instead of the passes that measure: a step on fake tensors.
 ESTIMATE = "estimate"
 # Settings that only an estimate has, and those that it has no use for.
-ESTIMATE_ONLY = ("target", "device_memory_gib", "savings")
+ESTIMATE_ONLY = ("target", "device_memory_gib", "poisson_tail", "savings")
 MEASURE_ONLY = ("warmup_steps", "measured_steps", "passes", "counters", "counter_metrics")
 # What a fit searches the largest of.
 FIT_ALONG = ("batch_size", "seq_len")
@@ -95,6 +95,9 @@ class ExperimentConfig:
     accumulation_steps: int = setting(
         1, "Physical batches in one logical batch; figures are then per logical step.", minimum=1
     )
+    poisson_sampling: bool = setting(
+        False, "Batches of Poisson sampling: their sizes vary around batch_size, and some are empty."
+    )
     seed: int = setting(0, "Seed of the weights, the data and the noise.", minimum=0)
     warmup_steps: int = setting(3, "Steps before anything is measured, at least one.", minimum=1)
     measured_steps: int = setting(10, "Timed steps of the clean pass.", minimum=1)
@@ -118,6 +121,12 @@ class ExperimentConfig:
     device_memory_gib: float = setting(
         0.0, "Memory of the device to hold an estimate against; 0 takes the target's.", minimum=0
     )
+    poisson_tail: float = setting(
+        1e-6,
+        "Share of steps whose batch may exceed the one estimated, under Poisson sampling.",
+        above=0,
+        below=1,
+    )
     savings: bool = setting(
         True, "Estimate too what each saving of the lean loop would save; false is about twice as fast."
     )
@@ -131,6 +140,13 @@ class ExperimentConfig:
             raise refuse("passes", self.passes, f"clean, and with it any of {', '.join(PASSES[1:])}")
         if metric_names(self.counter_metrics) != metric_names("basic") and self.counters == "off":
             raise refuse("counter_metrics", self.counter_metrics, "basic, or with it counters=auto")
+        if self.poisson_sampling and self.accumulation_steps > 1:
+            raise refuse(
+                "accumulation_steps",
+                self.accumulation_steps,
+                "1 with poisson_sampling=true; a sampled batch that is split into physical ones needs the "
+                "memory of these, so measure them without poisson_sampling",
+            )
         if self.target != "none" and self.device == "cpu":
             raise refuse("target", self.target, "none with device=cpu; give device_memory_gib")
         if self.workload != BUILT_IN_WORKLOAD and self.activation_checkpointing:
@@ -229,15 +245,10 @@ class FitConfig:
         "Samples in the logical batch that training needs; tells how many physical steps it takes.",
         minimum=0,
     )
-    poisson_tail: float = setting(
-        1e-6, "Share of steps that may exceed the batch under Poisson sampling.", above=0
-    )
     verify: bool = setting(False, "Measure the answer and the next larger size on this machine's device.")
 
     def __post_init__(self) -> None:
         """Raises ConfigError."""
-        if self.poisson_tail >= 1:
-            raise refuse("poisson_tail", self.poisson_tail, "a number above 0 and below 1")
         if self.logical_batch and self.along != "batch_size":
             raise refuse("logical_batch", self.logical_batch, "0 with along=seq_len")
 

@@ -5,6 +5,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from dpprof.trainers import TRAINER_CLASSES
 from dpprof.trainers.base import TrainerBase
 from dpprof.trainers.fake_tensors import fake_tensors
 from dpprof.trainers.reference import clipped_mean, global_norm, naive_per_sample_gradients, relative_error
+from dpprof.workloads.sampling import batch_sizes, num_samples, sampled
 from dpprof.workloads.workload import Workload, build_workload
 
 _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
@@ -34,12 +36,26 @@ class PassFailed(Exception):
 
 
 class ExperimentTraining:
-    """A trainer with an endless supply of batches."""
+    """A trainer with an endless supply of batches.
 
-    def __init__(self, config: ExperimentConfig, workload: Workload, place: str | None = None) -> None:
+    `is_timed` says whether steps are timed or looked at otherwise: under Poisson sampling these have batches
+    of other sizes (`sampling.batch_sizes`). `num_samples` holds the samples of each batch so far.
+    """
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        workload: Workload,
+        place: str | None = None,
+        *,
+        is_timed: bool = False,
+    ) -> None:
         self.trainer = build_trainer(config, workload, place)
         self.tokens_per_batch = workload.tokens_per_batch
-        self._batches: Iterator[Any] = iter(workload.batches)
+        self.num_samples: list[int] = []
+        self._batches = _without_end(workload.batches)
+        if config.poisson_sampling:
+            self._batches = sampled(self._batches, batch_sizes(config, is_timed=is_timed))
         self._accumulation_steps = config.accumulation_steps
 
     def run(self, num_steps: int, observer: Observer) -> None:
@@ -47,11 +63,8 @@ class ExperimentTraining:
         self.trainer.run_profiling(self._take(num_steps * self._accumulation_steps), observer)
 
     def _take(self, num_batches: int) -> Iterator[Any]:
-        for _ in range(num_batches):
-            try:
-                batch = next(self._batches)
-            except StopIteration:
-                raise ValueError("the workload's batches ended: they must go on without end") from None
+        for batch in islice(self._batches, num_batches):
+            self.num_samples.append(num_samples(batch))
             yield batch
 
     @property
@@ -77,6 +90,11 @@ class ExperimentTraining:
         self.trainer.save(savings)
 
 
+def _without_end(batches: Iterable[Any]) -> Iterator[Any]:
+    yield from batches
+    raise ValueError("the workload's batches ended: they must go on without end")
+
+
 def build_trainer(config: ExperimentConfig, workload: Workload, place: str | None = None) -> TrainerBase:
     """The configured trainer over a workload's model; `place` is where tensors are, if not on its device."""
     # As torch itself chooses by the device of the parameters, which may be elsewhere for an estimate.
@@ -95,6 +113,7 @@ def build_trainer(config: ExperimentConfig, workload: Workload, place: str | Non
         noise_multiplier=config.noise_multiplier,
         max_grad_norm=config.max_grad_norm,
         loop=config.loop,
+        poisson_sampling=config.poisson_sampling,
     )
 
 
@@ -107,8 +126,8 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
     # An estimate describes the machine that made it, not the one that it is for.
     record = Record(vars(config), describe_environment("cpu" if config.is_estimate else config.device))
 
-    def build() -> ExperimentTraining:
-        training = ExperimentTraining(config, build_workload(config))
+    def build(*, is_timed: bool = False) -> ExperimentTraining:
+        training = ExperimentTraining(config, build_workload(config), is_timed=is_timed)
         _count(record, config, training)
         return training
 
@@ -138,8 +157,8 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
 def run_counted_step(config: ExperimentConfig, folder: RunFolder, say: Callable[[str], None]) -> None:
     """Do what the counters pass does within the profiled process; what is counted, the profiler keeps."""
 
-    def build() -> ExperimentTraining:
-        return ExperimentTraining(config, build_workload(config))
+    def build(*, is_timed: bool = False) -> ExperimentTraining:
+        return ExperimentTraining(config, build_workload(config), is_timed=is_timed)
 
     counters.run(Subject(config, folder, Record(vars(config), {}), build))
     say("the counted step is done")
@@ -154,7 +173,7 @@ def estimate(subject: Subject) -> None:
     config, record = subject.config, subject.record
     place = config.device if torch.cuda.is_available() else "cpu"
 
-    def build() -> ExperimentTraining:
+    def build(*, is_timed: bool = False) -> ExperimentTraining:
         workload = build_workload(dataclasses.replace(config, device=place, target="none"))
         training = ExperimentTraining(config, workload, place)
         _count(record, config, training)

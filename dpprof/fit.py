@@ -20,6 +20,7 @@ from dpprof.config import DriveConfig, ExperimentConfig, FitConfig
 from dpprof.drive import drive_experiment
 from dpprof.errors import ConfigError, DpprofError, ExperimentsFailed, Interrupted, TrackingError
 from dpprof.paths import SweepFolder, write_text
+from dpprof.poisson import largest_batch
 from dpprof.reports.fit import Answer, rows, to_markdown
 from dpprof.results import FAILED, FINISHED, KILLED, Result
 from dpprof.search import Evaluation, Levels, largest_that_fits
@@ -180,11 +181,19 @@ def _verified(fit: Fit, watcher: Watcher, place: tuple[int, int], answer: Answer
     """Measure the answer and the next larger size in processes of their own, which may run out of memory."""
     how: dict[str, Any] = {"passes": "clean,memory", "warmup_steps": 1, "measured_steps": 3}
     measured = dataclasses.replace(answer.config, **how, target="none", device_memory_gib=0.0)
-    configs = [_sized(measured, answer.along, size) for size in (answer.size, answer.size + 1)]
+    configs = [_largest(_sized(measured, answer.along, size)) for size in (answer.size, answer.size + 1)]
     names = [f"{config.run_name}{answer.suffix}_measured" for config in configs]
     pairs = zip(configs, names, strict=True)
     results = [_drive(fit, watcher, place, config, name, Event()) for config, name in pairs]
     return dataclasses.replace(answer, verified=tuple(results))
+
+
+def _largest(config: ExperimentConfig) -> ExperimentConfig:
+    """The experiment with the batch that was estimated, where Poisson sampling makes it vary."""
+    if not config.poisson_sampling:
+        return config
+    batch_size = largest_batch(config.batch_size, config.poisson_tail)
+    return dataclasses.replace(config, batch_size=batch_size, poisson_sampling=False)
 
 
 def _drive(

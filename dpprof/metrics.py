@@ -50,6 +50,7 @@ def part(figures: dict[str, float], prefix: str, suffix: str) -> dict[str, float
 def series(record: Record) -> dict[str, list[float]]:
     """Figures that a record holds one by one for each measured step."""
     found = {"latency/step_ms": [1e3 * s for s in record.step_s]}
+    found["step/samples"] = [float(n) for n in record.step_samples]
     found["memory/step_peak_allocated_mib"] = [b / MIB for b in record.memory.step_peak]
     return {name: values for name, values in found.items() if values}
 
@@ -155,10 +156,13 @@ def _latency(record: Record) -> Iterator[tuple[str, float]]:
         yield "latency/step_ms_iqr", 1e3 * (cuts[14] - cuts[4])
     for phase, seconds in record.phase_s.items():
         yield f"latency/{phase}_ms", 1e3 * statistics.median(seconds)
+    per_s = 1 / median
+    if record.step_samples and record.samples_per_step:  # they vary: those of all steps, over all their time
+        per_s = sum(record.step_samples) / record.samples_per_step / sum(steps)
     if record.samples_per_step is not None:
-        yield "throughput/samples_per_s", record.samples_per_step / median
+        yield "throughput/samples_per_s", record.samples_per_step * per_s
     if record.tokens_per_step is not None:
-        yield "throughput/tokens_per_s", record.tokens_per_step / median
+        yield "throughput/tokens_per_s", record.tokens_per_step * per_s
 
 
 def _rest(record: Record) -> Iterator[tuple[str, float]]:

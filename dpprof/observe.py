@@ -100,6 +100,10 @@ class Training(Protocol):
     def model(self) -> "nn.Module":
         """The model, as the workload made it."""
 
+    @property
+    def num_samples(self) -> list[int]:
+        """The samples of each batch so far."""
+
     def held_tensors(self) -> "dict[str, list[tuple[str, Tensor]]]":
         """The tensors that the trainer holds now, with names, by category."""
 
@@ -114,6 +118,13 @@ class Training(Protocol):
         """Make these savings, and no others, from the next step on."""
 
 
+class Build(Protocol):
+    """Builds a training afresh; `is_timed` if its steps are to be timed."""
+
+    def __call__(self, *, is_timed: bool = False) -> Training:
+        """A training that has done no step yet."""
+
+
 @dataclass(frozen=True)
 class Subject:
     """What a pass works on: it builds trainings afresh, and adds what it measured to the record."""
@@ -121,4 +132,4 @@ class Subject:
     config: ExperimentConfig
     folder: RunFolder
     record: Record
-    build: Callable[[], Training]
+    build: Build

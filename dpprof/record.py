@@ -103,9 +103,10 @@ class GradientCheck:
 class Record:
     """Everything one experiment measured.
 
-    `started_at` and `ended_at` (so far) are seconds since the epoch. `involuntary_switches` counts, over the
-    timed steps, how often another process took the processor: many of them say that the machine was busy and
-    its times are too long.
+    `started_at` and `ended_at` (so far) are seconds since the epoch. `step_samples` are the samples of each
+    timed step where they vary; `samples_per_step` and `tokens_per_step` are then expected values.
+    `involuntary_switches` counts, over the timed steps, how often another process took the processor: many of
+    them say that the machine was busy and its times are too long.
     """
 
     config: dict[str, Any]
@@ -120,6 +121,7 @@ class Record:
     startup_s: float | None = None
     step_s: list[float] = field(default_factory=list)
     phase_s: dict[str, list[float]] = field(default_factory=dict)
+    step_samples: list[int] = field(default_factory=list)
     involuntary_switches: int | None = None
     memory: Memory = field(default_factory=Memory)
     held: dict[str, int] = field(default_factory=dict)

@@ -23,15 +23,16 @@ def setting(
     choices: Iterable[str] | Mapping[str, str] = (),
     minimum: float | None = None,
     above: float | None = None,
+    below: float | None = None,
 ) -> T:
     """Declare a dataclass field with the text shown by `--help` and the rules its value must meet.
 
     `choices` are the allowed texts; a mapping gives each allowed text the canonical one it stands for.
-    `minimum` is allowed itself, `above` is not.
+    `minimum` is allowed itself, `above` and `below` are not.
     """
     if not isinstance(choices, Mapping):
         choices = {choice: choice for choice in choices}
-    rules = {"help": help, "choices": choices, "minimum": minimum, "above": above}
+    rules = {"help": help, "choices": choices, "minimum": minimum, "above": above, "below": below}
     return dataclasses.field(default=default, metadata=rules)
 
 
@@ -50,6 +51,8 @@ def allowed(field: "dataclasses.Field[Any]") -> str:
         words += f" of at least {rules['minimum']:g}"
     if rules["above"] is not None:
         words += f" above {rules['above']:g}"
+    if rules["below"] is not None:
+        words += f" and below {rules['below']:g}"
     return words
 
 
@@ -83,6 +86,8 @@ def parse(field: "dataclasses.Field[Any]", value: object) -> Any:
     if field.metadata["minimum"] is not None and parsed < field.metadata["minimum"]:
         raise error
     if field.metadata["above"] is not None and parsed <= field.metadata["above"]:
+        raise error
+    if field.metadata["below"] is not None and parsed >= field.metadata["below"]:
         raise error
     return parsed
 

@@ -39,6 +39,7 @@ LAYERS = [
         "metrics",
         "model_sizes",
         "paths",
+        "poisson",
         "observe",
         "results",
         "requirements",

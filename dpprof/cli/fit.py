@@ -57,6 +57,8 @@ def fit(**options: str | None) -> None:
     first = next(iter(grid.experiments.values()))
     if capacity_bytes(first) is None:
         raise refuse("device_memory_gib", first.device_memory_gib, "a number above 0, or a target by name")
+    if own.logical_batch and first.poisson_sampling:
+        raise refuse("logical_batch", own.logical_batch, "0 with poisson_sampling=true")
     if own.verify and first.device == "cuda" and not cuda_available():
         raise refuse("verify", True, "false: torch finds no CUDA device on this machine to measure on")
     drive.check_writable()

@@ -20,7 +20,7 @@ def run(subject: Subject) -> None:
     """Time `measured_steps` steps after `warmup_steps` and put the figures into the record."""
     config, record = subject.config, subject.record
     on_cuda = config.device == "cuda"
-    training = subject.build()
+    training = subject.build(is_timed=True)
     first = _PeakMemory() if on_cuda else Observer()
     record.startup_s = process_age_s()
     training.run(1, first)
@@ -35,6 +35,8 @@ def run(subject: Subject) -> None:
     _synchronise(on_cuda)
     record.involuntary_switches = involuntary_switches() - switches_before
     record.step_s, record.phase_s = stopwatch.results()
+    if config.poisson_sampling:
+        record.step_samples = training.num_samples[-config.measured_steps :]
 
     record.held = {
         category: sum({s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for _, t in tensors)}.values())

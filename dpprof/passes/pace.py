@@ -24,7 +24,7 @@ def run(subject: Subject) -> None:
     """Time `measured_steps` steps, each followed by the fixed computation, and put both into the record."""
     config = subject.config
     on_cuda = config.device == "cuda"
-    training = subject.build()
+    training = subject.build(is_timed=True)
     compute = fixed_computation(config.device)
     for _ in range(config.warmup_steps):
         training.run(1, Observer())

@@ -67,8 +67,8 @@ def _row(answer: Answer, fit: FitConfig) -> dict[str, Any]:
         "failure": describe(answer.failure) if answer.failure else None,
     }
     if answer.along == "batch_size":
-        is_sampled = answer.size and config.trainer != STANDARD
-        row["expected_batch"] = expected_batch(answer.size, fit.poisson_tail) if is_sampled else None
+        is_asked = answer.size and config.trainer != STANDARD and not config.poisson_sampling
+        row["expected_batch"] = expected_batch(answer.size, config.poisson_tail) if is_asked else None
         if fit.logical_batch:
             row["physical_steps"] = math.ceil(fit.logical_batch / answer.size) if answer.size else None
     if fit.verify:
@@ -117,26 +117,33 @@ def to_markdown(name: str, answers: list[Answer], fit: FitConfig) -> str:
     """The table, what stands behind it, and why some rows have no answer."""
     found = rows(answers, fit)
     first = answers[0].config
-    size = _SHOWN[fit.along]
+    size = _size_name(first, fit)
     given = "seq_len" if fit.along == "batch_size" else "batch_size"
     header = ["model", "precision", _SHOWN[given], "trainer", "limited by", f"largest {size}", "needs GiB"]
-    if fit.along == "batch_size":
+    if fit.along == "batch_size" and not first.poisson_sampling:
         header.append("expected batch")
     if fit.logical_batch:
         header.append(f"steps for {fit.logical_batch:,}")
     if fit.verify:
         header += ["tokens/s", "measured GiB", f"next {size}", "confirmed"]
-    table = markdown_table(header, [_shown(row, fit, given) for row in found], right=5)
+    shown = [_shown(row, fit, given, is_sampled=first.poisson_sampling) for row in found]
+    table = markdown_table(header, shown, right=5)
     return "\n".join([f"# {name}\n", f"{_explained(first, fit)}\n", table, *_failures(found)])
 
 
-def _shown(row: dict[str, Any], fit: FitConfig, given: str) -> list[str]:
+def _size_name(config: ExperimentConfig, fit: FitConfig) -> str:
+    """What the search is for: under Poisson sampling a batch size is what is expected of a batch."""
+    is_expected = config.poisson_sampling and fit.along == "batch_size"
+    return "expected batch" if is_expected else _SHOWN[fit.along]
+
+
+def _shown(row: dict[str, Any], fit: FitConfig, given: str, *, is_sampled: bool) -> list[str]:
     size = row[f"largest_{fit.along}"]
     limited = f"{words(row['limiting_category'])} in {row['limiting_phase']}" if row["limiting_phase"] else ""
     cells = [row["model"], row["precision"], str(row[given]), row["trainer"]]
     cells += [limited, "failed" if size is None else "none fits" if size == 0 else f"{size:,}"]
     cells += [_gib(row["needed_gib"])]
-    if fit.along == "batch_size":
+    if fit.along == "batch_size" and not is_sampled:
         cells.append("" if row["expected_batch"] is None else number(row["expected_batch"]))
     if fit.logical_batch:
         cells.append("" if row["physical_steps"] is None else f"{row['physical_steps']:,}")
@@ -153,15 +160,20 @@ def _gib(value: float | None) -> str:
 
 
 def _explained(config: ExperimentConfig, fit: FitConfig) -> str:
-    size = _SHOWN[fit.along]
+    size = _size_name(config, fit)
     text = (
         f"The largest {size} whose training step fits {device_name(config)}: it fits, and the next larger "
         "one does not, both estimated on fake tensors. What fragmentation costs is not in it."
     )
-    if fit.along == "batch_size":
+    if config.poisson_sampling:
+        text += (
+            " Batches are Poisson sampled: a step was estimated with a batch that at most "
+            f"{config.poisson_tail:g} of the steps exceed, after a step with an empty one."
+        )
+    elif fit.along == "batch_size":
         text += (
             " Under Poisson sampling an expected batch of no more than `expected batch` exceeds the largest "
-            f"one in at most {fit.poisson_tail:g} of the steps."
+            f"one in at most {config.poisson_tail:g} of the steps."
         )
     if fit.logical_batch:
         text += (

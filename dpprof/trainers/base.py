@@ -17,6 +17,7 @@ from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map
 
 from dpprof.loops import DOCUMENTED, LEAN, OUTPUTS
 from dpprof.observe import PHASE_LABEL, STEP_LABEL, Observer
+from dpprof.workloads.sampling import num_samples
 
 
 class TrainerBase(ABC):
@@ -28,10 +29,11 @@ class TrainerBase(ABC):
         optimizer_params: its keyword arguments.
         device: where the model trains.
         loss: `loss(outputs, targets)` gives one loss per sample, shape (B,).
-        batch_size: samples in one physical batch.
+        batch_size: samples in one physical batch; under Poisson sampling those expected.
         accumulation_steps: physical batches in one step. Gradients average over the logical batch.
         precision: `fp32`, or `bf16` to run forward under autocast.
         noise_multiplier, max_grad_norm: as in Opacus; without effect where nothing is private.
+        poisson_sampling: whether batches may have any number of samples, none among them.
         loop: `documented`, or `lean` to make every saving that the trainer has (`loops.SAVINGS`).
     """
 
@@ -52,17 +54,19 @@ class TrainerBase(ABC):
         noise_multiplier: float = 1.0,
         max_grad_norm: float = 1.0,
         loop: str = DOCUMENTED,
+        poisson_sampling: bool = False,
     ) -> None:
         self.device = torch.device(device)
         # The parameters of a fake model cannot be moved, not even to where they are.
         elsewhere = any(t.device.type != self.device.type for t in (*model.parameters(), *model.buffers()))
         self.model = (model.to(self.device) if elsewhere else model).train()
         self.loss = loss
-        self.batch_size = batch_size
+        self.batch_size = self.num_samples = batch_size
         self.accumulation_steps = accumulation_steps
         self.precision = precision
         self.noise_multiplier = noise_multiplier
         self.max_grad_norm = max_grad_norm
+        self.poisson_sampling = poisson_sampling
         self.observer = Observer()
         self._outputs: Any = None
         self._loss: Tensor | None = None
@@ -178,9 +182,10 @@ class TrainerBase(ABC):
             else:
                 self._outputs = call(self.forward_model, inputs)
                 losses = self.loss(self._outputs, targets)
-        if losses.shape != (self.batch_size,):
+        self.num_samples = num_samples(batch) if self.poisson_sampling else self.batch_size
+        if losses.shape != (self.num_samples,):
             raise ValueError(
-                f"the workload's loss must give one value per sample, shape ({self.batch_size},), "
+                f"the workload's loss must give one value per sample, shape ({self.num_samples},), "
                 f"it gave shape {tuple(losses.shape)}"
             )
         return losses

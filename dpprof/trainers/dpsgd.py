@@ -17,7 +17,7 @@ class DPSGDTrainer(PrivateTrainer):
 
     def _is_one_per_sample(self, shape: torch.Size) -> bool:
         """Whether a tensor has a number per sample, or per sample and parameter, and no more."""
-        return shape[:1] == (self.batch_size,) and shape.numel() <= self.batch_size * len(self.parameters)
+        return shape[:1] == (self.num_samples,) and shape.numel() <= self.num_samples * len(self.parameters)
 
     def _compute_loss(self, losses: Tensor) -> Tensor:
         return losses.mean()

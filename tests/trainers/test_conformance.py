@@ -19,7 +19,8 @@ from dpprof.observe import PHASES, Observer
 from dpprof.trainers import TRAINER_CLASSES
 from dpprof.trainers.base import TrainerBase
 from dpprof.trainers.dpsgd import DPSGDTrainer
-from dpprof.trainers.reference import relative_error
+from dpprof.trainers.reference import clipped_mean, naive_per_sample_gradients, relative_error
+from dpprof.workloads.transformer import sequence_loss
 from dpprof.workloads.workload import build_workload
 
 PRIVATE = [name for name, cls in TRAINER_CLASSES.items() if cls.is_private]
@@ -76,6 +77,37 @@ def test_accumulated_batches_equal_one_large_batch(trainer: str, optimizer: str)
         large.profile_step((ids, labels))
         split.profile_step(*zip(ids.split(2), labels.split(2), strict=True))
         assert relative_error(weights(split), weights(large)) < 1e-12
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_an_empty_batch_is_a_step_with_noise_only(trainer: str, optimizer: str) -> None:
+    """With noise off it changes nothing but what decays; with noise on, by noise of the usual deviation."""
+    quiet, batches = make(trainer, noise_multiplier=0.0, poisson_sampling=True, optimizer=optimizer)
+    empty = tuple(t[:0] for t in next(batches))
+    for step in (empty, next(batches), empty):
+        quiet.profile_step(step)
+    assert all(not gradient.any() for gradient in held(quiet)["gradients"])
+    if trainer in PRIVATE:
+        noisy, _ = make(trainer, noise_multiplier=2.0, max_grad_norm=0.5, poisson_sampling=True)
+        noisy.profile_step(empty)
+        noise = torch.cat([g.flatten() for g in held(noisy)["gradients"]])
+        assert noise.std().item() == pytest.approx(2.0 * 0.5 / 3, rel=0.05)
+
+
+@pytest.mark.parametrize("trainer", PRIVATE)
+@pytest.mark.parametrize("num_samples", [1, 2, 5])
+def test_a_sampled_batch_of_any_size_is_divided_by_the_expected_one(trainer: str, num_samples: int) -> None:
+    """Noise off, in float64: the sum of clipped gradients over `batch_size`, not over those there are."""
+    made, _ = make(trainer, noise_multiplier=0.0, max_grad_norm=0.3, poisson_sampling=True)
+    _, batches = make(trainer, batch_size=num_samples)
+    made.model.double()
+    batch = next(batches)
+    model = build_workload(CONFIG).model.double()
+    per_sample = naive_per_sample_gradients(model, sequence_loss, batch, num_samples)
+    made.profile_step(batch)
+    mean = clipped_mean(per_sample, 0.3)
+    assert relative_error(held(made)["gradients"], [g * num_samples / 3 for g in mean]) < 1e-12
 
 
 def test_a_step_refuses_the_wrong_number_of_batches() -> None:
