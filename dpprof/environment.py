@@ -8,6 +8,8 @@ from pathlib import Path
 import psutil
 import torch
 
+from dpprof import __version__
+
 PACKAGES = ("dpprof", "torch", "opacus", "numpy")
 
 
@@ -35,6 +37,8 @@ def describe_environment(device: str) -> dict[str, str]:
 def _version(package: str) -> str:
     if package == "torch":
         return str(torch.__version__)
+    if package == "dpprof":  # of the code that runs, whatever was installed when
+        return __version__
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -156,6 +156,9 @@ def _latency(record: Record) -> Iterator[tuple[str, float]]:
         yield "latency/step_ms_iqr", 1e3 * (cuts[14] - cuts[4])
     for phase, seconds in record.phase_s.items():
         yield f"latency/{phase}_ms", 1e3 * statistics.median(seconds)
+    if record.step_samples:
+        yield "step/largest_batch", max(record.step_samples)
+        yield "step/mean_batch", statistics.fmean(record.step_samples)
     per_s = 1 / median
     if record.step_samples and record.samples_per_step:  # they vary: those of all steps, over all their time
         per_s = sum(record.step_samples) / record.samples_per_step / sum(steps)

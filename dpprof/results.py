@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from dpprof.capacity import capacity_bytes
 from dpprof.config import ExperimentConfig
+from dpprof.loops import LOOP_NAMES
 from dpprof.metrics import UNTRACKED, at_peak, is_estimate, metrics
 from dpprof.paths import RunFolder
 from dpprof.record import Failure, Record
@@ -79,6 +80,19 @@ def _describe_estimate(config: ExperimentConfig, figures: dict[str, float], reco
         text += f": {verb} {device_name(config)}"
     if "floor/step_ms" in figures:
         text += f", a step takes {figures['floor/step_ms']:,.2f} ms or more"
+    return text
+
+
+def describe_steps(config: ExperimentConfig) -> str:
+    """The training loop, and the batches where they vary, in words."""
+    text = LOOP_NAMES[config.loop]
+    if config.poisson_sampling and config.is_estimate:
+        text += f", with a batch that at most {config.poisson_tail:g} of Poisson-sampled ones exceed"
+    elif config.poisson_sampling:
+        text += (
+            ", with Poisson-sampled batches: step times are those of all sizes, memory and traffic those of "
+            "the largest one that was timed"
+        )
     return text
 
 

@@ -11,14 +11,13 @@ import jinja2
 from dpprof.capacity import floor_s, reservations
 from dpprof.config import ExperimentConfig
 from dpprof.ledger_data import LedgerResult, TrafficRow
-from dpprof.loops import LOOP_NAMES
 from dpprof.metrics import UNTRACKED, metrics, part
 from dpprof.paths import RunFolder, write_text
 from dpprof.record import Record
 from dpprof.reports import image, levels, tables
 from dpprof.reports.colors import CATEGORY_COLORS, words
 from dpprof.reports.figures import memory_figure, traffic_figure
-from dpprof.results import device_name
+from dpprof.results import describe_steps, device_name
 
 _SHOWN_TENSORS = 20
 _templates = jinja2.Environment(
@@ -44,7 +43,7 @@ class Page:
     """What the page shows. `num_steps` timed steps are behind the widths of the phases; 0: none are known."""
 
     title: str
-    loop: str
+    steps: str
     facts: dict[str, str]
     tables: tables.LedgerTables
     levels: levels.Levels
@@ -66,7 +65,7 @@ def compute(folder: RunFolder) -> Page | None:
     mean_step_s = sum(record.step_s) / len(record.step_s) if record.step_s else None
     return Page(
         title=folder.name,
-        loop=LOOP_NAMES[config.loop],
+        steps=describe_steps(config),
         facts=_facts(record, config),
         tables=tables.compute(record, record.ledger, timeline),
         levels=levels.compute(timeline, phase_s),

@@ -31,7 +31,7 @@ def paced(training: Training, monkeypatch: pytest.MonkeyPatch, fixed_s: float) -
     record = Record(vars(config), {})
     fixed = Training(fixed_s)
     monkeypatch.setattr(pace, "fixed_computation", lambda device: lambda: fixed.run(1, None))
-    pace.run(Subject(config, RunFolder("nowhere"), record, lambda: training))  # type: ignore[arg-type, return-value]
+    pace.run(Subject(config, RunFolder("nowhere"), record, lambda **_: training))  # type: ignore[arg-type]
     assert fixed.steps == training.steps == 7, "the fixed computation follows every step"
     return record
 

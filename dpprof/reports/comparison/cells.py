@@ -14,11 +14,11 @@ from typing import Any, Self
 from dpprof.capacity import reservations
 from dpprof.config import ESTIMATE_ONLY, MEASURE_ONLY, TRAINERS, ExperimentConfig
 from dpprof.errors import DpprofError
-from dpprof.loops import LEAN, LOOP_NAMES
+from dpprof.loops import LEAN
 from dpprof.metrics import MIB, memory_metrics, metrics, part, ratios
 from dpprof.model_sizes import MODEL_SIZES
 from dpprof.record import Record
-from dpprof.results import FAILED, FINISHED, Result, device_name
+from dpprof.results import FAILED, FINISHED, Result, describe_steps, device_name
 from dpprof.settings import parse_all
 
 SCHEMA_VERSION = 1
@@ -221,9 +221,10 @@ class Comparison:
         return list(found.values())
 
     @property
-    def loops(self) -> list[str]:
-        """The training loops of the cells, as a page names them."""
-        return [LOOP_NAMES[loop] for loop in dict.fromkeys(cell.settings["loop"] for cell in self.cells)]
+    def steps(self) -> str:
+        """What the steps of its cells are, as the head of a page says it; empty without cells."""
+        found = list(dict.fromkeys(describe_steps(cell.config) for cell in self.cells))
+        return f"Every step is one of {'; or of '.join(found)}." if found else ""
 
     @cached_property
     def varying(self) -> list[str]:
@@ -277,16 +278,17 @@ class Comparison:
             if data["schema_version"] != SCHEMA_VERSION:
                 raise DpprofError(f"it has schema version {data['schema_version']}, not {SCHEMA_VERSION}")
             cells = [
-                Cell(
-                    cell["source"],
-                    {"loop": LEAN} | cell["settings"],
-                    [Run.from_dict(run) for run in cell["runs"]],
-                )
+                Cell(cell["source"], _complete(cell["settings"]), [Run.from_dict(r) for r in cell["runs"]])
                 for cell in data["cells"]
             ]
             return cls(data["name"], cells)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DpprofError(f"it is no comparison that dpprof exported: {error!r}") from error
+
+
+def _complete(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings with those that an earlier dpprof did not have; 0.1 knew the lean loop alone."""
+    return dict(vars(parse_all(ExperimentConfig, {"loop": LEAN} | settings)))
 
 
 def compare(name: str, sources: Mapping[str, Iterable[Result]]) -> Comparison:

@@ -21,10 +21,10 @@ _NOTE = (
 
 def to_markdown(comparison: Comparison) -> str:
     """The whole comparison: verdict, doubts, tables, failures."""
-    loops = f"Every step is one of {'; or of '.join(comparison.loops)}.\n" if comparison.loops else ""
+    steps = f"{comparison.steps}\n" if comparison.steps else ""
     parts = [
         f"# {_escape(comparison.name)}\n",
-        loops,
+        steps,
         verdict_markdown(comparison),
         trainer_table(comparison),
     ]

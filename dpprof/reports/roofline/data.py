@@ -41,7 +41,7 @@ class Roofline:
     name: str
     sections: list[Section]
     left_out: list[str]
-    loops: list[str]
+    steps: str
 
     @cached_property
     def roofs(self) -> list[Roof]:
@@ -69,7 +69,7 @@ def compute(comparison: Comparison, given: Given) -> Roofline:
         name=comparison.name,
         sections=[_section(comparison, cell, under[roof_key(cell)], found[id(cell)]) for cell in drawn],
         left_out=_left_out(len(comparison.cells) - len(measured), len(measured) - len(drawn)),
-        loops=comparison.loops,
+        steps=comparison.steps,
     )
 
 
