@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from dpprof.capacity import reservations
-from dpprof.config import ESTIMATE_ONLY, MEASURE_ONLY, TRAINERS, ExperimentConfig
+from dpprof.config import BUILT_IN_WORKLOAD, ESTIMATE_ONLY, MEASURE_ONLY, TRAINERS, ExperimentConfig
 from dpprof.errors import DpprofError
 from dpprof.metrics import MIB, memory_metrics, metrics, part, ratios
 from dpprof.model_sizes import MODEL_SIZES
@@ -307,9 +307,9 @@ def _place(cell: Cell) -> tuple[object, ...]:
 
 
 def _order(cell: Cell) -> tuple[object, ...]:
-    settings, sizes = cell.settings, list(MODEL_SIZES)
-    name = cell.config.model_name
-    model = (sizes.index(name) if name in sizes else len(sizes), name)
+    settings, sizes, config = cell.settings, list(MODEL_SIZES), cell.config
+    is_named = config.workload == BUILT_IN_WORKLOAD and config.model_size in sizes
+    model = (sizes.index(config.model_size) if is_named else len(sizes), config.model_name, config.workload)
     rest = tuple(str(value) for setting, value in settings.items() if setting != "trainer")
     place = (settings["precision"], settings["seq_len"], settings["batch_size"], cell.source, rest)
     return (model, place, list(TRAINERS).index(cell.trainer))
