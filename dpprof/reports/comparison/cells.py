@@ -17,6 +17,7 @@ from dpprof.errors import DpprofError
 from dpprof.metrics import MIB, memory_metrics, metrics, part, ratios
 from dpprof.model_sizes import MODEL_SIZES
 from dpprof.record import Record
+from dpprof.reports.comparison.models import Model, models_of
 from dpprof.results import FAILED, FINISHED, Result, device_name
 from dpprof.settings import parse_all
 
@@ -219,6 +220,15 @@ class Comparison:
             found.setdefault(_place(cell), []).append(cell)
         return list(found.values())
 
+    def model(self, cell: Cell) -> Model:
+        """What the cell trains."""
+        return self._models[_place(cell)]
+
+    @cached_property
+    def _models(self) -> dict[object, Model]:
+        places = self.places
+        return dict(zip((_place(cells[0]) for cells in places), models_of(places), strict=True))
+
     @cached_property
     def varying(self) -> list[str]:
         """Settings that differ between places, apart from model, batch and sequence."""
@@ -308,8 +318,9 @@ def _place(cell: Cell) -> tuple[object, ...]:
 
 def _order(cell: Cell) -> tuple[object, ...]:
     settings, sizes, config = cell.settings, list(MODEL_SIZES), cell.config
-    is_named = config.workload == BUILT_IN_WORKLOAD and config.model_size in sizes
-    model = (sizes.index(config.model_size) if is_named else len(sizes), config.model_name, config.workload)
+    size = sizes.index(config.model_size) if config.model_size in sizes else len(sizes)
+    factory = "" if config.workload == BUILT_IN_WORKLOAD else config.model_name
+    model = (factory, config.workload, size, config.model_name)
     rest = tuple(str(value) for setting, value in settings.items() if setting != "trainer")
     place = (settings["precision"], settings["seq_len"], settings["batch_size"], cell.source, rest)
     return (model, place, list(TRAINERS).index(cell.trainer))

@@ -52,7 +52,7 @@ def counted(comparison: Comparison) -> list[Counted]:
     return [
         Counted(
             cell=cell,
-            model=cell.config.model_name,
+            model=comparison.model(cell).label,
             place=comparison.place_name(cell),
             kernel_ms=cell.figures[_KERNELS],
             levels=[_level(comparison, cell, metric) for metric in LEVELS],

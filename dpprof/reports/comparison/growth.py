@@ -62,7 +62,7 @@ def _line(comparison: Comparison, cells: list[Cell], metric: str, along: str) ->
     off = [abs(fixed + slope * unit - value) / value for unit, value in zip(units, y, strict=True)]
     return Line(
         source=first.source,
-        model=first.config.model_name,
+        model=comparison.model(first).label,
         trainer=first.trainer,
         place=comparison.place_name(first, without=along),
         metric=metric,

@@ -21,7 +21,7 @@ def draw(comparison: Comparison, measure: Measure) -> Figure | None:
     by_model: dict[str, list[list[Bar]]] = {}
     for place in comparison.places:
         bars = [bar(comparison, cell, measure) for cell in place]
-        by_model.setdefault(place[0].config.model_name, []).append(bars)
+        by_model.setdefault(comparison.model(place[0]).label, []).append(bars)
     if not any(b.total is not None for places in by_model.values() for bars in places for b in bars):
         return None
     rows = [sum(len(bars) + 1 for bars in places) for places in by_model.values()]

@@ -7,6 +7,7 @@ from dpprof.reports.comparison.cells import IQR, PEAK, SAMPLES, STEP, Cell, Comp
 from dpprof.reports.comparison.counter_ratios import LEVELS, counted, judgement
 from dpprof.reports.comparison.doubts import doubts
 from dpprof.reports.comparison.estimates import pairs
+from dpprof.reports.comparison.models import short_count
 from dpprof.reports.comparison.verdict import verdict
 from dpprof.results import FINISHED
 
@@ -60,7 +61,12 @@ def cell_table(comparison: Comparison) -> str:
     for cell in comparison.cells:
         settings, figures = cell.settings, cell.figures
         shown = [cell.source] if sources else []
-        shown += [_model(cell), settings["precision"], str(settings["seq_len"]), str(settings["batch_size"])]
+        shown += [
+            _model(comparison, cell),
+            settings["precision"],
+            str(settings["seq_len"]),
+            str(settings["batch_size"]),
+        ]
         shown += [*(str(settings[name]) for name in varying), cell.trainer]
         step = number(figures.get(STEP))
         if IQR in figures:
@@ -142,9 +148,11 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def _model(cell: Cell) -> str:
-    name = cell.config.model_name
-    return name if cell.num_parameters is None else f"{name} ({cell.num_parameters / 1e6:,.2f}M)"
+def _model(comparison: Comparison, cell: Cell) -> str:
+    model = comparison.model(cell)
+    if model.needs_count or cell.num_parameters is None:
+        return model.label
+    return f"{model.name} ({short_count(cell.num_parameters)})"
 
 
 def _ratio(comparison: Comparison, cell: Cell, metric: str) -> str:

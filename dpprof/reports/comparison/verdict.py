@@ -390,7 +390,7 @@ def _everywhere(comparison: Comparison, bests: list[Best]) -> str:
 
 
 def _at(comparison: Comparison, cell: Cell) -> str:
-    return f"{cell.config.model_name}, {comparison.place_name(cell)}"
+    return f"{comparison.model(cell).label}, {comparison.place_name(cell)}"
 
 
 def _list(comparison: Comparison, cells: list[Cell]) -> str:
