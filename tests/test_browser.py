@@ -21,7 +21,7 @@ from conftest import environment, runs_of
 from mlflow import MlflowClient
 
 from dpprof.record import Ceilings
-from dpprof.reports.comparison.markdown import number
+from dpprof.formats import number
 from dpprof.reports.roofline.write import write_run_roofline
 from dpprof.results import read_result
 

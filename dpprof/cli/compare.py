@@ -116,8 +116,10 @@ def print_check(console: "Console", checked: "Check", baseline: str) -> None:
 
 def cells(change: "Change") -> list[str]:
     """A change as the texts of a table's row."""
-    figures = ["" if v is None else f"{v:,.2f} {change.unit}" for v in (change.before, change.now)]
-    grown = "" if change.percent is None else f"{change.percent:+.2f} %"
-    interval = "" if change.interval is None else "{:+.1f} to {:+.1f} %".format(*change.interval)
+    from dpprof.formats import fixed, signed
+
+    figures = ["" if v is None else f"{fixed(v, 2)} {change.unit}" for v in (change.before, change.now)]
+    grown = "" if change.percent is None else f"{signed(change.percent, 2)} %"
+    interval = "" if change.interval is None else f"{' to '.join(map(signed, change.interval))} %"
     note = "; ".join(text for text in ("WORSE" if change.is_worse else "", change.note) if text)
     return [change.cell, change.what, *figures, grown, interval, note]

@@ -27,7 +27,7 @@ def memory_figure(levels: Levels, tables: LedgerTables) -> go.Figure:
             mode="lines",
             line={"shape": "hv", "width": 0.5, "color": CATEGORY_COLORS[category]},
             fillcolor=CATEGORY_COLORS[category],
-            hovertemplate="%{y:.2f} MiB",
+            hovertemplate="%{y:.6~g} MiB",
         )
     figure.add_scatter(
         x=x,
@@ -36,7 +36,7 @@ def memory_figure(levels: Levels, tables: LedgerTables) -> go.Figure:
         mode="lines",
         line={"shape": "hv", "width": 1, "color": "#222222"},
         text=_phase_names(levels),
-        hovertemplate="%{y:.2f} MiB in %{text}",
+        hovertemplate="%{y:.6~g} MiB in %{text}",
     )
     _shade_phases(figure, levels)
     _mark_peak(figure, levels, tables)
@@ -130,8 +130,8 @@ def traffic_figure(traffic: list[TrafficRow], phases: list[str]) -> go.Figure:
             name=words(name),
             orientation="h",
             marker_color=color,
-            hovertemplate=f"{words(name)} in %{{y}}: %{{x:,.1f}} MiB<br>"
-            "read %{customdata[0]:,.1f}, written %{customdata[1]:,.1f}<extra></extra>",
+            hovertemplate=f"{words(name)} in %{{y}}: %{{x:,.6~g}} MiB<br>"
+            "read %{customdata[0]:,.6~g}, written %{customdata[1]:,.6~g}<extra></extra>",
         )
     figure.update_layout(
         template="plotly_white",

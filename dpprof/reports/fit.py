@@ -6,10 +6,11 @@ from typing import Any
 
 from dpprof.capacity import capacity_bytes
 from dpprof.config import ExperimentConfig, FitConfig
+from dpprof.formats import fixed, number
 from dpprof.metrics import UNTRACKED, metrics, part
 from dpprof.reports.colors import words
 from dpprof.reports.comparison.cells import STANDARD
-from dpprof.reports.comparison.markdown import markdown_table, number
+from dpprof.reports.comparison.markdown import markdown_table
 from dpprof.results import FINISHED, Result, describe, device_name
 
 _SHOWN = {"batch_size": "batch", "seq_len": "sequence"}
@@ -149,7 +150,7 @@ def _shown(row: dict[str, Any], fit: FitConfig, given: str) -> list[str]:
 def _gib(value: float | None) -> str:
     if value is None:
         return ""
-    return f"{value:,.2f}" if value >= 1 else f"{value:.4f}"
+    return fixed(value, 2 if value >= 1 else 4)
 
 
 def _explained(config: ExperimentConfig, fit: FitConfig) -> str:

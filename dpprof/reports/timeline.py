@@ -10,6 +10,7 @@ import jinja2
 
 from dpprof.capacity import floor_s, reservations
 from dpprof.config import ExperimentConfig
+from dpprof.formats import fixed
 from dpprof.ledger_data import LedgerResult, TrafficRow
 from dpprof.metrics import UNTRACKED, metrics, part
 from dpprof.paths import RunFolder, write_text
@@ -23,7 +24,7 @@ _SHOWN_TENSORS = 20
 _templates = jinja2.Environment(
     loader=jinja2.PackageLoader("dpprof.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
 )
-_templates.filters["words"] = words
+_templates.filters |= {"words": words, "fixed": fixed}
 
 
 @dataclass(frozen=True)

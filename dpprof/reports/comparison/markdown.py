@@ -3,6 +3,7 @@
 import statistics
 
 from dpprof.config import TRAINERS
+from dpprof.formats import fixed, number, signed
 from dpprof.reports.comparison.cells import IQR, PEAK, SAMPLES, STEP, Cell, Comparison, Run, faults
 from dpprof.reports.comparison.counter_ratios import LEVELS, counted, judgement
 from dpprof.reports.comparison.doubts import doubts
@@ -115,7 +116,7 @@ def estimate_table(comparison: Comparison) -> str:
             *(number(pair.ledger_mib), number(pair.estimated_mib), percent(pair.ledger_off_pct)),
             *(number(pair.allocator_mib), number(pair.estimated_allocator_mib)),
             percent(pair.allocator_off_pct),
-            *(number(pair.step_ms), "" if pair.to_floor is None else f"{pair.to_floor:.2f}"),
+            *(number(pair.step_ms), number(pair.to_floor)),
         ]
         for pair in found
     ]
@@ -124,7 +125,7 @@ def estimate_table(comparison: Comparison) -> str:
 
 def percent(value: float | None) -> str:
     """A deviation; empty where there is none to tell."""
-    return "" if value is None else f"{value:+.2f}"
+    return "" if value is None else signed(value, 2)
 
 
 def failure_table(comparison: Comparison) -> str:
@@ -141,13 +142,6 @@ def reason(run: Run) -> str:
     return "; ".join(first_lines)[:300]
 
 
-def number(value: float | None) -> str:
-    """A figure with three digits or more; empty where nothing was measured."""
-    if value is None:
-        return ""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
-
-
 def _model(comparison: Comparison, cell: Cell) -> str:
     model = comparison.model(cell)
     if model.needs_count or cell.num_parameters is None:
@@ -156,8 +150,7 @@ def _model(comparison: Comparison, cell: Cell) -> str:
 
 
 def _ratio(comparison: Comparison, cell: Cell, metric: str) -> str:
-    value = comparison.ratio(cell, metric)
-    return "" if value is None else f"{value:.2f}"
+    return fixed(comparison.ratio(cell, metric), 2)
 
 
 def markdown_table(header: list[str], rows: list[list[str]], right: int | None = None) -> str:

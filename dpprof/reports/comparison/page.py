@@ -14,6 +14,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from dpprof.errors import DpprofError
+from dpprof.formats import fixed, memory, number
 from dpprof.ledger_data import StepTimeline
 from dpprof.paths import RunFolder
 from dpprof.reports import levels
@@ -25,7 +26,7 @@ from dpprof.reports.comparison.doubts import doubts
 from dpprof.reports.comparison.estimates import Pair, pairs
 from dpprof.reports.comparison.figures import growth_figure
 from dpprof.reports.comparison.growth import Line, growth
-from dpprof.reports.comparison.markdown import number, percent, reason
+from dpprof.reports.comparison.markdown import percent, reason
 from dpprof.reports.comparison.models import Model
 from dpprof.reports.comparison.verdict import Best, Finding, fastest_at, smallest_at, verdict
 
@@ -41,7 +42,14 @@ _templates = jinja2.Environment(
     loader=jinja2.PackageLoader("dpprof.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
 )
 _templates.policies["json.dumps_kwargs"] = {"sort_keys": False}  # curves are stacked in their order
-_templates.filters |= {"words": words, "ink": ink, "number": number, "breakable": _breakable}
+_templates.filters |= {
+    "words": words,
+    "ink": ink,
+    "number": number,
+    "fixed": fixed,
+    "memory": memory,
+    "breakable": _breakable,
+}
 
 
 @dataclass(frozen=True)
@@ -167,7 +175,7 @@ def _held_against(cell: Cell) -> str:
     if "memory/fits" not in cell.figures:
         return ""
     verb = "fits" if cell.figures["memory/fits"] else "does not fit"
-    return f"needs {cell.figures['memory/needed_mib'] / 1024:,.2f} GiB: {verb}"
+    return f"needs {memory(cell.figures['memory/needed_mib'], 2)}: {verb}"
 
 
 def _alone(best: Best | None, cell: Cell) -> bool:

@@ -113,7 +113,7 @@ def test_what_does_not_fit_is_named_with_what_it_needs() -> None:
     small = estimate(device_memory_gib=0.6, peak=100)
     (fits,) = [f.text for f in verdict(comparison(small)) if f.topic == "Fits"]
     assert fits.startswith(f"1 of 1 do not fit H200 (614.4 MiB): {FLAT} at 1b, batch 4, sequence 512")
-    assert "(0.6 GiB)" in fits, "100 + 32 + 512 MiB"
+    assert "(644.0 MiB)" in fits, "100 + 32 + 512 MiB"
 
 
 def test_the_page_and_the_table_tell_estimates_from_measurements() -> None:
@@ -121,7 +121,7 @@ def test_the_page_and_the_table_tell_estimates_from_measurements() -> None:
     html = page.render(page.compute(found, {}))
     assert "batch 4, sequence 512, estimated for H200 (139.8 GiB), guess" in html
     assert "at least <b>1.00</b> ms" in html
-    assert "needs 0.63 GiB: fits" in html
+    assert "needs 644.0 MiB: fits" in html
     assert '<table id="pairs">' in html
     assert ">= 1.00" in cell_table(found)
     assert "3.00" in estimate_table(found)

@@ -150,6 +150,37 @@ def test_where_all_fit_the_lines_of_the_tightest_phase_are_extended_and_said_to_
     )
 
 
+def test_a_sample_of_a_few_kibibytes_is_not_told_as_nothing() -> None:
+    cells = [
+        run(
+            trainer,
+            0.1,
+            1 + slope * batch,
+            peak_in={"backward": 1 + slope * batch},
+            batch_size=batch,
+            environment=MACHINE,
+        )
+        for trainer, slope in ((FLAT, 1 / 512), (GHOST, 1 / 1024))
+        for batch in (512, 1024)
+    ]
+    assert "1,047,552 (1.0 KiB a sample in backward)" in texts(comparison(*cells))["Largest batch"]
+    assert "523,776 (2.0 KiB a sample in backward)" in texts(comparison(*cells))["Largest batch"]
+
+
+def test_small_times_and_sizes_are_told_with_their_digits() -> None:
+    cells = [
+        run("StandardTrainer", 0.00001, 0.001, at_peak={"parameters": 0.001}),
+        run(FLAT, 0.00004, 0.003, at_peak={"parameters": 0.001, "noise": 0.002}),
+        run(GHOST, 0.00002, 0.005, at_peak={"parameters": 0.005}),
+    ]
+    found = verdict(comparison(*cells))
+    (use,) = (f.text for f in found if f.topic == "Use")
+    assert "takes 0.02 ms and 5.1 KiB" in use
+    (flat,) = (f.points for f in found if f.topic == FLAT)
+    assert flat[0].startswith("Memory: a peak of 3.1 KiB in backward against 1.0 KiB in backward: +0.002 MiB")
+    assert "+0.03 ms" in flat[1]
+
+
 def test_without_a_ledger_no_batch_is_extrapolated() -> None:
     cells = [
         run(trainer, 0.1, 24 + slope * batch, batch_size=batch, seq_len=64, environment=MACHINE)
