@@ -20,8 +20,8 @@ import pytest
 from conftest import environment, runs_of
 from mlflow import MlflowClient
 
-from dpprof.record import Ceilings
 from dpprof.formats import number
+from dpprof.record import Ceilings
 from dpprof.reports.roofline.write import write_run_roofline
 from dpprof.results import read_result
 
