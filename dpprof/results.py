@@ -94,9 +94,8 @@ def device_name(config: ExperimentConfig) -> str:
 
 def _largest(record: Record) -> str:
     held = at_peak(record)
-    if is_estimate(record):  # the share among tensors: what an allocator adds is another matter
-        held.pop(UNTRACKED, None)
-    if not held:
+    named = [name for name in held if name != UNTRACKED or not is_estimate(record)]
+    if not named:
         return ""
-    largest = max(held, key=lambda category: held[category])
+    largest = max(named, key=lambda category: held[category])
     return f" ({100 * held[largest] / sum(held.values()):.0f} % {largest.replace('_', ' ')})"

@@ -5,6 +5,7 @@ from collections import defaultdict
 import numpy as np
 import plotly.graph_objects as go
 
+from dpprof.formats import fixed, size
 from dpprof.ledger_data import TrafficRow
 from dpprof.metrics import MIB
 from dpprof.reports.colors import CATEGORY_COLORS, CLASS_COLORS, words
@@ -91,8 +92,8 @@ def _shade_phases(figure: go.Figure, levels: Levels) -> None:
 def _mark_peak(figure: go.Figure, levels: Levels, tables: LedgerTables) -> None:
     at_ms = levels.ms[levels.peak_index]
     late = at_ms > levels.ms[-1] / 2
-    lines = [f"<b>peak {tables.peak_mib:.1f} MiB</b> in {tables.peak_phase}"]
-    lines += [f"{words(s.category)} {s.mib:.1f} MiB ({s.pct:.0f} %)" for s in tables.at_peak[:3]]
+    lines = [f"<b>peak of the tensors {size(tables.peak_mib)}</b> in {tables.peak_phase}"]
+    lines += [f"{words(s.category)} {size(s.mib)} ({fixed(s.pct, 0)} %)" for s in tables.seen[:3]]
     figure.add_annotation(
         x=at_ms,
         y=levels.total_mib[levels.peak_index],

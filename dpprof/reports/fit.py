@@ -11,6 +11,7 @@ from dpprof.metrics import UNTRACKED, metrics, part
 from dpprof.reports.colors import words
 from dpprof.reports.comparison.cells import STANDARD
 from dpprof.reports.comparison.markdown import markdown_table
+from dpprof.reports.comparison.models import distinct_names, identity
 from dpprof.results import FINISHED, Result, describe, device_name
 
 _NOT_SEARCHED = "not searched"
@@ -55,15 +56,16 @@ def expected_batch(largest: int, tail: float) -> float:
 
 def rows(answers: list[Answer], fit: FitConfig) -> list[dict[str, Any]]:
     """One row of plain values for each answer; None where there is nothing to tell."""
-    return [_row(answer, fit) for answer in answers]
+    names = distinct_names(answer.config for answer in answers)
+    return [_row(answer, fit, names[identity(answer.config)]) for answer in answers]
 
 
-def _row(answer: Answer, fit: FitConfig) -> dict[str, Any]:
+def _row(answer: Answer, fit: FitConfig, model: str) -> dict[str, Any]:
     config, best = answer.config, answer.best
     given = "seq_len" if answer.along == "batch_size" else "batch_size"
     figures = metrics(best.record) if best is not None and best.record is not None else {}
     row: dict[str, Any] = {
-        "model": config.model_name,
+        "model": model,
         "precision": config.precision,
         given: getattr(config, given),
         "trainer": config.trainer,

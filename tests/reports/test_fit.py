@@ -4,7 +4,7 @@ import pytest
 from example_results import result
 from scipy.stats import poisson
 
-from dpprof.config import FitConfig
+from dpprof.config import ExperimentConfig, FitConfig
 from dpprof.record import PassOutcome
 from dpprof.reports.fit import Answer, expected_batch, rows, to_markdown
 from dpprof.results import Result
@@ -76,3 +76,16 @@ def test_of_an_open_answer_nothing_larger_is_measured() -> None:
     }
     assert shown == {"a": ["not searched", "yes"], "b": ["not searched", "NO"]}
     assert cells([answer(100, is_open=False, verified=(fits, exceeds))], fit)[-2:] == ["2.93 GiB", "yes"]
+
+
+def test_models_are_told_apart_in_the_table() -> None:
+    """A factory under two model sizes, and sizes changed by hand."""
+    given: list[dict[str, Any]] = [
+        {"workload": "pkg:make", "model_size": "tiny"},
+        {"workload": "pkg:make", "model_size": "small"},
+        {"model_size": "1b", "hidden_dim": 64, "num_layers": 2},
+    ]
+    configs = [ExperimentConfig(**settings).resolve(cuda_available=False) for settings in given]
+    found = [Answer(config, "batch_size", "", 0, 1) for config in configs]
+    names = [row["model"] for row in rows(found, FitConfig())]
+    assert names == ["pkg:make tiny", "pkg:make small", "1b-hidden64-layers2"]
