@@ -111,7 +111,9 @@ def print_check(console: "Console", checked: "Check", baseline: str) -> None:
     for text in checked.doubts:
         console.print(f"[yellow]warning:[/] the two sides differ in {escape(text)}")
     if not checked.worse:
-        console.print("nothing got worse")
+        unjudged = sum("not judged" in change.note for change in checked.changes)
+        but = f"; {unjudged} of {len(checked.changes)} figures were not judged" if unjudged else ""
+        console.print(f"nothing got worse{but}")
 
 
 def cells(change: "Change") -> list[str]:

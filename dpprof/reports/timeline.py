@@ -90,9 +90,10 @@ def _estimate(config: ExperimentConfig, record: Record, ledger: LedgerResult) ->
 
 
 def _facts(record: Record, config: ExperimentConfig) -> dict[str, str]:
+    parameters = "" if record.num_parameters is None else f", {record.num_parameters:,} parameters"
     return {
         "trainer": record.config["trainer"],
-        "model": f"{config.model_name}, {record.num_parameters or 0:,} parameters",
+        "model": config.model_name + parameters,
         "batch x sequence": f"{record.config['batch_size']} x {record.config['seq_len']}",
         "precision": record.config["precision"],
         "activation checkpointing": "yes" if record.config["activation_checkpointing"] else "no",

@@ -148,7 +148,9 @@ def test_doubts_and_what_is_not_known_are_told(tmp_path: Path) -> None:
     doubtful = Page(page_of(tmp_path, example_ledger.record(memory=Memory(peak_allocated=40 * MIB))))
     assert "Warning: the ledger sees 25.0 % less than the allocator's peak" in doubtful.text
     assert "The ledger's peak is 25.00 % below the allocator's own" in " ".join(doubtful.text.split())
-    bare = Page(page_of(tmp_path, example_ledger.record(memory=Memory(), phase_s={}, step_s=[]), name="bare"))
+    unknown = example_ledger.record(memory=Memory(), phase_s={}, step_s=[], num_parameters=None)
+    bare = Page(page_of(tmp_path, unknown, name="bare"))
+    assert dict(bare.tables["facts"])["model"] == "tiny"
     text = " ".join(bare.text.split())
     assert "nothing checks these figures" in text
     assert "Each phase is drawn as wide" not in text

@@ -13,7 +13,7 @@ from dpprof.reports.colors import words
 from dpprof.reports.comparison.cells import MOVED, PEAK, STANDARD, STEP, Cell, Comparison
 from dpprof.reports.comparison.estimates import without_paired
 from dpprof.reports.comparison.growth import Line, lines
-from dpprof.reports.comparison.intervals import step_ratio
+from dpprof.reports.comparison.intervals import FEWEST_STEPS, step_ratio
 from dpprof.results import device_name
 
 # Peaks closer than this are the same: a few small tensors apart.
@@ -83,7 +83,9 @@ def _estimated(comparison: Comparison) -> Iterator[Finding]:
     for device, held in _by_device(cells).items():
         lack = [cell for cell in held if not cell.figures["memory/fits"]]
         if not lack:
-            yield Finding("Fits", f"{device} holds every one of the {len(held)} experiments.")
+            yield Finding(
+                "Fits", f"By these estimates {device} holds every one of the {len(held)} experiments."
+            )
             continue
         each = ", ".join(
             f"{cell.trainer} at {_at(comparison, cell)} ({memory(cell.figures['memory/needed_mib'])})"
@@ -369,16 +371,24 @@ def _by_class(cell: Cell) -> dict[str, float]:
 
 
 def _parts(more: dict[str, float], less: dict[str, float], difference: float) -> str:
-    parts = parts_of_difference(more, less)[:_LISTED_PARTS]
-    told = [
-        f"{words(name)} {signed(part)}" for name, part in parts if abs(part) > _SMALL_PART * abs(difference)
-    ]
+    """The largest parts, and what these leave of the difference."""
+    least = _SMALL_PART * abs(difference)
+    parts = [part for part in parts_of_difference(more, less)[:_LISTED_PARTS] if abs(part[1]) > least]
+    told = [f"{words(name)} {signed(part)}" for name, part in parts]
+    rest = difference - sum(part for _, part in parts)
+    if told and abs(rest) > least:
+        told.append(f"the rest {signed(rest)}")
     return ", ".join(told) or "many small parts"
 
 
 def _why_none(comparison: Comparison) -> str:
     if not any(cell.finished for cell in comparison.cells):
         return "No experiment finished."
+    if any(len([cell for cell in place if cell.finished]) > 1 for place in comparison.places):
+        return (
+            "Too little was measured to set trainers against each other: it takes peaks "
+            f"(passes=clean,memory) or {FEWEST_STEPS} timed steps."
+        )
     return "Nothing here was measured with two trainers under the same settings."
 
 
@@ -415,5 +425,10 @@ def _and(names: list[str]) -> str:
 
 
 def _range(values: list[float]) -> str:
-    low, high = fixed(min(values), 2), fixed(max(values), 2)
+    low, high = _times(min(values)), _times(max(values))
     return low if low == high else f"{low} to {high}"
+
+
+def _times(ratio: float) -> str:
+    """A ratio; one close to 1 with as many decimals as tell it from 1."""
+    return fixed(ratio, 2 if abs(ratio - 1) >= 0.005 or ratio == 1 else 4)

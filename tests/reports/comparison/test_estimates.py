@@ -92,7 +92,7 @@ def test_the_verdict_says_first_that_nothing_was_run_and_what_fits() -> None:
     assert found[0].topic == "Estimated"
     assert found[0].text.startswith("Nothing was run")
     assert any("upper bound" in point for point in found[0].points)
-    assert found[1].text == "H200 (139.8 GiB) holds every one of the 3 experiments."
+    assert found[1].text == "By these estimates H200 (139.8 GiB) holds every one of the 3 experiments."
     assert {f.topic for f in found} & {"Time", "Largest batch"} == set(), "nothing tells of these"
     (memory,) = [f.text for f in found if f.topic == "Memory"]
     assert "estimated for H200" in memory
@@ -125,6 +125,15 @@ def test_the_page_and_the_table_tell_estimates_from_measurements() -> None:
     assert '<table id="pairs">' in html
     assert ">= 1.00" in cell_table(found)
     assert "3.00" in estimate_table(found)
+
+
+def test_a_page_of_estimates_alone_does_not_say_how_they_were_measured() -> None:
+    alone = page.render(page.compute(comparison(estimate()), {}))
+    assert "How this was estimated" in alone
+    assert "steps that nothing watched" not in alone
+    mixed = page.render(page.compute(both(estimate(), measured()), {}))
+    assert "How this was measured" in mixed
+    assert "steps that nothing watched" in mixed
 
 
 def test_a_measured_comparison_knows_nothing_of_estimates() -> None:
