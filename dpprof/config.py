@@ -169,10 +169,18 @@ class ExperimentConfig:
 
     @property
     def model_name(self) -> str:
-        """A short name of what is trained, safe in file names: the size, or the factory's name."""
-        if self.workload == BUILT_IN_WORKLOAD:
-            return self.model_size
-        return self.workload.rpartition(":")[2]
+        """A short name of what is trained, safe in file names: the size, or the factory's name.
+
+        Sizes given by hand that are not those of `model_size` follow it: `1b-hidden64-layers2`.
+        """
+        is_built_in = self.workload == BUILT_IN_WORKLOAD
+        own = vars(MODEL_SIZES[self.model_size]) if self.model_size in MODEL_SIZES else {}
+        changed = [
+            f"{name.removeprefix('num_').partition('_')[0]}{given}"
+            for name in SIZE_FIELDS
+            if (given := getattr(self, name)) and given != own.get(name)
+        ]
+        return "-".join([self.model_size if is_built_in else self.workload.rpartition(":")[2], *changed])
 
     @property
     def run_name(self) -> str:

@@ -155,7 +155,15 @@ def _answer(
     except _Failed as failed:
         return Answer(config, along, suffix, 0, len(results), failure=failed.result)
     best = results.get(search.fits)
-    return Answer(best.config if best else config, along, suffix, search.fits, len(results), best)
+    return Answer(
+        best.config if best else config,
+        along,
+        suffix,
+        search.fits,
+        len(results),
+        best,
+        is_open=search.is_open,
+    )
 
 
 def _sized(config: ExperimentConfig, along: str, size: int) -> ExperimentConfig:
@@ -178,10 +186,12 @@ def _levels(result: Result, needed: int) -> Levels:
 
 
 def _verified(fit: Fit, watcher: Watcher, place: tuple[int, int], answer: Answer) -> Answer:
-    """Measure the answer and the next larger size in processes of their own, which may run out of memory."""
+    """Measure the sizes that tell whether the answer holds, each in a process of its own, which may run out
+    of memory.
+    """
     how: dict[str, Any] = {"passes": "clean,memory", "warmup_steps": 1, "measured_steps": 3}
     measured = dataclasses.replace(answer.config, **how, target="none", device_memory_gib=0.0)
-    configs = [_largest(_sized(measured, answer.along, size)) for size in (answer.size, answer.size + 1)]
+    configs = [_largest(_sized(measured, answer.along, size)) for size in answer.sizes_to_verify]
     names = [f"{config.run_name}{answer.suffix}_measured" for config in configs]
     pairs = zip(configs, names, strict=True)
     results = [_drive(fit, watcher, place, config, name, Event()) for config, name in pairs]

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpprof.config import ESTIMATE, MEASURE_ONLY, PRECISIONS, TRAINERS, ExperimentConfig, resolve_device
+from dpprof.config import (
+    BUILT_IN_WORKLOAD,
+    ESTIMATE,
+    MEASURE_ONLY,
+    PRECISIONS,
+    TRAINERS,
+    ExperimentConfig,
+    resolve_device,
+)
 from dpprof.errors import ConfigError
 from dpprof.model_sizes import MODEL_SIZES
 from dpprof.settings import fields, parse, parse_all, refuse, setting
@@ -88,7 +96,7 @@ def build_grid(values: Mapping[str, object], *, cuda_available: Callable[[], boo
         cell = dict(zip(axes, point, strict=True))
         config = dataclasses.replace(base, **cell).resolve(cuda_available=has_cuda)
         name = config.run_name
-        if config.model_name != config.model_size and len(axes["model_size"]) > 1:
+        if config.workload != BUILT_IN_WORKLOAD and len(axes["model_size"]) > 1:
             name += f"_{config.model_size}"
         if len(axes["precision"]) > 1:
             name += f"_{config.precision}"

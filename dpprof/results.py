@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from dpprof.capacity import capacity_bytes
 from dpprof.config import ExperimentConfig
+from dpprof.formats import fixed, memory, milliseconds, size
 from dpprof.loops import LOOP_NAMES
-from dpprof.metrics import UNTRACKED, at_peak, is_estimate, metrics
+from dpprof.metrics import MIB, UNTRACKED, at_peak, is_estimate, metrics
 from dpprof.paths import RunFolder
 from dpprof.record import Failure, Record
 
@@ -62,9 +63,9 @@ def describe(result: Result) -> str:
     figures = metrics(result.record)
     if result.config.is_estimate:
         return _describe_estimate(result.config, figures, result.record)
-    text = f"step {figures['latency/step_ms_median']:,.1f} ms"
+    text = f"step {milliseconds(figures['latency/step_ms_median'])}"
     if "memory/peak_allocated_mib" in figures:
-        text += f", peak {figures['memory/peak_allocated_mib']:,.1f} MiB"
+        text += f", peak {size(figures['memory/peak_allocated_mib'])}"
     text += _largest(result.record)
     for name, why in result.record.failed_passes.items():
         text += f"; {name} pass failed: {why.splitlines()[0][:160]}"
@@ -72,14 +73,14 @@ def describe(result: Result) -> str:
 
 
 def _describe_estimate(config: ExperimentConfig, figures: dict[str, float], record: Record) -> str:
-    text = f"estimated peak {figures['memory/peak_allocated_mib']:,.1f} MiB{_largest(record)}"
+    text = f"estimated peak {size(figures['memory/peak_allocated_mib'])}{_largest(record)}"
     if config.device == "cuda":
-        text += f", needs {figures['memory/needed_mib'] / 1024:,.2f} GiB"
+        text += f", needs {memory(figures['memory/needed_mib'], 2)}"
     if "memory/fits" in figures:
         verb = "fits" if figures["memory/fits"] else "does not fit"
         text += f": {verb} {device_name(config)}"
     if "floor/step_ms" in figures:
-        text += f", a step takes {figures['floor/step_ms']:,.2f} ms or more"
+        text += f", a step takes {fixed(figures['floor/step_ms'], 2)} ms or more"
     return text
 
 
@@ -101,15 +102,14 @@ def device_name(config: ExperimentConfig) -> str:
     limit = capacity_bytes(config)
     if limit is None:
         return ""
-    memory = f"{limit / 2**30:,.1f} GiB" if limit >= 2**30 else f"{limit / 2**20:,.1f} MiB"
-    return memory if config.target == "none" else f"{config.target} ({memory})"
+    held = memory(limit / MIB)
+    return held if config.target == "none" else f"{config.target} ({held})"
 
 
 def _largest(record: Record) -> str:
     held = at_peak(record)
-    if is_estimate(record):  # the share among tensors: what an allocator adds is another matter
-        held.pop(UNTRACKED, None)
-    if not held:
+    named = [name for name in held if name != UNTRACKED or not is_estimate(record)]
+    if not named:
         return ""
-    largest = max(held, key=lambda category: held[category])
+    largest = max(named, key=lambda category: held[category])
     return f" ({100 * held[largest] / sum(held.values()):.0f} % {largest.replace('_', ' ')})"

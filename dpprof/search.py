@@ -43,6 +43,11 @@ class Search:
         elif self.too_large is None or evaluation.size < self.too_large:
             self.too_large = evaluation.size
 
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing was found that does not fit, so that more than `fits` may."""
+        return self.too_large is None
+
     def is_over(self, most: int) -> bool:
         """Whether the answer is known: the next size does not fit, or is not asked for."""
         return self.fits >= most or self.too_large == self.fits + 1

@@ -20,8 +20,8 @@ import pytest
 from conftest import environment, runs_of
 from mlflow import MlflowClient
 
+from dpprof.formats import number, size
 from dpprof.record import Ceilings
-from dpprof.reports.comparison.markdown import number
 from dpprof.reports.roofline.write import write_run_roofline
 from dpprof.results import read_result
 
@@ -156,11 +156,12 @@ def test_the_timeline_is_drawn_in_the_artifact_viewer(
     viewer.locator("#memory .scatterlayer path.js-fill").first.wait_for()
     record = record_of(swept, name)
     ledger = record["ledger"]
-    peak = f"{ledger['peak'] / 2**20:.1f} MiB"
-    assert f"peak {peak} in {ledger['peak_phase']}" in "".join(
+    peak = size(ledger["peak"] / 2**20)
+    assert f"peak of the tensors {peak} in {ledger['peak_phase']}" in "".join(
         viewer.locator("#memory .annotation-text").all_text_contents()
     )
-    assert peak in viewer.locator("body > p").first.text_content()
+    held = max(ledger["peak"], record["memory"]["peak_allocated"]) / 2**20
+    assert f"At most {size(held)} are held" in viewer.locator("body > p").first.text_content()
     largest = max(ledger["at_peak"], key=lambda category: ledger["at_peak"][category])
     first_row = viewer.locator("#at-peak tr").nth(1).text_content()
     assert largest.replace("per_sample", "per-sample").replace("_", " ") in first_row

@@ -66,10 +66,22 @@ def test_resolve_leaves_every_other_setting_alone() -> None:
             "DPGhostClippingTrainer_small_bs16_seq64",
         ),
         ({"trainer": "dpsgd", "workload": "my.pkg:make_net"}, "DPSGDTrainer_make_net_bs4_seq512"),
+        (
+            {"model_size": "1b", "num_layers": "2", "hidden_dim": 64},
+            "StandardTrainer_1b-hidden64-layers2_bs4_seq512",
+        ),
+        ({"vocab_size": 300, "hidden_dim": 64}, "StandardTrainer_tiny-vocab300_bs4_seq512"),
+        ({"workload": "my.pkg:net", "num_heads": 2}, "StandardTrainer_net-heads2_bs4_seq512"),
     ],
 )
 def test_run_name(given: dict[str, object], name: str) -> None:
     assert parse_all(ExperimentConfig, given).resolve(cuda_available=False).run_name == name
+
+
+def test_sizes_that_are_still_to_be_taken_from_the_model_size_are_not_named() -> None:
+    assert ExperimentConfig().model_name == "auto"
+    assert ExperimentConfig(model_size="small", num_layers=3, num_heads=8).model_name == "small-layers3"
+    assert ExperimentConfig(hidden_dim=64).model_name == "auto-hidden64"
 
 
 @settings(deadline=None)

@@ -103,6 +103,17 @@ def test_a_batch_that_fits_is_found_and_confirmed(tmp_path: Path) -> None:
     assert runs[f"DPGhostClippingTrainer_tiny_bs{size}_seq16"].data.tags["dpprof.fit"] == "search"
 
 
+def test_a_search_that_finds_no_end_says_where_it_stopped(tmp_path: Path) -> None:
+    arguments = ["--workload", "example_workloads:mlp", "--trainers", "dpsgd", "--seq-lens", "1"]
+    ended = run_dpprof(tmp_path, "fit", *arguments, "--target", "H100", "--sweep-name", "open")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (row,) = json.loads((tmp_path / "runs" / "open" / "fit.json").read_text())
+    assert (row["largest_batch_size"], row["is_at_least"]) == (1_048_576, True)
+    for text in (ended.stdout, (tmp_path / "runs" / "open" / "fit.md").read_text()):
+        assert "1,048,576 or more (not searched further)" in text
+        assert "larger ones were not tried" in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

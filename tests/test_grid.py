@@ -205,6 +205,12 @@ def test_a_foreign_workloads_cells_are_told_apart_by_the_varied_size() -> None:
     assert names == ["StandardTrainer_make_bs2_seq8_tiny", "StandardTrainer_make_bs2_seq8_small"]
 
 
+def test_sizes_given_by_hand_are_in_the_name_of_every_size_that_they_change() -> None:
+    values = {"model_sizes": "tiny,small", "hidden_dim": "64", "trainers": "standard", "seq_lens": "8"}
+    names = list(grid(**{**values, "batch_sizes": "2"}).experiments)
+    assert names == ["StandardTrainer_tiny_bs2_seq8", "StandardTrainer_small-hidden64_bs2_seq8"]
+
+
 def test_a_text_is_held_against_each_cells_own_length(tmp_path: Path) -> None:
     text = tmp_path / "short.txt"
     text.write_text("x" * 300)

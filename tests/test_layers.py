@@ -27,6 +27,7 @@ LAYERS = [
     ["workloads"],
     [
         "errors",
+        "formats",
         "config",
         "grid",
         "settings",

@@ -89,4 +89,5 @@ def test_nothing_fits_or_everything_does(limit: int, size: int) -> None:
     evaluate = evaluating(lambda n: [10 * n], asked)
     found = largest_that_fits(evaluate, limit, degree=1, starts=(2, 4), most=MOST)
     assert found.fits == size
+    assert found.is_open == (size == MOST)
     assert len(asked) <= 4

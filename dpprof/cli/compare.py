@@ -111,13 +111,17 @@ def print_check(console: "Console", checked: "Check", baseline: str) -> None:
     for text in checked.doubts:
         console.print(f"[yellow]warning:[/] the two sides differ in {escape(text)}")
     if not checked.worse:
-        console.print("nothing got worse")
+        unjudged = sum("not judged" in change.note for change in checked.changes)
+        but = f"; {unjudged} of {len(checked.changes)} figures were not judged" if unjudged else ""
+        console.print(f"nothing got worse{but}")
 
 
 def cells(change: "Change") -> list[str]:
     """A change as the texts of a table's row."""
-    figures = ["" if v is None else f"{v:,.2f} {change.unit}" for v in (change.before, change.now)]
-    grown = "" if change.percent is None else f"{change.percent:+.2f} %"
-    interval = "" if change.interval is None else "{:+.1f} to {:+.1f} %".format(*change.interval)
+    from dpprof.formats import fixed, signed
+
+    figures = ["" if v is None else f"{fixed(v, 2)} {change.unit}" for v in (change.before, change.now)]
+    grown = "" if change.percent is None else f"{signed(change.percent, 2)} %"
+    interval = "" if change.interval is None else f"{' to '.join(map(signed, change.interval))} %"
     note = "; ".join(text for text in ("WORSE" if change.is_worse else "", change.note) if text)
     return [change.cell, change.what, *figures, grown, interval, note]

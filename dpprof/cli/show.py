@@ -72,21 +72,19 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
 
 def _tables(found: "LedgerTables", num_tensors: int) -> "Iterable[Table | str]":
     from dpprof.cli.tables import one, table, two
+    from dpprof.formats import fixed
     from dpprof.reports.colors import words
 
-    unexplained = found.unexplained_pct
-    check = (
-        ""
-        if unexplained is None
-        else f"; the ledger leaves {unexplained:.2f} % of the allocator's peak unexplained"
-    )
-    yield f"peak [b]{found.peak_mib:,.2f} MiB[/] in [b]{found.peak_phase}[/]{check}"
+    yield f"peak [b]{fixed(found.held_mib, 2)} MiB[/] in [b]{found.peak_phase}[/]: {found.origin}"
     if found.doubt:
         yield f"[yellow]warning:[/] {found.doubt}"
     yield table(
         "At the peak",
         [("category", str), ("MiB", two), ("%", one)],
-        [(words(share.category), share.mib, share.pct) for share in found.at_peak],
+        [
+            *((words(share.category), share.mib, share.pct) for share in found.at_peak),
+            ("together", found.held_mib, 100.0),
+        ],
     )
     if num_tensors and found.tensors:
         shown = found.tensors[:num_tensors]
@@ -108,7 +106,7 @@ def _tables(found: "LedgerTables", num_tensors: int) -> "Iterable[Table | str]":
         )
     yield table(
         "Peak of each phase",
-        [("phase", str), ("ms", two), ("MiB", two), ("allocator's MiB", two), ("most of it", str)],
+        [("phase", str), ("ms", two), ("ledger's MiB", two), ("allocator's MiB", two), ("most of it", str)],
         [(p.phase, p.ms, p.peak_mib, p.allocator_mib, words(p.largest)) for p in found.phases],
     )
     for first, rows in (("phase", [*found.by_phase, found.moved]), ("operator class", found.by_class)):

@@ -6,22 +6,24 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
+from dpprof.formats import fixed
+
 _NEVER_FOLDED = 16
 
 
 def one(value: float | None) -> str:
     """A figure with one decimal; empty where nothing was measured."""
-    return "" if value is None else f"{value:,.1f}"
+    return fixed(value, 1)
 
 
 def two(value: float | None) -> str:
     """A figure with two decimals; empty where nothing was measured."""
-    return "" if value is None else f"{value:,.2f}"
+    return fixed(value, 2)
 
 
 def three(value: float | None) -> str:
     """A figure with three decimals; empty where nothing was measured."""
-    return "" if value is None else f"{value:,.3f}"
+    return fixed(value, 3)
 
 
 def right(text: str) -> str:

@@ -5,6 +5,7 @@ from collections import defaultdict
 import numpy as np
 import plotly.graph_objects as go
 
+from dpprof.formats import fixed, size
 from dpprof.ledger_data import TrafficRow
 from dpprof.metrics import MIB
 from dpprof.reports.colors import CATEGORY_COLORS, CLASS_COLORS, words
@@ -27,7 +28,7 @@ def memory_figure(levels: Levels, tables: LedgerTables) -> go.Figure:
             mode="lines",
             line={"shape": "hv", "width": 0.5, "color": CATEGORY_COLORS[category]},
             fillcolor=CATEGORY_COLORS[category],
-            hovertemplate="%{y:.2f} MiB",
+            hovertemplate="%{y:.6~g} MiB",
         )
     figure.add_scatter(
         x=x,
@@ -36,7 +37,7 @@ def memory_figure(levels: Levels, tables: LedgerTables) -> go.Figure:
         mode="lines",
         line={"shape": "hv", "width": 1, "color": "#222222"},
         text=_phase_names(levels),
-        hovertemplate="%{y:.2f} MiB in %{text}",
+        hovertemplate="%{y:.6~g} MiB in %{text}",
     )
     _shade_phases(figure, levels)
     _mark_peak(figure, levels, tables)
@@ -91,8 +92,8 @@ def _shade_phases(figure: go.Figure, levels: Levels) -> None:
 def _mark_peak(figure: go.Figure, levels: Levels, tables: LedgerTables) -> None:
     at_ms = levels.ms[levels.peak_index]
     late = at_ms > levels.ms[-1] / 2
-    lines = [f"<b>peak {tables.peak_mib:.1f} MiB</b> in {tables.peak_phase}"]
-    lines += [f"{words(s.category)} {s.mib:.1f} MiB ({s.pct:.0f} %)" for s in tables.at_peak[:3]]
+    lines = [f"<b>peak of the tensors {size(tables.peak_mib)}</b> in {tables.peak_phase}"]
+    lines += [f"{words(s.category)} {size(s.mib)} ({fixed(s.pct, 0)} %)" for s in tables.seen[:3]]
     figure.add_annotation(
         x=at_ms,
         y=levels.total_mib[levels.peak_index],
@@ -130,8 +131,8 @@ def traffic_figure(traffic: list[TrafficRow], phases: list[str]) -> go.Figure:
             name=words(name),
             orientation="h",
             marker_color=color,
-            hovertemplate=f"{words(name)} in %{{y}}: %{{x:,.1f}} MiB<br>"
-            "read %{customdata[0]:,.1f}, written %{customdata[1]:,.1f}<extra></extra>",
+            hovertemplate=f"{words(name)} in %{{y}}: %{{x:,.6~g}} MiB<br>"
+            "read %{customdata[0]:,.6~g}, written %{customdata[1]:,.6~g}<extra></extra>",
         )
     figure.update_layout(
         template="plotly_white",

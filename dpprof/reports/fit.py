@@ -6,12 +6,15 @@ from typing import Any
 
 from dpprof.capacity import capacity_bytes
 from dpprof.config import ExperimentConfig, FitConfig
+from dpprof.formats import fixed, number
 from dpprof.metrics import UNTRACKED, metrics, part
 from dpprof.reports.colors import words
 from dpprof.reports.comparison.cells import STANDARD
-from dpprof.reports.comparison.markdown import markdown_table, number
+from dpprof.reports.comparison.markdown import markdown_table
+from dpprof.reports.comparison.models import distinct_names, identity
 from dpprof.results import FINISHED, Result, describe, device_name
 
+_NOT_SEARCHED = "not searched"
 _SHOWN = {"batch_size": "batch", "seq_len": "sequence"}
 
 
@@ -20,8 +23,8 @@ class Answer:
     """What was found for one trainer under one set of settings.
 
     `size` is the largest that fits (0: none), `best` its estimate; `suffix` is what its run's name has beyond
-    the usual. `verified` are measured runs of `size` and of the next larger one, where asked for. `failure`
-    says why there is no answer.
+    the usual. `verified` are measured runs of `sizes_to_verify`, where asked for. `failure` says why there is
+    no answer. `is_open` says that the search went no further than `size`, though larger ones may fit.
     """
 
     config: ExperimentConfig
@@ -32,6 +35,12 @@ class Answer:
     best: Result | None = None
     verified: tuple[Result, ...] = ()
     failure: Result | None = None
+    is_open: bool = False
+
+    @property
+    def sizes_to_verify(self) -> tuple[int, ...]:
+        """The answer, and the next larger size if that is known not to fit."""
+        return (self.size,) if self.is_open else (self.size, self.size + 1)
 
 
 def expected_batch(largest: int, tail: float) -> float:
@@ -47,22 +56,24 @@ def expected_batch(largest: int, tail: float) -> float:
 
 def rows(answers: list[Answer], fit: FitConfig) -> list[dict[str, Any]]:
     """One row of plain values for each answer; None where there is nothing to tell."""
-    return [_row(answer, fit) for answer in answers]
+    names = distinct_names(answer.config for answer in answers)
+    return [_row(answer, fit, names[identity(answer.config)]) for answer in answers]
 
 
-def _row(answer: Answer, fit: FitConfig) -> dict[str, Any]:
+def _row(answer: Answer, fit: FitConfig, model: str) -> dict[str, Any]:
     config, best = answer.config, answer.best
     given = "seq_len" if answer.along == "batch_size" else "batch_size"
     figures = metrics(best.record) if best is not None and best.record is not None else {}
     row: dict[str, Any] = {
-        "model": config.model_name,
+        "model": model,
         "precision": config.precision,
         given: getattr(config, given),
         "trainer": config.trainer,
         f"largest_{answer.along}": None if answer.failure else answer.size,
+        "is_at_least": answer.is_open,
         "needed_gib": figures["memory/needed_mib"] / 1024 if figures else None,
-        "limiting_phase": _peak_phase(best),
-        "limiting_category": _largest_category(figures),
+        "limiting_phase": None if answer.is_open else _peak_phase(best),
+        "limiting_category": None if answer.is_open else _largest_category(figures),
         "evaluations": answer.num_evaluations,
         "failure": describe(answer.failure) if answer.failure else None,
     }
@@ -88,7 +99,9 @@ def _largest_category(figures: dict[str, float]) -> str | None:
 
 
 def _measured(answer: Answer) -> dict[str, Any]:
-    """What the runs of the answer and of the next size say. Confirmed: the one fits, the other does not."""
+    """What the runs of the answer and of the next size say. Confirmed: the one fits, the other does not; of
+    an open answer, that it fits.
+    """
     if not answer.verified:
         return dict.fromkeys(("tokens_per_s", "measured_gib", "next_size", "confirmed"))
     limit = capacity_bytes(answer.best.config) if answer.best else None
@@ -96,14 +109,14 @@ def _measured(answer: Answer) -> dict[str, Any]:
     peaks = [figures.get("memory/peak_allocated_mib") for figures in found]
     beside = _beside_mib(answer)
     fits = [peak is not None and limit is not None and (peak + beside) * 2**20 <= limit for peak in peaks]
-    following = describe(answer.verified[1])
-    if peaks[1] is not None:
+    following = _NOT_SEARCHED if answer.is_open else describe(answer.verified[1])
+    if not answer.is_open and peaks[1] is not None:
         following = f"{_gib((peaks[1] + beside) / 1024)} GiB"
     return {
         "tokens_per_s": found[0].get("throughput/tokens_per_s"),
         "measured_gib": None if peaks[0] is None else (peaks[0] + beside) / 1024,
         "next_size": following,
-        "confirmed": fits == [True, False],
+        "confirmed": fits == [True, False][: len(fits)],
     }
 
 
@@ -128,7 +141,7 @@ def to_markdown(name: str, answers: list[Answer], fit: FitConfig) -> str:
         header += ["tokens/s", "measured GiB", f"next {size}", "confirmed"]
     shown = [_shown(row, fit, given, is_sampled=first.poisson_sampling) for row in found]
     table = markdown_table(header, shown, right=5)
-    return "\n".join([f"# {name}\n", f"{_explained(first, fit)}\n", table, *_failures(found)])
+    return "\n".join([f"# {name}\n", f"{_explained(first, fit, found)}\n", table, *_failures(found)])
 
 
 def _size_name(config: ExperimentConfig, fit: FitConfig) -> str:
@@ -139,14 +152,18 @@ def _size_name(config: ExperimentConfig, fit: FitConfig) -> str:
 
 def _shown(row: dict[str, Any], fit: FitConfig, given: str, *, is_sampled: bool) -> list[str]:
     size = row[f"largest_{fit.along}"]
+    more = " or more (not searched further)" if row["is_at_least"] else ""
     limited = f"{words(row['limiting_category'])} in {row['limiting_phase']}" if row["limiting_phase"] else ""
     cells = [row["model"], row["precision"], str(row[given]), row["trainer"]]
-    cells += [limited, "failed" if size is None else "none fits" if size == 0 else f"{size:,}"]
+    cells += [limited, "failed" if size is None else "none fits" if size == 0 else f"{size:,}{more}"]
     cells += [_gib(row["needed_gib"])]
     if fit.along == "batch_size" and not is_sampled:
-        cells.append("" if row["expected_batch"] is None else number(row["expected_batch"]))
+        expected = row["expected_batch"]
+        cells.append("" if expected is None else number(expected) + (" or more" if more else ""))
     if fit.logical_batch:
-        cells.append("" if row["physical_steps"] is None else f"{row['physical_steps']:,}")
+        steps = row["physical_steps"]
+        fewer = " or fewer" if more and steps and steps > 1 else ""
+        cells.append("" if steps is None else f"{steps:,}{fewer}")
     if fit.verify:
         confirmed = {True: "yes", False: "NO", None: ""}[row["confirmed"]]
         cells += [number(row["tokens_per_s"]), _gib(row["measured_gib"]), row["next_size"] or "", confirmed]
@@ -156,15 +173,24 @@ def _shown(row: dict[str, Any], fit: FitConfig, given: str, *, is_sampled: bool)
 def _gib(value: float | None) -> str:
     if value is None:
         return ""
-    return f"{value:,.2f}" if value >= 1 else f"{value:.4f}"
+    return fixed(value, 2 if value >= 1 else 4)
 
 
-def _explained(config: ExperimentConfig, fit: FitConfig) -> str:
+def _explained(config: ExperimentConfig, fit: FitConfig, found: list[dict[str, Any]]) -> str:
     size = _size_name(config, fit)
+    open_ones = [row["is_at_least"] for row in found if not row["failure"]]
+    known = "it fits, and the next larger one does not, both estimated"
+    if open_ones and all(open_ones):
+        known = "it fits, as estimated"
     text = (
-        f"The largest {size} whose training step fits {device_name(config)}: it fits, and the next larger "
-        "one does not, both estimated on fake tensors. What fragmentation costs is not in it."
+        f"The largest {size} whose training step fits {device_name(config)}: {known} on fake tensors. "
+        "What fragmentation costs is not in it."
     )
+    if any(open_ones):
+        text += (
+            f" Where it says `or more`, the search ended at a {size} that fits: larger ones were not tried, "
+            "and nothing is known to limit it."
+        )
     if config.poisson_sampling:
         text += (
             " Batches are Poisson sampled: a step was estimated with a batch that at most "

@@ -6,6 +6,7 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from dpprof.formats import fixed, size
 from dpprof.paths import write_bytes
 from dpprof.reports.colors import CATEGORY_COLORS, words
 from dpprof.reports.levels import Levels
@@ -34,9 +35,9 @@ def draw(levels: Levels, tables: LedgerTables, title: str) -> Figure:
         if 100 * (span.end_ms - span.start_ms) / whole >= _NARROWEST_LABEL_PCT:
             middle = (span.start_ms + span.end_ms) / 2
             axes.text(middle, 0.99 * top, span.name, ha="center", va="top", fontsize=8, rotation=20)
-    largest = tables.at_peak[0]
+    largest = tables.seen[0]
     axes.annotate(
-        f"peak {tables.peak_mib:.1f} MiB\n{words(largest.category)} {largest.pct:.0f} %",
+        f"peak of the tensors {size(tables.peak_mib)}\n{words(largest.category)} {fixed(largest.pct, 0)} %",
         (levels.ms[levels.peak_index], levels.total_mib[levels.peak_index]),
         xytext=(0, 3),
         textcoords="offset points",

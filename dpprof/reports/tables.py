@@ -1,10 +1,12 @@
 """The tables of one experiment's ledger, as plain data: what fills the memory, and what moves."""
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from dpprof.formats import fixed
 from dpprof.ledger_data import HeldTensor, LedgerResult, StepTimeline, TrafficRow
-from dpprof.metrics import MIB, UNTRACKED, at_peak, ledger_doubt, metrics, unexplained_pct
+from dpprof.metrics import MIB, UNTRACKED, at_peak, is_estimate, ledger_doubt, metrics, unexplained_pct
 from dpprof.observe import CATEGORIES, PHASES
 from dpprof.record import Record
 
@@ -73,9 +75,16 @@ class MovedRow:
 
 @dataclass(frozen=True)
 class LedgerTables:
-    """All tables. Shares and tensors come largest first, phases in the order in which they run."""
+    """All tables. Shares and tensors come largest first, phases in the order in which they run.
+
+    `peak_mib` is the ledger's peak; `held_mib` is what the shares `at_peak` sum to, with what the allocator
+    held beyond the ledger's. `allocator_mib` is the allocator's own peak, if known.
+    """
 
     peak_mib: float
+    held_mib: float
+    allocator_mib: float | None
+    is_estimate: bool
     peak_phase: str
     unexplained_pct: float | None
     at_peak: list[Share]
@@ -88,6 +97,26 @@ class LedgerTables:
     moved: MovedRow
 
     @property
+    def seen(self) -> list[Share]:
+        """The shares of what the ledger saw, in percent of its peak."""
+        shares = (share for share in self.at_peak if share.category != UNTRACKED)
+        return [dataclasses.replace(share, pct=100 * share.mib / self.peak_mib) for share in shares]
+
+    @property
+    def origin(self) -> str:
+        """What `held_mib` rests on, in words."""
+        if self.allocator_mib is None:
+            return "the ledger alone tells it, as the allocator's own peak is not known"
+        if self.allocator_mib < self.peak_mib:
+            return f"the ledger tells it; the allocator's own peak is {fixed(self.allocator_mib, 2)} MiB"
+        seen, beyond = fixed(self.peak_mib, 2), fixed(self.held_mib - self.peak_mib, 2)
+        if self.held_mib == self.peak_mib:
+            return "tensors take all of it" if self.is_estimate else "the ledger sees all of it"
+        if self.is_estimate:
+            return f"tensors take {seen} MiB of it, the allocator adds {beyond} MiB"
+        return f"the ledger sees {seen} MiB of it, {beyond} MiB are untracked"
+
+    @property
     def doubt(self) -> str | None:
         """Why the ledger should not be trusted, if so."""
         return ledger_doubt(self.unexplained_pct)
@@ -95,12 +124,15 @@ class LedgerTables:
 
 def compute(record: Record, ledger: LedgerResult, timeline: StepTimeline) -> LedgerTables:
     """The tables of a record with a ledger."""
-    figures = metrics(record)
+    figures, held = metrics(record), at_peak(record)
     return LedgerTables(
         peak_mib=ledger.peak / MIB,
+        held_mib=sum(held.values()) / MIB,
+        allocator_mib=figures.get("memory/peak_allocated_mib"),
+        is_estimate=is_estimate(record),
         peak_phase=ledger.peak_phase or BETWEEN,
         unexplained_pct=unexplained_pct(record),
-        at_peak=_shares(at_peak(record)),
+        at_peak=_shares(held),
         after_step=_shares(ledger.after_step),
         phases=[
             PhaseRow(

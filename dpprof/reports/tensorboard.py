@@ -3,11 +3,15 @@
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
+from dpprof.config import SIZE_FIELDS
 from dpprof.metrics import metrics, series
 from dpprof.paths import RunFolder
 from dpprof.record import Record
 
-_HPARAMS = ("trainer", "model_size", "batch_size", "seq_len", "precision", "device", "accumulation_steps")
+_HPARAMS = (
+    *("trainer", "workload", "model_size", *SIZE_FIELDS),
+    *("batch_size", "seq_len", "precision", "device", "accumulation_steps"),
+)
 _GROUPS = ("latency/", "memory/", "throughput/")
 
 

@@ -10,6 +10,7 @@ import jinja2
 
 from dpprof.capacity import floor_s, reservations
 from dpprof.config import ExperimentConfig
+from dpprof.formats import fixed
 from dpprof.ledger_data import LedgerResult, TrafficRow
 from dpprof.metrics import UNTRACKED, metrics, part
 from dpprof.paths import RunFolder, write_text
@@ -23,7 +24,7 @@ _SHOWN_TENSORS = 20
 _templates = jinja2.Environment(
     loader=jinja2.PackageLoader("dpprof.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
 )
-_templates.filters["words"] = words
+_templates.filters |= {"words": words, "fixed": fixed}
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,10 @@ def _estimate(config: ExperimentConfig, record: Record, ledger: LedgerResult) ->
 
 
 def _facts(record: Record, config: ExperimentConfig) -> dict[str, str]:
+    parameters = "" if record.num_parameters is None else f", {record.num_parameters:,} parameters"
     return {
         "trainer": record.config["trainer"],
-        "model": f"{config.model_name}, {record.num_parameters or 0:,} parameters",
+        "model": config.model_name + parameters,
         "batch x sequence": f"{record.config['batch_size']} x {record.config['seq_len']}",
         "precision": record.config["precision"],
         "training loop": config.loop,

@@ -31,7 +31,7 @@ def test_the_image_stacks_the_categories_up_to_the_total() -> None:
     assert tops == pytest.approx([4, 12, 20, 28, 30])
     assert axes.get_title() == "my run"
     texts = [text.get_text() for text in axes.texts]
-    assert "peak 30.0 MiB\nper-sample gradients 53 %" in texts
+    assert "peak of the tensors 30.0 MiB\nper-sample gradients 53 %" in texts
     assert {"forward", "backward"} <= set(texts)
     assert axes.get_xlim() == pytest.approx((0, 150))
 

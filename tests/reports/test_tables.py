@@ -4,7 +4,7 @@ import example_ledger
 import pytest
 
 from dpprof.ledger_data import TrafficRow
-from dpprof.record import Memory, Record
+from dpprof.record import Memory, PassOutcome, Record
 from dpprof.reports.tables import LedgerTables, MovedRow, compute
 
 MIB = 2**20
@@ -46,6 +46,36 @@ def test_doubt_past_two_percent(allocator: int | None, pct: float | None, doubt:
     assert (doubt in found.doubt) if doubt and found.doubt else found.doubt is doubt
     has_untracked = any(share.category == "untracked" for share in found.at_peak)
     assert has_untracked == (allocator is not None and allocator > 30 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("allocator", "is_estimate", "held", "origin"),
+    [
+        (None, False, 30, "the ledger alone tells it, as the allocator's own peak is not known"),
+        (24 * MIB, False, 30, "the ledger tells it; the allocator's own peak is 24.00 MiB"),
+        (30 * MIB, False, 30, "the ledger sees all of it"),
+        (40 * MIB, False, 40, "the ledger sees 30.00 MiB of it, 10.00 MiB are untracked"),
+        (30 * MIB + 512, False, 30 + 512 / MIB, "the ledger sees 30.00 MiB of it, 0.00049 MiB are untracked"),
+        (30 * MIB, True, 30, "tensors take all of it"),
+        (38 * MIB, True, 38, "tensors take 30.00 MiB of it, the allocator adds 8.00 MiB"),
+    ],
+)
+def test_what_is_held_at_the_peak_is_the_sum_of_its_shares_and_says_what_it_rests_on(
+    allocator: int | None, is_estimate: bool, held: float, origin: str
+) -> None:
+    passes = {"estimate" if is_estimate else "clean": PassOutcome("finished")}
+    found = tables(example_ledger.record(memory=Memory(peak_allocated=allocator), passes=passes))
+    assert found.held_mib == held == pytest.approx(sum(share.mib for share in found.at_peak))
+    assert found.origin == origin
+
+
+def test_of_the_tensors_the_shares_are_those_of_the_ledgers_peak() -> None:
+    """A chart of the ledger's bytes is not labelled with what the ledger does not see."""
+    found = tables(example_ledger.record(memory=Memory(peak_allocated=90 * MIB)))
+    assert found.at_peak[0].category == "untracked"
+    assert found.seen[0].category == "per_sample_gradients"
+    assert found.seen[0].pct == pytest.approx(100 * 16 / 30)
+    assert sum(share.pct for share in found.seen) == pytest.approx(100)
 
 
 def test_phases_beside_the_allocators_own_peaks() -> None:

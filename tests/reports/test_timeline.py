@@ -46,7 +46,9 @@ def test_the_memory_chart_draws_every_category_the_phases_and_the_peak(tmp_path:
     ]
     peak = next(a for a in layout["annotations"] if "peak" in a["text"])
     assert (peak["x"], peak["y"]) == (pytest.approx(50 + 100 * 8 / 18), 30)
-    assert peak["text"].startswith("<b>peak 30.0 MiB</b> in backward<br>per-sample gradients 16.0 MiB (53 %)")
+    assert peak["text"].startswith(
+        "<b>peak of the tensors 30.0 MiB</b> in backward<br>per-sample gradients 16.0 MiB (53 %)"
+    )
     assert {"forward", "backward"} <= {a["text"] for a in layout["annotations"]}
     low, high = layout["yaxis"]["range"]
     assert low == 0
@@ -75,7 +77,14 @@ def test_the_tables_hold_the_figures_without_a_script(tmp_path: Path) -> None:
     page = Page(page_of(tmp_path))
     assert page.heading == "run"
     assert page.tables["at-peak"][1][:3] == ["per-sample gradients", "16.00", "52.8"]
-    assert [row[1] for row in page.tables["at-peak"][1:]] == ["16.00", "8.00", "4.00", "2.00", "0.30"]
+    assert [row[1] for row in page.tables["at-peak"][1:]] == [
+        "16.00",
+        "8.00",
+        "4.00",
+        "2.00",
+        "0.30",
+        "30.30",
+    ]
     assert page.tables["tensors"][1] == [
         "16.00",
         "per-sample gradients",
@@ -99,7 +108,7 @@ def test_the_tables_hold_the_figures_without_a_script(tmp_path: Path) -> None:
     assert page.tables["moved-by-class"][1] == ["matrix product", "16.0", "18.0", "11.00", "308.5"]
     assert dict(page.tables["facts"])["device"] == "A & B"
     assert dict(page.tables["facts"])["model"] == "tiny, 1,234,567 parameters"
-    assert "At most 30.0 MiB are alive, in backward: per-sample gradients 16.0 MiB (53 %)" in " ".join(
+    assert "At most 30.3 MiB are held, in backward: per-sample gradients 16.0 MiB (53 %)" in " ".join(
         page.text.split()
     )
     assert "Warning" not in page.text
@@ -138,7 +147,10 @@ def test_a_step_of_a_hundred_thousand_events_fits_the_page(tmp_path: Path) -> No
 def test_doubts_and_what_is_not_known_are_told(tmp_path: Path) -> None:
     doubtful = Page(page_of(tmp_path, example_ledger.record(memory=Memory(peak_allocated=40 * MIB))))
     assert "Warning: the ledger sees 25.0 % less than the allocator's peak" in doubtful.text
-    bare = Page(page_of(tmp_path, example_ledger.record(memory=Memory(), phase_s={}, step_s=[]), name="bare"))
+    assert "The ledger's peak is 25.00 % below the allocator's own" in " ".join(doubtful.text.split())
+    unknown = example_ledger.record(memory=Memory(), phase_s={}, step_s=[], num_parameters=None)
+    bare = Page(page_of(tmp_path, unknown, name="bare"))
+    assert dict(bare.tables["facts"])["model"] == "tiny"
     text = " ".join(bare.text.split())
     assert "nothing checks these figures" in text
     assert "Each phase is drawn as wide" not in text

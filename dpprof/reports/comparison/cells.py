@@ -12,12 +12,13 @@ from functools import cached_property
 from typing import Any, Self
 
 from dpprof.capacity import reservations
-from dpprof.config import ESTIMATE_ONLY, MEASURE_ONLY, TRAINERS, ExperimentConfig
+from dpprof.config import BUILT_IN_WORKLOAD, ESTIMATE_ONLY, MEASURE_ONLY, TRAINERS, ExperimentConfig
 from dpprof.errors import DpprofError
 from dpprof.loops import LEAN
 from dpprof.metrics import MIB, memory_metrics, metrics, part, ratios
 from dpprof.model_sizes import MODEL_SIZES
 from dpprof.record import Record
+from dpprof.reports.comparison.models import Model, models_of
 from dpprof.results import FAILED, FINISHED, Result, describe_steps, device_name
 from dpprof.settings import parse_all
 
@@ -226,6 +227,15 @@ class Comparison:
         found = list(dict.fromkeys(describe_steps(cell.config) for cell in self.cells))
         return f"Every step is one of {'; or of '.join(found)}." if found else ""
 
+    def model(self, cell: Cell) -> Model:
+        """What the cell trains."""
+        return self._models[_place(cell)]
+
+    @cached_property
+    def _models(self) -> dict[object, Model]:
+        places = self.places
+        return dict(zip((_place(cells[0]) for cells in places), models_of(places), strict=True))
+
     @cached_property
     def varying(self) -> list[str]:
         """Settings that differ between places, apart from model, batch and sequence."""
@@ -319,9 +329,10 @@ def _place(cell: Cell) -> tuple[object, ...]:
 
 
 def _order(cell: Cell) -> tuple[object, ...]:
-    settings, sizes = cell.settings, list(MODEL_SIZES)
-    name = cell.config.model_name
-    model = (sizes.index(name) if name in sizes else len(sizes), name)
+    settings, sizes, config = cell.settings, list(MODEL_SIZES), cell.config
+    size = sizes.index(config.model_size) if config.model_size in sizes else len(sizes)
+    factory = "" if config.workload == BUILT_IN_WORKLOAD else config.model_name
+    model = (factory, config.workload, size, config.model_name)
     rest = tuple(str(value) for setting, value in settings.items() if setting != "trainer")
     place = (settings["precision"], settings["seq_len"], settings["batch_size"], cell.source, rest)
     return (model, place, list(TRAINERS).index(cell.trainer))

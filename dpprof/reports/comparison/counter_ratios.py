@@ -3,6 +3,7 @@ what DP-SGD is commonly expected to cost there."""
 
 from dataclasses import dataclass
 
+from dpprof.formats import fixed
 from dpprof.reports.comparison.cells import STANDARD, Cell, Comparison
 
 # What is compared: the metric, its words, and the ratios to standard training that are commonly expected.
@@ -52,7 +53,7 @@ def counted(comparison: Comparison) -> list[Counted]:
     return [
         Counted(
             cell=cell,
-            model=cell.config.model_name,
+            model=comparison.model(cell).label,
             place=comparison.place_name(cell),
             kernel_ms=cell.figures[_KERNELS],
             levels=[_level(comparison, cell, metric) for metric in LEVELS],
@@ -96,4 +97,4 @@ def _disagreements(rows: list[Counted]) -> list[str]:
 
 
 def _shown(row: Counted, index: int) -> str:
-    return f"{row.cell.trainer} at {row.model}, {row.place} ({row.levels[index].ratio:.2f})"
+    return f"{row.cell.trainer} at {row.model}, {row.place} ({fixed(row.levels[index].ratio, 2)})"

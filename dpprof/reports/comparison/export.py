@@ -25,7 +25,7 @@ def table(comparison: Comparison) -> dict[str, list[Any]]:
     for cell in comparison.cells:
         figures = cell.figures if cell.finished else {}
         row = {
-            "model": cell.config.model_name,
+            "model": comparison.model(cell).label,
             **{
                 name: cell.settings[name]
                 for name in ("precision", "seq_len", "batch_size", *comparison.varying)

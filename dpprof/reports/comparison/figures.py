@@ -47,7 +47,7 @@ def growth_figure(lines: list[Line]) -> go.Figure | None:
                 },
                 marker={"symbol": _SYMBOLS[trainers.index(line.trainer) % len(_SYMBOLS)], "size": 8},
                 hovertemplate=f"{html.escape(line.trainer)}, {html.escape(place)}<br>"
-                f"{_TITLES[line.along]} %{{x}}: %{{y:,.2f}}<extra></extra>",
+                f"{_TITLES[line.along]} %{{x}}: %{{y:,.6~g}}<extra></extra>",
             )
             seen.add(line.trainer)
         figure.update_xaxes(tickvals=sorted({x for line in shown for x in line.x}), row=i)

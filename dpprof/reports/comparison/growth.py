@@ -7,6 +7,9 @@ import numpy as np
 
 from dpprof.reports.comparison.cells import PEAK, STEP, Cell, Comparison
 
+# A line through the origin is fitted with a remainder of this order, in parts of the figure.
+_ROUNDING = 1e-9
+
 
 @dataclass(frozen=True)
 class Line:
@@ -59,10 +62,12 @@ def _line(comparison: Comparison, cells: list[Cell], metric: str, along: str) ->
     batches = first.config.accumulation_steps if metric == STEP else 1
     units = np.array(x, dtype=float) * batches * (1 if along == "batch_size" else first.config.batch_size)
     slope, fixed = (float(value) for value in np.polyfit(units, y, 1))
+    if abs(fixed) < _ROUNDING * max(y):
+        fixed = 0.0
     off = [abs(fixed + slope * unit - value) / value for unit, value in zip(units, y, strict=True)]
     return Line(
         source=first.source,
-        model=first.config.model_name,
+        model=comparison.model(first).label,
         trainer=first.trainer,
         place=comparison.place_name(first, without=along),
         metric=metric,

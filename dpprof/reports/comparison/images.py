@@ -6,10 +6,10 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from dpprof.formats import fixed, number
 from dpprof.reports.colors import ink, words
 from dpprof.reports.comparison.bars import Bar, Measure, bar, scale
 from dpprof.reports.comparison.cells import Comparison
-from dpprof.reports.comparison.markdown import number
 
 _ROW_INCHES = 0.27
 _LABELLED_SHARE = 0.12
@@ -21,7 +21,7 @@ def draw(comparison: Comparison, measure: Measure) -> Figure | None:
     by_model: dict[str, list[list[Bar]]] = {}
     for place in comparison.places:
         bars = [bar(comparison, cell, measure) for cell in place]
-        by_model.setdefault(place[0].config.model_name, []).append(bars)
+        by_model.setdefault(comparison.model(place[0]).label, []).append(bars)
     if not any(b.total is not None for places in by_model.values() for bars in places for b in bars):
         return None
     rows = [sum(len(bars) + 1 for bars in places) for places in by_model.values()]
@@ -76,5 +76,5 @@ def _bar(axes: Axes, at: int, one: Bar, measure: Measure, whole: float) -> None:
         axes.barh(at, left, color="white", edgecolor="#d55e00", hatch="///", height=0.8)
     figures = one.failure or "not measured"
     if one.total is not None:
-        figures = number(one.total) + ("" if one.ratio is None else f"  {one.ratio:.2f} x")
+        figures = number(one.total) + ("" if one.ratio is None else f"  {fixed(one.ratio, 2)} x")
     axes.text(left + 0.01 * whole, at, figures, va="center", fontsize=7)

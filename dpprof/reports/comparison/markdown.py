@@ -3,10 +3,12 @@
 import statistics
 
 from dpprof.config import TRAINERS
+from dpprof.formats import fixed, number, signed
 from dpprof.reports.comparison.cells import IQR, PEAK, SAMPLES, STEP, Cell, Comparison, Run, faults
 from dpprof.reports.comparison.counter_ratios import LEVELS, counted, judgement
 from dpprof.reports.comparison.doubts import doubts
 from dpprof.reports.comparison.estimates import pairs
+from dpprof.reports.comparison.models import short_count
 from dpprof.reports.comparison.verdict import verdict
 from dpprof.results import FINISHED
 
@@ -66,7 +68,12 @@ def cell_table(comparison: Comparison) -> str:
     for cell in comparison.cells:
         settings, figures = cell.settings, cell.figures
         shown = [cell.source] if sources else []
-        shown += [_model(cell), settings["precision"], str(settings["seq_len"]), str(settings["batch_size"])]
+        shown += [
+            _model(comparison, cell),
+            settings["precision"],
+            str(settings["seq_len"]),
+            str(settings["batch_size"]),
+        ]
         shown += [*(str(settings[name]) for name in varying), cell.trainer]
         step = number(figures.get(STEP))
         if IQR in figures:
@@ -115,7 +122,7 @@ def estimate_table(comparison: Comparison) -> str:
             *(number(pair.ledger_mib), number(pair.estimated_mib), percent(pair.ledger_off_pct)),
             *(number(pair.allocator_mib), number(pair.estimated_allocator_mib)),
             percent(pair.allocator_off_pct),
-            *(number(pair.step_ms), "" if pair.to_floor is None else f"{pair.to_floor:.2f}"),
+            *(number(pair.step_ms), number(pair.to_floor)),
         ]
         for pair in found
     ]
@@ -124,7 +131,7 @@ def estimate_table(comparison: Comparison) -> str:
 
 def percent(value: float | None) -> str:
     """A deviation; empty where there is none to tell."""
-    return "" if value is None else f"{value:+.2f}"
+    return "" if value is None else signed(value, 2)
 
 
 def failure_table(comparison: Comparison) -> str:
@@ -141,21 +148,15 @@ def reason(run: Run) -> str:
     return "; ".join(first_lines)[:300]
 
 
-def number(value: float | None) -> str:
-    """A figure with three digits or more; empty where nothing was measured."""
-    if value is None:
-        return ""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
-
-
-def _model(cell: Cell) -> str:
-    name = cell.config.model_name
-    return name if cell.num_parameters is None else f"{name} ({cell.num_parameters / 1e6:,.2f}M)"
+def _model(comparison: Comparison, cell: Cell) -> str:
+    model = comparison.model(cell)
+    if model.needs_count or cell.num_parameters is None:
+        return model.label
+    return f"{model.name} ({short_count(cell.num_parameters)})"
 
 
 def _ratio(comparison: Comparison, cell: Cell, metric: str) -> str:
-    value = comparison.ratio(cell, metric)
-    return "" if value is None else f"{value:.2f}"
+    return fixed(comparison.ratio(cell, metric), 2)
 
 
 def markdown_table(header: list[str], rows: list[list[str]], right: int | None = None) -> str:

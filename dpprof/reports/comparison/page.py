@@ -14,6 +14,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from dpprof.errors import DpprofError
+from dpprof.formats import fixed, memory, number
 from dpprof.ledger_data import StepTimeline
 from dpprof.paths import RunFolder
 from dpprof.reports import levels
@@ -25,7 +26,8 @@ from dpprof.reports.comparison.doubts import doubts
 from dpprof.reports.comparison.estimates import Pair, pairs
 from dpprof.reports.comparison.figures import growth_figure
 from dpprof.reports.comparison.growth import Line, growth
-from dpprof.reports.comparison.markdown import number, percent, reason
+from dpprof.reports.comparison.markdown import percent, reason
+from dpprof.reports.comparison.models import Model
 from dpprof.reports.comparison.verdict import Best, Finding, fastest_at, smallest_at, verdict
 
 _TIMELINE_POINTS = 400
@@ -40,7 +42,14 @@ _templates = jinja2.Environment(
     loader=jinja2.PackageLoader("dpprof.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
 )
 _templates.policies["json.dumps_kwargs"] = {"sort_keys": False}  # curves are stacked in their order
-_templates.filters |= {"words": words, "ink": ink, "number": number, "breakable": _breakable}
+_templates.filters |= {
+    "words": words,
+    "ink": ink,
+    "number": number,
+    "fixed": fixed,
+    "memory": memory,
+    "breakable": _breakable,
+}
 
 
 @dataclass(frozen=True)
@@ -67,8 +76,7 @@ class Place:
 class Group:
     """The places of one model, which share the scales of their bars and the legends."""
 
-    model: str
-    num_parameters: int | None
+    model: Model
     places: list[Place]
     scales: list[float]
     legends: list[list[str]]
@@ -131,21 +139,20 @@ def render(page: Page) -> str:
 
 
 def _groups(comparison: Comparison) -> list[Group]:
-    by_model: dict[str, list[list[Cell]]] = {}
+    by_model: dict[Model, list[list[Cell]]] = {}
     for place in comparison.places:
-        by_model.setdefault(place[0].config.model_name, []).append(place)
+        by_model.setdefault(comparison.model(place[0]), []).append(place)
     return [_group(comparison, model, places) for model, places in by_model.items()]
 
 
-def _group(comparison: Comparison, model: str, places: list[list[Cell]]) -> Group:
+def _group(comparison: Comparison, model: Model, places: list[list[Cell]]) -> Group:
     shown = [_place(comparison, place) for place in places]
     scales, legends = [], []
     for i, measure in enumerate(MEASURES):
         bars = [row.bars[i] for place in shown for row in place.rows]
         scales.append(scale(bars))
         legends.append([name for name in measure.colors if any(name in bar.parts for bar in bars)])
-    known = (cell.num_parameters for place in places for cell in place)
-    return Group(model, next((n for n in known if n is not None), None), shown, scales, legends)
+    return Group(model, shown, scales, legends)
 
 
 def _place(comparison: Comparison, cells: list[Cell]) -> Place:
@@ -168,7 +175,7 @@ def _held_against(cell: Cell) -> str:
     if "memory/fits" not in cell.figures:
         return ""
     verb = "fits" if cell.figures["memory/fits"] else "does not fit"
-    return f"needs {cell.figures['memory/needed_mib'] / 1024:,.2f} GiB: {verb}"
+    return f"needs {memory(cell.figures['memory/needed_mib'], 2)}: {verb}"
 
 
 def _alone(best: Best | None, cell: Cell) -> bool:
@@ -207,7 +214,7 @@ def _timelines(
     found: dict[str, dict[str, Any]] = {}
     damaged = []
     for cell in comparison.cells:
-        label = f"{cell.config.model_name}, {comparison.place_name(cell)}: {cell.trainer}"
+        label = f"{comparison.model(cell).label}, {comparison.place_name(cell)}: {cell.trainer}"
         for folder in (folders.get((cell.source, run.name)) for run in cell.finished):
             try:
                 timeline = folder.read_timeline() if folder is not None else None

@@ -1,5 +1,6 @@
 """What a lean training loop would save: each change to the loop with its bytes, from steps that made it."""
 
+from dpprof.formats import size
 from dpprof.loops import ALL, SAVINGS
 from dpprof.metrics import MIB
 from dpprof.reports.comparison.cells import PEAK, Cell
@@ -17,7 +18,7 @@ def savings(cell: Cell) -> str | None:
     least = _SMALL * cell.figures.get(PEAK, 0.0)
     if not cell.finished or max(saved.values()) <= max(least, 1 / MIB):
         return None
-    told = [f"{advice}: {-saved[name]:+,.1f} MiB" for name, advice in SAVINGS.items() if saved[name] > least]
+    told = [f"{advice}: -{size(saved[name])}" for name, advice in SAVINGS.items() if saved[name] > least]
     if saved[ALL] > least and len(told) != 1:
-        told.append(f"{'both' if len(SAVINGS) == 2 else 'all'} together: {-saved[ALL]:+,.1f} MiB")
+        told.append(f"{'both' if len(SAVINGS) == 2 else 'all'} together: -{size(saved[ALL])}")
     return f"{cell.trainer}: {'; '.join(told)}."

@@ -8,11 +8,12 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from dpprof.formats import fixed, memory, milliseconds, signed, size
 from dpprof.reports.colors import words
 from dpprof.reports.comparison.cells import MOVED, PEAK, STANDARD, STEP, Cell, Comparison
 from dpprof.reports.comparison.estimates import without_paired
 from dpprof.reports.comparison.growth import Line, lines
-from dpprof.reports.comparison.intervals import step_ratio
+from dpprof.reports.comparison.intervals import FEWEST_STEPS, step_ratio
 from dpprof.reports.comparison.savings import savings
 from dpprof.results import device_name
 
@@ -84,10 +85,12 @@ def _estimated(comparison: Comparison) -> Iterator[Finding]:
     for device, held in _by_device(cells).items():
         lack = [cell for cell in held if not cell.figures["memory/fits"]]
         if not lack:
-            yield Finding("Fits", f"{device} holds every one of the {len(held)} experiments.")
+            yield Finding(
+                "Fits", f"By these estimates {device} holds every one of the {len(held)} experiments."
+            )
             continue
         each = ", ".join(
-            f"{cell.trainer} at {_at(comparison, cell)} ({cell.figures['memory/needed_mib'] / 1024:,.1f} GiB)"
+            f"{cell.trainer} at {_at(comparison, cell)} ({memory(cell.figures['memory/needed_mib'])})"
             for cell in lack[:_LISTED_CELLS]
         )
         more = f" and {len(lack) - _LISTED_CELLS} more" if len(lack) > _LISTED_CELLS else ""
@@ -185,8 +188,8 @@ def _choice(comparison: Comparison, fastest: list[Best], smallest: list[Best]) -
     yield Finding(
         "Use",
         f"Train with {fast} where its memory fits, with {small} where it does not: at {_at(comparison, one)} "
-        f"{fast} takes {_ms(one.figures[STEP])} and {_mib(one.figures[PEAK])}, "
-        f"{small} {_ms(other.figures[STEP])} and {_mib(other.figures[PEAK])}.",
+        f"{fast} takes {milliseconds(one.figures[STEP])} and {size(one.figures[PEAK])}, "
+        f"{small} {milliseconds(other.figures[STEP])} and {size(other.figures[PEAK])}.",
     )
 
 
@@ -252,13 +255,13 @@ def _largest_batch(comparison: Comparison) -> Iterator[Finding]:
     ordered = sorted(tightest, key=lambda found: -found.batch)
     first = ordered[0].line
     each = ", ".join(
-        f"{found.line.trainer} {found.batch:,} ({_mib(found.line.slope)} a sample in {found.phase})"
+        f"{found.line.trainer} {found.batch:,} ({size(found.line.slope)} a sample in {found.phase})"
         for found in ordered
     )
     yield Finding(
         "Largest batch",
         "No experiment ran out of memory. Lines through each phase's peak at batch "
-        f"{_and(list(map(str, first.x)))} reach the {ordered[0].limit_mib / 1024:,.1f} GiB of this device, "
+        f"{_and(list(map(str, first.x)))} reach the {memory(ordered[0].limit_mib)} of this device, "
         f"for {first.model}, {first.place}, at no more than about: {each}. "
         "This is extrapolated, not measured; a peak can only grow faster than its line.",
     )
@@ -344,10 +347,10 @@ def _memory(cell: Cell, twin: Cell) -> Iterator[str]:
     if PEAK not in cell.figures or PEAK not in twin.figures:
         return
     peak, standard = cell.figures[PEAK], twin.figures[PEAK]
-    text = f"Memory: a peak of {_mib(peak)}{_in(cell)} against {_mib(standard)}{_in(twin)}"
+    text = f"Memory: a peak of {size(peak)}{_in(cell)} against {size(standard)}{_in(twin)}"
     difference = peak - standard
     if abs(difference) > _SAME_PEAK * standard and cell.at_peak and twin.at_peak:
-        text += f": {_signed(difference)} MiB, by {_parts(cell.at_peak, twin.at_peak, difference)}"
+        text += f": {signed(difference)} MiB, by {_parts(cell.at_peak, twin.at_peak, difference)}"
     yield text + "."
 
 
@@ -361,7 +364,7 @@ def _time(cell: Cell, twin: Cell) -> Iterator[str]:
         return
     difference = cell.figures[STEP] - twin.figures[STEP]
     parts = _parts(fold_backward(cell.phase_ms), fold_backward(twin.phase_ms), difference)
-    yield f"Time: {ratio.value:.2f} x the step ({interval}): {_signed(difference)} ms, by {parts}."
+    yield f"Time: {ratio.value:.2f} x the step ({interval}): {signed(difference)} ms, by {parts}."
 
 
 def _traffic(cell: Cell, twin: Cell) -> Iterator[str]:
@@ -371,7 +374,7 @@ def _traffic(cell: Cell, twin: Cell) -> Iterator[str]:
     phases = _parts(fold_backward(cell.moved_by_phase), fold_backward(twin.moved_by_phase), difference)
     classes = _parts(_by_class(cell), _by_class(twin), difference)
     yield (
-        f"Traffic: {_mib(cell.figures[MOVED])} moved in a step, {_signed(difference)} MiB: "
+        f"Traffic: {size(cell.figures[MOVED])} moved in a step, {signed(difference)} MiB: "
         f"by phase {phases}; by operator class {classes}."
     )
 
@@ -384,16 +387,24 @@ def _by_class(cell: Cell) -> dict[str, float]:
 
 
 def _parts(more: dict[str, float], less: dict[str, float], difference: float) -> str:
-    parts = parts_of_difference(more, less)[:_LISTED_PARTS]
-    told = [
-        f"{words(name)} {_signed(part)}" for name, part in parts if abs(part) > _SMALL_PART * abs(difference)
-    ]
+    """The largest parts, and what these leave of the difference."""
+    least = _SMALL_PART * abs(difference)
+    parts = [part for part in parts_of_difference(more, less)[:_LISTED_PARTS] if abs(part[1]) > least]
+    told = [f"{words(name)} {signed(part)}" for name, part in parts]
+    rest = difference - sum(part for _, part in parts)
+    if told and abs(rest) > least:
+        told.append(f"the rest {signed(rest)}")
     return ", ".join(told) or "many small parts"
 
 
 def _why_none(comparison: Comparison) -> str:
     if not any(cell.finished for cell in comparison.cells):
         return "No experiment finished."
+    if any(len([cell for cell in place if cell.finished]) > 1 for place in comparison.places):
+        return (
+            "Too little was measured to set trainers against each other: it takes peaks "
+            f"(passes=clean,memory) or {FEWEST_STEPS} timed steps."
+        )
     return "Nothing here was measured with two trainers under the same settings."
 
 
@@ -406,7 +417,7 @@ def _everywhere(comparison: Comparison, bests: list[Best]) -> str:
 
 
 def _at(comparison: Comparison, cell: Cell) -> str:
-    return f"{cell.config.model_name}, {comparison.place_name(cell)}"
+    return f"{comparison.model(cell).label}, {comparison.place_name(cell)}"
 
 
 def _list(comparison: Comparison, cells: list[Cell]) -> str:
@@ -430,17 +441,10 @@ def _and(names: list[str]) -> str:
 
 
 def _range(values: list[float]) -> str:
-    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+    low, high = _times(min(values)), _times(max(values))
     return low if low == high else f"{low} to {high}"
 
 
-def _mib(value: float) -> str:
-    return f"{value:,.1f} MiB"
-
-
-def _ms(value: float) -> str:
-    return f"{value:,.1f} ms"
-
-
-def _signed(value: float) -> str:
-    return f"{value:+,.1f}"
+def _times(ratio: float) -> str:
+    """A ratio; one close to 1 with as many decimals as tell it from 1."""
+    return fixed(ratio, 2 if abs(ratio - 1) >= 0.005 or ratio == 1 else 4)

@@ -75,7 +75,7 @@ def compute(comparison: Comparison, given: Given) -> Roofline:
 
 def _section(comparison: Comparison, cell: Cell, roof: Roof, found: list[Point]) -> Section:
     return Section(
-        label=f"{cell.trainer}, {cell.config.model_name}, {comparison.place_name(cell)}",
+        label=f"{cell.trainer}, {comparison.model(cell).label}, {comparison.place_name(cell)}",
         trainer=cell.trainer,
         num_runs=len(cell.counted),
         roof=roof,

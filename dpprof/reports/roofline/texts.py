@@ -1,7 +1,7 @@
 """The figures of the roofline as texts: the same ones on the page and in the terminal."""
 
+from dpprof.formats import number
 from dpprof.metrics import MIB
-from dpprof.reports.comparison.markdown import number
 from dpprof.reports.roofline.data import Row
 from dpprof.reports.roofline.points import COUNTERS
 from dpprof.reports.roofline.roofs import Ceiling, Roof
@@ -47,10 +47,8 @@ def cells(row: Row) -> list[str]:
 
 
 def scaled(value: float | None, unit: float = 1) -> str:
-    """A figure in a unit of so many, small ones with two digits; empty where nothing was measured."""
-    if value is None:
-        return ""
-    return f"{value / unit:.2g}" if 0 <= value / unit < 0.1 else number(value / unit)
+    """A figure in a unit of so many; empty where nothing was measured."""
+    return number(None if value is None else value / unit)
 
 
 def flop_rate(flop_per_s: float) -> str:

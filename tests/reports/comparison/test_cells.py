@@ -121,6 +121,17 @@ def test_cells_are_in_order_of_model_and_place() -> None:
     assert [cell.runs[0].name for cell in found.cells] == ["tiny3216", "tiny642", "tiny6416", "small162"]
 
 
+def test_a_size_changed_by_hand_stands_beside_the_size_that_it_was_made_of() -> None:
+    given: list[dict[str, Any]] = [
+        {"model_size": "small"},
+        {"model_size": "tiny", "num_layers": 9},
+        {"workload": "pkg:a"},
+        {"model_size": "tiny"},
+    ]
+    found = comparison(*(result(step_s=0.1, name=str(i), **settings) for i, settings in enumerate(given)))
+    assert [cell.config.model_name for cell in found.cells] == ["tiny", "tiny-layers9", "small", "a"]
+
+
 def test_parts_of_a_cell_are_those_of_its_record() -> None:
     one = result(
         step_s=0.1,

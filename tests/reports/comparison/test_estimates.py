@@ -92,7 +92,7 @@ def test_the_verdict_says_first_that_nothing_was_run_and_what_fits() -> None:
     assert found[0].topic == "Estimated"
     assert found[0].text.startswith("Nothing was run")
     assert any("upper bound" in point for point in found[0].points)
-    assert found[1].text == "H200 (139.8 GiB) holds every one of the 3 experiments."
+    assert found[1].text == "By these estimates H200 (139.8 GiB) holds every one of the 3 experiments."
     assert {f.topic for f in found} & {"Time", "Largest batch"} == set(), "nothing tells of these"
     (memory,) = [f.text for f in found if f.topic == "Memory"]
     assert "estimated for H200" in memory
@@ -113,7 +113,7 @@ def test_what_does_not_fit_is_named_with_what_it_needs() -> None:
     small = estimate(device_memory_gib=0.6, peak=100)
     (fits,) = [f.text for f in verdict(comparison(small)) if f.topic == "Fits"]
     assert fits.startswith(f"1 of 1 do not fit H200 (614.4 MiB): {FLAT} at 1b, batch 4, sequence 512")
-    assert "(0.6 GiB)" in fits, "100 + 32 + 512 MiB"
+    assert "(644.0 MiB)" in fits, "100 + 32 + 512 MiB"
 
 
 def test_the_page_and_the_table_tell_estimates_from_measurements() -> None:
@@ -121,10 +121,19 @@ def test_the_page_and_the_table_tell_estimates_from_measurements() -> None:
     html = page.render(page.compute(found, {}))
     assert "batch 4, sequence 512, estimated for H200 (139.8 GiB), guess" in html
     assert "at least <b>1.00</b> ms" in html
-    assert "needs 0.63 GiB: fits" in html
+    assert "needs 644.0 MiB: fits" in html
     assert '<table id="pairs">' in html
     assert ">= 1.00" in cell_table(found)
     assert "3.00" in estimate_table(found)
+
+
+def test_a_page_of_estimates_alone_does_not_say_how_they_were_measured() -> None:
+    alone = page.render(page.compute(comparison(estimate()), {}))
+    assert "How this was estimated" in alone
+    assert "steps that nothing watched" not in alone
+    mixed = page.render(page.compute(both(estimate(), measured()), {}))
+    assert "How this was measured" in mixed
+    assert "steps that nothing watched" in mixed
 
 
 def test_a_measured_comparison_knows_nothing_of_estimates() -> None:

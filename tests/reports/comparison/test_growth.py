@@ -16,6 +16,12 @@ def test_a_straight_line_is_found_and_nothing_is_off() -> None:
     assert (time.fixed, time.slope) == pytest.approx((0, 100)), "ms per sample"
 
 
+def test_what_the_fit_rounds_is_not_told_as_a_figure() -> None:
+    cells = [result(step_s=0.1 * b, batch_size=b, seq_len=64) for b in (2, 3, 7)]
+    (time,) = lines(comparison(*cells), STEP, "batch_size")
+    assert time.fixed == 0
+
+
 def test_along_the_sequence_figures_are_per_token_of_the_step() -> None:
     cells = [result(step_s=0.002 * t, peak_mib=10 + t, batch_size=4, seq_len=t) for t in (64, 128)]
     found = comparison(*cells)

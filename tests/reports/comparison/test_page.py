@@ -113,7 +113,7 @@ def test_failed_cells_are_shown_as_what_they_are() -> None:
     page = shown(example())
     found = rows(page)
     oom = found["tiny, batch 4, sequence 512", "DPGhostClippingTrainer"]
-    assert "more than this device's 0.1 GiB" in oom
+    assert "more than this device's 102.4 MiB" in oom
     (bar,) = re.findall(r'class="oom" style="width: ([\d.]+)%"', page)
     assert float(bar) == 100, "the limit, 102.4 MiB, is the longest bar"
     crashed = found["tiny, batch 4, sequence 512", "DPFastGradientClippingTrainer"]

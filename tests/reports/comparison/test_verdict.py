@@ -150,6 +150,37 @@ def test_where_all_fit_the_lines_of_the_tightest_phase_are_extended_and_said_to_
     )
 
 
+def test_a_sample_of_a_few_kibibytes_is_not_told_as_nothing() -> None:
+    cells = [
+        run(
+            trainer,
+            0.1,
+            1 + slope * batch,
+            peak_in={"backward": 1 + slope * batch},
+            batch_size=batch,
+            environment=MACHINE,
+        )
+        for trainer, slope in ((FLAT, 1 / 512), (GHOST, 1 / 1024))
+        for batch in (512, 1024)
+    ]
+    assert "1,047,552 (1.0 KiB a sample in backward)" in texts(comparison(*cells))["Largest batch"]
+    assert "523,776 (2.0 KiB a sample in backward)" in texts(comparison(*cells))["Largest batch"]
+
+
+def test_small_times_and_sizes_are_told_with_their_digits() -> None:
+    cells = [
+        run("StandardTrainer", 0.00001, 0.001, at_peak={"parameters": 0.001}),
+        run(FLAT, 0.00004, 0.003, at_peak={"parameters": 0.001, "noise": 0.002}),
+        run(GHOST, 0.00002, 0.005, at_peak={"parameters": 0.005}),
+    ]
+    found = verdict(comparison(*cells))
+    (use,) = (f.text for f in found if f.topic == "Use")
+    assert "takes 0.02 ms and 5.1 KiB" in use
+    (flat,) = (f.points for f in found if f.topic == FLAT)
+    assert flat[0].startswith("Memory: a peak of 3.1 KiB in backward against 1.0 KiB in backward: +0.002 MiB")
+    assert "+0.03 ms" in flat[1]
+
+
 def test_without_a_ledger_no_batch_is_extrapolated() -> None:
     cells = [
         run(trainer, 0.1, 24 + slope * batch, batch_size=batch, seq_len=64, environment=MACHINE)
@@ -195,6 +226,11 @@ def test_the_extra_bytes_and_milliseconds_are_told_by_part() -> None:
     [
         ([], "No experiment finished."),
         ([result(FLAT, failure=Failure("error", "x"))], "No experiment finished."),
+        (
+            [result("StandardTrainer", step_s=0.1), result(FLAT, step_s=0.2)],
+            "Too little was measured to set trainers against each other: it takes peaks "
+            "(passes=clean,memory) or 5 timed steps.",
+        ),
         ([result(FLAT, step_s=0.1)], "Nothing here was measured with two trainers under the same settings."),
     ],
 )
@@ -212,6 +248,22 @@ def test_parts_of_a_difference_add_up_to_it() -> None:
     parts = parts_of_difference(more, less)
     assert parts == [("c", -9), ("a", 4), ("b", 2)]
     assert sum(value for _, value in parts) == sum(more.values()) - sum(less.values())
+
+
+def test_what_the_listed_parts_leave_of_a_difference_is_told() -> None:
+    standard = run("StandardTrainer", 0.1, 10, at_peak={"parameters": 10})
+    held = {"parameters": 10, "noise": 5, "activations": 4, "gradients": 3, "temporary": 2, "inputs": 1}
+    (finding,) = (
+        f for f in verdict(comparison(standard, run(FLAT, 0.1, 25, at_peak=held))) if f.topic == FLAT
+    )
+    assert finding.points[0].endswith(
+        "+15.0 MiB, by noise +5.0, activations +4.0, gradients +3.0, the rest +3.0."
+    )
+
+
+def test_a_peak_a_little_higher_is_not_told_as_equal() -> None:
+    found = texts(comparison(run(FLAT, 0.1, 100.2), run(GHOST, 0.2, 100.0)))
+    assert "The next one needs 1.0020 x as much" in found["Memory"]
 
 
 def test_two_backward_passes_are_one() -> None:

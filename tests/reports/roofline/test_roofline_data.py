@@ -66,7 +66,7 @@ def test_small_figures_keep_two_digits() -> None:
 def test_a_phase_that_moves_nothing_is_bound_by_nothing() -> None:
     idle = {"io/noise/written_mib": 0.0}
     (section,) = rooflined(LEDGER | CEILINGS | idle).sections
-    assert cells(section.rows[1])[2:] == ["0", "", "", "", "", "0", "0", "", "ledger, wall"]
+    assert cells(section.rows[1])[2:] == ["0.00", "", "", "", "", "0.00", "0.00", "", "ledger, wall"]
 
 
 def test_several_runs_of_a_cell_are_one_section_of_medians() -> None:

@@ -1,0 +1,47 @@
+"""How figures are printed: the one place for it. What is not zero never reads as zero."""
+
+MIB_PER_GIB = 1024
+KIB_PER_MIB = 1024
+# Below this a size in MiB is told in KiB.
+_LEAST_MIB = 0.1
+
+
+def fixed(value: float | None, digits: int) -> str:
+    """A figure with so many decimals, a small one with two digits; empty where nothing was measured."""
+    if value is None:
+        return ""
+    least = 10.0 ** min(1 - digits, 0)
+    if value and abs(round(value, digits)) < least:
+        return f"{value:.2g}"
+    return f"{value:,.{digits}f}"
+
+
+def number(value: float | None) -> str:
+    """A figure with three digits or more, a small one with two; empty where nothing was measured."""
+    if value is None:
+        return ""
+    return fixed(value, 0 if abs(value) >= 1000 else 1 if abs(value) >= 10 else 2)
+
+
+def signed(value: float, digits: int = 1) -> str:
+    """A difference, with its sign."""
+    return f"{'-' if value < 0 else '+'}{fixed(abs(value), digits)}"
+
+
+def size(mib: float) -> str:
+    """A size given in MiB, in MiB; one of less than a tenth in KiB."""
+    if mib and abs(mib) < _LEAST_MIB:
+        return f"{fixed(mib * KIB_PER_MIB, 1)} KiB"
+    return f"{fixed(mib, 1)} MiB"
+
+
+def memory(mib: float, digits: int = 1) -> str:
+    """A memory given in MiB, in GiB; one of less than a GiB in MiB."""
+    if abs(mib) < MIB_PER_GIB:
+        return size(mib)
+    return f"{fixed(mib / MIB_PER_GIB, digits)} GiB"
+
+
+def milliseconds(ms: float) -> str:
+    """A time in ms."""
+    return f"{fixed(ms, 1)} ms"

@@ -1,0 +1,111 @@
+"""Two models of one name: each is told from the other, and has its own number of parameters."""
+
+import dataclasses
+
+from example_results import comparison, result
+
+from dpprof.config import ExperimentConfig
+from dpprof.reports.comparison.cells import PEAK, Comparison, compare
+from dpprof.reports.comparison.growth import lines
+from dpprof.reports.comparison.markdown import to_markdown
+from dpprof.reports.comparison.models import distinct_names, short_count
+from dpprof.reports.comparison.page import compute, render
+from dpprof.reports.comparison.verdict import verdict
+from dpprof.results import Result
+
+
+def counted(num_parameters: int | None, trainer: str = "StandardTrainer", **settings: object) -> Result:
+    made = result(trainer, step_s=0.1, peak_mib=10, **settings)  # type: ignore[arg-type]
+    assert made.record is not None
+    return dataclasses.replace(made, record=dataclasses.replace(made.record, num_parameters=num_parameters))
+
+
+def labels(found: Comparison) -> list[str]:
+    return [found.model(place[0]).label for place in found.places]
+
+
+def headings(found: Comparison) -> list[str]:
+    return [group.model.heading for group in compute(found, {}).groups]
+
+
+def test_one_factory_name_in_two_modules_is_two_models() -> None:
+    found = comparison(counted(5, workload="a.b:make"), counted(700, workload="c:make"), counted(9))
+    assert labels(found) == ["tiny", "a.b:make", "c:make"]
+    assert headings(found) == ["tiny (9 parameters)", "a.b:make (5 parameters)", "c:make (700 parameters)"]
+
+
+def test_one_factory_under_two_model_sizes_is_two_models() -> None:
+    cells = [counted(n, workload="a:make", model_size=size) for n, size in ((5, "tiny"), (7, "small"))]
+    assert headings(comparison(*cells)) == ["a:make tiny (5 parameters)", "a:make small (7 parameters)"]
+
+
+def test_a_factory_that_is_called_as_a_size_is_not_that_size() -> None:
+    assert labels(comparison(counted(5, workload="a:tiny"), counted(9))) == ["tiny", "a:tiny"]
+
+
+def test_one_setting_with_different_parameters_in_two_sources_is_two_models() -> None:
+    """As when the code of a factory changed in between; a run that failed early belongs to its place."""
+    old = [counted(5, workload="a:make"), counted(None, "DPSGDTrainer", workload="a:make")]
+    new = [counted(1_230_000, workload="a:make"), counted(1_230_000, "DPSGDTrainer", workload="a:make")]
+    found = compare("x", {"old": old, "new": new})
+    assert sorted(headings(found)) == ["make (1,230,000 parameters)", "make (5 parameters)"]
+    assert sorted(labels(found)) == ["make (1,230,000 parameters)", "make (5 parameters)"]
+    page = render(compute(found, {}))
+    assert (
+        page.count("<h2>make (5 parameters)</h2>") == page.count("<h2>make (1,230,000 parameters)</h2>") == 1
+    )
+    tables = to_markdown(found)
+    assert "| make (5 parameters) " in tables
+    assert "| make (1,230,000 parameters) " in tables
+    assert {finding.text for finding in verdict(found) if finding.topic == "DPSGDTrainer"} == {
+        "Against StandardTrainer at make (1,230,000 parameters), batch 4, sequence 512, new:"
+    }
+
+
+def test_a_count_that_grows_with_the_sequence_is_one_model_and_each_place_has_its_own() -> None:
+    found = comparison(counted(50, seq_len=16), counted(90, seq_len=32))
+    assert labels(found) == ["tiny", "tiny"]
+    assert headings(found) == ["tiny (50 to 90 parameters)"]
+    page = render(compute(found, {}))
+    assert "<h3>tiny, batch 4, sequence 16 (50 parameters)</h3>" in page
+    assert "<h3>tiny, batch 4, sequence 32 (90 parameters)</h3>" in page
+
+
+def test_lines_of_two_models_are_told_apart() -> None:
+    cells = [counted(n, workload=f"{m}:make", batch_size=b) for m, n in (("a", 5), ("b", 7)) for b in (2, 4)]
+    assert [line.model for line in lines(comparison(*cells), PEAK, "batch_size")] == ["a:make", "b:make"]
+
+
+def test_largest_batches_of_two_models_are_not_mixed() -> None:
+    """Two factories of one name: the tightest pair is the second one's alone."""
+    cells = [
+        result(
+            trainer,
+            step_s=0.1,
+            peak_mib=slope * batch,
+            peak_in={"backward": slope * batch},
+            batch_size=batch,
+            workload=workload,
+            environment={"memory_gib": "1.0"},
+        )
+        for workload, slopes in (("a:make", (1, 2)), ("b:make", (4, 8)))
+        for trainer, slope in zip(("DPSGDTrainer", "DPGhostClippingTrainer"), slopes, strict=True)
+        for batch in (2, 4)
+    ]
+    (text,) = (finding.text for finding in verdict(comparison(*cells)) if finding.topic == "Largest batch")
+    assert "for b:make, sequence 512" in text
+    assert "DPSGDTrainer 256 (" in text
+    assert "DPGhostClippingTrainer 128 (" in text
+
+
+def test_names_that_nothing_else_has_stay_short() -> None:
+    configs = [
+        ExperimentConfig(),
+        ExperimentConfig(workload="a.b:make"),
+        ExperimentConfig(workload="a.b:net"),
+    ]
+    assert list(distinct_names(configs).values()) == ["auto", "make", "net"]
+
+
+def test_a_small_count_is_told_to_the_last() -> None:
+    assert (short_count(837), short_count(1_230_000)) == ("837", "1.23M")
