@@ -23,10 +23,12 @@ LAYERS = [
     ["launch"],
     ["measure"],
     ["experiment", "tracking", "reports"],
+    ["gradient_check"],
     ["trainers", "passes"],
     ["workloads"],
     [
         "errors",
+        "gradient_verdict",
         "config",
         "grid",
         "settings",

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from dpprof.observe import Observer, Subject
+from dpprof.passes.losses import KeptLosses
 from dpprof.process import involuntary_switches, peak_rss_bytes, process_age_s
 
 
@@ -35,6 +36,7 @@ def run(subject: Subject) -> None:
     _synchronise(on_cuda)
     record.involuntary_switches = involuntary_switches() - switches_before
     record.step_s, record.phase_s = stopwatch.results()
+    record.nonfinite_losses = stopwatch.kept.count_nonfinite()
 
     record.held = {
         category: sum({s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for _, t in tensors)}.values())
@@ -102,11 +104,15 @@ class _PeakMemory(Observer):
 
 
 class Stopwatch(Observer):
-    """Marks the clock around steps and phases; differences are taken after the last step."""
+    """Marks the clock around steps and phases; differences are taken after the last step.
+
+    `kept` are the losses of the steps: they too are looked at only afterwards.
+    """
 
     def __init__(self, *, on_cuda: bool, inner: Observer | None = None) -> None:
         self._clock: Any = _CudaClock() if on_cuda else _HostClock()
         self._inner = inner or Observer()
+        self.kept = KeptLosses()
         self._steps: list[tuple[Any, Any]] = []
         self._phases: dict[str, dict[int, list[tuple[Any, Any]]]] = defaultdict(lambda: defaultdict(list))
 
@@ -124,6 +130,10 @@ class Stopwatch(Observer):
         start = self._clock.mark()
         yield
         self._phases[name][len(self._steps)].append((start, self._clock.mark()))
+
+    def losses(self, losses: torch.Tensor) -> None:
+        """Keeps the losses of a physical batch."""
+        self.kept.losses(losses)
 
     def results(self) -> tuple[list[float], dict[str, list[float]]]:
         """Seconds of each step, and of each phase in each step (its occurrences summed)."""

@@ -155,6 +155,7 @@ class TrainerBase(ABC):
                 f"the workload's loss must give one value per sample, shape ({self.batch_size},), "
                 f"it gave shape {tuple(losses.shape)}"
             )
+        self.observer.losses(losses)
         return losses
 
 
