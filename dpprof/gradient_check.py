@@ -1,9 +1,9 @@
 """The gradient check: a trainer's clipped gradient, noise off, against a naive loop over samples.
 
 The naive loop runs once, in float64. The trainer is held against it in float64, in float32 and, where the
-experiment trains so, under bf16 autocast. First the check makes sure that there is one right gradient: dropout
-is switched off, and losses that are not finite, change from one forward to the next or depend on the rest of
-the batch are told instead of compared. What comes of it is judged in `gradient_verdict`.
+experiment trains so, under bf16 autocast. First the check makes sure that there is one right gradient: it
+switches dropout off, and tells instead of comparing where losses are not finite, change from one forward to
+the next, or depend on the rest of the batch. `gradient_verdict` judges what comes of it.
 """
 
 import copy

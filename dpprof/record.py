@@ -90,10 +90,10 @@ class Ceilings:
 class GradientCheck:
     """A trainer's clipped gradient, with noise off, against a naive loop over samples in float64.
 
-    Relative errors are L2, ||g - reference|| / ||reference||, of the trainer in float64, in float32 and, where
-    the experiment trains so, under bf16 autocast. `computed_in` is the least precise type that the model
-    computes in when its weights are float64. `fault` says what is wrong beside the errors, `doubt` why the
-    check cannot judge. `dropout_off` tells that the model has dropout, which was switched off.
+    Relative errors are L2, ||g - reference|| / ||reference||, of the trainer in float64, in float32 and under
+    bf16 autocast where the experiment trains so. `computed_in` is the least precise type that the model
+    computes in when its weights are float64; `dropout_off` tells that it has dropout, which was switched off.
+    `fault` says what is wrong beside the errors, `doubt` why the check cannot judge.
     """
 
     relative_error_float64: float | None = None

@@ -99,7 +99,7 @@ class NanGradients(DPSGDTrainer):
     def _accumulate_clipped(self, losses: torch.Tensor) -> None:
         super()._accumulate_clipped(losses)
         for parameter in self.parameters:
-            parameter.summed_grad *= torch.nan
+            parameter.summed_grad *= torch.nan  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

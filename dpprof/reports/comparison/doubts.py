@@ -35,11 +35,12 @@ def doubts(comparison: Comparison) -> list[str]:
 
 def _gradient_checks(comparison: Comparison) -> Iterator[str]:
     """Checks that failed or cannot tell, those of one reason together."""
+    total = sum(len(cell.runs) for cell in comparison.cells)
     for word, said in ((FAIL, "failed"), (CANNOT_TELL, "cannot tell")):
         runs = [run for cell in comparison.cells for run in cell.runs if run.gradient_check == word]
         for reason in dict.fromkeys(run.gradient_check_reason for run in runs):
             names = [run.name for run in runs if run.gradient_check_reason == reason]
-            yield f"The gradient check {said} in {len(names)} runs ({_listed(names)}): {reason}."
+            yield f"The gradient check {said} in {len(names)} of {total} runs ({_listed(names)}): {reason}."
 
 
 def _nonfinite(comparison: Comparison) -> Iterator[str]:
