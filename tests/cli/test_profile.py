@@ -8,7 +8,7 @@ from example_results import result
 
 from dpprof.errors import ExperimentsFailed, Undecided
 from dpprof.gradient_verdict import CANNOT_TELL, FAIL
-from dpprof.record import GradientCheck, PassOutcome
+from dpprof.record import GradientCheck
 from dpprof.results import describe
 from dpprof.sweep import raise_for_checks
 
@@ -70,17 +70,10 @@ def test_a_sweep_with_a_failed_check_says_so_everywhere(tmp_path: Path) -> None:
 
 
 def test_exit_codes_of_checks() -> None:
-    outcomes = {"clean": PassOutcome("finished")}
-    fine, doubtful, failed, unchecked = (
-        result("DPSGDTrainer", step_s=0.1, outcomes=outcomes, name=name) for name in "abcd"
-    )
-    for made, check in (
-        (fine, GradientCheck(0.0, 0.0)),
-        (doubtful, GradientCheck(doubt="it draws lots")),
-        (failed, GradientCheck(1.0, 1.0)),
-    ):
-        assert made.record is not None
-        made.record.gradient_check = check
+    fine = result(step_s=0.1, check=GradientCheck(0.0, 0.0), name="a")
+    doubtful = result(step_s=0.1, check=GradientCheck(doubt="it draws lots"), name="b")
+    failed = result(step_s=0.1, check=GradientCheck(1.0, 1.0), name="c")
+    unchecked = result(step_s=0.1, name="d")
     for word in (FAIL, CANNOT_TELL):
         raise_for_checks([fine, unchecked], word)
     with pytest.raises(ExperimentsFailed, match=r"the gradient check failed in 1 of 4 experiments: c$"):
