@@ -8,10 +8,10 @@ PASS, FAIL, CANNOT_TELL = "pass", "fail", "cannot tell"
 
 # The largest relative error allowed, by what the gradient is computed in.
 # float64: every trainer gives the definition's gradient up to rounding, 1e-14 at most in all that was tried.
-# float32: norms lose more than gradients do, and clip factors inherit it. torch's norm on the CPU is off by 4e-4
-# over 1e7 numbers (by 1e-2 over 1e8); ghost norms are sums that cancel. Eight times 4e-4: a clip factor further
-# off than that makes the noise as much too small.
-# bf16: rounds to 2**-9 at every operator. 0.005 to 0.009 were seen at 2 to 8 layers; six times that.
+# float32: norms lose more than gradients do, and clip factors inherit it. On the CPU torch's norm is off by
+# 4e-4 over 1e7 numbers (1e-2 over 1e8), and ghost norms are sums that cancel. This is eight times 4e-4; where
+# a clip factor is off by more, the noise is too small by as much.
+# bf16: rounds to 2**-9 at every operator; 0.005 to 0.009 at 2 to 8 layers. This is about six times that.
 TOLERANCES = {"float64": 1e-9, "float32": 3e-3, "bfloat16": 5e-2, "float16": 5e-2}
 
 

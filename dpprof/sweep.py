@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -87,13 +87,14 @@ def checked(results: list[Result], verdict: str) -> list[Result]:
     return [r for r in results if r.gradient_verdict is not None and r.gradient_verdict.word == verdict]
 
 
-def raise_for_checks(results: list[Result], verdict: str) -> None:
+def raise_for_checks(results: list[Result], verdicts: Iterable[str] = (FAIL, CANNOT_TELL)) -> None:
     """Raise ExperimentsFailed (`fail`) or Undecided (`cannot tell`) if a gradient check ended so."""
-    found = checked(results, verdict)
-    if found:
-        names = ", ".join(result.name for result in found)
+    for verdict in verdicts:
+        names = [result.name for result in checked(results, verdict)]
         said, kind = ("failed", ExperimentsFailed) if verdict == FAIL else ("cannot tell", Undecided)
-        raise kind(f"the gradient check {said} in {len(found)} of {len(results)} experiments: {names}")
+        if names:
+            counted = f"{len(names)} of {len(results)} experiments"
+            raise kind(f"the gradient check {said} in {counted}: {', '.join(names)}")
 
 
 def reusable_results(sweep: Sweep, *, resume: bool) -> dict[str, Result]:
@@ -249,10 +250,10 @@ def raise_for(sweep: Sweep) -> None:
     if failed:
         names = ", ".join(result.name for result in failed)
         raise ExperimentsFailed(f"{len(failed)} of {len(sweep.experiments)} experiments failed: {names}")
-    raise_for_checks(sweep.results, FAIL)
+    raise_for_checks(sweep.results, [FAIL])
     if not sweep.all_logged:
         raise TrackingError(
             "everything is measured, but not everything is in MLflow. "
             f"When it is back: dpprof log {sweep.folder.path}"
         )
-    raise_for_checks(sweep.results, CANNOT_TELL)
+    raise_for_checks(sweep.results)

@@ -122,6 +122,6 @@ def verdict(result: "Result") -> tuple[bool, str]:
     from dpprof.gradient_verdict import PASS
     from dpprof.results import describe
 
-    check = result.gradient_verdict
-    has_failed = result.record is None or result.record.failed_passes
-    return check is not None and check.word == PASS and not has_failed, describe(result)
+    check, record = result.gradient_verdict, result.record
+    has_passed = check is not None and check.word == PASS
+    return has_passed and record is not None and not record.failed_passes, describe(result)
