@@ -43,6 +43,12 @@ class TrackingError(DpprofError):
     exit_code = 5
 
 
+class Undecided(DpprofError):
+    """Everything was measured, but a gradient check that was asked for could not tell."""
+
+    exit_code = 6
+
+
 class Interrupted(DpprofError):
     """The user stopped the command. What was measured before that is kept and logged."""
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import gc
-import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -10,8 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
+from dpprof import gradient_check
 from dpprof.capacity import from_allocator
 from dpprof.config import ESTIMATE, ExperimentConfig
 from dpprof.environment import describe_environment
@@ -20,15 +19,11 @@ from dpprof.observe import Observer, Subject
 from dpprof.passes import ceilings, clean, counters, ledger, memory, pace, trace
 from dpprof.passes.ledger import keep_ledger
 from dpprof.paths import RunFolder
-from dpprof.record import GradientCheck, PassOutcome, Record
-from dpprof.trainers import TRAINER_CLASSES
-from dpprof.trainers.base import TrainerBase
+from dpprof.record import PassOutcome, Record
+from dpprof.trainers.build import build_trainer
 from dpprof.trainers.fake_tensors import fake_tensors
-from dpprof.trainers.reference import clipped_mean, global_norm, naive_per_sample_gradients, relative_error
 from dpprof.workloads.sampling import batch_sizes, num_samples, sampled
 from dpprof.workloads.workload import Workload, build_workload
-
-_OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
 
 
 class PassFailed(Exception):
@@ -93,28 +88,6 @@ class ExperimentTraining:
 def _without_end(batches: Iterable[Any]) -> Iterator[Any]:
     yield from batches
     raise ValueError("the workload's batches ended: they must go on without end")
-
-
-def build_trainer(config: ExperimentConfig, workload: Workload, place: str | None = None) -> TrainerBase:
-    """The configured trainer over a workload's model; `place` is where tensors are, if not on its device."""
-    # As torch itself chooses by the device of the parameters, which may be elsewhere for an estimate.
-    params: dict[str, Any] = {"lr": config.lr, "foreach": config.device == "cuda"}
-    if config.optimizer == "sgd":
-        params["momentum"] = config.momentum
-    return TRAINER_CLASSES[config.trainer](
-        workload.model,
-        _OPTIMIZERS[config.optimizer],
-        params,
-        place or config.device,
-        loss=workload.loss,
-        batch_size=config.batch_size,
-        accumulation_steps=config.accumulation_steps,
-        precision=config.precision,
-        noise_multiplier=config.noise_multiplier,
-        max_grad_norm=config.max_grad_norm,
-        loop=config.loop,
-        poisson_sampling=config.poisson_sampling,
-    )
 
 
 def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[str], None]) -> Record:
@@ -203,38 +176,6 @@ def _count(record: Record, config: ExperimentConfig, training: ExperimentTrainin
         record.tokens_per_step = training.tokens_per_batch * config.accumulation_steps
 
 
-def check_gradient(subject: Subject) -> None:
-    """Compare the trainer's clipped gradient, noise off, with a naive loop over samples."""
-    subject.record.gradient_check = GradientCheck(
-        relative_error_float64=gradient_error(subject.config, torch.float64),
-        relative_error_float32=gradient_error(subject.config, torch.float32),
-    )
-
-
-def gradient_error(config: ExperimentConfig, dtype: torch.dtype) -> float:
-    """Relative L2 error of one physical batch's clipped gradient, computed in `dtype`, noise off.
-
-    Gradients are clipped to 0.9 of the samples' median norm, so that at least half of them really are
-    clipped: under a norm that clips nothing every trainer would pass.
-    """
-    config = dataclasses.replace(config, accumulation_steps=1, precision="fp32", noise_multiplier=0.0)
-    workload = build_workload(config)
-    workload.model.to(config.device, dtype)
-    batch = tree_map(
-        lambda t: t.to(config.device, dtype if t.is_floating_point() else None) if torch.is_tensor(t) else t,
-        next(iter(workload.batches)),
-    )
-    per_sample = naive_per_sample_gradients(workload.model, workload.loss, batch, config.batch_size)
-    max_grad_norm = None
-    if TRAINER_CLASSES[config.trainer].is_private:
-        max_grad_norm = 0.9 * statistics.median(float(global_norm(g)) for g in per_sample)
-        config = dataclasses.replace(config, max_grad_norm=max_grad_norm)
-    trainer = build_trainer(config, workload)
-    trainer.profile_step(batch)
-    gradients = [gradient for _, gradient in trainer.held_tensors()["gradients"]]
-    return relative_error(gradients, clipped_mean(per_sample, max_grad_norm))
-
-
 PASSES: dict[str, Callable[[Subject], None]] = {
     "clean": clean.run,
     "pace": pace.run,
@@ -242,6 +183,6 @@ PASSES: dict[str, Callable[[Subject], None]] = {
     "ledger": ledger.run,
     "trace": trace.run,
     "ceilings": ceilings.run,
-    "gradient_check": check_gradient,
+    "gradient_check": gradient_check.run,
     ESTIMATE: estimate,
 }

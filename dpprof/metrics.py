@@ -10,7 +10,7 @@ from dpprof.counter_data import CounterRow, total
 from dpprof.ledger_data import LedgerResult
 from dpprof.ncu import metric_names as ncu
 from dpprof.observe import CATEGORIES
-from dpprof.record import Memory, Record
+from dpprof.record import GradientCheck, Memory, Record
 from dpprof.settings import parse_all
 
 MIB = 2**20
@@ -192,9 +192,21 @@ def _rest(record: Record) -> Iterator[tuple[str, float]]:
         yield "ceilings/matmul_tflop_per_s", record.ceilings.matmul_flop_per_s / 1e12
     if record.counters is not None:
         yield from _counters(record, record.counters.rows)
+    if record.nonfinite_losses is not None:
+        yield "loss/nonfinite", float(record.nonfinite_losses)
     if record.gradient_check is not None:
-        yield "gradient_check/relative_error_float64", record.gradient_check.relative_error_float64
-        yield "gradient_check/relative_error_float32", record.gradient_check.relative_error_float32
+        yield from _gradient_check(record.gradient_check)
+
+
+def _gradient_check(check: GradientCheck) -> Iterator[tuple[str, float]]:
+    errors = {
+        "float64": check.relative_error_float64,
+        "float32": check.relative_error_float32,
+        "bf16": check.relative_error_bf16,
+    }
+    for name, error in errors.items():
+        if error is not None:
+            yield f"gradient_check/relative_error_{name}", error
 
 
 def _ledger(record: Record, ledger: LedgerResult) -> Iterator[tuple[str, float]]:

@@ -77,6 +77,9 @@ class Observer:
         """Surrounds one phase of a step; a phase may occur several times in a step."""
         return nullcontext()
 
+    def losses(self, losses: "Tensor") -> None:
+        """These are the losses of one physical batch, shape (B,), in the graph that backward goes through."""
+
     def book(self, category: str, tensors: "NamedTensors") -> None:
         """These tensors have been of this category since they were made."""
 

@@ -90,13 +90,21 @@ class Ceilings:
 
 @dataclass
 class GradientCheck:
-    """A trainer's clipped gradient, with noise off, against a naive loop over samples.
+    """A trainer's clipped gradient, with noise off, against a naive loop over samples in float64.
 
-    Relative errors are L2, ||g - reference|| / ||reference||, in float64 and in float32.
+    Relative errors are L2, ||g - reference|| / ||reference||, of the trainer in float64, in float32 and under
+    bf16 autocast where the experiment trains so. `computed_in` is the least precise type that the model
+    computes in when its weights are float64; `dropout_off` tells that it has dropout, which was switched off.
+    `fault` says what is wrong beside the errors, `doubt` why the check cannot judge.
     """
 
-    relative_error_float64: float
-    relative_error_float32: float
+    relative_error_float64: float | None = None
+    relative_error_float32: float | None = None
+    relative_error_bf16: float | None = None
+    computed_in: str = "float64"
+    dropout_off: bool = False
+    fault: str | None = None
+    doubt: str | None = None
 
 
 @dataclass
@@ -106,7 +114,8 @@ class Record:
     `started_at` and `ended_at` (so far) are seconds since the epoch. `step_samples` are the samples of each
     timed step where they vary; `samples_per_step` and `tokens_per_step` are then expected values.
     `involuntary_switches` counts, over the timed steps, how often another process took the processor: many of
-    them say that the machine was busy and its times are too long.
+    them say that the machine was busy and its times are too long. `nonfinite_losses` counts the losses of the
+    timed steps that are NaN or infinite.
     """
 
     config: dict[str, Any]
@@ -123,6 +132,7 @@ class Record:
     phase_s: dict[str, list[float]] = field(default_factory=dict)
     step_samples: list[int] = field(default_factory=list)
     involuntary_switches: int | None = None
+    nonfinite_losses: int | None = None
     memory: Memory = field(default_factory=Memory)
     held: dict[str, int] = field(default_factory=dict)
     operators: list[OperatorRow] = field(default_factory=list)
@@ -138,6 +148,11 @@ class Record:
         """Whether the first pass, clean or estimate, finished: its figures stand, whatever happened later."""
         outcome = next(iter(self.passes.values()), None)
         return outcome is not None and outcome.status == "finished"
+
+    @property
+    def num_losses(self) -> int:
+        """How many losses the timed steps computed."""
+        return sum(self.step_samples) or (self.samples_per_step or 0) * len(self.step_s)
 
     @property
     def failed_passes(self) -> dict[str, str]:

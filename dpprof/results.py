@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from dpprof.capacity import capacity_bytes
 from dpprof.config import ExperimentConfig
 from dpprof.formats import fixed, memory, milliseconds, size
+from dpprof.gradient_verdict import GradientVerdict, gradient_verdict
 from dpprof.loops import LOOP_NAMES
 from dpprof.metrics import MIB, UNTRACKED, at_peak, is_estimate, metrics
 from dpprof.paths import RunFolder
@@ -29,6 +30,11 @@ class Result:
         if self.failure is None:
             return FINISHED
         return KILLED if self.failure.kind == "interrupted" else FAILED
+
+    @property
+    def gradient_verdict(self) -> GradientVerdict | None:
+        """What the gradient check says; None where none was asked for, or the experiment failed."""
+        return None if self.failure or self.record is None else gradient_verdict(self.record)
 
 
 def read_result(folder: RunFolder, name: str | None = None) -> Result:
@@ -68,8 +74,18 @@ def describe(result: Result) -> str:
         text += f", peak {size(figures['memory/peak_allocated_mib'])}"
     text += _largest(result.record)
     for name, why in result.record.failed_passes.items():
-        text += f"; {name} pass failed: {why.splitlines()[0][:160]}"
+        if name != "gradient_check":  # its verdict tells
+            text += f"; {name} pass failed: {why.splitlines()[0][:160]}"
+    if result.gradient_verdict is not None:
+        text += f"; gradient check: {result.gradient_verdict}"
+    if result.record.nonfinite_losses:
+        text += f"; {nonfinite_losses(result.record)}"
     return text + "".join(f"; no {name}" for name in result.record.skipped_passes)
+
+
+def nonfinite_losses(record: Record) -> str:
+    """How many losses of the timed steps were not finite, in words."""
+    return f"{record.nonfinite_losses} of {record.num_losses} losses are NaN or infinite"
 
 
 def _describe_estimate(config: ExperimentConfig, figures: dict[str, float], record: Record) -> str:

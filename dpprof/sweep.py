@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,7 +13,8 @@ from typing import Protocol
 from dpprof.config import DriveConfig, ExperimentConfig
 from dpprof.counters import can_count_now
 from dpprof.drive import drive_experiment, rendered
-from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted, TrackingError
+from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted, TrackingError, Undecided
+from dpprof.gradient_verdict import CANNOT_TELL, FAIL
 from dpprof.paths import SweepFolder
 from dpprof.process import finish_undisturbed
 from dpprof.reports.comparison import export, write
@@ -67,7 +68,8 @@ class Sweep:
     @property
     def status(self) -> str:
         """FINISHED, also with experiments out of memory: that is a finding, not a fault."""
-        return KILLED if self.interrupted else FAILED if faults(self.results) else FINISHED
+        failed = faults(self.results) or checked(self.results, FAIL)
+        return KILLED if self.interrupted else FAILED if failed else FINISHED
 
 
 def new_name(kind: str) -> str:
@@ -78,6 +80,21 @@ def new_name(kind: str) -> str:
 def faults(results: list[Result]) -> list[Result]:
     """The results that failed for another reason than lack of memory."""
     return [r for r in results if r.status == FAILED and r.failure is not None and r.failure.kind != "oom"]
+
+
+def checked(results: list[Result], verdict: str) -> list[Result]:
+    """The results on which the gradient check gave this verdict."""
+    return [r for r in results if r.gradient_verdict is not None and r.gradient_verdict.word == verdict]
+
+
+def raise_for_checks(results: list[Result], verdicts: Iterable[str] = (FAIL, CANNOT_TELL)) -> None:
+    """Raise ExperimentsFailed (`fail`) or Undecided (`cannot tell`) if a gradient check ended so."""
+    for verdict in verdicts:
+        names = [result.name for result in checked(results, verdict)]
+        said, kind = ("failed", ExperimentsFailed) if verdict == FAIL else ("cannot tell", Undecided)
+        if names:
+            counted = f"{len(names)} of {len(results)} experiments"
+            raise kind(f"the gradient check {said} in {counted}: {', '.join(names)}")
 
 
 def reusable_results(sweep: Sweep, *, resume: bool) -> dict[str, Result]:
@@ -222,7 +239,7 @@ def _finish(sweep: Sweep, tracker: Tracker, watcher: Watcher) -> None:
 
 
 def raise_for(sweep: Sweep) -> None:
-    """Raise what the command should end with, if anything: stopped, failed, or not logged."""
+    """Raise what the command should end with, if anything: stopped, failed, not logged, or not told."""
     if sweep.interrupted:
         done = sum(result.status == FINISHED for result in sweep.results)
         raise Interrupted(
@@ -233,8 +250,10 @@ def raise_for(sweep: Sweep) -> None:
     if failed:
         names = ", ".join(result.name for result in failed)
         raise ExperimentsFailed(f"{len(failed)} of {len(sweep.experiments)} experiments failed: {names}")
+    raise_for_checks(sweep.results, [FAIL])
     if not sweep.all_logged:
         raise TrackingError(
             "everything is measured, but not everything is in MLflow. "
             f"When it is back: dpprof log {sweep.folder.path}"
         )
+    raise_for_checks(sweep.results)

@@ -6,7 +6,7 @@ from pathlib import Path
 from dpprof.config import ExperimentConfig
 from dpprof.ledger_data import LedgerResult, PhasePeak, TrafficRow
 from dpprof.paths import RunFolder
-from dpprof.record import Failure, Memory, PassOutcome, Record
+from dpprof.record import Failure, GradientCheck, Memory, PassOutcome, Record
 from dpprof.reports.comparison.cells import Comparison, compare
 from dpprof.results import Result
 from dpprof.settings import parse_all
@@ -27,6 +27,7 @@ def result(
     environment: Mapping[str, str] | None = None,
     outcomes: dict[str, PassOutcome] = FINISHED,
     failure: Failure | None = None,
+    check: GradientCheck | None = None,
     name: str | None = None,
     **settings: object,
 ) -> Result:
@@ -49,6 +50,7 @@ def result(
             step_s=steps,
             phase_s={phase: [ms / 1e3] * len(steps) for phase, ms in (phase_ms or {}).items()},
             memory=Memory(peak_allocated=peak),
+            gradient_check=check,
             ledger=ledger(at_peak or {}, peak_in or {}, moved) if at_peak or peak_in or moved else None,
         )
     label = name or config.run_name

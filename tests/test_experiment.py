@@ -42,7 +42,9 @@ def test_a_workload_of_ones_own(tmp_path: Path, workload: str, trainer: str) -> 
     assert record.samples_per_step == 2
     assert record.tokens_per_step is None, "no tokens, no figure"
     assert record.gradient_check is not None
+    assert record.gradient_check.relative_error_float64 is not None
     assert record.gradient_check.relative_error_float64 < 1e-12
+    assert record.nonfinite_losses == 0
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,13 @@ LAYERS = [
     ["launch"],
     ["measure"],
     ["experiment", "tracking", "reports"],
+    ["gradient_check"],
     ["trainers", "passes"],
     ["workloads"],
     [
         "errors",
         "formats",
+        "gradient_verdict",
         "config",
         "grid",
         "settings",

@@ -91,7 +91,8 @@ def test_overheads_held_bytes_and_gradient_check() -> None:
         passes={"clean": PassOutcome("finished", seconds=1.5), "trace": PassOutcome("running")},
         startup_s=0.25,
         held={"gradients": 2 * MIB, "parameters": MIB},
-        gradient_check=GradientCheck(1e-16, 1e-7),
+        gradient_check=GradientCheck(1e-16, 1e-7, 5e-3),
+        nonfinite_losses=3,
     )
     assert metrics(record) == {
         "memory/held_gradients_mib": 2,
@@ -100,6 +101,8 @@ def test_overheads_held_bytes_and_gradient_check() -> None:
         "overhead/clean_pass_s": 1.5,
         "gradient_check/relative_error_float64": 1e-16,
         "gradient_check/relative_error_float32": 1e-7,
+        "gradient_check/relative_error_bf16": 5e-3,
+        "loss/nonfinite": 3,
     }
 
 

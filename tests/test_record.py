@@ -42,7 +42,9 @@ def full_record() -> Record:
         samples_per_step=4,
         tokens_per_step=64,
         startup_s=0.1,
+        step_samples=[4, 3],
         involuntary_switches=7,
+        nonfinite_losses=2,
         ended_at=1.5,
         step_s=[0.1, 0.2],
         phase_s={"forward": [0.05, 0.06]},
@@ -61,7 +63,7 @@ def full_record() -> Record:
             {"version": "2024.1"},
             {"x__y.sum": "the report has none of it"},
         ),
-        gradient_check=GradientCheck(1e-16, 1e-7),
+        gradient_check=GradientCheck(1e-16, 1e-7, 5e-3, "float32", True, "wrong", "unknown"),
     )
 
 
@@ -145,6 +147,14 @@ def test_a_pass_that_cannot_run_here_did_not_fail() -> None:
     record = Record({}, {}, passes=passes)
     assert record.failed_passes == {}
     assert record.skipped_passes == {"counters": "there is no GPU"}
+
+
+def test_a_record_from_before_verdicts_can_be_read() -> None:
+    data = json.loads(full_record().to_json())
+    data["gradient_check"] = {"relative_error_float64": 1e-16, "relative_error_float32": 1e-7}
+    del data["nonfinite_losses"]
+    record = Record.from_json(json.dumps(data))
+    assert (record.gradient_check, record.nonfinite_losses) == (GradientCheck(1e-16, 1e-7), None)
 
 
 def test_a_record_from_before_counters_can_be_read() -> None:

@@ -42,8 +42,9 @@ def main() -> None:
     """Run the command line and end the process.
 
     Exit codes: 0 done (running out of memory is a finding, not a fault), 1 the runs folder can no longer be
-    written, 2 an option or the machine is not usable, 3 an experiment failed, 4 something got worse
-    than its baseline, 5 MLflow could not be used, 130 stopped by Ctrl-C or SIGTERM.
+    written, 2 an option or the machine is not usable, 3 an experiment or its gradient check failed, 4
+    something got worse than its baseline, 5 MLflow could not be used, 6 a gradient check could not tell, 130
+    stopped by Ctrl-C or SIGTERM.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")

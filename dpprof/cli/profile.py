@@ -37,7 +37,7 @@ def profile(**options: str | None) -> None:
     from dpprof.errors import ExperimentsFailed, Interrupted, TrackingError
     from dpprof.paths import RunFolder
     from dpprof.results import FINISHED, KILLED
-    from dpprof.sweep import faults, new_name
+    from dpprof.sweep import faults, new_name, raise_for_checks
     from dpprof.tracking.tracker import Tracker
 
     tracker = Tracker()
@@ -61,3 +61,4 @@ def profile(**options: str | None) -> None:
     if result.status == FINISHED and result.record is not None:
         pages = [page for page in (folder.timeline_page, folder.roofline_page) if page.exists()]
         progress.say("; ".join([f"{result.record.num_parameters:,} parameters", *map(str, pages)]))
+    raise_for_checks([result])

@@ -11,10 +11,13 @@ from rich.progress import Progress as LiveLine
 from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from dpprof.cli.console import open_console
+from dpprof.gradient_verdict import CANNOT_TELL, FAIL, PASS
 from dpprof.metrics import ledger_doubt, unexplained_pct
-from dpprof.results import FINISHED, Result, describe
+from dpprof.results import FINISHED, Result, describe, nonfinite_losses
 
 _BUSY_PCT = 15.0
+# Of a finished experiment's line, by what the gradient check says.
+_COLORS = {PASS: "green", CANNOT_TELL: "yellow", FAIL: "red"}
 
 
 class Progress:
@@ -74,12 +77,15 @@ class Progress:
                 self._live.remove_task(task)
             if not self._running:
                 self._stop()
-        color = "green" if result.status == FINISHED else "red"
+        verdict = result.gradient_verdict
+        color = _COLORS[verdict.word if verdict else PASS] if result.status == FINISHED else "red"
         elapsed = f"[dim]after {time.monotonic() - self._began:.0f} s[/]" if self.console.is_terminal else ""
         self.console.print(f"{escape(where)} [{color}]{escape(describe(result))}[/] {elapsed}".rstrip())
         doubt = result.record and ledger_doubt(unexplained_pct(result.record))
         if doubt:
             self.warn(doubt)
+        if result.record is not None and result.record.nonfinite_losses:
+            self.warn(f"{nonfinite_losses(result.record)}: these steps do not train")
         for name, why in (result.record.skipped_passes if result.record else {}).items():
             if why not in self._told:  # once, however many experiments go without
                 self._told.add(why)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from dpprof.observe import Observer, Subject
+from dpprof.passes.losses import KeptLosses
 from dpprof.process import involuntary_switches, peak_rss_bytes, process_age_s
 
 
@@ -37,6 +38,7 @@ def run(subject: Subject) -> None:
     record.step_s, record.phase_s = stopwatch.results()
     if config.poisson_sampling:
         record.step_samples = training.num_samples[-config.measured_steps :]
+    record.nonfinite_losses = stopwatch.kept.count_nonfinite()
 
     record.held = {
         category: sum({s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for _, t in tensors)}.values())
@@ -104,11 +106,15 @@ class _PeakMemory(Observer):
 
 
 class Stopwatch(Observer):
-    """Marks the clock around steps and phases; differences are taken after the last step."""
+    """Marks the clock around steps and phases; differences are taken after the last step.
+
+    `kept` are the losses of the steps: they too are looked at only afterwards.
+    """
 
     def __init__(self, *, on_cuda: bool, inner: Observer | None = None) -> None:
         self._clock: Any = _CudaClock() if on_cuda else _HostClock()
         self._inner = inner or Observer()
+        self.kept = KeptLosses()
         self._steps: list[tuple[Any, Any]] = []
         self._phases: dict[str, dict[int, list[tuple[Any, Any]]]] = defaultdict(lambda: defaultdict(list))
 
@@ -126,6 +132,10 @@ class Stopwatch(Observer):
         start = self._clock.mark()
         yield
         self._phases[name][len(self._steps)].append((start, self._clock.mark()))
+
+    def losses(self, losses: torch.Tensor) -> None:
+        """Keeps the losses of a physical batch."""
+        self.kept.losses(losses)
 
     def results(self) -> tuple[list[float], dict[str, list[float]]]:
         """Seconds of each step, and of each phase in each step (its occurrences summed)."""

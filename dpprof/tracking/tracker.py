@@ -20,7 +20,7 @@ from dpprof.config import ESTIMATE, SIZE_FIELDS, ExperimentConfig
 from dpprof.metrics import memory_metrics, metrics, series
 from dpprof.paths import RunFolder, write_text
 from dpprof.record import Record
-from dpprof.results import Result, describe
+from dpprof.results import Result, describe, nonfinite_losses
 from dpprof.tracking.store import KIND_TAG, PARENT_TAG, open_store, telling
 
 DEFAULT_EXPERIMENT = "dpprof"
@@ -203,6 +203,7 @@ class Tracker:
                 own_tags["dpprof.skipped_pass"] = "; ".join(
                     f"{name}: {why}" for name, why in record.skipped_passes.items()
                 )
+            own_tags |= _check_tags(result)
             by_step = series(record)
             self._log_metrics(run_id, [(n, v, i) for n, vs in by_step.items() for i, v in enumerate(vs)])
             self._log_operators(run_id, record)
@@ -277,6 +278,17 @@ def shorten(text: str, most: int = _MAX_DESCRIPTION) -> str:
     note = "\n\n(cut here; the whole is in the artifact `summary.md`)"
     kept = text[: most - len(note)]
     return kept[: kept.rfind("\n")] + note
+
+
+def _check_tags(result: Result) -> dict[str, str]:
+    """What the gradient check says, and losses that are not finite."""
+    tags = {}
+    verdict, record = result.gradient_verdict, result.record
+    if verdict is not None:
+        tags = {"dpprof.gradient_check": verdict.word, "dpprof.gradient_check_reason": verdict.reason}
+    if record is not None and record.nonfinite_losses:
+        tags["dpprof.nonfinite_losses"] = nonfinite_losses(record)
+    return tags
 
 
 def _end_ms(result: Result) -> int | None:

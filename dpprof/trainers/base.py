@@ -188,6 +188,7 @@ class TrainerBase(ABC):
                 f"the workload's loss must give one value per sample, shape ({self.num_samples},), "
                 f"it gave shape {tuple(losses.shape)}"
             )
+        self.observer.losses(losses)
         return losses
 
 

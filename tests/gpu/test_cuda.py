@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from dpprof.config import TRAINERS, ExperimentConfig
-from dpprof.experiment import gradient_error, run_experiment
+from dpprof.experiment import run_experiment
+from dpprof.gradient_check import gradient_error
 from dpprof.measure import measure
 from dpprof.metrics import unexplained_pct
 from dpprof.paths import RunFolder
@@ -108,7 +109,7 @@ def test_kernels_are_counted_in_forward_and_backward(records: dict[str, Record],
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_gradient_equals_the_naive_loop(trainer: str) -> None:
     config = dataclasses.replace(CONFIG, trainer=trainer, seq_len=32).resolve(cuda_available=True)
-    assert gradient_error(config, torch.float64) < 1e-9
+    assert gradient_error(config, "float64") < 1e-9
 
 
 def test_out_of_memory_is_told_with_the_last_figures(tmp_path: Path) -> None:

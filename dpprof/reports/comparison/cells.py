@@ -14,12 +14,13 @@ from typing import Any, Self
 from dpprof.capacity import reservations
 from dpprof.config import BUILT_IN_WORKLOAD, ESTIMATE_ONLY, MEASURE_ONLY, TRAINERS, ExperimentConfig
 from dpprof.errors import DpprofError
+from dpprof.gradient_verdict import CANNOT_TELL, FAIL, PASS
 from dpprof.loops import LEAN
 from dpprof.metrics import MIB, memory_metrics, metrics, part, ratios
 from dpprof.model_sizes import MODEL_SIZES
 from dpprof.record import Record
 from dpprof.reports.comparison.models import Model, models_of
-from dpprof.results import FAILED, FINISHED, Result, describe_steps, device_name
+from dpprof.results import FAILED, FINISHED, Result, describe_steps, device_name, nonfinite_losses
 from dpprof.settings import parse_all
 
 SCHEMA_VERSION = 1
@@ -29,6 +30,8 @@ IQR = "latency/step_ms_iqr"
 SAMPLES = "throughput/samples_per_s"
 MOVED = "io/total_mib"
 STANDARD = "StandardTrainer"
+# Verdicts of the gradient check, the worst last.
+_WORSE = (PASS, CANNOT_TELL, FAIL).index
 # Settings that say how an experiment was measured, not what it was.
 HOW_MEASURED = (*MEASURE_ONLY, *ESTIMATE_ONLY)
 
@@ -48,6 +51,7 @@ class Run:
 
     `step_s` are the timed steps in seconds, `pace` those of the pace pass in times its fixed computation;
     `peak_phase` is the phase in which the ledger's peak lies; `reservations` are what an estimate rests on.
+    `gradient_check` is its verdict; `nonfinite_losses` says how many there are, if any.
     """
 
     name: str
@@ -64,6 +68,9 @@ class Run:
     peak_phase: str | None = None
     moved: list[MovedBytes] = field(default_factory=list)
     reservations: list[str] = field(default_factory=list)
+    gradient_check: str | None = None
+    gradient_check_reason: str | None = None
+    nonfinite_losses: str | None = None
 
     @classmethod
     def from_result(cls, result: Result) -> Self:
@@ -81,6 +88,7 @@ class Run:
         )
         if record is None or not record.headline_finished:
             return run
+        verdict = result.gradient_verdict
         moved: dict[tuple[str | None, str], int] = {}
         for row in record.ledger.traffic if record.ledger else ():
             key = (row.phase, row.operator_class)
@@ -94,6 +102,9 @@ class Run:
             pace=record.pace.ratios if record.pace else [],
             peak_phase=record.ledger.peak_phase if record.ledger else None,
             reservations=_reservations(result.config, record),
+            gradient_check=verdict.word if verdict else None,
+            gradient_check_reason=verdict.reason if verdict else None,
+            nonfinite_losses=nonfinite_losses(record) if record.nonfinite_losses else None,
             moved=[MovedBytes(*key, num_bytes / MIB) for key, num_bytes in moved.items()],
         )
 
@@ -145,6 +156,11 @@ class Cell:
     def failure(self) -> str | None:
         """The kind of failure if no run finished."""
         return None if self.finished else self.runs[0].failure
+
+    @property
+    def gradient_check(self) -> str | None:
+        """The worst that the gradient check says of a run; None where it was not asked for."""
+        return max((run.gradient_check for run in self.runs if run.gradient_check), key=_WORSE, default=None)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -339,10 +355,10 @@ def _order(cell: Cell) -> tuple[object, ...]:
 
 
 def faults(comparison: Comparison) -> list[tuple[Cell, Run]]:
-    """The runs that failed, for want of memory too, or of which a later pass failed."""
+    """The runs that failed, for want of memory too, or of which a later pass or the gradient check failed."""
     return [
         (cell, run)
         for cell in comparison.cells
         for run in cell.runs
-        if run.status == FAILED or run.failure or run.failed_passes
+        if run.status == FAILED or run.failure or run.failed_passes or run.gradient_check == FAIL
     ]

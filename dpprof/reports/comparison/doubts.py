@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from dpprof.gradient_verdict import CANNOT_TELL, FAIL
 from dpprof.metrics import ledger_doubt
 from dpprof.reports.comparison.cells import IQR, STEP, Comparison
 
@@ -23,12 +24,30 @@ _LISTED = 4
 def doubts(comparison: Comparison) -> list[str]:
     """A sentence for each."""
     return [
+        *_gradient_checks(comparison),
+        *_nonfinite(comparison),
         *_differences(comparison),
         *_too_low(comparison),
         *_ledgers(comparison),
         *_restless(comparison),
         *_skipped(comparison),
     ]
+
+
+def _gradient_checks(comparison: Comparison) -> Iterator[str]:
+    """Checks that failed or cannot tell, those of one reason together."""
+    total = sum(len(cell.runs) for cell in comparison.cells)
+    for word, said in ((FAIL, "failed"), (CANNOT_TELL, "cannot tell")):
+        runs = [run for cell in comparison.cells for run in cell.runs if run.gradient_check == word]
+        for reason in dict.fromkeys(run.gradient_check_reason for run in runs):
+            names = [run.name for run in runs if run.gradient_check_reason == reason]
+            yield f"The gradient check {said} in {len(names)} of {total} runs ({_listed(names)}): {reason}."
+
+
+def _nonfinite(comparison: Comparison) -> Iterator[str]:
+    for run in (run for cell in comparison.cells for run in cell.runs):
+        if run.nonfinite_losses:
+            yield f"{run.name}: {run.nonfinite_losses}. Its steps do not train."
 
 
 def _differences(comparison: Comparison) -> Iterator[str]:
@@ -75,10 +94,10 @@ def _restless(comparison: Comparison) -> Iterator[str]:
         if cell.finished and 100 * cell.figures.get(IQR, 0.0) > _RESTLESS_PCT * cell.figures.get(STEP, 0.0)
     ]
     if names:
-        listed = ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")
         yield (
             f"The steps of {len(names)} of {len(comparison.cells)} experiments vary by more than "
-            f"{_RESTLESS_PCT:g} % of their median (interquartile range): was the machine busy? ({listed})"
+            f"{_RESTLESS_PCT:g} % of their median (interquartile range): was the machine busy? "
+            f"({_listed(names)})"
         )
 
 
@@ -89,3 +108,7 @@ def _skipped(comparison: Comparison) -> Iterator[str]:
     for name, why in reasons:
         count = sum(run.skipped_passes.get(name) == why for run in runs)
         yield f"No {name} in {count} of {len(runs)} runs: {why}."
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")

@@ -38,6 +38,7 @@ def table(comparison: Comparison) -> dict[str, list[Any]]:
             "peak_ratio": comparison.ratio(cell, PEAK),
             "moved_mib": figures.get("io/total_mib"),
             "samples_per_s": figures.get(SAMPLES),
+            "gradient_check": cell.gradient_check,
         }
         for name, value in row.items():
             columns.setdefault(name, []).append(value)
@@ -54,6 +55,7 @@ def _rows(comparison: Comparison) -> list[dict[str, Any]]:
             "reason": run.reason,
             "model": cell.config.model_name,
             "num_parameters": run.num_parameters,
+            "gradient_check": run.gradient_check,
             **cell.settings,
             **run.environment,
             **run.figures,

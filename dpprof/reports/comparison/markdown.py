@@ -4,6 +4,7 @@ import statistics
 
 from dpprof.config import TRAINERS
 from dpprof.formats import fixed, number, signed
+from dpprof.gradient_verdict import FAIL
 from dpprof.reports.comparison.cells import IQR, PEAK, SAMPLES, STEP, Cell, Comparison, Run, faults
 from dpprof.reports.comparison.counter_ratios import LEVELS, counted, judgement
 from dpprof.reports.comparison.doubts import doubts
@@ -61,6 +62,7 @@ def trainer_table(comparison: Comparison) -> str:
 def cell_table(comparison: Comparison) -> str:
     """A row for every cell: where it stands, step time, peak and throughput, with ratios."""
     sources = len(comparison.sources) > 1
+    is_checked = any(cell.gradient_check for cell in comparison.cells)
     before = ["source"] if sources else []
     varying = [name for name in comparison.varying if name != "precision"]
     header = [*before, "model", "precision", "seq", "batch", *varying, "trainer"]
@@ -84,9 +86,12 @@ def cell_table(comparison: Comparison) -> str:
             step = cell.failure or cell.status
         shown += [step, _ratio(comparison, cell, STEP)]
         shown += [number(figures.get(PEAK)), _ratio(comparison, cell, PEAK), number(figures.get(SAMPLES))]
+        shown += [cell.gradient_check or ""] if is_checked else []
         rows.append(shown)
     figures_from = len(header)
-    return markdown_table([*header, "step ms", "x", "peak MiB", "x", "samples/s"], rows, right=figures_from)
+    header += ["step ms", "x", "peak MiB", "x", "samples/s"]
+    header += ["gradient check"] if is_checked else []
+    return markdown_table(header, rows, right=figures_from)
 
 
 def counter_table(comparison: Comparison) -> str:
@@ -136,14 +141,21 @@ def percent(value: float | None) -> str:
 
 def failure_table(comparison: Comparison) -> str:
     """The runs that failed or lack a pass, with the reasons; empty if there are none."""
-    rows = [[run.name, run.failure or "later pass", reason(run)] for _, run in faults(comparison)]
+    rows = [[run.name, failure(run), reason(run)] for _, run in faults(comparison)]
     return "## Failures\n\n" + markdown_table(["run", "failure", "reason"], rows) if rows else ""
+
+
+def failure(run: Run) -> str:
+    """What of a run failed: its kind of failure, a pass, or the gradient check."""
+    return run.failure or ("later pass" if run.failed_passes else "gradient check")
 
 
 def reason(run: Run) -> str:
     """Why a run failed, or a pass of it, in one line."""
     reasons = [run.reason] if run.reason else []
     reasons += [f"{name} pass: {why}" for name, why in run.failed_passes.items()]
+    if run.gradient_check == FAIL:
+        reasons.append(f"gradient check: {run.gradient_check_reason}")
     first_lines = [why.strip().splitlines()[0] if why.strip() else "" for why in reasons]
     return "; ".join(first_lines)[:300]
 

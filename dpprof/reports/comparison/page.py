@@ -26,7 +26,7 @@ from dpprof.reports.comparison.doubts import doubts
 from dpprof.reports.comparison.estimates import Pair, pairs
 from dpprof.reports.comparison.figures import growth_figure
 from dpprof.reports.comparison.growth import Line, growth
-from dpprof.reports.comparison.markdown import percent, reason
+from dpprof.reports.comparison.markdown import failure, percent, reason
 from dpprof.reports.comparison.models import Model
 from dpprof.reports.comparison.verdict import Best, Finding, fastest_at, smallest_at, verdict
 
@@ -131,6 +131,7 @@ def render(page: Page) -> str:
         category_colors=CATEGORY_COLORS,
         category_names={name: words(name) for name in CATEGORY_COLORS},
         drawn={name for timeline in page.timelines.values() for name in timeline["mib"]},
+        failure=failure,
         reason=reason,
         percent=percent,
         counter_levels=[name for name, _, _ in LEVELS.values()],

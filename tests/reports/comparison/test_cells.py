@@ -169,6 +169,14 @@ def test_the_json_gives_the_comparison_back() -> None:
     assert Comparison.from_json(found.to_json()) == found
 
 
+def test_a_summary_from_before_verdicts_can_be_read() -> None:
+    found = comparison(result(step_s=0.1))
+    data = json.loads(found.to_json())
+    for name in ("gradient_check", "gradient_check_reason", "nonfinite_losses"):
+        del data["cells"][0]["runs"][0][name]
+    assert Comparison.from_json(json.dumps(data)) == found
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

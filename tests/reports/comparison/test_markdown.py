@@ -3,7 +3,7 @@ import re
 
 from example_results import FINISHED, MIB, comparison, result
 
-from dpprof.record import Failure, Memory, PassOutcome
+from dpprof.record import Failure, GradientCheck, Memory, PassOutcome
 from dpprof.reports.comparison.cells import Comparison, compare
 from dpprof.reports.comparison.markdown import to_markdown, verdict_markdown
 
@@ -51,6 +51,19 @@ def test_the_cells_are_sorted_by_place_and_keep_the_order_of_trainers() -> None:
         [*model, "2", "DPSGDTrainer", "2.00 ± 0.00", "0.04", "1.00", "0.01", "1,000"],
         [*model, "16", "StandardTrainer", "500.0 ± 0.00", "1.00", "2,000", "1.00", "32.0"],
     ]
+
+
+def test_what_the_gradient_check_says_has_a_column_where_it_was_asked_for() -> None:
+    runs = [
+        result(step_s=0.1, check=GradientCheck(0.0, 0.0), name="r1"),
+        result(step_s=0.1, check=GradientCheck(fault="samples mix"), name="r2"),
+        result("DPSGDTrainer", step_s=0.1, check=GradientCheck(doubt="it draws lots")),
+        result("DPGhostClippingTrainer", step_s=0.1),
+    ]
+    found = comparison(*runs)
+    assert [row[-1] for row in table(found, 1)] == ["fail", "cannot tell", ""], "the worst of a cell's runs"
+    assert table(found, 2) == [["r2", "gradient check", "gradient check: samples mix"]]
+    assert "gradient check" not in to_markdown(comparison(runs[-1]))
 
 
 def test_the_source_and_what_varies_have_columns() -> None:

@@ -15,7 +15,7 @@ from example_results import comparison, result
 from dpprof.config import ExperimentConfig
 from dpprof.errors import ConfigError
 from dpprof.paths import RunFolder
-from dpprof.record import Failure, PassOutcome
+from dpprof.record import Failure, GradientCheck, PassOutcome
 from dpprof.reports.comparison.cells import Comparison, compare
 from dpprof.reports.comparison.page import compute, render
 from dpprof.results import read_result
@@ -124,6 +124,25 @@ def test_failed_cells_are_shown_as_what_they_are() -> None:
     single = found["tiny, batch 8, sequence 512", "StandardTrainer"]
     assert "400.0 ms" in single
     assert "±" not in single, "one step has no spread"
+
+
+def test_what_the_gradient_check_says_stands_in_the_row() -> None:
+    checks = {
+        "StandardTrainer": GradientCheck(0.0, 0.0),
+        "DPSGDTrainer": GradientCheck(doubt="it <draws> lots"),
+        "DPGhostClippingTrainer": GradientCheck(1.0, 1.0),
+        "DPFastGradientClippingTrainer": None,
+    }
+    page = shown(comparison(*(result(trainer, step_s=0.1, check=check) for trainer, check in checks.items())))
+    said = [re.findall(r"gradient check: (pass|fail|cannot tell) ", row) for row in rows(page).values()]
+    assert said == [["pass"], ["cannot tell"], ["fail"], []]
+    assert page.count('class="check bad"') == 2
+    warnings = [Text(text).text for text in re.findall(r'<p class="warning">(.*?)</p>', page, re.S)]
+    assert "failed in 1 of 4 runs (DPGhostClippingTrainer_tiny_bs4_seq512)" in warnings[0]
+    assert warnings[1].endswith("(DPSGDTrainer_tiny_bs4_seq512): it <draws> lots.")
+    (failures,) = re.findall(r'<table id="failures">(.*?)</table>', page, re.S)
+    assert "gradient check: clipped gradient off by 1.0e+00 in float64" in Text(failures).text
+    assert "DPSGDTrainer" not in failures, "what cannot be told has not failed"
 
 
 def test_bars_have_the_widths_of_their_parts() -> None:

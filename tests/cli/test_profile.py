@@ -1,0 +1,83 @@
+"""`dpprof profile` and `sweep` as users run them: what they say, and end with, when figures mislead."""
+
+from pathlib import Path
+
+import pytest
+from conftest import Run, run_dpprof, runs_of
+from example_results import result
+
+from dpprof.errors import ExperimentsFailed, Undecided
+from dpprof.record import GradientCheck
+from dpprof.results import describe
+from dpprof.sweep import raise_for_checks
+
+QUICK = ["--warmup-steps", "1", "--measured-steps", "2", "--launcher", "in_process"]
+
+
+@pytest.mark.parametrize(
+    ("workload", "exit_code", "verdict", "reason"),
+    [
+        ("with_dropout", 0, "pass", "; checked with dropout off"),
+        ("mixing_samples", 3, "fail", "depends on the other samples of its batch"),
+        ("with_state", 6, "cannot tell", "draws random numbers or keeps state"),
+        ("without_float64", 6, "cannot tell", "the check itself failed: RuntimeError: float64 is beyond me"),
+    ],
+)
+def test_the_gradient_check_judges(
+    dpprof: Run, tmp_path: Path, workload: str, exit_code: int, verdict: str, reason: str
+) -> None:
+    arguments = ["--workload", f"example_workloads:{workload}", "--trainer", "dpsgd", *QUICK]
+    arguments += ["--batch-size", "4", "--seq-len", "1"]
+    ended = dpprof("profile", *arguments, "--passes", "clean,gradient_check")
+    assert ended.returncode == exit_code, ended.stdout + ended.stderr
+    (line,) = [line for line in ended.stdout.splitlines() if " ms" in line]
+    assert f"; gradient check: {'FAIL' if verdict == 'fail' else verdict} (" in line
+    assert reason in line
+    (run,) = runs_of(tmp_path).values()
+    assert run.data.tags["dpprof.gradient_check"] == verdict
+    assert reason in run.data.tags["dpprof.gradient_check_reason"]
+    assert run.info.status == "FINISHED", "the clean figures stand"
+    assert run.data.metrics["latency/step_ms_median"] > 0
+    assert ("gradient_check/relative_error_float64" in run.data.metrics) == (verdict == "pass")
+
+
+def test_losses_that_are_not_finite_are_told_without_a_check(dpprof: Run, tmp_path: Path) -> None:
+    arguments = ["--workload", "example_workloads:nan_losses", *QUICK]
+    arguments += ["--batch-size", "4", "--accumulation-steps", "3"]
+    ended = dpprof("profile", *arguments, "--passes", "clean")
+    assert ended.returncode == 0, ended.stderr
+    lines = ended.stdout.splitlines()
+    assert sum(line.endswith("; 24 of 24 losses are NaN or infinite") for line in lines) == 1
+    assert any(line.startswith("warning: 24 of 24 losses are NaN or infinite") for line in lines)
+    (run,) = runs_of(tmp_path).values()
+    assert run.data.tags["dpprof.nonfinite_losses"] == "24 of 24 losses are NaN or infinite"
+    assert run.data.metrics["loss/nonfinite"] == 24
+
+
+def test_a_sweep_with_a_failed_check_says_so_everywhere(tmp_path: Path) -> None:
+    arguments = ["--workload", "example_workloads:mixing_samples", "--trainers", "standard,dpsgd"]
+    arguments += ["--batch-sizes", "4", "--seq-lens", "1", "--passes", "clean,gradient_check", *QUICK]
+    ended = run_dpprof(tmp_path, "sweep", *arguments, "--sweep-name", "s")
+    assert ended.returncode == 3, ended.stdout + ended.stderr
+    failed = "DPSGDTrainer_mixing_samples_bs4_seq1"
+    assert ended.stderr.endswith(f"the gradient check failed in 1 of 2 experiments: {failed}\n")
+    assert runs_of(tmp_path)["s"].info.status == "FAILED"
+    assert runs_of(tmp_path)[failed].info.status == "FINISHED"
+    for text in (ended.stdout, (tmp_path / "runs" / "s" / "summary.md").read_text()):
+        assert f"The gradient check failed in 1 of 2 runs ({failed})" in text
+        assert "The gradient check cannot tell in 1 of 2 runs (StandardTrainer" in text
+
+
+def test_exit_codes_of_checks() -> None:
+    fine = result(step_s=0.1, check=GradientCheck(0.0, 0.0), name="a")
+    doubtful = result(step_s=0.1, check=GradientCheck(doubt="it draws lots"), name="b")
+    failed = result(step_s=0.1, check=GradientCheck(1.0, 1.0), name="c")
+    unchecked = result(step_s=0.1, name="d")
+    raise_for_checks([fine, unchecked])
+    with pytest.raises(ExperimentsFailed, match=r"the gradient check failed in 1 of 4 experiments: c$"):
+        raise_for_checks([fine, doubtful, failed, unchecked])
+    with pytest.raises(Undecided, match=r"the gradient check cannot tell in 1 of 3 experiments: b$"):
+        raise_for_checks([fine, doubtful, unchecked])
+    assert (ExperimentsFailed.exit_code, Undecided.exit_code) == (3, 6)
+    assert describe(doubtful) == "step 100.0 ms; gradient check: cannot tell (it draws lots)"
+    assert describe(unchecked) == "step 100.0 ms"
