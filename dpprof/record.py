@@ -101,9 +101,10 @@ class GradientCheck:
 class Record:
     """Everything one experiment measured.
 
-    `started_at` and `ended_at` (so far) are seconds since the epoch. `involuntary_switches` counts, over the
-    timed steps, how often another process took the processor: many of them say that the machine was busy and
-    its times are too long.
+    `started_at` and `ended_at` (so far) are seconds since the epoch. `timed_s` is how long the timed steps
+    took from the first to the last, with what lies between them. Over that time `involuntary_switches` counts
+    how often another process took the processor, and `others_processor_s` is what others had of the
+    processors open to this process: much of either says that the times are too long.
     """
 
     config: dict[str, Any]
@@ -118,7 +119,9 @@ class Record:
     startup_s: float | None = None
     step_s: list[float] = field(default_factory=list)
     phase_s: dict[str, list[float]] = field(default_factory=dict)
+    timed_s: float | None = None
     involuntary_switches: int | None = None
+    others_processor_s: float | None = None
     memory: Memory = field(default_factory=Memory)
     held: dict[str, int] = field(default_factory=dict)
     operators: list[OperatorRow] = field(default_factory=list)
