@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from dpprof.metrics import ledger_doubt
-from dpprof.reports.comparison.cells import IQR, STEP, Comparison
+from dpprof.reports.comparison.cells import Comparison, Run
 
 # What two runs must have in common before their figures compare, with the words for it.
 _SAME = {
@@ -16,7 +16,6 @@ _SAME = {
     "opacus_version": "Opacus",
     "dpprof_version": "dpprof",
 }
-_RESTLESS_PCT = 25.0
 _LISTED = 4
 
 
@@ -25,7 +24,7 @@ def doubts(comparison: Comparison) -> list[str]:
     return [
         *_differences(comparison),
         *_ledgers(comparison),
-        *_restless(comparison),
+        *_disturbed(comparison),
         *_skipped(comparison),
     ]
 
@@ -49,18 +48,45 @@ def _ledgers(comparison: Comparison) -> Iterator[str]:
             yield f"{cell.runs[0].name}: {doubt}."
 
 
-def _restless(comparison: Comparison) -> Iterator[str]:
-    names = [
-        cell.runs[0].name
-        for cell in comparison.cells
-        if cell.finished and 100 * cell.figures.get(IQR, 0.0) > _RESTLESS_PCT * cell.figures.get(STEP, 0.0)
-    ]
-    if names:
-        listed = ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")
+def _disturbed(comparison: Comparison) -> Iterator[str]:
+    """Which runs were not timed in peace, what they are left out of, and what to do."""
+    cells = [cell for cell in comparison.cells if cell.is_disturbed]
+    runs = [run for cell in cells for run in cell.finished]
+    left_out = [run for cell in comparison.cells if cell.calm for run in cell.finished if run.disturbances]
+    if runs:
         yield (
-            f"The steps of {len(names)} of {len(comparison.cells)} experiments vary by more than "
-            f"{_RESTLESS_PCT:g} % of their median (interquartile range): was the machine busy? ({listed})"
+            f"{len(runs)} of {_all_finished(comparison)} runs were disturbed while they were timed "
+            f"({_listed(runs)}), so no trainer is called fastest and no ratio of step times has an interval "
+            f"{_where(comparison)}: repeat them when the machine is quiet, or to compare over time measure "
+            "with --repeats 3 --passes clean,pace,memory."
         )
+    if left_out:
+        yield (
+            f"{len(left_out)} of {_all_finished(comparison)} runs were disturbed while they were timed "
+            f"({_listed(left_out)}) and are left out, as the same experiments have undisturbed runs."
+        )
+
+
+def _all_finished(comparison: Comparison) -> int:
+    return sum(len(cell.finished) for cell in comparison.cells)
+
+
+def _listed(runs: list[Run]) -> str:
+    return _shortened([f"{run.name}: {', '.join(run.disturbances)}" for run in runs])
+
+
+def _where(comparison: Comparison) -> str:
+    """The places with a disturbed cell, in words."""
+    first = [place[0] for place in comparison.places]
+    found = [cell for cell in first if comparison.is_disturbed_at(cell)]
+    if len(found) == len(first) > 1:
+        return f"at any of the {len(first)} places"
+    return "at " + _shortened([f"{cell.config.model_name}, {comparison.place_name(cell)}" for cell in found])
+
+
+def _shortened(texts: list[str]) -> str:
+    more = [f"{len(texts) - _LISTED} more"] if len(texts) > _LISTED else []
+    return "; ".join([*texts[:_LISTED], *more])
 
 
 def _skipped(comparison: Comparison) -> Iterator[str]:

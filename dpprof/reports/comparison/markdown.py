@@ -17,13 +17,19 @@ _NOTE = (
     "x is the ratio to StandardTrainer in the same cell. "
     "1 MiB = 2^20 bytes.\n"
 )
+_DISTURBED = " (disturbed)"
+_DISTURBED_NOTE = (
+    "Disturbed are step times measured while others had the processors or the steps' pace changed, and ratios "
+    "where such a run stands: they say what was measured, not what the trainers differ by.\n"
+)
 
 
 def to_markdown(comparison: Comparison) -> str:
     """The whole comparison: verdict, doubts, tables, failures."""
     parts = [f"# {_escape(comparison.name)}\n", verdict_markdown(comparison), trainer_table(comparison)]
     parts += [cell_table(comparison), counter_table(comparison), estimate_table(comparison)]
-    parts += [failure_table(comparison), _NOTE]
+    disturbed = any(cell.is_disturbed for cell in comparison.cells)
+    parts += [failure_table(comparison), _NOTE, _DISTURBED_NOTE if disturbed else ""]
     return "\n".join(part for part in parts if part)
 
 
@@ -67,9 +73,12 @@ def cell_table(comparison: Comparison) -> str:
             step += f" ± {number(figures[IQR] / 2)}"
         if "floor/step_ms" in figures:
             step = f">= {number(figures['floor/step_ms'])}"
+        if cell.is_disturbed:
+            step += _DISTURBED
         if cell.status != FINISHED and STEP not in figures:
             step = cell.failure or cell.status
-        shown += [step, _ratio(comparison, cell, STEP)]
+        ratio = _ratio(comparison, cell, STEP)
+        shown += [step, ratio + _DISTURBED if ratio and comparison.is_disturbed_at(cell) else ratio]
         shown += [number(figures.get(PEAK)), _ratio(comparison, cell, PEAK), number(figures.get(SAMPLES))]
         rows.append(shown)
     figures_from = len(header)

@@ -71,8 +71,8 @@ def test_texts_are_left_and_numbers_right() -> None:
 
 
 def test_half_the_interquartile_range_stands_beside_the_step_time() -> None:
-    run = result(step_s=[0.010, 0.020, 0.030, 0.040, 0.100])
-    assert table(comparison(run), 1)[0][5] == "30.0 ± 10.0"
+    run = result(step_s=[0.010, 0.028, 0.030, 0.032, 0.100])
+    assert table(comparison(run), 1)[0][5] == "30.0 ± 2.00"
 
 
 def test_what_is_not_known_is_blank() -> None:

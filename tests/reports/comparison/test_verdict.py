@@ -11,7 +11,7 @@ from dpprof.results import Result
 FLAT, GHOST, FAST = "DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer"
 OOM = Failure("oom", "no memory")
 MACHINE = {"memory_gib": "1.0"}
-ONCE = " Measured in one run each; what another run would show, repeats=3 tells."
+ONCE = " Each was measured in one run; --repeats 3 would show how much runs differ."
 
 
 def steps(around: float, spread: float = 0.01) -> list[float]:
@@ -182,7 +182,8 @@ def test_the_extra_bytes_and_milliseconds_are_told_by_part() -> None:
         "by per-sample gradients +40.0, activations -10.0."
     )
     assert time == (
-        "Time: 2.50 x the step (95 % interval 2.50 to 2.50): +150.0 ms, by backward +120.0, noise +31.0."
+        "Time: 2.50 x the step (95 % interval 2.50 to 2.50, from the steps of one run each): +150.0 ms, "
+        "by backward +120.0, noise +31.0."
     )
     assert traffic == (
         "Traffic: 20.0 MiB moved in a step, +12.0 MiB: by phase noise +8.0, backward +4.0; "

@@ -1,0 +1,49 @@
+"""Whether a run's steps were timed in peace: without others on its processors, at a steady pace.
+
+The limits were chosen from 80 clean passes of `tiny` and `small`, each alone, beside one and beside two busy
+processes, on a virtual machine with 2 cores (torch with 2 threads, Linux 6.18). Beside a busy process:
+
+- Others had 0.5 to 1.5 of the 2 processors; alone at most 0.1, and 0.2 in passes of under 0.1 s.
+- The processor was taken away 127 to 550 times a second; alone 0 to 100 times. How often depends on the
+  system, so this is the weaker sign of the two.
+- The interquartile range of the steps was anything from 1 % of the median up. A steady neighbour makes steady
+  steps: `tiny` took 800 ms instead of 2 at a range of 1 %. Alone it was 1 to 23 %. A wide range still says that
+  the median is worth little, whatever the reason: many virtual machines change their pace by a third.
+"""
+
+from collections.abc import Mapping, Sequence
+
+# Processors that others may have beyond those that the step leaves free.
+_OTHERS_PROCESSORS = 0.25
+_SWITCHES_PER_S = 125.0
+RESTLESS_PCT = 25.0
+# A shorter time is taken for this long: one tick of the kernel's (10 ms), one switch, would count too much.
+_SHORTEST_S = 0.1
+
+
+def disturbances(
+    figures: Mapping[str, float], step_s: Sequence[float], environment: Mapping[str, str]
+) -> list[str]:
+    """Why a run's step times do not compare, in words; empty if it was calm, as far as its figures tell.
+
+    `figures` go by metric name and `step_s` are the timed steps in seconds.
+    """
+    timed_s = sum(step_s)
+    if not timed_s:
+        return []
+    share = min(1.0, timed_s / _SHORTEST_S)
+    found = []
+    others = figures.get("overhead/others_processor_pct", 0.0) / 100
+    cores = int(environment.get("cpu_cores", 0))
+    # A step on a GPU keeps one processor busy, which launches kernels.
+    threads = 1 if "gpu" in environment else int(environment.get("torch_threads", cores))
+    if share * others - max(0, cores - threads) > _OTHERS_PROCESSORS:
+        found.append(f"others had {others:.1f} of {cores or 'the'} processors")
+    switches = figures.get("overhead/involuntary_switches_per_step", 0.0) * len(step_s) / timed_s
+    if share * switches > _SWITCHES_PER_S:
+        found.append(f"the processor was taken from it {switches:.0f} times a second")
+    median = figures.get("latency/step_ms_median", 0.0)
+    iqr = figures.get("latency/step_ms_iqr", 0.0)
+    if 100 * iqr > RESTLESS_PCT * median:
+        found.append(f"its steps vary by {100 * iqr / median:.0f} % of their median (interquartile range)")
+    return found
