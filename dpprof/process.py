@@ -79,7 +79,7 @@ def others_processor_s() -> float | None:
         for line in stat:
             name, *counts = line.split()
             if name in open_to_us:
-                # In order: user (guests included), nice, system, idle, waiting, interrupts (two kinds), stolen.
+                # User (with guests), nice, system, idle, waiting for a disk, interrupts (two), stolen.
                 counted = [int(count) for count in counts[:8]]
                 ticks += sum(counted) - sum(counted[3:5])
     # A sandbox may show a table of zeros.

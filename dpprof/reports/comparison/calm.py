@@ -1,14 +1,16 @@
 """Whether a run's steps were timed in peace: without others on its processors, at a steady pace.
 
-The limits were chosen from 80 clean passes of `tiny` and `small`, each alone, beside one and beside two busy
-processes, on a virtual machine with 2 cores (torch with 2 threads, Linux 6.18). Beside a busy process:
+The limits come from 72 clean passes of `tiny` and `small` with three trainers, 16 alone and 56 beside one or
+more busy processes, on a virtual machine with 2 cores (torch with 2 threads, Linux 6.18):
 
-- Others had 0.5 to 1.5 of the 2 processors; alone at most 0.1, and 0.2 in passes of under 0.1 s.
-- The processor was taken away 127 to 550 times a second; alone 0 to 100 times. How often depends on the
-  system, so this is the weaker sign of the two.
-- The interquartile range of the steps was anything from 1 % of the median up. A steady neighbour makes steady
-  steps: `tiny` took 800 ms instead of 2 at a range of 1 %. Alone it was 1 to 23 %. A wide range still says that
-  the median is worth little, whatever the reason: many virtual machines change their pace by a third.
+- Beside a busy process others had 0.5 to 1.6 of the processors. Alone it was at most 0.1 in passes of 0.1 s
+  and more, and two ticks of the kernel's clock in shorter ones.
+- Beside a busy process the processor was taken away 127 to 550 times a second, alone 0 to 100 times, but for
+  one pass with 142 whose steps took a quarter longer. How often depends on the system's scheduler.
+- Beside a busy process the interquartile range of the steps was 1 % of the median and more: a steady neighbour
+  makes steady steps (800 ms instead of 2). Alone it was 1 to 23 %, but for one pass of 0.05 s. So a narrow
+  range proves nothing. A wide one says that the median is worth little, whatever the reason: virtual machines
+  change their pace by a third.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,8 +18,8 @@ from collections.abc import Mapping, Sequence
 # Processors that others may have beyond those that the step leaves free.
 _OTHERS_PROCESSORS = 0.25
 _SWITCHES_PER_S = 125.0
-RESTLESS_PCT = 25.0
-# A shorter time is taken for this long: one tick of the kernel's (10 ms), one switch, would count too much.
+_RESTLESS_PCT = 25.0
+# A shorter time is taken for this long: a tick (10 ms) or a single switch would count for too much.
 _SHORTEST_S = 0.1
 
 
@@ -44,6 +46,6 @@ def disturbances(
         found.append(f"the processor was taken from it {switches:.0f} times a second")
     median = figures.get("latency/step_ms_median", 0.0)
     iqr = figures.get("latency/step_ms_iqr", 0.0)
-    if 100 * iqr > RESTLESS_PCT * median:
+    if 100 * iqr > _RESTLESS_PCT * median:
         found.append(f"its steps vary by {100 * iqr / median:.0f} % of their median (interquartile range)")
     return found

@@ -19,8 +19,8 @@ _NOTE = (
 )
 _DISTURBED = " (disturbed)"
 _DISTURBED_NOTE = (
-    "Disturbed are step times measured while others had the processors or the steps' pace changed, and ratios "
-    "where such a run stands: they say what was measured, not what the trainers differ by.\n"
+    "Disturbed are step times measured while others had the processors or the pace of the steps changed, "
+    "and the ratios of such a place: they do not tell how trainers differ.\n"
 )
 
 

@@ -1,8 +1,8 @@
 """What the figures say, in sentences: which trainer is fastest, which is smallest, and where the bytes are.
 
 A sentence is written only where the data carries it: a step time counts as shorter if the difference is
-larger than the spread (`intervals.py`), a trainer as the best only among those that finished at a place. Where
-a cell was disturbed (`calm.py`) no sentence rests on time; memory does not depend on who else is running.
+larger than the spread (`intervals.py`), a trainer as the best only among those that finished at a place.
+Where a cell was disturbed (`calm.py`) no sentence rests on time; memory does not depend on who else is there.
 """
 
 import math

@@ -1,8 +1,8 @@
 import pytest
 
+from dpprof.metrics import metrics
 from dpprof.record import Record
 from dpprof.reports.comparison.calm import disturbances
-from dpprof.metrics import metrics
 
 TWO = {"cpu_cores": "2", "torch_threads": "2"}
 STEADY = [0.1, 0.101, 0.1, 0.102, 0.1]

@@ -45,9 +45,9 @@ def test_disturbed_runs_are_with_the_reasons_and_what_to_do() -> None:
     calm = result("DPGhostClippingTrainer", step_s=[0.1] * 7, others_processors=0.02, environment=BUSY)
     (doubt,) = doubts(comparison(restless, beside, calm))
     assert doubt == (
-        "2 of 3 runs were disturbed while they were timed (StandardTrainer_tiny_bs4_seq512: its steps vary by "
-        "50 % of their median (interquartile range); DPSGDTrainer_tiny_bs4_seq512: others had 1.0 of 2 "
-        "processors), so no trainer is called fastest and no ratio of step times has an interval at tiny, "
+        "2 of 3 runs were disturbed while they were timed (StandardTrainer_tiny_bs4_seq512: its steps "
+        "vary by 50 % of their median (interquartile range); DPSGDTrainer_tiny_bs4_seq512: others had 1.0 "
+        "of 2 processors), so no trainer is called fastest and no ratio of step times has an interval at tiny, "
         "batch 4, sequence 512: repeat them when the machine is quiet, or to compare over time measure with "
         "--repeats 3 --passes clean,pace,memory."
     )

@@ -122,9 +122,7 @@ def test_the_verdict_comes_first_with_its_points_as_a_list() -> None:
 def test_disturbed_step_times_and_ratios_are_marked() -> None:
     busy = {"cpu_cores": "2", "torch_threads": "2"}
     calm = result(step_s=[0.1] * 9, peak_mib=10)
-    disturbed = result(
-        "DPSGDTrainer", step_s=[0.2] * 9, peak_mib=20, environment=busy, others_processors=1.0
-    )
+    disturbed = result("DPSGDTrainer", step_s=[0.2] * 9, peak_mib=20, environment=busy, others_processors=1.0)
     found = comparison(calm, disturbed)
     assert [row[5:9] for row in table(found, 1)] == [
         ["100.0 ± 0.00", "1.00 (disturbed)", "10.0", "1.00"],

@@ -159,8 +159,15 @@ def test_the_best_of_a_place_is_marked() -> None:
 def test_a_disturbed_run_takes_the_award_for_time_and_marks_the_step_times_of_its_place() -> None:
     busy = {"cpu_cores": "2", "torch_threads": "2"}
     cells = [
-        result(trainer, step_s=[step_s] * 9, peak_mib=peak, batch_size=batch, environment=busy, **more)
-        for batch, more in ((2, {}), (4, {"others_processors": 1.0}))
+        result(
+            trainer,
+            step_s=[step_s] * 9,
+            peak_mib=peak,
+            batch_size=batch,
+            environment=busy,
+            others_processors=others,
+        )
+        for batch, others in ((2, 0.0), (4, 1.0))
         for trainer, step_s, peak in (("DPSGDTrainer", 0.1, 50), ("DPGhostClippingTrainer", 0.2, 20))
     ]
     found = rows(shown(comparison(*cells)))

@@ -266,7 +266,7 @@ def test_places_where_a_run_was_disturbed_are_left_out_of_the_verdict_on_time() 
 
 
 def test_disturbed_runs_of_a_cell_are_left_out_where_others_are_calm() -> None:
-    """One of three runs was disturbed, and took ten times as long: it counts neither in time nor in spread."""
+    """One of three runs was disturbed, and took ten times as long: neither its time nor its spread counts."""
     cells = [
         run(trainer, step_s * slower, 9, name=f"{trainer}{i}", **more)
         for trainer, step_s in ((FLAT, 0.2), (GHOST, 0.3))
