@@ -50,25 +50,21 @@ def _ledgers(comparison: Comparison) -> Iterator[str]:
 
 def _disturbed(comparison: Comparison) -> Iterator[str]:
     """Which runs were not timed in peace, what they are left out of, and what to do."""
-    cells = [cell for cell in comparison.cells if cell.is_disturbed]
-    runs = [run for cell in cells for run in cell.finished]
+    total = sum(len(cell.finished) for cell in comparison.cells)
+    runs = [run for cell in comparison.cells if cell.is_disturbed for run in cell.finished]
     left_out = [run for cell in comparison.cells if cell.calm for run in cell.finished if run.disturbances]
     if runs:
         yield (
-            f"{len(runs)} of {_all_finished(comparison)} runs were disturbed while they were timed "
-            f"({_listed(runs)}), so no trainer is called fastest and no ratio of step times has an interval "
-            f"{_where(comparison)}: repeat them when the machine is quiet, or to compare over time measure "
-            "with --repeats 3 --passes clean,pace,memory."
+            f"Disturbed while timed: {len(runs)} of {total} runs ({_listed(runs)}), so no trainer is called "
+            f"fastest and no ratio of step times has an interval {_where(comparison)}: repeat these runs "
+            "when the machine is quiet, or, to compare over time, measure with --repeats 3 --passes "
+            "clean,pace,memory."
         )
     if left_out:
         yield (
-            f"{len(left_out)} of {_all_finished(comparison)} runs were disturbed while they were timed "
-            f"({_listed(left_out)}) and are left out, as the same experiments have undisturbed runs."
+            f"Left out: {len(left_out)} of {total} runs, disturbed while timed ({_listed(left_out)}); the "
+            "same experiments have undisturbed runs too."
         )
-
-
-def _all_finished(comparison: Comparison) -> int:
-    return sum(len(cell.finished) for cell in comparison.cells)
 
 
 def _listed(runs: list[Run]) -> str:

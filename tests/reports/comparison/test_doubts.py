@@ -45,10 +45,10 @@ def test_disturbed_runs_are_with_the_reasons_and_what_to_do() -> None:
     calm = result("DPGhostClippingTrainer", step_s=[0.1] * 7, others_processors=0.02, environment=BUSY)
     (doubt,) = doubts(comparison(restless, beside, calm))
     assert doubt == (
-        "2 of 3 runs were disturbed while they were timed (StandardTrainer_tiny_bs4_seq512: its steps "
-        "vary by 50 % of their median (interquartile range); DPSGDTrainer_tiny_bs4_seq512: others had 1.0 "
-        "of 2 processors), so no trainer is called fastest and no ratio of step times has an interval at tiny, "
-        "batch 4, sequence 512: repeat them when the machine is quiet, or to compare over time measure with "
+        "Disturbed while timed: 2 of 3 runs (StandardTrainer_tiny_bs4_seq512: the interquartile range of its "
+        "steps is 50 % of their median; DPSGDTrainer_tiny_bs4_seq512: others had 1.0 of 2 processors), so no "
+        "trainer is called fastest and no ratio of step times has an interval at tiny, batch 4, sequence "
+        "512: repeat these runs when the machine is quiet, or, to compare over time, measure with "
         "--repeats 3 --passes clean,pace,memory."
     )
 
@@ -59,8 +59,8 @@ def test_disturbed_runs_that_have_calm_twins_are_said_to_be_left_out() -> None:
         for name, others in (("one", 0.0), ("two", 1.0), ("three", 0.0))
     ]
     assert doubts(comparison(*runs)) == [
-        "1 of 3 runs were disturbed while they were timed (two: others had 1.0 of 2 processors) and are left "
-        "out, as the same experiments have undisturbed runs."
+        "Left out: 1 of 3 runs, disturbed while timed (two: others had 1.0 of 2 processors); the same "
+        "experiments have undisturbed runs too."
     ]
 
 
@@ -70,9 +70,9 @@ def test_of_many_disturbed_runs_and_places_a_few_are_named() -> None:
         for batch, others in zip(range(1, 9), [1.0] * 6 + [0.0] * 2, strict=True)
     ]
     (doubt,) = doubts(comparison(*cells))
-    assert doubt.startswith("6 of 8 runs were disturbed")
+    assert doubt.startswith("Disturbed while timed: 6 of 8 runs (")
     assert doubt.count("others had") == 4
     assert "bs4_seq512: others had 1.0 of 2 processors; 2 more), so" in doubt
-    assert "tiny, batch 4, sequence 512; 2 more: repeat them" in doubt
+    assert "tiny, batch 4, sequence 512; 2 more: repeat" in doubt
     (everywhere,) = doubts(comparison(*cells[:2]))
     assert "has an interval at any of the 2 places: repeat" in everywhere
