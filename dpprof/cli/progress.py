@@ -51,8 +51,8 @@ class Progress:
         busy = psutil.cpu_percent(interval=0.5)
         if busy > _BUSY_PCT:
             self.warn(
-                f"this machine is {busy:.0f} % busy with other work: times will be too long, and where that "
-                "disturbs them no trainer is called fastest"
+                f"this machine is {busy:.0f} % busy with other work: times will be too long, and where runs "
+                "are disturbed no trainer is called fastest"
             )
 
     def started(self, index: int, total: int, name: str) -> None:

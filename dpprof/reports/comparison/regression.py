@@ -55,8 +55,7 @@ def check(now: Comparison, baseline: Comparison, fail_above_pct: float) -> Check
     confidence: a growth that noise explains does not count. It is taken in times the fixed computation where
     both sides have a pace pass, which leaves out how fast the machine was. Where a side has but one run of a
     cell, or no pace pass and only disturbed runs, its time is not judged, nor is a peak that one side did not
-    measure. An experiment is worse too if a
-    run of it failed, or a later pass of a run.
+    measure. An experiment is worse too if a run of it failed, or a later pass of a run.
 
     Raises ConfigError if no cell is on both sides.
     """

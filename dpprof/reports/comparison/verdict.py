@@ -390,7 +390,8 @@ def _parts(more: dict[str, float], less: dict[str, float], difference: float) ->
 def _why_none(comparison: Comparison) -> str:
     if not any(cell.finished for cell in comparison.cells):
         return "No experiment finished."
-    if any(cell.is_disturbed for cell in comparison.cells):
+    several = [place for place in comparison.places if sum(bool(cell.finished) for cell in place) > 1]
+    if any(cell.is_disturbed for place in several for cell in place):
         return "Only step times were measured, and they were disturbed."
     return "Nothing here was measured with two trainers under the same settings."
 

@@ -197,6 +197,10 @@ def test_the_extra_bytes_and_milliseconds_are_told_by_part() -> None:
         ([], "No experiment finished."),
         ([result(FLAT, failure=Failure("error", "x"))], "No experiment finished."),
         ([result(FLAT, step_s=0.1)], "Nothing here was measured with two trainers under the same settings."),
+        (
+            [result(FLAT, step_s=[0.1, 0.3] * 5, peak_mib=9)],
+            "Nothing here was measured with two trainers under the same settings.",
+        ),
     ],
 )
 def test_no_verdict_where_the_data_carries_none(cells: list[Result], words: str) -> None:
