@@ -175,6 +175,8 @@ def _rest(record: Record) -> Iterator[tuple[str, float]]:
         yield "overhead/startup_s", record.startup_s
     if record.involuntary_switches is not None and record.step_s:
         yield "overhead/involuntary_switches_per_step", record.involuntary_switches / len(record.step_s)
+    if record.others_processor_s is not None and record.timed_s:
+        yield "overhead/others_processor_pct", 100 * record.others_processor_s / record.timed_s
     for name, outcome in record.passes.items():
         if outcome.seconds is not None and outcome.status != "skipped":
             yield f"overhead/{name}_pass_s", outcome.seconds

@@ -1,5 +1,6 @@
-"""What the operating system knows of a process and does to it: age, resident memory, switches, signals."""
+"""What the operating system knows of a process and does to it: age, memory, neighbours, signals."""
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -61,6 +62,38 @@ def finish_undisturbed() -> None:
 def involuntary_switches() -> int:
     """How often the system took the processor from this process for another one, so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
+def others_processor_s() -> float | None:
+    """Seconds that others have had so far of the processors open to this process.
+
+    Linux: their busy time, what a hypervisor took away included, less what this process and its children
+    used. The kernel counts busy time in ticks of up to 10 ms: take differences over many of them. None where
+    the system does not tell.
+    """
+    if sys.platform != "linux":
+        return None
+    open_to_us = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    ticks = 0
+    with open("/proc/stat", encoding="utf-8") as stat:
+        for line in stat:
+            name, *counts = line.split()
+            if name in open_to_us:
+                # User (with guests), nice, system, idle, waiting for a disk, interrupts (two), stolen.
+                counted = [int(count) for count in counts[:8]]
+                ticks += sum(counted) - sum(counted[3:5])
+    # A sandbox may show a table of zeros.
+    return ticks / os.sysconf("SC_CLK_TCK") - _own_processor_s() if ticks else None
+
+
+def _own_processor_s() -> float:
+    """Processor time of this process, exact, and of its living children (a data loader's workers)."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    used = usage.ru_utime + usage.ru_stime
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            used += sum(child.cpu_times()[:2])
+    return used
 
 
 def peak_rss_bytes(pid: int | None = None) -> int | None:

@@ -112,10 +112,11 @@ class Record:
     """Everything one experiment measured.
 
     `started_at` and `ended_at` (so far) are seconds since the epoch. `step_samples` are the samples of each
-    timed step where they vary; `samples_per_step` and `tokens_per_step` are then expected values.
-    `involuntary_switches` counts, over the timed steps, how often another process took the processor: many of
-    them say that the machine was busy and its times are too long. `nonfinite_losses` counts the losses of the
-    timed steps that are NaN or infinite.
+    timed step where they vary; `samples_per_step` and `tokens_per_step` are then expected values. `timed_s`
+    is how long the timed steps took from the first to the last, with what lies between them. Over that time
+    `involuntary_switches` counts how often another process took the processor, and `others_processor_s` is
+    what others had of the processors open to this process: much of either says that the times are too long.
+    `nonfinite_losses` counts the losses of the timed steps that are NaN or infinite.
     """
 
     config: dict[str, Any]
@@ -131,7 +132,9 @@ class Record:
     step_s: list[float] = field(default_factory=list)
     phase_s: dict[str, list[float]] = field(default_factory=dict)
     step_samples: list[int] = field(default_factory=list)
+    timed_s: float | None = None
     involuntary_switches: int | None = None
+    others_processor_s: float | None = None
     nonfinite_losses: int | None = None
     memory: Memory = field(default_factory=Memory)
     held: dict[str, int] = field(default_factory=dict)

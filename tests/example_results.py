@@ -25,6 +25,7 @@ def result(
     peak_in: Mapping[str, float] | None = None,
     moved: Sequence[tuple[str, str, float]] = (),
     environment: Mapping[str, str] | None = None,
+    others_processors: float | None = None,
     outcomes: dict[str, PassOutcome] = FINISHED,
     failure: Failure | None = None,
     check: GradientCheck | None = None,
@@ -34,7 +35,7 @@ def result(
     """An experiment with the given steps (one number: two equal steps), or without a record if it is 0.
 
     `at_peak` gives MiB by category, `peak_in` by phase, `moved` MiB read by phase and operator class: any of
-    them makes a ledger.
+    them makes a ledger. `others_processors` is how many processors others had during the steps.
     """
     config = parse_all(ExperimentConfig, {"trainer": trainer, **settings}).resolve(cuda_available=False)
     record = None
@@ -48,6 +49,8 @@ def result(
             num_parameters=1_230_000,
             samples_per_step=config.batch_size * config.accumulation_steps,
             step_s=steps,
+            timed_s=sum(steps),
+            others_processor_s=None if others_processors is None else others_processors * sum(steps),
             phase_s={phase: [ms / 1e3] * len(steps) for phase, ms in (phase_ms or {}).items()},
             memory=Memory(peak_allocated=peak),
             gradient_check=check,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,11 @@ def test_accumulation_counts_the_logical_step(tmp_path: Path) -> None:
     record = run_experiment(config, folder_for(tmp_path, config), print)
     assert (record.samples_per_step, record.tokens_per_step) == (6, 48)
     assert len(record.step_s) == len(record.phase_s["forward"]) == 2
+    assert record.timed_s is not None
+    assert record.timed_s >= sum(record.step_s)
+    if sys.platform == "linux":
+        assert record.others_processor_s is not None
+        assert record.others_processor_s >= 0
     for index, step in enumerate(record.step_s):
         assert sum(seconds[index] for seconds in record.phase_s.values()) <= step
 

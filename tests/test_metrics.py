@@ -106,6 +106,13 @@ def test_overheads_held_bytes_and_gradient_check() -> None:
     }
 
 
+def test_what_others_had_is_in_percent_of_one_processor() -> None:
+    record = Record({}, {}, timed_s=0.5, others_processor_s=0.75)
+    assert metrics(record) == {"overhead/others_processor_pct": 150}
+    assert metrics(Record({}, {}, timed_s=0.5, others_processor_s=0.0))["overhead/others_processor_pct"] == 0
+    assert metrics(Record({}, {}, timed_s=0.5)) == {}
+
+
 def row(operator_class: str, calls: int, self_s: float, device_s: float | None, mib: int) -> OperatorRow:
     return OperatorRow("aten::x", operator_class, "forward", calls, self_s, device_s, mib * MIB)
 

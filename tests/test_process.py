@@ -6,7 +6,7 @@ import time
 import psutil
 import pytest
 
-from dpprof.process import peak_rss_bytes, process_age_s
+from dpprof.process import others_processor_s, peak_rss_bytes, process_age_s
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -62,3 +62,58 @@ def test_ones_own_peak_by_default() -> None:
     assert by_pid is not None
     assert psutil.Process().memory_info().rss <= by_pid + 2**20
     assert by_pid - peak < 2**20
+
+
+@linux_only
+def test_another_process_is_among_the_others() -> None:
+    program = (
+        "from dpprof.process import others_processor_s\n"
+        "before = others_processor_s()\n"
+        "print('ready', flush=True)\n"
+        "input()\n"
+        "print(others_processor_s() - before)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        until = time.process_time() + 0.5
+        while time.process_time() < until:
+            pass
+        assert float(other.communicate("\n")[0]) > 0.5 - 0.05, "this process is another one to that one"
+
+
+@linux_only
+def test_others_are_neither_this_process_nor_its_children() -> None:
+    """Held against psutil's busy time, which counts all of them, so that it holds on a busy machine too."""
+    program = (
+        "import time\nwhile time.process_time() < 0.5: pass\nprint(time.process_time(), flush=True)\ninput()"
+    )
+    own = time.process_time()
+    others, busy = _others_s(), _busy_s()
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        until = time.process_time() + 0.3
+        while time.process_time() < until:
+            pass
+        used = float(child.stdout.readline())
+        others, busy, own = _others_s() - others, _busy_s() - busy, time.process_time() - own
+        child.communicate("\n")
+    assert own + used > 0.8
+    assert others == pytest.approx(busy - own - used, abs=0.1)
+
+
+def _others_s() -> float:
+    found = others_processor_s()
+    assert found is not None
+    return found
+
+
+def _busy_s() -> float:
+    every = psutil.cpu_times(percpu=True)
+    open_to_us = [every[number] for number in os.sched_getaffinity(0)]
+    idle = sum(times.idle + times.iowait + times.guest + times.guest_nice for times in open_to_us)
+    return sum(map(sum, open_to_us)) - idle

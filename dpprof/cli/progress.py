@@ -48,10 +48,15 @@ class Progress:
         self.console.print(f"[yellow]warning:[/] {escape(text)}")
 
     def warn_if_busy(self) -> None:
-        """Say so if other programs use the processors: times would be too long, far beyond their share."""
+        """Say so if other programs use the processors: times would be too long, far beyond their share, and
+        the comparison of them would be worth nothing.
+        """
         busy = psutil.cpu_percent(interval=0.5)
         if busy > _BUSY_PCT:
-            self.warn(f"this machine is {busy:.0f} % busy with other work; times will be too long")
+            self.warn(
+                f"this machine is {busy:.0f} % busy with other work: times will be too long, and where runs "
+                "are disturbed no trainer is called fastest"
+            )
 
     def started(self, index: int, total: int, name: str) -> None:
         """Experiment `index` of `total` begins."""

@@ -14,7 +14,8 @@ import torch
 
 from dpprof.observe import Observer, Subject
 from dpprof.passes.losses import KeptLosses
-from dpprof.process import involuntary_switches, peak_rss_bytes, process_age_s
+from dpprof.process import involuntary_switches, others_processor_s, peak_rss_bytes, process_age_s
+from dpprof.record import Record
 
 
 def run(subject: Subject) -> None:
@@ -31,10 +32,10 @@ def run(subject: Subject) -> None:
 
     peaks = _PeakMemory() if on_cuda else None
     stopwatch = Stopwatch(on_cuda=on_cuda, inner=peaks)
-    switches_before = involuntary_switches()
+    neighbours = _Neighbours()
     training.run(config.measured_steps, stopwatch)
     _synchronise(on_cuda)
-    record.involuntary_switches = involuntary_switches() - switches_before
+    neighbours.note(record)
     record.step_s, record.phase_s = stopwatch.results()
     if config.poisson_sampling:
         record.step_samples = training.num_samples[-config.measured_steps :]
@@ -63,6 +64,24 @@ def run(subject: Subject) -> None:
 def _synchronise(on_cuda: bool) -> None:
     if on_cuda:
         torch.cuda.synchronize()
+
+
+class _Neighbours:
+    """What others do beside the timed steps: read before and after them, never within."""
+
+    def __init__(self) -> None:
+        self._others_s = others_processor_s()
+        self._switches = involuntary_switches()
+        self._began = time.perf_counter()
+
+    def note(self, record: Record) -> None:
+        """Put what happened since the start into the record."""
+        record.timed_s = time.perf_counter() - self._began
+        record.involuntary_switches = involuntary_switches() - self._switches
+        others_s = others_processor_s()
+        if others_s is not None and self._others_s is not None:
+            # Counted in ticks, next to nothing may come out below nothing.
+            record.others_processor_s = max(0.0, others_s - self._others_s)
 
 
 class _HostClock:

@@ -29,7 +29,8 @@ class Bar:
     """One cell's figure. `parts` are stacked in order; `total` is the figure itself, None if unmeasured.
 
     `spread` is half the interquartile range, `floor` the least that an estimated step can take. An experiment
-    that ran out of memory has the device's memory as `limit`; `failure` says how a cell failed.
+    that ran out of memory has the device's memory as `limit`; `failure` says how a cell failed. A step time
+    that does not compare, as a cell at its place was disturbed, `is_disturbed`.
     """
 
     cell: Cell
@@ -40,6 +41,7 @@ class Bar:
     floor: float | None
     failure: str | None
     limit: float | None
+    is_disturbed: bool = False
 
     @property
     def length(self) -> float:
@@ -77,6 +79,7 @@ def bar(comparison: Comparison, cell: Cell, measure: Measure) -> Bar:
         floor=cell.figures.get("floor/step_ms") if measure.metric == STEP else None,
         failure=None if cell.finished else cell.failure or cell.status.lower(),
         limit=cell.limit_mib if measure.metric == PEAK and cell.failure == "oom" else None,
+        is_disturbed=measure.metric == STEP and comparison.is_disturbed_at(cell),
     )
 
 

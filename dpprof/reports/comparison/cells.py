@@ -19,6 +19,7 @@ from dpprof.loops import LEAN
 from dpprof.metrics import MIB, memory_metrics, metrics, part, ratios
 from dpprof.model_sizes import MODEL_SIZES
 from dpprof.record import Record
+from dpprof.reports.comparison.calm import disturbances
 from dpprof.reports.comparison.models import Model, models_of
 from dpprof.results import FAILED, FINISHED, Result, describe_steps, device_name, nonfinite_losses
 from dpprof.settings import parse_all
@@ -71,6 +72,11 @@ class Run:
     gradient_check: str | None = None
     gradient_check_reason: str | None = None
     nonfinite_losses: str | None = None
+
+    @cached_property
+    def disturbances(self) -> list[str]:
+        """Why its step times do not compare (`calm.py`); empty if it was timed in peace."""
+        return disturbances(self.figures, self.step_s, self.environment)
 
     @classmethod
     def from_result(cls, result: Result) -> Self:
@@ -143,9 +149,21 @@ class Cell:
         return [run for run in self.runs if run.status == FINISHED]
 
     @property
+    def calm(self) -> list[Run]:
+        """The runs that finished and were timed in peace."""
+        return [run for run in self.finished if not run.disturbances]
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether it finished, and no run of it was timed in peace: its step times do not compare."""
+        return bool(self.finished) and not self.calm
+
+    @property
     def counted(self) -> list[Run]:
-        """The runs behind the figures: those finished or, if there are none, what the others left."""
-        return self.finished or self.runs
+        """The runs behind the figures: the calm ones of those that finished, if there are any; else those
+        that finished, or what the others left.
+        """
+        return self.calm or self.finished or self.runs
 
     @property
     def status(self) -> str:
@@ -280,6 +298,10 @@ class Comparison:
     @cached_property
     def _by_place(self) -> dict[object, list[Cell]]:
         return {_place(cells[0]): cells for cells in self.places}
+
+    def is_disturbed_at(self, cell: Cell) -> bool:
+        """Whether any cell at a cell's place was disturbed: then step times do not compare there."""
+        return any(twin.is_disturbed for twin in self._by_place[_place(cell)])
 
     def ratios(self, cell: Cell, run: Run | None = None) -> dict[str, float]:
         """`vs_standard/...` ratios of a finished cell, or of one of its runs, to StandardTrainer's cell."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from dpprof.gradient_verdict import CANNOT_TELL, FAIL
 from dpprof.metrics import ledger_doubt
-from dpprof.reports.comparison.cells import IQR, STEP, Comparison
+from dpprof.reports.comparison.cells import Comparison, Run
 
 # What two runs must have in common before their figures compare, with the words for it.
 _SAME = {
@@ -17,7 +17,6 @@ _SAME = {
     "opacus_version": "Opacus",
     "dpprof_version": "dpprof",
 }
-_RESTLESS_PCT = 25.0
 _LISTED = 4
 
 
@@ -29,7 +28,7 @@ def doubts(comparison: Comparison) -> list[str]:
         *_differences(comparison),
         *_too_low(comparison),
         *_ledgers(comparison),
-        *_restless(comparison),
+        *_disturbed(comparison),
         *_skipped(comparison),
     ]
 
@@ -87,18 +86,43 @@ def _ledgers(comparison: Comparison) -> Iterator[str]:
             yield f"{cell.runs[0].name}: {doubt}."
 
 
-def _restless(comparison: Comparison) -> Iterator[str]:
-    names = [
-        cell.runs[0].name
-        for cell in comparison.cells
-        if cell.finished and 100 * cell.figures.get(IQR, 0.0) > _RESTLESS_PCT * cell.figures.get(STEP, 0.0)
-    ]
-    if names:
+def _disturbed(comparison: Comparison) -> Iterator[str]:
+    """Which runs were not timed in peace, what they are left out of, and what to do."""
+    total = sum(len(cell.finished) for cell in comparison.cells)
+    runs = [run for cell in comparison.cells if cell.is_disturbed for run in cell.finished]
+    left_out = [run for cell in comparison.cells if cell.calm for run in cell.finished if run.disturbances]
+    if runs:
         yield (
-            f"The steps of {len(names)} of {len(comparison.cells)} experiments vary by more than "
-            f"{_RESTLESS_PCT:g} % of their median (interquartile range): was the machine busy? "
-            f"({_listed(names)})"
+            f"Disturbed while timed: {len(runs)} of {total} runs ({_with_reasons(runs)}), so no trainer is "
+            f"called fastest and no ratio of step times has an interval {_where(comparison)}: repeat these "
+            "runs when the machine is quiet, or, to compare over time, measure with --repeats 3 --passes "
+            "clean,pace,memory."
         )
+    if left_out:
+        yield (
+            f"Left out: {len(left_out)} of {total} runs, disturbed while timed ({_with_reasons(left_out)}); "
+            "the same experiments have undisturbed runs too."
+        )
+
+
+def _with_reasons(runs: list[Run]) -> str:
+    return _shortened([f"{run.name}: {', '.join(run.disturbances)}" for run in runs])
+
+
+def _where(comparison: Comparison) -> str:
+    """The places with a disturbed cell, in words."""
+    first = [place[0] for place in comparison.places]
+    found = [cell for cell in first if comparison.is_disturbed_at(cell)]
+    if len(found) == len(first) > 1:
+        return f"at any of the {len(first)} places"
+    return "at " + _shortened(
+        [f"{comparison.model(cell).name}, {comparison.place_name(cell)}" for cell in found]
+    )
+
+
+def _shortened(texts: list[str]) -> str:
+    more = [f"{len(texts) - _LISTED} more"] if len(texts) > _LISTED else []
+    return "; ".join([*texts[:_LISTED], *more])
 
 
 def _skipped(comparison: Comparison) -> Iterator[str]:

@@ -77,4 +77,5 @@ def _bar(axes: Axes, at: int, one: Bar, measure: Measure, whole: float) -> None:
     figures = one.failure or "not measured"
     if one.total is not None:
         figures = number(one.total) + ("" if one.ratio is None else f"  {fixed(one.ratio, 2)} x")
+        figures += "  disturbed" if one.is_disturbed else ""
     axes.text(left + 0.01 * whole, at, figures, va="center", fontsize=7)

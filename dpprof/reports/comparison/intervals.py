@@ -3,6 +3,7 @@
 Step times are compared on a logarithmic scale: their noise is a factor, not a sum. With two or more runs of a
 cell the spread between the runs' medians counts, which holds what differs from process to process. With one
 run there is only the spread between its steps, and nothing can tell what another process would have shown.
+Neither holds what a busy machine does to a run: runs that were disturbed (`calm.py`) are left out.
 """
 
 import math
@@ -48,8 +49,11 @@ class _Estimate:
 
 
 def step_ratio(cell: Cell, other: Cell, confidence: float = CONFIDENCE) -> Ratio | None:
-    """The ratio of two cells' step times; None where a cell has too few steps to tell their spread."""
-    return _ratio([run.step_s for run in cell.finished], [run.step_s for run in other.finished], confidence)
+    """The ratio of two cells' step times, disturbed runs left out.
+
+    None where a cell was disturbed in all its runs, or has too few steps to tell their spread.
+    """
+    return _ratio([run.step_s for run in cell.calm], [run.step_s for run in other.calm], confidence)
 
 
 def pace_ratio(cell: Cell, other: Cell, confidence: float = CONFIDENCE) -> Ratio | None:

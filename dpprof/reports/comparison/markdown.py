@@ -20,6 +20,11 @@ _NOTE = (
     "x is the ratio to StandardTrainer in the same cell. "
     "1 MiB = 2^20 bytes.\n"
 )
+_DISTURBED = " (disturbed)"
+_DISTURBED_NOTE = (
+    "Disturbed are step times measured while others had the processors or the pace of the steps changed, "
+    "and the ratios of such a place: they do not tell how trainers differ.\n"
+)
 
 
 def to_markdown(comparison: Comparison) -> str:
@@ -32,7 +37,8 @@ def to_markdown(comparison: Comparison) -> str:
         trainer_table(comparison),
     ]
     parts += [cell_table(comparison), counter_table(comparison), estimate_table(comparison)]
-    parts += [failure_table(comparison), _NOTE]
+    disturbed = any(cell.is_disturbed for cell in comparison.cells)
+    parts += [failure_table(comparison), _NOTE, _DISTURBED_NOTE if disturbed else ""]
     return "\n".join(part for part in parts if part)
 
 
@@ -82,9 +88,12 @@ def cell_table(comparison: Comparison) -> str:
             step += f" ± {number(figures[IQR] / 2)}"
         if "floor/step_ms" in figures:
             step = f">= {number(figures['floor/step_ms'])}"
+        if cell.is_disturbed:
+            step += _DISTURBED
         if cell.status != FINISHED and STEP not in figures:
             step = cell.failure or cell.status
-        shown += [step, _ratio(comparison, cell, STEP)]
+        ratio = _ratio(comparison, cell, STEP)
+        shown += [step, ratio + _DISTURBED if ratio and comparison.is_disturbed_at(cell) else ratio]
         shown += [number(figures.get(PEAK)), _ratio(comparison, cell, PEAK), number(figures.get(SAMPLES))]
         shown += [cell.gradient_check or ""] if is_checked else []
         rows.append(shown)

@@ -54,8 +54,8 @@ def check(now: Comparison, baseline: Comparison, fail_above_pct: float) -> Check
     The peak is worse if it grew by more than the limit. The step time is worse if it did with 95 %
     confidence: a growth that noise explains does not count. It is taken in times the fixed computation where
     both sides have a pace pass, which leaves out how fast the machine was. Where a side has but one run of a
-    cell its time is not judged, nor is a peak that one side did not measure. An experiment is worse too if a
-    run of it failed, or a later pass of a run.
+    cell, or no pace pass and only disturbed runs, its time is not judged, nor is a peak that one side did not
+    measure. An experiment is worse too if a run of it failed, or a later pass of a run.
 
     Raises ConfigError if no cell is on both sides.
     """
@@ -125,6 +125,8 @@ def _time(name: str, now: Cell, before: Cell, limit: float) -> Change:
     if ratio is None:
         percent = 100 * (figures[1] / figures[0] - 1)
         note = "not judged: too few timed steps to tell the spread"
+        if now.is_disturbed or before.is_disturbed:
+            note = "not judged: the machine was disturbed, and there is no pace pass on both sides"
         return Change(name, "step time", "ms", *figures, percent, None, False, note)
     if not ratio.between_runs:
         notes.append("not judged: one run, so that what differs between processes is not known (repeats=3)")

@@ -2,6 +2,7 @@
 
 A sentence is written only where the data carries it: a step time counts as shorter if the difference is
 larger than the spread (`intervals.py`), a trainer as the best only among those that finished at a place.
+Where a cell was disturbed (`calm.py`) no sentence rests on time; memory does not depend on who else is there.
 """
 
 import math
@@ -50,11 +51,12 @@ def verdict(comparison: Comparison) -> list[Finding]:
     Of an experiment both estimated and measured the measurement counts.
     """
     whole, comparison = comparison, without_paired(comparison)
-    fastest = _bests(comparison, fastest_at)
-    smallest = _bests(comparison, smallest_at)
+    fastest = _bests(comparison.places, fastest_at)
+    smallest = _bests(comparison.places, smallest_at)
+    calm = [place for place in comparison.places if not comparison.is_disturbed_at(place[0])]
     found = [
         *_estimated(whole),
-        *_choice(comparison, fastest, smallest),
+        *_choice(comparison, fastest, _bests(calm, smallest_at)),
         *_best(comparison, "Time", "takes the least time", fastest, STEP),
         *_best(comparison, "Memory", "needs the least memory", smallest, PEAK),
         *_savings(comparison),
@@ -106,9 +108,11 @@ def _by_device(cells: list[Cell]) -> dict[str, list[Cell]]:
 
 
 def fastest_at(place: list[Cell]) -> Best | None:
-    """The DP trainer with the shortest step at a place; None if fewer than two of them finished."""
+    """The DP trainer with the shortest step at a place; None if fewer than two of them finished, or if a
+    cell there was disturbed.
+    """
     cells = _private(place, STEP)
-    if len(cells) < 2:
+    if len(cells) < 2 or any(cell.is_disturbed for cell in place):
         return None
     winners = [cells[0]]
     for cell in cells[1:]:
@@ -150,8 +154,8 @@ def _private(place: list[Cell], metric: str) -> list[Cell]:
     return sorted(cells, key=lambda cell: cell.figures[metric])
 
 
-def _bests(comparison: Comparison, best_at: Callable[[list[Cell]], Best | None]) -> list[Best]:
-    return [best for place in comparison.places if (best := best_at(place)) is not None]
+def _bests(places: list[list[Cell]], best_at: Callable[[list[Cell]], Best | None]) -> list[Best]:
+    return [best for place in places if (best := best_at(place)) is not None]
 
 
 def _alone_everywhere(bests: list[Best]) -> str | None:
@@ -229,10 +233,10 @@ def _best(comparison: Comparison, topic: str, does: str, bests: list[Best], metr
 def _caution(metric: str, bests: list[Best]) -> str:
     """What one run of each cell cannot tell of times."""
     told = any(best.winners for best in bests)
-    once = any(len(cell.finished) == 1 for best in bests for cell in best.cells)
+    once = any(len(cell.calm) == 1 for best in bests for cell in best.cells)
     if metric != STEP or not told or not once:
         return ""
-    return " Measured in one run each; what another run would show, repeats=3 tells."
+    return " Each was measured in one run; --repeats 3 would show how much runs differ."
 
 
 def _largest_batch(comparison: Comparison) -> Iterator[Finding]:
@@ -338,7 +342,8 @@ def _where(comparison: Comparison) -> Iterator[Finding]:
     for trainer, cell in largest.items():
         twin = comparison.standard(cell)
         assert twin is not None
-        points = [*_memory(cell, twin), *_time(cell, twin), *_traffic(cell, twin)]
+        times = _disturbed_time(cell, twin) if comparison.is_disturbed_at(cell) else _time(cell, twin)
+        points = [*_memory(cell, twin), *times, *_traffic(cell, twin)]
         if points:
             yield Finding(trainer, f"Against StandardTrainer at {_at(comparison, cell)}:", points)
 
@@ -358,13 +363,20 @@ def _time(cell: Cell, twin: Cell) -> Iterator[str]:
     ratio = step_ratio(cell, twin)
     if ratio is None:
         return
-    interval = f"95 % interval {ratio.low:.2f} to {ratio.high:.2f}"
+    spread = "" if ratio.between_runs else ", from the steps of one run each"
+    interval = f"95 % interval {ratio.low:.2f} to {ratio.high:.2f}{spread}"
     if not ratio.is_clear:
         yield f"Time: {ratio.value:.2f} x the step ({interval}): no difference beyond the spread."
         return
     difference = cell.figures[STEP] - twin.figures[STEP]
     parts = _parts(fold_backward(cell.phase_ms), fold_backward(twin.phase_ms), difference)
     yield f"Time: {ratio.value:.2f} x the step ({interval}): {signed(difference)} ms, by {parts}."
+
+
+def _disturbed_time(cell: Cell, twin: Cell) -> Iterator[str]:
+    if STEP in cell.figures and STEP in twin.figures:
+        ratio = cell.figures[STEP] / twin.figures[STEP]
+        yield f"Time: {ratio:.2f} x the step, where runs were disturbed: repeat them before you rely on it."
 
 
 def _traffic(cell: Cell, twin: Cell) -> Iterator[str]:
@@ -400,7 +412,10 @@ def _parts(more: dict[str, float], less: dict[str, float], difference: float) ->
 def _why_none(comparison: Comparison) -> str:
     if not any(cell.finished for cell in comparison.cells):
         return "No experiment finished."
-    if any(len([cell for cell in place if cell.finished]) > 1 for place in comparison.places):
+    several = [place for place in comparison.places if sum(bool(cell.finished) for cell in place) > 1]
+    if any(cell.is_disturbed for place in several for cell in place):
+        return "Only step times were measured, and they were disturbed."
+    if several:
         return (
             "Too little was measured to set trainers against each other: it takes peaks "
             f"(passes=clean,memory) or {FEWEST_STEPS} timed steps."
@@ -412,7 +427,10 @@ def _everywhere(comparison: Comparison, bests: list[Best]) -> str:
     if len(bests) == 1:
         return f"at {_at(comparison, bests[0].cells[0])}"
     if len(bests) < len(comparison.places):
-        return f"at all {len(bests)} places where several of them finished"
+        disturbed = any(map(comparison.is_disturbed_at, (place[0] for place in comparison.places)))
+        calm = not any(comparison.is_disturbed_at(best.cells[0]) for best in bests)
+        condition = " undisturbed" if disturbed and calm else ""
+        return f"at all {len(bests)} places where several of them finished{condition}"
     return f"at all {len(bests)} places"
 
 

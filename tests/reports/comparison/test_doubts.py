@@ -39,11 +39,46 @@ def test_a_ledger_that_does_not_see_everything_is() -> None:
     assert "10.0 % less than the allocator's peak" in doubt
 
 
-def test_restless_steps_are() -> None:
-    steps = [0.1, 0.1, 0.1, 0.2, 0.2, 0.2, 0.3]
-    (doubt,) = doubts(comparison(result(step_s=steps), result("DPSGDTrainer", step_s=[0.1] * 7)))
-    assert doubt.startswith("The steps of 1 of 2 experiments vary by more than 25 %")
-    assert doubt.endswith("(StandardTrainer_tiny_bs4_seq512)")
+BUSY = {"cpu_cores": "2", "torch_threads": "2"}
+
+
+def test_disturbed_runs_are_with_the_reasons_and_what_to_do() -> None:
+    restless = result(step_s=[0.1, 0.1, 0.1, 0.2, 0.2, 0.2, 0.3])
+    beside = result("DPSGDTrainer", step_s=[0.1] * 7, others_processors=1.0, environment=BUSY)
+    calm = result("DPGhostClippingTrainer", step_s=[0.1] * 7, others_processors=0.02, environment=BUSY)
+    (doubt,) = doubts(comparison(restless, beside, calm))
+    assert doubt == (
+        "Disturbed while timed: 2 of 3 runs (StandardTrainer_tiny_bs4_seq512: the interquartile range of its "
+        "steps is 50 % of their median; DPSGDTrainer_tiny_bs4_seq512: others had 1.0 of 2 processors), so no "
+        "trainer is called fastest and no ratio of step times has an interval at tiny, batch 4, sequence "
+        "512: repeat these runs when the machine is quiet, or, to compare over time, measure with "
+        "--repeats 3 --passes clean,pace,memory."
+    )
+
+
+def test_disturbed_runs_that_have_calm_twins_are_said_to_be_left_out() -> None:
+    runs = [
+        result(step_s=[0.1] * 7, name=name, others_processors=others, environment=BUSY)
+        for name, others in (("one", 0.0), ("two", 1.0), ("three", 0.0))
+    ]
+    assert doubts(comparison(*runs)) == [
+        "Left out: 1 of 3 runs, disturbed while timed (two: others had 1.0 of 2 processors); the same "
+        "experiments have undisturbed runs too."
+    ]
+
+
+def test_of_many_disturbed_runs_and_places_a_few_are_named() -> None:
+    cells = [
+        result(step_s=[0.1] * 7, others_processors=others, environment=BUSY, batch_size=batch)
+        for batch, others in zip(range(1, 9), [1.0] * 6 + [0.0] * 2, strict=True)
+    ]
+    (doubt,) = doubts(comparison(*cells))
+    assert doubt.startswith("Disturbed while timed: 6 of 8 runs (")
+    assert doubt.count("others had") == 4
+    assert "bs4_seq512: others had 1.0 of 2 processors; 2 more), so" in doubt
+    assert "tiny, batch 4, sequence 512; 2 more: repeat" in doubt
+    (everywhere,) = doubts(comparison(*cells[:2]))
+    assert "has an interval at any of the 2 places: repeat" in everywhere
 
 
 def test_checks_that_failed_or_cannot_tell_come_first_those_of_one_reason_together() -> None:

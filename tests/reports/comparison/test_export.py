@@ -33,6 +33,15 @@ def test_csv_has_every_figure_of_every_run() -> None:
     assert pandas.isna(failed["latency/step_ms_median"])
 
 
+def test_disturbed_runs_are_marked_in_every_table() -> None:
+    busy = {"cpu_cores": "2", "torch_threads": "2"}
+    disturbed = result(step_s=0.1, environment=busy, others_processors=1.0)
+    found = comparison(disturbed, result("DPSGDTrainer", step_s=0.2), result(step_s=0.1, batch_size=8))
+    rows = pandas.read_csv(io.StringIO(export(found, "csv")), keep_default_na=False)
+    assert list(rows["disturbed"]) == ["others had 1.0 of 2 processors", "", ""]
+    assert table(found)["disturbed"] == ["yes", "yes", ""], "a ratio of both does not compare"
+
+
 def test_json_is_what_a_baseline_is_read_from() -> None:
     found = comparison(*RUNS)
     assert Comparison.from_json(export(found, "json")) == found

@@ -37,6 +37,17 @@ def test_bars_are_as_long_as_their_parts() -> None:
     assert legend == ["parameters", "activations", "per-sample gradients"]
 
 
+def test_disturbed_step_times_are_marked() -> None:
+    busy = {"cpu_cores": "2", "torch_threads": "2"}
+    found = comparison(result(step_s=0.1, peak_mib=10, environment=busy, others_processors=1.0))
+    marked = [
+        [text.get_text() for text in figure.axes[0].texts if "1.00 x" in text.get_text()]
+        for measure in MEASURES[:2]
+        if (figure := draw(found, measure)) is not None
+    ]
+    assert marked == [["10.0  1.00 x"], ["100.0  1.00 x  disturbed"]]
+
+
 def test_the_picture_is_a_png_that_grows_with_its_rows() -> None:
     figure = draw(FOUND, MEASURES[1])
     assert figure is not None

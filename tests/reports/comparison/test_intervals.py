@@ -74,3 +74,15 @@ def test_failed_runs_do_not_count() -> None:
     ratio = step_ratio(comparison(*good, bad).cells[0], comparison(*good).cells[0])
     assert ratio is not None
     assert ratio.value == pytest.approx(1)
+
+
+def test_disturbed_runs_do_not_count() -> None:
+    busy = {"cpu_cores": "2", "torch_threads": "2"}
+    good = [result(step_s=[0.1] * 9, name=str(i)) for i in range(2)]
+    bad = result(step_s=[9.0] * 9, name="bad", others_processors=1.0, environment=busy)
+    calm = comparison(*good).cells[0]
+    ratio = step_ratio(comparison(*good, bad).cells[0], calm)
+    assert ratio is not None
+    assert ratio.value == pytest.approx(1)
+    assert step_ratio(comparison(bad).cells[0], calm) is None
+    assert step_ratio(calm, comparison(bad).cells[0]) is None

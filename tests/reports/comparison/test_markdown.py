@@ -84,8 +84,8 @@ def test_texts_are_left_and_numbers_right() -> None:
 
 
 def test_half_the_interquartile_range_stands_beside_the_step_time() -> None:
-    run = result(step_s=[0.010, 0.020, 0.030, 0.040, 0.100])
-    assert table(comparison(run), 1)[0][5] == "30.0 ± 10.0"
+    run = result(step_s=[0.010, 0.028, 0.030, 0.032, 0.100])
+    assert table(comparison(run), 1)[0][5] == "30.0 ± 2.00"
 
 
 def test_what_is_not_known_is_blank() -> None:
@@ -132,3 +132,16 @@ def test_the_verdict_comes_first_with_its_points_as_a_list() -> None:
     assert first.startswith("**DPSGDTrainer.** Against StandardTrainer at tiny")
     assert "\n\n- Memory: a peak of 20.0 MiB" in markdown
     assert "**Warning.** These runs differ in torch (1, 2)" in verdict_markdown(found)
+
+
+def test_disturbed_step_times_and_ratios_are_marked() -> None:
+    busy = {"cpu_cores": "2", "torch_threads": "2"}
+    calm = result(step_s=[0.1] * 9, peak_mib=10)
+    disturbed = result("DPSGDTrainer", step_s=[0.2] * 9, peak_mib=20, environment=busy, others_processors=1.0)
+    found = comparison(calm, disturbed)
+    assert [row[5:9] for row in table(found, 1)] == [
+        ["100.0 ± 0.00", "1.00 (disturbed)", "10.0", "1.00"],
+        ["200.0 ± 0.00 (disturbed)", "2.00 (disturbed)", "20.0", "2.00"],
+    ]
+    assert "\nDisturbed are step times measured while" in to_markdown(found)
+    assert "isturbed" not in to_markdown(comparison(calm))

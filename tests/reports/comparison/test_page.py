@@ -175,6 +175,32 @@ def test_the_best_of_a_place_is_marked() -> None:
     }
 
 
+def test_a_disturbed_run_takes_the_award_for_time_and_marks_the_step_times_of_its_place() -> None:
+    busy = {"cpu_cores": "2", "torch_threads": "2"}
+    cells = [
+        result(
+            trainer,
+            step_s=[step_s] * 9,
+            peak_mib=peak,
+            batch_size=batch,
+            environment=busy,
+            others_processors=others,
+        )
+        for batch, others in ((2, 0.0), (4, 1.0))
+        for trainer, step_s, peak in (("DPSGDTrainer", 0.1, 50), ("DPGhostClippingTrainer", 0.2, 20))
+    ]
+    found = rows(shown(comparison(*cells)))
+    marked = {key: re.findall("fastest|least memory|disturbed", text) for key, text in found.items()}
+    calm, disturbed = ("tiny, batch 2, sequence 512", "tiny, batch 4, sequence 512")
+    assert marked == {
+        (calm, "DPSGDTrainer"): ["fastest"],
+        (calm, "DPGhostClippingTrainer"): ["least memory"],
+        (disturbed, "DPSGDTrainer"): ["disturbed"],
+        (disturbed, "DPGhostClippingTrainer"): ["least memory", "disturbed"],
+    }
+    assert "200.0 ± 0.00 ms disturbed" in found[disturbed, "DPGhostClippingTrainer"]
+
+
 HOSTILE = "</script><script>alert('<é>\")</script><img src=x onerror=alert(1)>"
 
 

@@ -180,3 +180,21 @@ def test_the_pace_of_the_machine_is_left_out(pace: float, is_worse: bool) -> Non
 def test_one_side_without_a_pace_pass_is_judged_by_the_clock() -> None:
     found = change(check(paced(4.0, 0.1), side(), 5), "step time")
     assert found.note == "no pace pass on both sides: includes how fast the machine was"
+
+
+def test_disturbed_runs_are_not_judged_by_the_clock() -> None:
+    """Nine times as long beside a busy process; the pace pass, made for that, is judged as ever."""
+    busy = {"cpu_cores": "2", "torch_threads": "2"}
+    disturbed = comparison(
+        *(
+            result(step_s=[0.9] * 9, peak_mib=100, name=str(i), environment=busy, others_processors=1.0)
+            for i in range(3)
+        )
+    )
+    found = change(check(disturbed, side(), 5), "step time")
+    assert (found.is_worse, found.interval) == (False, None)
+    assert found.note == "not judged: the machine was disturbed, and there is no pace pass on both sides"
+    (cell,) = disturbed.cells
+    runs = [dataclasses.replace(run, pace=[4.4 + 0.01 * i] * 9) for i, run in enumerate(cell.runs)]
+    paced_now = Comparison("now", [Cell("now", cell.settings, runs)])
+    assert change(check(paced_now, paced(4.0, 0.1), 5), "step time").is_worse

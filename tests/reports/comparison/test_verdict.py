@@ -11,7 +11,7 @@ from dpprof.results import Result
 FLAT, GHOST, FAST = "DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer"
 OOM = Failure("oom", "no memory")
 MACHINE = {"memory_gib": "1.0"}
-ONCE = " Measured in one run each; what another run would show, repeats=3 tells."
+ONCE = " Each was measured in one run; --repeats 3 would show how much runs differ."
 
 
 def steps(around: float, spread: float = 0.01) -> list[float]:
@@ -213,7 +213,8 @@ def test_the_extra_bytes_and_milliseconds_are_told_by_part() -> None:
         "by per-sample gradients +40.0, activations -10.0."
     )
     assert time == (
-        "Time: 2.50 x the step (95 % interval 2.50 to 2.50): +150.0 ms, by backward +120.0, noise +31.0."
+        "Time: 2.50 x the step (95 % interval 2.50 to 2.50, from the steps of one run each): +150.0 ms, "
+        "by backward +120.0, noise +31.0."
     )
     assert traffic == (
         "Traffic: 20.0 MiB moved in a step, +12.0 MiB: by phase noise +8.0, backward +4.0; "
@@ -232,6 +233,10 @@ def test_the_extra_bytes_and_milliseconds_are_told_by_part() -> None:
             "(passes=clean,memory) or 5 timed steps.",
         ),
         ([result(FLAT, step_s=0.1)], "Nothing here was measured with two trainers under the same settings."),
+        (
+            [result(FLAT, step_s=[0.1, 0.3] * 5, peak_mib=9)],
+            "Nothing here was measured with two trainers under the same settings.",
+        ),
     ],
 )
 def test_no_verdict_where_the_data_carries_none(cells: list[Result], words: str) -> None:
@@ -279,3 +284,67 @@ def test_repeated_runs_need_no_caution() -> None:
         f"Of the DP trainers {FLAT} takes the least time at tiny, batch 4, sequence 512. "
         "The next one needs 1.50 x as much."
     )
+
+
+BUSY = {"environment": {"cpu_cores": "2", "torch_threads": "2"}, "others_processors": 1.0}
+
+
+def test_a_disturbed_run_takes_the_award_and_the_intervals_of_its_place_away() -> None:
+    cells = [
+        run("StandardTrainer", 0.1, 10, **BUSY),
+        run(FLAT, 0.2, 40),
+        run(GHOST, 0.15, 11),
+    ]
+    found = comparison(*cells)
+    assert texts(found).keys() == {"Memory", FLAT, GHOST}
+    assert f"{GHOST} needs the least memory" in texts(found)["Memory"]
+    times = [point for finding in verdict(found) for point in finding.points if "Time" in point]
+    assert times == [
+        f"Time: {ratio} x the step, where runs were disturbed: repeat them before you rely on it."
+        for ratio in ("2.00", "1.50")
+    ]
+    assert fastest_at(found.places[0]) is None
+
+
+def test_places_where_a_run_was_disturbed_are_left_out_of_the_verdict_on_time() -> None:
+    cells = [
+        run(trainer, step_s * batch, peak * batch, batch_size=batch, **(BUSY if batch == 8 else {}))
+        for batch in (2, 4, 8)
+        for trainer, step_s, peak in ((FLAT, 0.2, 40), (GHOST, 0.3, 11))
+    ]
+    found = texts(comparison(*cells))
+    assert found["Time"].startswith(
+        f"Of the DP trainers {FLAT} takes the least time at all 2 places where several of them finished "
+        "undisturbed."
+    )
+    assert f"with {GHOST} where it does not: at tiny, batch 4" in found["Use"], "the largest undisturbed"
+    assert f"{GHOST} needs the least memory at all 3 places." in found["Memory"]
+
+
+def test_disturbed_runs_of_a_cell_are_left_out_where_others_are_calm() -> None:
+    """One of three runs was disturbed, and took ten times as long: neither its time nor its spread counts."""
+    cells = [
+        run(trainer, step_s * slower, 9, name=f"{trainer}{i}", **more)
+        for trainer, step_s in ((FLAT, 0.2), (GHOST, 0.3))
+        for i, slower, more in ((1, 1.0, {}), (2, 1.001, {}), (3, 10.0, BUSY))
+    ]
+    found = comparison(*cells)
+    assert "The next one needs 1.50 x as much." in texts(found)["Time"]
+    assert ONCE not in texts(found)["Time"]
+    assert [cell.figures["latency/step_ms_median"] for cell in found.cells] == pytest.approx([200.1, 300.15])
+
+
+def test_a_cell_whose_every_run_was_disturbed_is_called_nothing() -> None:
+    cells = [
+        run(trainer, step_s, 9, name=f"{trainer}{i}", **more)
+        for trainer, step_s, more in ((FLAT, 0.2, BUSY), (GHOST, 0.3, {}))
+        for i in (1, 2, 3)
+    ]
+    assert texts(comparison(*cells)).keys() == {"Memory"}
+
+
+def test_disturbed_times_alone_carry_no_verdict() -> None:
+    cells = [result(trainer, step_s=[0.1] * 9, **BUSY) for trainer in (FLAT, GHOST)]  # type: ignore[arg-type]
+    assert texts(comparison(*cells)) == {
+        "No verdict": "Only step times were measured, and they were disturbed."
+    }

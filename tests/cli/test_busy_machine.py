@@ -1,0 +1,36 @@
+"""A sweep beside busy processes, as many as there are processors, which the test starts and ends."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from conftest import Run
+
+# Ends by itself too, should the test be killed.
+_BUSY = "import time\nend = time.monotonic() + 240\nwhile time.monotonic() < end: pass"
+
+
+@pytest.fixture
+def busy_machine() -> Iterator[None]:
+    busy = [subprocess.Popen([sys.executable, "-c", _BUSY]) for _ in range(os.cpu_count() or 1)]
+    yield
+    for process in busy:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.usefixtures("busy_machine")
+def test_beside_busy_processes_there_is_no_award_for_time_no_interval_and_the_advice(dpprof: Run) -> None:
+    grid = ["--trainers", "standard,dpsgd,dpsgd_fast", "--batch-sizes", "2", "--seq-lens", "16"]
+    ended = dpprof("sweep", *grid, "--passes", "clean,memory", "--device", "cpu")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    found = ended.stdout
+    assert not re.search(r"interval \d|takes the least time|Train with|cannot be told apart", found), found
+    assert re.search(r"Of the DP trainers \w+ needs the least memory", found), "memory depends on no load"
+    assert re.search(r"Time: [\d.]+ x the step, where runs were disturbed", found)
+    assert re.search(
+        r"warning: Disturbed while timed: \d of 3 runs .*: repeat these runs when the machine is quiet", found
+    )
