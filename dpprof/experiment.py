@@ -24,7 +24,9 @@ from dpprof.trainers import TRAINER_CLASSES
 from dpprof.trainers.base import TrainerBase
 from dpprof.trainers.fake_tensors import fake_tensors
 from dpprof.trainers.reference import clipped_mean, global_norm, naive_per_sample_gradients, relative_error
-from dpprof.workloads.workload import Workload, build_workload
+from dpprof.trainers.silent_traps import silent_traps
+from dpprof.trainers.traps import traps_named
+from dpprof.workloads.workload import Workload, build_workload, checked_batch
 
 _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
 
@@ -37,14 +39,20 @@ class ExperimentTraining:
     """A trainer with an endless supply of batches."""
 
     def __init__(self, config: ExperimentConfig, workload: Workload, place: str | None = None) -> None:
-        self.trainer = build_trainer(config, workload, place)
+        with traps_named(workload.model, config.batch_size):
+            self.trainer = build_trainer(config, workload, place)
         self.tokens_per_batch = workload.tokens_per_batch
         self._batches: Iterator[Any] = iter(workload.batches)
-        self._accumulation_steps = config.accumulation_steps
+        self._batch_size, self._accumulation_steps = config.batch_size, config.accumulation_steps
 
     def run(self, num_steps: int, observer: Observer) -> None:
-        """Do `num_steps` training steps under the observer. Raises ValueError if the batches end before."""
-        self.trainer.run_profiling(self._take(num_steps * self._accumulation_steps), observer)
+        """Do `num_steps` training steps under the observer.
+
+        Raises ValueError if the batches end before, WorkloadError where the model, its loss or a batch is at
+        fault and it is known in what.
+        """
+        with traps_named(self.model, self._batch_size):
+            self.trainer.run_profiling(self._take(num_steps * self._accumulation_steps), observer)
 
     def _take(self, num_batches: int) -> Iterator[Any]:
         for _ in range(num_batches):
@@ -52,7 +60,7 @@ class ExperimentTraining:
                 batch = next(self._batches)
             except StopIteration:
                 raise ValueError("the workload's batches ended: they must go on without end") from None
-            yield batch
+            yield checked_batch(batch)
 
     @property
     def model(self) -> nn.Module:
@@ -166,11 +174,13 @@ def estimate(subject: Subject) -> None:
 
 
 def _count(record: Record, config: ExperimentConfig, training: ExperimentTraining) -> None:
-    """Put the sizes that only the built workload knows into the record."""
+    """Put what only the built workload tells into the record: sizes, and traps that raise no error."""
     record.num_parameters = sum(p.numel() for p in training.trainer.model.parameters())
     record.samples_per_step = config.batch_size * config.accumulation_steps
     if training.tokens_per_batch is not None:
         record.tokens_per_step = training.tokens_per_batch * config.accumulation_steps
+    if training.trainer.is_private:
+        record.warnings += [w for w in silent_traps(training.model) if w not in record.warnings]
 
 
 def check_gradient(subject: Subject) -> None:

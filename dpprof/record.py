@@ -103,7 +103,7 @@ class Record:
 
     `started_at` and `ended_at` (so far) are seconds since the epoch. `involuntary_switches` counts, over the
     timed steps, how often another process took the processor: many of them say that the machine was busy and
-    its times are too long.
+    its times are too long. `warnings` say what to know of the workload before trusting its figures.
     """
 
     config: dict[str, Any]
@@ -128,6 +128,7 @@ class Record:
     ceilings: Ceilings | None = None
     counters: CounterResult | None = None
     gradient_check: GradientCheck | None = None
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def headline_finished(self) -> bool:

@@ -9,10 +9,10 @@ import pytest
 
 from dpprof.config import ESTIMATE, PASSES, TRAINERS, ExperimentConfig
 from dpprof.drive import rendered
-from dpprof.errors import EstimateError
+from dpprof.errors import EstimateError, is_oom
 from dpprof.experiment import PASSES as REGISTERED_PASSES
 from dpprof.experiment import PassFailed, run_experiment
-from dpprof.measure import is_oom, measure
+from dpprof.measure import measure
 from dpprof.paths import RunFolder
 from dpprof.record import Record
 from dpprof.results import read_result

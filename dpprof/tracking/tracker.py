@@ -203,6 +203,8 @@ class Tracker:
                 own_tags["dpprof.skipped_pass"] = "; ".join(
                     f"{name}: {why}" for name, why in record.skipped_passes.items()
                 )
+            if record.warnings:
+                own_tags["dpprof.warnings"] = "; ".join(record.warnings)
             by_step = series(record)
             self._log_metrics(run_id, [(n, v, i) for n, vs in by_step.items() for i, v in enumerate(vs)])
             self._log_operators(run_id, record)

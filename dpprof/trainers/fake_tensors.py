@@ -85,7 +85,7 @@ def _copy_on_meta(module: nn.Module) -> nn.Module:
             id(p): nn.Parameter(torch.empty(p.shape, dtype=p.dtype, device="meta"), p.requires_grad)
             for p in module.parameters()
         }
-        return copy.deepcopy(module, on_meta)  # type: ignore[arg-type]
+        return copy.deepcopy(module, on_meta)
 
 
 class _CudaAutocast(TorchFunctionMode):
