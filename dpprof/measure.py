@@ -53,7 +53,7 @@ def _measure(folder: RunFolder) -> int:
         cause = failed.__cause__ or failed
         kept = folder.read_record()
         if kept is None or not kept.headline_finished or isinstance(cause, KeyboardInterrupt):
-            raise cause from None
+            raise cause from cause.__cause__  # without the PassFailed, and with what is behind it
         traceback.print_exception(cause)
         say(f"the {failed} pass failed; the figures of the passes before it stand")
         return 0

@@ -8,8 +8,8 @@ SENTENCES = {
     "keep the samples in the first dimension of every module's input",
     "unused": "no per-sample gradient for {parameters}: their module is not called on the way to the loss; "
     "call it there, remove it, or set requires_grad=False",
-    "dimensions": "{module} gets an input that has not 2 or 3 dimensions, all that Ghost Clipping takes in "
-    "nn.Linear: flatten it to (B, T, D) before, or use another trainer",
+    "dimensions": "{module} gets an input of neither 2 nor 3 dimensions, and Ghost Clipping takes no other "
+    "in nn.Linear: flatten it to (B, T, D) before, or use another trainer",
     "norm_bias": "{module}: Opacus needs the bias of nn.LayerNorm: leave bias=False out, or use nn.RMSNorm",
     "in_place": "{module} changes a module's output in place ({place}), which Opacus's hooks do not allow: "
     "write x = x + y for x += y, relu(x) for relu_(x), and leave inplace=True out",
@@ -36,8 +36,8 @@ SENTENCES = {
     "with track_running_stats=False",
     "buffers": "{module} holds trainable parameters beside buffers ({buffers}), which Opacus does not "
     "support: move one or the other into a module of its own",
-    "not_contiguous": "{module} gets ids that are not contiguous, as Ghost Clipping needs them: add "
-    ".contiguous(), as in ids.expand(B, T).contiguous()",
+    "not_contiguous": "{module} gets ids that are not contiguous, and Ghost Clipping needs contiguous ones: "
+    "call .contiguous() on them, as in ids.expand(B, T).contiguous()",
     "loss": "the workload's loss must give one value per sample, shape ({batch_size},), it gave {found}: "
     'compute it with reduction="none", and average over all but the samples',
     "batch": "the size of the workload's batches is {length}, but batch_size is {batch_size}: make them of "
@@ -46,7 +46,7 @@ SENTENCES = {
 # What is said of a model that trains nevertheless.
 WARNINGS = {
     "raw": "{module} holds parameters of its own ({parameters}) beside modules, so that Opacus runs all of "
-    "it under functorch: the gradients are right, the cost is another; move them into a module of their own",
+    "it under functorch: the gradients are right, but the cost differs; move them into a module of their own",
     "bag_max": '{module}: Opacus takes per-sample gradients of nn.EmbeddingBag(mode="max") to be zero, so '
     "that its clipping is wrong: use nn.Embedding, and the maximum over the tokens",
     "mixing": "{module}: nn.{kind} mixes the samples of a batch, so that clipping does not bound what one "

@@ -122,6 +122,12 @@ def test_a_bag_with_offsets_can_be_measured_and_not_estimated(trainer: str) -> N
     assert str(failed.value) == said("bag_on_fakes", module="bag")
 
 
+@pytest.mark.parametrize("trainer", PRIVATE)
+def test_as_many_positions_as_samples_are_seen_by_the_gradient_check_alone(trainer: str) -> None:
+    config = dataclasses.replace(configured("positions_t", trainer), seq_len=CONFIG.batch_size)
+    assert gradient_error(config, torch.float64) > 1e-6
+
+
 REMEDIED = (
     *("positions", "three_dimensions", "frozen", "residual_added", "relu", "rms_norm", "group_norm"),
     *("instance_norm_untracked", "dp_lstm", "dp_gru", "dp_rnn", "dp_attention"),

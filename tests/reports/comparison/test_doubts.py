@@ -1,6 +1,7 @@
 import pytest
 from example_results import comparison, result
 
+from dpprof.reports.comparison.cells import Comparison
 from dpprof.reports.comparison.doubts import doubts
 
 SAME = {"torch_version": "2.13.0", "cpu": "X", "opacus_version": "1.6.0"}
@@ -41,3 +42,12 @@ def test_restless_steps_are() -> None:
     (doubt,) = doubts(comparison(result(step_s=steps), result("DPSGDTrainer", step_s=[0.1] * 7)))
     assert doubt.startswith("The steps of 1 of 2 experiments vary by more than 25 %")
     assert doubt.endswith("(StandardTrainer_tiny_bs4_seq512)")
+
+
+def test_what_to_know_of_a_workload_is_told_once() -> None:
+    pair = [result(step_s=0.1), result("DPSGDTrainer", step_s=0.1)]
+    assert pair[1].record is not None
+    pair[1].record.warnings.append("the model holds parameters")
+    found = comparison(*pair)
+    assert doubts(found) == ["In 1 of 2 runs the model holds parameters."]
+    assert doubts(Comparison.from_json(found.to_json())) == doubts(found)
