@@ -11,9 +11,9 @@ from threading import Event
 
 from dpprof.config import ExperimentConfig
 from dpprof.counter_data import CounterResult
-from dpprof.errors import CountersError, CountersUnavailable
+from dpprof.errors import CountersError, CountersUnavailable, is_oom
 from dpprof.launch.local import run_logged
-from dpprof.measure import SAID, is_oom
+from dpprof.measure import SAID
 from dpprof.ncu import program
 from dpprof.ncu.messages import first_error, raise_known
 from dpprof.ncu.metric_names import metric_names, resolve

@@ -1,4 +1,5 @@
-"""The errors dpprof raises on purpose, each with the exit code of the command that ends with it."""
+"""The errors dpprof raises on purpose, each with the exit code of the command that ends with it; and which
+errors of others say that memory ran out."""
 
 
 class DpprofError(Exception):
@@ -11,6 +12,10 @@ class ConfigError(DpprofError):
     """An option, a configuration file or the environment is not usable. Nothing was started."""
 
     exit_code = 2
+
+
+class WorkloadError(DpprofError):
+    """The model, its loss or its batches cannot be trained as they are. Names what to change in them."""
 
 
 class EstimateError(DpprofError):
@@ -53,3 +58,20 @@ class Interrupted(DpprofError):
     """The user stopped the command. What was measured before that is kept and logged."""
 
     exit_code = 130
+
+
+_OOM_WORDS = (
+    "DefaultCPUAllocator: can't allocate memory",
+    "CUDA out of memory",
+    "CUDA error: out of memory",
+    "STATUS_ALLOC_FAILED",
+)
+
+
+def is_oom(error: BaseException) -> bool:
+    """Whether an error says that memory ran out: CUDA's, a CUDA library's, torch's CPU
+    allocator's or Python's own."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    text = str(error)
+    return any(words in text for words in _OOM_WORDS)

@@ -22,8 +22,10 @@ from dpprof.paths import RunFolder
 from dpprof.record import PassOutcome, Record
 from dpprof.trainers.build import build_trainer
 from dpprof.trainers.fake_tensors import fake_tensors
+from dpprof.trainers.silent_traps import silent_traps
+from dpprof.trainers.traps import traps_named
 from dpprof.workloads.sampling import batch_sizes, num_samples, sampled
-from dpprof.workloads.workload import Workload, build_workload
+from dpprof.workloads.workload import Workload, build_workload, checked_batch
 
 
 class PassFailed(Exception):
@@ -34,7 +36,7 @@ class ExperimentTraining:
     """A trainer with an endless supply of batches.
 
     `is_timed` says whether steps are timed or looked at otherwise: under Poisson sampling these have batches
-    of other sizes (`sampling.batch_sizes`). `num_samples` holds the samples of each batch so far.
+    of other sizes (`sampling.batch_sizes`). `num_samples` holds the samples of each such batch so far.
     """
 
     def __init__(
@@ -45,22 +47,33 @@ class ExperimentTraining:
         *,
         is_timed: bool = False,
     ) -> None:
-        self.trainer = build_trainer(config, workload, place)
+        with traps_named(workload.model, lambda: config.batch_size):
+            self.trainer = build_trainer(config, workload, place)
         self.tokens_per_batch = workload.tokens_per_batch
         self.num_samples: list[int] = []
         self._batches = _without_end(workload.batches)
         if config.poisson_sampling:
             self._batches = sampled(self._batches, batch_sizes(config, is_timed=is_timed))
-        self._accumulation_steps = config.accumulation_steps
+        self._batch_size, self._accumulation_steps = config.batch_size, config.accumulation_steps
+        self._poisson_sampling = config.poisson_sampling
 
     def run(self, num_steps: int, observer: Observer) -> None:
-        """Do `num_steps` training steps under the observer. Raises ValueError if the batches end before."""
-        self.trainer.run_profiling(self._take(num_steps * self._accumulation_steps), observer)
+        """Do `num_steps` training steps under the observer.
+
+        Raises ValueError if the batches end before, WorkloadError where the model, its loss or a batch is at
+        fault and it is known in what.
+        """
+        with traps_named(self.model, self._batch_size_now):
+            self.trainer.run_profiling(self._take(num_steps * self._accumulation_steps), observer)
 
     def _take(self, num_batches: int) -> Iterator[Any]:
         for batch in islice(self._batches, num_batches):
-            self.num_samples.append(num_samples(batch))
+            if self._poisson_sampling:
+                self.num_samples.append(num_samples(batch))
             yield batch
+
+    def _batch_size_now(self) -> int:
+        return self.num_samples[-1] if self.num_samples else self._batch_size
 
     @property
     def model(self) -> nn.Module:
@@ -86,7 +99,8 @@ class ExperimentTraining:
 
 
 def _without_end(batches: Iterable[Any]) -> Iterator[Any]:
-    yield from batches
+    for batch in batches:
+        yield checked_batch(batch)
     raise ValueError("the workload's batches ended: they must go on without end")
 
 
@@ -169,11 +183,13 @@ def estimate(subject: Subject) -> None:
 
 
 def _count(record: Record, config: ExperimentConfig, training: ExperimentTraining) -> None:
-    """Put the sizes that only the built workload knows into the record."""
+    """Put what only the built workload tells into the record: sizes, and traps that raise no error."""
     record.num_parameters = sum(p.numel() for p in training.trainer.model.parameters())
     record.samples_per_step = config.batch_size * config.accumulation_steps
     if training.tokens_per_batch is not None:
         record.tokens_per_step = training.tokens_per_batch * config.accumulation_steps
+    if training.trainer.is_private:
+        record.warnings += [w for w in silent_traps(training.model) if w not in record.warnings]
 
 
 PASSES: dict[str, Callable[[Subject], None]] = {

@@ -16,6 +16,7 @@ import sys
 import traceback
 
 from dpprof import lazy_opacus
+from dpprof.errors import is_oom
 from dpprof.paths import RunFolder
 from dpprof.process import end_with_driver, peak_rss_bytes
 from dpprof.record import Failure, Memory
@@ -23,12 +24,6 @@ from dpprof.record import Failure, Memory
 # What a line of progress begins with.
 SAID = "[dpprof] "
 _COUNTED_STEP = "--counted-step"
-_OOM_WORDS = (
-    "DefaultCPUAllocator: can't allocate memory",
-    "CUDA out of memory",
-    "CUDA error: out of memory",
-    "STATUS_ALLOC_FAILED",
-)
 
 
 def measure(folder: RunFolder) -> int:
@@ -58,7 +53,7 @@ def _measure(folder: RunFolder) -> int:
         cause = failed.__cause__ or failed
         kept = folder.read_record()
         if kept is None or not kept.headline_finished or isinstance(cause, KeyboardInterrupt):
-            raise cause from None
+            raise cause from cause.__cause__  # without the PassFailed, and with what is behind it
         traceback.print_exception(cause)
         say(f"the {failed} pass failed; the figures of the passes before it stand")
         return 0
@@ -96,15 +91,6 @@ def _fail(folder: RunFolder, error: BaseException) -> int:
     except OSError as unwritable:
         print(f"cannot write the answer: {unwritable}", file=sys.stderr, flush=True)
     return 1
-
-
-def is_oom(error: BaseException) -> bool:
-    """Whether an error says that memory ran out: CUDA's, a CUDA library's, torch's CPU
-    allocator's or Python's own."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    text = str(error)
-    return any(words in text for words in _OOM_WORDS)
 
 
 def _last_memory() -> Memory:

@@ -105,7 +105,7 @@ class Training(Protocol):
 
     @property
     def num_samples(self) -> list[int]:
-        """The samples of each batch so far."""
+        """The samples of each batch so far, where they vary."""
 
     def held_tensors(self) -> "dict[str, list[tuple[str, Tensor]]]":
         """The tensors that the trainer holds now, with names, by category."""

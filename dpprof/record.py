@@ -116,7 +116,8 @@ class Record:
     is how long the timed steps took from the first to the last, with what lies between them. Over that time
     `involuntary_switches` counts how often another process took the processor, and `others_processor_s` is
     what others had of the processors open to this process: much of either says that the times are too long.
-    `nonfinite_losses` counts the losses of the timed steps that are NaN or infinite.
+    `nonfinite_losses` counts the losses of the timed steps that are NaN or infinite. `warnings` say what to
+    know of the workload before trusting its figures.
     """
 
     config: dict[str, Any]
@@ -145,6 +146,7 @@ class Record:
     ceilings: Ceilings | None = None
     counters: CounterResult | None = None
     gradient_check: GradientCheck | None = None
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def headline_finished(self) -> bool:

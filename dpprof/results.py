@@ -63,7 +63,7 @@ def describe(result: Result) -> str:
     """One line on how an experiment ended: its headline figures, or its failure and the reason."""
     if result.failure is not None:
         lines = result.failure.message.strip().splitlines()
-        return f"{result.status.lower()} ({result.failure.kind}): {lines[0][:200] if lines else ''}"
+        return f"{result.status.lower()} ({result.failure.kind}): {lines[0][:400] if lines else ''}"
     if result.record is None:
         return "no record"
     figures = metrics(result.record)

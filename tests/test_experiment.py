@@ -10,10 +10,12 @@ import pytest
 
 from dpprof.config import ESTIMATE, PASSES, TRAINERS, ExperimentConfig
 from dpprof.drive import rendered
-from dpprof.errors import EstimateError
+from dpprof.errors import EstimateError, is_oom
 from dpprof.experiment import PASSES as REGISTERED_PASSES
 from dpprof.experiment import PassFailed, run_experiment
-from dpprof.measure import is_oom, measure
+from dpprof.ledger_data import LedgerResult
+from dpprof.measure import measure
+from dpprof.observe import PHASES
 from dpprof.paths import RunFolder
 from dpprof.record import Record
 from dpprof.results import read_result
@@ -52,7 +54,7 @@ def test_a_workload_of_ones_own(tmp_path: Path, workload: str, trainer: str) -> 
     ("workload", "words"),
     [
         ("averaged_loss", "one value per sample, shape (2,), it gave shape ()"),
-        ("with_batch_norm", "buffers"),
+        ("with_batch_norm", "WorkloadError: 1: nn.BatchNorm1d mixes the samples"),
         ("no_such_factory", "no_such_factory"),
         ("not_a_workload", "must return (model, batches, loss)"),
         ("two_batches", "batches ended"),
@@ -76,7 +78,10 @@ def test_clean_figures_stand_when_a_later_pass_fails(tmp_path: Path) -> None:
     assert result.status == "FINISHED"
     assert result.record is not None
     assert len(result.record.step_s) == 2
-    assert result.record.failed_passes == {"memory": "RuntimeError: cannot build it twice"}
+    assert result.record.failed_passes == {
+        "memory": "WorkloadError: workload: example_workloads:fails_in_memory_pass raised RuntimeError: "
+        "cannot build it twice"
+    }
 
 
 def test_measuring_by_hand_takes_a_partial_config_and_leaves_no_old_answer(tmp_path: Path) -> None:
@@ -192,3 +197,52 @@ def test_a_fault_of_the_model_is_told_with_what_to_do(tmp_path: Path) -> None:
         estimate(tmp_path, workload="example_workloads:two_batches", device="cpu", accumulation_steps=3)
     assert isinstance(failed.value.__cause__, EstimateError)
     assert "`dpprof profile`" in str(failed.value.__cause__)
+
+
+def by_phase(ledger: LedgerResult) -> dict[str, tuple[int, int, int]]:
+    """Bytes read, bytes written and operations of each phase."""
+    return {
+        phase: (
+            sum(row.read for row in ledger.traffic if row.phase == phase),
+            sum(row.written for row in ledger.traffic if row.phase == phase),
+            sum(row.flops for row in ledger.traffic if row.phase == phase),
+        )
+        for phase in PHASES
+    }
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("workload", ["vision", "scaled"])
+def test_a_module_under_functorch_is_estimated_as_it_is_measured(
+    tmp_path: Path, workload: str, trainer: str
+) -> None:
+    """Modules with raw parameters: the same peak, traffic and operations with data and without."""
+    settings: dict[str, Any] = {"trainer": trainer, "workload": f"example_trapped:{workload}"}
+    estimated = estimate(tmp_path, device="cpu", **settings).ledger
+    config = dataclasses.replace(CONFIG, seq_len=16, passes="clean,ledger", **settings)
+    measured = run_experiment(config, folder_for(tmp_path, config), print).ledger
+    assert estimated is not None
+    assert measured is not None
+    assert estimated.at_peak == measured.at_peak
+    if (workload, trainer) != ("scaled", "DPGhostClippingTrainer"):  # its tokens repeat: fewer rows to add up
+        assert by_phase(estimated) == by_phase(measured)
+
+
+def test_a_trap_is_named_in_the_answer_and_the_original_error_is_behind_it(tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, trainer="DPSGDTrainer", workload="example_trapped:norm_without_bias")
+    folder = folder_for(tmp_path, config)
+    assert measure(folder) == 1
+    failure = folder.read_error()
+    assert failure is not None
+    assert failure.message.startswith("WorkloadError: body: Opacus needs the bias of nn.LayerNorm")
+    assert "AttributeError: 'NoneType' object has no attribute 'requires_grad'" in (failure.traceback or "")
+    assert "compute_layer_norm_grad_sample" in (failure.traceback or "")
+
+
+def test_running_out_of_memory_in_the_factory_is_no_fault_of_the_workload(tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, workload="example_broken:runs_out_of_memory")
+    folder = folder_for(tmp_path, config)
+    assert measure(folder) == 1
+    failure = folder.read_error()
+    assert failure is not None
+    assert failure.kind == "oom"

@@ -66,6 +66,7 @@ def full_record() -> Record:
             {"x__y.sum": "the report has none of it"},
         ),
         gradient_check=GradientCheck(1e-16, 1e-7, 5e-3, "float32", True, "wrong", "unknown"),
+        warnings=["the model holds parameters"],
     )
 
 
@@ -164,3 +165,9 @@ def test_a_record_from_before_counters_can_be_read() -> None:
     del data["counters"], data["ceilings"]
     record = Record.from_json(json.dumps(data))
     assert (record.counters, record.ceilings) == (None, None)
+
+
+def test_a_record_from_before_warnings_can_be_read() -> None:
+    data = json.loads(full_record().to_json())
+    del data["warnings"]
+    assert Record.from_json(json.dumps(data)).warnings == []

@@ -89,12 +89,15 @@ class Progress:
         doubt = result.record and ledger_doubt(unexplained_pct(result.record))
         if doubt:
             self.warn(doubt)
-        if result.record is not None and result.record.nonfinite_losses:
+        if result.record is None:
+            return
+        if result.record.nonfinite_losses:
             self.warn(f"{nonfinite_losses(result.record)}: these steps do not train")
-        for name, why in (result.record.skipped_passes if result.record else {}).items():
-            if why not in self._told:  # once, however many experiments go without
+        reasons = {why: f"no {name}: {why}" for name, why in result.record.skipped_passes.items()}
+        for why, text in (reasons | {text: text for text in result.record.warnings}).items():
+            if why not in self._told:  # once, however many experiments it concerns
                 self._told.add(why)
-                self.warn(f"no {name}: {why}")
+                self.warn(text)
 
     def _line(self) -> LiveLine:
         """The lines of what is running, one for each."""

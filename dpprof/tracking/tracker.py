@@ -204,6 +204,8 @@ class Tracker:
                     f"{name}: {why}" for name, why in record.skipped_passes.items()
                 )
             own_tags |= _check_tags(result)
+            if record.warnings:
+                own_tags["dpprof.warnings"] = "; ".join(record.warnings)
             by_step = series(record)
             self._log_metrics(run_id, [(n, v, i) for n, vs in by_step.items() for i, v in enumerate(vs)])
             self._log_operators(run_id, record)

@@ -61,6 +61,7 @@ class Run:
     reason: str | None = None
     failed_passes: dict[str, str] = field(default_factory=dict)
     skipped_passes: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
     num_parameters: int | None = None
     environment: dict[str, str] = field(default_factory=dict)
     figures: dict[str, float] = field(default_factory=dict)
@@ -103,6 +104,7 @@ class Run:
             run,
             failed_passes=record.failed_passes,
             skipped_passes=record.skipped_passes,
+            warnings=record.warnings,
             figures=figures | metrics(record),
             step_s=record.step_s,
             pace=record.pace.ratios if record.pace else [],

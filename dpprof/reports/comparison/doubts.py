@@ -30,6 +30,7 @@ def doubts(comparison: Comparison) -> list[str]:
         *_ledgers(comparison),
         *_disturbed(comparison),
         *_skipped(comparison),
+        *_warnings(comparison),
     ]
 
 
@@ -132,6 +133,14 @@ def _skipped(comparison: Comparison) -> Iterator[str]:
     for name, why in reasons:
         count = sum(run.skipped_passes.get(name) == why for run in runs)
         yield f"No {name} in {count} of {len(runs)} runs: {why}."
+
+
+def _warnings(comparison: Comparison) -> Iterator[str]:
+    """What to know of the workloads, once for each sentence."""
+    runs = [run for cell in comparison.cells for run in cell.runs]
+    for text in dict.fromkeys(text for run in runs for text in run.warnings):
+        count = sum(text in run.warnings for run in runs)
+        yield f"In {count} of {len(runs)} runs {text}."
 
 
 def _listed(names: list[str]) -> str:

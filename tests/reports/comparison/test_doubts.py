@@ -4,6 +4,7 @@ import pytest
 from example_results import comparison, result
 
 from dpprof.record import GradientCheck
+from dpprof.reports.comparison.cells import Comparison
 from dpprof.reports.comparison.doubts import doubts
 
 SAME = {"torch_version": "2.13.0", "cpu": "X", "opacus_version": "1.6.0"}
@@ -105,3 +106,12 @@ def test_losses_that_are_not_finite_are() -> None:
     assert run.record is not None
     wrong = dataclasses.replace(run, record=dataclasses.replace(run.record, nonfinite_losses=3))
     assert doubts(comparison(wrong)) == ["run: 3 of 8 losses are NaN or infinite. Its steps do not train."]
+
+
+def test_what_to_know_of_a_workload_is_told_once() -> None:
+    pair = [result(step_s=0.1), result("DPSGDTrainer", step_s=0.1)]
+    assert pair[1].record is not None
+    pair[1].record.warnings.append("the model holds parameters")
+    found = comparison(*pair)
+    assert doubts(found) == ["In 1 of 2 runs the model holds parameters."]
+    assert doubts(Comparison.from_json(found.to_json())) == doubts(found)
