@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import threading
 from pathlib import Path
 
@@ -104,6 +105,17 @@ def test_what_a_configuration_leaves_out_has_its_default(tmp_path: Path) -> None
     folder = RunFolder(tmp_path)
     folder.config.write_text('{"trainer": "dpsgd", "lr": 1}')
     assert folder.read_config() == ExperimentConfig(trainer="DPSGDTrainer", lr=1.0)
+
+
+def test_a_folder_measured_before_there_were_two_loops_has_the_lean_one(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.create(ExperimentConfig(batch_size=7))
+    settings = json.loads(folder.config.read_text())
+    del settings["loop"], settings["poisson_sampling"]
+    folder.config.write_text(json.dumps(settings))
+    assert folder.read_config().loop == "documented", "a configuration written by hand"
+    folder.write_record(Record(settings, {}, passes={"clean": PassOutcome("finished")}))
+    assert folder.read_config() == ExperimentConfig(batch_size=7, loop="lean")
 
 
 def test_a_folder_without_configuration_is_an_error(tmp_path: Path) -> None:

@@ -1,9 +1,18 @@
+from pathlib import Path
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpprof.config import TRAINERS, ExperimentConfig
+from dpprof.experiment import run_experiment
+from dpprof.loops import LOOPS
 from dpprof.passes.events import Allocation, Recording, Span
 from dpprof.passes.memory import Levels, phase_peaks
+from dpprof.paths import RunFolder
+from dpprof.record import Memory
+from dpprof.settings import parse_all
 
 
 def recording(events: list[tuple[int, int]], phases: list[Span] | None = None) -> Recording:
@@ -69,3 +78,25 @@ def test_the_peak_of_a_phase_is_over_all_its_occurrences_within_the_steps() -> N
     steps = [Span("training_step", 10, 25), Span("training_step", 26, 50)]
     levels = Levels(recording([(1, 900), (6, -800), (15, 50), (35, 20), (46, 30)], phases), base=0)
     assert phase_peaks(phases, levels, steps) == {"forward": 150, "clip": 200, "backward": 170}
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_what_savings_save_is_what_the_lean_loop_does_without(tmp_path: Path, trainer: str) -> None:
+    """By the allocator: the documented loop's peak less what all savings save is the lean loop's peak."""
+    memory = {loop: measured(tmp_path / loop, trainer=trainer, loop=loop) for loop in LOOPS}
+    documented, lean = memory["documented"], memory["lean"]
+    together = "outputs" if trainer == "StandardTrainer" else "all"
+    assert documented.peak_allocated is not None
+    assert documented.peak_allocated - documented.saved[together] == lean.peak_allocated
+    assert documented.saved["outputs"] == 4 * 2 * 32 * 1000, "the logits"
+    assert lean.saved == {}
+
+
+def measured(path: Path, **settings: Any) -> Memory:
+    config = parse_all(
+        ExperimentConfig, {**settings, "batch_size": 2, "seq_len": 32, "passes": "clean,memory"}
+    )
+    config = config.resolve(cuda_available=False)
+    folder = RunFolder(path)
+    folder.create(config)
+    return run_experiment(config, folder, print).memory

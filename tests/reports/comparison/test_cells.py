@@ -7,7 +7,7 @@ from example_results import MIB, comparison, result
 from dpprof.errors import DpprofError
 from dpprof.metrics import metrics
 from dpprof.record import Failure, Memory, PassOutcome
-from dpprof.reports.comparison.cells import PEAK, STEP, Cell, Comparison, Run, compare
+from dpprof.reports.comparison.cells import PEAK, STEP, Cell, Comparison, Run, compare, merge
 
 VS_STEP = "vs_standard/latency/step_ms_median_ratio"
 
@@ -175,6 +175,20 @@ def test_a_summary_from_before_verdicts_can_be_read() -> None:
     for name in ("gradient_check", "gradient_check_reason", "nonfinite_losses"):
         del data["cells"][0]["runs"][0][name]
     assert Comparison.from_json(json.dumps(data)) == found
+
+
+def test_a_baseline_from_before_there_were_two_loops_compares() -> None:
+    """Its settings are completed, so that cells of both have the same ones; its loop was the lean one."""
+    data = json.loads(comparison(result(step_s=0.1)).to_json())
+    for name in ("loop", "poisson_sampling", "poisson_tail", "savings"):
+        del data["cells"][0]["settings"][name]
+    before = Comparison.from_json(json.dumps(data))
+    assert before.cells[0].settings == comparison(result(step_s=0.1, loop="lean")).cells[0].settings
+    both = merge([before, compare("now", {"now": [result(step_s=0.1, loop="lean")]})])
+    assert [both.place_name(cell) for cell in both.cells] == [
+        "batch 4, sequence 512, now",
+        "batch 4, sequence 512, s",
+    ]
 
 
 @pytest.mark.parametrize(
