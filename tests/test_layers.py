@@ -23,6 +23,7 @@ LAYERS = [
     ["launch"],
     ["measure"],
     ["experiment", "tracking", "reports"],
+    ["estimate"],
     ["trainers", "passes"],
     ["workloads"],
     [

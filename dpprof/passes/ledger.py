@@ -26,20 +26,20 @@ _OBSERVED_STEPS = 2
 
 def run(subject: Subject) -> None:
     """Keep the ledger of a first step and two more; of these the one with the higher peak counts."""
-    account, traffic = keep_ledger(subject.build, subject.config.device, _OBSERVED_STEPS)
+    account, traffic = keep_ledger(subject.build, Ledger(subject.config.device), _OBSERVED_STEPS)
     subject.record.ledger = account.result(traffic)
     subject.folder.write_ledger(subject.record.ledger, account.timeline())
 
 
 def keep_ledger(
-    build: Callable[[], Training], device: str, num_steps: int
+    build: Callable[[], Training], ledger: "Ledger", num_steps: int
 ) -> tuple[Account, list[TrafficRow]]:
     """Build a training, do one step, which also makes the optimizer's state, and then `num_steps` more.
 
-    Gives the account and the traffic of the one among these with the highest peak. `device` is a device
-    type; under `FakeTensorMode` nothing is allocated.
+    Gives the account and the traffic of the one among these with the highest peak. Under `FakeTensorMode`
+    nothing is allocated.
     """
-    with Ledger(device) as ledger:
+    with ledger:
         training = build()
         training.run(1, Follower(ledger, training))
         follower = Follower(ledger, training)
@@ -74,7 +74,7 @@ class Ledger(TorchDispatchMode):
     ) -> Any:
         """Run an operator and book it."""
         kwargs = kwargs or {}
-        result = func(*args, **kwargs)
+        result = self.call(func, args, kwargs)
         if func is torch.ops.prim.device.default:  # a fake tensor's device: asked often, and no operator
             return result
         name = func._schema.name
@@ -82,6 +82,10 @@ class Ledger(TorchDispatchMode):
             self.storages.see(tensor, name, self.modules.current)
         self._book_traffic(func, name, args, kwargs, result)
         return result
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operator; what it makes is booked when it returns."""
+        return func(*args, **kwargs)
 
     def _book_traffic(
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
