@@ -16,11 +16,10 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from dpprof.ledger_data import Doubt
 from dpprof.passes.ledger import Ledger
 from dpprof.passes.traffic import flops, footprint, makes_nothing, tensors_in
-from dpprof.passes.trial import Trials
+from dpprof.passes.trial import Layout, Trials
 
 _aten = torch.ops.aten
 _CONVOLUTIONS = {_aten.convolution, _aten.convolution_backward}
-_RECURRENT = {_aten.mkldnn_rnn_layer, _aten.mkldnn_rnn_layer_backward}
 # Results that depend on data: a trial on zeros would tell of other sizes.
 _BY_DATA = {_aten.unique_dim}
 # A workspace is taken to be no more than this many times the operator's tensors. Winograd's transform of
@@ -58,6 +57,7 @@ class CpuLedger(EstimateLedger):
     def __init__(self) -> None:
         super().__init__("cpu")
         self._trials = Trials()
+        self._has_untried_layer = False
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operator on fake tensors; its results get the sizes that real ones have."""
@@ -66,16 +66,15 @@ class CpuLedger(EstimateLedger):
             return result
         trial = self._trials.of(func, args, kwargs, result, flops(func, args, kwargs, result))
         if trial is None:
-            if func._overloadpacket in _CONVOLUTIONS | _RECURRENT:
+            if func._overloadpacket in _CONVOLUTIONS:
                 self._assume_workspace(args, result)
+            self._has_untried_layer |= func._overloadpacket is _aten.mkldnn_rnn_layer
             return result
         if trial.peak > trial.left:
             self.storages.take_for_a_moment(trial.peak, func._schema.name, self.modules.current())
         leaves, spec = tree_flatten(result)
-        for i, (leaf, layout) in enumerate(zip(leaves, trial.results, strict=True)):
-            if isinstance(leaf, Tensor) and layout is not None and tuple(leaf.shape) != layout.shape:
-                leaves[i] = torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype, device="cpu")
-        return tree_unflatten(leaves, spec)
+        pairs = zip(leaves, trial.results, strict=True)
+        return tree_unflatten([_as_real(leaf, layout) for leaf, layout in pairs], spec)
 
     def doubts(self, peak: int) -> Iterator[Doubt]:
         """That the memory within operators is this machine's; and operators too large to be tried."""
@@ -87,11 +86,25 @@ class CpuLedger(EstimateLedger):
         )
         if self._highest_assumed is not None:
             yield Doubt(
-                "untried_operators",
-                "a convolution or a recurrent layer was too large to be run: what it takes within itself is "
-                f"assumed to be no more than {_WORKSPACES} times its tensors",
+                "untried_convolutions",
+                "a convolution was too large to be run: what it takes within itself is assumed to be no more "
+                f"than {_WORKSPACES} times its tensors",
                 max(0, self._highest_assumed - peak),
             )
+        if self._has_untried_layer:
+            yield Doubt(
+                "untried_recurrent_layers",
+                "a recurrent layer was too large to be run: what it keeps for backward is not in it",
+                None,
+            )
+
+
+def _as_real(leaf: Any, layout: Layout | None) -> Any:
+    """A fake result, or one of the real result's form where the fake one's storage is of another size."""
+    if not isinstance(leaf, Tensor) or layout is None:
+        return leaf
+    same_size = leaf.untyped_storage().nbytes() == layout.num_elements * layout.dtype.itemsize
+    return leaf if same_size else layout.zeros()
 
 
 class CudaLedger(EstimateLedger):
@@ -126,15 +139,15 @@ class CudaLedger(EstimateLedger):
         if self._highest_assumed is not None:
             yield Doubt(
                 "cudnn_convolution_workspace",
-                "cuDNN's workspaces are not in it, which its heuristics choose for each convolution: assumed to "
-                f"be no more than {_WORKSPACES} times the convolution's tensors",
+                "cuDNN's workspaces are not in it, which its heuristics choose for each convolution: assumed "
+                f"to be no more than {_WORKSPACES} times the convolution's tensors",
                 max(0, self._highest_assumed - peak),
             )
         if self._kept:
             yield Doubt(
                 "cudnn_recurrent_layers",
-                "recurrent layers are the CPU's, or lack what cuDNN keeps for backward: assumed to be no more "
-                f"than {_KEPT_VALUES} values for each time step, sample and hidden unit",
+                "what cuDNN keeps of recurrent layers for backward is not in it: assumed to be no more than "
+                f"{_KEPT_VALUES} values for each time step, sample and hidden unit",
                 self._kept,
             )
 

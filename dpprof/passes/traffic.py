@@ -9,9 +9,9 @@ one: every operand is read once, every result written once. So:
 - An expanded tensor counts the memory that it really has.
 - Indexing reads what it picks and not the whole table; scattering reads and writes where it scatters to.
 
-Working memory within an operator is not seen. FLOPs are those of matrix products, convolutions,
-recurrent layers and attention (`torch.utils.flop_counter`), a multiplication and an addition counted as two; attention counts in
-full, causal or not, as torch counts it.
+Working memory within an operator is not seen. FLOPs are those of matrix products, convolutions, recurrent
+layers and attention (`torch.utils.flop_counter`), a multiplication and an addition counted as two; attention
+counts in full, causal or not, as torch counts it.
 """
 
 import math

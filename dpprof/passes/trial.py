@@ -1,9 +1,9 @@
 """Runs single operators for real, on tensors of zeros, to see the memory that they take within.
 
 The shapes that go in and come out do not tell it: oneDNN reorders the inputs of a convolution, its LSTM
-keeps a workspace for backward, others copy what is not contiguous. So an estimate for the CPU asks the operator
-itself, once for each of its shapes, and the allocator's events tell. The answer is that of this machine's
-processor, number of threads and libraries.
+keeps a workspace for backward, others copy what is not contiguous. So an estimate for the CPU asks the
+operator itself, once for each of its shapes, and the allocator's events tell. The answer is that of this
+machine's processor, number of threads and libraries.
 """
 
 import itertools
@@ -27,22 +27,30 @@ _MOST_FLOPS = 10**11
 
 @dataclass(frozen=True)
 class Layout:
-    """The form of a tensor: what makes another one of the same memory."""
+    """The form of a tensor, out of which another one can be made. `num_elements` are those of its storage."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: torch.dtype
+    num_elements: int
 
     @classmethod
-    def of(cls, tensor: Tensor) -> "Layout":
-        """The form of a strided tensor."""
-        return cls(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+    def of_argument(cls, tensor: Tensor) -> "Layout":
+        """The form of a strided tensor without what its storage has beyond it."""
+        shape, stride = tuple(tensor.shape), tuple(tensor.stride())
+        last = sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+        return cls(shape, stride, tensor.dtype, 0 if 0 in shape else last + 1)
+
+    @classmethod
+    def of_result(cls, tensor: Tensor) -> "Layout":
+        """The form of a strided tensor over the whole of its storage."""
+        num_elements = tensor.untyped_storage().nbytes() // tensor.element_size()
+        return cls(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, num_elements)
 
     def zeros(self) -> Tensor:
-        """A real tensor of this form; elements that share memory in the original share it here."""
-        last = sum((size - 1) * stride for size, stride in zip(self.shape, self.stride, strict=True))
-        extent = 0 if 0 in self.shape else last + 1
-        return torch.zeros(extent, dtype=self.dtype).as_strided(self.shape, self.stride)
+        """A tensor of this form on the CPU; elements that share memory in the original share it here."""
+        storage = torch.zeros(self.num_elements, dtype=self.dtype, device="cpu")
+        return storage.as_strided(self.shape, self.stride)
 
 
 @dataclass(frozen=True)
@@ -82,12 +90,14 @@ class Trials:
 
 
 def _form(leaf: Any) -> object:
-    return Layout.of(leaf) if isinstance(leaf, Tensor) else (type(leaf), repr(leaf))
+    return Layout.of_argument(leaf) if isinstance(leaf, Tensor) else (type(leaf), repr(leaf))
 
 
 def _tried(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trial | None:
     with _disable_current_modes():
-        real_args, real_kwargs = tree_map_only(Tensor, lambda t: Layout.of(t).zeros(), (args, kwargs))
+        real_args, real_kwargs = tree_map_only(
+            Tensor, lambda t: Layout.of_argument(t).zeros(), (args, kwargs)
+        )
         try:
             return _recorded(lambda: operator(*real_args, **real_kwargs))
         except RuntimeError:  # zeros are no fit data for every operator: a singular matrix, no probabilities
@@ -99,7 +109,5 @@ def _recorded(call: Callable[[], Any]) -> Trial:
         result = call()
     events = read(profiler, "cpu").allocations
     levels = [0, *itertools.accumulate(event.num_bytes for event in events)]
-    leaves = tree_flatten(result)[0]
-    return Trial(
-        max(levels), max(levels[-1], 0), [Layout.of(x) if isinstance(x, Tensor) else None for x in leaves]
-    )
+    results = [Layout.of_result(x) if isinstance(x, Tensor) else None for x in tree_flatten(result)[0]]
+    return Trial(max(levels), max(levels[-1], 0), results)
