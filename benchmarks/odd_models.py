@@ -1,4 +1,4 @@
-"""Models that are no transformer, for `odd_model_errors.py`: workloads of a few MiB, each with a way of its own.
+"""Models that are no transformer, for `odd_model_errors.py`: small workloads, each with a way of its own.
 
 Each factory takes the `ExperimentConfig`, as `workload=odd_models:NAME` asks of it with this folder on
 `PYTHONPATH`. Batches are of `config.batch_size` samples and, where there is a time, `config.seq_len` steps.
@@ -64,6 +64,7 @@ class Recurrent(nn.Module):
         self.head = nn.Linear(width, _CLASSES)
 
     def forward(self, sequence: Tensor) -> Tensor:
+        """Scores, shape (B, classes)."""
         outputs, _ = self.layer(sequence)
         scores: Tensor = self.head(outputs[:, -1])
         return scores
@@ -115,6 +116,7 @@ class TwoTower(nn.Module):
         self.head = nn.Linear(16, _CLASSES)
 
     def forward(self, image: Tensor, tabular: Tensor) -> Tensor:
+        """Scores, shape (B, classes)."""
         scores: Tensor = self.head(self.image(image).mean(dim=(2, 3)) * self.tabular(tabular))
         return scores
 
@@ -148,6 +150,7 @@ class Growing(nn.Module):
         self.seen: list[Tensor] = []
 
     def forward(self, inputs: Tensor) -> Tensor:
+        """Scores, shape (B, classes), which depend on all batches so far."""
         features = self.features(inputs).relu()
         self.seen.append(features.detach())
         scores: Tensor = self.head(features + torch.stack([seen.mean() for seen in self.seen]).mean())

@@ -47,7 +47,7 @@ def _growing(ledger: LedgerResult) -> list[Doubt]:
     if ledger.growth <= 0:
         return []
     text = (
-        f"every step leaves {ledger.growth:,} bytes more alive than it found: the figures are those of the "
-        "second step, and later ones need more"
+        "every step leaves more alive than it found: the figures are those of the second step, and each step "
+        "after it needs more"
     )
     return [Doubt("growing_state", text, None)]

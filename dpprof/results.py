@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from dpprof.capacity import capacity_bytes
 from dpprof.config import ExperimentConfig
-from dpprof.metrics import UNTRACKED, at_peak, is_estimate, metrics
+from dpprof.metrics import MIB, UNTRACKED, at_peak, is_estimate, metrics
 from dpprof.paths import RunFolder
 from dpprof.record import Failure, Record
 
@@ -74,12 +74,29 @@ def _describe_estimate(config: ExperimentConfig, figures: dict[str, float], reco
     text = f"estimated peak {figures['memory/peak_allocated_mib']:,.1f} MiB{_largest(record)}"
     if config.device == "cuda":
         text += f", needs {figures['memory/needed_mib'] / 1024:,.2f} GiB"
-    if "memory/fits" in figures:
-        verb = "fits" if figures["memory/fits"] else "does not fit"
-        text += f": {verb} {device_name(config)}"
+    held = held_against(figures, device_name(config))
+    if held:
+        text += f": {held}"
     if "floor/step_ms" in figures:
         text += f", a step takes {figures['floor/step_ms']:,.2f} ms or more"
     return text
+
+
+def held_against(figures: dict[str, float], device: str = "") -> str:
+    """Whether an estimate with these figures fits a device, or why that cannot be told; empty if it is held
+    against none.
+    """
+    if "memory/capacity_mib" not in figures:
+        return ""
+    if "memory/fits" in figures:
+        return f"{'fits' if figures['memory/fits'] else 'does not fit'} {device}".rstrip()
+    if "memory/growth_per_step_mib" in figures:
+        why = f"every step leaves {_memory(figures['memory/growth_per_step_mib'])} more alive"
+    elif "memory/doubt_mib" in figures:
+        why = f"up to {_memory(figures['memory/doubt_mib'])} more are in doubt"
+    else:
+        why = "nothing bounds what is in doubt"
+    return f"may or may not fit {device}".rstrip() + f", as {why}"
 
 
 def device_name(config: ExperimentConfig) -> str:
@@ -87,8 +104,14 @@ def device_name(config: ExperimentConfig) -> str:
     limit = capacity_bytes(config)
     if limit is None:
         return ""
-    memory = f"{limit / 2**30:,.1f} GiB" if limit >= 2**30 else f"{limit / 2**20:,.1f} MiB"
+    memory = _memory(limit / MIB)
     return memory if config.target == "none" else f"{config.target} ({memory})"
+
+
+def _memory(mib: float) -> str:
+    if mib < 1:
+        return f"{1024 * mib:,.1f} KiB"
+    return f"{mib / 1024:,.1f} GiB" if mib >= 1024 else f"{mib:,.1f} MiB"
 
 
 def _largest(record: Record) -> str:

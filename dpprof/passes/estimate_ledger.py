@@ -77,13 +77,7 @@ class CpuLedger(EstimateLedger):
         return tree_unflatten([_as_real(leaf, layout) for leaf, layout in pairs], spec)
 
     def doubts(self, peak: int) -> Iterator[Doubt]:
-        """That the memory within operators is this machine's; and operators too large to be tried."""
-        yield Doubt(
-            "tried_operators",
-            "what operators take within themselves was seen by running each of them once on this machine, on "
-            f"{torch.get_num_threads()} threads; it differs with processor and threads",
-            0,
-        )
+        """What operators too large to be tried take."""
         if self._highest_assumed is not None:
             yield Doubt(
                 "untried_convolutions",

@@ -12,6 +12,10 @@ from dpprof.reports.comparison.cells import STANDARD
 from dpprof.reports.comparison.markdown import markdown_table, number
 from dpprof.results import FINISHED, Result, describe, device_name
 
+_IN_DOUBT = (
+    " What an estimate cannot follow is in doubt and counts as needed: what is named fits even so, and a "
+    "larger one may fit too."
+)
 _SHOWN = {"batch_size": "batch", "seq_len": "sequence"}
 
 
@@ -61,6 +65,7 @@ def _row(answer: Answer, fit: FitConfig) -> dict[str, Any]:
         "trainer": config.trainer,
         f"largest_{answer.along}": None if answer.failure else answer.size,
         "needed_gib": figures["memory/needed_mib"] / 1024 if figures else None,
+        "doubt_gib": figures["memory/doubt_mib"] / 1024 if "memory/doubt_mib" in figures else None,
         "limiting_phase": _peak_phase(best),
         "limiting_category": _largest_category(figures),
         "evaluations": answer.num_evaluations,
@@ -88,13 +93,16 @@ def _largest_category(figures: dict[str, float]) -> str | None:
 
 
 def _measured(answer: Answer) -> dict[str, Any]:
-    """What the runs of the answer and of the next size say. Confirmed: the one fits, the other does not."""
+    """What the runs of the answer and of the next size say. Confirmed: the one fits, the other does not; with
+    something in doubt, the other may.
+    """
     if not answer.verified:
         return dict.fromkeys(("tokens_per_s", "measured_gib", "next_size", "confirmed"))
     limit = capacity_bytes(answer.best.config) if answer.best else None
     found = [metrics(r.record) if r.status == FINISHED and r.record else {} for r in answer.verified]
     peaks = [figures.get("memory/peak_allocated_mib") for figures in found]
-    beside = _beside_mib(answer)
+    estimated = metrics(answer.best.record) if answer.best and answer.best.record else {}
+    beside = estimated.get("memory/added/cuda_context_mib", 0.0)  # no allocator reports it
     fits = [peak is not None and limit is not None and (peak + beside) * 2**20 <= limit for peak in peaks]
     following = describe(answer.verified[1])
     if peaks[1] is not None:
@@ -103,14 +111,8 @@ def _measured(answer: Answer) -> dict[str, Any]:
         "tokens_per_s": found[0].get("throughput/tokens_per_s"),
         "measured_gib": None if peaks[0] is None else (peaks[0] + beside) / 1024,
         "next_size": following,
-        "confirmed": fits == [True, False],
+        "confirmed": fits[0] if estimated.get("memory/doubt_mib") else fits == [True, False],
     }
-
-
-def _beside_mib(answer: Answer) -> float:
-    """What an estimate puts beside torch's allocator, which no allocator reports."""
-    figures = metrics(answer.best.record) if answer.best and answer.best.record else {}
-    return figures.get("memory/added/cuda_context_mib", 0.0)
 
 
 def to_markdown(name: str, answers: list[Answer], fit: FitConfig) -> str:
@@ -120,22 +122,31 @@ def to_markdown(name: str, answers: list[Answer], fit: FitConfig) -> str:
     size = _SHOWN[fit.along]
     given = "seq_len" if fit.along == "batch_size" else "batch_size"
     header = ["model", "precision", _SHOWN[given], "trainer", "limited by", f"largest {size}", "needs GiB"]
+    if _in_doubt(found):
+        header.append("in doubt GiB")
     if fit.along == "batch_size":
         header.append("expected batch")
     if fit.logical_batch:
         header.append(f"steps for {fit.logical_batch:,}")
     if fit.verify:
         header += ["tokens/s", "measured GiB", f"next {size}", "confirmed"]
-    table = markdown_table(header, [_shown(row, fit, given) for row in found], right=5)
-    return "\n".join([f"# {name}\n", f"{_explained(first, fit)}\n", table, *_failures(found)])
+    table = markdown_table(header, [_shown(row, fit, given, _in_doubt(found)) for row in found], right=5)
+    explained = _explained(first, fit) + (_IN_DOUBT if _in_doubt(found) else "")
+    return "\n".join([f"# {name}\n", f"{explained}\n", table, *_failures(found)])
 
 
-def _shown(row: dict[str, Any], fit: FitConfig, given: str) -> list[str]:
+def _in_doubt(found: list[dict[str, Any]]) -> bool:
+    return any(row["doubt_gib"] is not None for row in found)
+
+
+def _shown(row: dict[str, Any], fit: FitConfig, given: str, in_doubt: bool) -> list[str]:
     size = row[f"largest_{fit.along}"]
     limited = f"{words(row['limiting_category'])} in {row['limiting_phase']}" if row["limiting_phase"] else ""
     cells = [row["model"], row["precision"], str(row[given]), row["trainer"]]
     cells += [limited, "failed" if size is None else "none fits" if size == 0 else f"{size:,}"]
     cells += [_gib(row["needed_gib"])]
+    if in_doubt:
+        cells.append(_gib(row["doubt_gib"]))
     if fit.along == "batch_size":
         cells.append("" if row["expected_batch"] is None else number(row["expected_batch"]))
     if fit.logical_batch:

@@ -45,7 +45,8 @@ class Run:
     """One measuring process's answer. `figures` go by metric name, without those that compare runs.
 
     `step_s` are the timed steps in seconds, `pace` those of the pace pass in times its fixed computation;
-    `peak_phase` is the phase in which the ledger's peak lies; `reservations` are what an estimate rests on.
+    `peak_phase` is the phase in which the ledger's peak lies; `reservations` are what an estimate rests on,
+    `doubts` what it cannot follow, in words, with the bytes that this may come to (None: unbounded).
     """
 
     name: str
@@ -62,6 +63,7 @@ class Run:
     peak_phase: str | None = None
     moved: list[MovedBytes] = field(default_factory=list)
     reservations: list[str] = field(default_factory=list)
+    doubts: dict[str, int | None] = field(default_factory=dict)
 
     @classmethod
     def from_result(cls, result: Result) -> Self:
@@ -92,6 +94,7 @@ class Run:
             pace=record.pace.ratios if record.pace else [],
             peak_phase=record.ledger.peak_phase if record.ledger else None,
             reservations=_reservations(result.config, record),
+            doubts={d.text: d.num_bytes for d in record.ledger.doubts} if record.ledger else {},
             moved=[MovedBytes(*key, num_bytes / MIB) for key, num_bytes in moved.items()],
         )
 

@@ -27,6 +27,7 @@ from dpprof.reports.comparison.figures import growth_figure
 from dpprof.reports.comparison.growth import Line, growth
 from dpprof.reports.comparison.markdown import number, percent, reason
 from dpprof.reports.comparison.verdict import Best, Finding, fastest_at, smallest_at, verdict
+from dpprof.results import held_against
 
 _TIMELINE_POINTS = 400
 
@@ -165,10 +166,8 @@ def _place(comparison: Comparison, cells: list[Cell]) -> Place:
 
 def _held_against(cell: Cell) -> str:
     """What an estimated cell needs of its device, and whether it fits."""
-    if "memory/fits" not in cell.figures:
-        return ""
-    verb = "fits" if cell.figures["memory/fits"] else "does not fit"
-    return f"needs {cell.figures['memory/needed_mib'] / 1024:,.2f} GiB: {verb}"
+    held = held_against(cell.figures)
+    return f"needs {cell.figures['memory/needed_mib'] / 1024:,.2f} GiB: {held}" if held else ""
 
 
 def _alone(best: Best | None, cell: Cell) -> bool:
