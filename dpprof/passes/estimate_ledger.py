@@ -72,9 +72,10 @@ class CpuLedger(EstimateLedger):
             return result
         if trial.peak > trial.left:
             self.storages.take_for_a_moment(trial.peak, func._schema.name, self.modules.current())
+        given = {t.untyped_storage()._cdata for t in tensors_in((*args, *kwargs.values()))}
         leaves, spec = tree_flatten(result)
         pairs = zip(leaves, trial.results, strict=True)
-        return tree_unflatten([_as_real(leaf, layout) for leaf, layout in pairs], spec)
+        return tree_unflatten([_as_real(leaf, layout, given) for leaf, layout in pairs], spec)
 
     def doubts(self, peak: int) -> Iterator[Doubt]:
         """What operators too large to be tried take."""
@@ -93,9 +94,9 @@ class CpuLedger(EstimateLedger):
             )
 
 
-def _as_real(leaf: Any, layout: Layout | None) -> Any:
-    """A fake result, or one of the real result's form where the fake one's storage is of another size."""
-    if not isinstance(leaf, Tensor) or layout is None:
+def _as_real(leaf: Any, layout: Layout | None, given: set[int]) -> Any:
+    """A fake result, or one of the real result's form where a new storage is of another size than the real."""
+    if not isinstance(leaf, Tensor) or layout is None or leaf.untyped_storage()._cdata in given:
         return leaf
     same_size = leaf.untyped_storage().nbytes() == layout.num_elements * layout.dtype.itemsize
     return leaf if same_size else layout.zeros()
