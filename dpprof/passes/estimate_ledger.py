@@ -95,7 +95,7 @@ class CpuLedger(EstimateLedger):
 
 
 def _as_real(leaf: Any, layout: Layout | None, given: set[int]) -> Any:
-    """A fake result, or one of the real result's form where a new storage is of another size than the real."""
+    """A fake result, or one of the real one's form if a new storage is of another size than its."""
     if not isinstance(leaf, Tensor) or layout is None or leaf.untyped_storage()._cdata in given:
         return leaf
     same_size = leaf.untyped_storage().nbytes() == layout.num_elements * layout.dtype.itemsize
