@@ -4,7 +4,7 @@
 
 Every model of `odd_models.py` with every trainer: the estimate's peak, the one that the allocator's events
 tell, and what the estimate says to be in doubt. Prints a Markdown table; the one kept is
-`docs/results/estimate_odd_models.md`. CPU only; takes two minutes.
+`docs/results/estimate_odd_models.md`. CPU only; takes three minutes.
 """
 
 import argparse
@@ -100,9 +100,11 @@ def compared(model: str, factory: str, trainer: str, sizes: dict[str, int]) -> R
     short = {"passes": "clean,memory", "warmup_steps": 1, "measured_steps": 1}
     guess = recorded(factory, trainer, {"passes": "estimate", **sizes})
     truth = recorded(factory, trainer, {**short, **sizes})
-    if isinstance(guess, str) or isinstance(truth, str):
-        texts = ["it runs" if isinstance(ended, Record) else ended for ended in (truth, guess)]
-        return Row(model, trainer, failure=f"measured: {texts[0]}; estimated: {texts[1]}")
+    if isinstance(truth, str):
+        refused = "and refused" if isinstance(guess, str) else "BUT ESTIMATED"
+        return Row(model, trainer, failure=f"cannot be trained, {refused}: {truth}")
+    if isinstance(guess, str):
+        return Row(model, trainer, failure=f"cannot be estimated: {guess}")
     assert guess.ledger is not None
     return Row(
         model,

@@ -29,6 +29,20 @@ _WORKSPACES = 4
 # What a recurrent layer keeps for backward is taken to be no more than this many values for each time step,
 # sample and hidden unit: four gates, the cell and its tanh, twice over.
 _KEPT_VALUES = 12
+_ASSUMED = {
+    "cudnn_convolution_workspace": (
+        "cuDNN's workspaces are not in it, which its heuristics choose for each convolution: assumed to be "
+        f"no more than {_WORKSPACES} times the convolution's tensors"
+    ),
+    "untried_convolutions": (
+        "a convolution was not run alone, being too large: what it takes within itself is assumed to be no "
+        f"more than {_WORKSPACES} times its tensors"
+    ),
+    "untried_operators": (
+        "an operator was not run alone, being too large or unfit for a trial: what it takes within itself is "
+        "assumed to be no more than its tensors"
+    ),
+}
 _RECURRENT_FUNCTIONS = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 
 
@@ -37,18 +51,19 @@ class EstimateLedger(Ledger):
 
     def __init__(self, device_type: str) -> None:
         super().__init__(device_type)
-        self._highest_assumed: int | None = None
+        self._highest: dict[str, int] = {}
 
-    def _assume_workspace(self, args: tuple[Any, ...], result: Any) -> None:
-        """An operator that runs now may take so much: the level that it would reach is kept."""
-        known = {id(t.untyped_storage()): footprint(t) for t in tensors_in(args)}
-        made = sum(footprint(t) for t in tensors_in((result,)))
-        level = self.storages.live_bytes() + made + _WORKSPACES * (sum(known.values()) + made)
-        self._highest_assumed = max(level, self._highest_assumed or 0)
+    def _assume_workspace(self, name: str, times: int, args: tuple[Any, ...], result: Any) -> None:
+        """An operator that runs now may take some times its tensors: the level so reached is kept."""
+        made = sum(footprint(tensor) for tensor in tensors_in((result,)))
+        given = sum(footprint(tensor) for tensor in tensors_in(args))
+        level = self.storages.live_bytes() + made + times * (given + made)
+        self._highest[name] = max(level, self._highest.get(name, 0))
 
     def doubts(self, peak: int) -> Iterator[Doubt]:
         """What the estimate cannot follow, and by how much it may raise the peak."""
-        raise NotImplementedError
+        for name, level in self._highest.items():
+            yield Doubt(name, _ASSUMED[name], max(0, level - peak))
 
 
 class CpuLedger(EstimateLedger):
@@ -62,36 +77,36 @@ class CpuLedger(EstimateLedger):
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operator on fake tensors; its results get the sizes that real ones have."""
         result = super().call(func, args, kwargs)
-        if func._overloadpacket in _BY_DATA or makes_nothing(func):
+        given = {t.untyped_storage()._cdata for t in tensors_in((*args, *kwargs.values())) if _has_storage(t)}
+        if func._overloadpacket in _BY_DATA or makes_nothing(func) or not given:
             return result
         trial = self._trials.of(func, args, kwargs, result, flops(func, args, kwargs, result))
         if trial is None:
             if func._overloadpacket in _CONVOLUTIONS:
-                self._assume_workspace(args, result)
+                self._assume_workspace("untried_convolutions", _WORKSPACES, args, result)
+            else:
+                self._assume_workspace("untried_operators", 1, args, result)
             self._has_untried_layer |= func._overloadpacket is _aten.mkldnn_rnn_layer
             return result
         if trial.peak > trial.left:
             self.storages.take_for_a_moment(trial.peak, func._schema.name, self.modules.current())
-        given = {t.untyped_storage()._cdata for t in tensors_in((*args, *kwargs.values()))}
         leaves, spec = tree_flatten(result)
         pairs = zip(leaves, trial.results, strict=True)
         return tree_unflatten([_as_real(leaf, layout, given) for leaf, layout in pairs], spec)
 
     def doubts(self, peak: int) -> Iterator[Doubt]:
         """What operators too large to be tried take."""
-        if self._highest_assumed is not None:
-            yield Doubt(
-                "untried_convolutions",
-                "a convolution was too large to be run: what it takes within itself is assumed to be no more "
-                f"than {_WORKSPACES} times its tensors",
-                max(0, self._highest_assumed - peak),
-            )
+        yield from super().doubts(peak)
         if self._has_untried_layer:
             yield Doubt(
                 "untried_recurrent_layers",
                 "a recurrent layer was too large to be run: what it keeps for backward is not in it",
                 None,
             )
+
+
+def _has_storage(tensor: Tensor) -> bool:
+    return tensor.layout is torch.strided
 
 
 def _as_real(leaf: Any, layout: Layout | None, given: set[int]) -> Any:
@@ -124,20 +139,14 @@ class CudaLedger(EstimateLedger):
         """Run an operator, and keep in mind what cuDNN may take for it."""
         result = super().call(func, args, kwargs)
         if func._overloadpacket in _CONVOLUTIONS:
-            self._assume_workspace(args, result)
+            self._assume_workspace("cudnn_convolution_workspace", _WORKSPACES, args, result)
         if self.storages.phase != "forward":
             self._kept = max(self._kept, self._recurrent.take())
         return result
 
     def doubts(self, peak: int) -> Iterator[Doubt]:
         """What cuDNN takes for convolutions and recurrent layers."""
-        if self._highest_assumed is not None:
-            yield Doubt(
-                "cudnn_convolution_workspace",
-                "cuDNN's workspaces are not in it, which its heuristics choose for each convolution: assumed "
-                f"to be no more than {_WORKSPACES} times the convolution's tensors",
-                max(0, self._highest_assumed - peak),
-            )
+        yield from super().doubts(peak)
         if self._kept:
             yield Doubt(
                 "cudnn_recurrent_layers",

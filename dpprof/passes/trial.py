@@ -21,7 +21,7 @@ from dpprof.passes.events import read
 from dpprof.passes.traffic import footprint, tensors_in
 
 # What is tried takes its memory for real, and its time.
-_LARGEST_BYTES = 512 * 2**20
+_LARGEST_BYTES = 2**30
 _MOST_FLOPS = 10**11
 
 
@@ -75,10 +75,10 @@ class Trials:
     ) -> Trial | None:
         """The trial of a call, given its fake result.
 
-        None if there is nothing to try it on, if it is too large to be tried, or if it fails on zeros.
+        None if it is too large to be tried, takes sparse tensors, or fails on zeros.
         """
         tensors = list(tensors_in((*args, *kwargs.values())))
-        if not tensors or any(tensor.layout is not torch.strided for tensor in tensors):
+        if any(tensor.layout is not torch.strided for tensor in tensors):
             return None
         leaves, spec = tree_flatten((args, kwargs))
         key = (operator, str(spec), *map(_form, leaves))
