@@ -4,7 +4,7 @@
 
 Every model of `odd_models.py` with every trainer: the estimate's peak, the one that the allocator's events
 tell, and what the estimate says to be in doubt. Prints a Markdown table; the one kept is
-`docs/results/estimate_odd_models.md`. CPU only; takes three minutes.
+`docs/results/estimate_odd_models.md`. CPU only; takes two minutes.
 """
 
 import argparse

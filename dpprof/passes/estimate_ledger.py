@@ -23,8 +23,8 @@ _CONVOLUTIONS = {_aten.convolution, _aten.convolution_backward}
 # Results that depend on data: a trial on zeros would tell of other sizes.
 _BY_DATA = {_aten.unique_dim}
 # A workspace is taken to be no more than this many times the operator's tensors. Winograd's transform of
-# 6 x 6 tiles for 4 x 4 results, the largest that is usual, takes 2.25 times the input and the output and 4
-# times the weight of a convolution (Lavin and Gray 2016, section 4.3).
+# 6 x 6 tiles for 4 x 4 results takes 36 / 16 times the input and the output and 36 / 9 times the weight of a
+# convolution (Lavin and Gray 2016, F(4 x 4, 3 x 3)); nothing in cuDNN promises to stay below that.
 _WORKSPACES = 4
 # What a recurrent layer keeps for backward is taken to be no more than this many values for each time step,
 # sample and hidden unit: four gates, the cell and its tanh, twice over.

@@ -100,7 +100,11 @@ def _tried(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tria
         )
         try:
             return _recorded(lambda: operator(*real_args, **real_kwargs))
-        except RuntimeError:  # zeros are no fit data for every operator: a singular matrix, no probabilities
+        except (
+            RuntimeError,
+            ValueError,
+            IndexError,
+        ):  # zeros are no fit data for every operator: a singular matrix, no probabilities
             return None
 
 
