@@ -62,9 +62,11 @@ def train_theirs(config: ExperimentConfig) -> object:
 
 def keep_ours(config: ExperimentConfig, *, with_savings: bool = False) -> Kept:
     """The ledger of dpprof's trainer."""
-    return keep_ledger(
-        lambda: ExperimentTraining(config, build_workload(config)), "cpu", 1, with_savings=with_savings
-    )
+
+    def build() -> ExperimentTraining:
+        return ExperimentTraining(config, build_workload(config))
+
+    return keep_ledger(build, Ledger("cpu"), 1, with_savings=with_savings)
 
 
 def keep_theirs(config: ExperimentConfig) -> tuple[Account, list[TrafficRow]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from dpprof.config import TRAINERS, ExperimentConfig
 from dpprof.experiment import ExperimentTraining, run_experiment
 from dpprof.metrics import MIB, unexplained_pct
-from dpprof.passes.ledger import keep_ledger
+from dpprof.passes.ledger import Ledger, keep_ledger
 from dpprof.paths import RunFolder
 from dpprof.trainers.fake_tensors import fake_tensors
 from dpprof.workloads.workload import build_workload
@@ -63,7 +63,7 @@ def row(config: ExperimentConfig) -> list[str]:
         folder.create(config)
         record = run_experiment(config, folder, lambda _: None)
     with fake_tensors():
-        fake = keep_ledger(lambda: ExperimentTraining(config, build_workload(config)), "cpu", 1).account
+        kept = keep_ledger(lambda: ExperimentTraining(config, build_workload(config)), Ledger("cpu"), 1)
     ledger, unexplained = record.ledger, unexplained_pct(record)
     assert ledger is not None
     assert unexplained is not None
@@ -75,7 +75,7 @@ def row(config: ExperimentConfig) -> list[str]:
         f"{(record.memory.peak_allocated or 0) / MIB:.3f}",
         f"{ledger.peak / MIB:.3f}",
         f"{unexplained:.3f}",
-        f"{fake.peak / MIB:.3f}",
+        f"{kept.account.peak / MIB:.3f}",
         f"{category} {100 * most / ledger.peak:.0f} %, in {ledger.peak_phase}",
     ]
 

@@ -57,6 +57,24 @@ def needed_bytes(config: ExperimentConfig, ledger: LedgerResult) -> int:
     return ledger.peak + sum(added.values())
 
 
+def doubt_bytes(ledger: LedgerResult) -> int | None:
+    """By how much everything that an estimate could not follow may raise what is needed; None if nothing
+    bounds it. Doubts are added up, though hardly all of them meet at the peak.
+    """
+    sizes = [doubt.num_bytes for doubt in ledger.doubts]
+    return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+def fits(config: ExperimentConfig, ledger: LedgerResult) -> bool | None:
+    """Whether the step fits the device, doubts included; None if the doubts decide, or no memory is given."""
+    needed, doubt, limit = needed_bytes(config, ledger), doubt_bytes(ledger), capacity_bytes(config)
+    if limit is None:
+        return None
+    if needed > limit:
+        return False
+    return True if doubt is not None and needed + doubt <= limit else None
+
+
 def floor_s(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, float]:
     """Seconds that each phase takes at least on the named device; empty without one.
 
@@ -90,6 +108,11 @@ def reservations(config: ExperimentConfig, ledger: LedgerResult) -> list[str]:
     """What an estimate rests on that a run would decide, in sentences."""
     names = {row.name for row in ledger.traffic}
     found = []
+    if config.device == "cpu":
+        found.append(
+            "what operators take within themselves is what each took in one run of its own on this machine: "
+            "it differs with processor, threads and libraries"
+        )
     if _UNIQUE in names:
         found.append(
             "the ghost norm of embeddings is taken to find all tokens distinct (torch.unique): an upper bound"
@@ -107,3 +130,10 @@ def reservations(config: ExperimentConfig, ledger: LedgerResult) -> list[str]:
             "layer norm, softmax and losses run in fp32 under autocast, as on CUDA (the CPU's keeps bf16)"
         )
     return found
+
+
+def doubt_words(text: str, num_bytes: int | None) -> str:
+    """A doubt as a sentence, with its size where that is known."""
+    if num_bytes is None:
+        return text
+    return f"{text}, up to {num_bytes / MIB:,.2f} MiB more" if num_bytes else f"{text}: no more than the peak"

@@ -10,18 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpprof import gradient_check
-from dpprof.capacity import from_allocator
+from dpprof import estimate, gradient_check
 from dpprof.config import ESTIMATE, ExperimentConfig
 from dpprof.environment import describe_environment
-from dpprof.errors import DpprofError, EstimateError
 from dpprof.observe import Observer, Subject
 from dpprof.passes import ceilings, clean, counters, ledger, memory, pace, trace
-from dpprof.passes.ledger import keep_ledger
 from dpprof.paths import RunFolder
 from dpprof.record import PassOutcome, Record
 from dpprof.trainers.build import build_trainer
-from dpprof.trainers.fake_tensors import fake_tensors
 from dpprof.trainers.silent_traps import silent_traps
 from dpprof.trainers.traps import traps_named
 from dpprof.workloads.sampling import batch_sizes, num_samples, sampled
@@ -151,35 +147,16 @@ def run_counted_step(config: ExperimentConfig, folder: RunFolder, say: Callable[
     say("the counted step is done")
 
 
-def estimate(subject: Subject) -> None:
-    """Keep the ledger of a step on fake tensors: its peak and its traffic, without a device to run it on.
+def _estimate(subject: Subject) -> None:
+    config = subject.config
 
-    Where torch has no CUDA, fake tensors of the CPU stand for those of the GPU (`capacity.reservations` says
-    where that matters). The allocator's peak in the record is the ledger's and what the allocator adds.
-    """
-    config, record = subject.config, subject.record
-    place = config.device if torch.cuda.is_available() else "cpu"
-
-    def build(*, is_timed: bool = False) -> ExperimentTraining:
+    def build(place: str) -> ExperimentTraining:
         workload = build_workload(dataclasses.replace(config, device=place, target="none"))
         training = ExperimentTraining(config, workload, place)
-        _count(record, config, training)
+        _count(subject.record, config, training)
         return training
 
-    try:
-        with fake_tensors(as_on_cuda=config.device == "cuda" and place == "cpu"):
-            account, traffic, saved = keep_ledger(build, place, 1, with_savings=config.savings)
-    except DpprofError:
-        raise
-    except Exception as error:
-        raise EstimateError(
-            f"the step failed on fake tensors, which have no data: {type(error).__name__}: {error}. "
-            "If `dpprof profile` can run it, it can be measured, not estimated"
-        ) from error
-    record.ledger = account.result(traffic)
-    record.memory.saved = saved
-    record.memory.peak_allocated = record.ledger.peak + sum(from_allocator(config, record.ledger).values())
-    subject.folder.write_ledger(record.ledger, account.timeline())
+    estimate.run(subject, build)
 
 
 def _count(record: Record, config: ExperimentConfig, training: ExperimentTraining) -> None:
@@ -200,5 +177,5 @@ PASSES: dict[str, Callable[[Subject], None]] = {
     "trace": trace.run,
     "ceilings": ceilings.run,
     "gradient_check": gradient_check.run,
-    ESTIMATE: estimate,
+    ESTIMATE: _estimate,
 }

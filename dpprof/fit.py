@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dpprof.capacity import capacity_bytes, needed_bytes
+from dpprof.capacity import capacity_bytes, doubt_bytes, needed_bytes
 from dpprof.config import DriveConfig, ExperimentConfig, FitConfig
 from dpprof.drive import drive_experiment
 from dpprof.errors import ConfigError, DpprofError, ExperimentsFailed, Interrupted, TrackingError
@@ -65,7 +65,7 @@ class _Stopped(Exception):
 
 
 class _Failed(Exception):
-    """An evaluation failed, so that there is no answer."""
+    """An evaluation failed, or nothing bounds what is in doubt, so that there is no answer."""
 
     def __init__(self, result: Result) -> None:
         super().__init__(result.name)
@@ -146,7 +146,10 @@ def _answer(
         result = results[size] = _drive(fit, watcher, place, sized, sized.run_name + suffix, stop)
         if result.record is None or result.record.ledger is None or result.status != FINISHED:
             raise _Failed(result)
-        needed = needed_bytes(sized, result.record.ledger)
+        in_doubt = doubt_bytes(result.record.ledger)
+        if in_doubt is None:
+            raise _Failed(result)
+        needed = needed_bytes(sized, result.record.ledger) + in_doubt
         return Evaluation(size, needed, _levels(result, needed))
 
     starts = _STARTS[along]
@@ -172,7 +175,9 @@ def _sized(config: ExperimentConfig, along: str, size: int) -> ExperimentConfig:
 
 
 def _levels(result: Result, needed: int) -> Levels:
-    """The bytes needed after each event of the step: those alive, and what comes on top of the peak."""
+    """The bytes needed after each event of the step: those alive, and what comes on top of the peak, doubts
+    among it.
+    """
     timeline = result.folder.read_timeline()
     if timeline is None:
         raise DpprofError(f"{result.folder.ledger} is missing")

@@ -3,7 +3,7 @@
 `LedgerResult` is part of `record.json`; together with the `StepTimeline` it is `ledger.json.gz`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 
@@ -32,12 +32,24 @@ class PhasePeak:
 
 
 @dataclass
+class Doubt:
+    """Something that an estimate cannot follow, in words, and by how many bytes at most it may raise what is
+    needed; None if nothing bounds it.
+    """
+
+    name: str
+    text: str
+    num_bytes: int | None
+
+
+@dataclass
 class LedgerResult:
     """Bytes by category, and traffic. Categories that hold nothing are left out.
 
     `step_s` is how long the step took under the ledger: an overhead, not a latency. `num_storages` counts
     those born in the step. `block_rounding` is what the peak's storages take more in whole blocks of torch's
-    CUDA allocator.
+    CUDA allocator. `growth` is how much more is alive at the step's end than at its start. `doubts` are an
+    estimate's.
     """
 
     peak: int
@@ -49,13 +61,16 @@ class LedgerResult:
     step_s: float
     num_storages: int
     block_rounding: int = 0
+    growth: int = 0
+    doubts: list[Doubt] = field(default_factory=list)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """Read what `dataclasses.asdict` made."""
         phase_peak = {phase: PhasePeak(**peak) for phase, peak in data["phase_peak"].items()}
         traffic = [TrafficRow(**row) for row in data["traffic"]]
-        return cls(**data | {"phase_peak": phase_peak, "traffic": traffic})
+        doubts = [Doubt(**doubt) for doubt in data.get("doubts", ())]
+        return cls(**data | {"phase_peak": phase_peak, "traffic": traffic, "doubts": doubts})
 
 
 @dataclass

@@ -131,11 +131,21 @@ def _estimate(record: Record, ledger: LedgerResult) -> Iterator[tuple[str, float
     added = capacity.from_allocator(config, ledger) | capacity.beyond_allocator(config)
     for name, num_bytes in added.items():
         yield f"memory/added/{name}_mib", num_bytes / MIB
+    for doubt in ledger.doubts:
+        if doubt.num_bytes is not None:
+            yield f"memory/doubt/{doubt.name}_mib", doubt.num_bytes / MIB
+    in_doubt = capacity.doubt_bytes(ledger)
+    if ledger.doubts and in_doubt is not None:
+        yield "memory/doubt_mib", in_doubt / MIB
+    if ledger.growth > 0:
+        yield "memory/growth_per_step_mib", ledger.growth / MIB
     needed, limit = capacity.needed_bytes(config, ledger), capacity.capacity_bytes(config)
     yield "memory/needed_mib", needed / MIB
     if limit is not None:
         yield "memory/capacity_mib", limit / MIB
-        yield "memory/fits", float(needed <= limit)
+        fits = capacity.fits(config, ledger)
+        if fits is not None:
+            yield "memory/fits", float(fits)
     floor = capacity.floor_s(config, ledger)
     for phase, seconds in floor.items():
         yield f"floor/{phase}_ms", 1e3 * seconds

@@ -21,7 +21,10 @@ _CLASSES = [
     ("attention", r"scaled_dot_product|flash_attention|efficient_attention|cudnn_attention"),
     ("embedding", r"embedding|unique"),
     ("loss", r"cross_entropy|nll_loss|log_softmax|mse_loss|binary_cross_entropy"),
-    ("matrix_product", r"mm|addmm|bmm|baddbmm|addmv|mv|dot|mkldnn_linear|convolution"),
+    (
+        "matrix_product",
+        r"mm|addmm|bmm|baddbmm|addmv|mv|dot|mkldnn_linear|convolution|\w+_rnn(_layer)?(_backward)?",
+    ),
     ("norm_clip", r"linalg_vector_norm|norm|clamp|clamp_min|clamp_max"),
     ("noise", r"normal|randn|randn_like"),
     (

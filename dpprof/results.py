@@ -92,9 +92,9 @@ def _describe_estimate(config: ExperimentConfig, figures: dict[str, float], reco
     text = f"estimated peak {size(figures['memory/peak_allocated_mib'])}{_largest(record)}"
     if config.device == "cuda":
         text += f", needs {memory(figures['memory/needed_mib'], 2)}"
-    if "memory/fits" in figures:
-        verb = "fits" if figures["memory/fits"] else "does not fit"
-        text += f": {verb} {device_name(config)}"
+    held = held_against(figures, device_name(config))
+    if held:
+        text += f": {held}"
     if "floor/step_ms" in figures:
         text += f", a step takes {fixed(figures['floor/step_ms'], 2)} ms or more"
     return text
@@ -111,6 +111,23 @@ def describe_steps(config: ExperimentConfig) -> str:
             "the largest one that was timed"
         )
     return text
+
+
+def held_against(figures: dict[str, float], device: str = "") -> str:
+    """Whether an estimate with these figures fits a device, or why that cannot be told; empty if it is held
+    against none.
+    """
+    if "memory/capacity_mib" not in figures:
+        return ""
+    if "memory/fits" in figures:
+        return f"{'fits' if figures['memory/fits'] else 'does not fit'} {device}".rstrip()
+    if "memory/growth_per_step_mib" in figures:
+        why = f"every step leaves {size(figures['memory/growth_per_step_mib'])} more alive"
+    elif "memory/doubt_mib" in figures:
+        why = f"up to {size(figures['memory/doubt_mib'])} more are in doubt"
+    else:
+        why = "nothing bounds what is in doubt"
+    return f"may or may not fit {device}".rstrip() + f", as {why}"
 
 
 def device_name(config: ExperimentConfig) -> str:

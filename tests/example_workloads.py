@@ -164,6 +164,19 @@ def picks_by_data(config: ExperimentConfig) -> tuple[Any, ...]:
     return model, batches, picking_loss
 
 
+def hoards(config: ExperimentConfig) -> tuple[Any, ...]:
+    """The MLP with a loss that keeps all outputs so far."""
+    model, batches, loss = mlp(config)
+    kept: list[Tensor] = []
+
+    def hoarding_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        kept.append(outputs.detach().clone())
+        losses: Tensor = loss(outputs, targets)
+        return losses
+
+    return model, batches, hoarding_loss
+
+
 def not_a_workload(config: ExperimentConfig) -> nn.Module:
     """Returns the model alone."""
     return nn.Linear(config.batch_size, 1)

@@ -6,7 +6,7 @@ from dpprof import capacity
 from dpprof.config import ExperimentConfig
 from dpprof.devices import BLOCK_BYTES, DEVICES
 from dpprof.errors import ConfigError
-from dpprof.ledger_data import LedgerResult, PhasePeak, TrafficRow
+from dpprof.ledger_data import Doubt, LedgerResult, PhasePeak, TrafficRow
 
 MIB, GIB = 2**20, 2**30
 ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
@@ -95,7 +95,8 @@ def test_what_an_estimate_rests_on_is_told(name: str, precision: str, words: lis
     found = capacity.reservations(config, ledger(row("forward", name)))
     assert len(found) == len(words)
     assert all(word in text for word, text in zip(words, found, strict=True))
-    assert capacity.reservations(resolved(ON_CPU), ledger(row("forward", ATTENTION))) == []
+    (on_cpu,) = capacity.reservations(resolved(ON_CPU), ledger(row("forward", ATTENTION)))
+    assert "in one run of its own on this machine" in on_cpu
 
 
 def test_every_device_has_a_source_and_rates_that_can_be() -> None:
@@ -109,3 +110,36 @@ def test_every_device_has_a_source_and_rates_that_can_be() -> None:
 def test_a_target_is_no_use_on_the_cpu() -> None:
     with pytest.raises(ConfigError, match=r"^target: got 'H100', allowed: none with device=cpu"):
         ExperimentConfig(passes="estimate", device="cpu", target="H100")
+
+
+@pytest.mark.parametrize(
+    ("limit_mib", "doubts", "expected"),
+    [
+        (100, [], True),
+        (99, [], False),
+        (150, [30, 20], True),
+        (149, [30, 20], None),
+        (100, [30, 20], None),
+        (99, [30, 20], False),
+        (10_000, [30, None], None),
+        (99, [None], False),
+    ],
+)
+def test_it_fits_only_with_room_for_what_is_in_doubt(
+    limit_mib: int, doubts: list[int | None], expected: bool | None
+) -> None:
+    config = dataclasses.replace(resolved(ON_CPU), device_memory_gib=limit_mib / 1024)
+    found = ledger(row("forward"))
+    found.doubts = [Doubt(str(i), "", None if mib is None else mib * MIB) for i, mib in enumerate(doubts)]
+    assert capacity.fits(config, found) is expected
+    assert capacity.fits(resolved(ON_CPU), found) is None, "held against nothing"
+
+
+def test_doubts_outlive_the_file() -> None:
+    found = ledger(row("forward"))
+    found.growth, found.doubts = 5, [Doubt("a", "some", 7), Doubt("b", "any", None)]
+    kept = dataclasses.asdict(found)
+    assert LedgerResult.from_dict(kept) == found
+    del kept["growth"], kept["doubts"]
+    older = LedgerResult.from_dict(kept)
+    assert (older.growth, older.doubts) == (0, []), "a record made before there were any"

@@ -12,6 +12,7 @@ import pytest
 from conftest import environment, run_dpprof, runs_of
 
 from dpprof.capacity import needed_bytes
+from dpprof.metrics import metrics
 from dpprof.paths import RunFolder, SweepFolder
 from dpprof.reports.comparison.estimates import pairs
 from dpprof.sources import read_comparison
@@ -125,7 +126,7 @@ def test_a_search_that_finds_no_end_says_where_it_stopped(tmp_path: Path) -> Non
         (["fit", "--target", "H100", "--verify", "true"], "verify: got 'True', allowed: false"),
         (
             ["fit", *FIT, "--poisson-tail", "1"],
-            "poisson_tail: got '1.0', allowed: a number above 0 and below 1",
+            "poisson_tail: got '1', allowed: a number above 0 and below 1",
         ),
         (["estimate", "--target", "H999"], "target: got 'H999', allowed: none, H200"),
     ],
@@ -146,6 +147,37 @@ def test_a_model_that_needs_data_is_refused_with_the_operators_name(tmp_path: Pa
     runs = runs_of(tmp_path)
     assert runs["search"].info.status == "FAILED"
     assert runs["DPSGDTrainer_picks_by_data_bs2_seq1"].data.tags["dpprof.failure"] == "error"
+
+
+def test_fit_counts_what_is_in_doubt_as_needed(tmp_path: Path) -> None:
+    arguments = ["--workload", "example_workloads:two_tower", "--trainers", "standard", "--seq-lens", "1"]
+    arguments += ["--device-memory-gib", "0.51", "--sweep-name", "search"]
+    ended = run_dpprof(tmp_path, "fit", *arguments)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    folder = SweepFolder(tmp_path / "runs" / "search")
+    (row,) = json.loads((folder.path / "fit.json").read_text())
+    size = row["largest_batch_size"]
+    found = []
+    for batch in (size, size + 1):
+        record = folder.run(f"StandardTrainer_two_tower_bs{batch}_seq1").read_record()
+        assert record is not None
+        found.append(metrics(record))
+    assert found[0]["memory/fits"] == 1
+    assert "memory/fits" not in found[1], "it fits without what is in doubt"
+    assert row["doubt_gib"] == pytest.approx(found[0]["memory/doubt_mib"] / 1024)
+    assert row["doubt_gib"] > 0
+    text = (folder.path / "fit.md").read_text()
+    assert "in doubt GiB" in text
+    assert "a larger one may fit too" in text
+
+
+def test_fit_names_no_batch_for_a_model_that_grows(tmp_path: Path) -> None:
+    arguments = ["--workload", "example_workloads:hoards", "--trainers", "standard", "--seq-lens", "1"]
+    ended = run_dpprof(tmp_path, "fit", *arguments, "--target", "T4", "--sweep-name", "search")
+    assert ended.returncode == 3, ended.stdout + ended.stderr
+    assert "may or may not fit T4 (14.5 GiB), as every step leaves" in ended.stdout
+    (row,) = json.loads((tmp_path / "runs" / "search" / "fit.json").read_text())
+    assert row["largest_batch_size"] is None
 
 
 def test_ctrl_c_stops_every_estimate_that_runs(tmp_path: Path) -> None:

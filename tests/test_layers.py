@@ -23,7 +23,7 @@ LAYERS = [
     ["launch"],
     ["measure"],
     ["experiment", "tracking", "reports"],
-    ["gradient_check"],
+    ["estimate", "gradient_check"],
     ["trainers", "passes"],
     ["workloads"],
     [

@@ -130,6 +130,7 @@ class Account:
             step_s=self.log.end - self.log.start,
             num_storages=len(born),
             block_rounding=sum(-tensor.num_bytes % BLOCK_BYTES for tensor in self.tensors_at_peak),
+            growth=sum(self.after_step.values()) - sum(self.start.values()),
         )
 
     def timeline(self) -> StepTimeline:

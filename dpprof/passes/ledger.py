@@ -27,7 +27,7 @@ _OBSERVED_STEPS = 2
 
 def run(subject: Subject) -> None:
     """Keep the ledger of a first step and two more; of these the one with the higher peak counts."""
-    account, traffic, _ = keep_ledger(subject.build, subject.config.device, _OBSERVED_STEPS)
+    account, traffic, _ = keep_ledger(subject.build, Ledger(subject.config.device), _OBSERVED_STEPS)
     subject.record.ledger = account.result(traffic)
     subject.folder.write_ledger(subject.record.ledger, account.timeline())
 
@@ -41,17 +41,21 @@ class Kept(NamedTuple):
 
 
 def keep_ledger(
-    build: Callable[[], Training], device: str, num_steps: int, *, with_savings: bool = False
+    build: Callable[[], Training],
+    ledger: "Ledger",
+    num_steps: int,
+    *,
+    warmup_steps: int = 1,
+    with_savings: bool = False,
 ) -> Kept:
-    """Build a training, do one step, which also makes the optimizer's state, and then `num_steps` more.
+    """Build a training, warm up, which also makes the optimizer's state, and then do `num_steps` steps.
 
     Gives what was kept of the one among these with the highest peak; `with_savings` does one more step for
-    each saving that the loop leaves unmade. `device` is a device type; under `FakeTensorMode` nothing is
-    allocated.
+    each saving that the loop leaves unmade. Under `FakeTensorMode` nothing is allocated.
     """
-    with Ledger(device) as ledger:
+    with ledger:
         training = build()
-        _highest(training, ledger, 1)
+        _highest(training, ledger, warmup_steps)
         account, traffic = _highest(training, ledger, num_steps)
         saved = {}
         for name, made in savings_to_measure(training.savings).items() if with_savings else ():
@@ -94,7 +98,7 @@ class Ledger(TorchDispatchMode):
     ) -> Any:
         """Run an operator and book it."""
         kwargs = kwargs or {}
-        result = func(*args, **kwargs)
+        result = self.call(func, args, kwargs)
         if func is torch.ops.prim.device.default:  # a fake tensor's device: asked often, and no operator
             return result
         name = func._schema.name
@@ -102,6 +106,10 @@ class Ledger(TorchDispatchMode):
             self.storages.see(tensor, name, self.modules.current)
         self._book_traffic(func, name, args, kwargs, result)
         return result
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operator; what it makes is booked when it returns."""
+        return func(*args, **kwargs)
 
     def _book_traffic(
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any

@@ -9,9 +9,9 @@ one: every operand is read once, every result written once. So:
 - An expanded tensor counts the memory that it really has.
 - Indexing reads what it picks and not the whole table; scattering reads and writes where it scatters to.
 
-Working memory within an operator is not seen. FLOPs are those of matrix products, convolutions and
-attention (`torch.utils.flop_counter`), a multiplication and an addition counted as two; attention counts in
-full, causal or not, as torch counts it.
+Working memory within an operator is not seen. FLOPs are those of matrix products, convolutions, recurrent
+layers and attention (`torch.utils.flop_counter`), a multiplication and an addition counted as two; attention
+counts in full, causal or not, as torch counts it.
 """
 
 import math
@@ -107,10 +107,15 @@ def _returns_view(operator: Any) -> bool:
     return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
 
 
+def makes_nothing(operator: Any) -> bool:
+    """Whether an operator (an `OpOverload`) only gives a view, or hands out memory without touching it."""
+    return operator._overloadpacket.__name__ in _NO_TRAFFIC or _returns_view(operator)
+
+
 def bytes_moved(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> tuple[int, int]:
     """Bytes that one call of an operator (an `OpOverload`) reads and writes."""
     name = operator._overloadpacket.__name__
-    if name in _NO_TRAFFIC or _returns_view(operator):
+    if makes_nothing(operator):
         return 0, 0
     by_place, by_name, is_out = _changed_arguments(operator)
     changed = list(tensors_in(a for a, written in zip(args, by_place, strict=False) if written))
@@ -194,10 +199,31 @@ def _add_matrix_vector(bias: Tensor, matrix: Tensor, vector: Tensor, **_: Any) -
     return 2 * matrix.numel()
 
 
-# What torch's registry lacks.
+def _recurrent_layer(sequence: Tensor, weight_in: Tensor, weight_hidden: Tensor, *_: Any, **__: Any) -> int:
+    """One layer in one direction: both weights meet every time step of every sample, shape (..., I)."""
+    num_steps = sequence.numel() // sequence.shape[-1]
+    return 2 * num_steps * (weight_in.numel() + weight_hidden.numel())
+
+
+def _recurrent_layers(sequence: Tensor, weights: list[Tensor], *_: Any, **__: Any) -> int:
+    """All layers and directions at once: their matrices lie among their biases."""
+    num_steps = sequence.numel() // sequence.shape[-1]
+    return 2 * num_steps * sum(weight.numel() for weight in weights if weight.ndim == 2)
+
+
+def _twice(formula: Callable[..., int]) -> Callable[..., int]:
+    """Backward: as much for the gradient of the inputs as for that of the weights."""
+    return lambda *args, **kwargs: 2 * formula(*args, **kwargs)
+
+
+# What torch's registry lacks. A recurrent layer that is not fused is made of matrix products, which it has.
 _FORMULAS: dict[Any, Callable[..., int]] = {
     _aten._scaled_dot_product_flash_attention_for_cpu: _attention_for_cpu,
     _aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_for_cpu_backward,
+    _aten.mkldnn_rnn_layer: _recurrent_layer,
+    _aten.mkldnn_rnn_layer_backward: _twice(_recurrent_layer),
+    _aten._cudnn_rnn: _recurrent_layers,
+    _aten._cudnn_rnn_backward: _twice(_recurrent_layers),
     _aten.mv: _matrix_vector,
     _aten.dot: _matrix_vector,
     _aten.addmv: _add_matrix_vector,

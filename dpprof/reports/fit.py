@@ -15,6 +15,10 @@ from dpprof.reports.comparison.models import distinct_names, identity
 from dpprof.results import FINISHED, Result, describe, device_name
 
 _NOT_SEARCHED = "not searched"
+_IN_DOUBT = (
+    " What an estimate cannot follow is in doubt and counts as needed: what is named fits even so, and a "
+    "larger one may fit too."
+)
 _SHOWN = {"batch_size": "batch", "seq_len": "sequence"}
 
 
@@ -72,6 +76,7 @@ def _row(answer: Answer, fit: FitConfig, model: str) -> dict[str, Any]:
         f"largest_{answer.along}": None if answer.failure else answer.size,
         "is_at_least": answer.is_open,
         "needed_gib": figures["memory/needed_mib"] / 1024 if figures else None,
+        "doubt_gib": figures["memory/doubt_mib"] / 1024 if "memory/doubt_mib" in figures else None,
         "limiting_phase": None if answer.is_open else _peak_phase(best),
         "limiting_category": None if answer.is_open else _largest_category(figures),
         "evaluations": answer.num_evaluations,
@@ -100,14 +105,15 @@ def _largest_category(figures: dict[str, float]) -> str | None:
 
 def _measured(answer: Answer) -> dict[str, Any]:
     """What the runs of the answer and of the next size say. Confirmed: the one fits, the other does not; of
-    an open answer, that it fits.
+    an open answer, or with something in doubt, that the one fits.
     """
     if not answer.verified:
         return dict.fromkeys(("tokens_per_s", "measured_gib", "next_size", "confirmed"))
     limit = capacity_bytes(answer.best.config) if answer.best else None
     found = [metrics(r.record) if r.status == FINISHED and r.record else {} for r in answer.verified]
     peaks = [figures.get("memory/peak_allocated_mib") for figures in found]
-    beside = _beside_mib(answer)
+    estimated = metrics(answer.best.record) if answer.best and answer.best.record else {}
+    beside = estimated.get("memory/added/cuda_context_mib", 0.0)  # no allocator reports it
     fits = [peak is not None and limit is not None and (peak + beside) * 2**20 <= limit for peak in peaks]
     following = _NOT_SEARCHED if answer.is_open else describe(answer.verified[1])
     if not answer.is_open and peaks[1] is not None:
@@ -116,14 +122,8 @@ def _measured(answer: Answer) -> dict[str, Any]:
         "tokens_per_s": found[0].get("throughput/tokens_per_s"),
         "measured_gib": None if peaks[0] is None else (peaks[0] + beside) / 1024,
         "next_size": following,
-        "confirmed": fits == [True, False][: len(fits)],
+        "confirmed": fits[0] if estimated.get("memory/doubt_mib") else fits == [True, False][: len(fits)],
     }
-
-
-def _beside_mib(answer: Answer) -> float:
-    """What an estimate puts beside torch's allocator, which no allocator reports."""
-    figures = metrics(answer.best.record) if answer.best and answer.best.record else {}
-    return figures.get("memory/added/cuda_context_mib", 0.0)
 
 
 def to_markdown(name: str, answers: list[Answer], fit: FitConfig) -> str:
@@ -133,15 +133,21 @@ def to_markdown(name: str, answers: list[Answer], fit: FitConfig) -> str:
     size = _size_name(first, fit)
     given = "seq_len" if fit.along == "batch_size" else "batch_size"
     header = ["model", "precision", _SHOWN[given], "trainer", "limited by", f"largest {size}", "needs GiB"]
+    if _in_doubt(found):
+        header.append("in doubt GiB")
     if fit.along == "batch_size" and not first.poisson_sampling:
         header.append("expected batch")
     if fit.logical_batch:
         header.append(f"steps for {fit.logical_batch:,}")
     if fit.verify:
         header += ["tokens/s", "measured GiB", f"next {size}", "confirmed"]
-    shown = [_shown(row, fit, given, is_sampled=first.poisson_sampling) for row in found]
-    table = markdown_table(header, shown, right=5)
-    return "\n".join([f"# {name}\n", f"{_explained(first, fit, found)}\n", table, *_failures(found)])
+    table = markdown_table(header, [_shown(row, fit, given, header) for row in found], right=5)
+    explained = _explained(first, fit, found) + (_IN_DOUBT if _in_doubt(found) else "")
+    return "\n".join([f"# {name}\n", f"{explained}\n", table, *_failures(found)])
+
+
+def _in_doubt(found: list[dict[str, Any]]) -> bool:
+    return any(row["doubt_gib"] is not None for row in found)
 
 
 def _size_name(config: ExperimentConfig, fit: FitConfig) -> str:
@@ -150,14 +156,16 @@ def _size_name(config: ExperimentConfig, fit: FitConfig) -> str:
     return "expected batch" if is_expected else _SHOWN[fit.along]
 
 
-def _shown(row: dict[str, Any], fit: FitConfig, given: str, *, is_sampled: bool) -> list[str]:
+def _shown(row: dict[str, Any], fit: FitConfig, given: str, header: list[str]) -> list[str]:
     size = row[f"largest_{fit.along}"]
     more = " or more (not searched further)" if row["is_at_least"] else ""
     limited = f"{words(row['limiting_category'])} in {row['limiting_phase']}" if row["limiting_phase"] else ""
     cells = [row["model"], row["precision"], str(row[given]), row["trainer"]]
     cells += [limited, "failed" if size is None else "none fits" if size == 0 else f"{size:,}{more}"]
     cells += [_gib(row["needed_gib"])]
-    if fit.along == "batch_size" and not is_sampled:
+    if "in doubt GiB" in header:
+        cells.append(_gib(row["doubt_gib"]))
+    if "expected batch" in header:
         expected = row["expected_batch"]
         cells.append("" if expected is None else number(expected) + (" or more" if more else ""))
     if fit.logical_batch:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import jinja2
 
-from dpprof.capacity import floor_s, reservations
+from dpprof.capacity import doubt_words, floor_s, reservations
 from dpprof.config import ExperimentConfig
 from dpprof.formats import fixed
 from dpprof.ledger_data import LedgerResult, TrafficRow
@@ -18,7 +18,7 @@ from dpprof.record import Record
 from dpprof.reports import image, levels, tables
 from dpprof.reports.colors import CATEGORY_COLORS, words
 from dpprof.reports.figures import memory_figure, traffic_figure
-from dpprof.results import describe_steps, device_name
+from dpprof.results import describe_steps, device_name, held_against
 
 _SHOWN_TENSORS = 20
 _templates = jinja2.Environment(
@@ -29,12 +29,14 @@ _templates.filters |= {"words": words, "fixed": fixed}
 
 @dataclass(frozen=True)
 class Estimate:
-    """What an estimate adds to the ledger: MiB beyond the tensors, and the least time of each phase in ms."""
+    """What an estimate adds to the ledger: MiB beyond the tensors, MiB in doubt, whether it fits, in words,
+    and the least time of each phase in ms.
+    """
 
     added_mib: dict[str, float]
     needed_mib: float
-    device: str
-    fits: bool | None
+    doubt_mib: dict[str, float]
+    held_against: str
     floor_ms: dict[str, float]
     reservations: list[str]
 
@@ -84,10 +86,13 @@ def _estimate(config: ExperimentConfig, record: Record, ledger: LedgerResult) ->
     return Estimate(
         added_mib=part(figures, "memory/added/", "_mib"),
         needed_mib=figures["memory/needed_mib"],
-        device=device_name(config),
-        fits=None if "memory/fits" not in figures else bool(figures["memory/fits"]),
+        doubt_mib=part(figures, "memory/doubt/", "_mib"),
+        held_against=held_against(figures, device_name(config)),
         floor_ms=floor_ms,
-        reservations=reservations(config, ledger),
+        reservations=[
+            *reservations(config, ledger),
+            *(doubt_words(doubt.text, doubt.num_bytes) for doubt in ledger.doubts),
+        ],
     )
 
 

@@ -42,7 +42,7 @@ def resolved(**changes: Any) -> ExperimentConfig:
 def ledger_of(*, fake: bool = False, **changes: Any) -> tuple[Account, list[TrafficRow]]:
     config = resolved(**changes)
     with fake_tensors() if fake else nullcontext():
-        kept = keep_ledger(lambda: ExperimentTraining(config, build_workload(config)), "cpu", 1)
+        kept = keep_ledger(lambda: ExperimentTraining(config, build_workload(config)), Ledger("cpu"), 1)
     return kept.account, kept.traffic
 
 

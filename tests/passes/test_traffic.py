@@ -546,3 +546,32 @@ def test_an_averaged_loss_reads_one_logit_of_each_sample_too() -> None:
     log_probabilities, targets = floats(6, 10), torch.zeros(6, dtype=torch.int64)
     read, _ = moved("nll_loss_forward", lambda: F.nll_loss(log_probabilities, targets))
     assert read == 6 * 4 + 6 * 8
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("projected", [False, True])
+def test_an_lstms_flops_are_its_gates_products(bidirectional: bool, projected: bool) -> None:
+    """Fused (oneDNN) and, with a projection, made of single products."""
+    steps, batch, width, hidden, out = 5, 3, 7, 11, 4 if projected else 11
+    layer = nn.LSTM(width, hidden, num_layers=2, bidirectional=bidirectional, proj_size=4 if projected else 0)
+    directions = 2 if bidirectional else 1
+    per_step = [4 * hidden * (given + out) for given in (width, directions * out)]
+    per_step = [products + (hidden * out if projected else 0) for products in per_step]
+    forward = 2 * sum(per_step) * directions * steps * batch
+    inputs = torch.randn(steps, batch, width, requires_grad=True)
+    state = tuple(torch.randn(2 * directions, batch, n, requires_grad=True) for n in (out, hidden))
+    made: list[Tensor] = []
+    assert sum(call.flops for call in calls(lambda: made.append(layer(inputs, state)[0]))) == forward
+    backward = calls(lambda: made[0].sum().backward())
+    assert sum(call.flops for call in backward) == 2 * forward
+    assert any(call.operator.startswith("mkldnn_rnn") for call in backward) is not projected
+
+
+def test_cudnns_recurrent_layers_count_all_matrices() -> None:
+    steps, batch, width, hidden = 5, 3, 7, 11
+    layer = nn.LSTM(width, hidden, num_layers=2, batch_first=True)
+    products = 2 * steps * batch * 4 * hidden * (width + hidden + hidden + hidden)
+    given = (torch.empty(batch, steps, width), list(layer.parameters()), 4)
+    assert flops(torch.ops.aten._cudnn_rnn.default, given, {}, None) == products
+    assert flops(torch.ops.aten._cudnn_rnn_backward.default, given, {}, None) == 2 * products

@@ -51,7 +51,8 @@ class Run:
     """One measuring process's answer. `figures` go by metric name, without those that compare runs.
 
     `step_s` are the timed steps in seconds, `pace` those of the pace pass in times its fixed computation;
-    `peak_phase` is the phase in which the ledger's peak lies; `reservations` are what an estimate rests on.
+    `peak_phase` is the phase in which the ledger's peak lies; `reservations` are what an estimate rests on,
+    `doubts` what it cannot follow, in words, with the bytes that this may come to (None: unbounded).
     `gradient_check` is its verdict; `nonfinite_losses` says how many there are, if any.
     """
 
@@ -70,6 +71,7 @@ class Run:
     peak_phase: str | None = None
     moved: list[MovedBytes] = field(default_factory=list)
     reservations: list[str] = field(default_factory=list)
+    doubts: dict[str, int | None] = field(default_factory=dict)
     gradient_check: str | None = None
     gradient_check_reason: str | None = None
     nonfinite_losses: str | None = None
@@ -110,6 +112,7 @@ class Run:
             pace=record.pace.ratios if record.pace else [],
             peak_phase=record.ledger.peak_phase if record.ledger else None,
             reservations=_reservations(result.config, record),
+            doubts={d.text: d.num_bytes for d in record.ledger.doubts} if record.ledger else {},
             gradient_check=verdict.word if verdict else None,
             gradient_check_reason=verdict.reason if verdict else None,
             nonfinite_losses=nonfinite_losses(record) if record.nonfinite_losses else None,

@@ -29,6 +29,7 @@ from dpprof.reports.comparison.growth import Line, growth
 from dpprof.reports.comparison.markdown import failure, percent, reason
 from dpprof.reports.comparison.models import Model
 from dpprof.reports.comparison.verdict import Best, Finding, fastest_at, smallest_at, verdict
+from dpprof.results import held_against
 
 _TIMELINE_POINTS = 400
 
@@ -173,10 +174,8 @@ def _place(comparison: Comparison, cells: list[Cell]) -> Place:
 
 def _held_against(cell: Cell) -> str:
     """What an estimated cell needs of its device, and whether it fits."""
-    if "memory/fits" not in cell.figures:
-        return ""
-    verb = "fits" if cell.figures["memory/fits"] else "does not fit"
-    return f"needs {memory(cell.figures['memory/needed_mib'], 2)}: {verb}"
+    held = held_against(cell.figures)
+    return f"needs {memory(cell.figures['memory/needed_mib'], 2)}: {held}" if held else ""
 
 
 def _alone(best: Best | None, cell: Cell) -> bool:

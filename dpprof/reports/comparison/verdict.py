@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from dpprof.formats import fixed, memory, milliseconds, signed, size
 from dpprof.reports.colors import words
 from dpprof.reports.comparison.cells import MOVED, PEAK, STANDARD, STEP, Cell, Comparison
-from dpprof.reports.comparison.estimates import without_paired
+from dpprof.reports.comparison.estimates import fit_sentences, rests_on, without_paired
 from dpprof.reports.comparison.growth import Line, lines
 from dpprof.reports.comparison.intervals import FEWEST_STEPS, step_ratio
 from dpprof.reports.comparison.savings import savings
-from dpprof.results import device_name
 
 # Peaks closer than this are the same: a few small tensors apart.
 _SAME_PEAK = 0.001
@@ -75,7 +74,7 @@ def _estimated(comparison: Comparison) -> Iterator[Finding]:
     if len(cells) == len(comparison.cells):
         count = "Nothing was run"
     paired = len(comparison.cells) > len(without_paired(comparison).cells)
-    points = list(dict.fromkeys(text for cell in cells for run in cell.finished for text in run.reservations))
+    points = rests_on([run for cell in cells for run in cell.finished])
     yield Finding(
         "Estimated",
         f"{count}: the figures are those of fake tensors, which have shapes and "
@@ -84,27 +83,8 @@ def _estimated(comparison: Comparison) -> Iterator[Finding]:
         + (" Estimates rest on this:" if points else ""),
         [f"{text[0].upper()}{text[1:]}." for text in points],
     )
-    for device, held in _by_device(cells).items():
-        lack = [cell for cell in held if not cell.figures["memory/fits"]]
-        if not lack:
-            yield Finding(
-                "Fits", f"By these estimates {device} holds every one of the {len(held)} experiments."
-            )
-            continue
-        each = ", ".join(
-            f"{cell.trainer} at {_at(comparison, cell)} ({memory(cell.figures['memory/needed_mib'])})"
-            for cell in lack[:_LISTED_CELLS]
-        )
-        more = f" and {len(lack) - _LISTED_CELLS} more" if len(lack) > _LISTED_CELLS else ""
-        yield Finding("Fits", f"{len(lack)} of {len(held)} do not fit {device}: {each}{more}.")
-
-
-def _by_device(cells: list[Cell]) -> dict[str, list[Cell]]:
-    found: dict[str, list[Cell]] = {}
-    for cell in cells:
-        if "memory/fits" in cell.figures:
-            found.setdefault(device_name(cell.config), []).append(cell)
-    return found
+    for text in fit_sentences(cells, lambda cell: _at(comparison, cell)):
+        yield Finding("Fits", text)
 
 
 def fastest_at(place: list[Cell]) -> Best | None:

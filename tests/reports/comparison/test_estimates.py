@@ -5,7 +5,7 @@ import pytest
 from example_results import comparison, result
 
 from dpprof.config import ExperimentConfig
-from dpprof.ledger_data import TrafficRow
+from dpprof.ledger_data import Doubt, TrafficRow
 from dpprof.record import PassOutcome
 from dpprof.reports.comparison import page
 from dpprof.reports.comparison.cells import Comparison, compare
@@ -114,6 +114,25 @@ def test_what_does_not_fit_is_named_with_what_it_needs() -> None:
     (fits,) = [f.text for f in verdict(comparison(small)) if f.topic == "Fits"]
     assert fits.startswith(f"1 of 1 do not fit H200 (614.4 MiB): {FLAT} at 1b, batch 4, sequence 512")
     assert "(644.0 MiB)" in fits, "100 + 32 + 512 MiB"
+
+
+def test_what_is_in_doubt_is_told_and_decides() -> None:
+    clear, unclear = estimate(device_memory_gib=0.7), estimate(GHOST, device_memory_gib=0.7)
+    for made, size in ((clear, 5), (unclear, 200)):
+        assert made.record is not None
+        assert made.record.ledger is not None
+        made.record.ledger.doubts = [Doubt("workspace", "workspaces are not in it", size * MIB)]
+    found = comparison(clear, unclear)
+    (rests, *_), fits = verdict(found), [f.text for f in verdict(found) if f.topic == "Fits"]
+    assert "Workspaces are not in it, up to 200.00 MiB more." in rests.points
+    (sentence,) = fits
+    assert sentence.startswith(
+        "1 of 2 may or may not fit H200 (716.8 MiB), as what is in doubt decides: "
+        f"{GHOST} at 1b, batch 4, sequence 512"
+    )
+    html = page.render(page.compute(found, {}))
+    assert "needs 640.0 MiB: may or may not fit, as up to 200.0 MiB more are in doubt" in html
+    assert html.count("needs 0.63 GiB: fits") == 1
 
 
 def test_the_page_and_the_table_tell_estimates_from_measurements() -> None:
