@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from dpprof.formats import fixed, memory, milliseconds, signed, size
+from dpprof.gradient_verdict import FAIL
+from dpprof.loops import DOCUMENTED
 from dpprof.reports.colors import words
 from dpprof.reports.comparison.cells import MOVED, PEAK, STANDARD, STEP, Cell, Comparison
 from dpprof.reports.comparison.estimates import fit_sentences, rests_on, without_paired
@@ -130,7 +132,9 @@ def fold_backward(by_phase: dict[str, float]) -> dict[str, float]:
 
 
 def _private(place: list[Cell], metric: str) -> list[Cell]:
+    """The DP trainers with a figure, the lowest first; not those whose gradient is wrong."""
     cells = [c for c in place if c.trainer != STANDARD and c.finished and metric in c.figures]
+    cells = [c for c in cells if c.gradient_check != FAIL]
     return sorted(cells, key=lambda cell: cell.figures[metric])
 
 
@@ -298,7 +302,8 @@ def _limit(comparison: Comparison, line: Line) -> float | None:
 
 def _savings(comparison: Comparison) -> Iterator[Finding]:
     """What changes to the documented loop would save, of each trainer at the largest place where it ran."""
-    largest = {cell.trainer: cell for cell in sorted(comparison.cells, key=_size) if cell.finished}
+    documented = [cell for cell in comparison.cells if cell.finished and cell.settings["loop"] == DOCUMENTED]
+    largest = {cell.trainer: cell for cell in sorted(documented, key=_size)}
     told = {trainer: savings(cell) for trainer, cell in largest.items()}
     places = dict.fromkeys(_at(comparison, largest[trainer]) for trainer, text in told.items() if text)
     if places:

@@ -74,3 +74,9 @@ def test_the_phases_in_which_the_peaks_lie_are_told() -> None:
     found = comparison(*cells)
     assert lines(found, PEAK, "batch_size")[0].peak_phases == ["noise", "backward"]
     assert lines(found, STEP, "batch_size")[0].peak_phases == []
+
+
+def test_poisson_sampled_batches_are_on_no_line() -> None:
+    """Their memory is that of the largest batch that was timed, whatever their batch size says."""
+    cells = [result(step_s=0.1, peak_mib=size, batch_size=size, poisson_sampling=True) for size in (2, 4)]
+    assert lines(comparison(*cells), PEAK, "batch_size") == []

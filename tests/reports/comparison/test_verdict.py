@@ -3,7 +3,7 @@ from collections.abc import Sequence
 import pytest
 from example_results import comparison, result
 
-from dpprof.record import Failure
+from dpprof.record import Failure, GradientCheck
 from dpprof.reports.comparison.cells import Comparison
 from dpprof.reports.comparison.verdict import fastest_at, fold_backward, parts_of_difference, verdict
 from dpprof.results import Result
@@ -348,3 +348,11 @@ def test_disturbed_times_alone_carry_no_verdict() -> None:
     assert texts(comparison(*cells)) == {
         "No verdict": "Only step times were measured, and they were disturbed."
     }
+
+
+def test_a_trainer_whose_gradient_is_wrong_wins_nothing() -> None:
+    wrong = run(FLAT, steps(0.1), 10, check=GradientCheck(fault="samples mix"))
+    others = [run(GHOST, steps(0.2), 20), run(FAST, steps(0.3), 30)]
+    found = comparison(wrong, *others)
+    assert texts(found)["Use"].startswith(f"Train with {GHOST}: of the DP trainers it takes the least time")
+    assert FLAT not in texts(found)["Time"] + texts(found)["Memory"]
