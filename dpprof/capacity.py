@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from dpprof.config import BUILT_IN_WORKLOAD, ExperimentConfig
 from dpprof.devices import CONTEXT_MIB, DEVICES, WORKSPACE_MIB, Device
+from dpprof.formats import size
 from dpprof.ledger_data import LedgerResult
 
 MIB = 2**20
@@ -42,7 +43,7 @@ def from_allocator(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, 
     if config.precision == "bf16" and built_in and _CPU_ATTENTION in names:
         # Flash attention's backward sums the gradient of the queries in fp32, rows padded to 128.
         rows = -(-config.seq_len // 128) * 128
-        found["attention_workspace"] = 4 * config.batch_size * rows * config.hidden_dim
+        found["attention_workspace"] = 4 * config.estimated_batch * rows * config.hidden_dim
     return found
 
 
@@ -136,4 +137,6 @@ def doubt_words(text: str, num_bytes: int | None) -> str:
     """A doubt as a sentence, with its size where that is known."""
     if num_bytes is None:
         return text
-    return f"{text}, up to {num_bytes / MIB:,.2f} MiB more" if num_bytes else f"{text}: no more than the peak"
+    if num_bytes == 0:
+        return f"{text}: this does not raise the peak"
+    return f"{text}, up to {size(num_bytes / MIB)} more"

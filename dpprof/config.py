@@ -14,6 +14,7 @@ from dpprof.errors import ConfigError
 from dpprof.loops import LOOPS
 from dpprof.model_sizes import MODEL_SIZES
 from dpprof.ncu.metric_names import metric_names
+from dpprof.poisson import largest_batch
 from dpprof.settings import refuse, setting
 
 BUILT_IN_WORKLOAD = "SimpleBigModel"
@@ -32,6 +33,8 @@ ESTIMATE = "estimate"
 # Settings that only an estimate has, and those that it has no use for.
 ESTIMATE_ONLY = ("target", "device_memory_gib", "poisson_tail", "savings")
 MEASURE_ONLY = ("warmup_steps", "measured_steps", "passes", "counters", "counter_metrics")
+# Under Poisson sampling warm-up takes a full batch, an empty one and a sampled one.
+SAMPLED_WARMUP_STEPS = 3
 # What a fit searches the largest of.
 FIT_ALONG = ("batch_size", "seq_len")
 SIZE_FIELDS = ("vocab_size", "hidden_dim", "num_layers", "num_heads")
@@ -144,8 +147,15 @@ class ExperimentConfig:
             raise refuse(
                 "accumulation_steps",
                 self.accumulation_steps,
-                "1 with poisson_sampling=true; a sampled batch that is split into physical ones needs the "
-                "memory of these, so measure them without poisson_sampling",
+                "1 with poisson_sampling=true; a sampled batch that is split needs only the memory of its "
+                "physical batches, so measure those without poisson_sampling",
+            )
+        if self.poisson_sampling and self.warmup_steps < SAMPLED_WARMUP_STEPS:
+            raise refuse(
+                "warmup_steps",
+                self.warmup_steps,
+                f"{SAMPLED_WARMUP_STEPS} or more with poisson_sampling=true: a full batch, an empty one and "
+                "a sampled one",
             )
         if self.target != "none" and self.device == "cpu":
             raise refuse("target", self.target, "none with device=cpu; give device_memory_gib")
@@ -160,6 +170,11 @@ class ExperimentConfig:
     def is_estimate(self) -> bool:
         """Whether nothing is measured: the step runs on fake tensors."""
         return self.passes.strip() == ESTIMATE
+
+    @property
+    def estimated_batch(self) -> int:
+        """Samples in the batch of an estimated step: those that few Poisson-sampled batches exceed."""
+        return largest_batch(self.batch_size, self.poisson_tail) if self.poisson_sampling else self.batch_size
 
     @property
     def pass_names(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from dpprof.errors import DpprofError, EstimateError
 from dpprof.ledger_data import Doubt, LedgerResult
 from dpprof.observe import Subject, Training
 from dpprof.passes.estimate_ledger import CpuLedger, CudaLedger
-from dpprof.passes.ledger import keep_ledger
+from dpprof.passes.ledger import keep_ledger, warmup_steps
 from dpprof.trainers.fake_tensors import fake_tensors
 
 
@@ -28,12 +28,11 @@ def run(subject: Subject, build: Callable[[str], Training]) -> None:
     ledger = CpuLedger() if config.device == "cpu" else CudaLedger(place)
     try:
         with fake_tensors(as_on_cuda=config.device == "cuda" and place == "cpu"):
-            # Under Poisson sampling the first batch is empty: what it leaves is no start for another step.
             kept = keep_ledger(
                 partial(build, place),
                 ledger,
                 1,
-                warmup_steps=2 if config.poisson_sampling else 1,
+                warmup_steps=warmup_steps(config),
                 with_savings=config.savings,
             )
     except DpprofError:
@@ -55,7 +54,6 @@ def _growing(ledger: LedgerResult) -> list[Doubt]:
     if ledger.growth <= 0:
         return []
     text = (
-        "every step leaves more alive than it found: the figures are those of the second step, and each step "
-        "after it needs more"
+        "the step leaves more alive than it found: if every step does, later ones need more than is estimated"
     )
     return [Doubt("growing_state", text, None)]

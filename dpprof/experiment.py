@@ -95,8 +95,7 @@ class ExperimentTraining:
 
 
 def _without_end(batches: Iterable[Any]) -> Iterator[Any]:
-    for batch in batches:
-        yield checked_batch(batch)
+    yield from map(checked_batch, batches)  # keeps no batch between two
     raise ValueError("the workload's batches ended: they must go on without end")
 
 

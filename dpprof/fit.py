@@ -20,7 +20,6 @@ from dpprof.config import DriveConfig, ExperimentConfig, FitConfig
 from dpprof.drive import drive_experiment
 from dpprof.errors import ConfigError, DpprofError, ExperimentsFailed, Interrupted, TrackingError
 from dpprof.paths import SweepFolder, write_text
-from dpprof.poisson import largest_batch
 from dpprof.reports.fit import Answer, rows, to_markdown
 from dpprof.results import FAILED, FINISHED, KILLED, Result
 from dpprof.search import Evaluation, Levels, largest_that_fits
@@ -195,8 +194,9 @@ def _verified(fit: Fit, watcher: Watcher, place: tuple[int, int], answer: Answer
     of memory.
     """
     how: dict[str, Any] = {"passes": "clean,memory", "warmup_steps": 1, "measured_steps": 3}
-    measured = dataclasses.replace(answer.config, **how, target="none", device_memory_gib=0.0)
-    configs = [_largest(_sized(measured, answer.along, size)) for size in answer.sizes_to_verify]
+    how |= {"target": "none", "device_memory_gib": 0.0}
+    sized = [_largest(_sized(answer.config, answer.along, size)) for size in answer.sizes_to_verify]
+    configs = [dataclasses.replace(config, **how) for config in sized]
     names = [f"{config.run_name}{answer.suffix}_measured" for config in configs]
     pairs = zip(configs, names, strict=True)
     results = [_drive(fit, watcher, place, config, name, Event()) for config, name in pairs]
@@ -207,8 +207,7 @@ def _largest(config: ExperimentConfig) -> ExperimentConfig:
     """The experiment with the batch that was estimated, where Poisson sampling makes it vary."""
     if not config.poisson_sampling:
         return config
-    batch_size = largest_batch(config.batch_size, config.poisson_tail)
-    return dataclasses.replace(config, batch_size=batch_size, poisson_sampling=False)
+    return dataclasses.replace(config, batch_size=config.estimated_batch, poisson_sampling=False)
 
 
 def _drive(

@@ -33,6 +33,7 @@ from dpprof.trainers.reference import (
     relative_error,
     single_sample,
 )
+from dpprof.workloads.sampling import sampled
 from dpprof.workloads.workload import Batch, Workload, build_workload
 
 # How the trainer computes: its precision, and the type of its weights.
@@ -102,9 +103,14 @@ class _Case:
     """An experiment's model, its loss and one physical batch, evaluated in one way and another."""
 
     def __init__(self, config: ExperimentConfig) -> None:
-        self.config = dataclasses.replace(config, accumulation_steps=1, noise_multiplier=0.0)
+        self.config = dataclasses.replace(
+            config, accumulation_steps=1, noise_multiplier=0.0, poisson_sampling=False
+        )
         self.workload = build_workload(self.config)
-        self.batch: Batch = next(iter(self.workload.batches))
+        batches = iter(self.workload.batches)
+        if config.poisson_sampling:  # the workload's own may have any size
+            batches = sampled(batches, (config.batch_size,))
+        self.batch: Batch = next(batches)
         self.is_private = TRAINER_CLASSES[config.trainer].is_private
 
     def copied(self, dtype: torch.dtype) -> tuple[Workload, Batch]:
@@ -169,10 +175,11 @@ class _Case:
         nonfinite = sum(not math.isfinite(norm) for norm in norms)
         _refuse_nonfinite(nonfinite, batch_size, "per-sample gradients", "float64")
         (again,) = naive_per_sample_gradients(workload.model, workload.loss, batch, 1)
-        change = float(global_norm([a - b for a, b in zip(again, per_sample[0], strict=True)]))
-        if change > tolerance * norms[0]:
+        difference = float(global_norm([a - b for a, b in zip(again, per_sample[0], strict=True)]))
+        larger = max(norms[0], float(global_norm(again)))
+        if difference > tolerance * larger:
             raise Undecidable(
-                f"a sample's gradient changes from one backward to the next (by {change / norms[0]:.1e}, "
+                f"a sample's gradient changes from one backward to the next (by {difference / larger:.1e}, "
                 "relative): the model or its loss draws random numbers or keeps state"
             )
         if not any(norms):

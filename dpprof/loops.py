@@ -10,21 +10,25 @@ LOOPS = (DOCUMENTED, LEAN)
 
 # How a page names them.
 LOOP_NAMES = {
-    DOCUMENTED: "the documented training loop: PyTorch's tutorial, Opacus's for its algorithms",
-    LEAN: "the lean training loop: the documented one with every saving that needs no patch",
+    DOCUMENTED: "the documented training loop (that of PyTorch's tutorial; of Opacus's for its algorithms)",
+    LEAN: "the lean training loop (the documented one with every saving that needs no patch)",
 }
 
 # What a user changes in the documented loop to save memory.
 OUTPUTS, GRADIENTS = "outputs", "gradients"
 SAVINGS = {
-    OUTPUTS: "write `loss = criterion(model(x), y)`, without a variable for the model's output",
     GRADIENTS: "call `zero_grad(set_to_none=True)`",
+    OUTPUTS: "write `loss = criterion(model(x), y)`, without a variable for the model's output",
 }
 # All of them together, where there are several.
 ALL = "all"
 
 
 def savings_to_measure(savings: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Each saving alone, and all together if there are several: what to call it, and the savings to make."""
+    """Each saving alone, and all together if there are several: what to call it, and the savings to make.
+
+    A step is taken with each, in this order, and must begin with what its own loop would have left. One that
+    keeps the output begins with the step before's: so loops that keep it come before those that drop it.
+    """
     alone: dict[str, tuple[str, ...]] = {saving: (saving,) for saving in savings}
     return alone | {ALL: savings} if len(savings) > 1 else alone

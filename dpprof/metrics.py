@@ -226,7 +226,7 @@ def _ledger(record: Record, ledger: LedgerResult) -> Iterator[tuple[str, float]]
     unexplained = unexplained_pct(record)
     if unexplained is not None:
         yield "ledger/unexplained_pct", unexplained
-    if record.step_s:
+    if record.step_s and not record.step_samples:
         yield "overhead/ledger_step_ratio", ledger.step_s / statistics.median(record.step_s)
     for category, num_bytes in (dict.fromkeys(CATEGORIES, 0) | at_peak(record)).items():
         yield f"memory/at_peak/{category}_mib", num_bytes / MIB

@@ -73,6 +73,8 @@ def describe(result: Result) -> str:
     if "memory/peak_allocated_mib" in figures:
         text += f", peak {size(figures['memory/peak_allocated_mib'])}"
     text += _largest(result.record)
+    if result.record.step_samples:
+        text += f", batches of up to {max(result.record.step_samples):,} samples"
     for name, why in result.record.failed_passes.items():
         if name != "gradient_check":  # its verdict tells
             text += f"; {name} pass failed: {why.splitlines()[0][:160]}"
@@ -96,7 +98,8 @@ def _describe_estimate(config: ExperimentConfig, figures: dict[str, float], reco
     if held:
         text += f": {held}"
     if "floor/step_ms" in figures:
-        text += f", a step takes {fixed(figures['floor/step_ms'], 2)} ms or more"
+        which = f" with {config.estimated_batch:,} samples" if config.poisson_sampling else ""
+        text += f", a step{which} takes {fixed(figures['floor/step_ms'], 2)} ms or more"
     return text
 
 

@@ -24,6 +24,8 @@ from dpprof.results import FAILED, FINISHED, KILLED, Result, read_result
 from dpprof.tracking.tracker import Tracker
 from dpprof.workers import run_jobs
 
+_RATIOS_OF_TIMES = ("vs_standard/latency/", "vs_standard/throughput/")
+
 
 class Watcher(Protocol):
     """Is told how a sweep proceeds."""
@@ -91,7 +93,7 @@ def raise_for_checks(results: list[Result], verdicts: Iterable[str] = (FAIL, CAN
     """Raise ExperimentsFailed (`fail`) or Undecided (`cannot tell`) if a gradient check ended so."""
     for verdict in verdicts:
         names = [result.name for result in checked(results, verdict)]
-        said, kind = ("failed", ExperimentsFailed) if verdict == FAIL else ("cannot tell", Undecided)
+        said, kind = ("failed", ExperimentsFailed) if verdict == FAIL else ("could not tell", Undecided)
         if names:
             counted = f"{len(names)} of {len(results)} experiments"
             raise kind(f"the gradient check {said} in {counted}: {', '.join(names)}")
@@ -230,6 +232,8 @@ def _finish(sweep: Sweep, tracker: Tracker, watcher: Watcher) -> None:
             for run in cell.finished:
                 if run.name in sweep.run_ids:
                     figures = comparison.ratios(cell, run)
+                    if comparison.is_disturbed_at(cell):  # MLflow has no mark to show beside a figure
+                        figures = {n: v for n, v in figures.items() if not n.startswith(_RATIOS_OF_TIMES)}
                     tracker.log_metrics(sweep.run_ids[run.name], figures, cell.config)
         description, table = to_markdown(comparison), export.table(comparison)
         tracker.finish_parent(sweep.parent, sweep.status, description, write.written(sweep.folder), table)

@@ -1,5 +1,6 @@
 """Workloads that break the contract, or whose own errors only look like a limit of Opacus, for the tests."""
 
+import itertools
 from typing import Any
 
 from example_trapped import Factory, calling, linear, three_dimensions
@@ -61,3 +62,19 @@ def failing(error: Exception) -> Factory:
 stacks = failing(RuntimeError("stack expects each tensor to be equal size, but got [3] and [1]"))
 misses = failing(AttributeError("'Parameter' object has no attribute '_norm_sample'"))
 lacks = failing(TypeError("f() missing 1 required positional argument: 'x'"))
+
+
+def one_batch(config: ExperimentConfig) -> tuple[Any, ...]:
+    model, batches, loss = three_dimensions(config)
+    return model, [next(batches)], loss
+
+
+def batches_of_any_size(config: ExperimentConfig) -> tuple[Any, ...]:
+    """As a sampling loader gives them."""
+    model, batches, loss = three_dimensions(config)
+    sizes = itertools.cycle((1, 3, 2))
+    cut = ((ids[:size], targets[:size]) for (ids, targets), size in zip(batches, sizes, strict=False))
+    return model, cut, loss
+
+
+reads_a_number = calling(lambda layers, x: layers[0](x) * x.sum().item(), linear)

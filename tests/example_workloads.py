@@ -90,6 +90,26 @@ def per_sample_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     return nn.functional.cross_entropy(outputs, targets, reduction="none")
 
 
+class Widening(nn.Module):
+    """Its output is large, and what forward makes on the way to it larger: the peak is in forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.narrow = nn.Linear(20, 5)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        with torch.no_grad():
+            torch.ones(len(vectors), 60_000).exp().sum()
+        scores: Tensor = self.narrow(vectors).repeat(1, 4_000)
+        return scores
+
+
+def wide_outputs(config: ExperimentConfig) -> tuple[Any, ...]:
+    """The MLP's vectors into an output whose first five columns count."""
+    _, batches, _ = mlp(config)
+    return Widening(), batches, lambda outputs, targets: per_sample_cross_entropy(outputs[:, :5], targets)
+
+
 def averaged_loss(config: ExperimentConfig) -> tuple[Any, ...]:
     """Breaks the contract: its loss is averaged over the batch already."""
     model, batches, loss = mlp(config)

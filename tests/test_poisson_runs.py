@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 from conftest import run_dpprof, runs_of
 
-from dpprof.config import TRAINERS
+from dpprof.config import TRAINERS, ExperimentConfig
+from dpprof.experiment import ExperimentTraining
+from dpprof.passes.ledger import Ledger, keep_ledger, warmup_steps
 from dpprof.paths import RunFolder
 from dpprof.poisson import largest_batch
+from dpprof.settings import parse_all
+from dpprof.trainers.fake_tensors import fake_tensors
 from dpprof.workloads.sampling import batch_sizes
+from dpprof.workloads.workload import build_workload
 
 GRID = ["--device", "cpu", "--model-sizes", "tiny", "--seq-lens", "16", "--poisson-sampling", "true"]
 
@@ -19,7 +24,7 @@ GRID = ["--device", "cpu", "--model-sizes", "tiny", "--seq-lens", "16", "--poiss
 def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a sweep whose timed batches vary, every trainer's alike."""
     folder = tmp_path_factory.mktemp("sampled")
-    few = ["--batch-sizes", "2", "--measured-steps", "20", "--warmup-steps", "1", "--sweep-name", "sampled"]
+    few = ["--batch-sizes", "2", "--measured-steps", "20", "--sweep-name", "sampled"]
     ended = run_dpprof(folder, "sweep", *GRID, *few, "--passes", "clean,memory,ledger")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return folder
@@ -31,10 +36,11 @@ def test_timed_batches_vary_and_memory_is_that_of_the_largest(sampled: Path, tra
     record = folder.read_record()
     assert record is not None
     drawn = batch_sizes(folder.read_config(), is_timed=True)
-    assert record.step_samples == list(islice(drawn, 1, 21)), "after one warm-up step"
+    assert record.step_samples == list(islice(drawn, 3, 23)), "after three warm-up steps"
     assert 0 in record.step_samples
     assert record.ledger is not None
     assert record.ledger.peak == record.memory.peak_allocated, "both of the largest timed batch"
+    assert "other" not in record.ledger.at_peak, "nothing of the batches that these were cut from"
     inputs = record.ledger.after_step["inputs"]
     assert inputs == 2 * 8 * 16 * max(record.step_samples), "ids and labels"
     metrics = runs_of(sampled)[folder.name].data.metrics
@@ -97,7 +103,36 @@ def test_a_fit_finds_the_largest_expected_batch(tmp_path: Path) -> None:
     assert RunFolder(tmp_path / "runs" / "search" / name).read_record() is not None
 
 
-def test_accumulation_is_refused(tmp_path: Path) -> None:
-    ended = run_dpprof(tmp_path, "profile", "--poisson-sampling", "true", "--accumulation-steps", "2")
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("accumulation-steps", "2", "accumulation_steps: got '2', allowed: 1 with poisson_sampling=true"),
+        ("warmup-steps", "2", "warmup_steps: got '2', allowed: 3 or more with poisson_sampling=true"),
+    ],
+)
+def test_what_does_not_go_with_sampling_is_refused(
+    tmp_path: Path, option: str, value: str, words: str
+) -> None:
+    ended = run_dpprof(tmp_path, "profile", "--poisson-sampling", "true", f"--{option}", value)
     assert ended.returncode == 2
-    assert "accumulation_steps: got '2', allowed: 1 with poisson_sampling=true" in ended.stderr
+    assert words in ended.stderr
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_memory_is_that_of_a_training_with_batches_of_that_size(trainer: str) -> None:
+    """An estimate of sampled batches needs what one of fixed batches of the largest size needs."""
+    given = {"trainer": trainer, "model_size": "tiny", "seq_len": 16, "passes": "estimate", "device": "cpu"}
+    sampled = parse_all(ExperimentConfig, given | {"batch_size": 3, "poisson_sampling": True})
+    fixed = parse_all(ExperimentConfig, given | {"batch_size": sampled.estimated_batch})
+    peaks = []
+    for config in (sampled, fixed):
+        config = config.resolve(cuda_available=False)
+        with fake_tensors():
+            kept = keep_ledger(
+                lambda c=config: ExperimentTraining(c, build_workload(c)),  # type: ignore[misc]
+                Ledger("cpu"),
+                1,
+                warmup_steps=warmup_steps(config),
+            )
+        peaks.append(kept.account.peak)
+    assert peaks[0] == peaks[1]

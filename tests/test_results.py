@@ -24,3 +24,10 @@ def test_the_share_of_the_largest_category_is_that_of_the_peak_beside_it() -> No
 
 def test_a_small_peak_and_a_short_step_are_told() -> None:
     assert describe(result(step_s=0.00002, peak_mib=0.01)) == "step 0.02 ms, peak 10.2 KiB"
+
+
+def test_of_poisson_sampled_batches_the_largest_is_told() -> None:
+    varied = result(step_s=0.01, peak_mib=10, poisson_sampling=True)
+    assert varied.record is not None
+    varied.record.step_samples = [3, 0, 7]
+    assert describe(varied) == "step 10.0 ms, peak 10.0 MiB, batches of up to 7 samples"

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dpprof.config import SAMPLED_WARMUP_STEPS, ExperimentConfig
 from dpprof.ledger_data import TrafficRow
 from dpprof.loops import savings_to_measure
 from dpprof.observe import Observer, Subject, Training
@@ -27,9 +28,17 @@ _OBSERVED_STEPS = 2
 
 def run(subject: Subject) -> None:
     """Keep the ledger of a first step and two more; of these the one with the higher peak counts."""
-    account, traffic, _ = keep_ledger(subject.build, Ledger(subject.config.device), _OBSERVED_STEPS)
+    config = subject.config
+    account, traffic, _ = keep_ledger(
+        subject.build, Ledger(config.device), _OBSERVED_STEPS, warmup_steps=warmup_steps(config)
+    )
     subject.record.ledger = account.result(traffic)
     subject.folder.write_ledger(subject.record.ledger, account.timeline())
+
+
+def warmup_steps(config: ExperimentConfig) -> int:
+    """Steps before those that count, so that these begin with what a step like them leaves."""
+    return SAMPLED_WARMUP_STEPS if config.poisson_sampling else 1
 
 
 class Kept(NamedTuple):

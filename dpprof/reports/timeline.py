@@ -75,7 +75,7 @@ def compute(folder: RunFolder) -> Page | None:
         traffic=record.ledger.traffic,
         num_steps=len(record.step_s),
         estimate=_estimate(config, record, record.ledger) if config.is_estimate else None,
-        step_overhead=record.ledger.step_s / mean_step_s if mean_step_s else None,
+        step_overhead=record.ledger.step_s / mean_step_s if mean_step_s and not record.step_samples else None,
     )
 
 

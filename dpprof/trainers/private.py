@@ -27,7 +27,7 @@ class PrivateTrainer(TrainerBase):
     skipped.
     """
 
-    all_savings = (OUTPUTS, GRADIENTS)
+    all_savings = (GRADIENTS, OUTPUTS)
     optimizer_wrapper: type[DPOptimizer] = DPOptimizer
 
     def _wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> DPOptimizer:

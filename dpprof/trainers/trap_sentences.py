@@ -38,7 +38,7 @@ SENTENCES = {
     "support: move one or the other into a module of its own",
     "not_contiguous": "{module} gets ids that are not contiguous, and Ghost Clipping needs contiguous ones: "
     "call .contiguous() on them, as in ids.expand(B, T).contiguous()",
-    "loss": "the workload's loss must give one value per sample, shape ({batch_size},), it gave {found}: "
+    "loss": "the workload's loss must give one value per sample, shape ({batch_size},); it gave {found}: "
     'compute it with reduction="none", and average over all but the samples',
     "batch": "the size of the workload's batches is {length}, but batch_size is {batch_size}: make them of "
     "config.batch_size samples, or set poisson_sampling=true if they are sampled so",

@@ -258,7 +258,7 @@ def _loss(failed: _Failed) -> str | None:
 
 
 def _empty_batch(failed: _Failed) -> str | None:
-    """Whatever failed, it did with a batch of no samples."""
+    """Whatever failed, it did with a batch of no samples, after a step with a full one."""
     if failed.batch_size:
         return None
     first_line = (str(failed.error).splitlines() or [""])[0]

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from dpprof.config import ExperimentConfig
-from dpprof.poisson import largest_batch
+from dpprof.config import SAMPLED_WARMUP_STEPS, ExperimentConfig
 
 EMPTY = 0
 
@@ -22,17 +21,18 @@ EMPTY = 0
 def batch_sizes(config: ExperimentConfig, *, is_timed: bool) -> Iterator[int]:
     """The number of samples in each step's batch, without end.
 
-    The first batch, of a warm-up step, is empty: a model that cannot take one shows it at once. Where steps
-    are timed, the others are drawn by the seed. Where memory is looked at, they are as large as the largest
-    of the timed steps; in an estimate, as large as `poisson_tail` says.
+    The first batch has `batch_size` samples and the second none: a model that can take the one but not the
+    other shows it during warm-up. Where steps are timed, the others are drawn by the seed. Where memory is
+    looked at, they are as large as the largest of the timed steps; in an estimate, as large as `poisson_tail`
+    says.
     """
-    yield EMPTY
+    yield from (config.batch_size, EMPTY)
     if config.is_estimate:
-        yield from itertools.repeat(largest_batch(config.batch_size, config.poisson_tail))
+        yield from itertools.repeat(config.estimated_batch)
     if is_timed:
         yield from _drawn(config)
-    warm_up, timed = config.warmup_steps - 1, config.measured_steps
-    yield from itertools.repeat(max(itertools.islice(_drawn(config), warm_up, warm_up + timed)))
+    first = config.warmup_steps - (SAMPLED_WARMUP_STEPS - 1)
+    yield from itertools.repeat(max(itertools.islice(_drawn(config), first, first + config.measured_steps)))
 
 
 def _drawn(config: ExperimentConfig) -> Iterator[int]:
@@ -44,19 +44,22 @@ def _drawn(config: ExperimentConfig) -> Iterator[int]:
 def sampled(batches: Iterable[Any], sizes: Iterable[int]) -> Iterator[Any]:
     """Batches of the given sizes, cut from a workload's own, whatever the size of these."""
     source = iter(batches)
-    for size in sizes:
-        batch = next(source)
-        while num_samples(batch) < size:
-            batch = _joined(batch, next(source))
-        # A copy, so that what was cut off does not stay in memory.
-        yield tree_map(lambda t, n=size: t[:n].clone() if isinstance(t, Tensor) else t, batch)
+    return (_cut(source, size) for size in sizes)
 
 
 def num_samples(batch: Any) -> int:
     """Samples in a batch: the first dimension of its tensors."""
-    tensors = (leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor) and leaf.dim())
+    tensors = (leaf for leaf in tree_leaves(batch) if _has_samples(leaf))
     return int(next(tensors).shape[0])
 
 
-def _joined(one: Any, other: Any) -> Any:
-    return tree_map(lambda a, b: torch.cat([a, b]) if isinstance(a, Tensor) else a, one, other)
+def _cut(source: Iterator[Any], size: int) -> Any:
+    """One batch of a size: copies, so that what they are cut from is not kept in memory."""
+    batch = next(source)
+    while num_samples(batch) < size:
+        batch = tree_map(lambda a, b: torch.cat([a, b]) if _has_samples(a) else a, batch, next(source))
+    return tree_map(lambda t: t[:size].clone() if _has_samples(t) else t, batch)
+
+
+def _has_samples(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and leaf.dim() > 0

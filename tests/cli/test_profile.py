@@ -65,7 +65,7 @@ def test_a_sweep_with_a_failed_check_says_so_everywhere(tmp_path: Path) -> None:
     assert runs_of(tmp_path)[failed].info.status == "FINISHED"
     for text in (ended.stdout, (tmp_path / "runs" / "s" / "summary.md").read_text()):
         assert f"The gradient check failed in 1 of 2 runs ({failed})" in text
-        assert "The gradient check cannot tell in 1 of 2 runs (StandardTrainer" in text
+        assert "The gradient check could not tell in 1 of 2 runs (StandardTrainer" in text
 
 
 def test_exit_codes_of_checks() -> None:
@@ -76,7 +76,7 @@ def test_exit_codes_of_checks() -> None:
     raise_for_checks([fine, unchecked])
     with pytest.raises(ExperimentsFailed, match=r"the gradient check failed in 1 of 4 experiments: c$"):
         raise_for_checks([fine, doubtful, failed, unchecked])
-    with pytest.raises(Undecided, match=r"the gradient check cannot tell in 1 of 3 experiments: b$"):
+    with pytest.raises(Undecided, match=r"the gradient check could not tell in 1 of 3 experiments: b$"):
         raise_for_checks([fine, doubtful, unchecked])
     assert (ExperimentsFailed.exit_code, Undecided.exit_code) == (3, 6)
     assert describe(doubtful) == "step 100.0 ms; gradient check: cannot tell (it draws lots)"

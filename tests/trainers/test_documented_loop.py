@@ -7,13 +7,17 @@ import pytest
 from documented_loop import NUM_STEPS, allocated, keep_ours, keep_theirs, train_ours, train_theirs
 
 from dpprof.config import TRAINERS, ExperimentConfig
+from dpprof.experiment import ExperimentTraining
 from dpprof.ledger_data import TrafficRow
+from dpprof.passes.ledger import Ledger, keep_ledger
 from dpprof.trainers.fake_tensors import fake_tensors
+from dpprof.workloads.workload import build_workload
 
 MODELS: dict[str, dict[str, Any]] = {
     "small": {"model_size": "small", "batch_size": 4, "seq_len": 128},
     "medium": {"model_size": "medium", "batch_size": 4, "seq_len": 512},
     "mlp": {"workload": "example_workloads:mlp", "batch_size": 8},
+    "wide_outputs": {"workload": "example_workloads:wide_outputs", "batch_size": 4},
     "dp_lstm": {"workload": "example_workloads:dp_lstm", "batch_size": 4, "seq_len": 12},
 }
 
@@ -59,21 +63,29 @@ def test_the_ledger_is_that_of_the_tutorials_loop(model: str, fake: bool, traine
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
-def test_a_saving_saves_what_a_loop_with_it_does_not_need(trainer: str) -> None:
+@pytest.mark.parametrize("model", ["small", "wide_outputs"])
+def test_a_saving_saves_what_a_loop_with_it_does_not_need(model: str, trainer: str) -> None:
     """A step with a saving, taken after others, has the peak of a training that always made it."""
-    config = resolved("small", trainer, num_layers=2)
-    lean = resolved("small", trainer, num_layers=2, loop="lean")
+    config = resolved(model, trainer)
     with fake_tensors():
         kept = keep_ours(config, with_savings=True)
+    names = ("outputs",) if trainer == "StandardTrainer" else ("gradients", "outputs", "all")
+    assert tuple(kept.saved) == names
+    for name in names:
+
+        def build(made: tuple[str, ...] = names[:2] if name == "all" else (name,)) -> ExperimentTraining:
+            training = ExperimentTraining(config, build_workload(config))
+            training.save(made)
+            return training
+
+        with fake_tensors():
+            always = keep_ledger(build, Ledger("cpu"), 1)
+        assert kept.account.peak - kept.saved[name] == always.account.peak, name
+    lean = resolved(model, trainer, loop="lean")
     with fake_tensors():
-        always = keep_ours(lean)
-    together = "outputs" if trainer == "StandardTrainer" else "all"
-    assert kept.account.peak - kept.saved[together] == always.account.peak
-    assert set(kept.saved) == (
-        {"outputs"} if trainer == "StandardTrainer" else {"outputs", "gradients", "all"}
-    )
-    assert kept.saved["outputs"] == 4 * 4 * 128 * 8000
-    assert always.saved == {}
+        assert keep_ours(lean).account.peak == kept.account.peak - kept.saved[names[-1]]
+    with fake_tensors():
+        assert keep_ours(lean, with_savings=True).saved == {}
 
 
 def test_opacus_keeps_the_gradients_between_the_two_backward_passes_in_both_loops() -> None:

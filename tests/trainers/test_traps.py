@@ -12,7 +12,7 @@ from conftest import ROOT
 from opacus.grad_sample import grad_sample_module
 
 from dpprof.config import TRAINERS, ExperimentConfig
-from dpprof.errors import DpprofError, WorkloadError
+from dpprof.errors import DpprofError, EstimateError, WorkloadError
 from dpprof.experiment import ExperimentTraining
 from dpprof.gradient_check import gradient_error
 from dpprof.observe import Observer
@@ -252,14 +252,27 @@ def test_a_workload_that_breaks_the_contract(workload: str, words: str) -> None:
     assert str(failed.value) == words
 
 
+def train_sampled(workload: str, trainer: str, *, on_fakes: bool = False) -> None:
+    config = dataclasses.replace(configured(workload, trainer), poisson_sampling=True)
+    with fake_tensors() if on_fakes else nullcontext():
+        ExperimentTraining(config, build_workload(config)).run(3, Observer())
+
+
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_a_model_that_takes_no_empty_batch_is_named_under_poisson_sampling(trainer: str) -> None:
-    config = dataclasses.replace(configured("viewed", trainer), poisson_sampling=True)
-    with pytest.raises(
-        WorkloadError, match=r"^the step with an empty batch failed \(RuntimeError: cannot resh"
-    ):
-        ExperimentTraining(config, build_workload(config)).run(2, Observer())
+    with pytest.raises(WorkloadError, match=r"^the step with an empty batch failed \(RuntimeError: cann"):
+        train_sampled("viewed", trainer)
     train("viewed", trainer)  # without sampling nothing is wrong with it
+
+
+def test_what_fails_with_a_full_batch_too_is_not_blamed_on_an_empty_one() -> None:
+    with pytest.raises(ValueError, match="batches ended"):
+        train_sampled("one_batch", FLAT)
+    with pytest.raises(WorkloadError, match="Opacus needs the bias"):
+        train_sampled("norm_without_bias", FLAT)
+    with pytest.raises(EstimateError, match="_local_scalar_dense"):
+        train_sampled("reads_a_number", FLAT, on_fakes=True)
+    train_sampled("batches_of_any_size", FLAT)
 
 
 QUOTED = re.compile(r"^\| `(?:WorkloadError|warning): (.+?)` \|", re.MULTILINE)

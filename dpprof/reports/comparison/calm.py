@@ -43,7 +43,7 @@ def disturbances(
         found.append(f"others had {others:.1f} of {cores or 'the'} processors")
     switches = figures.get("overhead/involuntary_switches_per_step", 0.0) * len(step_s) / timed_s
     if share * switches > _SWITCHES_PER_S:
-        found.append(f"the processor was taken from it {switches:.0f} times a second")
+        found.append(f"it was preempted {switches:.0f} times a second")
     median = figures.get("latency/step_ms_median", 0.0)
     iqr = figures.get("latency/step_ms_iqr", 0.0)
     varies = "step/mean_batch" in figures  # under Poisson sampling steps differ of themselves

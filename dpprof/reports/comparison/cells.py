@@ -144,6 +144,15 @@ class Cell:
         return parse_all(ExperimentConfig, self.settings)
 
     @property
+    def experiment(self) -> tuple[object, ...]:
+        """What it measures, however it was measured; under Poisson sampling with the batch of its memory."""
+        named = tuple(item for item in self.settings.items() if item[0] not in HOW_MEASURED)
+        if not self.config.poisson_sampling:
+            return named
+        batch = self.config.estimated_batch if self.is_estimate else self.figures.get("step/largest_batch")
+        return (*named, batch)
+
+    @property
     def is_estimate(self) -> bool:
         """Whether its figures were computed on fake tensors."""
         return self.config.is_estimate
@@ -264,7 +273,7 @@ class Comparison:
     def steps(self) -> str:
         """What the steps of its cells are, as the head of a page says it; empty without cells."""
         found = list(dict.fromkeys(describe_steps(cell.config) for cell in self.cells))
-        return f"Every step is one of {'; or of '.join(found)}." if found else ""
+        return f"Steps follow {'; or '.join(found)}." if found else ""
 
     def model(self, cell: Cell) -> Model:
         """What the cell trains."""

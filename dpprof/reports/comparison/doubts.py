@@ -37,7 +37,7 @@ def doubts(comparison: Comparison) -> list[str]:
 def _gradient_checks(comparison: Comparison) -> Iterator[str]:
     """Checks that failed or cannot tell, those of one reason together."""
     total = sum(len(cell.runs) for cell in comparison.cells)
-    for word, said in ((FAIL, "failed"), (CANNOT_TELL, "cannot tell")):
+    for word, said in ((FAIL, "failed"), (CANNOT_TELL, "could not tell")):
         runs = [run for cell in comparison.cells for run in cell.runs if run.gradient_check == word]
         for reason in dict.fromkeys(run.gradient_check_reason for run in runs):
             names = [run.name for run in runs if run.gradient_check_reason == reason]
@@ -140,7 +140,7 @@ def _warnings(comparison: Comparison) -> Iterator[str]:
     runs = [run for cell in comparison.cells for run in cell.runs]
     for text in dict.fromkeys(text for run in runs for text in run.warnings):
         count = sum(text in run.warnings for run in runs)
-        yield f"In {count} of {len(runs)} runs {text}."
+        yield f"{text[0].upper()}{text[1:]} ({count} of {len(runs)} runs)."
 
 
 def _listed(names: list[str]) -> str:

@@ -7,7 +7,7 @@ from itertools import starmap
 
 from dpprof.capacity import doubt_words
 from dpprof.formats import memory
-from dpprof.reports.comparison.cells import HOW_MEASURED, PEAK, STEP, Cell, Comparison, Run
+from dpprof.reports.comparison.cells import PEAK, STEP, Cell, Comparison, Run
 from dpprof.results import device_name
 
 _LISTED_CELLS = 6
@@ -47,17 +47,15 @@ class Pair:
 
 def pairs(comparison: Comparison) -> list[Pair]:
     """Every estimate with its measurement, in the order of the cells."""
-    measured = {
-        _experiment(cell): cell for cell in comparison.cells if not cell.is_estimate and cell.finished
-    }
-    found = [(cell, measured.get(_experiment(cell))) for cell in comparison.cells if cell.is_estimate]
+    measured = {cell.experiment: cell for cell in comparison.cells if not cell.is_estimate and cell.finished}
+    found = [(cell, measured.get(cell.experiment)) for cell in comparison.cells if cell.is_estimate]
     return [_pair(estimate, twin) for estimate, twin in found if estimate.finished and twin is not None]
 
 
 def without_paired(comparison: Comparison) -> Comparison:
     """The comparison without estimates of experiments that were measured too: these speak for themselves."""
-    measured = {_experiment(cell) for cell in comparison.cells if not cell.is_estimate and cell.finished}
-    kept = [c for c in comparison.cells if not c.is_estimate or _experiment(c) not in measured]
+    measured = {cell.experiment for cell in comparison.cells if not cell.is_estimate and cell.finished}
+    kept = [c for c in comparison.cells if not c.is_estimate or c.experiment not in measured]
     return Comparison(comparison.name, kept)
 
 
@@ -101,10 +99,6 @@ def _with_needs(cells: list[Cell], at: Callable[[Cell], str]) -> str:
         for cell in cells[:_LISTED_CELLS]
     )
     return each + (f" and {len(cells) - _LISTED_CELLS} more" if len(cells) > _LISTED_CELLS else "")
-
-
-def _experiment(cell: Cell) -> tuple[object, ...]:
-    return tuple((name, value) for name, value in cell.settings.items() if name not in HOW_MEASURED)
 
 
 def _pair(estimate: Cell, twin: Cell) -> Pair:

@@ -39,10 +39,13 @@ class Line:
 def lines(comparison: Comparison, metric: str, along: str) -> list[Line]:
     """The lines of all trainers, wherever two or more cells differ in `along` alone.
 
-    None of Poisson-sampled batches, whose sizes are not those that `along` tells.
+    None through disturbed step times, and none of Poisson-sampled batches, whose sizes are not those that
+    `along` tells.
     """
     groups: dict[object, list[Cell]] = {}
     for cell in comparison.cells:
+        if metric == STEP and cell.is_disturbed:
+            continue
         if cell.finished and metric in cell.figures and not cell.settings["poisson_sampling"]:
             rest = tuple((name, value) for name, value in cell.settings.items() if name != along)
             groups.setdefault((cell.source, rest), []).append(cell)

@@ -22,8 +22,8 @@ _NOTE = (
 )
 _DISTURBED = " (disturbed)"
 _DISTURBED_NOTE = (
-    "Disturbed are step times measured while others had the processors or the pace of the steps changed, "
-    "and the ratios of such a place: they do not tell how trainers differ.\n"
+    "`disturbed` marks step times measured while other processes held the processors or the machine's pace "
+    "changed, and every ratio at such a place: they do not tell how trainers differ.\n"
 )
 
 

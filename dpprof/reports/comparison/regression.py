@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dpprof.errors import ConfigError
-from dpprof.reports.comparison.cells import HOW_MEASURED, PEAK, STEP, Cell, Comparison
+from dpprof.reports.comparison.cells import PEAK, STEP, Cell, Comparison
 from dpprof.reports.comparison.intervals import pace_ratio, step_ratio
 from dpprof.reports.comparison.markdown import reason
 
@@ -75,7 +75,7 @@ def _by_settings(comparison: Comparison) -> dict[object, Cell]:
     """The cells by what they measure; of several sources the runs are taken together."""
     found: dict[object, Cell] = {}
     for cell in comparison.cells:
-        key = tuple((name, value) for name, value in cell.settings.items() if name not in HOW_MEASURED)
+        key = cell.experiment
         if key in found:
             cell = Cell(cell.source, cell.settings, [*found[key].runs, *cell.runs])
         found[key] = cell

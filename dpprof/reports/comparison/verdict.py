@@ -304,14 +304,17 @@ def _savings(comparison: Comparison) -> Iterator[Finding]:
     """What changes to the documented loop would save, of each trainer at the largest place where it ran."""
     documented = [cell for cell in comparison.cells if cell.finished and cell.settings["loop"] == DOCUMENTED]
     largest = {cell.trainer: cell for cell in sorted(documented, key=_size)}
-    told = {trainer: savings(cell) for trainer, cell in largest.items()}
-    places = dict.fromkeys(_at(comparison, largest[trainer]) for trainer, text in told.items() if text)
-    if places:
+    points = [
+        f"{trainer} at {_at(comparison, cell)}: {text}"
+        for trainer, cell in largest.items()
+        if (text := savings(cell))
+    ]
+    if points:
         yield Finding(
             "Savings",
-            f"The documented loop keeps memory that a step does not need; at {_and(list(places))} these "
-            "changes lower the peak (loop=lean makes them all):",
-            [text for text in told.values() if text],
+            "The documented loop keeps memory that a step does not need. These changes lower the peak "
+            "(loop=lean makes them all):",
+            points,
         )
 
 

@@ -84,6 +84,8 @@ def _booked(figures: dict[str, float], phase: str) -> tuple[float, float | None]
         mib, ms = _moved_mib(figures, phase), figures.get(f"latency/{phase}_ms")
     if mib is None:
         return None
+    if "step/mean_batch" in figures:  # Poisson sampled: the bytes are of another batch than the time
+        ms = None
     return mib * MIB, None if ms is None else ms / 1e3
 
 

@@ -58,7 +58,7 @@ def test_processors_that_the_step_leaves_free_may_be_busy(
 
 def test_many_involuntary_switches_disturb() -> None:
     assert of(switches=60, others=0.0) == []  # in half a second
-    assert of(switches=101) == ["the processor was taken from it 201 times a second"]
+    assert of(switches=101) == ["it was preempted 201 times a second"]
 
 
 def test_restless_steps_disturb() -> None:

@@ -96,7 +96,7 @@ def test_checks_that_failed_or_cannot_tell_come_first_those_of_one_reason_togeth
     found = doubts(comparison(*runs))
     assert found[:2] == [
         "The gradient check failed in 1 of 4 runs (b): samples mix.",
-        "The gradient check cannot tell in 2 of 4 runs (a, c): it draws lots.",
+        "The gradient check could not tell in 2 of 4 runs (a, c): it draws lots.",
     ]
     assert len(found) == 3, "that they differ in the processor is the third"
 
@@ -113,5 +113,5 @@ def test_what_to_know_of_a_workload_is_told_once() -> None:
     assert pair[1].record is not None
     pair[1].record.warnings.append("the model holds parameters")
     found = comparison(*pair)
-    assert doubts(found) == ["In 1 of 2 runs the model holds parameters."]
+    assert doubts(found) == ["The model holds parameters (1 of 2 runs)."]
     assert doubts(Comparison.from_json(found.to_json())) == doubts(found)

@@ -124,7 +124,7 @@ def test_what_is_in_doubt_is_told_and_decides() -> None:
         made.record.ledger.doubts = [Doubt("workspace", "workspaces are not in it", size * MIB)]
     found = comparison(clear, unclear)
     (rests, *_), fits = verdict(found), [f.text for f in verdict(found) if f.topic == "Fits"]
-    assert "Workspaces are not in it, up to 200.00 MiB more." in rests.points
+    assert "Workspaces are not in it, up to 200.0 MiB more." in rests.points
     (sentence,) = fits
     assert sentence.startswith(
         "1 of 2 may or may not fit H200 (716.8 MiB), as what is in doubt decides: "

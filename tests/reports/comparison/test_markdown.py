@@ -128,7 +128,7 @@ def test_the_verdict_comes_first_with_its_points_as_a_list() -> None:
     )
     markdown = to_markdown(found)
     _, loop, first = markdown.split("\n\n")[:3]
-    assert loop.startswith("Every step is one of the documented training loop")
+    assert loop.startswith("Steps follow the documented training loop")
     assert first.startswith("**DPSGDTrainer.** Against StandardTrainer at tiny")
     assert "\n\n- Memory: a peak of 20.0 MiB" in markdown
     assert "**Warning.** These runs differ in torch (1, 2)" in verdict_markdown(found)
@@ -143,5 +143,5 @@ def test_disturbed_step_times_and_ratios_are_marked() -> None:
         ["100.0 ± 0.00", "1.00 (disturbed)", "10.0", "1.00"],
         ["200.0 ± 0.00 (disturbed)", "2.00 (disturbed)", "20.0", "2.00"],
     ]
-    assert "\nDisturbed are step times measured while" in to_markdown(found)
+    assert "\n`disturbed` marks step times measured while" in to_markdown(found)
     assert "isturbed" not in to_markdown(comparison(calm))
