@@ -53,7 +53,7 @@ def test_a_workload_of_ones_own(tmp_path: Path, workload: str, trainer: str) -> 
 @pytest.mark.parametrize(
     ("workload", "words"),
     [
-        ("averaged_loss", "one value per sample, shape (2,), it gave shape ()"),
+        ("averaged_loss", "one value per sample, shape (2,); it gave shape ()"),
         ("with_batch_norm", "WorkloadError: 1: nn.BatchNorm1d mixes the samples"),
         ("no_such_factory", "no_such_factory"),
         ("not_a_workload", "must return (model, batches, loss)"),

@@ -8,13 +8,13 @@ machine's processor, number of threads and libraries.
 
 import itertools
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
-from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from dpprof.passes.events import read
@@ -65,10 +65,14 @@ class Trial:
 
 
 class Trials:
-    """Tries operators, each once for all calls of the same forms."""
+    """Tries operators, each once for all calls of the same forms.
+
+    In a thread of its own, where no dispatch mode, no transform of functorch and no autocast is active.
+    """
 
     def __init__(self) -> None:
         self._known: dict[object, Trial | None] = {}
+        self._thread = ThreadPoolExecutor(max_workers=1)
 
     def of(
         self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, num_flops: int
@@ -85,7 +89,8 @@ class Trials:
         if key not in self._known:
             num_bytes = sum(footprint(tensor) for tensor in (*tensors, *tensors_in((result,))))
             too_large = num_bytes > _LARGEST_BYTES or num_flops > _MOST_FLOPS
-            self._known[key] = None if too_large else _tried(operator, args, kwargs)
+            forms = tree_map_only(Tensor, Layout.of_argument, (args, kwargs))
+            self._known[key] = None if too_large else self._thread.submit(_tried, operator, *forms).result()
         return self._known[key]
 
 
@@ -94,18 +99,12 @@ def _form(leaf: Any) -> object:
 
 
 def _tried(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trial | None:
-    with _disable_current_modes():
-        real_args, real_kwargs = tree_map_only(
-            Tensor, lambda t: Layout.of_argument(t).zeros(), (args, kwargs)
-        )
-        try:
-            return _recorded(lambda: operator(*real_args, **real_kwargs))
-        except (
-            RuntimeError,
-            ValueError,
-            IndexError,
-        ):  # zeros are no fit data for every operator: a singular matrix, no probabilities
-            return None
+    """The trial of a call whose tensors are given by their forms; None if it fails."""
+    real_args, real_kwargs = tree_map_only(Layout, Layout.zeros, (args, kwargs))
+    try:
+        return _recorded(lambda: operator(*real_args, **real_kwargs))
+    except (RuntimeError, ValueError, IndexError):
+        return None  # zeros are no fit data for every operator: a singular matrix, no probabilities
 
 
 def _recorded(call: Callable[[], Any]) -> Trial:
