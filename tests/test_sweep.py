@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import statistics
 import subprocess
@@ -236,14 +237,30 @@ def test_nothing_is_lost_when_mlflow_goes_away(dpprof: Run, tmp_path: Path) -> N
     assert len(runs_of(tmp_path)) == 4, "logged twice"
 
 
-def test_ratios_to_the_standard_twin(swept: Path) -> None:
-    runs = runs_of(swept)
+DP_TRAINERS = ("DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer")
+
+
+@pytest.mark.parametrize("others_processors", [0.0, 1.5])
+def test_ratios_to_the_standard_twin(swept: Path, tmp_path: Path, others_processors: float) -> None:
+    """Of memory always; of times where nobody else had the processors."""
+    shutil.copytree(swept / "runs", tmp_path / "runs", ignore=shutil.ignore_patterns("mlflow.json"))
+    for path in (tmp_path / "runs" / "grid é").glob("*/record.json"):
+        record = json.loads(path.read_text())
+        steps = [0.01] * 6
+        record |= {"step_s": steps, "timed_s": sum(steps), "involuntary_switches": 0}
+        record["others_processor_s"] = others_processors * sum(steps)
+        record["environment"] |= {"cpu_cores": "2", "torch_threads": "2"}
+        path.write_text(json.dumps(record))
+    ended = run_dpprof(tmp_path, "log", "runs/grid é")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    runs = runs_of(tmp_path)
     standard = runs["StandardTrainer_tiny_bs2_seq16"].data.metrics
-    for name in ("DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer"):
+    peak, step = "memory/peak_allocated_mib", "latency/step_ms_median"
+    for name in DP_TRAINERS:
         figures = runs[f"{name}_tiny_bs2_seq16"].data.metrics
-        for metric in ("latency/step_ms_median", "memory/peak_allocated_mib"):
-            expected = figures[metric] / standard[metric]
-            assert figures[f"vs_standard/{metric}_ratio"] == pytest.approx(expected)
+        assert figures[f"vs_standard/{peak}_ratio"] == pytest.approx(figures[peak] / standard[peak])
+        assert figures.get(f"vs_standard/{step}_ratio") == (None if others_processors else pytest.approx(1.0))
+        assert ("vs_standard/throughput/samples_per_s_ratio" in figures) is not bool(others_processors)
 
 
 def test_every_run_stands_in_mlflow_with_all_its_parts(swept: Path) -> None:

@@ -50,6 +50,17 @@ def both(*found: Result) -> Comparison:
     return compare("both", {"guess": found[:1], "truth": found[1:]})
 
 
+@pytest.mark.parametrize(("largest", "meet"), [(13, True), (9, False)])
+def test_of_poisson_sampled_batches_only_equal_ones_meet(largest: int, meet: bool) -> None:
+    guess = estimate(poisson_sampling=True, poisson_tail=1e-4)
+    assert guess.config.estimated_batch == 13, "of 4 expected"
+    truth = measured()
+    assert truth.record is not None
+    truth.record.step_samples = [3, largest]
+    truth = dataclasses.replace(truth, config=dataclasses.replace(truth.config, poisson_sampling=True))
+    assert bool(pairs(both(guess, truth))) is meet
+
+
 def test_an_estimate_meets_the_measurement_of_the_same_experiment() -> None:
     (pair,) = pairs(both(estimate(), measured(), measured(GHOST)))
     assert (pair.estimated_mib, pair.ledger_mib) == (100, 100)

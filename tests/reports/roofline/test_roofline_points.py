@@ -52,3 +52,11 @@ def test_without_a_time_there_are_no_rates() -> None:
 
 def test_figures_that_are_no_phases_give_no_points() -> None:
     assert points(CEILINGS | {"memory/at_peak/noise_mib": 1.0, "profiler/copy/calls": 1.0}) == []
+
+
+def test_poisson_sampled_batches_have_no_rates_from_the_ledger() -> None:
+    """Its bytes are those of the largest batch, and the time is that of all sizes."""
+    found = points(LEDGER | {"step/mean_batch": 3.5})
+    assert found
+    assert all(point.seconds is None for point in found)
+    assert all(point.seconds for point in points(COUNTERS | {"step/mean_batch": 3.5}))
