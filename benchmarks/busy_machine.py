@@ -39,7 +39,7 @@ TRAINERS = ("StandardTrainer", "DPSGDTrainer", "DPFastGradientClippingTrainer")
 # Ends by itself too, should this script be killed.
 BUSY = "import time\nend = time.monotonic() + 300\nwhile time.monotonic() < end: pass"
 # What each sign of a disturbed run begins with, in the words of `calm.py`.
-SIGNS = {"others": "others had", "switches": "the processor was taken", "restless": "the interquartile range"}
+SIGNS = {"others": "others had", "switches": "it was preempted", "restless": "the interquartile range"}
 
 
 @dataclass(frozen=True)
