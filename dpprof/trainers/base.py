@@ -138,7 +138,7 @@ class TrainerBase(ABC):
         held: dict[str, list[tuple[str, Tensor]]] = {
             "parameters": list(named.items()),
             "buffers": list(self.model.named_buffers()),
-            "outputs": _named_leaves({"output": self._outputs, "loss": self._loss}),
+            "outputs": self._kept_by_the_loop(),
             "gradients": _attributes(named, "grad"),
             "per_sample_gradients": _attributes(named, "grad_sample"),
             "gradient_norms": _attributes(named, "_norm_sample"),
@@ -151,6 +151,10 @@ class TrainerBase(ABC):
             ],
         }
         return {category: tensors for category, tensors in held.items() if tensors}
+
+    def _kept_by_the_loop(self) -> list[tuple[str, Tensor]]:
+        outputs = [(f"output{path}", tensor) for path, tensor in _named_leaves(self._outputs)]
+        return outputs if self._loss is None else [*outputs, ("loss", self._loss)]
 
     def drop_gradients(self) -> None:
         """Let go of all gradients and norms, and of the last output and loss, as the next step would."""

@@ -39,6 +39,15 @@ def _breakable(name: str) -> Markup:
     return Markup("<wbr>").join(re.split(r"(?<=[a-z])(?=[A-Z])", name))
 
 
+def code(text: str) -> Markup:
+    """A sentence with what stands in backticks set as code."""
+    parts = re.split(r"`([^`]+)`", text)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if i % 2 else Markup("{}").format(part)
+        for i, part in enumerate(parts)
+    )
+
+
 _templates = jinja2.Environment(
     loader=jinja2.PackageLoader("dpprof.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
 )
@@ -47,6 +56,7 @@ _templates.filters |= {
     "words": words,
     "ink": ink,
     "number": number,
+    "code": code,
     "fixed": fixed,
     "memory": memory,
     "breakable": _breakable,

@@ -10,14 +10,14 @@ from typing import Any
 
 import example_ledger
 import pytest
-from example_results import comparison, result
+from example_results import MIB, comparison, result
 
 from dpprof.config import ExperimentConfig
 from dpprof.errors import ConfigError
 from dpprof.paths import RunFolder
 from dpprof.record import Failure, GradientCheck, PassOutcome
 from dpprof.reports.comparison.cells import Comparison, compare
-from dpprof.reports.comparison.page import compute, render
+from dpprof.reports.comparison.page import code, compute, render
 from dpprof.results import read_result
 from dpprof.settings import parse_all
 
@@ -271,3 +271,12 @@ def test_nothing_is_fetched_from_elsewhere() -> None:
 
 def test_an_empty_comparison_is_a_page_too() -> None:
     assert "No experiment finished." in shown(comparison())
+
+
+def test_code_in_a_sentence_is_set_as_code_and_everything_is_escaped() -> None:
+    saving = result("DPSGDTrainer", step_s=0.1, peak_mib=100.0, name="a<b>`c`")
+    assert saving.record is not None
+    saving.record.memory.saved = {"gradients": 20 * MIB, "outputs": 0, "all": 20 * MIB}
+    drawn = render(compute(comparison(saving), {}))
+    assert "call <code>zero_grad(set_to_none=True)</code>: -20.0 MiB." in drawn
+    assert code("a <b> `c <d>`") == "a &lt;b&gt; <code>c &lt;d&gt;</code>"
