@@ -47,4 +47,4 @@ def test_a_warning_is_told_once_and_kept(dpprof: Run, tmp_path: Path) -> None:
     assert runs["DPSGDTrainer_vision_bs3_seq4"].data.tags["dpprof.warnings"] == sentence
     assert "dpprof.warnings" not in runs["StandardTrainer_vision_bs3_seq4"].data.tags
     comparison, _ = read_comparison([str(tmp_path / "runs" / "raw")], tmp_path, lambda text: None)
-    assert f"In 2 of 3 runs {sentence}." in doubts(comparison)
+    assert f"{sentence[0].upper()}{sentence[1:]} (2 of 3 runs)." in doubts(comparison)
