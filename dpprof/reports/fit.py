@@ -202,7 +202,7 @@ def _explained(config: ExperimentConfig, fit: FitConfig, found: list[dict[str, A
     if config.poisson_sampling:
         text += (
             " Batches are Poisson sampled: a step was estimated with a batch that at most "
-            f"{config.poisson_tail:g} of the steps exceed, after a step with an empty one."
+            f"{config.poisson_tail:g} of the steps exceed, after steps with a full and an empty one."
         )
     elif fit.along == "batch_size":
         text += (
