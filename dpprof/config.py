@@ -84,8 +84,8 @@ class ExperimentConfig:
     )
     loop: str = setting(
         "documented",
-        "Training loop: documented is that of PyTorch's or Opacus's tutorial, lean makes every saving that "
-        "needs no patch.",
+        "Training loop: documented is the one in PyTorch's or Opacus's tutorial; lean adds every memory "
+        "saving that needs no patch to the library.",
         choices=LOOPS,
     )
     optimizer: str = setting("sgd", "Underlying optimizer.", choices=("sgd", "adamw"))
@@ -99,7 +99,7 @@ class ExperimentConfig:
         1, "Physical batches in one logical batch; figures are then per logical step.", minimum=1
     )
     poisson_sampling: bool = setting(
-        False, "Batches of Poisson sampling: their sizes vary around batch_size, and some are empty."
+        False, "Train on Poisson-sampled batches: their sizes vary around batch_size, and some are empty."
     )
     seed: int = setting(0, "Seed of the weights, the data and the noise.", minimum=0)
     warmup_steps: int = setting(3, "Steps before anything is measured, at least one.", minimum=1)
@@ -131,7 +131,7 @@ class ExperimentConfig:
         below=1,
     )
     savings: bool = setting(
-        True, "Estimate too what each saving of the lean loop would save; false is about twice as fast."
+        True, "Also estimate what each change of the lean loop saves; false is about twice as fast."
     )
 
     def __post_init__(self) -> None:

@@ -7,7 +7,10 @@ _LEAST_MIB = 0.1
 
 
 def fixed(value: float | None, digits: int) -> str:
-    """A figure with so many decimals, a small one with two digits; empty where nothing was measured."""
+    """A figure with so many decimals, or with two digits where these would say too little.
+
+    Empty where nothing was measured.
+    """
     if value is None:
         return ""
     least = 10.0 ** min(1 - digits, 0)
@@ -29,19 +32,19 @@ def signed(value: float, digits: int = 1) -> str:
 
 
 def size(mib: float) -> str:
-    """A size given in MiB, in MiB; one of less than a tenth in KiB."""
+    """A size in MiB as text; below a tenth of a MiB, in KiB."""
     if mib and abs(mib) < _LEAST_MIB:
         return f"{fixed(mib * KIB_PER_MIB, 1)} KiB"
     return f"{fixed(mib, 1)} MiB"
 
 
 def memory(mib: float, digits: int = 1) -> str:
-    """A memory given in MiB, in GiB; one of less than a GiB in MiB."""
+    """A size in MiB as text in GiB; below one GiB, in MiB."""
     if abs(mib) < MIB_PER_GIB:
         return size(mib)
     return f"{fixed(mib / MIB_PER_GIB, digits)} GiB"
 
 
 def milliseconds(ms: float) -> str:
-    """A time in ms."""
+    """A time in ms as text."""
     return f"{fixed(ms, 1)} ms"

@@ -5,8 +5,8 @@ more busy processes, on a virtual machine with 2 cores (torch with 2 threads, Li
 
 - Beside a busy process others had 0.5 to 1.6 of the processors. Alone it was at most 0.1 in passes of 0.1 s
   and more, and two ticks of the kernel's clock in shorter ones.
-- Beside a busy process the processor was taken away 127 to 550 times a second, alone 0 to 100 times, but for
-  one pass with 142 whose steps took a quarter longer. How often depends on the system's scheduler.
+- Beside a busy process the run was preempted 127 to 550 times a second, alone 0 to 100 times, but for one
+  pass with 142 whose steps took a quarter longer. How often depends on the system's scheduler.
 - Beside a busy process the interquartile range of the steps was 1 % of the median and more: a steady
   neighbour makes steady steps (800 ms instead of 2). Alone it was 1 to 23 %, but for one pass of 0.05 s. So a
   narrow range proves nothing. A wide one says that the median is worth little, whatever the reason: virtual
@@ -46,7 +46,7 @@ def disturbances(
         found.append(f"it was preempted {switches:.0f} times a second")
     median = figures.get("latency/step_ms_median", 0.0)
     iqr = figures.get("latency/step_ms_iqr", 0.0)
-    varies = "step/mean_batch" in figures  # under Poisson sampling steps differ of themselves
+    varies = "step/mean_batch" in figures  # under Poisson sampling steps differ anyway
     if not varies and 100 * iqr > _RESTLESS_PCT * median:
         share_pct = 100 * iqr / median
         found.append(f"the interquartile range of its steps is {share_pct:.0f} % of their median")

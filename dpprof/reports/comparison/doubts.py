@@ -72,11 +72,10 @@ def _too_low(comparison: Comparison) -> Iterator[str]:
         if run.environment.get("dpprof_version", "").startswith("0.1.")
     ]
     if names:
-        listed = ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")
         yield (
             "dpprof 0.1 dropped the gradients between the two backward passes of ghost and fast gradient "
             "clipping. Opacus keeps them, so the memory and traffic of these runs are too low: measure them "
-            f"again. ({listed})"
+            f"again. ({_listed(names)})"
         )
 
 
@@ -117,7 +116,7 @@ def _where(comparison: Comparison) -> str:
     if len(found) == len(first) > 1:
         return f"at any of the {len(first)} places"
     return "at " + _shortened(
-        [f"{comparison.model(cell).name}, {comparison.place_name(cell)}" for cell in found]
+        [f"{comparison.model(cell).label}, {comparison.place_name(cell)}" for cell in found]
     )
 
 
