@@ -18,12 +18,12 @@ import opacus
 import torch
 from tutorial_loops import Loop, make_loop
 
-from dpprof.config import TRAINERS, ExperimentConfig
-from dpprof.environment import describe_environment
-from dpprof.experiment import ExperimentTraining
-from dpprof.observe import Observer
-from dpprof.passes.clean import Stopwatch
-from dpprof.workloads.workload import build_workload
+from dpprof.config.experiment import TRAINERS, ExperimentConfig
+from dpprof.measure.environment import describe_environment
+from dpprof.measure.experiment import ExperimentTraining
+from dpprof.measure.observe import Observer
+from dpprof.measure.passes.clean import Stopwatch
+from dpprof.measure.workloads.workload import build_workload
 
 STEPS_PER_BLOCK = 5
 

@@ -28,9 +28,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpprof.config import DriveConfig, ExperimentConfig
-from dpprof.drive import drive_experiment
-from dpprof.paths import RunFolder
+from dpprof.config.experiment import DriveConfig, ExperimentConfig
+from dpprof.drive.run import drive_experiment
+from dpprof.record.folder import RunFolder
 from dpprof.reports.comparison.cells import STEP, Comparison, compare
 from dpprof.reports.comparison.markdown import verdict_markdown
 from dpprof.reports.comparison.verdict import fastest_at

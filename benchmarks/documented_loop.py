@@ -17,19 +17,20 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 from tutorial_loops import make_loop
 
-from dpprof.config import TRAINERS, ExperimentConfig
-from dpprof.environment import describe_environment
-from dpprof.experiment import ExperimentTraining
-from dpprof.ledger_data import TrafficRow
-from dpprof.metrics import MIB
-from dpprof.observe import STEP_LABEL, Observer
-from dpprof.passes.account import Account
-from dpprof.passes.events import read
-from dpprof.passes.ledger import Kept, Ledger, keep_ledger
-from dpprof.passes.memory import Levels
+from dpprof.config.experiment import TRAINERS, ExperimentConfig
+from dpprof.figures.metrics import MIB
+from dpprof.measure.environment import describe_environment
+from dpprof.measure.experiment import ExperimentTraining
+from dpprof.measure.observe import Observer
+from dpprof.measure.passes.account import Account
+from dpprof.measure.passes.events import read
+from dpprof.measure.passes.ledger import Kept, Ledger, keep_ledger
+from dpprof.measure.passes.memory import Levels
+from dpprof.measure.trainers.fake_tensors import fake_tensors
+from dpprof.measure.workloads.workload import build_workload
+from dpprof.record.ledger import TrafficRow
 from dpprof.reports.comparison.markdown import markdown_table
-from dpprof.trainers.fake_tensors import fake_tensors
-from dpprof.workloads.workload import build_workload
+from dpprof.vocabulary.phases import STEP_LABEL
 
 CELLS = (("small", 4, 128), ("medium", 4, 512))
 NUM_STEPS = 3

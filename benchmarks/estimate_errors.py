@@ -12,9 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from dpprof.drive.sources import read_comparison
 from dpprof.reports.comparison.estimates import pairs
 from dpprof.reports.comparison.markdown import estimate_table
-from dpprof.sources import read_comparison
 
 
 def main() -> None:

@@ -10,13 +10,13 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from dpprof.config import TRAINERS, ExperimentConfig
-from dpprof.experiment import ExperimentTraining, run_experiment
-from dpprof.metrics import MIB, unexplained_pct
-from dpprof.passes.ledger import Ledger, keep_ledger
-from dpprof.paths import RunFolder
-from dpprof.trainers.fake_tensors import fake_tensors
-from dpprof.workloads.workload import build_workload
+from dpprof.config.experiment import TRAINERS, ExperimentConfig
+from dpprof.figures.metrics import MIB, unexplained_pct
+from dpprof.measure.experiment import ExperimentTraining, run_experiment
+from dpprof.measure.passes.ledger import Ledger, keep_ledger
+from dpprof.measure.trainers.fake_tensors import fake_tensors
+from dpprof.measure.workloads.workload import build_workload
+from dpprof.record.folder import RunFolder
 
 HEADER = [
     "model",

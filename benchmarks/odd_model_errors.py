@@ -13,11 +13,11 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpprof.config import TRAINERS, ExperimentConfig
-from dpprof.experiment import PassFailed, run_experiment
-from dpprof.ledger_data import Doubt
-from dpprof.paths import RunFolder
-from dpprof.record import Record
+from dpprof.config.experiment import TRAINERS, ExperimentConfig
+from dpprof.measure.experiment import PassFailed, run_experiment
+from dpprof.record.folder import RunFolder
+from dpprof.record.ledger import Doubt
+from dpprof.record.record import Record
 
 _STANDARD = {"batch_size": 16, "seq_len": 32}
 # Names of the rows, with the factory and the batch and sequence behind each.

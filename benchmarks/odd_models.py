@@ -11,7 +11,7 @@ import torch
 from opacus.layers import DPLSTM
 from torch import Tensor, nn
 
-from dpprof.config import ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
 
 _WIDTH, _CLASSES, _VOCABULARY = 128, 10, 5_000
 

@@ -23,10 +23,10 @@ from typing import Any
 
 import torch
 
-from dpprof.config import ExperimentConfig
-from dpprof.passes.pace import NUM_BLOCKS, fixed_computation
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.measure.passes.pace import NUM_BLOCKS, fixed_computation
+from dpprof.measure.workloads.workload import Workload, build_workload
 from dpprof.reports.comparison.cells import PEAK, Comparison
-from dpprof.workloads.workload import Workload, build_workload
 
 BATCH_SIZE, SEQ_LEN, REPEATS, GROWTH, LIMIT = 2, 64, 3, 0.10, "5%"
 

@@ -16,8 +16,8 @@ from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from dpprof.config import ExperimentConfig
-from dpprof.workloads.workload import Workload
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.measure.workloads.workload import Workload
 
 AroundStep = Callable[[], AbstractContextManager[Any]]
 Loop = Callable[[Iterable[Any], AroundStep], None]

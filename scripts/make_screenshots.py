@@ -28,7 +28,7 @@ from mlflow import MlflowClient
 from PIL import Image
 from playwright.sync_api import Locator, Page, sync_playwright
 
-from dpprof.paths import SweepFolder
+from dpprof.record.folder import SweepFolder
 
 SCREENSHOTS = Path(__file__).parent.parent / "docs" / "screenshots"
 SWEEP = "small-cpu"

@@ -14,7 +14,7 @@ import yaml
 from dpprof.cli.estimate import NOT_ESTIMATED
 from dpprof.cli.fit import NOT_FITTED
 from dpprof.cli.test import TestConfig
-from dpprof.config import (
+from dpprof.config.experiment import (
     ESTIMATE_ONLY,
     MEASURE_ONLY,
     DriveConfig,
@@ -22,11 +22,11 @@ from dpprof.config import (
     ExperimentConfig,
     FitConfig,
 )
-from dpprof.grid import AXES, SweepConfig
-from dpprof.settings import allowed, fields
+from dpprof.config.grid import AXES, SweepConfig
+from dpprof.config.settings import allowed, fields
 
 ROOT = Path(__file__).parent.parent
-HEADER = "# Made by scripts/write_derived.py from dpprof/config.py and dpprof/grid.py; change it there.\n"
+HEADER = "# Made by scripts/write_derived.py from the settings in dpprof/config; change them there.\n"
 TABLE_BEGIN = "<!-- parameters: made by scripts/write_derived.py -->\n"
 TABLE_END = "<!-- end of parameters -->\n"
 CLASSES = {

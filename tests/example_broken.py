@@ -6,7 +6,7 @@ from typing import Any
 from example_trapped import Factory, calling, linear, three_dimensions
 from torch import Tensor
 
-from dpprof.config import ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
 
 
 def loss_per_class(config: ExperimentConfig) -> tuple[Any, ...]:

@@ -9,8 +9,8 @@ optimizer step 1 + 1 in 1 ms; outside 1 + 1 in 1 ms.
 
 from typing import Any
 
-from dpprof.counter_data import CounterResult, CounterRow
-from dpprof.ncu import metric_names as ncu
+from dpprof.config import counter_metrics as ncu
+from dpprof.record.counters import CounterResult, CounterRow
 
 MIB = 2**20
 GEMM = "cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x128_16x5_nn_align4>"

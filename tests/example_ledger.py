@@ -8,10 +8,10 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from dpprof.config import ExperimentConfig
-from dpprof.ledger_data import HeldTensor, LedgerResult, PhaseMark, PhasePeak, StepTimeline, TrafficRow
-from dpprof.paths import RunFolder
-from dpprof.record import Memory, PassOutcome, Record
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.record.folder import RunFolder
+from dpprof.record.ledger import HeldTensor, LedgerResult, PhaseMark, PhasePeak, StepTimeline, TrafficRow
+from dpprof.record.record import Memory, PassOutcome, Record
 
 MIB = 2**20
 CONFIG = ExperimentConfig(trainer="DPSGDTrainer", batch_size=2, seq_len=16).resolve(cuda_available=False)

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dpprof.config import ExperimentConfig
-from dpprof.ledger_data import LedgerResult, PhasePeak, TrafficRow
-from dpprof.paths import RunFolder
-from dpprof.record import Failure, GradientCheck, Memory, PassOutcome, Record
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.settings import parse_all
+from dpprof.figures.results import Result
+from dpprof.record.folder import RunFolder
+from dpprof.record.ledger import LedgerResult, PhasePeak, TrafficRow
+from dpprof.record.record import Failure, GradientCheck, Memory, PassOutcome, Record
 from dpprof.reports.comparison.cells import Comparison, compare
-from dpprof.results import Result
-from dpprof.settings import parse_all
 
 MIB = 2**20
 FINISHED = {"clean": PassOutcome("finished")}

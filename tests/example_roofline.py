@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dpprof.config import ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.settings import parse_all
+from dpprof.figures.results import FINISHED
 from dpprof.reports.comparison.cells import Cell, Comparison, Run
-from dpprof.results import FINISHED
-from dpprof.settings import parse_all
 
 # Forward: 64 MiB and 2**30 FLOPs in 4 ms, 16 FLOP/byte. Noise: 32 MiB and no FLOPs in 8 ms. Step: 12 ms.
 LEDGER = {

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from opacus.layers import DPGRU, DPLSTM, DPRNN, DPMultiheadAttention
 from torch import Tensor, nn
 
-from dpprof.config import ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
 
 TOKENS, WIDTH, CLASSES = 11, 8, 5
 Factory = Callable[[ExperimentConfig], tuple[Any, ...]]

@@ -10,7 +10,7 @@ import torch
 from opacus.layers import DPLSTM
 from torch import Tensor, nn
 
-from dpprof.config import ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
 
 
 def mlp(config: ExperimentConfig) -> tuple[Any, ...]:

@@ -20,10 +20,10 @@ import pytest
 from conftest import environment, runs_of
 from mlflow import MlflowClient
 
-from dpprof.formats import number, size
-from dpprof.record import Ceilings
+from dpprof.figures.results import read_result
+from dpprof.record.record import Ceilings
 from dpprof.reports.roofline.write import write_run_roofline
-from dpprof.results import read_result
+from dpprof.vocabulary.formats import number, size
 
 pytestmark = pytest.mark.browser
 

@@ -1,4 +1,4 @@
-"""Holds the layers and the home of each heavy library."""
+"""Holds the rooms of the package: which may import which, and the home of each heavy library."""
 
 import ast
 import subprocess
@@ -6,56 +6,33 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import dpprof
 
 PACKAGE = Path(dpprof.__file__).parent
-FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
-# From top to bottom. A unit imports from lines below its own; on the last line, from each other too.
-LAYERS = [
-    ["cli"],
-    ["fit"],
-    ["sweep"],
-    ["drive", "sources"],
-    ["counters"],
-    ["launch"],
-    ["measure"],
-    ["experiment", "tracking", "reports"],
-    ["estimate", "gradient_check"],
-    ["trainers", "passes"],
-    ["workloads"],
-    [
-        "errors",
-        "formats",
-        "gradient_verdict",
-        "config",
-        "grid",
-        "settings",
-        "record",
-        "ledger_data",
-        "loops",
-        "counter_data",
-        "operator_classes",
-        "ncu",
-        "metrics",
-        "model_sizes",
-        "paths",
-        "poisson",
-        "observe",
-        "results",
-        "requirements",
-        "process",
-        "environment",
-        "lazy_opacus",
-        "devices",
-        "capacity",
-        "search",
-        "workers",
-    ],
+# From top to bottom. A room imports from the rooms below its own, and from no other.
+ROOMS = [
+    "cli",
+    "drive",
+    "tracking",
+    "reports",
+    "measure",
+    "ncu",
+    "figures",
+    "record",
+    "config",
+    "vocabulary",
+    "process",
+    "errors",
 ]
-LINE = {unit: line for line, units in enumerate(LAYERS) for unit in units}
+# The rooms within a room, in the same way. What is not listed lies above them all.
+INNER_ROOMS = {
+    "drive": ["launch"],
+    "measure": ["passes", "trainers", "workloads", "observe"],
+}
+# The measuring process is another program: the one that drives it knows its command line alone.
+DRIVING = ("cli", "drive", "tracking", "reports")
+IN_PROCESS = "drive/launch/in_process.py"
 
 # Where each heavy library may be imported: folders and files of the package.
 HOMES = {
@@ -65,16 +42,22 @@ HOMES = {
     "matplotlib": ("reports/",),
     "pandas": ("reports/",),
     "scipy": ("reports/",),
-    "opacus": ("trainers/", "workloads/dp_attention.py"),
+    "opacus": ("measure/trainers/", "measure/workloads/dp_attention.py"),
     "click": ("cli/",),
     "rich": ("cli/",),
 }
+# What importing a module must not load.
+LEFT_OUT = {
+    "dpprof.cli.main": {"torch", "mlflow", "plotly", "opacus"},
+    "dpprof.measure.entry": {"torch", "mlflow", "plotly"},
+    "dpprof.measure.experiment": {"mlflow", "plotly"},
+}
 
 
-def unit_of(file: str) -> str:
-    """The unit that a file belongs to; `python -m dpprof` is the command line by another name."""
-    first = file.partition("/")[0].removesuffix(".py")
-    return "cli" if first == "__main__" else first
+def sources() -> dict[str, str]:
+    """The text of every file of the package, by its path."""
+    paths = sorted(PACKAGE.rglob("*.py"))
+    return {path.relative_to(PACKAGE).as_posix(): path.read_text(encoding="utf-8") for path in paths}
 
 
 def imports(source: str, *, inside_functions: bool = True) -> Iterator[str]:
@@ -91,98 +74,103 @@ def imports(source: str, *, inside_functions: bool = True) -> Iterator[str]:
             nodes.extend(ast.iter_child_nodes(node))
 
 
-def units_imported(source: str) -> set[str]:
-    """Units of dpprof that a module imports from; `dpprof.__version__` and the like are no unit's."""
-    parts = [name.split(".") for name in imports(source)]
-    return {p[1] for p in parts if p[0] == "dpprof" and len(p) > 1 and not p[1].startswith("__")}
-
-
-def libraries_imported(source: str, *, inside_functions: bool = True) -> set[str]:
+def libraries(source: str, *, inside_functions: bool = True) -> set[str]:
+    """The libraries that a module imports."""
     return {name.partition(".")[0] for name in imports(source, inside_functions=inside_functions)}
 
 
-def may_import(unit: str, other: str) -> bool:
-    last = len(LAYERS) - 1
-    return unit == other or LINE[unit] < LINE[other] or LINE[unit] == LINE[other] == last
+def forbidden(file: str, source: str) -> Iterator[str]:
+    """The imports of a file that break a rule, in words."""
+    room, _, rest = file.removesuffix(".py").partition("/")
+    room = "cli" if room == "__main__" else room  # `python -m dpprof`: the command line by another name
+    for name in imports(source):
+        package, _, inside = name.partition(".")
+        other, _, within = inside.partition(".")
+        if package != "dpprof" or other not in ROOMS:
+            continue
+        if room == "__init__" or ROOMS.index(other) < ROOMS.index(room):
+            yield f"{file} imports {name}, which lies above it"
+        if other == "measure" and room in DRIVING and file != IN_PROCESS:
+            yield f"{file} imports {name} of the measuring process"
+        inner, here, there = INNER_ROOMS.get(room, []), rest.partition("/")[0], within.partition(".")[0]
+        is_above = there not in inner or (here in inner and inner.index(there) < inner.index(here))
+        if other == room and here in inner and is_above:
+            yield f"{file} imports {name}, which lies above it"
 
 
-def test_every_import_is_seen_wherever_it_stands() -> None:
+def circles(graph: dict[str, set[str]]) -> list[str]:
+    """The modules that import each other in circles: what is left without those that import none of the
+    others, or that none of the others imports, again and again.
+    """
+    left = {name: set(others) for name, others in graph.items()}
+    while True:
+        imported = {other for others in left.values() for other in others}
+        free = [name for name, others in left.items() if not others & left.keys() or name not in imported]
+        if not free:
+            return sorted(left)
+        for name in free:
+            del left[name]
+
+
+def modules(files: dict[str, str]) -> dict[str, set[str]]:
+    """The modules of the package that each module imports."""
+    known = {file.removesuffix(".py").removesuffix("/__init__").replace("/", "."): file for file in files}
+
+    def module(name: str) -> str:
+        inside = name.removeprefix("dpprof.")
+        return inside if inside in known else inside.rpartition(".")[0]
+
+    return {
+        name: {module(other) for other in imports(files[file]) if other.startswith("dpprof.")} - {name, ""}
+        for name, file in known.items()
+    }
+
+
+def test_imports_point_one_way() -> None:
+    files = sources()
+    assert {file.partition("/")[0].removesuffix(".py") for file in files} == {*ROOMS, "__init__", "__main__"}
+    assert [text for file, source in files.items() for text in forbidden(file, source)] == []
+    assert circles(modules(files)) == []
+
+
+def test_heavy_libraries_stay_at_home() -> None:
+    users = {file: libraries(source) & HOMES.keys() for file, source in sources().items()}
+    strays = [(file, lib) for file, libs in users.items() for lib in libs if not file.startswith(HOMES[lib])]
+    assert strays == []
+    homes = [(home, library) for library, homes in HOMES.items() for home in homes]
+    empty = [(h, lib) for h, lib in homes if not any(f.startswith(h) and lib in users[f] for f in users)]
+    assert empty == []
+    at_top = {file: libraries(source, inside_functions=False) for file, source in sources().items()}
+    assert [file for file in at_top if file.startswith("cli/") and "torch" in at_top[file]] == []
+
+
+def test_a_module_loads_no_library_that_it_does_not_need() -> None:
+    for module, unwanted in LEFT_OUT.items():
+        program = f"import sys, {module}; print(*sys.modules)"
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        loaded = set(done.stdout.split())
+        assert module in loaded
+        assert loaded & unwanted == set(), module
+
+
+def test_the_rules_see_what_breaks_them() -> None:
     source = """
 import mlflow.entities as entities
-from dpprof import __version__, lazy_opacus
+from dpprof import __version__, process
 if TYPE_CHECKING:
-    from dpprof.results import Result
+    from dpprof.figures.results import Result
 class A:
     def f(self):
         try:
-            import dpprof.sweep, torch
+            import dpprof.measure.entry, torch
         except ImportError:
             from plotly import graph_objects
 """
-    assert units_imported(source) == {"lazy_opacus", "results", "sweep"}
-    assert libraries_imported(source) == {"mlflow", "dpprof", "torch", "plotly"}
-    assert libraries_imported(source, inside_functions=False) == {"mlflow", "dpprof"}
-
-
-@pytest.mark.parametrize(
-    ("unit", "other", "allowed"),
-    [
-        ("cli", "sweep", True),
-        ("sweep", "cli", False),
-        ("launch", "measure", True),
-        ("tracking", "reports", False),
-        ("passes", "passes", True),
-        ("passes", "trainers", False),
-        ("config", "settings", True),
-        ("settings", "config", True),
-        ("config", "workloads", False),
-    ],
-)
-def test_the_rule_itself(unit: str, other: str, allowed: bool) -> None:
-    assert may_import(unit, other) is allowed
-
-
-def test_every_unit_has_its_line() -> None:
-    assert {unit_of(file) for file in FILES} == {*LINE, "__init__"}
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_a_file_imports_only_from_the_lines_below(file: str) -> None:
-    imported = units_imported((PACKAGE / file).read_text(encoding="utf-8"))
-    allowed = set() if file == "__init__.py" else {unit for unit in LINE if may_import(unit_of(file), unit)}
-    assert imported <= allowed
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_heavy_libraries_stay_at_home(file: str) -> None:
-    imported = libraries_imported((PACKAGE / file).read_text(encoding="utf-8"))
-    assert {library for library in imported & HOMES.keys() if not file.startswith(HOMES[library])} == set()
-
-
-@pytest.mark.parametrize("library", HOMES)
-def test_every_home_is_lived_in(library: str) -> None:
-    homes = {file: (PACKAGE / file).read_text(encoding="utf-8") for file in FILES}
-    users = [file for file, source in homes.items() if library in libraries_imported(source)]
-    assert all(any(user.startswith(home) for user in users) for home in HOMES[library])
-
-
-@pytest.mark.parametrize("file", [file for file in FILES if unit_of(file) == "cli"])
-def test_the_command_line_imports_torch_only_inside_functions(file: str) -> None:
-    source = (PACKAGE / file).read_text(encoding="utf-8")
-    assert "torch" not in libraries_imported(source, inside_functions=False)
-
-
-@pytest.mark.parametrize(
-    ("module", "unwanted"),
-    [
-        ("dpprof.cli.main", {"torch", "mlflow", "plotly", "opacus"}),
-        ("dpprof.measure", {"mlflow", "plotly"}),
-        ("dpprof.experiment", {"mlflow", "plotly"}),
-    ],
-)
-def test_importing_a_module_loads_no_library_it_does_not_need(module: str, unwanted: set[str]) -> None:
-    program = f"import sys, {module}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.split())
-    assert module in loaded
-    assert loaded & unwanted == set()
+    assert libraries(source) == {"mlflow", "dpprof", "torch", "plotly"}
+    assert libraries(source, inside_functions=False) == {"mlflow", "dpprof"}
+    found = {file: len(list(forbidden(file, source))) for file in ("cli/a.py", IN_PROCESS, "record/a.py")}
+    assert found == {"cli/a.py": 1, IN_PROCESS: 0, "record/a.py": 2}
+    upwards = "from dpprof.measure.experiment import run_experiment"
+    assert len(list(forbidden("measure/passes/a.py", upwards))) == 1
+    assert list(forbidden("measure/entry.py", upwards)) == []
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["b", "c"]

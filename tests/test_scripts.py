@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from dpprof.config import TRAINERS
-from dpprof.grid import build_grid
+from dpprof.config.experiment import TRAINERS
+from dpprof.config.grid import build_grid
 
 STAND_IN = '#!/bin/sh\necho "$(basename "$0") $*" >> "$CALLS"\n'
 

@@ -48,9 +48,9 @@ def compare(sources: tuple[str, ...], output: str, baseline: str | None, fail_ab
 
     from dpprof.cli.console import open_console, print_comparison
     from dpprof.cli.options import write_output
+    from dpprof.drive.sources import read_comparison
     from dpprof.errors import Regression
     from dpprof.reports.comparison import page, regression
-    from dpprof.sources import read_comparison
 
     limit = percent(fail_above)
     console = open_console(soft_wrap=True)
@@ -80,7 +80,7 @@ def percent(text: str) -> float:
     """`5%` or `5` as a number. Raises ConfigError."""
     import math
 
-    from dpprof.settings import refuse
+    from dpprof.config.settings import refuse
 
     try:
         value = float(text.strip().removesuffix("%"))
@@ -118,7 +118,7 @@ def print_check(console: "Console", checked: "Check", baseline: str) -> None:
 
 def cells(change: "Change") -> list[str]:
     """A change as the texts of a table's row."""
-    from dpprof.formats import fixed, signed
+    from dpprof.vocabulary.formats import fixed, signed
 
     figures = ["" if v is None else f"{fixed(v, 2)} {change.unit}" for v in (change.before, change.now)]
     grown = "" if change.percent is None else f"{signed(change.percent, 2)} %"

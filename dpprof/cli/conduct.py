@@ -2,7 +2,7 @@
 
 from dpprof.cli.console import print_comparison
 from dpprof.cli.progress import Progress
-from dpprof.sweep import Sweep, raise_for, reusable_results, run_sweep
+from dpprof.drive.campaign import Sweep, raise_for, reusable_results, run_sweep
 from dpprof.tracking.tracker import Tracker
 
 

@@ -3,14 +3,14 @@
 import click
 
 from dpprof.cli.options import given, options_of, split
-from dpprof.config import (
+from dpprof.config.experiment import (
     ESTIMATE,
     MEASURE_ONLY,
     DriveConfig,
     EstimateConfig,
     ExperimentConfig,
 )
-from dpprof.grid import AXES, SweepConfig
+from dpprof.config.grid import AXES, SweepConfig
 
 # Options of a sweep that make no difference to an estimate, which comes out the same every time.
 NOT_ESTIMATED = ("repeats", "launcher")
@@ -33,12 +33,12 @@ def estimate(**options: str | None) -> None:
     dpprof estimate --model-sizes medium --batch-sizes 8,16 --seq-lens 1024 --device-memory-gib 24
     dpprof estimate --device cpu --model-sizes small --trainers dpsgd,dpsgd_ghost
     """
-    from dpprof.requirements import check_packages
+    from dpprof.drive.requirements import check_packages
 
     check_packages()
 
-    from dpprof.grid import build_grid
-    from dpprof.settings import parse_all
+    from dpprof.config.grid import build_grid
+    from dpprof.config.settings import parse_all
 
     drive_values, values = split(given(options), DriveConfig)
     own_values, values = split(values, EstimateConfig)
@@ -47,7 +47,7 @@ def estimate(**options: str | None) -> None:
     drive.check_writable()
 
     from dpprof.cli.conduct import conduct
-    from dpprof.sweep import Sweep, new_name
+    from dpprof.drive.campaign import Sweep, new_name
 
     name = grid.config.sweep_name or new_name(ESTIMATE)
     planned = Sweep(name, grid.experiments, drive, workers=own.workers)

@@ -23,9 +23,9 @@ def export(sources: tuple[str, ...], form: str, output: str | None) -> None:
 
     from dpprof.cli.compare import warn
     from dpprof.cli.options import write_output
+    from dpprof.config.settings import refuse
+    from dpprof.drive.sources import read_comparison
     from dpprof.reports.comparison import export as exporting
-    from dpprof.settings import refuse
-    from dpprof.sources import read_comparison
 
     if form not in exporting.FORMATS:
         raise refuse("format", form, ", ".join(exporting.FORMATS))

@@ -3,7 +3,7 @@
 import click
 
 from dpprof.cli.options import given, options_of, split
-from dpprof.config import (
+from dpprof.config.experiment import (
     ESTIMATE,
     MEASURE_ONLY,
     DriveConfig,
@@ -11,7 +11,7 @@ from dpprof.config import (
     ExperimentConfig,
     FitConfig,
 )
-from dpprof.grid import AXES, SweepConfig
+from dpprof.config.grid import AXES, SweepConfig
 
 # Options of a sweep that a search has no use for.
 NOT_FITTED = ("repeats", "launcher", "resume", "accumulation_steps", "savings")
@@ -34,14 +34,14 @@ def fit(**options: str | None) -> None:
     dpprof fit --target A100-40GB --logical-batch 4096 --precisions fp32,bf16
     dpprof fit --device cpu --model-sizes small --device-memory-gib 0.5 --seq-lens 128 --verify true
     """
-    from dpprof.requirements import check_packages
+    from dpprof.drive.requirements import check_packages
 
     check_packages()
 
-    from dpprof.capacity import capacity_bytes
     from dpprof.cli.options import cuda_available
-    from dpprof.grid import build_grid
-    from dpprof.settings import parse_all, refuse
+    from dpprof.config.grid import build_grid
+    from dpprof.config.settings import parse_all, refuse
+    from dpprof.figures.capacity import capacity_bytes
 
     drive_values, values = split(given(options), DriveConfig)
     workers_values, values = split(values, EstimateConfig)
@@ -64,8 +64,8 @@ def fit(**options: str | None) -> None:
     drive.check_writable()
 
     from dpprof.cli.progress import Progress
-    from dpprof.fit import Fit, raise_for, run_fit
-    from dpprof.sweep import new_name
+    from dpprof.drive.campaign import new_name
+    from dpprof.drive.fit import Fit, raise_for, run_fit
     from dpprof.tracking.tracker import Tracker
 
     planned = Fit(grid.config.sweep_name or new_name("fit"), grid.experiments, own, drive, workers)

@@ -20,11 +20,11 @@ def log(folders: tuple[str, ...]) -> None:
     from pathlib import Path
 
     from dpprof.cli.progress import Progress
-    from dpprof.config import DriveConfig
-    from dpprof.drive import rendered
+    from dpprof.config.experiment import DriveConfig
+    from dpprof.drive.campaign import Sweep, run_sweep
+    from dpprof.drive.run import rendered
     from dpprof.errors import ConfigError, Interrupted, TrackingError
-    from dpprof.paths import RunFolder, SweepFolder
-    from dpprof.sweep import Sweep, run_sweep
+    from dpprof.record.folder import RunFolder, SweepFolder
     from dpprof.tracking.tracker import Tracker
 
     for name in folders:

@@ -33,8 +33,8 @@ def ncu_import(report: str, counter_metrics: str, kernels: int) -> None:
     """
     from pathlib import Path
 
+    from dpprof.config.counter_metrics import metric_names
     from dpprof.errors import ConfigError
-    from dpprof.ncu.metric_names import metric_names
 
     wanted = metric_names(counter_metrics)
     if kernels < 0:

@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 import click
 
+from dpprof.config.settings import allowed, fields
 from dpprof.errors import ConfigError
-from dpprof.paths import write_text
-from dpprof.settings import allowed, fields
+from dpprof.record.folder import write_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 

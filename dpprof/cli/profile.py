@@ -3,7 +3,7 @@
 import click
 
 from dpprof.cli.options import cuda_available, given, options_of, split
-from dpprof.config import ESTIMATE_ONLY, DriveConfig, ExperimentConfig
+from dpprof.config.experiment import ESTIMATE_ONLY, DriveConfig, ExperimentConfig
 
 
 @click.command()
@@ -17,13 +17,13 @@ def profile(**options: str | None) -> None:
     dpprof profile --trainer DPGhostClippingTrainer --batch-size 4 --seq-len 512
     mlflow run . -e profile -P trainer=DPGhostClippingTrainer -P batch_size=4
     """
-    from dpprof.requirements import check_packages
+    from dpprof.drive.requirements import check_packages
 
     check_packages()
 
     from pathlib import Path
 
-    from dpprof.settings import parse_all
+    from dpprof.config.settings import parse_all
 
     drive_values, values = split(given(options), DriveConfig)
     drive = parse_all(DriveConfig, drive_values)
@@ -33,11 +33,11 @@ def profile(**options: str | None) -> None:
     from functools import partial
 
     from dpprof.cli.progress import Progress
-    from dpprof.drive import drive_experiment
+    from dpprof.drive.campaign import faults, new_name, raise_for_checks
+    from dpprof.drive.run import drive_experiment
     from dpprof.errors import ExperimentsFailed, Interrupted, TrackingError
-    from dpprof.paths import RunFolder
-    from dpprof.results import FINISHED, KILLED
-    from dpprof.sweep import faults, new_name, raise_for_checks
+    from dpprof.figures.results import FINISHED, KILLED
+    from dpprof.record.folder import RunFolder
     from dpprof.tracking.tracker import Tracker
 
     tracker = Tracker()

@@ -11,9 +11,9 @@ from rich.progress import Progress as LiveLine
 from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from dpprof.cli.console import open_console
-from dpprof.gradient_verdict import CANNOT_TELL, FAIL, PASS
-from dpprof.metrics import ledger_doubt, unexplained_pct
-from dpprof.results import FINISHED, Result, describe, nonfinite_losses
+from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS
+from dpprof.figures.metrics import ledger_doubt, unexplained_pct
+from dpprof.figures.results import FINISHED, Result, describe, nonfinite_losses
 
 _BUSY_PCT = 15.0
 # Of a finished experiment's line, by what the gradient check says.

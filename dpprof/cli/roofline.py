@@ -49,11 +49,11 @@ def roofline(
     from dpprof.cli.compare import warn
     from dpprof.cli.console import open_console
     from dpprof.cli.options import write_output
+    from dpprof.drive.sources import read_comparison
     from dpprof.errors import ConfigError
     from dpprof.reports.roofline import data, page
     from dpprof.reports.roofline.roofs import Given
     from dpprof.reports.roofline.write import read_counters
-    from dpprof.sources import read_comparison
 
     copy = above_zero("copy_gib_per_s", copy_gib_per_s)
     matmul = above_zero("matmul_tflop_per_s", matmul_tflop_per_s)
@@ -77,7 +77,7 @@ def above_zero(name: str, text: str | None) -> float | None:
     """An option's text as a number. Raises ConfigError."""
     import math
 
-    from dpprof.settings import refuse
+    from dpprof.config.settings import refuse
 
     if text is None:
         return None

@@ -35,10 +35,10 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
     from dpprof.cli.console import open_console
     from dpprof.cli.counter_tables import counter_tables
     from dpprof.errors import ConfigError
-    from dpprof.paths import RunFolder
+    from dpprof.figures.results import describe, read_result
+    from dpprof.record.folder import RunFolder
     from dpprof.reports.counter_tables import compute as counted
     from dpprof.reports.tables import compute
-    from dpprof.results import describe, read_result
 
     for name, value in (("tensors", tensors), ("kernels", kernels)):
         if value < 0:
@@ -72,8 +72,8 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
 
 def _tables(found: "LedgerTables", num_tensors: int) -> "Iterable[Table | str]":
     from dpprof.cli.tables import one, table, two
-    from dpprof.formats import fixed
     from dpprof.reports.colors import words
+    from dpprof.vocabulary.formats import fixed
 
     yield f"peak [b]{fixed(found.held_mib, 2)} MiB[/] in [b]{found.peak_phase}[/]: {found.origin}"
     if found.doubt:

@@ -21,10 +21,10 @@ def summarize(runs_dir: str, output: str | None) -> None:
 
     from dpprof.cli.options import write_output
     from dpprof.errors import ConfigError, DpprofError
-    from dpprof.paths import SweepFolder
+    from dpprof.figures.results import read_result
+    from dpprof.record.folder import SweepFolder
     from dpprof.reports.comparison.cells import compare
     from dpprof.reports.comparison.markdown import to_markdown
-    from dpprof.results import read_result
 
     root = Path(runs_dir)
     if not root.is_dir():

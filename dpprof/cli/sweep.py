@@ -3,8 +3,8 @@
 import click
 
 from dpprof.cli.options import cuda_available, given, options_of, split
-from dpprof.config import ESTIMATE_ONLY, DriveConfig, ExperimentConfig
-from dpprof.grid import AXES, SweepConfig
+from dpprof.config.experiment import ESTIMATE_ONLY, DriveConfig, ExperimentConfig
+from dpprof.config.grid import AXES, SweepConfig
 
 
 @click.command()
@@ -22,12 +22,12 @@ def sweep(**options: str | None) -> None:
     dpprof sweep --config scripts/profiling_config.json
     dpprof sweep --sweep-name mine --resume true     # go on with an earlier one
     """
-    from dpprof.requirements import check_packages
+    from dpprof.drive.requirements import check_packages
 
     check_packages()
 
-    from dpprof.grid import build_grid
-    from dpprof.settings import parse_all
+    from dpprof.config.grid import build_grid
+    from dpprof.config.settings import parse_all
 
     drive_values, values = split(given(options), DriveConfig)
     drive = parse_all(DriveConfig, drive_values)
@@ -35,7 +35,7 @@ def sweep(**options: str | None) -> None:
     drive.check_writable()
 
     from dpprof.cli.conduct import conduct
-    from dpprof.sweep import Sweep, new_name
+    from dpprof.drive.campaign import Sweep, new_name
 
     planned = Sweep(grid.config.sweep_name or new_name("sweep"), grid.experiments, drive)
     device = next(iter(grid.experiments.values())).device

@@ -6,7 +6,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from dpprof.formats import fixed
+from dpprof.vocabulary.formats import fixed
 
 _NEVER_FOLDED = 16
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 import click
 
 from dpprof.cli.options import cuda_available, given, options_of, split
-from dpprof.config import TRAINERS, DriveConfig, ExperimentConfig
-from dpprof.settings import fields, setting
+from dpprof.config.experiment import TRAINERS, DriveConfig, ExperimentConfig
+from dpprof.config.settings import fields, setting
 
 if TYPE_CHECKING:
-    from dpprof.results import Result
+    from dpprof.figures.results import Result
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ def test(**options: str | None) -> None:
     dpprof test --device cpu
     mlflow run . -e test -P device=cpu
     """
-    from dpprof.requirements import check_packages
+    from dpprof.drive.requirements import check_packages
 
     check_packages()
 
-    from dpprof.settings import parse_all
+    from dpprof.config.settings import parse_all
 
     drive_values, values = split(given(options), DriveConfig)
     drive = parse_all(DriveConfig, drive_values)
@@ -52,9 +52,9 @@ def test(**options: str | None) -> None:
     drive.check_writable()
 
     from dpprof.cli.progress import Progress
+    from dpprof.drive.campaign import Sweep, new_name, raise_for, run_sweep
     from dpprof.errors import ExperimentsFailed, TrackingError
-    from dpprof.results import FAILED
-    from dpprof.sweep import Sweep, new_name, raise_for, run_sweep
+    from dpprof.figures.results import FAILED
     from dpprof.tracking.tracker import Tracker
 
     planned = Sweep(new_name("test"), experiments, drive, kind="test")
@@ -104,7 +104,7 @@ def test_experiments(device: str) -> list[ExperimentConfig]:
 
 def outcomes(results: "list[Result]") -> dict[str, float]:
     """For the parent run: whether each trainer passed, its step latency and its peak memory."""
-    from dpprof.metrics import metrics
+    from dpprof.figures.metrics import metrics
 
     found: dict[str, float] = {}
     for result in results:
@@ -119,8 +119,8 @@ def outcomes(results: "list[Result]") -> dict[str, float]:
 
 def verdict(result: "Result") -> tuple[bool, str]:
     """Whether a trainer passed, and the figures or the reason."""
-    from dpprof.gradient_verdict import PASS
-    from dpprof.results import describe
+    from dpprof.figures.gradient_verdict import PASS
+    from dpprof.figures.results import describe
 
     check, record = result.gradient_verdict, result.record
     has_passed = check is not None and check.word == PASS

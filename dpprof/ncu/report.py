@@ -9,10 +9,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dpprof.counter_data import DURATION
+from dpprof.config.counter_metrics import BASIC, DURATION, canonical
 from dpprof.errors import CountersError
 from dpprof.ncu.messages import raise_known
-from dpprof.ncu.metric_names import BASIC, canonical
 
 _KERNEL = "Kernel Name"
 _RANGES = "Start/Stop_Range"

@@ -4,10 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
 
-from dpprof.counter_data import DURATION, CounterResult, CounterRow, total
+from dpprof.config.counter_metrics import DURATION
 from dpprof.ncu.report import Launch
-from dpprof.observe import PHASE_LABEL
-from dpprof.operator_classes import kernel_class
+from dpprof.record.counters import CounterResult, CounterRow, total
+from dpprof.vocabulary.operator_classes import kernel_class
+from dpprof.vocabulary.phases import PHASE_LABEL
 
 
 def by_kernel(launches: Iterable[Launch], metrics: Iterable[str]) -> CounterResult:

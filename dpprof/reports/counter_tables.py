@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from dpprof.counter_data import CounterResult, CounterRow, total
-from dpprof.ledger_data import LedgerResult
-from dpprof.metrics import MIB, counted
-from dpprof.ncu.metric_names import BASIC
+from dpprof.config.counter_metrics import BASIC
+from dpprof.figures.metrics import MIB, counted
+from dpprof.record.counters import CounterResult, CounterRow, total
+from dpprof.record.ledger import LedgerResult
 from dpprof.reports.tables import BETWEEN, phase_order
 
 STEP = "step"

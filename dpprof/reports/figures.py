@@ -5,12 +5,12 @@ from collections import defaultdict
 import numpy as np
 import plotly.graph_objects as go
 
-from dpprof.formats import fixed, size
-from dpprof.ledger_data import TrafficRow
-from dpprof.metrics import MIB
+from dpprof.figures.metrics import MIB
+from dpprof.record.ledger import TrafficRow
 from dpprof.reports.colors import CATEGORY_COLORS, CLASS_COLORS, words
 from dpprof.reports.levels import Levels
 from dpprof.reports.tables import BETWEEN, LedgerTables
+from dpprof.vocabulary.formats import fixed, size
 
 _NARROWEST_LABEL_PCT = 6.0
 

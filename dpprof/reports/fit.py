@@ -4,15 +4,15 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from dpprof.capacity import capacity_bytes
-from dpprof.config import ExperimentConfig, FitConfig
-from dpprof.formats import fixed, number
-from dpprof.metrics import UNTRACKED, metrics, part
+from dpprof.config.experiment import ExperimentConfig, FitConfig
+from dpprof.figures.capacity import capacity_bytes
+from dpprof.figures.metrics import UNTRACKED, metrics, part
+from dpprof.figures.results import FINISHED, Result, describe, device_name
 from dpprof.reports.colors import words
 from dpprof.reports.comparison.cells import STANDARD
 from dpprof.reports.comparison.markdown import markdown_table
 from dpprof.reports.comparison.models import distinct_names, identity
-from dpprof.results import FINISHED, Result, describe, device_name
+from dpprof.vocabulary.formats import fixed, number
 
 _NOT_SEARCHED = "not searched"
 _IN_DOUBT = (

@@ -6,11 +6,11 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dpprof.formats import fixed, size
-from dpprof.paths import write_bytes
+from dpprof.record.folder import write_bytes
 from dpprof.reports.colors import CATEGORY_COLORS, words
 from dpprof.reports.levels import Levels
 from dpprof.reports.tables import LedgerTables
+from dpprof.vocabulary.formats import fixed, size
 
 _NARROWEST_LABEL_PCT = 5.0
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpprof.ledger_data import PhaseMark, StepTimeline
-from dpprof.metrics import MIB
-from dpprof.observe import CATEGORIES
+from dpprof.figures.metrics import MIB
+from dpprof.record.ledger import PhaseMark, StepTimeline
+from dpprof.vocabulary.categories import CATEGORIES
 
 _MAX_POINTS = 4000
 

@@ -4,11 +4,20 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from dpprof.formats import fixed
-from dpprof.ledger_data import HeldTensor, LedgerResult, StepTimeline, TrafficRow
-from dpprof.metrics import MIB, UNTRACKED, at_peak, is_estimate, ledger_doubt, metrics, unexplained_pct
-from dpprof.observe import CATEGORIES, PHASES
-from dpprof.record import Record
+from dpprof.figures.metrics import (
+    MIB,
+    UNTRACKED,
+    at_peak,
+    is_estimate,
+    ledger_doubt,
+    metrics,
+    unexplained_pct,
+)
+from dpprof.record.ledger import HeldTensor, LedgerResult, StepTimeline, TrafficRow
+from dpprof.record.record import Record
+from dpprof.vocabulary.categories import CATEGORIES
+from dpprof.vocabulary.formats import fixed
+from dpprof.vocabulary.phases import PHASES
 
 BETWEEN = "between phases"
 _UNTRACKED_HELP = "held by the allocator beyond what the ledger saw: workspaces and rounding"

@@ -3,10 +3,10 @@
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from dpprof.config import SIZE_FIELDS
-from dpprof.metrics import metrics, series
-from dpprof.paths import RunFolder
-from dpprof.record import Record
+from dpprof.config.experiment import SIZE_FIELDS
+from dpprof.figures.metrics import metrics, series
+from dpprof.record.folder import RunFolder
+from dpprof.record.record import Record
 
 _HPARAMS = (
     *("trainer", "workload", "model_size", *SIZE_FIELDS),

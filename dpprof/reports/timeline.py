@@ -8,17 +8,17 @@ from dataclasses import dataclass
 
 import jinja2
 
-from dpprof.capacity import doubt_words, floor_s, reservations
-from dpprof.config import ExperimentConfig
-from dpprof.formats import fixed
-from dpprof.ledger_data import LedgerResult, TrafficRow
-from dpprof.metrics import UNTRACKED, metrics, part
-from dpprof.paths import RunFolder, write_text
-from dpprof.record import Record
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.figures.capacity import doubt_words, floor_s, reservations
+from dpprof.figures.metrics import UNTRACKED, metrics, part
+from dpprof.figures.results import describe_steps, device_name, held_against
+from dpprof.record.folder import RunFolder, write_text
+from dpprof.record.ledger import LedgerResult, TrafficRow
+from dpprof.record.record import Record
 from dpprof.reports import image, levels, tables
 from dpprof.reports.colors import CATEGORY_COLORS, words
 from dpprof.reports.figures import memory_figure, traffic_figure
-from dpprof.results import describe_steps, device_name, held_against
+from dpprof.vocabulary.formats import fixed
 
 _SHOWN_TENSORS = 20
 _templates = jinja2.Environment(

@@ -8,7 +8,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from dpprof.errors import ConfigError
-from dpprof.paths import RunFolder
+from dpprof.record.folder import RunFolder
 from dpprof.tracking.store import KIND_TAG, PARENT_TAG, open_store, telling
 
 _PAGE = 1000

@@ -16,11 +16,11 @@ from mlflow.environment_variables import MLFLOW_EXPERIMENT_ID, MLFLOW_EXPERIMENT
 from mlflow.exceptions import MlflowException
 from mlflow.tracking.multimedia import Image
 
-from dpprof.config import ESTIMATE, SIZE_FIELDS, ExperimentConfig
-from dpprof.metrics import memory_metrics, metrics, series
-from dpprof.paths import RunFolder, write_text
-from dpprof.record import Record
-from dpprof.results import Result, describe, nonfinite_losses
+from dpprof.config.experiment import ESTIMATE, SIZE_FIELDS, ExperimentConfig
+from dpprof.figures.metrics import memory_metrics, metrics, series
+from dpprof.figures.results import Result, describe, nonfinite_losses
+from dpprof.record.folder import RunFolder, write_text
+from dpprof.record.record import Record
 from dpprof.tracking.store import KIND_TAG, PARENT_TAG, open_store, telling
 
 DEFAULT_EXPERIMENT = "dpprof"

@@ -6,10 +6,10 @@ import pytest
 from conftest import Run, run_dpprof, runs_of
 from example_results import result
 
+from dpprof.drive.campaign import raise_for_checks
 from dpprof.errors import ExperimentsFailed, Undecided
-from dpprof.record import GradientCheck
-from dpprof.results import describe
-from dpprof.sweep import raise_for_checks
+from dpprof.figures.results import describe
+from dpprof.record.record import GradientCheck
 
 QUICK = ["--warmup-steps", "1", "--measured-steps", "2", "--launcher", "in_process"]
 

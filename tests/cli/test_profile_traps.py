@@ -4,10 +4,10 @@ from pathlib import Path
 
 from conftest import Run, runs_of
 
-from dpprof.paths import RunFolder
+from dpprof.drive.sources import read_comparison
+from dpprof.measure.trainers.trap_sentences import SENTENCES, WARNINGS
+from dpprof.record.folder import RunFolder
 from dpprof.reports.comparison.doubts import doubts
-from dpprof.sources import read_comparison
-from dpprof.trainers.trap_sentences import SENTENCES, WARNINGS
 
 SMALL = ["--measured-steps", "2", "--batch-size", "3", "--seq-len", "4", "--passes", "clean"]
 

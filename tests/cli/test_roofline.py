@@ -11,7 +11,7 @@ from page_reader import Page
 
 from dpprof.cli.roofline import roofline
 from dpprof.errors import ConfigError
-from dpprof.record import Ceilings
+from dpprof.record.record import Ceilings
 
 CEILINGS = Ceilings(copy_bytes_per_s=2.0**35, matmul_flop_per_s=1e12, precision="fp32")
 

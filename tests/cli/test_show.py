@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from dpprof.cli.show import show
 from dpprof.errors import ConfigError, DpprofError
-from dpprof.record import Failure, Memory, PassOutcome
+from dpprof.record.record import Failure, Memory, PassOutcome
 
 
 def shown(folder: Path, *options: str) -> str:

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from dpprof.config import TRAINERS, ExperimentConfig
-from dpprof.experiment import run_experiment
-from dpprof.gradient_check import gradient_error
-from dpprof.measure import measure
-from dpprof.metrics import unexplained_pct
-from dpprof.paths import RunFolder
-from dpprof.record import Record
+from dpprof.config.experiment import TRAINERS, ExperimentConfig
+from dpprof.figures.metrics import unexplained_pct
+from dpprof.measure.entry import measure
+from dpprof.measure.experiment import run_experiment
+from dpprof.measure.gradient_check import gradient_error
+from dpprof.record.folder import RunFolder
+from dpprof.record.record import Record
 
 pytestmark = [
     pytest.mark.gpu,

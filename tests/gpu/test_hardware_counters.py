@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from dpprof.config import TRAINERS, DriveConfig, ExperimentConfig
-from dpprof.counter_data import total
-from dpprof.drive import drive_experiment
+from dpprof.config.counter_metrics import BASIC, DRAM_READ, DRAM_WRITTEN
+from dpprof.config.experiment import TRAINERS, DriveConfig, ExperimentConfig
+from dpprof.drive.run import drive_experiment
 from dpprof.errors import CountersUnavailable
-from dpprof.metrics import metrics
+from dpprof.figures.metrics import metrics
+from dpprof.figures.results import FINISHED, Result
 from dpprof.ncu import program
-from dpprof.ncu.metric_names import BASIC, DRAM_READ, DRAM_WRITTEN
-from dpprof.paths import RunFolder
-from dpprof.results import FINISHED, Result
+from dpprof.record.counters import total
+from dpprof.record.folder import RunFolder
 
 
 def _lacking() -> str:

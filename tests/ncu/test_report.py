@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from dpprof.counter_data import DURATION
+from dpprof.config.counter_metrics import BASIC, DRAM_READ, DRAM_WRITTEN, DURATION, L2_READ
 from dpprof.errors import CountersError, CountersUnavailable
-from dpprof.ncu.metric_names import BASIC, DRAM_READ, DRAM_WRITTEN, L2_READ
 from dpprof.ncu.report import Launch, read_csv
 
 REPORTS = Path(__file__).parent / "reports"

@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from dpprof.counter_data import DURATION
-from dpprof.ncu.metric_names import BASIC, DRAM_PCT, DRAM_READ, DRAM_WRITTEN, L2_READ
+from dpprof.config.counter_metrics import BASIC, DRAM_PCT, DRAM_READ, DRAM_WRITTEN, DURATION, L2_READ
 from dpprof.ncu.report import read_csv
 from dpprof.ncu.totals import by_kernel, phase_of, short_name
 

@@ -4,10 +4,10 @@ import pytest
 from example_results import result
 from scipy.stats import poisson
 
-from dpprof.config import ExperimentConfig, FitConfig
-from dpprof.record import PassOutcome
+from dpprof.config.experiment import ExperimentConfig, FitConfig
+from dpprof.figures.results import Result
+from dpprof.record.record import PassOutcome
 from dpprof.reports.fit import Answer, expected_batch, rows, to_markdown
-from dpprof.results import Result
 
 
 @pytest.mark.parametrize("largest", [1, 8, 57, 4000])

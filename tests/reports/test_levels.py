@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dpprof.ledger_data import PhaseMark, StepTimeline
-from dpprof.observe import CATEGORIES
+from dpprof.record.ledger import PhaseMark, StepTimeline
 from dpprof.reports.levels import compute, turning_points
+from dpprof.vocabulary.categories import CATEGORIES
 
 MIB = 2**20
 

@@ -3,8 +3,8 @@ import dataclasses
 import example_ledger
 import pytest
 
-from dpprof.ledger_data import TrafficRow
-from dpprof.record import Memory, PassOutcome, Record
+from dpprof.record.ledger import TrafficRow
+from dpprof.record.record import Memory, PassOutcome, Record
 from dpprof.reports.tables import LedgerTables, MovedRow, compute
 
 MIB = 2**20

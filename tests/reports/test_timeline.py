@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from page_reader import Page, charts, numbers
 
-from dpprof.ledger_data import StepTimeline
-from dpprof.observe import CATEGORIES
-from dpprof.operator_classes import OPERATOR_CLASSES
-from dpprof.record import Memory, Record
+from dpprof.record.ledger import StepTimeline
+from dpprof.record.record import Memory, Record
 from dpprof.reports.colors import CATEGORY_COLORS, CLASS_COLORS
 from dpprof.reports.timeline import compute, render, write_timeline
+from dpprof.vocabulary.categories import CATEGORIES
+from dpprof.vocabulary.operator_classes import OPERATOR_CLASSES
 
 MIB = 2**20
 

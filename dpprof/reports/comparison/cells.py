@@ -11,18 +11,24 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
-from dpprof.capacity import reservations
-from dpprof.config import BUILT_IN_WORKLOAD, ESTIMATE_ONLY, MEASURE_ONLY, TRAINERS, ExperimentConfig
+from dpprof.config.experiment import (
+    BUILT_IN_WORKLOAD,
+    ESTIMATE_ONLY,
+    MEASURE_ONLY,
+    TRAINERS,
+    ExperimentConfig,
+)
+from dpprof.config.model_sizes import MODEL_SIZES
+from dpprof.config.settings import parse_all
 from dpprof.errors import DpprofError
-from dpprof.gradient_verdict import CANNOT_TELL, FAIL, PASS
-from dpprof.loops import LEAN
-from dpprof.metrics import MIB, memory_metrics, metrics, part, ratios
-from dpprof.model_sizes import MODEL_SIZES
-from dpprof.record import Record
+from dpprof.figures.capacity import reservations
+from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS
+from dpprof.figures.metrics import MIB, memory_metrics, metrics, part, ratios
+from dpprof.figures.results import FAILED, FINISHED, Result, describe_steps, device_name, nonfinite_losses
+from dpprof.record.record import Record
 from dpprof.reports.comparison.calm import disturbances
 from dpprof.reports.comparison.models import Model, models_of
-from dpprof.results import FAILED, FINISHED, Result, describe_steps, device_name, nonfinite_losses
-from dpprof.settings import parse_all
+from dpprof.vocabulary.loops import LEAN
 
 SCHEMA_VERSION = 1
 PEAK = "memory/peak_allocated_mib"

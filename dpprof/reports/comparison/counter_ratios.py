@@ -3,8 +3,8 @@ what DP-SGD is commonly expected to cost there."""
 
 from dataclasses import dataclass
 
-from dpprof.formats import fixed
 from dpprof.reports.comparison.cells import STANDARD, Cell, Comparison
+from dpprof.vocabulary.formats import fixed
 
 # What is compared: the metric, its words, and the ratios to standard training that are commonly expected.
 LEVELS = {

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import starmap
 
-from dpprof.capacity import doubt_words
-from dpprof.formats import memory
+from dpprof.figures.capacity import doubt_words
+from dpprof.figures.results import device_name
 from dpprof.reports.comparison.cells import PEAK, STEP, Cell, Comparison, Run
-from dpprof.results import device_name
+from dpprof.vocabulary.formats import memory
 
 _LISTED_CELLS = 6
 

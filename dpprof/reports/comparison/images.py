@@ -6,10 +6,10 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dpprof.formats import fixed, number
 from dpprof.reports.colors import ink, words
 from dpprof.reports.comparison.bars import Bar, Measure, bar, scale
 from dpprof.reports.comparison.cells import Comparison
+from dpprof.vocabulary.formats import fixed, number
 
 _ROW_INCHES = 0.27
 _LABELLED_SHARE = 0.12

@@ -2,16 +2,16 @@
 
 import statistics
 
-from dpprof.config import TRAINERS
-from dpprof.formats import fixed, number, signed
-from dpprof.gradient_verdict import FAIL
+from dpprof.config.experiment import TRAINERS
+from dpprof.figures.gradient_verdict import FAIL
+from dpprof.figures.results import FINISHED
 from dpprof.reports.comparison.cells import IQR, PEAK, SAMPLES, STEP, Cell, Comparison, Run, faults
 from dpprof.reports.comparison.counter_ratios import LEVELS, counted, judgement
 from dpprof.reports.comparison.doubts import doubts
 from dpprof.reports.comparison.estimates import pairs
 from dpprof.reports.comparison.models import short_count
 from dpprof.reports.comparison.verdict import verdict
-from dpprof.results import FINISHED
+from dpprof.vocabulary.formats import fixed, number, signed
 
 _NOTE = (
     "Step time is the median of the clean pass, ± half its interquartile range; peak is the most memory "

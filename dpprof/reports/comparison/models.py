@@ -3,18 +3,35 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from dpprof.config import BUILT_IN_WORKLOAD, SIZE_FIELDS, ExperimentConfig
-
-if TYPE_CHECKING:
-    from dpprof.reports.comparison.cells import Cell
+from dpprof.config.experiment import BUILT_IN_WORKLOAD, SIZE_FIELDS, ExperimentConfig
 
 # What decides how many parameters a model has, beyond what it is called after.
 _COUNT_VARIES_WITH = ("seq_len", "attention")
 _GROWS = ("trainer", "batch_size", "seq_len")
 _EXACT_BELOW = 100_000
 K = TypeVar("K")
+
+
+class Trained(Protocol):
+    """What a cell tells of its model."""
+
+    @property
+    def source(self) -> str:
+        """Where the cell comes from."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The experiment's settings."""
+
+    @property
+    def config(self) -> ExperimentConfig:
+        """The experiment's configuration."""
+
+    @property
+    def num_parameters(self) -> int | None:
+        """The model's parameters, where they are known."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +85,7 @@ def _with_size(name: str, config: ExperimentConfig) -> str:
     return f"{name} {config.model_size}"
 
 
-def models_of(places: Sequence[Sequence["Cell"]]) -> list[Model]:
+def models_of(places: Sequence[Sequence[Trained]]) -> list[Model]:
     """The model of each place.
 
     One set of settings is one model, unless its number of parameters shows that the code differs.
@@ -87,7 +104,7 @@ def models_of(places: Sequence[Sequence["Cell"]]) -> list[Model]:
     return [Model(names[key], tuple(sorted(counts[key, code])), key in mixed) for key, code in groups]
 
 
-def _counts(keys: Sequence[K], places: Sequence[Sequence["Cell"]]) -> dict[K, set[int]]:
+def _counts(keys: Sequence[K], places: Sequence[Sequence[Trained]]) -> dict[K, set[int]]:
     """The numbers of parameters that the places of each key have."""
     found: dict[K, set[int]] = {key: set() for key in keys}
     for key, place in zip(keys, places, strict=True):
@@ -95,7 +112,7 @@ def _counts(keys: Sequence[K], places: Sequence[Sequence["Cell"]]) -> dict[K, se
     return found
 
 
-def _lineage(cell: "Cell") -> tuple[object, ...]:
+def _lineage(cell: Trained) -> tuple[object, ...]:
     """What cells share that differ in the batch, the sequence and the trainer alone."""
     return (cell.source, *(value for name, value in cell.settings.items() if name not in _GROWS))
 

@@ -14,9 +14,9 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from dpprof.errors import DpprofError
-from dpprof.formats import fixed, memory, number
-from dpprof.ledger_data import StepTimeline
-from dpprof.paths import RunFolder
+from dpprof.figures.results import held_against
+from dpprof.record.folder import RunFolder
+from dpprof.record.ledger import StepTimeline
 from dpprof.reports import levels
 from dpprof.reports.colors import CATEGORY_COLORS, PHASE_COLORS, ink, words
 from dpprof.reports.comparison.bars import MEASURES, UNITEMISED, Bar, bar, scale
@@ -29,7 +29,7 @@ from dpprof.reports.comparison.growth import Line, growth
 from dpprof.reports.comparison.markdown import failure, percent, reason
 from dpprof.reports.comparison.models import Model
 from dpprof.reports.comparison.verdict import Best, Finding, fastest_at, smallest_at, verdict
-from dpprof.results import held_against
+from dpprof.vocabulary.formats import fixed, memory, number
 
 _TIMELINE_POINTS = 400
 

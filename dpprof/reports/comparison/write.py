@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from dpprof.paths import SweepFolder, write_bytes, write_text
+from dpprof.figures.results import Result
+from dpprof.record.folder import SweepFolder, write_bytes, write_text
 from dpprof.reports.comparison import images, page
 from dpprof.reports.comparison.bars import MEASURES
 from dpprof.reports.comparison.cells import Comparison, compare
 from dpprof.reports.comparison.markdown import to_markdown
 from dpprof.reports.roofline.write import write_sweep_roofline
-from dpprof.results import Result
 
 
 def write_comparison(folder: SweepFolder, results: Iterable[Result]) -> Comparison:

@@ -7,7 +7,7 @@ multicore architectures", CACM 52(4), 2009.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dpprof.metrics import MIB
+from dpprof.figures.metrics import MIB
 from dpprof.reports.tables import phase_order
 
 STEP = "step"

@@ -1,10 +1,10 @@
 """The figures of the roofline as texts: the same ones on the page and in the terminal."""
 
-from dpprof.formats import number
-from dpprof.metrics import MIB
+from dpprof.figures.metrics import MIB
 from dpprof.reports.roofline.data import Row
 from dpprof.reports.roofline.points import COUNTERS
 from dpprof.reports.roofline.roofs import Ceiling, Roof
+from dpprof.vocabulary.formats import number
 
 GIGA, TERA, GIB = 1e9, 1e12, 2**30
 NO_CEILINGS = (

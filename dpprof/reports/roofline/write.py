@@ -1,13 +1,13 @@
 """The roofline pages of a run folder and of a sweep, where there is enough to draw one."""
 
-from dpprof.paths import RunFolder, SweepFolder, write_text
-from dpprof.record import Record
+from dpprof.figures.results import Result
+from dpprof.record.folder import RunFolder, SweepFolder, write_text
+from dpprof.record.record import Record
 from dpprof.reports import counter_tables
 from dpprof.reports.comparison.cells import Comparison, compare
 from dpprof.reports.counter_tables import CounterTables
 from dpprof.reports.roofline import data, page
 from dpprof.reports.roofline.roofs import COPY, Given
-from dpprof.results import Result
 
 
 def read_counters(folder: RunFolder) -> CounterTables | None:

@@ -1,7 +1,7 @@
 import pytest
 from example_results import comparison, result
 
-from dpprof.record import Failure
+from dpprof.record.record import Failure
 from dpprof.reports.comparison.bars import MEASURES, UNITEMISED, Bar, bar, scale
 
 MEMORY, TIME, MOVED = MEASURES

@@ -1,7 +1,7 @@
 import pytest
 
-from dpprof.metrics import metrics
-from dpprof.record import Record
+from dpprof.figures.metrics import metrics
+from dpprof.record.record import Record
 from dpprof.reports.comparison.calm import disturbances
 
 TWO = {"cpu_cores": "2", "torch_threads": "2"}

@@ -5,8 +5,8 @@ import pytest
 from example_results import MIB, comparison, result
 
 from dpprof.errors import DpprofError
-from dpprof.metrics import metrics
-from dpprof.record import Failure, Memory, PassOutcome
+from dpprof.figures.metrics import metrics
+from dpprof.record.record import Failure, Memory, PassOutcome
 from dpprof.reports.comparison.cells import PEAK, STEP, Cell, Comparison, Run, compare, merge
 
 VS_STEP = "vs_standard/latency/step_ms_median_ratio"

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 import pytest
 from example_results import comparison, result
 
-from dpprof.counter_data import CounterResult, CounterRow
-from dpprof.ncu.metric_names import DRAM_READ, DRAM_WRITTEN, L2_READ, L2_WRITTEN
-from dpprof.record import PassOutcome
+from dpprof.config.counter_metrics import DRAM_READ, DRAM_WRITTEN, L2_READ, L2_WRITTEN
+from dpprof.figures.results import Result
+from dpprof.record.counters import CounterResult, CounterRow
+from dpprof.record.record import PassOutcome
 from dpprof.reports.comparison import page
 from dpprof.reports.comparison.cells import Comparison
 from dpprof.reports.comparison.counter_ratios import counted, judgement
 from dpprof.reports.comparison.doubts import doubts
 from dpprof.reports.comparison.markdown import counter_table, to_markdown
-from dpprof.results import Result
 
 MIB = 2**20
 FLAT, GHOST = "DPSGDTrainer", "DPGhostClippingTrainer"

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 from example_results import comparison, result
 
-from dpprof.record import GradientCheck
+from dpprof.record.record import GradientCheck
 from dpprof.reports.comparison.cells import Comparison
 from dpprof.reports.comparison.doubts import doubts
 

@@ -4,15 +4,15 @@ from typing import Any
 import pytest
 from example_results import comparison, result
 
-from dpprof.config import ExperimentConfig
-from dpprof.ledger_data import Doubt, TrafficRow
-from dpprof.record import PassOutcome
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.figures.results import Result
+from dpprof.record.ledger import Doubt, TrafficRow
+from dpprof.record.record import PassOutcome
 from dpprof.reports.comparison import page
 from dpprof.reports.comparison.cells import Comparison, compare
 from dpprof.reports.comparison.estimates import _is_device, pairs
 from dpprof.reports.comparison.markdown import cell_table, estimate_table
 from dpprof.reports.comparison.verdict import verdict
-from dpprof.results import Result
 
 MIB = 2**20
 FLAT, GHOST = "DPSGDTrainer", "DPGhostClippingTrainer"

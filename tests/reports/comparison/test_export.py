@@ -3,8 +3,8 @@ import io
 import pandas
 from example_results import comparison, result
 
-from dpprof.metrics import metrics
-from dpprof.record import Failure
+from dpprof.figures.metrics import metrics
+from dpprof.record.record import Failure
 from dpprof.reports.comparison.cells import Comparison
 from dpprof.reports.comparison.export import export, table
 from dpprof.reports.comparison.markdown import to_markdown

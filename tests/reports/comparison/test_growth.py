@@ -1,7 +1,7 @@
 import pytest
 from example_results import comparison, result
 
-from dpprof.record import Failure
+from dpprof.record.record import Failure
 from dpprof.reports.comparison.cells import PEAK, STEP
 from dpprof.reports.comparison.growth import growth, lines
 

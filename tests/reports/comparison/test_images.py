@@ -2,7 +2,7 @@ import struct
 
 from example_results import comparison, result
 
-from dpprof.record import Failure
+from dpprof.record.record import Failure
 from dpprof.reports.comparison.bars import MEASURES
 from dpprof.reports.comparison.images import draw, png
 

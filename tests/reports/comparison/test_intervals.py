@@ -67,7 +67,7 @@ def test_no_spread_at_all_is_a_difference_without_doubt() -> None:
 
 
 def test_failed_runs_do_not_count() -> None:
-    from dpprof.record import Failure
+    from dpprof.record.record import Failure
 
     good = [result(step_s=[0.1] * 9, name=str(i)) for i in range(2)]
     bad = result(step_s=[9.0] * 9, name="bad", failure=Failure("interrupted", "x"))

@@ -4,14 +4,14 @@ import dataclasses
 
 from example_results import comparison, result
 
-from dpprof.config import ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.figures.results import Result
 from dpprof.reports.comparison.cells import PEAK, Comparison, compare
 from dpprof.reports.comparison.growth import lines
 from dpprof.reports.comparison.markdown import to_markdown
 from dpprof.reports.comparison.models import distinct_names, short_count
 from dpprof.reports.comparison.page import compute, render
 from dpprof.reports.comparison.verdict import verdict
-from dpprof.results import Result
 
 
 def counted(num_parameters: int | None, trainer: str = "StandardTrainer", **settings: object) -> Result:

@@ -12,14 +12,14 @@ import example_ledger
 import pytest
 from example_results import MIB, comparison, result
 
-from dpprof.config import ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.settings import parse_all
 from dpprof.errors import ConfigError
-from dpprof.paths import RunFolder
-from dpprof.record import Failure, GradientCheck, PassOutcome
+from dpprof.figures.results import read_result
+from dpprof.record.folder import RunFolder
+from dpprof.record.record import Failure, GradientCheck, PassOutcome
 from dpprof.reports.comparison.cells import Comparison, compare
 from dpprof.reports.comparison.page import code, compute, render
-from dpprof.results import read_result
-from dpprof.settings import parse_all
 
 OOM = Failure("oom", "CUDA out of memory")
 STEPS = [0.1] * 9

@@ -5,7 +5,7 @@ import pytest
 from example_results import comparison, result
 
 from dpprof.errors import ConfigError
-from dpprof.record import Failure
+from dpprof.record.record import Failure
 from dpprof.reports.comparison.cells import PEAK, Cell, Comparison
 from dpprof.reports.comparison.regression import Change, Check, check
 

@@ -2,9 +2,9 @@ import dataclasses
 
 from example_results import comparison, result
 
+from dpprof.figures.results import Result
 from dpprof.reports.comparison.savings import savings
 from dpprof.reports.comparison.verdict import verdict
-from dpprof.results import Result
 
 MIB = 2**20
 OUTPUT = "write `loss = criterion(model(x), y)`, without a variable for the model's output"

@@ -3,10 +3,10 @@ from collections.abc import Sequence
 import pytest
 from example_results import comparison, result
 
-from dpprof.record import Failure, GradientCheck
+from dpprof.figures.results import Result
+from dpprof.record.record import Failure, GradientCheck
 from dpprof.reports.comparison.cells import Comparison
 from dpprof.reports.comparison.verdict import fastest_at, fold_backward, parts_of_difference, verdict
-from dpprof.results import Result
 
 FLAT, GHOST, FAST = "DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer"
 OOM = Failure("oom", "no memory")

@@ -8,7 +8,7 @@ import pytest
 from example_roofline import CEILINGS, COUNTERS, LEDGER, cell, comparison
 from page_reader import Page, charts, numbers
 
-from dpprof.counter_data import CounterResult
+from dpprof.record.counters import CounterResult
 from dpprof.reports import counter_tables
 from dpprof.reports.comparison.cells import Cell
 from dpprof.reports.roofline.data import compute

@@ -8,13 +8,13 @@ import example_ledger
 import pytest
 from page_reader import Page
 
-from dpprof.ledger_data import LedgerResult
-from dpprof.paths import RunFolder, SweepFolder
-from dpprof.record import Ceilings, Record
+from dpprof.figures.results import read_result
+from dpprof.record.folder import RunFolder, SweepFolder
+from dpprof.record.ledger import LedgerResult
+from dpprof.record.record import Ceilings, Record
 from dpprof.reports.comparison.cells import compare
 from dpprof.reports.comparison.write import write_comparison, written
 from dpprof.reports.roofline.write import write_run_roofline, write_sweep_roofline
-from dpprof.results import read_result
 
 CEILINGS = Ceilings(copy_bytes_per_s=2.0**35, matmul_flop_per_s=1e12, precision="fp32")
 

@@ -1,0 +1,1 @@
+"""The driving process: starts measuring processes, follows them, and sees to what they leave."""

@@ -1,0 +1,154 @@
+"""The counters pass, as seen from outside: the measuring process once more, under Nsight Compute.
+
+The experiment's other figures stand whatever comes of it. `counters=auto` goes without where the machine
+lacks something; `counters=ncu` fails the run then.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from threading import Event
+
+from dpprof.config.counter_metrics import metric_names, resolve
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.drive.launch.local import run_logged
+from dpprof.errors import CountersError, CountersUnavailable, is_oom
+from dpprof.ncu import program
+from dpprof.ncu.messages import first_error, raise_known
+from dpprof.ncu.report import read_csv
+from dpprof.ncu.totals import by_kernel
+from dpprof.process import finish_undisturbed
+from dpprof.record.counters import CounterResult
+from dpprof.record.folder import RunFolder, write_text
+from dpprof.record.record import Failure, PassOutcome, Record
+from dpprof.vocabulary.log_lines import SAID
+
+_PASS = "counters"
+_PROFILED = "==PROF== Profiling "
+
+
+class _Stopped(Exception):
+    """The user stopped the pass."""
+
+
+class _TimedOut(CountersError):
+    """The pass took longer than it may."""
+
+
+def refuse_early(config: ExperimentConfig) -> Failure | None:
+    """Why a run that insists on counters need not begin, if this machine cannot count."""
+    lacking = _lacking(config) if config.counters == "ncu" else None
+    return None if lacking is None else Failure("error", lacking)
+
+
+def can_count_now(config: ExperimentConfig, record: Record | None) -> bool:
+    """Whether a run went without the counters asked for, on a machine that may have them by now."""
+    goes_without = config.counters != "off" and record is not None and record.counters is None
+    return goes_without and _lacking(config) is None
+
+
+def _lacking(config: ExperimentConfig) -> str | None:
+    """What this machine lacks to count, as far as can be told before it tries."""
+    try:
+        program.require(config.device)
+    except CountersUnavailable as lacking:
+        return str(lacking)
+    return None
+
+
+def count(
+    config: ExperimentConfig,
+    folder: RunFolder,
+    record: Record,
+    timeout_s: float,
+    on_line: Callable[[str], None],
+    stop: Event,
+) -> None:
+    """Count one step of an experiment whose other passes are done, and add what was found to its record.
+
+    What went wrong is in the record's outcome of the pass and, where the run may not go without, in the
+    folder's `error.json`.
+    """
+    outcome = record.passes[_PASS] = PassOutcome("running")
+    folder.write_record(record)
+    on_line(f"{_PASS} pass")
+    started = time.perf_counter()
+    kind = "error"
+    try:
+        record.counters = _count(config, folder, timeout_s, on_line, stop)
+        record.environment |= {f"ncu_{name}": value for name, value in record.counters.settings.items()}
+        outcome.status = "finished"
+    except CountersUnavailable as lacking:
+        outcome.status, outcome.reason = "skipped", str(lacking)
+    except (_Stopped, KeyboardInterrupt) as stopped:
+        if isinstance(stopped, KeyboardInterrupt):
+            finish_undisturbed()
+        outcome.status, outcome.reason = "failed", "stopped by the user"
+        folder.write_error(Failure("interrupted", "stopped by the user"))
+        return
+    except (CountersError, OSError) as error:
+        kind = "timeout" if isinstance(error, _TimedOut) else "oom" if is_oom(error) else "error"
+        outcome.status, outcome.reason = "failed", str(error)
+    finally:
+        outcome.seconds = time.perf_counter() - started
+        record.ended_at = time.time()
+        folder.write_record(record)
+    if config.counters == "ncu" and outcome.status != "finished":
+        folder.write_error(Failure(kind, outcome.reason or ""))
+
+
+def _count(
+    config: ExperimentConfig, folder: RunFolder, timeout_s: float, on_line: Callable[[str], None], stop: Event
+) -> CounterResult:
+    ncu = program.require(config.device)
+    settings = {"version": program.version(ncu), **program.SETTINGS}
+    wanted = metric_names(config.counter_metrics)
+    names, missing = resolve(wanted, program.available_metrics(ncu))
+    folder.counter_reports.mkdir(exist_ok=True)
+    base, report = folder.counter_report(config, ""), folder.counter_report(config, ".ncu-rep")
+    wrapped = [sys.executable, "-m", "dpprof.measure", "--counted-step", str(folder.path)]
+    command = program.count_command(ncu, base, names, wrapped)
+    ended = run_logged(command, folder.counter_log, timeout_s, _progress(on_line), stop)
+    if ended.interrupted:
+        raise _Stopped
+    if ended.timed_out:
+        raise _TimedOut(
+            f"stopped after timeout_s={timeout_s:g} seconds: every kernel is replayed for its metrics, which "
+            "takes long; raise timeout_s, or ask for fewer counter_metrics"
+        )
+    if ended.code or not report.exists():
+        output = folder.counter_log.read_text(encoding="utf-8", errors="replace")
+        raise_known(output)
+        raise CountersError(f"{_why(output, ended.code)}; see {folder.counter_log.name}")
+    on_line("reading the counters")
+    text = program.to_csv(ncu, report)
+    table = folder.counter_report(config, ".csv")
+    write_text(table, text)
+    found = by_kernel(read_csv(text, table.name), [name for name in wanted if name not in missing])
+    found.settings = settings
+    found.missing |= missing
+    return found
+
+
+def _progress(on_line: Callable[[str], None]) -> Callable[[str], None]:
+    """Passes on what the measured process says, and counts the kernels that are done."""
+    num_kernels = 0
+
+    def tell(line: str) -> None:
+        nonlocal num_kernels
+        if line.startswith(_PROFILED):
+            num_kernels += 1
+            on_line(f"{_PASS} pass: {num_kernels:,} kernels")
+        elif line.startswith(SAID):
+            on_line(f"{_PASS} pass: {line.removeprefix(SAID)}")
+
+    return tell
+
+
+def _why(output: str, code: int) -> str:
+    """What ended the pass: the program's own trouble or, if it only tells of the measured process's, that."""
+    error = first_error(output)
+    said = [line.removeprefix(SAID).strip() for line in output.splitlines() if line.startswith(SAID)]
+    if said and error is not None and error.startswith("The application returned an error code"):
+        return f"the measured process failed under ncu: {said[-1]}"
+    return f"ncu failed: {error or f'it ended with exit code {code} and left no report'}"

@@ -1,0 +1,114 @@
+"""Drives one experiment: makes its folder, starts the measuring process, and sees that the folder
+tells how it ended, whatever happened to that process."""
+
+import signal
+from collections.abc import Callable
+from threading import Event
+
+from dpprof.config.experiment import DriveConfig, ExperimentConfig
+from dpprof.drive import counters
+from dpprof.drive.launch import LAUNCHERS
+from dpprof.drive.launch.exit import Exit
+from dpprof.figures.results import Result, read_result
+from dpprof.record.folder import RunFolder
+from dpprof.record.record import Failure, Memory
+from dpprof.reports.roofline.write import write_run_roofline
+from dpprof.reports.tensorboard import write_scalars
+from dpprof.reports.timeline import write_timeline
+
+_CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
+
+
+def drive_experiment(
+    config: ExperimentConfig,
+    folder: RunFolder,
+    drive: DriveConfig,
+    on_line: Callable[[str], None],
+    stop: Event | None = None,
+) -> Result:
+    """Measure a resolved experiment in the folder and render its pages.
+
+    The result's status is KILLED if the user stopped it; the caller decides what follows. Off the main
+    thread, where Ctrl-C does not arrive, `stop` is what stops it.
+    """
+    folder.create(config)
+    refused = counters.refuse_early(config)
+    if refused is not None:
+        folder.write_error(refused)
+        return rendered(folder)
+    stop = stop or Event()
+    ended = LAUNCHERS[drive.launcher](folder, drive.timeout_s, on_line, stop)
+    settle(folder, ended, drive.timeout_s)
+    if config.counters != "off" and folder.read_error() is None:
+        record = folder.read_record()
+        if record is not None:
+            counters.count(config, folder, record, drive.timeout_s, on_line, stop)
+    return rendered(folder)
+
+
+def rendered(folder: RunFolder) -> Result:
+    """The result of a run folder, with its pages rendered if they are not yet there."""
+    result = read_result(folder)
+    if not folder.timeline_page.exists():
+        write_timeline(folder)
+        write_run_roofline(result)
+        if result.record is not None and result.record.headline_finished:
+            write_scalars(folder, result.record)
+    return result
+
+
+def settle(folder: RunFolder, ended: Exit, timeout_s: float) -> None:
+    """Write into the folder what the measuring process could not say itself.
+
+    If the clean pass had finished, its figures stand: the pass in which the process ended is marked as
+    failed. Otherwise the folder gets an `error.json`.
+    """
+    failure = folder.read_error()
+    if ended.interrupted:
+        folder.write_error(Failure("interrupted", "stopped by the user", memory=_last_memory(failure, ended)))
+        return
+    how = _how_it_ended(folder, ended, timeout_s, failure)
+    if how is None:
+        return
+    kind, message = how
+    record = folder.read_record()
+    if record is not None and record.headline_finished:
+        for outcome in record.passes.values():
+            if outcome.status == "running" or (outcome.reason or "").startswith("KeyboardInterrupt"):
+                outcome.status, outcome.reason = "failed", f"{kind}: {message}"
+        folder.write_record(record)
+        folder.error.unlink(missing_ok=True)
+    else:
+        folder.write_error(Failure(kind, message, memory=_last_memory(failure, ended)))
+
+
+def _how_it_ended(
+    folder: RunFolder, ended: Exit, timeout_s: float, failure: Failure | None
+) -> tuple[str, str] | None:
+    """Kind and message of an end that the measuring process did not explain itself; None if it did."""
+    if ended.timed_out:
+        return "timeout", f"stopped after timeout_s={timeout_s:g} seconds"
+    if failure is not None and failure.kind == "interrupted":
+        return "killed", "ended by SIGTERM from outside"
+    if ended.code == -signal.SIGKILL and ended.oom_killed:
+        return "oom", "the kernel's out-of-memory killer ended the process (SIGKILL)"
+    if ended.code == -signal.SIGKILL:
+        return "killed", "ended by SIGKILL from outside; the kernel reports no lack of memory"
+    if ended.code == -signal.SIGABRT and "bad_alloc" in _end_of_log(folder):
+        return "oom", "an allocation outside torch's allocator failed (std::bad_alloc); see run.log"
+    if ended.code < 0:
+        kind = "error" if -ended.code in _CRASHES else "killed"
+        return kind, f"the process was ended by {signal.Signals(-ended.code).name}; see run.log"
+    if failure is not None or ended.code == 0:
+        return None
+    return "error", f"the process ended with exit code {ended.code} and left no answer; see run.log"
+
+
+def _end_of_log(folder: RunFolder) -> str:
+    return folder.log.read_text(encoding="utf-8", errors="replace")[-4000:] if folder.log.exists() else ""
+
+
+def _last_memory(failure: Failure | None, ended: Exit) -> Memory:
+    memory = failure.memory if failure is not None else Memory()
+    memory.peak_rss = memory.peak_rss or ended.peak_rss
+    return memory

@@ -1,0 +1,82 @@
+"""Finds what a user names: folders, exported files, or sweeps and runs in the MLflow store."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from dpprof.errors import ConfigError, DpprofError
+from dpprof.figures.results import Result, read_result
+from dpprof.record.folder import RunFolder, SweepFolder
+from dpprof.reports.comparison.cells import Comparison, compare, merge
+
+Folders = dict[tuple[str, str], RunFolder]
+
+
+def read_comparison(
+    given: Iterable[str], into: Path, warn: Callable[[str], None], option: str = "SOURCE"
+) -> tuple[Comparison, Folders]:
+    """Everything named set side by side, with the run folders by source and run name.
+
+    A name is a sweep folder, a run folder, a file that `dpprof export --format json` wrote, or else the name
+    or id of a sweep or a run in MLflow, which is fetched into the folder `into`. A run that cannot be read is
+    left out with a warning. Raises ConfigError if nothing has one of the names.
+    """
+    results: dict[str, list[Result]] = {}
+    folders: Folders = {}
+    exported: list[Comparison] = []
+    homes: dict[str, str] = {}
+    seen: set[Path] = set()
+    for name in given:
+        if Path(name).is_file():
+            exported.append(_read_file(name, option))
+            continue
+        source, home, found = _folders(name, into, option)
+        if homes.setdefault(source, home) != home:
+            source = name
+        for run_name, folder in found:
+            if folder.path.resolve() in seen:
+                continue
+            seen.add(folder.path.resolve())
+            try:
+                results.setdefault(source, []).append(read_result(folder, run_name))
+                folders[source, run_name] = folder
+            except DpprofError as error:
+                warn(f"left out {run_name}: {error}")
+    comparison = merge([compare(" and ".join(results), results), *exported])
+    if not comparison.cells:
+        raise ConfigError(f"{option}: got {', '.join(given)}, allowed: what holds at least one run")
+    return comparison, folders
+
+
+def _read_file(name: str, option: str) -> Comparison:
+    try:
+        return Comparison.from_json(Path(name).read_text(encoding="utf-8"))
+    except (DpprofError, OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"{option}: got {name!r}, allowed: among files those of `dpprof export --format json`; {error}"
+        ) from None
+
+
+def _folders(name: str, into: Path, option: str) -> tuple[str, str, list[tuple[str, RunFolder]]]:
+    """The name of the sweep, where it is, and its runs."""
+    path = Path(name)
+    if RunFolder(path).config.exists():
+        path = path.resolve()
+        return path.parent.name, str(path.parent), [(path.name, RunFolder(path))]
+    runs = SweepFolder(path).runs()
+    if runs:
+        path = path.resolve()
+        return path.name, str(path), [(run.name, run) for run in runs]
+    if path.exists():
+        raise ConfigError(f"{option}: got {name!r}, allowed: a folder with a run or runs in it")
+
+    from dpprof.tracking.fetch import fetch
+    from dpprof.tracking.store import store_name
+
+    fetched = fetch(name, into)
+    if fetched is None:
+        raise ConfigError(
+            f"{option}: got {name!r}, allowed: a sweep folder, a run folder, a file of `dpprof export`, "
+            f"or the name or id of a sweep or run in MLflow at {store_name()}"
+        )
+    source, folders = fetched
+    return source, store_name(), folders

@@ -1,0 +1,1 @@
+"""From a record to figures with names and units."""

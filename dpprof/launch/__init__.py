@@ -1,6 +1,0 @@
-"""The ways to start a measuring process, by name."""
-
-from dpprof.launch import in_process, local
-from dpprof.launch.exit import Launch
-
-LAUNCHERS: dict[str, Launch] = {"local": local.launch, "in_process": in_process.launch}

@@ -1,0 +1,1 @@
+"""The measuring process: `python -m dpprof.measure RUN_FOLDER`."""

@@ -1,0 +1,113 @@
+"""The measuring process: runs the experiment of one run folder and leaves the answer there.
+
+    python -m dpprof.measure [--counted-step] RUN_FOLDER
+
+Reads `config.json`, which may name only the settings that differ from their defaults; writes `record.json`
+after each pass, and `error.json` if the clean pass failed. What an earlier measurement left is deleted.
+Imports torch and Opacus, and nothing of the tracker. Exit code 0 when the clean figures stand, else 1.
+
+With `--counted-step` it only warms up and does the one step that a profiler around this process counts; it
+writes nothing, and exits with 1 if that fails.
+"""
+
+import signal
+import sys
+import traceback
+
+from dpprof.errors import is_oom
+from dpprof.measure import lazy_opacus
+from dpprof.process import end_with_driver, peak_rss_bytes
+from dpprof.record.folder import RunFolder
+from dpprof.record.record import Failure, Memory
+from dpprof.vocabulary.log_lines import SAID
+
+_COUNTED_STEP = "--counted-step"
+
+
+def measure(folder: RunFolder) -> int:
+    """Run the folder's experiment. Returns the exit code; never raises for a failed experiment."""
+    try:
+        return _measure(folder)
+    except BaseException as error:
+        return _fail(folder, error)
+
+
+def _measure(folder: RunFolder) -> int:
+    folder.clear_answers()
+    config = folder.read_config()
+    # Late, so that a torch or an Opacus that cannot be imported leaves an answer in the folder too.
+    lazy_opacus.install()
+
+    import torch
+
+    # Brings Opacus's part for every trainer, the standard one too, so that resident memory compares.
+    from dpprof.measure.experiment import PassFailed, run_experiment
+
+    config = config.resolve(cuda_available=torch.cuda.is_available())
+    folder.write_config(config)
+    try:
+        record = run_experiment(config, folder, say)
+    except PassFailed as failed:
+        cause = failed.__cause__ or failed
+        kept = folder.read_record()
+        if kept is None or not kept.headline_finished or isinstance(cause, KeyboardInterrupt):
+            raise cause from cause.__cause__  # without the PassFailed, and with what is behind it
+        traceback.print_exception(cause)
+        say(f"the {failed} pass failed; the figures of the passes before it stand")
+        return 0
+    say(f"finished: {record.num_parameters:,} parameters")
+    return 0
+
+
+def count(folder: RunFolder) -> int:
+    """Do the step that a profiler around this process counts. Returns the exit code."""
+    try:
+        lazy_opacus.install()
+
+        from dpprof.measure.experiment import run_counted_step
+
+        run_counted_step(folder.read_config(), folder, say)
+    except BaseException as error:
+        traceback.print_exception(error)
+        say(f"{type(error).__name__}: {error}")
+        return 1
+    return 0
+
+
+def say(message: str) -> None:
+    """Tell whoever follows the log."""
+    print(f"{SAID}{message}", flush=True)
+
+
+def _fail(folder: RunFolder, error: BaseException) -> int:
+    kind = "interrupted" if isinstance(error, KeyboardInterrupt) else "oom" if is_oom(error) else "error"
+    message = f"{type(error).__name__}: {error}".strip()
+    text = "".join(traceback.format_exception(error))
+    print(text, file=sys.stderr, flush=True)
+    try:
+        folder.write_error(Failure(kind, message, text, _last_memory()))
+    except OSError as unwritable:
+        print(f"cannot write the answer: {unwritable}", file=sys.stderr, flush=True)
+    return 1
+
+
+def _last_memory() -> Memory:
+    memory = Memory(peak_rss=peak_rss_bytes())
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        memory.peak_allocated = torch.cuda.max_memory_allocated()
+        memory.peak_reserved = torch.cuda.max_memory_reserved()
+    return memory
+
+
+def main() -> int:
+    """Entry of `python -m dpprof.measure`."""
+    folders = [argument for argument in sys.argv[1:] if argument != _COUNTED_STEP]
+    if len(folders) != 1:
+        print(f"usage: python -m dpprof.measure [{_COUNTED_STEP}] RUN_FOLDER", file=sys.stderr)
+        return 2
+    end_with_driver()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if _COUNTED_STEP in sys.argv:
+        sys.exit(count(RunFolder(folders[0])))  # the ordinary way, on which a profiler gathers what it has
+    return measure(RunFolder(folders[0]))

@@ -1,0 +1,59 @@
+"""The estimate of a training step: its ledger on fake tensors, without a device to run it on."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from dpprof.errors import DpprofError, EstimateError
+from dpprof.figures.capacity import from_allocator
+from dpprof.measure.observe import Subject, Training
+from dpprof.measure.passes.estimate_ledger import CpuLedger, CudaLedger
+from dpprof.measure.passes.ledger import keep_ledger, warmup_steps
+from dpprof.measure.trainers.fake_tensors import fake_tensors
+from dpprof.record.ledger import Doubt, LedgerResult
+
+
+def run(subject: Subject, build: Callable[[str], Training]) -> None:
+    """Keep the ledger of a step: its peak, its traffic, and what of that is in doubt.
+
+    `build` makes the training with its tensors at a place. Where torch has no CUDA, fake tensors of the CPU
+    stand for those of the GPU (`capacity.reservations` says where that matters). The allocator's peak in the
+    record is the ledger's and what the allocator adds.
+
+    Raises EstimateError if the step cannot run without data.
+    """
+    config, record = subject.config, subject.record
+    place = config.device if torch.cuda.is_available() else "cpu"
+    ledger = CpuLedger() if config.device == "cpu" else CudaLedger(place)
+    try:
+        with fake_tensors(as_on_cuda=config.device == "cuda" and place == "cpu"):
+            kept = keep_ledger(
+                partial(build, place),
+                ledger,
+                1,
+                warmup_steps=warmup_steps(config),
+                with_savings=config.savings,
+            )
+    except DpprofError:
+        raise
+    except Exception as error:
+        raise EstimateError(
+            f"the step failed on fake tensors, which have no data: {type(error).__name__}: {error}. "
+            "If `dpprof profile` can run it, it can be measured, not estimated"
+        ) from error
+    record.ledger = kept.account.result(kept.traffic)
+    record.ledger.doubts = [*ledger.doubts(kept.account.peak), *_growing(record.ledger)]
+    record.memory.saved = kept.saved
+    record.memory.peak_allocated = record.ledger.peak + sum(from_allocator(config, record.ledger).values())
+    subject.folder.write_ledger(record.ledger, kept.account.timeline())
+
+
+def _growing(ledger: LedgerResult) -> list[Doubt]:
+    """The doubt about a step that leaves more alive than it found: no later step has its peak."""
+    if ledger.growth <= 0:
+        return []
+    text = (
+        "the step leaves more alive than it found: if every step does, later ones need more than is estimated"
+    )
+    return [Doubt("growing_state", text, None)]

@@ -1,0 +1,180 @@
+"""Runs the passes of one experiment. The only place where trainers and passes meet."""
+
+import dataclasses
+import gc
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dpprof.config.experiment import ESTIMATE, ExperimentConfig
+from dpprof.measure import estimate, gradient_check
+from dpprof.measure.environment import describe_environment
+from dpprof.measure.observe import Observer, Subject
+from dpprof.measure.passes import ceilings, clean, counters, ledger, memory, pace, trace
+from dpprof.measure.trainers.build import build_trainer
+from dpprof.measure.trainers.silent_traps import silent_traps
+from dpprof.measure.trainers.traps import traps_named
+from dpprof.measure.workloads.sampling import batch_sizes, num_samples, sampled
+from dpprof.measure.workloads.workload import Workload, build_workload, checked_batch
+from dpprof.record.folder import RunFolder
+from dpprof.record.record import PassOutcome, Record
+
+
+class PassFailed(Exception):
+    """A pass raised; the record says which. The cause is the original error."""
+
+
+class ExperimentTraining:
+    """A trainer with an endless supply of batches.
+
+    `is_timed` says whether steps are timed or looked at otherwise: under Poisson sampling these have batches
+    of other sizes (`sampling.batch_sizes`). `num_samples` holds the samples of each such batch so far.
+    """
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        workload: Workload,
+        place: str | None = None,
+        *,
+        is_timed: bool = False,
+    ) -> None:
+        with traps_named(workload.model, lambda: config.batch_size):
+            self.trainer = build_trainer(config, workload, place)
+        self.tokens_per_batch = workload.tokens_per_batch
+        self.num_samples: list[int] = []
+        self._batches = _without_end(workload.batches)
+        if config.poisson_sampling:
+            self._batches = sampled(self._batches, batch_sizes(config, is_timed=is_timed))
+        self._batch_size, self._accumulation_steps = config.batch_size, config.accumulation_steps
+        self._poisson_sampling = config.poisson_sampling
+
+    def run(self, num_steps: int, observer: Observer) -> None:
+        """Do `num_steps` training steps under the observer.
+
+        Raises ValueError if the batches end before, WorkloadError where the model, its loss or a batch is at
+        fault and it is known in what.
+        """
+        with traps_named(self.model, self._batch_size_now):
+            self.trainer.run_profiling(self._take(num_steps * self._accumulation_steps), observer)
+
+    def _take(self, num_batches: int) -> Iterator[Any]:
+        for batch in islice(self._batches, num_batches):
+            if self._poisson_sampling:
+                self.num_samples.append(num_samples(batch))
+            yield batch
+
+    def _batch_size_now(self) -> int:
+        return self.num_samples[-1] if self.num_samples else self._batch_size
+
+    @property
+    def model(self) -> nn.Module:
+        """The model, as the workload made it."""
+        return self.trainer.model
+
+    def held_tensors(self) -> dict[str, list[tuple[str, Tensor]]]:
+        """The tensors that the trainer holds now, with names, by category."""
+        return self.trainer.held_tensors()
+
+    def drop_gradients(self) -> None:
+        """Let go of everything that only the next step would free."""
+        self.trainer.drop_gradients()
+
+    @property
+    def savings(self) -> tuple[str, ...]:
+        """The savings that its loop leaves unmade."""
+        return self.trainer.savings
+
+    def save(self, savings: Iterable[str]) -> None:
+        """Make these savings, and no others, from the next step on."""
+        self.trainer.save(savings)
+
+
+def _without_end(batches: Iterable[Any]) -> Iterator[Any]:
+    yield from map(checked_batch, batches)  # keeps no batch between two
+    raise ValueError("the workload's batches ended: they must go on without end")
+
+
+def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[str], None]) -> Record:
+    """Run the configured passes in order, saving the record after each.
+
+    Raises PassFailed when a pass fails; passes after it are not tried. The record then has the figures of
+    the passes before.
+    """
+    # An estimate describes the machine that made it, not the one that it is for.
+    record = Record(vars(config), describe_environment("cpu" if config.is_estimate else config.device))
+
+    def build(*, is_timed: bool = False) -> ExperimentTraining:
+        training = ExperimentTraining(config, build_workload(config), is_timed=is_timed)
+        _count(record, config, training)
+        return training
+
+    subject = Subject(config, folder, record, build)
+    for name in config.pass_names:
+        gc.collect()  # what the pass before left
+        if config.device == "cuda":
+            torch.cuda.empty_cache()
+        outcome = record.passes[name] = PassOutcome("running")
+        folder.write_record(record)
+        say(f"{name} pass")
+        started = time.perf_counter()
+        try:
+            PASSES[name](subject)
+        except BaseException as error:
+            outcome.status, outcome.reason = "failed", f"{type(error).__name__}: {error}".strip()
+            raise PassFailed(name) from error
+        else:
+            outcome.status = "finished"
+        finally:
+            outcome.seconds = time.perf_counter() - started
+            record.ended_at = time.time()
+            folder.write_record(record)
+    return record
+
+
+def run_counted_step(config: ExperimentConfig, folder: RunFolder, say: Callable[[str], None]) -> None:
+    """Do what the counters pass does within the profiled process; what is counted, the profiler keeps."""
+
+    def build(*, is_timed: bool = False) -> ExperimentTraining:
+        return ExperimentTraining(config, build_workload(config), is_timed=is_timed)
+
+    counters.run(Subject(config, folder, Record(vars(config), {}), build))
+    say("the counted step is done")
+
+
+def _estimate(subject: Subject) -> None:
+    config = subject.config
+
+    def build(place: str) -> ExperimentTraining:
+        workload = build_workload(dataclasses.replace(config, device=place, target="none"))
+        training = ExperimentTraining(config, workload, place)
+        _count(subject.record, config, training)
+        return training
+
+    estimate.run(subject, build)
+
+
+def _count(record: Record, config: ExperimentConfig, training: ExperimentTraining) -> None:
+    """Put what only the built workload tells into the record: sizes, and traps that raise no error."""
+    record.num_parameters = sum(p.numel() for p in training.trainer.model.parameters())
+    record.samples_per_step = config.batch_size * config.accumulation_steps
+    if training.tokens_per_batch is not None:
+        record.tokens_per_step = training.tokens_per_batch * config.accumulation_steps
+    if training.trainer.is_private:
+        record.warnings += [w for w in silent_traps(training.model) if w not in record.warnings]
+
+
+PASSES: dict[str, Callable[[Subject], None]] = {
+    "clean": clean.run,
+    "pace": pace.run,
+    "memory": memory.run,
+    "ledger": ledger.run,
+    "trace": trace.run,
+    "ceilings": ceilings.run,
+    "gradient_check": gradient_check.run,
+    ESTIMATE: _estimate,
+}

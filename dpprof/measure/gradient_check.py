@@ -1,0 +1,239 @@
+"""The gradient check: a trainer's clipped gradient, noise off, against a naive loop over samples.
+
+The naive loop runs once, in float64. The trainer is held against it in float64, in float32 and, where the
+experiment trains so, under bf16 autocast. First the check makes sure that there is one right gradient: it
+switches dropout off, and tells instead of comparing where losses are not finite, change from one forward to
+the next, or depend on the rest of the batch. `gradient_verdict` judges what comes of it.
+"""
+
+import copy
+import dataclasses
+import gc
+import math
+import statistics
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter, tree_map
+
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.figures.gradient_verdict import TOLERANCES
+from dpprof.measure.observe import Subject
+from dpprof.measure.passes.losses import KeptLosses
+from dpprof.measure.trainers import TRAINER_CLASSES
+from dpprof.measure.trainers.base import call
+from dpprof.measure.trainers.build import build_trainer
+from dpprof.measure.trainers.reference import (
+    clipped_mean,
+    global_norm,
+    naive_per_sample_gradients,
+    relative_error,
+    single_sample,
+)
+from dpprof.measure.workloads.sampling import sampled
+from dpprof.measure.workloads.workload import Batch, Workload, build_workload
+from dpprof.record.record import GradientCheck
+
+# How the trainer computes: its precision, and the type of its weights.
+_WAYS = {
+    "float64": ("fp32", torch.float64),
+    "float32": ("fp32", torch.float32),
+    "bfloat16": ("bf16", torch.float32),
+}
+
+
+class Undecidable(Exception):
+    """There is no one right gradient to compare with; the message says why."""
+
+
+class Wrong(Exception):
+    """The gradient is wrong in a way that no relative error tells; the message says how."""
+
+
+def run(subject: Subject) -> None:
+    """Check the experiment's trainer and put what was found into the record."""
+    subject.record.gradient_check = check(subject.config)
+
+
+def check(config: ExperimentConfig) -> GradientCheck:
+    """Hold the clipped gradient of one physical batch, noise off, against the naive loop."""
+    case = _Case(config)
+    found = GradientCheck(dropout_off=switch_dropout_off(case.workload.model))
+    try:
+        found.computed_in = case.probe()
+        reference, max_grad_norm = case.reference(TOLERANCES[found.computed_in])
+        found.relative_error_float64 = case.error("float64", reference, max_grad_norm)
+        found.relative_error_float32 = case.error("float32", reference, max_grad_norm)
+        if config.precision == "bf16":
+            found.relative_error_bf16 = case.error("bfloat16", reference, max_grad_norm)
+    except Undecidable as why:
+        found.doubt = str(why)
+    except Wrong as what:
+        found.fault = str(what)
+    return found
+
+
+def gradient_error(config: ExperimentConfig, way: str) -> float:
+    """The trainer's relative L2 error in `float64`, `float32` or `bfloat16`, without a judgement."""
+    case = _Case(config)
+    return case.error(way, *case.reference(TOLERANCES["float64"]))
+
+
+def switch_dropout_off(model: nn.Module) -> bool:
+    """Set the probability of every dropout that a module holds to 0. Returns whether any was above.
+
+    What a model drops by a function, with a probability of its own, is out of reach.
+    """
+    found = False
+    for module in model.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            name = "p"
+        elif isinstance(module, nn.MultiheadAttention | nn.RNNBase):
+            name = "dropout"
+        else:
+            continue
+        found = found or getattr(module, name) > 0
+        setattr(module, name, 0.0)
+    return found
+
+
+class _Case:
+    """An experiment's model, its loss and one physical batch, evaluated in one way and another."""
+
+    def __init__(self, config: ExperimentConfig) -> None:
+        self.config = dataclasses.replace(
+            config, accumulation_steps=1, noise_multiplier=0.0, poisson_sampling=False
+        )
+        self.workload = build_workload(self.config)
+        batches = iter(self.workload.batches)
+        if config.poisson_sampling:  # the workload's own may have any size
+            batches = sampled(batches, (config.batch_size,))
+        self.batch: Batch = next(batches)
+        self.is_private = TRAINER_CLASSES[config.trainer].is_private
+
+    def copied(self, dtype: torch.dtype) -> tuple[Workload, Batch]:
+        """A copy in training mode, so that no evaluation sees what another one left, and the batch."""
+        gc.collect()  # the copy before, which Opacus's hooks hold in a cycle
+        model = copy.deepcopy(self.workload.model).to(self.config.device, dtype).train()
+
+        def moved(leaf: Any) -> Any:
+            if not isinstance(leaf, Tensor):
+                return leaf
+            return leaf.to(self.config.device, dtype if leaf.is_floating_point() else None)
+
+        return self.workload._replace(model=model), tree_map(moved, self.batch)
+
+    @torch.no_grad()
+    def probe(self) -> str:
+        """The least precise type that the model computes in when its weights are float64.
+
+        Raises Undecidable if losses are not finite or change from one forward to the next. Where they depend
+        on the rest of the batch it raises Wrong for a private trainer, else Undecidable.
+        """
+        workload, batch = self.copied(torch.float64)
+
+        def losses(batch: Batch) -> Tensor:
+            inputs, targets = batch
+            return workload.loss(call(workload.model, inputs), targets).double()
+
+        with _LeastPrecise() as least:
+            together = losses(batch)
+        computed_in = str(least.dtype).removeprefix("torch.")
+        tolerance = TOLERANCES[computed_in]
+        _refuse_nonfinite(int((~together.isfinite()).sum()), self.config.batch_size, "losses", "float64")
+        change = _change(together, losses(batch))
+        if change > tolerance:
+            raise Undecidable(
+                f"the losses of one batch change from one forward to the next (by {change:.1e}, relative): "
+                "the model or its loss draws random numbers or keeps state"
+            )
+        alone = [losses(single_sample(batch, index)) for index in range(self.config.batch_size)]
+        change = _change(together, torch.cat(alone))
+        if change > tolerance:
+            what = f"a sample's loss depends on the other samples of its batch (by {change:.1e}, relative)"
+            if not self.is_private:
+                raise Undecidable(f"{what}: a loop over single samples has another gradient")
+            raise Wrong(
+                f"{what}: clipping each sample's gradient does not bound what one sample changes, so that "
+                "training is not differentially private"
+            )
+        return computed_in
+
+    def reference(self, tolerance: float) -> tuple[list[Tensor], float | None]:
+        """The naive loop's clipped gradient in float64, and the norm that it clips to.
+
+        That is 0.9 of the samples' median norm, so that at least half of them really are clipped: under a
+        norm that clips nothing every trainer would pass. Raises Undecidable if there is no such gradient, or
+        if computed twice it changes by more than the tolerance.
+        """
+        workload, batch = self.copied(torch.float64)
+        batch_size = self.config.batch_size
+        per_sample = naive_per_sample_gradients(workload.model, workload.loss, batch, batch_size)
+        norms = [float(global_norm(gradient)) for gradient in per_sample]
+        nonfinite = sum(not math.isfinite(norm) for norm in norms)
+        _refuse_nonfinite(nonfinite, batch_size, "per-sample gradients", "float64")
+        (again,) = naive_per_sample_gradients(workload.model, workload.loss, batch, 1)
+        difference = float(global_norm([a - b for a, b in zip(again, per_sample[0], strict=True)]))
+        larger = max(norms[0], float(global_norm(again)))
+        if difference > tolerance * larger:
+            raise Undecidable(
+                f"a sample's gradient changes from one backward to the next (by {difference / larger:.1e}, "
+                "relative): the model or its loss draws random numbers or keeps state"
+            )
+        if not any(norms):
+            raise Undecidable("every sample's gradient is zero")
+        max_grad_norm = 0.9 * statistics.median(filter(None, norms)) if self.is_private else None
+        return clipped_mean(per_sample, max_grad_norm), max_grad_norm
+
+    def error(self, way: str, reference: list[Tensor], max_grad_norm: float | None) -> float:
+        """Relative L2 error of the trainer's gradient, computed in one of `_WAYS`.
+
+        Raises Undecidable if the losses are not finite, Wrong if they are and the gradient is not.
+        """
+        precision, dtype = _WAYS[way]
+        workload, batch = self.copied(dtype)
+        clipping = self.config.max_grad_norm if max_grad_norm is None else max_grad_norm
+        config = dataclasses.replace(self.config, precision=precision, max_grad_norm=clipping)
+        trainer = build_trainer(config, workload)
+        losses = KeptLosses()
+        trainer.run_profiling([batch], losses)
+        _refuse_nonfinite(losses.count_nonfinite(), config.batch_size, "losses", way)
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in trainer.parameters]
+        error = relative_error(gradients, reference)
+        if not math.isfinite(error):
+            raise Wrong(
+                f"the trainer's gradient is NaN or infinite in {way}, that of the naive loop is finite"
+            )
+        return error
+
+
+class _LeastPrecise(TorchDispatchMode):
+    """Notes the least precise type that a float64 tensor is turned into on the way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dtype = torch.float64
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if torch.float64 in _float_types((args, kwargs)):
+            self.dtype = max([self.dtype, *_float_types(result)], key=lambda dtype: torch.finfo(dtype).eps)
+        return result
+
+
+def _float_types(nested: Any) -> set[torch.dtype]:
+    tensors = (leaf for leaf in tree_iter(nested) if isinstance(leaf, Tensor))
+    return {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
+
+
+def _change(before: Tensor, now: Tensor) -> float:
+    """The largest difference over the largest value; 0 where nothing differs."""
+    difference = float((before - now).abs().max())
+    return difference and difference / max(float(before.abs().max()), float(now.abs().max()))
+
+
+def _refuse_nonfinite(count: int, total: int, what: str, way: str) -> None:
+    if count:
+        raise Undecidable(f"{count} of {total} {what} are NaN or infinite in {way}")

@@ -1,0 +1,159 @@
+"""Turns the log of a step into figures: what was alive at any moment, the peak, and what it was made of."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from dpprof.config.devices import BLOCK_BYTES
+from dpprof.measure.passes.storages import Life, StepLog
+from dpprof.record.ledger import HeldTensor, LedgerResult, PhaseMark, PhasePeak, StepTimeline, TrafficRow
+from dpprof.vocabulary.categories import CATEGORIES
+
+# What a storage is that nothing tells the purpose of: one made in the step, and one that was there before.
+BORN, PRESENT = "temporary", "other"
+_LISTED_TENSORS = 50
+
+
+class Account:
+    """A step's storages, replayed from its log.
+
+    Whatever a storage is first found to be for, it has been for since its birth; so this can only be told
+    after the step, and is settled here: what later steps book of the same storages changes nothing. `peak`
+    is in bytes; `peak_event` is the index of the event that brought it (-1: the step's start).
+    """
+
+    def __init__(self, log: StepLog) -> None:
+        self.log = log
+        self._present = {id(life): num_bytes for life, num_bytes in log.present}
+        self.start: dict[str, int] = defaultdict(int)
+        for life, num_bytes in log.present:
+            self.start[self._first_category(life)] += num_bytes
+        self.peak, self.peak_event, self.at_peak = sum(self.start.values()), -1, _held(self.start)
+        self.phase_peak: dict[str, PhasePeak] = {}
+        self._phases_by_event: dict[int, set[str]] = defaultdict(set)
+        for phase in log.phases:
+            for index in range(phase.first_event - 1, phase.end_event):
+                self._phases_by_event[index].add(phase.name)
+        self.changes = list(self._changes())
+        self.after_step = self._walk()
+        self.tensors_at_peak = self._tensors_at_peak()
+
+    def _first_category(self, life: Life) -> str:
+        return life.first_category or (PRESENT if id(life) in self._present else BORN)
+
+    def _changes(self) -> Iterator[tuple[str, int, str | None]]:
+        """For each event the category that changed, by how many bytes, and where to they went over if so."""
+        category: dict[int, str] = {}
+        held = dict(self._present)
+        for event in self.log.events:
+            key = id(event.life)
+            now = category.setdefault(key, self._first_category(event.life))
+            if event.category is None:
+                held[key] = held.get(key, 0) + event.num_bytes
+                yield now, event.num_bytes, None
+            else:
+                category[key] = event.category
+                yield now, held.get(key, 0), event.category
+
+    def _walk(self) -> dict[str, int]:
+        """Follow the levels through the step, noting peaks; gives the levels at its end."""
+        levels = defaultdict(int, self.start)
+        total = self.peak
+        self._reach_phases(-1, total, levels)
+        for index, (category, num_bytes, moved_to) in enumerate(self.changes):
+            if moved_to is None:
+                levels[category] += num_bytes
+                total += num_bytes
+            else:
+                levels[category] -= num_bytes
+                levels[moved_to] += num_bytes
+            if total > self.peak:
+                self.peak, self.peak_event, self.at_peak = total, index, _held(levels)
+            self._reach_phases(index, total, levels)
+        return _held(levels)
+
+    def _reach_phases(self, index: int, total: int, levels: dict[str, int]) -> None:
+        """Hold a level, reached by an event, against the peaks of the phases that it belongs to.
+
+        A phase also has the level that it starts with, which the event before it brought.
+        """
+        for phase in self._phases_by_event.get(index, ()):
+            known = self.phase_peak.get(phase)
+            if known is None or total > known.num_bytes:
+                self.phase_peak[phase] = PhasePeak(total, _held(levels))
+
+    @property
+    def peak_phase(self) -> str | None:
+        """The phase of the peak; None between phases. A step begins within its first phase."""
+        for phase in self.log.phases:
+            if self.peak_event < 0 and phase.first_event == 0:
+                return phase.name
+            if phase.first_event <= self.peak_event < phase.end_event:
+                return phase.name
+        return None
+
+    def _tensors_at_peak(self) -> list[HeldTensor]:
+        """The storages alive at the peak, largest first."""
+        lives = {id(life): life for life, _ in self.log.present}
+        held = dict(self._present)
+        category: dict[int, str | None] = {}
+        for event in self.log.events[: self.peak_event + 1]:
+            key = id(event.life)
+            lives[key] = event.life
+            held[key] = held.get(key, 0) + event.num_bytes
+            category[key] = event.category or category.get(key)
+        rows = [
+            HeldTensor(
+                num_bytes=num_bytes,
+                category=category.get(key) or self._first_category(lives[key]),
+                shape=list(lives[key].shape),
+                dtype=lives[key].dtype,
+                name=lives[key].name,
+                module=lives[key].module,
+                phase=lives[key].phase,
+                operator=lives[key].operator,
+            )
+            for key, num_bytes in held.items()
+            if num_bytes > 0
+        ]
+        return sorted(rows, key=lambda row: -row.num_bytes)
+
+    def result(self, traffic: list[TrafficRow]) -> LedgerResult:
+        """The figures that go into the record."""
+        born = {id(event.life) for event in self.log.events} - set(self._present)
+        return LedgerResult(
+            peak=self.peak,
+            peak_phase=self.peak_phase,
+            at_peak=self.at_peak,
+            phase_peak=self.phase_peak,
+            after_step=self.after_step,
+            traffic=traffic,
+            step_s=self.log.end - self.log.start,
+            num_storages=len(born),
+            block_rounding=sum(-tensor.num_bytes % BLOCK_BYTES for tensor in self.tensors_at_peak),
+            growth=sum(self.after_step.values()) - sum(self.start.values()),
+        )
+
+    def timeline(self) -> StepTimeline:
+        """The whole step, event by event."""
+        start = self.log.start
+        tensors = self.tensors_at_peak
+        return StepTimeline(
+            start=_held(self.start),
+            seconds=[event.at - start for event in self.log.events],
+            category=[category for category, _, _ in self.changes],
+            num_bytes=[num_bytes for _, num_bytes, _ in self.changes],
+            moved_to=[moved_to for _, _, moved_to in self.changes],
+            phases=[
+                PhaseMark(p.name, p.start - start, p.end - start, p.first_event, p.end_event)
+                for p in self.log.phases
+            ],
+            step_s=self.log.end - start,
+            peak_event=self.peak_event,
+            tensors=tensors[:_LISTED_TENSORS],
+            num_tensors=len(tensors),
+        )
+
+
+def _held(levels: dict[str, int]) -> dict[str, int]:
+    """The categories that hold something, in their usual order."""
+    return {category: levels[category] for category in CATEGORIES if levels.get(category)}

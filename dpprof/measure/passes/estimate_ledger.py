@@ -1,0 +1,181 @@
+"""The ledger of an estimate: what operators take within themselves is booked where it can be known.
+
+For the CPU each operator is tried once (`trial.py`), and what it took is booked. For CUDA nothing can be
+tried: what cuDNN may take is a doubt, by assumptions that are meant to be on the side of too much.
+"""
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from dpprof.measure.passes.ledger import Ledger
+from dpprof.measure.passes.traffic import flops, footprint, makes_nothing, tensors_in
+from dpprof.measure.passes.trial import Layout, Trials
+from dpprof.record.ledger import Doubt
+
+_aten = torch.ops.aten
+_CONVOLUTIONS = {_aten.convolution, _aten.convolution_backward}
+# Results that depend on data: a trial on zeros would tell of other sizes.
+_BY_DATA = {_aten.unique_dim}
+# A workspace is taken to be no more than this many times the operator's tensors. Winograd's transform of
+# 6 x 6 tiles for 4 x 4 results takes 36 / 16 times the input and the output and 36 / 9 times the weight of a
+# convolution (Lavin and Gray 2016, F(4 x 4, 3 x 3)); nothing in cuDNN promises to stay below that.
+_WORKSPACES = 4
+# What a recurrent layer keeps for backward is taken to be no more than this many values for each time step,
+# sample and hidden unit: four gates, the cell and its tanh, twice over.
+_KEPT_VALUES = 12
+_ASSUMED = {
+    "cudnn_convolution_workspace": (
+        "cuDNN's workspaces are not in it, which its heuristics choose for each convolution: assumed to be "
+        f"no more than {_WORKSPACES} times the convolution's tensors"
+    ),
+    "untried_convolutions": (
+        "a convolution was not run alone, being too large: what it takes within itself is assumed to be no "
+        f"more than {_WORKSPACES} times its tensors"
+    ),
+    "untried_operators": (
+        "an operator was not run alone, being too large or unfit for a trial: what it takes within itself is "
+        "assumed to be no more than its tensors"
+    ),
+}
+_RECURRENT_FUNCTIONS = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
+
+
+class EstimateLedger(Ledger):
+    """A ledger that also knows how much higher the peak may be than what it booked."""
+
+    def __init__(self, device_type: str) -> None:
+        super().__init__(device_type)
+        self._highest: dict[str, int] = {}
+
+    def _assume_workspace(self, name: str, times: int, args: tuple[Any, ...], result: Any) -> None:
+        """An operator that runs now may take some times its tensors: the level so reached is kept."""
+        made = sum(footprint(tensor) for tensor in tensors_in((result,)))
+        given = sum(footprint(tensor) for tensor in tensors_in(args))
+        level = self.storages.live_bytes() + made + times * (given + made)
+        self._highest[name] = max(level, self._highest.get(name, 0))
+
+    def doubts(self, peak: int) -> Iterator[Doubt]:
+        """What the estimate cannot follow, and by how much it may raise the peak."""
+        for name, level in self._highest.items():
+            yield Doubt(name, _ASSUMED[name], max(0, level - peak))
+
+
+class CpuLedger(EstimateLedger):
+    """Of fake tensors on the CPU. Operators run for real once each, so that what they take is known."""
+
+    def __init__(self) -> None:
+        super().__init__("cpu")
+        self._trials = Trials()
+        self._has_untried_layer = False
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operator on fake tensors; its results get the sizes that real ones have."""
+        result = super().call(func, args, kwargs)
+        given = {t.untyped_storage()._cdata for t in tensors_in((*args, *kwargs.values())) if _has_storage(t)}
+        if func._overloadpacket in _BY_DATA or makes_nothing(func) or not given:
+            return result
+        trial = self._trials.of(func, args, kwargs, result, flops(func, args, kwargs, result))
+        if trial is None:
+            if func._overloadpacket in _CONVOLUTIONS:
+                self._assume_workspace("untried_convolutions", _WORKSPACES, args, result)
+            else:
+                self._assume_workspace("untried_operators", 1, args, result)
+            self._has_untried_layer |= func._overloadpacket is _aten.mkldnn_rnn_layer
+            return result
+        if trial.peak > trial.left:
+            self.storages.take_for_a_moment(trial.peak, func._schema.name, self.modules.current())
+        leaves, spec = tree_flatten(result)
+        pairs = zip(leaves, trial.results, strict=True)
+        return tree_unflatten([_as_real(leaf, layout, given) for leaf, layout in pairs], spec)
+
+    def doubts(self, peak: int) -> Iterator[Doubt]:
+        """What operators too large to be tried take."""
+        yield from super().doubts(peak)
+        if self._has_untried_layer:
+            yield Doubt(
+                "untried_recurrent_layers",
+                "a recurrent layer was too large to be run: what it keeps for backward is not in it",
+                None,
+            )
+
+
+def _has_storage(tensor: Tensor) -> bool:
+    return tensor.layout is torch.strided
+
+
+def _as_real(leaf: Any, layout: Layout | None, given: set[int]) -> Any:
+    """A fake result, or one of the real one's form if a new storage is of another size than its."""
+    if not isinstance(leaf, Tensor) or layout is None or leaf.untyped_storage()._cdata in given:
+        return leaf
+    same_size = leaf.untyped_storage().nbytes() == layout.num_elements * layout.dtype.itemsize
+    return leaf if same_size else layout.zeros()
+
+
+class CudaLedger(EstimateLedger):
+    """Of fake tensors that are CUDA's, or stand for them, on a device type."""
+
+    def __init__(self, device_type: str) -> None:
+        super().__init__(device_type)
+        self._recurrent = _RecurrentCalls()
+        self._kept = 0
+
+    def __enter__(self) -> Self:
+        self._recurrent.__enter__()
+        return super().__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        self._recurrent.__exit__(kind, error, trace)
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operator, and keep in mind what cuDNN may take for it."""
+        result = super().call(func, args, kwargs)
+        if func._overloadpacket in _CONVOLUTIONS:
+            self._assume_workspace("cudnn_convolution_workspace", _WORKSPACES, args, result)
+        if self.storages.phase != "forward":
+            self._kept = max(self._kept, self._recurrent.take())
+        return result
+
+    def doubts(self, peak: int) -> Iterator[Doubt]:
+        """What cuDNN takes for convolutions and recurrent layers."""
+        yield from super().doubts(peak)
+        if self._kept:
+            yield Doubt(
+                "cudnn_recurrent_layers",
+                "what cuDNN keeps of recurrent layers for backward is not in it: assumed to be no more than "
+                f"{_KEPT_VALUES} values for each time step, sample and hidden unit",
+                self._kept,
+            )
+
+
+class _RecurrentCalls(TorchFunctionMode):
+    """Adds up what torch's recurrent functions may keep for backward in a forward pass, in bytes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._num_bytes = 0
+
+    def take(self) -> int:
+        """The sum since it was last asked for."""
+        taken, self._num_bytes = self._num_bytes, 0
+        return taken
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if getattr(func, "__name__", "") in _RECURRENT_FUNCTIONS:
+            sequence = args[0]
+            # After the input, or its parts and their sizes, comes the hidden state: (layers, ..., hidden).
+            hidden = next(t for t in tensors_in(args[1:]) if t.is_floating_point())
+            num_steps = sequence.numel() // sequence.shape[-1]
+            values = num_steps * hidden.shape[0] * hidden.shape[-1] * _KEPT_VALUES
+            self._num_bytes += values * sequence.element_size()
+        return func(*args, **(kwargs or {}))

@@ -1,0 +1,192 @@
+"""The ledger pass: whose bytes fill the memory, and how many of them every phase moves.
+
+A `TorchDispatchMode` sees each operator as autograd has taken it apart, from the model's creation on. It
+books every tensor storage, with what it is for, and every byte that an operator reads and writes. It never
+looks at data, so it works alike on CPU, CUDA and fake tensors.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dpprof.config.experiment import SAMPLED_WARMUP_STEPS, ExperimentConfig
+from dpprof.measure.observe import Observer, Subject, Training
+from dpprof.measure.passes.account import Account
+from dpprof.measure.passes.modules import ModulePaths
+from dpprof.measure.passes.storages import Storages
+from dpprof.measure.passes.traffic import bytes_moved, flops, tensors_in
+from dpprof.record.ledger import TrafficRow
+from dpprof.vocabulary.loops import savings_to_measure
+from dpprof.vocabulary.operator_classes import class_by_name, class_in_phase
+
+_OBSERVED_STEPS = 2
+
+
+def run(subject: Subject) -> None:
+    """Keep the ledger of a first step and two more; of these the one with the higher peak counts."""
+    config = subject.config
+    account, traffic, _ = keep_ledger(
+        subject.build, Ledger(config.device), _OBSERVED_STEPS, warmup_steps=warmup_steps(config)
+    )
+    subject.record.ledger = account.result(traffic)
+    subject.folder.write_ledger(subject.record.ledger, account.timeline())
+
+
+def warmup_steps(config: ExperimentConfig) -> int:
+    """Steps before those that count, so that these begin with what a step like them leaves."""
+    return SAMPLED_WARMUP_STEPS if config.poisson_sampling else 1
+
+
+class Kept(NamedTuple):
+    """The account and the traffic of a step, and how much lower the peak is with each saving."""
+
+    account: Account
+    traffic: list[TrafficRow]
+    saved: dict[str, int]
+
+
+def keep_ledger(
+    build: Callable[[], Training],
+    ledger: "Ledger",
+    num_steps: int,
+    *,
+    warmup_steps: int = 1,
+    with_savings: bool = False,
+) -> Kept:
+    """Build a training, warm up, which also makes the optimizer's state, and then do `num_steps` steps.
+
+    Gives what was kept of the one among these with the highest peak; `with_savings` does one more step for
+    each saving that the loop leaves unmade. Under `FakeTensorMode` nothing is allocated.
+    """
+    with ledger:
+        training = build()
+        _highest(training, ledger, warmup_steps)
+        account, traffic = _highest(training, ledger, num_steps)
+        saved = {}
+        for name, made in savings_to_measure(training.savings).items() if with_savings else ():
+            training.save(made)
+            saved[name] = account.peak - _highest(training, ledger, 1)[0].peak
+    return Kept(account, traffic, saved)
+
+
+def _highest(training: Training, ledger: "Ledger", num_steps: int) -> tuple[Account, list[TrafficRow]]:
+    """Do some steps; the account and the traffic of the one with the highest peak."""
+    follower = Follower(ledger, training)
+    training.run(num_steps, follower)
+    assert follower.highest is not None, "no step was done"
+    return follower.highest
+
+
+class Ledger(TorchDispatchMode):
+    """Books the storages and the traffic of every operator called while it is entered, on one device type."""
+
+    def __init__(self, device_type: str) -> None:
+        super().__init__()
+        self.storages = Storages(device_type)
+        self.modules = ModulePaths(self._recomputing)
+        self._rows: dict[tuple[str, str, str | None], TrafficRow] = {}
+
+    def __enter__(self) -> Self:
+        self.modules.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        self.modules.__exit__(kind, error, trace)
+        self.storages.forget_all()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run an operator and book it."""
+        kwargs = kwargs or {}
+        result = self.call(func, args, kwargs)
+        if func is torch.ops.prim.device.default:  # a fake tensor's device: asked often, and no operator
+            return result
+        name = func._schema.name
+        for tensor in tensors_in((result, *args, *kwargs.values())):
+            self.storages.see(tensor, name, self.modules.current)
+        self._book_traffic(func, name, args, kwargs, result)
+        return result
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operator; what it makes is booked when it returns."""
+        return func(*args, **kwargs)
+
+    def _book_traffic(
+        self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        read, written = bytes_moved(func, args, kwargs, result)
+        num_flops = flops(func, args, kwargs, result)
+        if read or written or num_flops:
+            phase = self.storages.phase
+            class_name = class_in_phase(class_by_name(name), phase)
+            key = (name, class_name, phase)
+            row = self._rows.setdefault(key, TrafficRow(*key, calls=0, read=0, written=0, flops=0))
+            row.calls += 1
+            row.read += read
+            row.written += written
+            row.flops += num_flops
+
+    def take_traffic(self) -> list[TrafficRow]:
+        """The rows booked since the last call, most bytes first."""
+        rows, self._rows = list(self._rows.values()), {}
+        return sorted(rows, key=lambda row: -(row.read + row.written))
+
+    def _recomputing(self) -> AbstractContextManager[None]:
+        """Surrounds a call of a module: outside forward it recomputes activations."""
+        return nullcontext() if self.storages.phase == "forward" else self.storages.keeping("activations")
+
+
+class Follower(Observer):
+    """Tells the ledger of steps and phases, and at the end of each of what the trainer holds.
+
+    `highest` has the account and the traffic of the step with the highest peak so far; of others nothing
+    is kept.
+    """
+
+    follows_tensors = True
+
+    def __init__(self, ledger: Ledger, training: Training) -> None:
+        self._ledger = ledger
+        self._storages = ledger.storages
+        self._training = training
+        self.highest: tuple[Account, list[TrafficRow]] | None = None
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Keeps the account of a step."""
+        self._ledger.modules.name(self._training.model)
+        self._storages.book_held(self._training.held_tensors())
+        self._storages.start_step()
+        self._ledger.take_traffic()
+        yield
+        self._storages.book_held(self._training.held_tensors())
+        account, traffic = Account(self._storages.end_step()), self._ledger.take_traffic()
+        if self.highest is None or account.peak > self.highest[0].peak:
+            self.highest = account, traffic
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Keeps the span of a phase. What forward leaves alive, it leaves for backward: activations."""
+        keeping = self._storages.keeping("activations") if name == "forward" else nullcontext()
+        with self._storages.in_phase(name), keeping:
+            yield
+        self._storages.book_held(self._training.held_tensors())
+
+    def book(self, category: str, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """These tensors have been of this category since they were made."""
+        self._storages.book(category, tensors)
+
+    def making(
+        self, category: str, accepts: Callable[[torch.Size], bool] | None = None
+    ) -> AbstractContextManager[None]:
+        """Surrounds what makes tensors of this category."""
+        return self._storages.making(category, accepts)

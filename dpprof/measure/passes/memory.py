@@ -1,0 +1,87 @@
+"""The memory pass: a short recording of the allocator's events, from the model's creation on.
+
+Gives the peak of each phase, which the ledger is held against, and what each saving that the loop leaves
+unmade would save: a step with it, after the others. On the CPU, where torch keeps no allocator statistics,
+the headline peak memory comes from here too. No shapes and no stacks are recorded: those keep
+references to tensors, and memory measured under them would not be the model's.
+"""
+
+import bisect
+import gc
+import itertools
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from dpprof.measure.observe import Observer, Subject
+from dpprof.measure.passes.events import Recording, Span, read
+from dpprof.vocabulary.loops import savings_to_measure
+
+_RECORDED_STEPS = 3
+_CLEANUP = "cleanup"
+
+
+def run(subject: Subject) -> None:
+    """Record a first step and some more, then one with each saving."""
+    on_cuda = subject.config.device == "cuda"
+    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_cuda
+    held_before = torch.cuda.memory_allocated() if on_cuda else 0
+    with profile(activities=activities, profile_memory=True) as profiler:
+        training = subject.build()
+        training.run(1 + _RECORDED_STEPS, Observer())
+        savings = savings_to_measure(training.savings)
+        for made in savings.values():
+            training.save(made)
+            training.run(1, Observer())
+        with record_function(_CLEANUP):
+            training.drop_gradients()
+            gc.collect()
+    recording = read(profiler, subject.config.device, frozenset({_CLEANUP}))
+    levels = Levels(recording, held_before)
+    memory = subject.record.memory
+    first, *rest = recording.steps
+    others, saving = rest[:_RECORDED_STEPS], rest[_RECORDED_STEPS:]
+    step_peak = [levels.peak(step) for step in others]
+    memory.phase_peak = phase_peaks(recording.phases, levels, others)
+    memory.saved = {
+        name: max(step_peak) - levels.peak(step) for name, step in zip(savings, saving, strict=True)
+    }
+    if not on_cuda:
+        memory.first_step_peak = levels.peak(first)
+        memory.step_peak = step_peak
+        memory.peak_allocated = max(step_peak)
+        memory.after_step = levels.at(others[-1].end)
+        memory.after_cleanup = levels.at(recording.marks[0].end)
+
+
+class Levels:
+    """Bytes allocated over time."""
+
+    def __init__(self, recording: Recording, base: int) -> None:
+        self.times = [a.at for a in recording.allocations]
+        sizes = (a.num_bytes for a in recording.allocations)
+        self.values = [base + level for level in itertools.accumulate(sizes)]
+        self.base = base
+
+    def at(self, moment: int) -> int:
+        """Bytes allocated at a moment."""
+        past = bisect.bisect_right(self.times, moment)
+        return self.values[past - 1] if past else self.base
+
+    def within(self, span: Span) -> list[int]:
+        """The levels of a span, in order, from the one that it starts with."""
+        first, last = (bisect.bisect_right(self.times, moment) for moment in (span.start, span.end))
+        return [self.at(span.start), *self.values[first:last]]
+
+    def peak(self, span: Span) -> int:
+        """The most bytes allocated at any moment of a span."""
+        return max(self.within(span))
+
+
+def phase_peaks(phases: list[Span], levels: Levels, steps: list[Span]) -> dict[str, int]:
+    """The most bytes allocated at any moment of each phase, over some steps."""
+    peaks: dict[str, int] = {}
+    for phase in phases:
+        if any(step.start <= phase.start and phase.end <= step.end for step in steps):
+            peaks[phase.name] = max(peaks.get(phase.name, 0), levels.peak(phase))
+    return peaks

@@ -1,0 +1,245 @@
+"""Follows tensor storages from birth to death, and what each of them is for.
+
+A storage is what torch's allocator hands out; any number of tensors may be views of it. It is followed
+through a weak reference, so that following keeps nothing alive, and known by its address as long as it
+lives. Nothing here reads a tensor's data: fake tensors are followed as well as real ones.
+"""
+
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dpprof.vocabulary.categories import CATEGORIES
+
+
+@dataclass(slots=True, eq=False)
+class Life:
+    """One storage: how large it is, how it came about, and what it is for.
+
+    `shape` and `dtype` are those of the first tensor over it, or of the one that was booked.
+    `category` is None as long as nothing tells. What is booked first holds from birth on: `first_category`.
+    `settled` is False for a category that was only expected of it (`Storages.making`).
+    """
+
+    num_bytes: int
+    shape: tuple[int, ...]
+    dtype: str
+    operator: str
+    phase: str | None
+    module: str
+    name: str = ""
+    category: str | None = None
+    first_category: str | None = None
+    settled: bool = False
+    alive: bool = True
+    reference: Any = None
+
+
+@dataclass(slots=True)
+class Event:
+    """Something that changed the bytes of a category: a birth, a death, a resizing, or another category."""
+
+    at: float
+    life: Life
+    num_bytes: int
+    category: str | None = None
+
+
+@dataclass
+class PhaseSpan:
+    """One phase of a recorded step: its time, and the events within it as a range."""
+
+    name: str
+    start: float
+    end: float
+    first_event: int
+    end_event: int
+
+
+@dataclass
+class StepLog:
+    """All that happened to storages in one step; `present` are those alive at its start, with their bytes."""
+
+    start: float
+    present: list[tuple[Life, int]]
+    events: list[Event] = field(default_factory=list)
+    phases: list[PhaseSpan] = field(default_factory=list)
+    end: float = 0.0
+
+
+class Storages:
+    """The storages of one device.
+
+    Storages over memory that torch did not allocate (`torch.from_numpy`, `torch.frombuffer`) are left out,
+    and so are those of sparse tensors. A storage may die in any thread. One that is resized behind torch's
+    operators (`untyped_storage().resize_`) is found out when it is next seen.
+    """
+
+    def __init__(self, device_type: str) -> None:
+        self._device_type = device_type
+        self._live: dict[int, Life] = {}
+        self._expected: list[tuple[str, Callable[[torch.Size], bool] | None]] = []
+        self._newborn: list[list[Life]] = []
+        self._log: StepLog | None = None
+        self.phase: str | None = None
+
+    def live_bytes(self) -> int:
+        """Bytes of all storages alive now."""
+        return sum(life.num_bytes for life in list(self._live.values()))
+
+    def forget_all(self) -> None:
+        """Stop following what is still alive."""
+        for life in list(self._live.values()):
+            life.reference = None
+        self._live.clear()
+
+    def see(self, tensor: Tensor, operator: str = "", module_now: Callable[[], str] = str) -> Life | None:
+        """The life of a tensor's storage; one not seen before is born now, out of this operator.
+
+        `module_now` is asked at a birth for the path of the module that it happens in.
+        """
+        if tensor.layout is not torch.strided:
+            return None
+        storage = tensor.untyped_storage()
+        key, num_bytes = storage._cdata, storage.nbytes()
+        life = self._live.get(key)
+        if life is None:
+            # The device is asked at births alone: a fake tensor looks it up by way of every mode.
+            elsewhere = tensor.device.type != self._device_type
+            if elsewhere or num_bytes == 0 or not storage.resizable():
+                return None
+            life = Life(
+                num_bytes,
+                tuple(tensor.shape),
+                _dtype(tensor),
+                operator,
+                self.phase,
+                module_now(),
+            )
+            life.reference = weakref.ref(storage, partial(self._died, key, life))
+            self._live[key] = life
+            self._expect(life, tensor.shape)
+            if self._newborn:
+                self._newborn[-1].append(life)
+            self._note(life, num_bytes)
+        elif life.num_bytes != num_bytes:
+            change = num_bytes - life.num_bytes
+            life.num_bytes = num_bytes
+            self._note(life, change)
+        return life
+
+    def take_for_a_moment(self, num_bytes: int, operator: str, module: str) -> None:
+        """Bytes that an operator takes and gives back, out of which nobody else ever sees a tensor."""
+        life = Life(num_bytes, (num_bytes,), "uint8", operator, self.phase, module, alive=False)
+        self._note(life, num_bytes)
+        self._note(life, -num_bytes)
+
+    def _died(self, key: int, life: Life, _: object) -> None:
+        if self._live.get(key) is life:
+            del self._live[key]
+        life.alive = False
+        life.reference = None
+        self._note(life, -life.num_bytes)
+
+    def _note(self, life: Life, num_bytes: int, category: str | None = None) -> None:
+        if self._log is not None:
+            self._log.events.append(Event(time.perf_counter(), life, num_bytes, category))
+
+    def _expect(self, life: Life, shape: torch.Size) -> None:
+        for category, accepts in reversed(self._expected):
+            if accepts is None or accepts(shape):
+                life.category = life.first_category = category
+                return
+
+    def book(self, category: str, tensors: Iterable[tuple[str, Tensor]]) -> None:
+        """Say what some tensors, given with their names, are for. The first booking holds from birth on."""
+        assert category in CATEGORIES, category
+        for name, tensor in tensors:
+            life = self.see(tensor)
+            if life is not None:
+                self._settle(life, category, name, tensor)
+
+    def book_held(self, held: dict[str, list[tuple[str, Tensor]]]) -> None:
+        """Book what a trainer holds. A storage under two categories belongs to the one named first."""
+        done: set[int] = set()
+        for category, tensors in held.items():
+            for name, tensor in tensors:
+                life = self.see(tensor)
+                if life is not None and id(life) not in done:
+                    done.add(id(life))
+                    self._settle(life, category, name, tensor)
+
+    def _settle(self, life: Life, category: str, name: str, tensor: Tensor) -> None:
+        life.name = name or life.name
+        if not life.settled:
+            life.shape, life.dtype = tuple(tensor.shape), _dtype(tensor)
+            life.category = life.first_category = category
+            life.settled = True
+        elif life.category != category:
+            life.category = category
+            self._note(life, 0, category)
+
+    @contextmanager
+    def making(self, category: str, accepts: Callable[[torch.Size], bool] | None = None) -> Iterator[None]:
+        """Expect what is born inside, of an accepted shape, to be of a category unless it is booked."""
+        assert category in CATEGORIES, category
+        self._expected.append((category, accepts))
+        try:
+            yield
+        finally:
+            self._expected.pop()
+
+    @contextmanager
+    def keeping(self, category: str) -> Iterator[None]:
+        """What is born inside, outlives it and is not booked, is of this category."""
+        born: list[Life] = []
+        self._newborn.append(born)
+        try:
+            yield
+        finally:
+            self._newborn.pop()
+            for life in born:
+                if life.alive and life.category is None:
+                    life.category = life.first_category = category
+
+    def start_step(self) -> None:
+        """Begin a step's log. What is alive now has the category that it was last known by."""
+        present = []
+        for life in list(self._live.values()):
+            life.first_category = life.category
+            present.append((life, life.num_bytes))
+        self._log = StepLog(time.perf_counter(), present)
+
+    def end_step(self) -> StepLog:
+        """The finished log."""
+        assert self._log is not None, "no step has begun"
+        log, self._log = self._log, None
+        log.end = time.perf_counter()
+        return log
+
+    @contextmanager
+    def in_phase(self, name: str) -> Iterator[None]:
+        """What is born inside belongs to this phase, and the log gets its span."""
+        outer, self.phase = self.phase, name
+        start, first = time.perf_counter(), self._num_events()
+        try:
+            yield
+        finally:
+            self.phase = outer
+            if self._log is not None:
+                end = time.perf_counter()
+                self._log.phases.append(PhaseSpan(name, start, end, first, self._num_events()))
+
+    def _num_events(self) -> int:
+        return len(self._log.events) if self._log is not None else 0
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

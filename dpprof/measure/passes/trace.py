@@ -1,0 +1,67 @@
+"""The trace pass: torch.profiler with shapes and stacks, for TensorBoard, and the operator counters."""
+
+import gzip
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch.profiler import ProfilerActivity, profile, schedule
+
+from dpprof.measure.observe import Observer, Subject
+from dpprof.measure.passes.events import read
+from dpprof.measure.passes.operators import account
+from dpprof.record.record import OperatorRow
+
+WAIT_STEPS, WARMUP_STEPS, ACTIVE_STEPS = 1, 2, 3
+
+
+def run(subject: Subject) -> None:
+    """Trace three steps; write the gzipped trace and the operators' rows."""
+    on_cuda = subject.config.device == "cuda"
+    training = subject.build()
+    observer = _Profiler(subject, on_cuda)
+    training.run(WAIT_STEPS + WARMUP_STEPS + ACTIVE_STEPS, observer)
+    subject.record.operators = observer.rows
+    subject.record.traced_steps = ACTIVE_STEPS
+
+
+class _Profiler(Observer):
+    """torch.profiler as an observer: it still writes what it has when a step fails."""
+
+    def __init__(self, subject: Subject, on_cuda: bool) -> None:
+        self._subject = subject
+        self._on_cuda = on_cuda
+        self.rows: list[OperatorRow] = []
+        self._profiler = profile(
+            activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_cuda,
+            schedule=schedule(wait=WAIT_STEPS, warmup=WARMUP_STEPS, active=ACTIVE_STEPS, repeat=1),
+            on_trace_ready=self._save,
+            profile_memory=True,
+            record_shapes=True,
+            with_stack=True,
+        )
+
+    def __enter__(self) -> "_Profiler":
+        self._profiler.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._profiler.__exit__(*error)
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        yield
+        if self._on_cuda:
+            torch.cuda.synchronize()
+        self._profiler.step()
+
+    def _save(self, profiler: "profile") -> None:
+        # TensorBoard's plugin takes the worker's name and the time from the file's name.
+        plain = self._subject.folder.tensorboard / f"dpprof.{time.time_ns()}.pt.trace.json"
+        profiler.export_chrome_trace(str(plain))
+        with open(plain, "rb") as source, gzip.open(f"{plain}.gz", "wb", compresslevel=5) as target:
+            shutil.copyfileobj(source, target)
+        plain.unlink()
+        self.rows = account(read(profiler, self._subject.config.device), has_kernels=self._on_cuda)

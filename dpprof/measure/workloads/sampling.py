@@ -1,0 +1,65 @@
+"""Poisson sampling: every sample of the data is in a step's batch with the same small probability.
+
+The size of a batch then varies from step to step, Poisson distributed around `batch_size` (the limit of the
+binomial for a small sampling rate), and now and then a batch is empty.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from dpprof.config.experiment import SAMPLED_WARMUP_STEPS, ExperimentConfig
+
+EMPTY = 0
+
+
+def batch_sizes(config: ExperimentConfig, *, is_timed: bool) -> Iterator[int]:
+    """The number of samples in each step's batch, without end.
+
+    The first batch has `batch_size` samples and the second none: a model that can take the one but not the
+    other shows it during warm-up. Where steps are timed, the others are drawn by the seed. Where memory is
+    looked at, they are as large as the largest of the timed steps; in an estimate, as large as `poisson_tail`
+    says.
+    """
+    yield from (config.batch_size, EMPTY)
+    if config.is_estimate:
+        yield from itertools.repeat(config.estimated_batch)
+    if is_timed:
+        yield from _drawn(config)
+    first = config.warmup_steps - (SAMPLED_WARMUP_STEPS - 1)
+    yield from itertools.repeat(max(itertools.islice(_drawn(config), first, first + config.measured_steps)))
+
+
+def _drawn(config: ExperimentConfig) -> Iterator[int]:
+    generator = np.random.default_rng(config.seed)
+    while True:
+        yield int(generator.poisson(config.batch_size))
+
+
+def sampled(batches: Iterable[Any], sizes: Iterable[int]) -> Iterator[Any]:
+    """Batches of the given sizes, cut from a workload's own, whatever the size of these."""
+    source = iter(batches)
+    return (_cut(source, size) for size in sizes)
+
+
+def num_samples(batch: Any) -> int:
+    """Samples in a batch: the first dimension of its tensors."""
+    tensors = (leaf for leaf in tree_leaves(batch) if _has_samples(leaf))
+    return int(next(tensors).shape[0])
+
+
+def _cut(source: Iterator[Any], size: int) -> Any:
+    """One batch of a size: copies, so that what they are cut from is not kept in memory."""
+    batch = next(source)
+    while num_samples(batch) < size:
+        batch = tree_map(lambda a, b: torch.cat([a, b]) if _has_samples(a) else a, batch, next(source))
+    return tree_map(lambda t: t[:size].clone() if _has_samples(t) else t, batch)
+
+
+def _has_samples(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and leaf.dim() > 0

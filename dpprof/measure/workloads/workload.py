@@ -1,0 +1,131 @@
+"""The contract of a workload, and how one is found by name.
+
+`workload=package.module:factory` names a function that takes the `ExperimentConfig` and returns a
+`Workload`, or a plain tuple `(model, batches, loss)`:
+
+- `model`: an `nn.Module` whose batch dimension is the first one everywhere.
+- `batches`: an endless iterable of `(inputs, targets)`. `inputs` is what the model takes: a tensor, or a
+  tuple or dict of tensors for a model of several arguments. One item is one physical batch of
+  `config.batch_size` samples.
+- `loss(outputs, targets)`: a tensor of shape (B,), one loss per sample. A loss that is already averaged
+  over the batch cannot be clipped per sample and is refused.
+
+The factory is called several times in one process (each pass trains a fresh model), inside
+`torch.device(config.device)` and after `torch.manual_seed(config.seed)`: a model made by it lands on the
+right device. Batches are moved there before each step. It must not keep state between calls.
+"""
+
+import importlib
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from dpprof.config.experiment import BUILT_IN_WORKLOAD, ExperimentConfig
+from dpprof.errors import ConfigError, DpprofError, WorkloadError, is_oom
+from dpprof.measure.workloads.data import get_random_dataloader
+from dpprof.measure.workloads.transformer import SimpleBigModel, sequence_loss
+
+Batch = tuple[Any, Any]
+
+
+class Workload(NamedTuple):
+    """What is trained. `tokens_per_batch` is None where counting tokens makes no sense."""
+
+    model: nn.Module
+    batches: Iterable[Batch]
+    loss: Callable[[Any, Any], Tensor]
+    tokens_per_batch: int | None = None
+
+
+def build_workload(config: ExperimentConfig) -> Workload:
+    """Build the configured workload on the configured device, reproducibly.
+
+    Raises ConfigError if the factory cannot be found or returns something else than the contract says,
+    WorkloadError if it raises an error, other than for lack of memory.
+    """
+    torch.manual_seed(config.seed)
+    with torch.device(config.device):
+        if config.workload == BUILT_IN_WORKLOAD:
+            return _transformer(config)
+        return _checked(config.workload, _made(config))
+
+
+def _transformer(config: ExperimentConfig) -> Workload:
+    model = SimpleBigModel(
+        vocab_size=config.vocab_size,
+        hidden_dim=config.hidden_dim,
+        num_layers=config.num_layers,
+        num_heads=config.num_heads,
+        max_seq_len=config.seq_len,
+        attention=config.attention,
+        activation_checkpointing=config.activation_checkpointing,
+    )
+    batches = get_random_dataloader(
+        config.batch_size,
+        config.seq_len,
+        config.vocab_size,
+        config.device,
+        data=config.data,
+        seed=config.seed,
+    )
+    return Workload(model, batches, sequence_loss, config.batch_size * config.seq_len)
+
+
+def checked_batch(batch: Any) -> Any:
+    """The batch, if it is a pair. Raises WorkloadError otherwise."""
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        return batch
+    found = "Tensor" if isinstance(batch, Tensor) else type(batch).__name__
+    size = f" of {len(batch)}" if isinstance(batch, tuple | list) else ""
+    raise WorkloadError(f"the workload's batches must be pairs (inputs, targets), it gave a {found}{size}")
+
+
+def _made(config: ExperimentConfig) -> Any:
+    """What the workload's factory returns. An error on fake tensors may be theirs, and stays as it is."""
+    factory = _factory(config.workload)
+    try:
+        return factory(config)
+    except DpprofError:
+        raise
+    except Exception as error:
+        if config.is_estimate or is_oom(error):
+            raise
+        raise WorkloadError(f"workload: {config.workload} raised {_first_line(error)}") from error
+
+
+def _factory(name: str) -> Callable[[ExperimentConfig], Any]:
+    module_name, _, attribute = name.rpartition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        if is_oom(error):
+            raise
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing and f"{module_name}.".startswith(f"{missing}."):
+            advice = "run from its folder, or put that on PYTHONPATH"
+            raise ConfigError(f"workload: got {name!r}, there is no module {missing}: {advice}") from error
+        raise ConfigError(f"workload: importing {module_name} raised {_first_line(error)}") from error
+    if not callable(getattr(module, attribute, None)):
+        found = "is no function" if hasattr(module, attribute) else f"is not in {module_name}"
+        raise ConfigError(
+            f"workload: got {name!r}, {attribute} {found}: name a function that takes the ExperimentConfig"
+        )
+    return getattr(module, attribute)  # type: ignore[no-any-return]
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0].strip()
+
+
+def _checked(name: str, made: object) -> Workload:
+    if isinstance(made, tuple) and len(made) in (3, 4):
+        workload = Workload(*made)
+        batches = hasattr(workload.batches, "__iter__") or hasattr(workload.batches, "__getitem__")
+        if isinstance(workload.model, nn.Module) and batches and callable(workload.loss):
+            return workload
+    kinds = (
+        ", ".join(type(part).__name__ for part in made) if isinstance(made, tuple) else type(made).__name__
+    )
+    raise ConfigError(f"workload: {name} must return (model, batches, loss), it returned {kinds}")

@@ -1,0 +1,1 @@
+"""What was measured, as plain data, and the folder that keeps it."""

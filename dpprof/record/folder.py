@@ -1,0 +1,197 @@
+"""The files of a run folder and of a sweep folder: the only place that names them.
+
+Files are written beside their place and then renamed, so that a reader never sees half of one.
+"""
+
+import dataclasses
+import gzip
+import json
+import os
+import shutil
+import zlib
+from pathlib import Path
+
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.settings import parse_all
+from dpprof.errors import DpprofError
+from dpprof.record.ledger import LedgerResult, StepTimeline
+from dpprof.record.record import Failure, Record
+from dpprof.vocabulary.loops import LEAN
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a UTF-8 file whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (UnicodeDecodeError, OSError) as error:
+        raise DpprofError(f"{path} cannot be read: {error}") from error
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
+    beside = path.with_name(f".{path.name}.part")
+    try:
+        beside.write_bytes(data)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+class RunFolder:
+    """Everything that one experiment left behind."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.record = self.path / "record.json"
+        self.error = self.path / "error.json"
+        self.log = self.path / "run.log"
+        self.tensorboard = self.path / "tensorboard"
+        self.ledger = self.path / "ledger.json.gz"
+        self.timeline_page = self.path / "memory_timeline.html"
+        self.timeline_image = self.path / "memory_timeline.png"
+        self.roofline_page = self.path / "roofline.html"
+        self.counter_reports = self.path / "ncu_reports"
+        self.counter_log = self.path / "ncu.log"
+        self.mlflow = self.path / "mlflow.json"
+
+    @property
+    def name(self) -> str:
+        """The run's name: `<Trainer>_<model>_bs<B>_seq<T>`."""
+        return self.path.name
+
+    def counter_report(self, config: ExperimentConfig, suffix: str) -> Path:
+        """Nsight Compute's report of the counters pass (`.ncu-rep`) or what was read from it (`.csv`)."""
+        name = f"report_{config.trainer}_bs{config.batch_size}_seq{config.seq_len}"
+        return self.counter_reports / (name + suffix)
+
+    def create(self, config: ExperimentConfig) -> None:
+        """Make the folder anew with the experiment's configuration; what an earlier try left is deleted."""
+        if self.path.is_dir():
+            shutil.rmtree(self.path)
+        self.path.unlink(missing_ok=True)
+        self.path.mkdir(parents=True)
+        self.clear_answers()
+        self.write_config(config)
+
+    def clear_answers(self) -> None:
+        """Delete what an earlier measurement left, and make the place for the traces."""
+        pages = (self.timeline_page, self.timeline_image, self.roofline_page)
+        for path in (self.record, self.error, self.ledger, *pages, self.counter_log, self.mlflow):
+            path.unlink(missing_ok=True)
+        for path in (self.tensorboard, self.counter_reports):
+            shutil.rmtree(path, ignore_errors=True)
+        self.tensorboard.mkdir()
+
+    def write_config(self, config: ExperimentConfig) -> None:
+        """Save the experiment's configuration."""
+        write_text(self.config, json.dumps(dataclasses.asdict(config), indent=1))
+
+    def read_config(self) -> ExperimentConfig:
+        """The experiment's configuration; what the file leaves out has its default.
+
+        Raises DpprofError if there is no such file, or what it says cannot be used.
+        """
+        try:
+            data = json.loads(_read_text(self.config))
+        except ValueError as error:
+            raise DpprofError(f"{self.config} is damaged: {error}") from error
+        if not isinstance(data, dict):
+            raise DpprofError(f"{self.config} is damaged: it holds no JSON object")
+        if "loop" not in data and self.record.exists():  # dpprof 0.1 knew no other loop
+            data["loop"] = LEAN
+        return parse_all(ExperimentConfig, data)
+
+    def read_record(self) -> Record | None:
+        """What was measured, if anything was."""
+        return Record.from_json(_read_text(self.record)) if self.record.exists() else None
+
+    def write_record(self, record: Record) -> None:
+        """Save what was measured so far."""
+        write_text(self.record, record.to_json())
+
+    def read_error(self) -> Failure | None:
+        """Why the experiment failed, if it did."""
+        return Failure.from_json(_read_text(self.error)) if self.error.exists() else None
+
+    def write_error(self, failure: Failure) -> None:
+        """Save why the experiment failed."""
+        write_text(self.error, failure.to_json())
+
+    def write_ledger(self, result: LedgerResult, timeline: StepTimeline) -> None:
+        """Save what the ledger found, with the step's timeline."""
+        data = {"ledger": dataclasses.asdict(result), "timeline": dataclasses.asdict(timeline)}
+        write_bytes(self.ledger, gzip.compress(json.dumps(data).encode(), compresslevel=5))
+
+    def read_timeline(self) -> StepTimeline | None:
+        """The step's timeline under the ledger, if it was kept."""
+        if not self.ledger.exists():
+            return None
+        try:
+            data = json.loads(gzip.decompress(self.ledger.read_bytes()))
+            return StepTimeline.from_dict(data["timeline"])
+        except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+            raise DpprofError(f"{self.ledger} is damaged: {error!r}") from error
+
+    def artifacts(self) -> list[Path]:
+        """The files and folders to upload, those that exist and hold something."""
+        own = {self.mlflow.name}
+        paths = sorted(self.path.iterdir())
+        return [
+            p
+            for p in paths
+            if p.name not in own and not p.name.endswith(".part") and (p.is_file() or any(p.iterdir()))
+        ]
+
+
+class SweepFolder:
+    """A sweep's run folders, and what was written of it as a whole."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.state = self.path / "sweep.json"
+        self.summary_markdown = self.path / "summary.md"
+        self.summary_json = self.path / "summary.json"
+        self.comparison_page = self.path / "comparison.html"
+        self.roofline_page = self.path / "roofline.html"
+
+    @property
+    def name(self) -> str:
+        """The sweep's name."""
+        return self.path.name
+
+    def image(self, name: str) -> Path:
+        """An image of a chart."""
+        return self.path / f"{name}.png"
+
+    def read_state(self) -> dict[str, str]:
+        """What the driving process noted: `kind` and `mlflow_run_id` of the parent. Empty at first."""
+        if not self.state.exists():
+            return {}
+        try:
+            state = json.loads(_read_text(self.state))
+        except ValueError as error:
+            raise DpprofError(f"{self.state} is damaged: {error}") from error
+        if not isinstance(state, dict):
+            raise DpprofError(f"{self.state} is damaged: it holds no JSON object")
+        return state
+
+    def write_state(self, kind: str, run_id: str) -> None:
+        """Note the kind of the sweep and its MLflow parent run."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_text(self.state, json.dumps({"kind": kind, "mlflow_run_id": run_id}))
+
+    def run(self, name: str) -> RunFolder:
+        """The folder of one experiment."""
+        return RunFolder(self.path / name)
+
+    def runs(self) -> list[RunFolder]:
+        """The run folders that exist, by name."""
+        if not self.path.is_dir():
+            return []
+        folders = [RunFolder(path) for path in sorted(self.path.iterdir())]
+        return [folder for folder in folders if folder.config.exists()]

@@ -1,0 +1,1 @@
+"""Words that every room shares: phases, categories, classes, loops, units. No torch."""

@@ -1,0 +1,69 @@
+import pytest
+
+from dpprof.config.counter_metrics import (
+    BASIC,
+    DRAM_READ,
+    DRAM_WRITTEN,
+    DURATION,
+    L1_LOAD,
+    L1_STORE,
+    L2_READ,
+    NVPROF,
+    PRESETS,
+    canonical,
+    metric_names,
+    resolve,
+)
+from dpprof.errors import ConfigError
+
+
+def test_presets() -> None:
+    assert metric_names("basic") == list(BASIC)
+    assert metric_names("full")[: len(BASIC)] == list(BASIC)
+    assert metric_names("full, basic") == list(PRESETS["full"])
+
+
+def test_single_names_come_with_the_duration_and_once() -> None:
+    assert metric_names("sm__cycles_active.avg,dram__bytes_read.sum,sm__cycles_active.avg") == [
+        DURATION,
+        "sm__cycles_active.avg",
+        DRAM_READ,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("dram_read_throughput", DRAM_READ),
+        ("dram_write_throughput", DRAM_WRITTEN),
+        ("l2_read_throughput", L2_READ),
+        ("l2_write_throughput", "lts__t_sectors_op_write.sum"),
+        ("gld_throughput", L1_LOAD),
+        ("gst_throughput", L1_STORE),
+        ("dram_utilization", "dram__throughput.avg.pct_of_peak_sustained_elapsed"),
+    ],
+)
+def test_nvprofs_names_are_translated(old: str, new: str) -> None:
+    assert metric_names(old)[1] == new
+    assert set(NVPROF[old]) == set(metric_names(old)) - {DURATION}
+
+
+def test_a_rate_is_counted_as_its_sum() -> None:
+    assert metric_names("dram__bytes_read.sum.per_second") == [DURATION, DRAM_READ]
+    assert metric_names("dram__bytes_op_write.sum.per_second") == [DURATION, DRAM_WRITTEN]
+
+
+@pytest.mark.parametrize(
+    "name", ["", "dram_bytes", "dram__bytes_read", "regex:dram", "group:x", "a b__c.sum", "--set"]
+)
+def test_what_is_no_name_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"counter_metrics: got .*, allowed: basic, full, a full name"):
+        metric_names(f"basic,{name}")
+
+
+def test_names_are_resolved_for_the_chip() -> None:
+    available = {"gpu__time_duration", "dram__bytes_op_read", "dram__bytes_write"}
+    names, missing = resolve([DURATION, DRAM_READ, DRAM_WRITTEN, L2_READ], available)
+    assert names == [DURATION, "dram__bytes_op_read.sum", DRAM_WRITTEN]
+    assert list(missing) == [L2_READ]
+    assert [canonical(name) for name in names] == [DURATION, DRAM_READ, DRAM_WRITTEN]

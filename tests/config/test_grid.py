@@ -1,0 +1,249 @@
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpprof.config.experiment import TRAINERS
+from dpprof.config.grid import Grid, SweepConfig, build_grid
+from dpprof.errors import ConfigError
+
+
+def grid(**values: object) -> Grid:
+    return build_grid(values, cuda_available=lambda: False)
+
+
+def points(grid: Grid) -> list[tuple[Any, ...]]:
+    return [
+        (c.model_size, c.precision, c.seq_len, c.batch_size, c.trainer) for c in grid.experiments.values()
+    ]
+
+
+def refusal(**values: object) -> str:
+    with pytest.raises(ConfigError) as refused:
+        grid(**values)
+    return str(refused.value)
+
+
+def saved(folder: Path, content: object) -> str:
+    path = folder / "sweep.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("device", "sizes", "seq_lens", "batch_sizes"),
+    [("cpu", ["tiny"], [256, 512], [2, 4]), ("cuda", ["1b"], [512, 1024], [4, 8])],
+)
+def test_defaults_depend_on_the_device(
+    device: str, sizes: list[str], seq_lens: list[int], batch_sizes: list[int]
+) -> None:
+    # Trainers vary fastest, so that a cell's twins run next to each other.
+    expected = list(itertools.product(sizes, ["fp32"], seq_lens, batch_sizes, TRAINERS))
+    assert points(build_grid({"device": device}, cuda_available=lambda: True)) == expected
+    assert points(build_grid({}, cuda_available=lambda: device == "cuda")) == expected
+
+
+def test_every_axis_is_parsed_by_the_rules_of_its_field() -> None:
+    found = grid(
+        trainers="dpsgd, standard",
+        batch_sizes="1,8",
+        seq_lens="16",
+        model_sizes="tiny,small",
+        precisions="fp32,bf16",
+    )
+    trainers = ["DPSGDTrainer", "StandardTrainer"]
+    expected = itertools.product(["tiny", "small"], ["fp32", "bf16"], [16], [1, 8], trainers)
+    assert points(found) == list(expected)
+
+
+def test_names_tell_the_cells_apart() -> None:
+    found = grid(trainers="dpsgd_fast", batch_sizes="2", seq_lens="16,32")
+    assert list(found.experiments) == [
+        "DPFastGradientClippingTrainer_tiny_bs2_seq16",
+        "DPFastGradientClippingTrainer_tiny_bs2_seq32",
+    ]
+
+
+def test_names_tell_the_precision_only_where_it_varies() -> None:
+    one = grid(trainers="standard", batch_sizes="2", seq_lens="16", precisions="bf16")
+    both = grid(trainers="standard", batch_sizes="2", seq_lens="16", precisions="fp32,bf16")
+    assert list(one.experiments) == ["StandardTrainer_tiny_bs2_seq16"]
+    assert {name: c.precision for name, c in both.experiments.items()} == {
+        "StandardTrainer_tiny_bs2_seq16_fp32": "fp32",
+        "StandardTrainer_tiny_bs2_seq16_bf16": "bf16",
+    }
+
+
+def test_experiments_are_resolved_and_keep_what_is_not_an_axis() -> None:
+    found = grid(
+        trainers="standard", batch_sizes="2", seq_lens="16", lr="0.5", passes="clean", hidden_dim="8"
+    )
+    (config,) = found.experiments.values()
+    assert (config.device, config.lr, config.passes, config.hidden_dim) == ("cpu", 0.5, "clean", 8)
+    assert config.vocab_size == 1_000
+
+
+def test_duplicates_run_once() -> None:
+    found = grid(
+        trainers="standard,StandardTrainer", batch_sizes="4,04,4", seq_lens="16", model_sizes="tiny,auto"
+    )
+    assert points(found) == [("tiny", "fp32", 16, 4, "StandardTrainer")]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"batch_sizes": "4,0"}, "batch_sizes: batch_size: got '0', allowed: a whole number of at least 1"),
+        ({"batch_sizes": "4,,8"}, "batch_sizes: batch_size: got an empty text, allowed: a whole number"),
+        ({"trainers": "standard,adam"}, "trainers: trainer: got 'adam', allowed: StandardTrainer, "),
+        ({"precisions": "auto"}, "precisions: precision: got 'auto', allowed: fp32, bf16"),
+        ({"batch_size": "4"}, "batch_size: a sweep varies it, use its plural"),
+        ({"trainer": "dpsgd"}, "trainer: a sweep varies it, use its plural"),
+        ({"colour": "red"}, "unknown option 'colour', allowed: "),
+        ({"num_heads": "5"}, "hidden_dim: got '64', allowed: a multiple of num_heads, which is 5"),
+        ({"device": "cuda"}, "device: got 'cuda', allowed: cpu or auto"),
+        ({"sweep_name": "../up"}, "sweep_name: got '../up', allowed: letters, digits"),
+        ({"resume": "true"}, "resume: got 'true', allowed: only together with sweep_name"),
+    ],
+)
+def test_refusals(values: dict[str, object], message: str) -> None:
+    assert refusal(**values).startswith(message)
+
+
+def test_cuda_is_looked_for_only_after_the_options_are_read() -> None:
+    asked = []
+
+    def cuda_available() -> bool:
+        asked.append(True)
+        return False
+
+    with pytest.raises(ConfigError, match=r"^lr: got 'fast'"):
+        build_grid({"lr": "fast"}, cuda_available=cuda_available)
+    assert asked == []
+    build_grid({}, cuda_available=cuda_available)
+    assert asked == [True]
+
+
+def test_a_json_file_may_hold_any_option_as_text_number_or_list(tmp_path: Path) -> None:
+    content = {
+        "trainers": ["dpsgd"],
+        "batch_sizes": [1, 2],
+        "seq_lens": 16,
+        "passes": ["clean", "memory"],
+        "lr": 0.5,
+        "sweep_name": "mine",
+        "resume": True,
+    }
+    found = grid(config=saved(tmp_path, content))
+    assert points(found) == [("tiny", "fp32", 16, size, "DPSGDTrainer") for size in (1, 2)]
+    assert {(c.passes, c.lr) for c in found.experiments.values()} == {("clean,memory", 0.5)}
+    assert (found.config.sweep_name, found.config.resume) == ("mine", True)
+
+
+def test_an_option_wins_over_the_file_only_if_it_differs_from_its_default(tmp_path: Path) -> None:
+    path = saved(
+        tmp_path, {"batch_sizes": [8], "seq_lens": [16], "lr": 0.5, "momentum": 0.9, "resume": False}
+    )
+    # The way `mlflow run` gives them: every option, defaults included, each as text.
+    given = {"batch_sizes": "auto", "seq_lens": "32", "lr": "1e-2", "momentum": "0.1", "trainers": "standard"}
+    (config,) = grid(config=path, **given).experiments.values()
+    assert (config.batch_size, config.seq_len, config.lr, config.momentum) == (8, 32, 0.5, 0.1)
+
+
+def test_a_bad_option_is_refused_although_the_file_has_it_too(tmp_path: Path) -> None:
+    path = saved(tmp_path, {"lr": 0.5})
+    assert refusal(config=path, lr="fast") == "lr: got 'fast', allowed: a number above 0"
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        ('{"batch_sizes": [4', "a file of valid JSON (Expecting ',' delimiter"),
+        ("", "a file of valid JSON (Expecting value"),
+        ("[4, 8]", "a JSON object of option names and values"),
+        ('{"colour": "red"}', "an object of options only; 'colour' is none"),
+    ],
+)
+def test_a_bad_file_is_refused_by_name(tmp_path: Path, text: str, allowed: str) -> None:
+    path = tmp_path / "my sweep.json"
+    path.write_text(text)
+    assert refusal(config=str(path)).startswith(f"config: got '{path}', allowed: {allowed}")
+
+
+def test_a_file_that_is_missing_or_not_utf8(tmp_path: Path) -> None:
+    missing, latin = tmp_path / "none.json", tmp_path / "latin.json"
+    latin.write_bytes('{"sweep_name": "é"}'.encode("latin-1"))
+    allowed = "a JSON file that can be read (No such file or directory)"
+    assert refusal(config=str(missing)) == f"config: got '{missing}', allowed: {allowed}"
+    assert refusal(config=str(latin)).startswith(f"config: got '{latin}', allowed: a file of valid JSON")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"lr": None}, "lr: got 'None', allowed: a number above 0"),
+        ({"lr": {"a": 1}}, "lr: got '{'a': 1}', allowed: a number above 0"),
+        ({"resume": 1}, "resume: got '1', allowed: true or false"),
+        ({"seq_len": 16}, "seq_len: a sweep varies it, use its plural"),
+        ({"batch_sizes": [4, "x"]}, "batch_sizes: batch_size: got 'x', allowed: a whole number"),
+    ],
+)
+def test_a_bad_value_in_the_file(tmp_path: Path, content: dict[str, object], message: str) -> None:
+    found = refusal(config=saved(tmp_path, content)).replace('"', "'")
+    assert found.startswith(message)
+
+
+def test_a_sweep_name_may_have_blanks_and_letters_of_any_language() -> None:
+    assert SweepConfig(sweep_name="Größe 1.2-b").sweep_name == "Größe 1.2-b"
+
+
+def test_a_foreign_workloads_cells_are_told_apart_by_the_varied_size() -> None:
+    values = {"workload": "pkg:make", "model_sizes": "tiny,small", "trainers": "standard", "seq_lens": "8"}
+    names = list(grid(**{**values, "batch_sizes": "2"}).experiments)
+    assert names == ["StandardTrainer_make_bs2_seq8_tiny", "StandardTrainer_make_bs2_seq8_small"]
+
+
+def test_sizes_given_by_hand_are_in_the_name_of_every_size_that_they_change() -> None:
+    values = {"model_sizes": "tiny,small", "hidden_dim": "64", "trainers": "standard", "seq_lens": "8"}
+    names = list(grid(**{**values, "batch_sizes": "2"}).experiments)
+    assert names == ["StandardTrainer_tiny_bs2_seq8", "StandardTrainer_small-hidden64_bs2_seq8"]
+
+
+def test_a_text_is_held_against_each_cells_own_length(tmp_path: Path) -> None:
+    text = tmp_path / "short.txt"
+    text.write_text("x" * 300)
+    values = {"data": str(text), "trainers": "standard", "batch_sizes": "1"}
+    assert len(grid(**{**values, "seq_lens": "64,299"}).experiments) == 2
+    with pytest.raises(ConfigError, match="of more bytes than seq_len, which is 300"):
+        grid(**{**values, "seq_lens": "64,300"})
+
+
+def test_repeats_go_round_the_whole_grid() -> None:
+    values = {
+        "trainers": "standard,dpsgd",
+        "batch_sizes": "2",
+        "seq_lens": "16",
+        "device": "cpu",
+        "repeats": "3",
+    }
+    experiments = build_grid(values, cuda_available=lambda: False).experiments
+    plain = ["StandardTrainer_tiny_bs2_seq16", "DPSGDTrainer_tiny_bs2_seq16"]
+    assert list(experiments) == [
+        *plain,
+        *(f"{name}_rep2" for name in plain),
+        *(f"{name}_rep3" for name in plain),
+    ]
+    assert experiments[f"{plain[1]}_rep3"] == experiments[plain[1]]
+
+
+def test_an_estimate_leaves_out_what_only_measuring_has(tmp_path: Path) -> None:
+    """One file serves both."""
+    path = tmp_path / "options.json"
+    path.write_text('{"counters": "ncu", "counter_metrics": "full", "measured_steps": 99, "seq_lens": [32]}')
+    values = {"config": str(path), "passes": "estimate", "counters": "off"}
+    grid = build_grid(values, cuda_available=lambda: False)
+    for config in grid.experiments.values():
+        assert (config.counters, config.counter_metrics, config.seq_len) == ("off", "basic", 32)
+        assert config.is_estimate

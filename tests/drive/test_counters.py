@@ -1,0 +1,394 @@
+"""The counters pass with a stand-in for `ncu`: real processes on the CPU, only what is counted is made up."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from threading import Event, Timer
+from typing import Any
+
+import psutil
+import pytest
+from mlflow import MlflowClient
+
+from dpprof.config.counter_metrics import BASIC
+from dpprof.config.experiment import DriveConfig, ExperimentConfig
+from dpprof.drive import counters
+from dpprof.drive.campaign import Sweep, reusable_results
+from dpprof.drive.counters import count
+from dpprof.drive.run import drive_experiment
+from dpprof.figures.metrics import metrics
+from dpprof.figures.results import FAILED, FINISHED, KILLED, Result, describe, read_result
+from dpprof.ncu import program
+from dpprof.record.folder import RunFolder
+from dpprof.record.record import PassOutcome, Record
+from dpprof.tracking.tracker import Tracker
+
+HERE = Path(__file__).parent
+STEP = (HERE / "ncu" / "reports" / "step.csv").read_text()
+CONFIG = ExperimentConfig(
+    trainer="DPSGDTrainer",
+    batch_size=2,
+    seq_len=16,
+    device="cpu",
+    passes="clean",
+    measured_steps=1,
+    counters="auto",
+).resolve(cuda_available=False)
+
+
+class StandIn:
+    """The stand-in on PATH, and what it was asked."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        place.mkdir()
+        shutil.copy(HERE / "stand_in_ncu.py", place / "ncu")
+        text = (place / "ncu").read_text().replace("/usr/bin/env python3", sys.executable, 1)
+        (place / "ncu").write_text(text)
+        (place / "ncu").chmod(0o755)
+        self.plan(metrics=[name.partition(".")[0] for name in BASIC], report=STEP)
+
+    def plan(self, **changes: Any) -> None:
+        """Change what it does."""
+        path = self.place / "ncu.json"
+        before = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps(before | changes))
+
+    @property
+    def calls(self) -> list[list[str]]:
+        """Its command lines so far."""
+        return [list(call) for call in json.loads((self.place / "ncu.calls.json").read_text())]
+
+
+@pytest.fixture
+def ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """A machine that may count on its CPU: the rest of the path is the real one."""
+    stand_in = StandIn(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{stand_in.place}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(program, "require", lambda device: str(stand_in.place / "ncu"))
+    return stand_in
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """An odd name, with a percent sign, which begins a placeholder in ncu's file names."""
+    return RunFolder(tmp_path / "100 % & more" / "run")
+
+
+def drive(folder: RunFolder, config: ExperimentConfig = CONFIG, **settings: Any) -> Result:
+    lines: list[str] = []
+    result = drive_experiment(config, folder, DriveConfig(**settings), lines.append)
+    (folder.path / "lines.txt").write_text("\n".join(lines))
+    return result
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder with everything but its counters, really measured."""
+    folder = RunFolder(tmp_path_factory.mktemp("measured") / "run")
+    result = drive(folder, dataclasses.replace(CONFIG, counters="off"))
+    assert result.status == FINISHED
+    return folder.path
+
+
+def count_in(folder: RunFolder, measured: Path, config: ExperimentConfig, timeout_s: float = 60.0) -> Result:
+    """Count in a copy of a measured folder."""
+    shutil.copytree(measured, folder.path, dirs_exist_ok=True)
+    folder.write_config(config)
+    record = folder.read_record()
+    assert record is not None
+    count(config, folder, record, timeout_s, lambda line: None, Event())
+    return read_result(folder)
+
+
+def outcome(result: Result) -> PassOutcome:
+    assert result.record is not None
+    return result.record.passes["counters"]
+
+
+def test_the_step_is_counted_in_a_second_process(
+    ncu: StandIn, folder: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.chdir(tmp_path)
+    result = drive(folder)
+    assert result.status == FINISHED
+    assert outcome(result).status == "finished"
+    assert result.record is not None
+    assert result.record.counters is not None
+    assert sum(row.launches for row in result.record.counters.rows) == 11
+    assert result.record.counters.settings["version"] == "2024.1.1.0"
+    assert result.record.environment["ncu_cache_control"] == "none"
+    figures = metrics(result.record)
+    assert figures["counters/forward/kernel_ms"] == pytest.approx((3 + 40 + 10 + 6) / 1e3)
+    report = "ncu_reports/report_DPSGDTrainer_bs2_seq16"
+    assert (
+        (folder.path / f"{report}.ncu-rep").read_text() == (folder.path / f"{report}.csv").read_text() == STEP
+    )
+    assert "the counted step is done" in folder.counter_log.read_text()
+    said = (folder.path / "lines.txt").read_text()
+    assert "counters pass" in said
+    assert "counters pass: 3 kernels" in said
+    assert read_result(folder).record == result.record
+    run_id = Tracker().log_result(result, {})
+    run = MlflowClient().get_run(run_id)
+    assert run.data.metrics["counters/dram_read_mib"] == pytest.approx(30019616 / 2**20)
+    assert run.data.metrics["counters/class/matrix_product/kernel_launches"] == 3
+    assert run.data.params["ncu_version"] == "2024.1.1.0"
+    assert run.data.params["ncu_clock_control"] == "none"
+    artifacts = [file.path for file in MlflowClient().list_artifacts(run_id)]
+    assert {"ncu_reports", "ncu.log", "kernels.json"} <= set(artifacts)
+    kept = {file.path for file in MlflowClient().list_artifacts(run_id, "ncu_reports")}
+    assert kept == {f"{report}.ncu-rep", f"{report}.csv"}
+
+
+def test_the_command_line(ncu: StandIn, folder: RunFolder, measured: Path) -> None:
+    count_in(folder, measured, CONFIG)
+    command = next(call for call in ncu.calls if "--export" in call)
+    wrapped = [sys.executable, "-m", "dpprof.measure", "--counted-step", str(folder.path)]
+    assert command[-len(wrapped) :] == wrapped
+    options = command[: -len(wrapped)]
+    for name, value in {
+        "--profile-from-start": "off",
+        "--replay-mode": "kernel",
+        "--clock-control": "none",
+        "--cache-control": "none",
+        "--config-file": "off",
+        "--metrics": ",".join(BASIC),
+    }.items():
+        assert options[options.index(name) + 1] == value
+    assert "--nvtx" in options
+    assert not any(option.startswith("--nvtx-include") for option in options)
+    export = options[options.index("--export") + 1]
+    assert export == str(folder.counter_report(CONFIG, "")).replace("%", "%%")
+
+
+def test_the_chips_own_names_are_asked_for(ncu: StandIn, folder: RunFolder, measured: Path) -> None:
+    names = ["gpu__time_duration", "dram__bytes_op_read", "dram__bytes_op_write", "sm__cycles_active"]
+    ncu.plan(metrics=names, report=(HERE / "ncu" / "reports" / "sm_120.csv").read_text())
+    wanted = "dram_read_throughput,dram__bytes_write.sum,sm__cycles_active.avg,gst_throughput"
+    result = count_in(folder, measured, dataclasses.replace(CONFIG, counter_metrics=wanted))
+    command = next(call for call in ncu.calls if "--export" in call)
+    assert command[command.index("--metrics") + 1] == (
+        "gpu__time_duration.sum,dram__bytes_op_read.sum,dram__bytes_op_write.sum,sm__cycles_active.avg"
+    )
+    assert result.record is not None
+    assert result.record.counters is not None
+    figures = metrics(result.record)
+    assert figures["counters/dram_read_gib_per_s"] == pytest.approx(1000 / 2**30 / 2e-6)
+    assert "counters/l1_global_store_mib" not in figures
+    assert result.record.counters.missing == {
+        "sm__cycles_active.avg": "the report has none of it",
+        "l1tex__t_bytes_pipe_lsu_mem_global_op_st.sum": "this GPU has no such metric "
+        "(ncu --query-metrics lists those it has)",
+    }
+
+
+@pytest.mark.parametrize("mode", ["auto", "ncu"])
+@pytest.mark.parametrize(
+    ("plan", "sentence"),
+    [
+        ({"metrics": []}, "ncu finds no NVIDIA driver"),
+        (
+            {"say": ["==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"], "exit_code": 0},
+            "this user may not read the GPU's performance counters",
+        ),
+        (
+            {
+                "say": ["==ERROR== Profiling failed because a driver resource was unavailable."],
+                "exit_code": 9,
+            },
+            "another tool holds the GPU's performance counters",
+        ),
+    ],
+)
+def test_what_the_machine_lacks(
+    ncu: StandIn, folder: RunFolder, measured: Path, mode: str, plan: dict[str, Any], sentence: str
+) -> None:
+    """auto goes without, ncu fails; in both the clean figures stand, and the sentence is the same."""
+    ncu.plan(**plan)
+    result = count_in(folder, measured, dataclasses.replace(CONFIG, counters=mode))
+    assert result.record is not None
+    assert result.record.step_s
+    assert outcome(result).status == "skipped"
+    assert (outcome(result).reason or "").startswith(sentence)
+    if mode == "auto":
+        assert result.status == FINISHED
+        assert describe(result).endswith("; no counters")
+    else:
+        assert result.status == FAILED
+        assert result.failure is not None
+        assert (result.failure.kind, result.failure.message) == ("error", outcome(result).reason)
+
+
+@pytest.mark.parametrize("mode", ["auto", "ncu"])
+@pytest.mark.parametrize(
+    ("plan", "sentence"),
+    [
+        (
+            {"say": ["==ERROR== Failed to find metric dram__x"], "exit_code": 1},
+            "the GPU has no metric dram__x",
+        ),
+        ({"say": ["==ERROR== Something odd."], "exit_code": 1}, "ncu failed: Something odd.; see ncu.log"),
+        (
+            {
+                "say": ["[dpprof] the counted step is done", "==ERROR== Failed to create report."],
+                "exit_code": 1,
+            },
+            "ncu failed: Failed to create report.",
+        ),
+        ({"exit_code": 0}, "ncu failed: it ended with exit code 0 and left no report; see ncu.log"),
+        (
+            {"report": "==WARNING== No kernels were profiled.\n"},
+            "report_DPSGDTrainer_bs2_seq16.csv holds no table",
+        ),
+    ],
+)
+def test_a_failed_pass(
+    ncu: StandIn, folder: RunFolder, measured: Path, mode: str, plan: dict[str, Any], sentence: str
+) -> None:
+    ncu.plan(**plan)
+    result = count_in(folder, measured, dataclasses.replace(CONFIG, counters=mode))
+    assert outcome(result).status == "failed"
+    assert (outcome(result).reason or "").startswith(sentence)
+    assert result.status == (FINISHED if mode == "auto" else FAILED)
+    assert result.record is not None
+    assert result.record.failed_passes == {"counters": outcome(result).reason}
+
+
+def test_the_wrapped_process_fails(ncu: StandIn, folder: RunFolder) -> None:
+    """For real: there is no such factory."""
+    config = dataclasses.replace(CONFIG, workload="example_workloads:nothing_of_the_name")
+    folder.create(config)
+    record = Record(vars(config), {})
+    count(config, folder, record, 60.0, lambda line: None, Event())
+    reason = record.passes["counters"].reason or ""
+    assert record.passes["counters"].status == "failed"
+    assert reason.startswith("the measured process failed under ncu: ConfigError: workload")
+    assert reason.endswith("see ncu.log")
+    assert "Traceback" in folder.counter_log.read_text()
+
+
+def test_the_pass_takes_too_long(ncu: StandIn, folder: RunFolder) -> None:
+    ncu.plan(hang=True)
+    folder.create(CONFIG)
+    config = dataclasses.replace(CONFIG, counters="ncu")
+    record = Record(vars(config), {})
+    count(config, folder, record, 12.0, lambda line: None, Event())
+    failure = folder.read_error()
+    assert failure is not None
+    assert failure.kind == "timeout"
+    assert failure.message.startswith("stopped after timeout_s=12 seconds")
+    assert not _processes_of(folder)
+
+
+def test_the_pass_is_stopped(ncu: StandIn, folder: RunFolder) -> None:
+    folder.create(CONFIG)
+    record, stop = Record(vars(CONFIG), {}), Event()
+    Timer(1.5, stop.set).start()
+    count(CONFIG, folder, record, 60.0, lambda line: None, stop)
+    failure = folder.read_error()
+    assert failure is not None
+    assert failure.kind == "interrupted"
+    folder.write_record(record)
+    assert read_result(folder).status == KILLED
+    assert not _processes_of(folder)
+
+
+def test_the_profiled_process_ends_with_a_killed_driver(ncu: StandIn, folder: RunFolder) -> None:
+    """Though it is no child of the driver: ncu is in between."""
+    folder.create(CONFIG)
+    environment = os.environ | {"PYTHONPATH": str(HERE)}
+    program_text = (
+        "import sys, threading, pathlib, json\n"
+        "from dpprof.launch.local import run_logged\n"
+        "command, log = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2])\n"
+        "run_logged(command, log, 60, lambda line: None, threading.Event())\n"
+    )
+    sleeper = "from dpprof.process import end_with_driver; import time; end_with_driver(); time.sleep(120)"
+    command = ["sh", "-c", '"$@"; true', "wrapper", sys.executable, "-c", sleeper, str(folder.path)]
+    driver = psutil.Popen(
+        [sys.executable, "-c", program_text, json.dumps(command), str(folder.counter_log)], env=environment
+    )
+    deadline = time.monotonic() + 20
+    while len(_processes_of(folder)) < 3 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert len(_processes_of(folder)) == 3  # the driver, the wrapper and the wrapped
+    time.sleep(1)  # until the wrapped one watches
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    while _processes_of(folder) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not _processes_of(folder)
+
+
+def _processes_of(folder: RunFolder) -> list[int]:
+    """Living processes that were started for a run folder."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        line = process.info["cmdline"] or []
+        if process.info["status"] != psutil.STATUS_ZOMBIE and any(str(folder.path) in part for part in line):
+            found.append(process.pid)
+    return found
+
+
+def test_without_an_nvidia_gpu_nothing_is_started(folder: RunFolder, measured: Path) -> None:
+    """auto says what it goes without; ncu does not even measure."""
+    result = count_in(folder, measured, CONFIG)
+    assert result.status == FINISHED
+    assert outcome(result).status == "skipped"
+    assert "need an NVIDIA GPU" in (outcome(result).reason or "")
+    assert (outcome(result).seconds or 0) < 0.5
+    assert not folder.counter_reports.exists()
+    refused = drive(folder, dataclasses.replace(CONFIG, counters="ncu"))
+    assert refused.record is None
+    assert refused.failure is not None
+    assert refused.failure.message == outcome(result).reason
+    assert not folder.log.exists()
+
+
+@pytest.mark.parametrize("mode", ["auto", "ncu"])
+def test_a_killed_counters_pass_is_no_end(folder: RunFolder, measured: Path, mode: str) -> None:
+    """As after SIGKILL of the driver: the pass runs in the record, and nothing says why it is not done."""
+    shutil.copytree(measured, folder.path, dirs_exist_ok=True)
+    folder.write_config(dataclasses.replace(CONFIG, counters=mode))
+    record = folder.read_record()
+    assert record is not None
+    record.passes["counters"] = PassOutcome("running")
+    folder.write_record(record)
+    result = read_result(folder)
+    assert record.failed_passes == {"counters": "it did not finish"}
+    assert result.status == (FINISHED if mode == "auto" else FAILED)
+    assert (result.failure.kind if result.failure else None) == (None if mode == "auto" else "killed")
+
+
+def test_resume_counts_what_could_not_be_counted_before(
+    ncu: StandIn, folder: RunFolder, measured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only where it can be by now: a machine without a GPU measures nothing twice."""
+    ncu.plan(metrics=[])  # no driver
+    assert outcome(count_in(folder, measured, CONFIG)).status == "skipped"
+    sweep = Sweep(
+        folder.path.parent.name, {"run": CONFIG}, DriveConfig(runs_dir=str(folder.path.parent.parent))
+    )
+    assert list(reusable_results(sweep, resume=True)) == []
+    monkeypatch.undo()  # without the stand-in: this machine has no GPU
+    assert list(reusable_results(sweep, resume=True)) == ["run"]
+
+
+def test_ctrl_c_while_the_program_talks(
+    ncu: StandIn, folder: RunFolder, measured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(program: str) -> frozenset[str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(program, "available_metrics", interrupted)
+    monkeypatch.setattr(counters, "finish_undisturbed", lambda: None)
+    result = count_in(folder, measured, CONFIG)
+    assert result.status == KILLED
+    assert outcome(result).reason == "stopped by the user"

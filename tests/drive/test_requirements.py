@@ -1,0 +1,57 @@
+import importlib.metadata
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from dpprof.drive.requirements import MINIMUM, check_packages
+from dpprof.errors import ConfigError
+
+PROJECT = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").read_text())["project"]
+PINNED = dict(requirement.split("==") for requirement in PROJECT["dependencies"])
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, **versions: str) -> None:
+    """Pretend that just these packages are installed."""
+
+    def version(package: str) -> str:
+        if package not in versions:
+            raise importlib.metadata.PackageNotFoundError(package)
+        return versions[package]
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+
+
+def test_the_installed_packages_are_good_enough() -> None:
+    check_packages()
+
+
+def test_the_pinned_releases_are_good_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert set(MINIMUM) <= set(PINNED)
+    installed(monkeypatch, **PINNED)
+    check_packages()
+
+
+@pytest.mark.parametrize(
+    "version", ["2.11", "2.11.0", "2.11.0+cu130", "2.12.1.dev3", "2.100.0", "3.0.0", "10.0"]
+)
+def test_new_enough(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    installed(monkeypatch, torch=version)
+    check_packages({"torch": "2.11"})
+
+
+@pytest.mark.parametrize("version", ["2.9.1", "2.10.0+cu999", "1.99", "2.2"])
+def test_too_old(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    installed(monkeypatch, torch=version)
+    with pytest.raises(ConfigError) as refused:
+        check_packages({"torch": "2.11"})
+    expected = f"packages: torch is {version} (needs 2.11 or newer). Install with: pip install -e ."
+    assert str(refused.value) == expected
+
+
+def test_every_wrong_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed(monkeypatch, torch="2.11.0", mlflow="2.0.0")
+    with pytest.raises(ConfigError) as refused:
+        check_packages({"torch": "2.11", "opacus": "1.6", "mlflow": "3.13"})
+    wrong = "opacus is missing (needs 1.6 or newer); mlflow is 2.0.0 (needs 3.13 or newer)"
+    assert str(refused.value) == f"packages: {wrong}. Install with: pip install -e ."

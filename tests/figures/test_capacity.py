@@ -1,0 +1,145 @@
+import dataclasses
+
+import pytest
+
+from dpprof.config.devices import BLOCK_BYTES, DEVICES
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.errors import ConfigError
+from dpprof.figures import capacity
+from dpprof.record.ledger import Doubt, LedgerResult, PhasePeak, TrafficRow
+
+MIB, GIB = 2**20, 2**30
+ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
+ON_H100 = ExperimentConfig(passes="estimate", target="H100", batch_size=3, seq_len=130, hidden_dim=64)
+ON_CPU = ExperimentConfig(passes="estimate", device="cpu")
+
+
+def resolved(config: ExperimentConfig) -> ExperimentConfig:
+    return config.resolve(cuda_available=False)
+
+
+def ledger(*rows: TrafficRow, peak: int = 100 * MIB) -> LedgerResult:
+    phases = dict.fromkeys(row.phase for row in rows if row.phase)
+    return LedgerResult(
+        peak=peak,
+        peak_phase="forward",
+        at_peak={},
+        phase_peak={phase: PhasePeak(peak, {}) for phase in phases},
+        after_step={},
+        traffic=list(rows),
+        step_s=1,
+        num_storages=1,
+        block_rounding=7 * BLOCK_BYTES,
+    )
+
+
+def row(phase: str, name: str = "aten::mm", moved: int = 0, flops: int = 0) -> TrafficRow:
+    return TrafficRow(name, "matrix_product", phase, 1, moved, 0, flops)
+
+
+def test_on_a_gpu_every_addition_has_a_name() -> None:
+    config, found = resolved(ON_H100), ledger(row("forward"))
+    assert capacity.from_allocator(config, found) == {"block_rounding": 3584, "cublas_workspace": 32 * MIB}
+    assert capacity.beyond_allocator(config) == {"cuda_context": 512 * MIB}
+    assert capacity.needed_bytes(config, found) == (100 + 32 + 512) * MIB + 3584
+
+
+def test_on_the_cpu_nothing_is_added() -> None:
+    config, found = resolved(ON_CPU), ledger(row("forward"))
+    assert capacity.needed_bytes(config, found) == 100 * MIB
+    assert capacity.capacity_bytes(config) is None
+
+
+def test_flash_attention_needs_room_for_the_queries_gradient_in_fp32() -> None:
+    config = dataclasses.replace(resolved(ON_H100), precision="bf16")
+    found = capacity.from_allocator(config, ledger(row("forward", ATTENTION)))
+    assert found["attention_workspace"] == 4 * 3 * 256 * 64, "130 rows take two blocks of 128"
+    assert "attention_workspace" not in capacity.from_allocator(config, ledger(row("forward")))
+
+
+def test_a_memory_given_goes_before_the_targets() -> None:
+    config = resolved(ON_H100)
+    assert capacity.capacity_bytes(config) == round(DEVICES["H100"].memory_gib * GIB)
+    assert capacity.capacity_bytes(dataclasses.replace(config, device_memory_gib=24.0)) == 24 * GIB
+
+
+def test_the_floor_is_the_longer_of_bytes_and_flops_in_each_phase() -> None:
+    found = ledger(
+        row("forward", moved=3350 * 10**6),  # 1 ms at 3350 GB/s
+        row("forward", flops=67 * 10**8),  # 0.1 ms at 67 TFLOP/s
+        row("backward", moved=3350 * 10**5, flops=67 * 10**10),  # 0.1 ms and 10 ms
+    )
+    assert capacity.floor_s(resolved(ON_H100), found) == pytest.approx({"forward": 1e-3, "backward": 1e-2})
+    in_bf16 = dataclasses.replace(resolved(ON_H100), precision="bf16")
+    assert capacity.floor_s(in_bf16, found)["backward"] == pytest.approx(67e10 / 989e12)
+
+
+def test_without_a_rate_only_the_bytes_count_and_without_a_target_nothing() -> None:
+    found = ledger(row("forward", moved=320 * 10**6, flops=10**15))
+    on_t4 = dataclasses.replace(resolved(ON_H100), target="T4", precision="bf16")
+    assert capacity.floor_s(on_t4, found) == pytest.approx({"forward": 1e-3})
+    assert capacity.floor_s(dataclasses.replace(on_t4, target="none"), found) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "words"),
+    [
+        ("aten::unique_dim", "fp32", ["upper bound", "foreach"]),
+        (ATTENTION, "fp32", ["attention", "foreach"]),
+        (ATTENTION, "bf16", ["attention", "foreach", "autocast"]),
+        ("aten::embedding_dense_backward", "fp32", ["foreach", "sort"]),
+    ],
+)
+def test_what_an_estimate_rests_on_is_told(name: str, precision: str, words: list[str]) -> None:
+    config = dataclasses.replace(resolved(ON_H100), precision=precision)
+    found = capacity.reservations(config, ledger(row("forward", name)))
+    assert len(found) == len(words)
+    assert all(word in text for word, text in zip(words, found, strict=True))
+    (on_cpu,) = capacity.reservations(resolved(ON_CPU), ledger(row("forward", ATTENTION)))
+    assert "in one run of its own on this machine" in on_cpu
+
+
+def test_every_device_has_a_source_and_rates_that_can_be() -> None:
+    for device in DEVICES.values():
+        assert "NVIDIA" in device.source
+        assert 10 < device.memory_gib < 200
+        assert device.bandwidth_gb_per_s > 100
+        assert device.bf16_tflops is None or device.bf16_tflops > device.fp32_tflops
+
+
+def test_a_target_is_no_use_on_the_cpu() -> None:
+    with pytest.raises(ConfigError, match=r"^target: got 'H100', allowed: none with device=cpu"):
+        ExperimentConfig(passes="estimate", device="cpu", target="H100")
+
+
+@pytest.mark.parametrize(
+    ("limit_mib", "doubts", "expected"),
+    [
+        (100, [], True),
+        (99, [], False),
+        (150, [30, 20], True),
+        (149, [30, 20], None),
+        (100, [30, 20], None),
+        (99, [30, 20], False),
+        (10_000, [30, None], None),
+        (99, [None], False),
+    ],
+)
+def test_it_fits_only_with_room_for_what_is_in_doubt(
+    limit_mib: int, doubts: list[int | None], expected: bool | None
+) -> None:
+    config = dataclasses.replace(resolved(ON_CPU), device_memory_gib=limit_mib / 1024)
+    found = ledger(row("forward"))
+    found.doubts = [Doubt(str(i), "", None if mib is None else mib * MIB) for i, mib in enumerate(doubts)]
+    assert capacity.fits(config, found) is expected
+    assert capacity.fits(resolved(ON_CPU), found) is None, "held against nothing"
+
+
+def test_doubts_outlive_the_file() -> None:
+    found = ledger(row("forward"))
+    found.growth, found.doubts = 5, [Doubt("a", "some", 7), Doubt("b", "any", None)]
+    kept = dataclasses.asdict(found)
+    assert LedgerResult.from_dict(kept) == found
+    del kept["growth"], kept["doubts"]
+    older = LedgerResult.from_dict(kept)
+    assert (older.growth, older.doubts) == (0, []), "a record made before there were any"

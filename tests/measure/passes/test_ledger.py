@@ -1,0 +1,312 @@
+"""The ledger of whole training steps, held against the allocator and against arithmetic."""
+
+import dataclasses
+import gc
+from collections import defaultdict
+from contextlib import nullcontext
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from torch import nn
+
+from dpprof.config.experiment import TRAINERS, ExperimentConfig
+from dpprof.measure.experiment import ExperimentTraining, run_experiment
+from dpprof.measure.observe import Observer
+from dpprof.measure.passes.account import Account
+from dpprof.measure.passes.ledger import Follower, Ledger, keep_ledger
+from dpprof.measure.trainers.fake_tensors import fake_tensors
+from dpprof.measure.workloads.workload import build_workload
+from dpprof.record.folder import RunFolder
+from dpprof.record.ledger import StepTimeline, TrafficRow
+from dpprof.record.record import Record
+from dpprof.vocabulary.categories import CATEGORIES
+
+CONFIG = ExperimentConfig(
+    model_size="tiny",
+    seq_len=48,
+    warmup_steps=1,
+    measured_steps=1,
+    passes="clean,memory,ledger",
+    device="cpu",
+)
+FLAT, GHOST, FAST = "DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer"
+
+
+def resolved(**changes: Any) -> ExperimentConfig:
+    return dataclasses.replace(CONFIG, **changes).resolve(cuda_available=False)
+
+
+def ledger_of(*, fake: bool = False, **changes: Any) -> tuple[Account, list[TrafficRow]]:
+    config = resolved(**changes)
+    with fake_tensors() if fake else nullcontext():
+        kept = keep_ledger(lambda: ExperimentTraining(config, build_workload(config)), Ledger("cpu"), 1)
+    return kept.account, kept.traffic
+
+
+@cache
+def tiny(trainer: str) -> tuple[Account, list[TrafficRow]]:
+    return ledger_of(trainer=trainer)
+
+
+def modules(**changes: Any) -> dict[str, nn.Module]:
+    """The modules that have parameters of their own, in the order in which backward reaches them."""
+    found = build_workload(resolved(**changes)).model.named_modules()
+    return {name: module for name, module in found if list(module.parameters(recurse=False))}
+
+
+def sizes(**changes: Any) -> list[int]:
+    """Bytes of the parameters of each module in fp32."""
+    return [4 * sum(p.numel() for p in m.parameters(recurse=False)) for m in modules(**changes).values()]
+
+
+def levels(timeline: StepTimeline, category: str, phase: str) -> list[int]:
+    """The bytes of a category after each event of a phase, and at its start."""
+    level = timeline.start.get(category, 0)
+    found = [level]
+    for changed, num_bytes, moved_to in zip(
+        timeline.category, timeline.num_bytes, timeline.moved_to, strict=True
+    ):
+        if changed == category:
+            level += num_bytes if moved_to is None else -num_bytes
+        elif moved_to == category:
+            level += num_bytes
+        found.append(level)
+    (span,) = (p for p in timeline.phases if p.name == phase)
+    return found[span.first_event : span.end_event + 1]
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize(
+    ("size", "batch_size", "seq_len"), [("tiny", 1, 48), ("tiny", 3, 48), ("small", 2, 16)]
+)
+def test_the_ledger_is_the_allocators_truth(
+    tmp_path: Path, trainer: str, size: str, batch_size: int, seq_len: int
+) -> None:
+    held_to_the_allocator(tmp_path, trainer=trainer, model_size=size, batch_size=batch_size, seq_len=seq_len)
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"precision": "bf16", "optimizer": "adamw", "accumulation_steps": 2},
+        {"activation_checkpointing": True, "attention": "dp_mha", "momentum": 0.9},
+    ],
+    ids=str,
+)
+def test_it_is_so_under_other_settings_too(tmp_path: Path, trainer: str, changes: dict[str, Any]) -> None:
+    held_to_the_allocator(tmp_path, trainer=trainer, num_layers=1, **changes)
+
+
+def held_to_the_allocator(tmp_path: Path, **changes: Any) -> Record:
+    config = resolved(**changes)
+    folder = RunFolder(tmp_path / config.run_name)
+    folder.create(config)
+    record = run_experiment(config, folder, print)
+    ledger, memory = record.ledger, record.memory
+    assert ledger is not None
+    assert ledger.peak == pytest.approx(memory.peak_allocated, rel=0.005)
+    assert sum(ledger.at_peak.values()) == ledger.peak
+    assert sum(ledger.after_step.values()) == pytest.approx(memory.after_step, rel=0.005)
+    assert ledger.phase_peak.keys() == memory.phase_peak.keys()
+    for phase, peak in ledger.phase_peak.items():
+        assert peak.num_bytes == pytest.approx(memory.phase_peak[phase], rel=0.005)
+        assert sum(peak.by_category.values()) == peak.num_bytes
+    return record
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"optimizer": "adamw", "precision": "bf16", "activation_checkpointing": True},
+    ],
+    ids=str,
+)
+def test_fake_tensors_give_the_same_ledger(trainer: str, changes: dict[str, Any]) -> None:
+    real, real_traffic = ledger_of(trainer=trainer, num_layers=1, **changes)
+    fake, fake_traffic = ledger_of(trainer=trainer, num_layers=1, fake=True, **changes)
+    assert fake.peak == pytest.approx(real.peak, rel=0.005)
+    assert fake.at_peak == pytest.approx(real.at_peak, rel=0.005)
+    assert fake.after_step == real.after_step
+    assert fake.phase_peak.keys() == real.phase_peak.keys()
+    moved, fake_moved = (sum(r.read + r.written for r in rows) for rows in (real_traffic, fake_traffic))
+    assert fake_moved == pytest.approx(moved, rel=0.005)
+    assert sum(r.flops for r in fake_traffic) == sum(r.flops for r in real_traffic)
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_every_category_is_known_and_little_is_other(trainer: str) -> None:
+    account, _ = tiny(trainer)
+    timeline = account.timeline()
+    assert {*timeline.start, *timeline.category} <= set(CATEGORIES)
+    assert timeline.start.get("other", 0) == 0
+    assert account.after_step.get("temporary", 0) == 0, "something made in passing is still there"
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_after_the_step_by_arithmetic(trainer: str) -> None:
+    account, _ = tiny(trainer)
+    weights = sum(sizes())
+    expected = {"parameters": weights, "gradients": weights, "inputs": 2 * 4 * 48 * 8}
+    # The logits, and one loss: of the batch, or of each sample where the loop keeps them apart.
+    expected["outputs"] = 4 * (4 * 48 * 1000 + (4 if trainer in (GHOST, FAST) else 1))
+    if trainer != "StandardTrainer":
+        expected["summed_gradients"] = weights
+    if trainer == FLAT:
+        expected["per_sample_gradients"] = 4 * weights
+    if trainer in (GHOST, FAST):
+        num_parameters = sum(1 for m in modules().values() for _ in m.parameters(recurse=False))
+        expected["gradient_norms"] = 4 * 4 * (num_parameters + 1)
+    assert account.after_step == expected
+
+
+@pytest.mark.parametrize("batch_size", [2, 5])
+def test_flat_clipping_holds_a_gradient_per_sample_and_a_layers_twice_while_storing_it(
+    batch_size: int,
+) -> None:
+    account, _ = ledger_of(trainer=FLAT, batch_size=batch_size)
+    found = levels(account.timeline(), "per_sample_gradients", "backward")
+    each = [batch_size * size for size in sizes(batch_size=batch_size)]
+    assert found[-1] == sum(each)
+    # The token embedding comes last or, the two being independent, the position embedding does.
+    assert max(found) in {sum(each) + each[0], sum(each) + each[1]}
+
+
+@pytest.mark.parametrize("batch_size", [2, 5])
+def test_fast_gradient_clipping_holds_the_largest_layers_twice(batch_size: int) -> None:
+    account, _ = ledger_of(trainer=FAST, batch_size=batch_size)
+    found = levels(account.timeline(), "per_sample_gradients", "backward_norms")
+    assert max(found) == 2 * batch_size * max(sizes(batch_size=batch_size))
+    assert found[-1] == 0
+
+
+def test_ghost_clipping_has_them_for_layer_norms_alone_and_gram_matrices_instead() -> None:
+    account, _ = tiny(GHOST)
+    timeline = account.timeline()
+    norm = max(
+        4 * sum(p.numel() for p in module.parameters())
+        for module in modules().values()
+        if isinstance(module, nn.LayerNorm)
+    )
+    assert max(levels(timeline, "per_sample_gradients", "backward_norms")) == 2 * 4 * norm
+    # The weight's two are still there while the bias's own is made.
+    assert max(levels(timeline, "gram_matrices", "backward_norms")) == 3 * 4 * (4 * 48 * 48)
+    assert levels(timeline, "gram_matrices", "backward_norms")[-1] == 0
+
+
+def test_under_bf16_linear_layers_have_per_sample_gradients_of_half_the_size() -> None:
+    account, _ = ledger_of(trainer=FLAT, precision="bf16")
+    found = levels(account.timeline(), "per_sample_gradients", "backward")
+    numbers: dict[bool, int] = defaultdict(int)
+    for module in modules().values():
+        numbers[isinstance(module, nn.Linear)] += sum(p.numel() for p in module.parameters(recurse=False))
+    assert found[-1] == 4 * (2 * numbers[True] + 4 * numbers[False])
+
+
+def test_checkpointing_drops_the_blocks_activations_and_computes_them_again() -> None:
+    plain, _ = ledger_of(trainer=FLAT)
+    saving, _ = ledger_of(trainer=FLAT, activation_checkpointing=True)
+    before, after = (levels(a.timeline(), "activations", "forward")[-1] for a in (plain, saving))
+    in_backward = levels(saving.timeline(), "activations", "backward")
+    recomputed = sum(max(0, then - now) for now, then in pairwise(in_backward))
+    hidden = 4 * 4 * 48 * 64
+    # Each of two blocks keeps its input alone; when the rest is computed again, so is its result.
+    assert recomputed == before - after + 2 * hidden
+    in_backward = levels(plain.timeline(), "activations", "backward")
+    assert all(then <= now for now, then in pairwise(in_backward))
+
+
+MIB = 2**20
+
+
+def totals(traffic: list[TrafficRow], phase: str) -> tuple[int, int]:
+    rows = [row for row in traffic if row.phase == phase]
+    return sum(row.read for row in rows), sum(row.written for row in rows)
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_traffic_of_noise_and_optimizer_by_arithmetic(trainer: str) -> None:
+    _, traffic = tiny(trainer)
+    weights = sum(sizes())
+    # SGD: read the weight and the gradient, write the weight.
+    assert totals(traffic, "optimizer_step") == (2 * weights, weights)
+    if trainer != "StandardTrainer":
+        # Zeros, a normal tensor, their sum with the gradient, and a division in place.
+        assert totals(traffic, "noise") == (3 * weights, 4 * weights)
+
+
+def test_flat_clipping_reads_all_per_sample_gradients_twice() -> None:
+    _, traffic = tiny(FLAT)
+    read, written = totals(traffic, "clip")
+    weights = sum(sizes())
+    assert read == pytest.approx(2 * 4 * weights, rel=0.01)
+    assert written == pytest.approx(weights, rel=0.01)
+
+
+def flops(traffic: list[TrafficRow], phase: str) -> int:
+    return sum(row.flops for row in traffic if row.phase == phase)
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_flops_by_arithmetic(trainer: str) -> None:
+    _, traffic = tiny(trainer)
+    tokens, length, width = 4 * 48, 48, 64
+    products = sum(m.weight.numel() for m in modules().values() if isinstance(m, nn.Linear))
+    attention = 2 * 2 * tokens * length * width  # per block: scores, and their product with the values
+    assert flops(traffic, "forward") == 2 * tokens * products + 2 * attention
+    backward = 2 * 2 * tokens * products + 2 * attention * 5 // 2
+    if trainer == "StandardTrainer":
+        assert flops(traffic, "backward") == backward
+    elif trainer == FLAT:
+        # The per-sample gradients cost as much as the ordinary ones, which are made as well.
+        assert flops(traffic, "backward") == backward + 2 * tokens * products
+    else:
+        assert flops(traffic, "backward_weighted") == backward
+
+
+def test_two_hundred_steps_hold_memory_flat() -> None:
+    config = resolved(trainer=FAST, hidden_dim=16, vocab_size=64, num_layers=1, seq_len=8)
+    process = psutil.Process()
+    with Ledger("cpu") as ledger:
+        training = ExperimentTraining(config, build_workload(config))
+        follower = Follower(ledger, training)
+        training.run(50, follower)
+        gc.collect()
+        alive, objects, resident = (
+            ledger.storages.live_bytes(),
+            len(gc.get_objects()),
+            process.memory_info().rss,
+        )
+        training.run(150, follower)
+        gc.collect()
+        assert ledger.storages.live_bytes() == alive
+        assert len(gc.get_objects()) < objects + 500
+        assert process.memory_info().rss < resident + 4 * MIB
+
+
+def test_nothing_of_the_ledger_stays_when_it_is_over() -> None:
+    config = resolved(trainer=GHOST)
+    training = ExperimentTraining(config, build_workload(config))
+    hooks = dict(nn.modules.module._global_forward_hooks)
+    with Ledger("cpu") as ledger:
+        training.run(2, Follower(ledger, training))
+    assert dict(nn.modules.module._global_forward_hooks) == hooks
+    assert ledger.storages.live_bytes() == 0
+    assert "NORM_SAMPLERS" not in vars(training.trainer.forward_model)
+    training.run(1, Observer())
+    assert ledger.storages.live_bytes() == 0
+
+
+@pytest.mark.parametrize("trainer", [FLAT, GHOST, FAST])
+def test_more_than_two_physical_batches_hold_no_more_than_their_inputs(trainer: str) -> None:
+    """So a search for the largest physical batch evaluates two of them, however many a logical one has."""
+    two, _ = ledger_of(fake=True, trainer=trainer, accumulation_steps=2)
+    four, _ = ledger_of(fake=True, trainer=trainer, accumulation_steps=4)
+    ids_and_labels = 2 * 8 * CONFIG.batch_size * CONFIG.seq_len
+    assert four.peak - two.peak == 2 * ids_and_labels

@@ -1,0 +1,102 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpprof.config.experiment import TRAINERS, ExperimentConfig
+from dpprof.config.settings import parse_all
+from dpprof.measure.experiment import run_experiment
+from dpprof.measure.passes.events import Allocation, Recording, Span
+from dpprof.measure.passes.memory import Levels, phase_peaks
+from dpprof.record.folder import RunFolder
+from dpprof.record.record import Memory
+from dpprof.vocabulary.loops import LOOPS
+
+
+def recording(events: list[tuple[int, int]], phases: list[Span] | None = None) -> Recording:
+    return Recording([], phases or [], [], [], [Allocation(at, size, thread=1) for at, size in events])
+
+
+EVENTS = [(10, 100), (20, 50), (30, -120), (40, 30)]
+
+
+@pytest.mark.parametrize(
+    ("moment", "level"), [(0, 0), (9, 0), (10, 100), (19, 100), (20, 150), (30, 30), (40, 60), (99, 60)]
+)
+def test_the_level_at_a_moment_is_the_sum_of_what_happened_until_then(moment: int, level: int) -> None:
+    assert Levels(recording(EVENTS), base=0).at(moment) == level
+    assert Levels(recording(EVENTS), base=1_000).at(moment) == 1_000 + level
+
+
+def test_of_events_at_one_moment_the_last_tells_the_level_and_all_tell_the_peak() -> None:
+    levels = Levels(recording([(10, 100), (10, 900), (10, -700)]), base=0)
+    assert levels.at(10) == 300
+    assert levels.peak(Span("step", 0, 20)) == 1_000
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [(15, 35, [100, 150, 30]), (20, 30, [150, 30]), (0, 5, [0]), (50, 60, [60]), (9, 10, [0, 100])],
+)
+def test_the_level_of_before_is_carried_into_a_span(start: int, end: int, expected: list[int]) -> None:
+    span = Span("step", start, end)
+    levels = Levels(recording(EVENTS), base=0)
+    assert levels.within(span) == expected
+    assert levels.peak(span) == max(expected)
+
+
+def test_without_events_the_level_is_the_base() -> None:
+    levels = Levels(recording([]), base=7)
+    assert levels.peak(Span("step", 3, 9)) == levels.at(5) == 7
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(-1_000, 1_000)), max_size=30),
+    st.integers(0, 50),
+    st.integers(0, 50),
+)
+def test_the_peak_of_any_span(events: list[tuple[int, int]], one: int, other: int) -> None:
+    events = sorted(events, key=lambda event: event[0])
+    start, end = min(one, other), max(one, other)
+    last_before = sum(at <= start for at, _ in events)
+    ends = [i for i in range(last_before, len(events)) if events[i][0] <= end]
+    sums = [sum(size for _, size in events[: i + 1]) for i in [last_before - 1, *ends]]
+    assert Levels(recording(events), base=0).peak(Span("step", start, end)) == max(sums)
+
+
+def test_the_peak_of_a_phase_is_over_all_its_occurrences_within_the_steps() -> None:
+    phases = [
+        Span("forward", 0, 5),
+        Span("forward", 10, 20),
+        Span("clip", 20, 22),
+        Span("backward", 30, 40),
+        Span("clip", 45, 50),
+    ]
+    steps = [Span("training_step", 10, 25), Span("training_step", 26, 50)]
+    levels = Levels(recording([(1, 900), (6, -800), (15, 50), (35, 20), (46, 30)], phases), base=0)
+    assert phase_peaks(phases, levels, steps) == {"forward": 150, "clip": 200, "backward": 170}
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_what_savings_save_is_what_the_lean_loop_does_without(tmp_path: Path, trainer: str) -> None:
+    """By the allocator: the documented loop's peak less what all savings save is the lean loop's peak."""
+    memory = {loop: measured(tmp_path / loop, trainer=trainer, loop=loop) for loop in LOOPS}
+    documented, lean = memory["documented"], memory["lean"]
+    together = "outputs" if trainer == "StandardTrainer" else "all"
+    assert documented.peak_allocated is not None
+    assert documented.peak_allocated - documented.saved[together] == lean.peak_allocated
+    assert documented.saved["outputs"] == 4 * 2 * 32 * 1000, "the logits"
+    assert lean.saved == {}
+
+
+def measured(path: Path, **settings: Any) -> Memory:
+    config = parse_all(
+        ExperimentConfig, {**settings, "batch_size": 2, "seq_len": 32, "passes": "clean,memory"}
+    )
+    config = config.resolve(cuda_available=False)
+    folder = RunFolder(path)
+    folder.create(config)
+    return run_experiment(config, folder, print).memory

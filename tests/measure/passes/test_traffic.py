@@ -1,0 +1,577 @@
+import math
+from collections.abc import Callable
+from itertools import product
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dpprof.measure.passes.traffic import bytes_moved, flops, footprint, tensors_in
+from dpprof.measure.workloads.transformer import SimpleBigModel, sequence_loss
+
+
+class Call(NamedTuple):
+    operator: str
+    read: int
+    written: int
+    flops: int
+
+
+class Calls(TorchDispatchMode):
+    """Notes the traffic of every operator called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[Call] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        num_flops = flops(func, args, kwargs, result)
+        name = func._overloadpacket.__name__
+        self.rows.append(Call(name, *bytes_moved(func, args, kwargs, result), num_flops))
+        return result
+
+
+def calls(run: Callable[[], object]) -> list[Call]:
+    noted = Calls()
+    with noted:
+        run()
+    return noted.rows
+
+
+def the_call(operator: str, run: Callable[[], object]) -> Call:
+    (found,) = [call for call in calls(run) if call.operator == operator]
+    return found
+
+
+def moved(operator: str, run: Callable[[], object]) -> tuple[int, int]:
+    found = the_call(operator, run)
+    return found.read, found.written
+
+
+A, B = torch.ones(3, 5), torch.ones(5, 7)
+# Bytes of these.
+SIZE_A, SIZE_B = 4 * 15, 4 * 35
+
+
+def floats(*shape: int) -> Tensor:
+    return torch.ones(*shape)
+
+
+def indices(*values: int) -> Tensor:
+    return torch.tensor(values)
+
+
+@pytest.mark.parametrize(
+    ("operator", "run", "read", "written"),
+    [
+        ("mm", lambda: A @ B, SIZE_A + SIZE_B, 4 * 21),
+        ("addmm", lambda: torch.addmm(floats(7), A, B), 4 * 7 + SIZE_A + SIZE_B, 4 * 21),
+        ("bmm", lambda: floats(2, 3, 5).bmm(floats(2, 5, 7)), 2 * (SIZE_A + SIZE_B), 2 * 4 * 21),
+        ("mv", lambda: A @ floats(5), SIZE_A + 20, 12),
+        ("add", lambda: A + A, 2 * SIZE_A, SIZE_A),
+        ("add", lambda: A + 1, SIZE_A, SIZE_A),
+        ("gt", lambda: A > 0, SIZE_A, 15),
+        ("where", lambda: torch.where(A > 0, A, A), 15 + 2 * SIZE_A, SIZE_A),
+        ("sum", lambda: A.sum(), SIZE_A, 4),
+        ("sum", lambda: A.sum(dim=1), SIZE_A, 12),
+        ("amax", lambda: A.amax(dim=0), SIZE_A, 20),
+        ("cat", lambda: torch.cat([A, A, floats(1, 5)]), 2 * SIZE_A + 20, 2 * SIZE_A + 20),
+        ("clone", lambda: A.clone(), SIZE_A, SIZE_A),
+        ("clone", lambda: A.t().contiguous(), SIZE_A, SIZE_A),
+        ("_to_copy", lambda: A.double(), SIZE_A, 2 * SIZE_A),
+        ("relu", lambda: A.relu(), SIZE_A, SIZE_A),
+        ("_softmax", lambda: A.softmax(dim=1), SIZE_A, SIZE_A),
+        ("sort", lambda: A.sort(), SIZE_A, SIZE_A + 2 * SIZE_A),
+        ("native_layer_norm", lambda: F.layer_norm(A, (5,)), SIZE_A, SIZE_A + 2 * 4 * 3),
+        (
+            "native_layer_norm",
+            lambda: F.layer_norm(A, (5,), floats(5), floats(5)),
+            SIZE_A + 2 * 20,
+            SIZE_A + 2 * 4 * 3,
+        ),
+        (
+            "convolution",
+            lambda: F.conv1d(floats(2, 3, 10), floats(4, 3, 3), floats(4)),
+            4 * (60 + 36 + 4),
+            4 * 2 * 4 * 8,
+        ),
+    ],
+)
+def test_operands_are_read_and_results_written(
+    operator: str, run: Callable[[], object], read: int, written: int
+) -> None:
+    assert moved(operator, run) == (read, written)
+
+
+@pytest.mark.parametrize(
+    ("operator", "run", "written"),
+    [
+        ("zeros", lambda: torch.zeros(3, 5), SIZE_A),
+        ("ones", lambda: torch.ones(3, 5), SIZE_A),
+        ("full", lambda: torch.full((3, 5), 2.0), SIZE_A),
+        ("arange", lambda: torch.arange(10), 80),
+        ("randn", lambda: torch.randn(3, 5), SIZE_A),
+        ("zeros_like", lambda: torch.zeros_like(A), SIZE_A),
+        ("ones_like", lambda: torch.ones_like(A), SIZE_A),
+        ("full_like", lambda: torch.full_like(A, 2.0), SIZE_A),
+        ("rand_like", lambda: torch.rand_like(A), SIZE_A),
+        ("randn_like", lambda: torch.randn_like(A), SIZE_A),
+        ("randint_like", lambda: torch.randint_like(A, 9), SIZE_A),
+        ("new_zeros", lambda: A.new_zeros(7), 28),
+        ("new_ones", lambda: A.new_ones(7), 28),
+        ("new_full", lambda: A.new_full((7,), 2.0), 28),
+        ("zero_", lambda: floats(3, 5).zero_(), SIZE_A),
+        ("fill_", lambda: floats(3, 5).fill_(2.0), SIZE_A),
+        ("normal_", lambda: floats(3, 5).normal_(), SIZE_A),
+        ("uniform_", lambda: floats(3, 5).uniform_(), SIZE_A),
+        ("random_", lambda: floats(3, 5).random_(), SIZE_A),
+        ("bernoulli_", lambda: floats(3, 5).bernoulli_(0.5), SIZE_A),
+        ("exponential_", lambda: floats(3, 5).exponential_(), SIZE_A),
+        ("_foreach_zero_", lambda: torch._foreach_zero_([floats(3, 5), floats(2)]), SIZE_A + 8),
+    ],
+)
+def test_making_or_overwriting_only_writes(operator: str, run: Callable[[], object], written: int) -> None:
+    assert moved(operator, run) == (0, written)
+
+
+@pytest.mark.parametrize(
+    ("operator", "run", "read", "written"),
+    [
+        ("add_", lambda: floats(3, 5).add_(A), 2 * SIZE_A, SIZE_A),
+        ("add_", lambda: floats(3, 5).add_(1), SIZE_A, SIZE_A),
+        ("relu_", lambda: floats(3, 5).relu_(), SIZE_A, SIZE_A),
+        ("addmm_", lambda: floats(3, 7).addmm_(A, B), SIZE_A + SIZE_B + 4 * 21, 4 * 21),
+        ("masked_fill_", lambda: floats(3, 5).masked_fill_(A > 0, 2.0), SIZE_A + 15, SIZE_A),
+        ("addcmul_", lambda: floats(3, 5).addcmul_(A, A), 3 * SIZE_A, SIZE_A),
+        (
+            "_foreach_add_",
+            lambda: torch._foreach_add_([floats(3, 5), floats(2)], [A, floats(2)]),
+            2 * (SIZE_A + 8),
+            SIZE_A + 8,
+        ),
+        (
+            "_foreach_mul_",
+            lambda: torch._foreach_mul_([floats(3, 5), floats(2)], 2.0),
+            SIZE_A + 8,
+            SIZE_A + 8,
+        ),
+    ],
+)
+def test_in_place_operators_read_and_write_what_they_change(
+    operator: str, run: Callable[[], object], read: int, written: int
+) -> None:
+    assert moved(operator, run) == (read, written)
+
+
+@pytest.mark.parametrize(
+    ("operator", "run", "read", "written"),
+    [
+        ("copy_", lambda: floats(3, 5).copy_(A), SIZE_A, SIZE_A),
+        ("copy_", lambda: floats(3, 5).copy_(floats(5)), 20, SIZE_A),
+        ("copy_", lambda: floats(3, 5)[:, 2].copy_(floats(3)), 12, 12),
+        ("copy_", lambda: torch.zeros(3, 5, dtype=torch.float64).copy_(A), SIZE_A, 2 * SIZE_A),
+        ("fill_", lambda: floats(3, 5).fill_(torch.tensor(2.0)), 4, SIZE_A),
+        (
+            "_foreach_copy_",
+            lambda: torch._foreach_copy_([floats(3, 5), floats(2)], [A, floats(2)]),
+            SIZE_A + 8,
+            SIZE_A + 8,
+        ),
+        ("mm", lambda: torch.mm(A, B, out=floats(3, 7)), SIZE_A + SIZE_B, 4 * 21),
+        ("add", lambda: torch.add(A, A, out=floats(3, 5)), 2 * SIZE_A, SIZE_A),
+        ("cat", lambda: torch.cat([A, A], out=floats(6, 5)), 2 * SIZE_A, 2 * SIZE_A),
+        ("_foreach_neg", lambda: torch.ops.aten._foreach_neg.out([A], out=[floats(3, 5)]), SIZE_A, SIZE_A),
+        ("sort", lambda: torch.sort(A, out=(floats(3, 5), indices(0))), SIZE_A, 3 * SIZE_A),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_what_is_overwritten_is_not_read(
+    operator: str, run: Callable[[], object], read: int, written: int
+) -> None:
+    assert moved(operator, run) == (read, written)
+
+
+@pytest.mark.parametrize(
+    ("operator", "run"),
+    [
+        ("view", lambda: A.view(15)),
+        ("t", lambda: A.t()),
+        ("transpose", lambda: A.transpose(0, 1)),
+        ("permute", lambda: A.permute(1, 0)),
+        ("expand", lambda: A.expand(9, 3, 5)),
+        ("slice", lambda: A[1:]),
+        ("select", lambda: A[1]),
+        ("unsqueeze", lambda: A.unsqueeze(0)),
+        ("squeeze", lambda: A.squeeze()),
+        ("as_strided", lambda: A.as_strided((2, 2), (1, 1))),
+        ("split", lambda: A.split(1)),
+        ("unbind", lambda: A.unbind()),
+        ("detach", lambda: A.detach()),
+        ("alias", lambda: torch.ops.aten.alias(A)),
+        ("_unsafe_view", lambda: torch.ops.aten._unsafe_view(A, [15])),
+        ("empty", lambda: torch.empty(3, 5)),
+        ("empty_like", lambda: torch.empty_like(A)),
+        ("empty_strided", lambda: torch.empty_strided((3, 5), (5, 1))),
+        ("empty_permuted", lambda: torch.empty_permuted((3, 5), (1, 0))),
+        ("new_empty", lambda: A.new_empty(3)),
+        ("new_empty_strided", lambda: A.new_empty_strided((3,), (1,))),
+        ("resize_", lambda: floats(3).resize_(10)),
+        ("set_", lambda: floats(3).set_(floats(9))),  # type: ignore[call-overload]
+    ],
+)
+def test_views_and_memory_that_is_not_touched_are_free(operator: str, run: Callable[[], object]) -> None:
+    assert moved(operator, run) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("run", "read"),
+    [
+        (lambda: floats(5).expand(3, 5) + 1, 20),
+        (lambda: floats(1).expand(3, 5) + 1, 4),
+        (lambda: floats(3, 1).expand(3, 5) + 1, 12),
+        (lambda: A + floats(5), SIZE_A + 20),
+        (lambda: A[:, 1:3] + 1, 4 * 6),
+        (lambda: A.t() + 1, SIZE_A),
+    ],
+)
+def test_of_an_operand_only_memory_that_it_really_has_is_read(run: Callable[[], Tensor], read: int) -> None:
+    assert moved("add", run) == (read, run().numel() * 4)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [(torch.bfloat16, 2), (torch.float16, 2), (torch.float64, 8), (torch.int8, 1), (torch.complex64, 8)],
+)
+def test_bytes_are_those_of_the_element_type(dtype: torch.dtype, size: int) -> None:
+    a = torch.ones(3, 5, dtype=dtype)
+    assert moved("add", lambda: a + a) == (2 * 15 * size, 15 * size)
+    assert moved("zeros", lambda: torch.zeros(4, dtype=dtype)) == (0, 4 * size)
+
+
+@pytest.mark.parametrize(
+    ("operator", "run", "picked"),
+    [
+        ("embedding", lambda: F.embedding(indices(3, 9, 3), floats(100, 6)), 3 * 24),
+        ("index_select", lambda: floats(100, 6).index_select(0, indices(3, 9, 3)), 3 * 24),
+        ("index", lambda: floats(100, 6)[indices(3, 9, 3)], 3 * 24),
+        ("gather", lambda: floats(100, 6).gather(0, indices(3, 9, 3).view(1, 3)), 3 * 4),
+        ("take", lambda: floats(100, 6).take(indices(3, 9, 3)), 3 * 4),
+    ],
+)
+def test_picking_reads_what_is_picked_and_the_indices(
+    operator: str, run: Callable[[], object], picked: int
+) -> None:
+    assert moved(operator, run) == (picked + 3 * 8, picked)
+
+
+def test_picking_more_than_there_is_reads_all_there_is_once() -> None:
+    table, chosen = floats(2, 6), torch.zeros(50, dtype=torch.int64)
+    assert moved("embedding", lambda: F.embedding(chosen, table)) == (48 + 400, 50 * 24)
+
+
+def test_the_gradient_of_an_embedding_is_written_whole() -> None:
+    table = torch.ones(100, 6, requires_grad=True)
+    out = F.embedding(indices(3, 9, 3), table)
+    found = moved("embedding_dense_backward", lambda: out.backward(torch.ones_like(out)))
+    assert found == (3 * 24 + 3 * 8, 100 * 24)
+
+
+@pytest.mark.parametrize(
+    ("operator", "run", "adds"),
+    [
+        ("index_put_", lambda t: t.index_put_((indices(3, 9),), floats(2, 6)), False),
+        ("index_put_", lambda t: t.index_put_((indices(3, 9),), floats(2, 6), accumulate=True), True),
+        ("index_add_", lambda t: t.index_add_(0, indices(3, 9), floats(2, 6)), True),
+    ],
+)
+def test_scattering_rows_touches_only_these(
+    operator: str, run: Callable[[Tensor], object], adds: bool
+) -> None:
+    table, rows, chosen = floats(100, 6), 2 * 24, 2 * 8
+    assert moved(operator, lambda: run(table)) == (rows + chosen + adds * rows, rows)
+
+
+@pytest.mark.parametrize(
+    ("operator", "run", "adds"),
+    [
+        ("scatter_", lambda t, i: t.scatter_(0, i, floats(2, 6)), False),
+        ("scatter_add_", lambda t, i: t.scatter_add_(0, i, floats(2, 6)), True),
+        ("scatter_reduce_", lambda t, i: t.scatter_reduce_(0, i, floats(2, 6), "sum"), True),
+    ],
+)
+def test_scattering_elements_touches_only_these(
+    operator: str, run: Callable[[Tensor, Tensor], object], adds: bool
+) -> None:
+    table, chosen = floats(100, 6), torch.zeros(2, 6, dtype=torch.int64)
+    found = moved(operator, lambda: run(table, chosen))
+    assert found == (2 * 24 + 2 * 6 * 8 + adds * 2 * 24, 2 * 24)
+
+
+def test_scattering_more_than_there_is_room_for_writes_all_there_is_once() -> None:
+    chosen = torch.zeros(50, dtype=torch.int64)
+    found = moved("index_add_", lambda: floats(2, 6).index_add_(0, chosen, floats(50, 6)))
+    assert found == (50 * 24 + 50 * 8 + 2 * 24, 2 * 24)
+
+
+def test_scattering_out_of_place_copies_the_whole() -> None:
+    found = moved("index_add", lambda: floats(100, 6).index_add(0, indices(3, 9), floats(2, 6)))
+    assert found == (100 * 24 + 2 * 8 + 2 * 24, 100 * 24)
+
+
+def test_cross_entropy_picks_one_logit_of_each_sample_and_writes_all_their_gradients() -> None:
+    n, c = 6, 50
+    logits, labels = torch.ones(n, c, requires_grad=True), torch.zeros(n, dtype=torch.int64)
+    losses: list[Tensor] = []
+    forward = {
+        call.operator: (call.read, call.written)
+        for call in calls(lambda: losses.append(F.cross_entropy(logits, labels, reduction="none")))
+    }
+    assert forward["_log_softmax"] == (4 * n * c, 4 * n * c)
+    # The second result is the sum of the classes' weights.
+    assert forward["nll_loss_forward"] == (4 * n + 8 * n, 4 * n + 4)
+    backward = {
+        call.operator: (call.read, call.written) for call in calls(lambda: losses[0].backward(floats(n)))
+    }
+    assert backward["nll_loss_backward"] == (4 * n + 8 * n + 4, 4 * n * c)
+    assert backward["_log_softmax_backward_data"] == (2 * 4 * n * c, 4 * n * c)
+
+
+def test_layer_norm_backward_reads_input_and_statistics() -> None:
+    x, norm = torch.ones(3, 5, requires_grad=True), nn.LayerNorm(5)
+    out = norm(x)
+    found = moved("native_layer_norm_backward", lambda: out.backward(torch.ones_like(out)))
+    assert found == (2 * SIZE_A + 2 * 12 + 2 * 20, SIZE_A + 2 * 20)
+
+
+def test_asking_for_a_number_reads() -> None:
+    assert moved("_local_scalar_dense", lambda: torch.tensor(1.0).item()) == (4, 0)
+    assert moved("equal", lambda: torch.equal(A, A)) == (2 * SIZE_A, 0)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_sparse_operands_count_nothing() -> None:
+    found = calls(lambda: torch.sparse.mm(torch.eye(4).to_sparse(), floats(4, 3)).sum())
+    assert {call.operator: (call.read, call.written) for call in found}["sum"] == (48, 4)
+    table = torch.ones(10, 4, requires_grad=True)
+    calls(lambda: F.embedding(indices(1, 2), table, sparse=True).sum().backward())
+    assert table.grad is not None
+    assert footprint(table.grad) == 0
+
+
+def test_empty_operands_move_nothing() -> None:
+    assert moved("add", lambda: torch.zeros(0, 5) + torch.zeros(5)) == (20, 0)
+    assert moved("index", lambda: A[torch.zeros(0, dtype=torch.int64)]) == (0, 0)
+    assert moved("cat", lambda: torch.cat([torch.zeros(0), floats(2)])) == (8, 8)
+    assert footprint(floats(5).expand(0, 5)) == 0
+
+
+def test_tensors_in_nested_lists() -> None:
+    a, b, c = floats(1), floats(2), floats(3)
+    found = list(tensors_in([a, 1, None, [b, "x", (c,)], {"not": "here"}]))
+    assert [t.numel() for t in found] == [1, 2, 3]
+
+
+VIEWS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "expand": lambda t, n: t.expand(n, *t.shape),
+    "slice": lambda t, n: t[n % 3 :: n % 2 + 1],
+    "select": lambda t, n: t.select(-1, n % t.shape[-1]) if t.dim() > 1 and t.shape[-1] else t,
+    "narrow": lambda t, n: t[..., : n + 1],
+    "transpose": lambda t, n: t.transpose(0, -1),
+    "unsqueeze": lambda t, n: t.unsqueeze(-1),
+    "squeeze": lambda t, n: t.squeeze(-1) if t.dim() > 1 else t,
+}
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(0, 4), min_size=1, max_size=3),
+    st.lists(st.tuples(st.sampled_from(sorted(VIEWS)), st.integers(0, 4)), max_size=4),
+    st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+)
+def test_the_footprint_of_any_view_is_that_of_its_distinct_elements(
+    shape: list[int], views: list[tuple[str, int]], dtype: torch.dtype
+) -> None:
+    tensor = torch.zeros(shape, dtype=dtype)
+    for name, number in views:
+        tensor = VIEWS[name](tensor, number)
+    places = {
+        sum(i * stride for i, stride in zip(where, tensor.stride(), strict=True))
+        for where in product(*(range(size) for size in tensor.shape))
+    }
+    assert footprint(tensor) == len(places) * dtype.itemsize
+
+
+def test_the_footprint_of_overlapping_windows_is_at_most_the_storage() -> None:
+    windows = floats(10).unfold(0, 4, 1)
+    assert windows.numel() == 28
+    assert footprint(windows) == 40
+
+
+M, N, K = 3, 5, 7
+
+
+@pytest.mark.parametrize(
+    ("operator", "run", "expected"),
+    [
+        ("mm", lambda: floats(M, K) @ floats(K, N), 2 * M * N * K),
+        ("addmm", lambda: F.linear(floats(M, K), floats(N, K), floats(N)), 2 * M * N * K),
+        ("addmm", lambda: F.linear(floats(2, 4, K), floats(N, K), floats(N)), 8 * 2 * N * K),
+        ("bmm", lambda: floats(4, M, K) @ floats(4, K, N), 4 * 2 * M * N * K),
+        ("baddbmm", lambda: torch.baddbmm(floats(N), floats(4, M, K), floats(4, K, N)), 4 * 2 * M * N * K),
+        ("mm", lambda: torch.mm(floats(M, K), floats(K, N), out=floats(M, N)), 2 * M * N * K),
+        ("mv", lambda: floats(M, K) @ floats(K), 2 * M * K),
+        ("addmv", lambda: torch.addmv(floats(M), floats(M, K), floats(K), beta=2), 2 * M * K),
+        ("dot", lambda: floats(K) @ floats(K), 2 * K),
+        ("convolution", lambda: F.conv1d(floats(2, 3, 10), floats(4, 3, 3)), 2 * 2 * 8 * 4 * 3 * 3),
+        ("add", lambda: floats(M) + 1, 0),
+        ("_softmax", lambda: floats(M).softmax(0), 0),
+    ],
+)
+def test_a_multiplication_and_an_addition_are_two_operations(
+    operator: str, run: Callable[[], object], expected: int
+) -> None:
+    assert the_call(operator, run).flops == expected
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_fused_attention_is_two_products_forward_and_five_backward(causal: bool) -> None:
+    b, h, t, k = 2, 3, 8, 4
+    query, key, value = (torch.ones(b, h, t, k, requires_grad=True) for _ in range(3))
+    found = calls(
+        lambda: F.scaled_dot_product_attention(query, key, value, is_causal=causal).sum().backward()
+    )
+    forward, backward = (call for call in found if call.flops)
+    one_product = 2 * b * h * t * t * k
+    assert forward.operator == "_scaled_dot_product_flash_attention_for_cpu"
+    assert forward.flops == 2 * one_product
+    assert backward.operator == "_scaled_dot_product_flash_attention_for_cpu_backward"
+    assert backward.flops == 5 * one_product
+
+
+def test_attention_of_few_queries_over_many_keys() -> None:
+    b, h, t, s, k = 2, 3, 4, 16, 8
+    query, key, value = floats(b, h, t, k), floats(b, h, s, k), floats(b, h, s, k)
+    found = the_call(
+        "_scaled_dot_product_flash_attention_for_cpu",
+        lambda: F.scaled_dot_product_attention(query, key, value),
+    )
+    assert found.flops == 2 * (2 * b * h * t * s * k)
+    # Written: the output, and the logarithm of each query's sum.
+    assert (found.read, found.written) == (
+        4 * b * h * (t + s + s) * k,
+        4 * b * h * t * k + 4 * b * h * t,
+    )
+
+
+BATCH, LENGTH, WIDTH, HEADS, LAYERS, VOCABULARY = 2, 6, 8, 2, 3, 11
+
+
+def training_step() -> tuple[list[Call], list[Call]]:
+    """The calls of a transformer's forward and backward."""
+    model = SimpleBigModel(
+        vocab_size=VOCABULARY, hidden_dim=WIDTH, num_layers=LAYERS, num_heads=HEADS, max_seq_len=LENGTH
+    )
+    ids = torch.zeros(BATCH, LENGTH, dtype=torch.int64)
+    losses: list[Tensor] = []
+    forward = calls(lambda: losses.append(sequence_loss(model(ids), ids).mean()))
+    return forward, calls(lambda: losses[0].backward())
+
+
+def test_a_transformers_operations_are_those_of_the_textbook() -> None:
+    forward, backward = training_step()
+    tokens = BATCH * LENGTH
+    # Four square matrices of attention, two of the MLP that are four times as large.
+    linear = 2 * tokens * (LAYERS * (4 + 2 * 4) * WIDTH**2 + WIDTH * VOCABULARY)
+    attention = LAYERS * 2 * (2 * BATCH * LENGTH**2 * WIDTH)
+    assert sum(call.flops for call in forward) == linear + attention
+    assert sum(call.flops for call in backward) == 2 * linear + attention * 5 // 2
+
+
+def test_fake_tensors_move_as_much_as_real_ones() -> None:
+    with FakeTensorMode():
+        fake = training_step()
+    real = training_step()
+    for fake_calls, real_calls in zip(fake, real, strict=True):
+        assert moving(fake_calls) == moving(real_calls)
+        assert math.fsum(call.written for call in real_calls) > 0
+
+
+def moving(found: list[Call]) -> list[Call]:
+    return [call for call in found if call[1:] != (0, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("operator", "run", "read", "written"),
+    [
+        # The index is int64; a value that is broadcast is read once, and written wherever it goes.
+        ("scatter_", lambda t: t.scatter_(1, torch.zeros(8, 1, dtype=torch.int64), 1.0), 8 * 8, 8 * 4),
+        ("index_put_", lambda t: t.index_put_((indices(1, 3),), torch.tensor(1.0)), 2 * 8 + 4, 2 * 16 * 4),
+        (
+            "index_put_",
+            lambda t: t.index_put_((indices(1, 3), indices(0, 0)), torch.tensor(1.0)),
+            2 * 2 * 8 + 4,
+            2 * 4,
+        ),
+        (
+            "index_put_",
+            lambda t: t.index_put_((t > 0,), torch.tensor(1.0)),
+            8 * 16 + 4,
+            8 * 16 * 4,
+        ),
+        ("index_copy_", lambda t: t.index_copy_(0, indices(1, 3), floats(2, 16)), 2 * 8 + 128, 128),
+        (
+            "gather",
+            lambda t: torch.gather(t, 0, indices(1, 1).view(2, 1), out=floats(2, 1)),
+            2 * 4 + 2 * 8,
+            8,
+        ),
+    ],
+)
+def test_indexing_with_values_masks_and_out(
+    operator: str, run: Callable[[Tensor], object], read: int, written: int
+) -> None:
+    table = floats(8, 16)
+    assert moved(operator, lambda: run(table)) == (read, written)
+
+
+def test_an_averaged_loss_reads_one_logit_of_each_sample_too() -> None:
+    log_probabilities, targets = floats(6, 10), torch.zeros(6, dtype=torch.int64)
+    read, _ = moved("nll_loss_forward", lambda: F.nll_loss(log_probabilities, targets))
+    assert read == 6 * 4 + 6 * 8
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("projected", [False, True])
+def test_an_lstms_flops_are_its_gates_products(bidirectional: bool, projected: bool) -> None:
+    """Fused (oneDNN) and, with a projection, made of single products."""
+    steps, batch, width, hidden, out = 5, 3, 7, 11, 4 if projected else 11
+    layer = nn.LSTM(width, hidden, num_layers=2, bidirectional=bidirectional, proj_size=4 if projected else 0)
+    directions = 2 if bidirectional else 1
+    per_step = [4 * hidden * (given + out) for given in (width, directions * out)]
+    per_step = [products + (hidden * out if projected else 0) for products in per_step]
+    forward = 2 * sum(per_step) * directions * steps * batch
+    inputs = torch.randn(steps, batch, width, requires_grad=True)
+    state = tuple(torch.randn(2 * directions, batch, n, requires_grad=True) for n in (out, hidden))
+    made: list[Tensor] = []
+    assert sum(call.flops for call in calls(lambda: made.append(layer(inputs, state)[0]))) == forward
+    backward = calls(lambda: made[0].sum().backward())
+    assert sum(call.flops for call in backward) == 2 * forward
+    assert any(call.operator.startswith("mkldnn_rnn") for call in backward) is not projected
+
+
+def test_cudnns_recurrent_layers_count_all_matrices() -> None:
+    steps, batch, width, hidden = 5, 3, 7, 11
+    layer = nn.LSTM(width, hidden, num_layers=2, batch_first=True)
+    products = 2 * steps * batch * 4 * hidden * (width + hidden + hidden + hidden)
+    given = (torch.empty(batch, steps, width), list(layer.parameters()), 4)
+    assert flops(torch.ops.aten._cudnn_rnn.default, given, {}, None) == products
+    assert flops(torch.ops.aten._cudnn_rnn_backward.default, given, {}, None) == 2 * products

@@ -1,0 +1,213 @@
+"""Estimates and searches as users run them, held against what was measured."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import environment, run_dpprof, runs_of
+
+from dpprof.drive.sources import read_comparison
+from dpprof.figures.capacity import needed_bytes
+from dpprof.figures.metrics import metrics
+from dpprof.record.folder import RunFolder, SweepFolder
+from dpprof.reports.comparison.estimates import pairs
+
+LIMIT_GIB = 0.02
+FIT = ["--device", "cpu", "--model-sizes", "tiny", "--seq-lens", "16", "--trainers", "dpsgd_ghost"]
+
+
+@pytest.fixture(scope="module")
+def estimated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the estimates of the sweep `grid é`."""
+    folder = tmp_path_factory.mktemp("estimated")
+    arguments = ["--device", "cpu", "--batch-sizes", "2", "--seq-lens", "16", "--sweep-name", "guess"]
+    ended = run_dpprof(folder, "estimate", *arguments)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "Nothing was run" in ended.stdout
+    return folder
+
+
+def test_an_estimated_peak_is_the_measured_one(estimated: Path, swept: Path) -> None:
+    names = [str(estimated / "runs" / "guess"), str(swept / "runs" / "grid é")]
+    comparison, _ = read_comparison(names, estimated, pytest.fail)
+    found = pairs(comparison)
+    assert len(found) == 4
+    for pair in found:
+        assert pair.estimated_mib == pair.ledger_mib, pair.name
+        assert pair.allocator_off_pct == pytest.approx(0, abs=1)
+        assert (pair.floor_ms, pair.to_floor) == (None, None), "the CPU has no floor"
+        assert pair.step_ms is not None
+
+
+def test_the_command_sets_both_side_by_side(estimated: Path, swept: Path) -> None:
+    ended = run_dpprof(estimated, "compare", "runs/guess", str(swept / "runs" / "grid é"))
+    assert ended.returncode == 0, ended.stderr
+    assert "4 of 8 experiments were not run" in ended.stdout
+    assert "Estimate and measurement" in ended.stdout
+    page = (estimated / "comparison.html").read_text()
+    assert page.count("+0.00</td>") >= 4
+    assert "sequence 16, estimated" in page
+
+
+def test_estimates_have_figures_of_their_own_in_mlflow(estimated: Path) -> None:
+    runs = runs_of(estimated)
+    child = runs["DPSGDTrainer_tiny_bs2_seq16"]
+    assert (child.data.tags["dpprof.kind"], child.data.tags["dpprof.sweep"]) == ("estimate", "guess")
+    assert all(name.startswith("estimate/") for name in child.data.metrics)
+    assert child.data.metrics["estimate/memory/at_peak/per_sample_gradients_mib"] > 0
+    assert child.data.metrics["estimate/io/total_mib"] > 0
+    assert child.data.metrics["estimate/vs_standard/memory/peak_allocated_mib_ratio"] > 1
+    assert runs["guess"].info.status == "FINISHED"
+
+
+def test_show_says_that_nothing_was_run(estimated: Path) -> None:
+    ended = run_dpprof(estimated, "show", "runs/guess/StandardTrainer_tiny_bs2_seq16")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith("nothing was run, these are fake tensors: estimated peak")
+
+
+def test_the_timeline_of_an_estimate_says_that_it_is_one(estimated: Path) -> None:
+    folder = RunFolder(estimated / "runs" / "guess" / "StandardTrainer_tiny_bs2_seq16")
+    page = folder.timeline_page.read_text()
+    assert "Estimated, not measured." in page
+    assert "timed steps" not in page
+
+
+def test_a_batch_that_fits_is_found_and_confirmed(tmp_path: Path) -> None:
+    arguments = [*FIT, "--device-memory-gib", str(LIMIT_GIB), "--verify", "true", "--logical-batch", "1000"]
+    ended = run_dpprof(tmp_path, "fit", *arguments, "--sweep-name", "search")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (row,) = json.loads((tmp_path / "runs" / "search" / "fit.json").read_text())
+    size = row["largest_batch_size"]
+    folder = SweepFolder(tmp_path / "runs" / "search")
+    needed = []
+    for batch in (size, size + 1):
+        run = folder.run(f"DPGhostClippingTrainer_tiny_bs{batch}_seq16")
+        record = run.read_record()
+        assert record is not None
+        assert record.ledger is not None
+        needed.append(needed_bytes(run.read_config(), record.ledger))
+    assert needed[0] <= LIMIT_GIB * 2**30 < needed[1]
+    assert row["evaluations"] <= 5
+    assert row["confirmed"] is True
+    assert row["tokens_per_s"] > 0
+    assert row["physical_steps"] == -(-1000 // size)
+    assert 0 < row["expected_batch"] < size
+    assert f"{size}" in (tmp_path / "runs" / "search" / "fit.md").read_text()
+    runs = runs_of(tmp_path)
+    assert runs["search"].data.tags["dpprof.kind"] == "fit"
+    assert runs[f"DPGhostClippingTrainer_tiny_bs{size}_seq16"].data.tags["dpprof.fit"] == "search"
+
+
+def test_a_search_that_finds_no_end_says_where_it_stopped(tmp_path: Path) -> None:
+    arguments = ["--workload", "example_workloads:mlp", "--trainers", "dpsgd", "--seq-lens", "1"]
+    ended = run_dpprof(tmp_path, "fit", *arguments, "--target", "H100", "--sweep-name", "open")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (row,) = json.loads((tmp_path / "runs" / "open" / "fit.json").read_text())
+    assert (row["largest_batch_size"], row["is_at_least"]) == (1_048_576, True)
+    for text in (ended.stdout, (tmp_path / "runs" / "open" / "fit.md").read_text()):
+        assert "1,048,576 or more (not searched further)" in text
+        assert "larger ones were not tried" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fit", *FIT], "device_memory_gib: got '0.0', allowed: a number above 0"),
+        (
+            ["fit", *FIT, "--device-memory-gib", "1", "--batch-sizes", "4"],
+            "batch_sizes: got '4', allowed: auto",
+        ),
+        (["fit", "--target", "H100", "--verify", "true"], "verify: got 'True', allowed: false"),
+        (
+            ["fit", *FIT, "--poisson-tail", "1"],
+            "poisson_tail: got '1', allowed: a number above 0 and below 1",
+        ),
+        (["estimate", "--target", "H999"], "target: got 'H999', allowed: none, H200"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(tmp_path: Path, arguments: list[str], message: str) -> None:
+    ended = run_dpprof(tmp_path, *arguments)
+    assert ended.returncode == 2
+    assert message in ended.stderr
+
+
+def test_a_model_that_needs_data_is_refused_with_the_operators_name(tmp_path: Path) -> None:
+    arguments = ["--workload", "example_workloads:picks_by_data", "--trainers", "dpsgd", "--seq-lens", "1"]
+    ended = run_dpprof(tmp_path, "fit", *arguments, "--target", "T4", "--sweep-name", "search")
+    assert ended.returncode == 3
+    assert "1 of 1 could not be searched" in ended.stderr
+    assert "aten.nonzero.default has a result that depends on data" in ended.stdout
+    assert "Traceback" not in ended.stdout + ended.stderr
+    runs = runs_of(tmp_path)
+    assert runs["search"].info.status == "FAILED"
+    assert runs["DPSGDTrainer_picks_by_data_bs2_seq1"].data.tags["dpprof.failure"] == "error"
+
+
+def test_fit_counts_what_is_in_doubt_as_needed(tmp_path: Path) -> None:
+    arguments = ["--workload", "example_workloads:two_tower", "--trainers", "standard", "--seq-lens", "1"]
+    arguments += ["--device-memory-gib", "0.51", "--sweep-name", "search"]
+    ended = run_dpprof(tmp_path, "fit", *arguments)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    folder = SweepFolder(tmp_path / "runs" / "search")
+    (row,) = json.loads((folder.path / "fit.json").read_text())
+    size = row["largest_batch_size"]
+    found = []
+    for batch in (size, size + 1):
+        record = folder.run(f"StandardTrainer_two_tower_bs{batch}_seq1").read_record()
+        assert record is not None
+        found.append(metrics(record))
+    assert found[0]["memory/fits"] == 1
+    assert "memory/fits" not in found[1], "it fits without what is in doubt"
+    assert row["doubt_gib"] == pytest.approx(found[0]["memory/doubt_mib"] / 1024)
+    assert row["doubt_gib"] > 0
+    text = (folder.path / "fit.md").read_text()
+    assert "in doubt GiB" in text
+    assert "a larger one may fit too" in text
+
+
+def test_fit_names_no_batch_for_a_model_that_grows(tmp_path: Path) -> None:
+    arguments = ["--workload", "example_workloads:hoards", "--trainers", "standard", "--seq-lens", "1"]
+    ended = run_dpprof(tmp_path, "fit", *arguments, "--target", "T4", "--sweep-name", "search")
+    assert ended.returncode == 3, ended.stdout + ended.stderr
+    assert "may or may not fit T4 (14.5 GiB), as every step leaves" in ended.stdout
+    (row,) = json.loads((tmp_path / "runs" / "search" / "fit.json").read_text())
+    assert row["largest_batch_size"] is None
+
+
+def test_ctrl_c_stops_every_estimate_that_runs(tmp_path: Path) -> None:
+    arguments = ["--workload", "example_workloads:unlucky", "--trainers", "standard", "--seq-lens", "1"]
+    arguments += ["--batch-sizes", "2,7", "--sweep-name", "stopped"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dpprof", "estimate", *arguments],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    folder = SweepFolder(tmp_path / "runs" / "stopped")
+    deadline = time.monotonic() + 90
+    while not (
+        folder.run("StandardTrainer_unlucky_bs2_seq1").timeline_page.exists()
+        and folder.run("StandardTrainer_unlucky_bs7_seq1").record.exists()
+    ):
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    time.sleep(1.0)
+    (child,) = psutil.Process(process.pid).children()
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=30)
+    assert process.returncode == 130, output + errors
+    assert "1 of 2 experiments are finished" in errors
+    assert "Traceback" not in output + errors
+    assert not child.is_running()
+    statuses = {name: run.info.status for name, run in runs_of(tmp_path).items()}
+    assert statuses["stopped"] == "KILLED"
+    assert statuses["StandardTrainer_unlucky_bs2_seq1"] == "FINISHED"

@@ -1,0 +1,138 @@
+"""Poisson-sampled batches, empty ones included, through the commands."""
+
+import json
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from conftest import run_dpprof, runs_of
+
+from dpprof.config.experiment import TRAINERS, ExperimentConfig
+from dpprof.config.poisson import largest_batch
+from dpprof.config.settings import parse_all
+from dpprof.measure.experiment import ExperimentTraining
+from dpprof.measure.passes.ledger import Ledger, keep_ledger, warmup_steps
+from dpprof.measure.trainers.fake_tensors import fake_tensors
+from dpprof.measure.workloads.sampling import batch_sizes
+from dpprof.measure.workloads.workload import build_workload
+from dpprof.record.folder import RunFolder
+
+GRID = ["--device", "cpu", "--model-sizes", "tiny", "--seq-lens", "16", "--poisson-sampling", "true"]
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a sweep whose timed batches vary, every trainer's alike."""
+    folder = tmp_path_factory.mktemp("sampled")
+    few = ["--batch-sizes", "2", "--measured-steps", "20", "--sweep-name", "sampled"]
+    ended = run_dpprof(folder, "sweep", *GRID, *few, "--passes", "clean,memory,ledger")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return folder
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_timed_batches_vary_and_memory_is_that_of_the_largest(sampled: Path, trainer: str) -> None:
+    folder = RunFolder(sampled / "runs" / "sampled" / f"{trainer}_tiny_bs2_seq16")
+    record = folder.read_record()
+    assert record is not None
+    drawn = batch_sizes(folder.read_config(), is_timed=True)
+    assert record.step_samples == list(islice(drawn, 3, 23)), "after three warm-up steps"
+    assert 0 in record.step_samples
+    assert record.ledger is not None
+    assert record.ledger.peak == record.memory.peak_allocated, "both of the largest timed batch"
+    assert "other" not in record.ledger.at_peak, "nothing of the batches that these were cut from"
+    inputs = record.ledger.after_step["inputs"]
+    assert inputs == 2 * 8 * 16 * max(record.step_samples), "ids and labels"
+    metrics = runs_of(sampled)[folder.name].data.metrics
+    assert metrics["step/largest_batch"] == max(record.step_samples)
+    assert metrics["throughput/samples_per_s"] == pytest.approx(sum(record.step_samples) / sum(record.step_s))
+    assert metrics["throughput/tokens_per_s"] == pytest.approx(16 * metrics["throughput/samples_per_s"])
+
+
+def test_pages_say_what_the_figures_are_of(sampled: Path) -> None:
+    folder = sampled / "runs" / "sampled"
+    words = "with Poisson-sampled batches: step times are those of all sizes"
+    assert words in (folder / "summary.md").read_text()
+    assert words in (folder / "comparison.html").read_text()
+    assert words in RunFolder(folder / "DPSGDTrainer_tiny_bs2_seq16").timeline_page.read_text()
+
+
+def test_an_estimate_has_the_batch_that_few_steps_exceed(tmp_path: Path) -> None:
+    few = [
+        "--batch-sizes",
+        "3",
+        "--poisson-tail",
+        "1e-3",
+        "--sweep-name",
+        "guess",
+        "--trainers",
+        "dpsgd,dpsgd_ghost",
+    ]
+    ended = run_dpprof(tmp_path, "estimate", *GRID, *few, "--sweep-name", "guess")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    record = RunFolder(tmp_path / "runs" / "guess" / "DPSGDTrainer_tiny_bs3_seq16").read_record()
+    assert record is not None
+    assert record.ledger is not None
+    assert record.ledger.after_step["inputs"] == 2 * 8 * 16 * largest_batch(3, 1e-3)
+    assert (
+        "with a batch that at most 0.001 of Poisson-sampled ones exceed"
+        in ended.stdout + (tmp_path / "runs" / "guess" / "summary.md").read_text()
+    )
+
+
+def test_a_fit_finds_the_largest_expected_batch(tmp_path: Path) -> None:
+    few = [
+        "--trainers",
+        "dpsgd_ghost",
+        "--device-memory-gib",
+        "0.02",
+        "--sweep-name",
+        "search",
+        "--verify",
+        "true",
+    ]
+    ended = run_dpprof(tmp_path, "fit", *GRID, *few, "--verify", "true")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (row,) = json.loads((tmp_path / "runs" / "search" / "fit.json").read_text())
+    assert row["confirmed"] is True
+    assert row["expected_batch"] is None
+    text = (tmp_path / "runs" / "search" / "fit.md").read_text()
+    assert "The largest expected batch whose training step fits" in text
+    measured = largest_batch(row["largest_batch_size"], 1e-6)
+    name = f"DPGhostClippingTrainer_tiny_bs{measured}_seq16_measured"
+    assert RunFolder(tmp_path / "runs" / "search" / name).read_record() is not None
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("accumulation-steps", "2", "accumulation_steps: got '2', allowed: 1 with poisson_sampling=true"),
+        ("warmup-steps", "2", "warmup_steps: got '2', allowed: 3 or more with poisson_sampling=true"),
+    ],
+)
+def test_what_does_not_go_with_sampling_is_refused(
+    tmp_path: Path, option: str, value: str, words: str
+) -> None:
+    ended = run_dpprof(tmp_path, "profile", "--poisson-sampling", "true", f"--{option}", value)
+    assert ended.returncode == 2
+    assert words in ended.stderr
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_memory_is_that_of_a_training_with_batches_of_that_size(trainer: str) -> None:
+    """An estimate of sampled batches needs what one of fixed batches of the largest size needs."""
+    given = {"trainer": trainer, "model_size": "tiny", "seq_len": 16, "passes": "estimate", "device": "cpu"}
+    sampled = parse_all(ExperimentConfig, given | {"batch_size": 3, "poisson_sampling": True})
+    fixed = parse_all(ExperimentConfig, given | {"batch_size": sampled.estimated_batch})
+    peaks = []
+    for config in (sampled, fixed):
+        config = config.resolve(cuda_available=False)
+        with fake_tensors():
+            kept = keep_ledger(
+                lambda c=config: ExperimentTraining(c, build_workload(c)),  # type: ignore[misc]
+                Ledger("cpu"),
+                1,
+                warmup_steps=warmup_steps(config),
+            )
+        peaks.append(kept.account.peak)
+    assert peaks[0] == peaks[1]

@@ -1,0 +1,285 @@
+"""Each limit of Opacus that a model can hit is named with its module and its remedy, and nothing else is."""
+
+import dataclasses
+import re
+from contextlib import nullcontext
+from typing import Any
+
+import example_trapped
+import pytest
+import torch
+from conftest import ROOT
+from opacus.grad_sample import grad_sample_module
+
+from dpprof.config.experiment import TRAINERS, ExperimentConfig
+from dpprof.errors import DpprofError, EstimateError, WorkloadError
+from dpprof.measure.experiment import ExperimentTraining
+from dpprof.measure.gradient_check import gradient_error
+from dpprof.measure.observe import Observer
+from dpprof.measure.trainers import TRAINER_CLASSES
+from dpprof.measure.trainers.fake_tensors import fake_tensors
+from dpprof.measure.trainers.silent_traps import silent_traps
+from dpprof.measure.trainers.trap_sentences import SENTENCES, WARNINGS
+from dpprof.measure.workloads.workload import build_workload
+
+PRIVATE = tuple(name for name, cls in TRAINER_CLASSES.items() if cls.is_private)
+FLAT, GHOST, FAST = PRIVATE
+# Three samples, so that no other dimension is mistaken for the batch's.
+CONFIG = ExperimentConfig(model_size="tiny", batch_size=3, seq_len=4).resolve(cuda_available=False)
+
+
+def configured(workload: str, trainer: str) -> ExperimentConfig:
+    module = "example_trapped" if hasattr(example_trapped, workload) else "example_broken"
+    return dataclasses.replace(CONFIG, trainer=trainer, workload=f"{module}:{workload}")
+
+
+def train(workload: str, trainer: str, *, on_fakes: bool = False) -> None:
+    """Two steps."""
+    config = configured(workload, trainer)
+    with fake_tensors() if on_fakes else nullcontext():
+        ExperimentTraining(config, build_workload(config)).run(2, Observer())
+
+
+def said(trap: str, **words: object) -> str:
+    return SENTENCES[trap].format(**words)
+
+
+FIRST: dict[str, object] = {"module": "body.layers.0"}
+OF_FIRST, OF_SECOND = (f"body.layers.{n}.weight, body.layers.{n}.bias" for n in (0, 1))
+# Workload, the trainers that it traps, and what is said.
+TRAPS: list[tuple[str, tuple[str, ...], str]] = [
+    ("positions_t", PRIVATE, said("ids", **FIRST, length=4, batch_size=3)),
+    ("positions_1t", PRIVATE, said("ids", **FIRST, length=1, batch_size=3)),
+    ("flattened", PRIVATE, said("inputs", **FIRST, length=12, batch_size=3)),
+    ("positions_expanded", (GHOST,), said("not_contiguous", **FIRST)),
+    ("four_dimensions", (GHOST,), said("dimensions", **FIRST)),
+    ("keyword", PRIVATE, said("keywords", **FIRST)),
+    ("unused", PRIVATE, said("unused", parameters=OF_SECOND)),
+    ("detached", PRIVATE, said("unused", parameters=OF_FIRST)),
+    ("by_function", PRIVATE, said("unused", parameters=OF_FIRST)),
+    ("norm_without_bias", PRIVATE, said("norm_bias", module="body")),
+    ("relu_module", PRIVATE, said("in_place_module", module="body.1")),
+    ("bag", PRIVATE, said("bag", module="bag")),
+    ("lstm", PRIVATE, said("recurrent", **FIRST, kind="LSTM")),
+    ("lstm_state", PRIVATE, said("recurrent", **FIRST, kind="LSTM")),
+    ("gru", PRIVATE, said("recurrent", **FIRST, kind="GRU")),
+    ("rnn", PRIVATE, said("recurrent", **FIRST, kind="RNN")),
+    ("attention", PRIVATE, said("attention", **FIRST)),
+    ("encoder", PRIVATE, said("attention", module="body.self_attn")),
+    ("tied", (GHOST,), said("tied", modules="tokens and head", parameter="tokens.weight")),
+    ("reused", (GHOST,), said("reused", **FIRST)),
+    ("batch_norm", PRIVATE, said("batch_norm", **FIRST, kind="BatchNorm1d")),
+    ("instance_norm", PRIVATE, said("running_statistics", **FIRST, kind="InstanceNorm1d")),
+    ("scaled_with_buffer", PRIVATE, said("buffers", module="body", buffers="shift")),
+    (
+        "vision_of_two",
+        PRIVATE,
+        said("several_inputs", module="the model", parameters="cls_token, pos_embed"),
+    ),
+]
+
+
+@pytest.mark.parametrize("on_fakes", [False, True], ids=["real", "fake"])
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize(("workload", "trapped", "sentence"), TRAPS, ids=[trap[0] for trap in TRAPS])
+def test_a_trap_is_named(
+    workload: str, trapped: tuple[str, ...], sentence: str, trainer: str, on_fakes: bool
+) -> None:
+    if trainer not in trapped:
+        train(workload, trainer, on_fakes=on_fakes)
+        return
+    with pytest.raises(WorkloadError) as failed:
+        train(workload, trainer, on_fakes=on_fakes)
+    assert str(failed.value) == sentence
+    assert failed.value.__cause__ is not None, "the original error is behind it"
+    assert not isinstance(failed.value.__cause__, DpprofError)
+
+
+@pytest.mark.parametrize("trainer", PRIVATE)
+@pytest.mark.parametrize(
+    ("workload", "culprit"),
+    [
+        ("residual", "body"),
+        ("relu_method", "body"),
+        ("relu_function", "body"),
+        ("loss_in_place", "the workload's loss"),
+    ],
+)
+def test_an_operator_in_place_is_named_with_its_line(workload: str, culprit: str, trainer: str) -> None:
+    with pytest.raises(WorkloadError) as failed:
+        train(workload, trainer)
+    place = re.search(r"\(example_trapped\.py, line (\d+)\)", str(failed.value))
+    assert place is not None
+    assert str(failed.value) == SENTENCES["in_place"].format(module=culprit, place=place[0].strip("()"))
+    line = (ROOT / "tests" / "example_trapped.py").read_text().splitlines()[int(place[1]) - 1]
+    assert re.search(r"\+=|relu_\(|inplace=True|mul_\(", line), line
+
+
+@pytest.mark.parametrize("trainer", PRIVATE)
+def test_a_bag_with_offsets_can_be_measured_and_not_estimated(trainer: str) -> None:
+    train("bag_with_offsets", trainer)
+    with pytest.raises(WorkloadError) as failed:
+        train("bag_with_offsets", trainer, on_fakes=True)
+    assert str(failed.value) == said("bag_on_fakes", module="bag")
+
+
+@pytest.mark.parametrize("trainer", PRIVATE)
+def test_as_many_positions_as_samples_are_seen_by_the_gradient_check_alone(trainer: str) -> None:
+    config = dataclasses.replace(configured("positions_t", trainer), seq_len=CONFIG.batch_size)
+    assert gradient_error(config, "float64") > 1e-6
+
+
+REMEDIED = (
+    *("positions", "three_dimensions", "frozen", "residual_added", "relu", "rms_norm", "group_norm"),
+    *("instance_norm_untracked", "dp_lstm", "dp_gru", "dp_rnn", "dp_attention"),
+)
+
+
+@pytest.mark.parametrize("trainer", PRIVATE)
+@pytest.mark.parametrize("workload", REMEDIED)
+def test_the_remedy_trains_with_the_right_gradient(workload: str, trainer: str) -> None:
+    assert gradient_error(configured(workload, trainer), "float64") < 1e-12
+    config = configured(workload, trainer)
+    assert silent_traps(build_workload(config).model) == []
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("workload", ["stacks", "misses", "lacks"])
+def test_an_error_of_the_users_own_stays_as_it_is(workload: str, trainer: str) -> None:
+    with pytest.raises(
+        (RuntimeError, AttributeError, TypeError), match=r"stack expects|_norm_sample|missing 1"
+    ):
+        train(workload, trainer)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "error"), [(FLAT, ValueError), (GHOST, DpprofError), (FAST, AttributeError)]
+)
+def test_a_module_of_whose_calls_only_some_count_is_not_called_unused(
+    trainer: str, error: type[Exception]
+) -> None:
+    with pytest.raises(error) as failed:
+        train("half_used", trainer)
+    assert "not called" not in str(failed.value)
+
+
+@pytest.mark.parametrize("trainer", [FLAT])
+def test_running_out_of_memory_is_no_trap(trainer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inside the hook of a module that Opacus cannot take anyway."""
+
+    def runs_out(*args: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    monkeypatch.setattr(grad_sample_module, "ft_compute_per_sample_gradient", runs_out)
+    with pytest.raises(torch.OutOfMemoryError):
+        train("lstm", trainer)
+    with pytest.raises(MemoryError):
+        train("runs_out_of_memory", trainer)
+
+
+def warned(workload: str) -> list[str]:
+    return silent_traps(build_workload(configured(workload, FLAT)).model)
+
+
+def test_raw_parameters_are_told_with_their_module() -> None:
+    assert warned("vision") == [WARNINGS["raw"].format(module="the model", parameters="cls_token, pos_embed")]
+    assert warned("scaled") == [WARNINGS["raw"].format(module="body", parameters="scale")]
+    assert silent_traps(build_workload(CONFIG).model) == []
+
+
+@pytest.mark.parametrize("trainer", PRIVATE)
+@pytest.mark.parametrize("workload", ["vision", "scaled"])
+def test_raw_parameters_get_the_right_gradient(workload: str, trainer: str) -> None:
+    assert gradient_error(configured(workload, trainer), "float64") < 1e-12
+
+
+@pytest.mark.parametrize("trainer", PRIVATE)
+def test_a_bag_of_maxima_is_told_and_has_no_per_sample_gradients(trainer: str) -> None:
+    assert warned("bag_max") == [WARNINGS["bag_max"].format(module="bag")]
+    config = configured("bag_max", trainer)
+    training = ExperimentTraining(config, build_workload(config))
+    training.run(1, Observer())
+    held = training.held_tensors()
+    kept = dict(held["per_sample_gradients" if trainer == FLAT else "gradient_norms"])
+    assert kept["bag.weight"].abs().max() == 0
+    assert kept["head.weight"].abs().max() > 0
+
+
+def test_a_batch_norm_without_parameters_is_told_and_its_gradient_is_not_per_sample() -> None:
+    sentence = WARNINGS["mixing"].format(module="body.layers.0", kind="BatchNorm1d")
+    assert warned("batch_norm_untrained") == [sentence]
+    assert gradient_error(configured("batch_norm_untrained", FLAT), "float64") > 1e-3
+
+
+@pytest.mark.parametrize("on_fakes", [False, True], ids=["real", "fake"])
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize(
+    ("workload", "sentence"),
+    [
+        ("small_batches", said("batch", length=2, batch_size=3)),
+        ("loss_per_class", said("loss", batch_size=3, found="shape (3, 5)")),
+        ("loss_as_a_number", said("loss", batch_size=3, found="a float")),
+    ],
+)
+def test_a_loss_that_is_not_per_sample(workload: str, sentence: str, trainer: str, on_fakes: bool) -> None:
+    with pytest.raises(WorkloadError) as failed:
+        train(workload, trainer, on_fakes=on_fakes)
+    assert str(failed.value) == sentence
+
+
+@pytest.mark.parametrize(
+    ("workload", "words"),
+    [
+        ("batches_of_three", "the workload's batches must be pairs (inputs, targets), it gave a tuple of 3"),
+        ("batches_by_name", "the workload's batches must be pairs (inputs, targets), it gave a dict"),
+        ("batches_of_inputs", "the workload's batches must be pairs (inputs, targets), it gave a Tensor"),
+        (
+            "no_batches",
+            "workload: example_broken:no_batches must return (model, batches, loss), it returned "
+            "Model, int, function",
+        ),
+        ("raises", "workload: example_broken:raises raised KeyError: 'weights'"),
+        (
+            "TOKENS",
+            "workload: got 'example_trapped:TOKENS', TOKENS is no function: "
+            "name a function that takes the ExperimentConfig",
+        ),
+    ],
+)
+def test_a_workload_that_breaks_the_contract(workload: str, words: str) -> None:
+    with pytest.raises(DpprofError) as failed:
+        train(workload, FLAT)
+    assert str(failed.value) == words
+
+
+def train_sampled(workload: str, trainer: str, *, on_fakes: bool = False) -> None:
+    config = dataclasses.replace(configured(workload, trainer), poisson_sampling=True)
+    with fake_tensors() if on_fakes else nullcontext():
+        ExperimentTraining(config, build_workload(config)).run(3, Observer())
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_a_model_that_takes_no_empty_batch_is_named_under_poisson_sampling(trainer: str) -> None:
+    with pytest.raises(WorkloadError, match=r"^the step with an empty batch failed \(RuntimeError: cann"):
+        train_sampled("viewed", trainer)
+    train("viewed", trainer)  # without sampling nothing is wrong with it
+
+
+def test_what_fails_with_a_full_batch_too_is_not_blamed_on_an_empty_one() -> None:
+    with pytest.raises(ValueError, match="batches ended"):
+        train_sampled("one_batch", FLAT)
+    with pytest.raises(WorkloadError, match="Opacus needs the bias"):
+        train_sampled("norm_without_bias", FLAT)
+    with pytest.raises(EstimateError, match="_local_scalar_dense"):
+        train_sampled("reads_a_number", FLAT, on_fakes=True)
+    train_sampled("batches_of_any_size", FLAT)
+
+
+QUOTED = re.compile(r"^\| `(?:WorkloadError|warning): (.+?)` \|", re.MULTILINE)
+
+
+def test_the_guide_quotes_what_is_said() -> None:
+    words = {name for text in (SENTENCES | WARNINGS).values() for name in re.findall(r"\{(\w+)\}", text)}
+    capitals = {name: name.upper() for name in words}
+    printed = [text.format(**capitals) for text in (SENTENCES | WARNINGS).values()]
+    assert sorted(QUOTED.findall((ROOT / "README.md").read_text())) == sorted(printed)

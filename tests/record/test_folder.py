@@ -1,0 +1,170 @@
+import dataclasses
+import json
+import threading
+from pathlib import Path
+
+import example_ledger
+import pytest
+
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.errors import DpprofError
+from dpprof.record.folder import RunFolder, SweepFolder, write_text
+from dpprof.record.record import Failure, Memory, PassOutcome, Record
+
+ODD_NAMES = ["plain", "with blanks ", "größe ☃ 模型", "a'b\"c", "-x.part y"]
+CONFIG = ExperimentConfig(trainer="DPSGDTrainer", lr=0.1, batch_size=3)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_a_written_file_holds_the_text_and_nothing_lies_beside_it(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    write_text(path, "earlier and longer")
+    write_text(path, "Zoë\n")
+    assert path.read_bytes() == "Zoë\n".encode()
+    assert names(tmp_path) == [name]
+
+
+def test_a_failed_write_leaves_no_part_behind(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    (folder / "inner").mkdir(parents=True)
+    with pytest.raises(OSError, match="directory"):
+        write_text(folder, "text")
+    assert names(tmp_path) == ["folder"]
+    assert names(folder) == ["inner"]
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    texts = ["a" * 500_000, "b" * 400_000]
+    write_text(path, texts[0])
+    seen = set()
+
+    def write_all() -> None:
+        for text in texts * 50:
+            write_text(path, text)
+
+    writing = threading.Thread(target=write_all)
+    writing.start()
+    while writing.is_alive():
+        seen.add(path.read_text())
+    writing.join()
+    assert seen
+    assert seen <= set(texts)
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_what_a_run_folder_is_given_it_gives_back(tmp_path: Path, name: str) -> None:
+    folder = RunFolder(tmp_path / name)
+    record = Record({"lr": 0.1}, {"cpu": "größer"}, passes={"clean": PassOutcome("finished")})
+    failure = Failure("oom", "größer", "Traceback", Memory(peak_rss=5))
+    folder.create(CONFIG)
+    folder.write_record(record)
+    folder.write_error(failure)
+    folder.write_ledger(example_ledger.ledger(), example_ledger.timeline())
+
+    again = RunFolder(str(tmp_path / name))
+    assert again.name == name
+    assert again.read_config() == CONFIG
+    assert again.read_record() == record
+    assert again.read_error() == failure
+    assert again.read_timeline() == example_ledger.timeline()
+
+
+def test_what_was_not_written_is_none(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.create(CONFIG)
+    assert (folder.read_record(), folder.read_error(), folder.read_timeline()) == (None, None, None)
+
+
+def test_create_clears_what_an_earlier_try_left(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.create(CONFIG)
+    folder.write_record(Record({}, {}))
+    (folder.tensorboard / "old.pt.trace.json.gz").write_text("old")
+    other = dataclasses.replace(CONFIG, batch_size=8)
+    folder.create(other)
+    assert names(folder.path) == ["config.json", "tensorboard"]
+    assert names(folder.tensorboard) == []
+    assert folder.read_config() == other
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"batch_size": 0}', '{"lr": null}', '{"colour": "red"}'])
+def test_a_configuration_that_cannot_be_used(tmp_path: Path, text: str) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.create(CONFIG)
+    folder.config.write_text(text)
+    with pytest.raises(DpprofError, match=r"damaged|batch_size|lr|colour"):
+        folder.read_config()
+
+
+def test_what_a_configuration_leaves_out_has_its_default(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.config.write_text('{"trainer": "dpsgd", "lr": 1}')
+    assert folder.read_config() == ExperimentConfig(trainer="DPSGDTrainer", lr=1.0)
+
+
+def test_a_folder_measured_before_there_were_two_loops_has_the_lean_one(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.create(ExperimentConfig(batch_size=7))
+    settings = json.loads(folder.config.read_text())
+    del settings["loop"], settings["poisson_sampling"]
+    folder.config.write_text(json.dumps(settings))
+    assert folder.read_config().loop == "documented", "a configuration written by hand"
+    folder.write_record(Record(settings, {}, passes={"clean": PassOutcome("finished")}))
+    assert folder.read_config() == ExperimentConfig(batch_size=7, loop="lean")
+
+
+def test_a_folder_without_configuration_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DpprofError, match=r"config\.json cannot be read"):
+        RunFolder(tmp_path).read_config()
+
+
+def test_artifacts_leave_out_parts_empty_folders_and_dpprofs_own_note(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.create(CONFIG)
+    folder.write_record(Record({}, {}))
+    folder.mlflow.write_text("{}")
+    folder.path.joinpath(".record.json.part").write_text("half")
+    assert folder.artifacts() == [folder.config, folder.record]
+    (folder.tensorboard / "events").write_text("x")
+    assert folder.artifacts() == [folder.config, folder.record, folder.tensorboard]
+
+
+def test_a_sweep_folder_lists_its_run_folders_by_name(tmp_path: Path) -> None:
+    sweep = SweepFolder(tmp_path / "my sweep")
+    assert sweep.runs() == []
+    assert sweep.name == "my sweep"
+    for name in ("b", "a ☃", "c"):
+        sweep.run(name).create(CONFIG)
+    sweep.run("no configuration").path.mkdir()
+    sweep.summary_markdown.write_text("# a file")
+    assert [run.name for run in sweep.runs()] == ["a ☃", "b", "c"]
+    assert sweep.runs()[1].path == sweep.run("b").path
+
+
+def test_the_state_of_a_sweep(tmp_path: Path) -> None:
+    sweep = SweepFolder(tmp_path / "new" / "sweep")
+    assert sweep.read_state() == {}
+    sweep.write_state("test", "0123")
+    assert SweepFolder(sweep.path).read_state() == {"kind": "test", "mlflow_run_id": "0123"}
+
+
+@pytest.mark.parametrize("damage", [b"\xff\xfe", b"{", b"[]", b""])
+def test_damaged_files_are_told_as_such(tmp_path: Path, damage: bytes) -> None:
+    run, sweep = RunFolder(tmp_path / "run"), SweepFolder(tmp_path)
+    run.create(ExperimentConfig())
+    for path in (run.record, run.error, run.ledger, run.config, sweep.state):
+        path.write_bytes(damage)
+    for read in (run.read_record, run.read_error, run.read_timeline, run.read_config, sweep.read_state):
+        with pytest.raises(DpprofError):
+            read()
+
+
+def test_a_run_can_be_read_when_its_text_file_has_gone(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    run.create(ExperimentConfig(data=str(tmp_path / "gone.txt")))
+    assert run.read_config().data.endswith("gone.txt")

@@ -1,0 +1,72 @@
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from dpprof.vocabulary.formats import fixed, memory, milliseconds, number, signed, size
+
+NOT_ZERO = st.floats(-1e9, 1e9).filter(lambda value: abs(value) > 1e-12)
+
+
+def read(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+@given(NOT_ZERO, st.integers(0, 3))
+def test_what_is_not_zero_reads_as_what_it_is_within_five_percent(value: float, digits: int) -> None:
+    assume(digits > 0 or abs(value) >= 10)
+    for text in (fixed(value, digits), number(value), signed(value, digits)):
+        assert read(text) == pytest.approx(value, rel=0.051)
+
+
+@given(NOT_ZERO)
+def test_no_unit_makes_a_zero_of_it(value: float) -> None:
+    for text in (size(value), memory(value), milliseconds(value), fixed(value, 0)):
+        assert read(text.split()[0]) != 0
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (None, 1, ""),
+        (0.0, 1, "0.0"),
+        (0.0, 2, "0.00"),
+        (0.004, 2, "0.004"),
+        (0.30, 1, "0.3"),
+        (0.996, 1, "1.0"),
+        (0.0996, 2, "0.10"),
+        (0.4, 0, "0.4"),
+        (7.4, 0, "7"),
+        (1234.56, 1, "1,234.6"),
+        (-0.012, 1, "-0.012"),
+    ],
+)
+def test_decimals(value: float | None, digits: int, text: str) -> None:
+    assert fixed(value, digits) == text
+
+
+def test_sizes_take_the_unit_in_which_they_can_be_read() -> None:
+    assert [size(mib) for mib in (0, 0.0019, 0.1, 16.91, 2048)] == [
+        "0.0 MiB",
+        "1.9 KiB",
+        "0.1 MiB",
+        "16.9 MiB",
+        "2,048.0 MiB",
+    ]
+    assert [memory(mib) for mib in (0.05, 20.48, 1024, 81_920)] == [
+        "51.2 KiB",
+        "20.5 MiB",
+        "1.0 GiB",
+        "80.0 GiB",
+    ]
+
+
+def test_numbers_have_three_digits_and_differences_a_sign() -> None:
+    assert [number(v) for v in (None, 0, 0.0123, 1.234, 12.34, 1234.5)] == [
+        "",
+        "0.00",
+        "0.012",
+        "1.23",
+        "12.3",
+        "1,234",
+    ]
+    assert [signed(v) for v in (0, -0.02, 12.34)] == ["+0.0", "-0.02", "+12.3"]
