@@ -18,12 +18,13 @@ import opacus
 import torch
 from tutorial_loops import Loop, make_loop
 
-from dpprof.config.experiment import TRAINERS, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.experiment import ExperimentTraining
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.clean import Stopwatch
 from dpprof.measure.workloads.workload import build_workload
+from dpprof.vocabulary.trainers import TRAINERS
 
 STEPS_PER_BLOCK = 5
 

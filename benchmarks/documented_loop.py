@@ -17,7 +17,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 from tutorial_loops import make_loop
 
-from dpprof.config.experiment import TRAINERS, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.figures.metrics import MIB
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.experiment import ExperimentTraining
@@ -31,6 +31,7 @@ from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.ledger import TrafficRow
 from dpprof.reports.comparison.markdown import markdown_table
 from dpprof.vocabulary.phases import STEP_LABEL
+from dpprof.vocabulary.trainers import TRAINERS
 
 CELLS = (("small", 4, 128), ("medium", 4, 512))
 NUM_STEPS = 3

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from mlflow import MlflowClient
 
-from dpprof.config.experiment import TRAINERS
+from dpprof.vocabulary.trainers import TRAINERS
 
 NUM_RUNS, ROUNDS, NAME = 500, 5, "sixty-four"
 BATCH_SIZES, SEQ_LENS = (1, 2, 4, 8), (64, 128, 256, 512)

@@ -10,13 +10,14 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from dpprof.config.experiment import TRAINERS, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.figures.metrics import MIB, unexplained_pct
 from dpprof.measure.experiment import ExperimentTraining, run_experiment
 from dpprof.measure.passes.ledger import Ledger, keep_ledger
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.folder import RunFolder
+from dpprof.vocabulary.trainers import TRAINERS
 
 HEADER = [
     "model",

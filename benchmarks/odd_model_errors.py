@@ -13,11 +13,12 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpprof.config.experiment import TRAINERS, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.experiment import PassFailed, run_experiment
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import Doubt
 from dpprof.record.record import Record
+from dpprof.vocabulary.trainers import TRAINERS
 
 _STANDARD = {"batch_size": 16, "seq_len": 32}
 # Names of the rows, with the factory and the batch and sequence behind each.

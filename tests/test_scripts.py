@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from dpprof.config.experiment import TRAINERS
 from dpprof.config.grid import build_grid
+from dpprof.vocabulary.trainers import TRAINERS
 
 STAND_IN = '#!/bin/sh\necho "$(basename "$0") $*" >> "$CALLS"\n'
 

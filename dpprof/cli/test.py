@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import click
 
 from dpprof.cli.options import cuda_available, given, options_of, split
-from dpprof.config.experiment import TRAINERS, DriveConfig, ExperimentConfig
+from dpprof.config.experiment import DriveConfig, ExperimentConfig
 from dpprof.config.settings import fields, setting
+from dpprof.vocabulary.trainers import TRAINERS
 
 if TYPE_CHECKING:
     from dpprof.figures.results import Result

@@ -16,16 +16,10 @@ from dpprof.config.poisson import largest_batch
 from dpprof.config.settings import refuse, setting
 from dpprof.errors import ConfigError
 from dpprof.vocabulary.loops import LOOPS
+from dpprof.vocabulary.trainers import STANDARD, TRAINER_NAMES
 
 BUILT_IN_WORKLOAD = "SimpleBigModel"
 BUILT_IN_DATA = ("random", "zipf")
-TRAINERS = {
-    "StandardTrainer": "standard",
-    "DPSGDTrainer": "dpsgd",
-    "DPGhostClippingTrainer": "dpsgd_ghost",
-    "DPFastGradientClippingTrainer": "dpsgd_fast",
-}
-TRAINER_NAMES = {name: name for name in TRAINERS} | {short: name for name, short in TRAINERS.items()}
 PRECISIONS = ("fp32", "bf16")
 PASSES = ("clean", "pace", "memory", "ledger", "trace", "ceilings", "gradient_check")
 # Instead of the passes that measure: a step on fake tensors.
@@ -48,7 +42,7 @@ class ExperimentConfig:
     As given by the user some settings are `auto` or 0; `resolve` replaces them.
     """
 
-    trainer: str = setting("StandardTrainer", "Algorithm to train with.", choices=TRAINER_NAMES)
+    trainer: str = setting(STANDARD, "Algorithm to train with.", choices=TRAINER_NAMES)
     batch_size: int = setting(4, "Samples in one physical batch.", minimum=1)
     seq_len: int = setting(512, "Tokens in one sample.", minimum=1)
     model_size: str = setting(

@@ -14,13 +14,13 @@ from dpprof.config.experiment import (
     ESTIMATE,
     MEASURE_ONLY,
     PRECISIONS,
-    TRAINERS,
     ExperimentConfig,
     resolve_device,
 )
 from dpprof.config.model_sizes import MODEL_SIZES
 from dpprof.config.settings import fields, parse, parse_all, refuse, setting
 from dpprof.errors import ConfigError
+from dpprof.vocabulary.trainers import TRAINERS
 
 # Each axis of the grid and the ExperimentConfig field that it varies.
 AXES = {

@@ -22,7 +22,6 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.figures.gradient_verdict import TOLERANCES
 from dpprof.measure.observe import Subject
 from dpprof.measure.passes.losses import KeptLosses
-from dpprof.measure.trainers import TRAINER_CLASSES
 from dpprof.measure.trainers.base import call
 from dpprof.measure.trainers.build import build_trainer
 from dpprof.measure.trainers.reference import (
@@ -35,6 +34,7 @@ from dpprof.measure.trainers.reference import (
 from dpprof.measure.workloads.sampling import sampled
 from dpprof.measure.workloads.workload import Batch, Workload, build_workload
 from dpprof.record.record import GradientCheck
+from dpprof.vocabulary.trainers import TRAINERS
 
 # How the trainer computes: its precision, and the type of its weights.
 _WAYS = {
@@ -111,7 +111,7 @@ class _Case:
         if config.poisson_sampling:  # the workload's own may have any size
             batches = sampled(batches, (config.batch_size,))
         self.batch: Batch = next(batches)
-        self.is_private = TRAINER_CLASSES[config.trainer].is_private
+        self.is_private = TRAINERS[config.trainer].is_private
 
     def copied(self, dtype: torch.dtype) -> tuple[Workload, Batch]:
         """A copy in training mode, so that no evaluation sees what another one left, and the batch."""

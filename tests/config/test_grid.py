@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dpprof.config.experiment import TRAINERS
 from dpprof.config.grid import Grid, SweepConfig, build_grid
 from dpprof.errors import ConfigError
+from dpprof.vocabulary.trainers import TRAINERS
 
 
 def grid(**values: object) -> Grid:

@@ -28,7 +28,7 @@ from dpprof.record.folder import RunFolder
 from dpprof.record.record import PassOutcome, Record
 from dpprof.tracking.tracker import Tracker
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 STEP = (HERE / "ncu" / "reports" / "step.csv").read_text()
 CONFIG = ExperimentConfig(
     trainer="DPSGDTrainer",
@@ -306,7 +306,7 @@ def test_the_profiled_process_ends_with_a_killed_driver(ncu: StandIn, folder: Ru
     environment = os.environ | {"PYTHONPATH": str(HERE)}
     program_text = (
         "import sys, threading, pathlib, json\n"
-        "from dpprof.launch.local import run_logged\n"
+        "from dpprof.drive.launch.local import run_logged\n"
         "command, log = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2])\n"
         "run_logged(command, log, 60, lambda line: None, threading.Event())\n"
     )

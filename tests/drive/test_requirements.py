@@ -7,7 +7,7 @@ import pytest
 from dpprof.drive.requirements import MINIMUM, check_packages
 from dpprof.errors import ConfigError
 
-PROJECT = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").read_text())["project"]
+PROJECT = tomllib.loads(Path(__file__).parents[2].joinpath("pyproject.toml").read_text())["project"]
 PINNED = dict(requirement.split("==") for requirement in PROJECT["dependencies"])
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from dpprof.config.experiment import TRAINERS, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.figures.metrics import unexplained_pct
 from dpprof.measure.entry import measure
 from dpprof.measure.experiment import run_experiment
 from dpprof.measure.gradient_check import gradient_error
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
+from dpprof.vocabulary.trainers import TRAINERS
 
 pytestmark = [
     pytest.mark.gpu,

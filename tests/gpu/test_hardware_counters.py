@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dpprof.config.counter_metrics import BASIC, DRAM_READ, DRAM_WRITTEN
-from dpprof.config.experiment import TRAINERS, DriveConfig, ExperimentConfig
+from dpprof.config.experiment import DriveConfig, ExperimentConfig
 from dpprof.drive.run import drive_experiment
 from dpprof.errors import CountersUnavailable
 from dpprof.figures.metrics import metrics
@@ -15,6 +15,7 @@ from dpprof.figures.results import FINISHED, Result
 from dpprof.ncu import program
 from dpprof.record.counters import total
 from dpprof.record.folder import RunFolder
+from dpprof.vocabulary.trainers import TRAINERS
 
 
 def _lacking() -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dpprof.config.experiment import ESTIMATE, PASSES, TRAINERS, ExperimentConfig
+from dpprof.config.experiment import ESTIMATE, PASSES, ExperimentConfig
 from dpprof.drive.run import rendered
 from dpprof.errors import EstimateError, is_oom
 from dpprof.figures.results import read_result
@@ -19,6 +19,7 @@ from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import LedgerResult
 from dpprof.record.record import Record
 from dpprof.vocabulary.phases import PHASES
+from dpprof.vocabulary.trainers import TRAINERS
 
 CONFIG = ExperimentConfig(
     model_size="tiny", hidden_dim=16, vocab_size=64, batch_size=2, seq_len=8, warmup_steps=1, measured_steps=2

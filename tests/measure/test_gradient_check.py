@@ -7,12 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from dpprof.config.experiment import TRAINERS, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS, GradientVerdict, judge
 from dpprof.measure.gradient_check import check, switch_dropout_off
 from dpprof.measure.trainers import TRAINER_CLASSES
 from dpprof.measure.trainers.dpsgd import DPSGDTrainer
 from dpprof.measure.trainers.reference import global_norm
+from dpprof.vocabulary.trainers import TRAINERS
 
 CONFIG = ExperimentConfig(trainer="DPSGDTrainer", batch_size=4).resolve(cuda_available=False)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import run_dpprof, runs_of
 
-from dpprof.config.experiment import TRAINERS, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.poisson import largest_batch
 from dpprof.config.settings import parse_all
 from dpprof.measure.experiment import ExperimentTraining
@@ -16,6 +16,7 @@ from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.workloads.sampling import batch_sizes
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.folder import RunFolder
+from dpprof.vocabulary.trainers import TRAINERS
 
 GRID = ["--device", "cpu", "--model-sizes", "tiny", "--seq-lens", "16", "--poisson-sampling", "true"]
 

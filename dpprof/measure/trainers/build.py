@@ -5,11 +5,18 @@ from typing import Any
 import torch
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.measure.trainers import TRAINER_CLASSES
 from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.workloads.workload import Workload
+from dpprof.vocabulary.registry import load
+from dpprof.vocabulary.trainers import TRAINERS
 
 _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
+
+
+def load_trainer(name: str) -> type[TrainerBase]:
+    """The class of a listed trainer."""
+    trainer: type[TrainerBase] = load(TRAINERS[name].target)
+    return trainer
 
 
 def build_trainer(config: ExperimentConfig, workload: Workload, place: str | None = None) -> TrainerBase:
@@ -18,7 +25,7 @@ def build_trainer(config: ExperimentConfig, workload: Workload, place: str | Non
     params: dict[str, Any] = {"lr": config.lr, "foreach": config.device == "cuda"}
     if config.optimizer == "sgd":
         params["momentum"] = config.momentum
-    return TRAINER_CLASSES[config.trainer](
+    return load_trainer(config.trainer)(
         workload.model,
         _OPTIMIZERS[config.optimizer],
         params,

@@ -15,7 +15,6 @@ from dpprof.config.experiment import (
     BUILT_IN_WORKLOAD,
     ESTIMATE_ONLY,
     MEASURE_ONLY,
-    TRAINERS,
     ExperimentConfig,
 )
 from dpprof.config.model_sizes import MODEL_SIZES
@@ -29,6 +28,7 @@ from dpprof.record.record import Record
 from dpprof.reports.comparison.calm import disturbances
 from dpprof.reports.comparison.models import Model, models_of
 from dpprof.vocabulary.loops import LEAN
+from dpprof.vocabulary.trainers import STANDARD, trainer_order
 
 SCHEMA_VERSION = 1
 PEAK = "memory/peak_allocated_mib"
@@ -36,7 +36,6 @@ STEP = "latency/step_ms_median"
 IQR = "latency/step_ms_iqr"
 SAMPLES = "throughput/samples_per_s"
 MOVED = "io/total_mib"
-STANDARD = "StandardTrainer"
 # Verdicts of the gradient check, the worst last.
 _WORSE = (PASS, CANNOT_TELL, FAIL).index
 # Settings that say how an experiment was measured, not what it was.
@@ -393,7 +392,7 @@ def _order(cell: Cell) -> tuple[object, ...]:
     model = (factory, config.workload, size, config.model_name)
     rest = tuple(str(value) for setting, value in settings.items() if setting != "trainer")
     place = (settings["precision"], settings["seq_len"], settings["batch_size"], cell.source, rest)
-    return (model, place, list(TRAINERS).index(cell.trainer))
+    return (model, place, trainer_order(cell.trainer))
 
 
 def faults(comparison: Comparison) -> list[tuple[Cell, Run]]:

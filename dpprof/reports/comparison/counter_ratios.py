@@ -3,8 +3,9 @@ what DP-SGD is commonly expected to cost there."""
 
 from dataclasses import dataclass
 
-from dpprof.reports.comparison.cells import STANDARD, Cell, Comparison
+from dpprof.reports.comparison.cells import Cell, Comparison
 from dpprof.vocabulary.formats import fixed
+from dpprof.vocabulary.trainers import STANDARD
 
 # What is compared: the metric, its words, and the ratios to standard training that are commonly expected.
 LEVELS = {

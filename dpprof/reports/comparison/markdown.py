@@ -2,7 +2,6 @@
 
 import statistics
 
-from dpprof.config.experiment import TRAINERS
 from dpprof.figures.gradient_verdict import FAIL
 from dpprof.figures.results import FINISHED
 from dpprof.reports.comparison.cells import IQR, PEAK, SAMPLES, STEP, Cell, Comparison, Run, faults
@@ -12,6 +11,7 @@ from dpprof.reports.comparison.estimates import pairs
 from dpprof.reports.comparison.models import short_count
 from dpprof.reports.comparison.verdict import verdict
 from dpprof.vocabulary.formats import fixed, number, signed
+from dpprof.vocabulary.trainers import TRAINERS
 
 _NOTE = (
     "Step time is the median of the clean pass, ± half its interquartile range; peak is the most memory "

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 
 from dpprof.figures.gradient_verdict import FAIL
 from dpprof.reports.colors import words
-from dpprof.reports.comparison.cells import MOVED, PEAK, STANDARD, STEP, Cell, Comparison
+from dpprof.reports.comparison.cells import MOVED, PEAK, STEP, Cell, Comparison
 from dpprof.reports.comparison.estimates import fit_sentences, rests_on, without_paired
 from dpprof.reports.comparison.growth import Line, lines
 from dpprof.reports.comparison.intervals import FEWEST_STEPS, step_ratio
 from dpprof.reports.comparison.savings import savings
 from dpprof.vocabulary.formats import fixed, memory, milliseconds, signed, size
 from dpprof.vocabulary.loops import DOCUMENTED
+from dpprof.vocabulary.trainers import STANDARD
 
 # Peaks closer than this are the same: a few small tensors apart.
 _SAME_PEAK = 0.001

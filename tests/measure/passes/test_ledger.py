@@ -13,7 +13,7 @@ import psutil
 import pytest
 from torch import nn
 
-from dpprof.config.experiment import TRAINERS, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.experiment import ExperimentTraining, run_experiment
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.account import Account
@@ -24,6 +24,7 @@ from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import StepTimeline, TrafficRow
 from dpprof.record.record import Record
 from dpprof.vocabulary.categories import CATEGORIES
+from dpprof.vocabulary.trainers import TRAINERS
 
 CONFIG = ExperimentConfig(
     model_size="tiny",

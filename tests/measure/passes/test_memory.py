@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpprof.config.experiment import TRAINERS, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.settings import parse_all
 from dpprof.measure.experiment import run_experiment
 from dpprof.measure.passes.events import Allocation, Recording, Span
@@ -13,6 +13,7 @@ from dpprof.measure.passes.memory import Levels, phase_peaks
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Memory
 from dpprof.vocabulary.loops import LOOPS
+from dpprof.vocabulary.trainers import TRAINERS
 
 
 def recording(events: list[tuple[int, int]], phases: list[Span] | None = None) -> Recording:

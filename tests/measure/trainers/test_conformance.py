@@ -12,7 +12,7 @@ from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import Tensor, nn
 
-from dpprof.config.experiment import TRAINERS, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.gradient_check import gradient_error
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers import TRAINER_CLASSES
@@ -23,6 +23,7 @@ from dpprof.measure.workloads.transformer import sequence_loss
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.vocabulary.loops import LOOPS
 from dpprof.vocabulary.phases import PHASES
+from dpprof.vocabulary.trainers import TRAINERS
 
 PRIVATE = [name for name, cls in TRAINER_CLASSES.items() if cls.is_private]
 CONFIG = ExperimentConfig(

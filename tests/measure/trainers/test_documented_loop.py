@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from documented_loop import NUM_STEPS, allocated, keep_ours, keep_theirs, train_ours, train_theirs
 
-from dpprof.config.experiment import TRAINERS, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.experiment import ExperimentTraining
 from dpprof.measure.passes.ledger import Ledger, keep_ledger
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.ledger import TrafficRow
+from dpprof.vocabulary.trainers import TRAINERS
 
 MODELS: dict[str, dict[str, Any]] = {
     "small": {"model_size": "small", "batch_size": 4, "seq_len": 128},

@@ -11,7 +11,7 @@ import torch
 from conftest import ROOT
 from opacus.grad_sample import grad_sample_module
 
-from dpprof.config.experiment import TRAINERS, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import DpprofError, EstimateError, WorkloadError
 from dpprof.measure.experiment import ExperimentTraining
 from dpprof.measure.gradient_check import gradient_error
@@ -21,6 +21,7 @@ from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.trainers.silent_traps import silent_traps
 from dpprof.measure.trainers.trap_sentences import SENTENCES, WARNINGS
 from dpprof.measure.workloads.workload import build_workload
+from dpprof.vocabulary.trainers import TRAINERS
 
 PRIVATE = tuple(name for name, cls in TRAINER_CLASSES.items() if cls.is_private)
 FLAT, GHOST, FAST = PRIVATE

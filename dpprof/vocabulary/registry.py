@@ -1,0 +1,54 @@
+"""Tables that other packages add to, by entry points (`importlib.metadata`)."""
+
+import warnings
+from collections.abc import Iterable
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Protocol, TypeVar
+
+
+class Named(Protocol):
+    """What a table holds: it has a name."""
+
+    @property
+    def name(self) -> str:
+        """The name that the user gives."""
+
+
+T = TypeVar("T", bound=Named)
+
+
+def table(group: str, kind: type[T], built_in: Iterable[T]) -> dict[str, T]:
+    """What dpprof has itself, then what other packages declare under an entry point group, by name.
+
+    An entry point that cannot be used is left out with a warning that names it and its package: it must not
+    keep anybody from the others.
+    """
+    found = {item.name: item for item in built_in}
+    for entry_point in sorted(entry_points(group=group), key=lambda e: e.name):
+        try:
+            item = entry_point.load()
+        except Exception as error:
+            _warn(entry_point, f"it cannot be imported ({type(error).__name__}: {error})")
+            continue
+        if not isinstance(item, kind):
+            _warn(entry_point, f"it must be a {kind.__name__}, and is {type(item).__name__}")
+        elif item.name in found:
+            _warn(entry_point, f"the name {item.name} is taken")
+        else:
+            found[item.name] = item
+    return found
+
+
+def load(target: str) -> Any:
+    """What `module:attribute` names. Raises ImportError or AttributeError."""
+    module, _, attribute = target.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+def _warn(entry_point: EntryPoint, why: str) -> None:
+    package = entry_point.dist.name if entry_point.dist is not None else "an unknown package"
+    warnings.warn(
+        f"{entry_point.group}: {entry_point.name} of {package} is left out: {why}",
+        stacklevel=3,
+    )

@@ -1,0 +1,135 @@
+"""The table of trainers, free of torch: all that is known of a trainer without its code.
+
+Another package adds a trainer by an entry point of the group `dpprof.trainers` that names a `TrainerInfo`.
+"""
+
+from dataclasses import dataclass
+
+from dpprof.vocabulary.registry import table
+
+ENTRY_POINTS = "dpprof.trainers"
+# The trainer that every other one is held against: what training costs without privacy.
+STANDARD = "StandardTrainer"
+# The colour of whatever the tables do not list.
+UNLISTED_COLOR = "#b3b3b3"
+_OF_ANY_TRAINING = (
+    "parameters",
+    "buffers",
+    "optimizer_state",
+    "inputs",
+    "outputs",
+    "activations",
+    "gradients",
+)
+
+
+@dataclass(frozen=True)
+class TrainerInfo:
+    """What is known of a trainer without importing it.
+
+    `short_name` may be given in place of `name`. `is_private` says whether it trains with differential
+    privacy. `phases` are those of its step in order, `categories` those of the memory that it holds or makes
+    (of `vocabulary.phases` and `vocabulary.categories`, or its own). `target` is its class,
+    `module:ClassName`. `options`, if it has any, is a frozen dataclass of settings (`config.settings`).
+    """
+
+    name: str
+    short_name: str
+    is_private: bool
+    color: str
+    phases: tuple[str, ...]
+    categories: tuple[str, ...]
+    target: str
+    options: type | None = None
+
+
+BUILT_IN = (
+    TrainerInfo(
+        STANDARD,
+        "standard",
+        is_private=False,
+        color="#5e5e5e",
+        phases=("zero_grad", "forward", "backward", "optimizer_step"),
+        categories=_OF_ANY_TRAINING,
+        target="dpprof.measure.trainers.standard:StandardTrainer",
+    ),
+    TrainerInfo(
+        "DPSGDTrainer",
+        "dpsgd",
+        is_private=True,
+        color="#d55e00",
+        phases=("zero_grad", "forward", "backward", "clip", "noise", "optimizer_step"),
+        categories=(
+            *_OF_ANY_TRAINING,
+            "summed_gradients",
+            "per_sample_gradients",
+            "clip_factors",
+            "noise",
+        ),
+        target="dpprof.measure.trainers.dpsgd:DPSGDTrainer",
+    ),
+    TrainerInfo(
+        "DPGhostClippingTrainer",
+        "dpsgd_ghost",
+        is_private=True,
+        color="#0072b2",
+        phases=(
+            "zero_grad",
+            "forward",
+            "backward_norms",
+            "clip",
+            "backward_weighted",
+            "noise",
+            "optimizer_step",
+        ),
+        categories=(
+            *_OF_ANY_TRAINING,
+            "summed_gradients",
+            "per_sample_gradients",
+            "gradient_norms",
+            "gram_matrices",
+            "clip_factors",
+            "noise",
+        ),
+        target="dpprof.measure.trainers.ghost_clipping:DPGhostClippingTrainer",
+    ),
+    TrainerInfo(
+        "DPFastGradientClippingTrainer",
+        "dpsgd_fast",
+        is_private=True,
+        color="#009e73",
+        phases=(
+            "zero_grad",
+            "forward",
+            "backward_norms",
+            "clip",
+            "backward_weighted",
+            "noise",
+            "optimizer_step",
+        ),
+        categories=(
+            *_OF_ANY_TRAINING,
+            "summed_gradients",
+            "per_sample_gradients",
+            "gradient_norms",
+            "clip_factors",
+            "noise",
+        ),
+        target="dpprof.measure.trainers.fast_gradient_clipping:DPFastGradientClippingTrainer",
+    ),
+)
+TRAINERS = table(ENTRY_POINTS, TrainerInfo, BUILT_IN)
+# What may be given for a trainer, and the name that it stands for.
+TRAINER_NAMES = {name: name for name in TRAINERS} | {info.short_name: info.name for info in TRAINERS.values()}
+
+
+def trainer_info(name: str) -> TrainerInfo:
+    """What is known of a trainer. One that is not in the table, as in a folder that another machine left,
+    counts as private and has a grey and its own name.
+    """
+    return TRAINERS.get(name) or TrainerInfo(name, name, True, UNLISTED_COLOR, (), (), "")
+
+
+def trainer_order(name: str) -> tuple[int, str]:
+    """What sorts trainers as the table lists them, those that are not in it last, by name."""
+    return (list(TRAINERS).index(name) if name in TRAINERS else len(TRAINERS), name)
