@@ -4,9 +4,9 @@
 
 Reads `config.json`, which may name only the settings that differ from their defaults; writes `record.json`
 after each pass, and `error.json` if the clean pass failed. What an earlier measurement left is deleted.
-Imports torch and Opacus, and nothing of the tracker. Exit code 0 when the clean figures stand, else 1.
+Imports torch and Opacus, and nothing of the tracker. Exit code 0 if the clean pass finished, else 1.
 
-With `--counted-step` it only warms up and does the one step that a profiler around this process counts; it
+With `--counted-step` it only warms up and does the one step that the profiler around this process counts. It
 writes nothing, and exits with 1 if that fails.
 """
 
@@ -60,7 +60,7 @@ def _measure(folder: RunFolder) -> int:
 
 
 def count(folder: RunFolder) -> int:
-    """Do the step that a profiler around this process counts. Returns the exit code."""
+    """Do the one step that the profiler around this process counts. Returns the exit code."""
     try:
         lazy_opacus.install()
 
@@ -109,5 +109,5 @@ def main() -> int:
     end_with_driver()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if _COUNTED_STEP in sys.argv:
-        sys.exit(count(RunFolder(folders[0])))  # the ordinary way, on which a profiler gathers what it has
+        sys.exit(count(RunFolder(folders[0])))  # the ordinary exit, at which a profiler collects what it has
     return measure(RunFolder(folders[0]))

@@ -25,7 +25,7 @@ from dpprof.record.record import PassOutcome, Record
 
 
 class PassFailed(Exception):
-    """A pass raised; the record says which. The cause is the original error."""
+    """A pass failed; the record says which. The cause is the original error."""
 
 
 class ExperimentTraining:
@@ -56,8 +56,8 @@ class ExperimentTraining:
     def run(self, num_steps: int, observer: Observer) -> None:
         """Do `num_steps` training steps under the observer.
 
-        Raises ValueError if the batches end before, WorkloadError where the model, its loss or a batch is at
-        fault and it is known in what.
+        Raises ValueError if the batches end too early, and WorkloadError if the model, its loss or a batch is
+        known to be at fault.
         """
         with traps_named(self.model, self._batch_size_now):
             self.trainer.run_profiling(self._take(num_steps * self._accumulation_steps), observer)
@@ -95,7 +95,7 @@ class ExperimentTraining:
 
 
 def _without_end(batches: Iterable[Any]) -> Iterator[Any]:
-    yield from map(checked_batch, batches)  # keeps no batch between two
+    yield from map(checked_batch, batches)  # keeps no reference to a batch while the next one is made
     raise ValueError("the workload's batches ended: they must go on without end")
 
 
@@ -105,7 +105,7 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
     Raises PassFailed when a pass fails; passes after it are not tried. The record then has the figures of
     the passes before.
     """
-    # An estimate describes the machine that made it, not the one that it is for.
+    # An estimate records the machine that made it, not the one that it is for.
     record = Record(vars(config), describe_environment("cpu" if config.is_estimate else config.device))
 
     def build(*, is_timed: bool = False) -> ExperimentTraining:
@@ -115,7 +115,7 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
 
     subject = Subject(config, folder, record, build)
     for name in config.pass_names:
-        gc.collect()  # what the pass before left
+        gc.collect()  # what the previous pass left
         if config.device == "cuda":
             torch.cuda.empty_cache()
         outcome = record.passes[name] = PassOutcome("running")
@@ -137,7 +137,7 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
 
 
 def run_counted_step(config: ExperimentConfig, folder: RunFolder, say: Callable[[str], None]) -> None:
-    """Do what the counters pass does within the profiled process; what is counted, the profiler keeps."""
+    """Do the part of the counters pass that runs inside the profiled process."""
 
     def build(*, is_timed: bool = False) -> ExperimentTraining:
         return ExperimentTraining(config, build_workload(config), is_timed=is_timed)
@@ -159,7 +159,7 @@ def _estimate(subject: Subject) -> None:
 
 
 def _count(record: Record, config: ExperimentConfig, training: ExperimentTraining) -> None:
-    """Put what only the built workload tells into the record: sizes, and traps that raise no error."""
+    """Put what only the built workload shows into the record: sizes, and traps that raise no error."""
     record.num_parameters = sum(p.numel() for p in training.trainer.model.parameters())
     record.samples_per_step = config.batch_size * config.accumulation_steps
     if training.tokens_per_batch is not None:

@@ -21,10 +21,9 @@ EMPTY = 0
 def batch_sizes(config: ExperimentConfig, *, is_timed: bool) -> Iterator[int]:
     """The number of samples in each step's batch, without end.
 
-    The first batch has `batch_size` samples and the second none: a model that can take the one but not the
-    other shows it during warm-up. Where steps are timed, the others are drawn by the seed. Where memory is
-    looked at, they are as large as the largest of the timed steps; in an estimate, as large as `poisson_tail`
-    says.
+    The first batch has `batch_size` samples and the second none: a model that cannot train on one of
+    them fails during warm-up. If steps are timed, the others are drawn by the seed. If memory is measured,
+    they are as large as the largest of the timed steps; in an estimate, as large as `poisson_tail` says.
     """
     yield from (config.batch_size, EMPTY)
     if config.is_estimate:

@@ -1,4 +1,4 @@
-"""The contract of a workload, and how one is found by name.
+"""What a workload must provide, and how one is found by name.
 
 `workload=package.module:factory` names a function that takes the `ExperimentConfig` and returns a
 `Workload`, or a plain tuple `(model, batches, loss)`:
