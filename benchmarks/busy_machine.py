@@ -28,7 +28,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpprof.config.experiment import DriveConfig, ExperimentConfig
+from dpprof.config.drive import DriveConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.measuring import MeasuringConfig
 from dpprof.drive.run import drive_experiment
 from dpprof.record.folder import RunFolder
 from dpprof.reports.comparison.cells import STEP, Comparison, compare
@@ -91,7 +93,12 @@ def sweep(folder: Path) -> Comparison:
     results = []
     for trainer in TRAINERS:
         config = ExperimentConfig(
-            trainer=trainer, model_size="tiny", batch_size=2, seq_len=16, passes="clean,memory", device="cpu"
+            trainer=trainer,
+            model_size="tiny",
+            batch_size=2,
+            seq_len=16,
+            device="cpu",
+            how=MeasuringConfig(passes="clean,memory"),
         ).resolve(cuda_available=False)
         run_folder = RunFolder(folder / config.run_name)
         result = drive_experiment(config, run_folder, DriveConfig(), lambda _: None)

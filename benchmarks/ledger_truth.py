@@ -11,6 +11,7 @@ import warnings
 from pathlib import Path
 
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.measuring import MeasuringConfig
 from dpprof.figures.metrics import MIB, unexplained_pct
 from dpprof.measure.experiment import ExperimentTraining, run_experiment
 from dpprof.measure.passes.ledger import Ledger, keep_ledger
@@ -51,9 +52,7 @@ def main() -> None:
                     batch_size=batch_size,
                     seq_len=options.seq_len,
                     device="cpu",
-                    warmup_steps=1,
-                    measured_steps=1,
-                    passes="clean,memory,ledger",
+                    how=MeasuringConfig(warmup_steps=1, measured_steps=1, passes="clean,memory,ledger"),
                 ).resolve(cuda_available=False)
                 print("| " + " | ".join(row(config)) + " |", flush=True)
 

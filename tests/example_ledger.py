@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import to_flat
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import HeldTensor, LedgerResult, PhaseMark, PhasePeak, StepTimeline, TrafficRow
 from dpprof.record.record import Memory, PassOutcome, Record
@@ -90,7 +91,7 @@ def ledger(**changes: Any) -> LedgerResult:
 def record(**changes: Any) -> Record:
     """A record with this ledger; its allocator saw 0.3 MiB more."""
     made = Record(
-        dict(vars(CONFIG)),
+        to_flat(CONFIG),
         {"cpu": "A & B", "torch_version": "2.13", "opacus_version": "1.6"},
         passes={name: PassOutcome("finished") for name in ("clean", "memory", "ledger")},
         num_parameters=1_234_567,

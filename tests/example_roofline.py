@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.settings import parse_all
+from dpprof.config.flat import from_flat, to_flat
 from dpprof.figures.results import FINISHED
 from dpprof.reports.comparison.cells import Cell, Comparison, Run
 
@@ -42,13 +41,13 @@ def cell(
     *figures: Mapping[str, float], environment: Mapping[str, str] | None = None, **settings: Any
 ) -> Cell:
     """A cell with a run for each of some figures."""
-    config = parse_all(ExperimentConfig, settings).resolve(cuda_available=settings.get("device") == "cuda")
+    config = from_flat(settings).resolve(cuda_available=settings.get("device") == "cuda")
     where = dict({"cpu": "a CPU"} if environment is None else environment)
     runs = [
         Run(f"{config.run_name}_{i}", FINISHED, environment=where, figures=dict(each))
         for i, each in enumerate(figures)
     ]
-    return Cell("s", dict(vars(config)), runs)
+    return Cell("s", to_flat(config), runs)
 
 
 def comparison(*cells: Cell) -> Comparison:

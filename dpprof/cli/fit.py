@@ -3,26 +3,10 @@
 import click
 
 from dpprof.cli.options import given, options_of, split
-from dpprof.config.experiment import (
-    ESTIMATE,
-    MEASURE_ONLY,
-    DriveConfig,
-    EstimateConfig,
-    ExperimentConfig,
-    FitConfig,
-)
-from dpprof.config.grid import AXES, SweepConfig
-
-# Options of a sweep that a search has no use for.
-NOT_FITTED = ("repeats", "launcher", "resume", "accumulation_steps", "savings")
 
 
 @click.command()
-@options_of(FitConfig)
-@options_of(SweepConfig, without=NOT_FITTED)
-@options_of(ExperimentConfig, without=[*AXES.values(), *MEASURE_ONLY, *NOT_FITTED])
-@options_of(EstimateConfig)
-@options_of(DriveConfig, without=NOT_FITTED)
+@options_of("fit")
 def fit(**options: str | None) -> None:
     """Find the largest batch that fits a device.
 
@@ -39,24 +23,26 @@ def fit(**options: str | None) -> None:
     check_packages()
 
     from dpprof.cli.options import cuda_available
+    from dpprof.config.drive import WorkersConfig
+    from dpprof.config.estimating import EstimatingConfig
+    from dpprof.config.fit import FitConfig
+    from dpprof.config.flat import parse_drive
     from dpprof.config.grid import build_grid
     from dpprof.config.settings import parse_all, refuse
     from dpprof.figures.capacity import capacity_bytes
 
-    drive_values, values = split(given(options), DriveConfig)
-    workers_values, values = split(values, EstimateConfig)
+    drive, values = parse_drive(given(options))
+    workers_values, values = split(values, WorkersConfig)
     fit_values, values = split(values, FitConfig)
-    drive, own = parse_all(DriveConfig, drive_values), parse_all(FitConfig, fit_values)
-    workers = parse_all(EstimateConfig, workers_values).workers
+    own, workers = parse_all(FitConfig, fit_values), parse_all(WorkersConfig, workers_values).workers
     axis = {"batch_size": "batch_sizes", "seq_len": "seq_lens"}[own.along]
     if values.get(axis, "auto") != "auto":
         raise refuse(axis, values[axis], f"auto with along={own.along}, which finds it")
-    grid = build_grid(
-        {**values, axis: "1", "passes": ESTIMATE, "savings": False}, cuda_available=lambda: True
-    )
+    grid = build_grid({**values, axis: "1", "savings": False}, EstimatingConfig, cuda_available=lambda: True)
     first = next(iter(grid.experiments.values()))
     if capacity_bytes(first) is None:
-        raise refuse("device_memory_gib", first.device_memory_gib, "a number above 0, or a target by name")
+        given_gib = first.estimating.device_memory_gib
+        raise refuse("device_memory_gib", given_gib, "a number above 0, or a target by name")
     if own.logical_batch and first.poisson_sampling:
         raise refuse("logical_batch", own.logical_batch, "0 with poisson_sampling=true")
     if own.verify and first.device == "cuda" and not cuda_available():

@@ -20,7 +20,7 @@ def log(folders: tuple[str, ...]) -> None:
     from pathlib import Path
 
     from dpprof.cli.progress import Progress
-    from dpprof.config.experiment import DriveConfig
+    from dpprof.config.drive import DriveConfig
     from dpprof.drive.campaign import Sweep, run_sweep
     from dpprof.drive.run import rendered
     from dpprof.errors import ConfigError, Interrupted, TrackingError

@@ -2,12 +2,11 @@
 
 import click
 
-from dpprof.cli.options import cuda_available, given, options_of, split
-from dpprof.config.experiment import ESTIMATE_ONLY, DriveConfig, ExperimentConfig
+from dpprof.cli.options import cuda_available, given, options_of
 
 
 @click.command()
-@options_of(ExperimentConfig, DriveConfig, without=ESTIMATE_ONLY)
+@options_of("profile")
 def profile(**options: str | None) -> None:
     """Measure one experiment.
 
@@ -23,11 +22,11 @@ def profile(**options: str | None) -> None:
 
     from pathlib import Path
 
-    from dpprof.config.settings import parse_all
+    from dpprof.config.flat import parse_drive, parse_experiment
+    from dpprof.config.measuring import MeasuringConfig
 
-    drive_values, values = split(given(options), DriveConfig)
-    drive = parse_all(DriveConfig, drive_values)
-    config = parse_all(ExperimentConfig, values).resolve(cuda_available=cuda_available())
+    drive, values = parse_drive(given(options))
+    config = parse_experiment(values, MeasuringConfig).resolve(cuda_available=cuda_available())
     drive.check_writable()
 
     from functools import partial

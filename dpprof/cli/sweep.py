@@ -2,15 +2,11 @@
 
 import click
 
-from dpprof.cli.options import cuda_available, given, options_of, split
-from dpprof.config.experiment import ESTIMATE_ONLY, DriveConfig, ExperimentConfig
-from dpprof.config.grid import AXES, SweepConfig
+from dpprof.cli.options import cuda_available, given, options_of
 
 
 @click.command()
-@options_of(SweepConfig)
-@options_of(ExperimentConfig, without=[*AXES.values(), *ESTIMATE_ONLY])
-@options_of(DriveConfig)
+@options_of("sweep")
 def sweep(**options: str | None) -> None:
     """Measure a grid of experiments.
 
@@ -26,11 +22,10 @@ def sweep(**options: str | None) -> None:
 
     check_packages()
 
+    from dpprof.config.flat import parse_drive
     from dpprof.config.grid import build_grid
-    from dpprof.config.settings import parse_all
 
-    drive_values, values = split(given(options), DriveConfig)
-    drive = parse_all(DriveConfig, drive_values)
+    drive, values = parse_drive(given(options))
     grid = build_grid(values, cuda_available=cuda_available)
     drive.check_writable()
 

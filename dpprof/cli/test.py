@@ -1,34 +1,21 @@
 """`dpprof test`: check quickly that every trainer works on this machine, and computes the right gradient."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
-from dpprof.cli.options import cuda_available, given, options_of, split
-from dpprof.config.experiment import DriveConfig, ExperimentConfig
-from dpprof.config.settings import fields, setting
+from dpprof.cli.options import cuda_available, given, options_of
+from dpprof.config.commands import TestConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.measuring import MeasuringConfig
 from dpprof.vocabulary.trainers import TRAINERS
 
 if TYPE_CHECKING:
     from dpprof.figures.results import Result
 
 
-@dataclass(frozen=True)
-class TestConfig:
-    """The settings of the test entry point."""
-
-    __test__ = False  # not a test class, whatever its name
-
-    device: str = setting(
-        "auto",
-        "auto takes CUDA where there is one.",
-        choices=fields(ExperimentConfig)["device"].metadata["choices"],
-    )
-
-
 @click.command()
-@options_of(TestConfig, DriveConfig)
+@options_of("test")
 def test(**options: str | None) -> None:
     """Check every trainer on this machine.
 
@@ -43,10 +30,10 @@ def test(**options: str | None) -> None:
 
     check_packages()
 
+    from dpprof.config.flat import parse_drive
     from dpprof.config.settings import parse_all
 
-    drive_values, values = split(given(options), DriveConfig)
-    drive = parse_all(DriveConfig, drive_values)
+    drive, values = parse_drive(given(options))
     experiments = {
         config.run_name: config for config in test_experiments(parse_all(TestConfig, values).device)
     }
@@ -95,9 +82,7 @@ def test_experiments(device: str) -> list[ExperimentConfig]:
             num_heads=4,
             batch_size=4,
             seq_len=64,
-            warmup_steps=1,
-            measured_steps=1,
-            passes="clean,memory,gradient_check",
+            how=MeasuringConfig(warmup_steps=1, measured_steps=1, passes="clean,memory,gradient_check"),
         ).resolve(cuda_available=has_cuda)
         for trainer in TRAINERS
     ]

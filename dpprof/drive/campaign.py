@@ -1,6 +1,5 @@
 """A sweep: every experiment of a grid in a process of its own, each a child of one MLflow run."""
 
-import dataclasses
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -10,7 +9,9 @@ from pathlib import Path
 from threading import Event
 from typing import Protocol
 
-from dpprof.config.experiment import DriveConfig, ExperimentConfig
+from dpprof.config.drive import DriveConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import to_flat
 from dpprof.drive.counters import can_count_now
 from dpprof.drive.run import drive_experiment, rendered
 from dpprof.drive.workers import run_jobs
@@ -120,8 +121,9 @@ def reusable_results(sweep: Sweep, *, resume: bool) -> dict[str, Result]:
         result = read_result(folder)
         if result.status != FINISHED or can_count_now(result.config, result.record):
             continue
-        for setting, value in vars(config).items():
-            before = getattr(result.config, setting)
+        earlier = to_flat(result.config)
+        for setting, value in to_flat(config).items():
+            before = earlier.get(setting)
             if before != value:
                 raise ConfigError(
                     f"resume: {folder.path} was measured with {setting}={before}, now {setting}={value}; "
@@ -189,9 +191,11 @@ def _driven(sweep: Sweep, kept: Mapping[str, Result], tracker: Tracker, watcher:
 
 def shared_settings(experiments: Mapping[str, ExperimentConfig]) -> dict[str, object]:
     """The settings that all experiments have in common, with the number of experiments."""
-    configs = [dataclasses.asdict(config) for config in experiments.values()]
+    configs = [to_flat(config) for config in experiments.values()]
     shared = {
-        name: value for name, value in configs[0].items() if all(config[name] == value for config in configs)
+        name: value
+        for name, value in configs[0].items()
+        if all(name in config and config[name] == value for config in configs)
     }
     return shared | {"num_experiments": len(configs)}
 

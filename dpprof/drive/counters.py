@@ -102,7 +102,7 @@ def _count(
 ) -> CounterResult:
     ncu = program.require(config.device)
     settings = {"version": program.version(ncu), **program.SETTINGS}
-    wanted = metric_names(config.counter_metrics)
+    wanted = metric_names(config.measuring.counter_metrics)
     names, missing = resolve(wanted, program.available_metrics(ncu))
     folder.counter_reports.mkdir(exist_ok=True)
     base, report = folder.counter_report(config, ""), folder.counter_report(config, ".ncu-rep")

@@ -15,7 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from dpprof.config.experiment import DriveConfig, ExperimentConfig, FitConfig
+from dpprof.config.drive import DriveConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.fit import FitConfig
+from dpprof.config.measuring import MeasuringConfig
 from dpprof.drive.campaign import Watcher, shared_settings
 from dpprof.drive.run import drive_experiment
 from dpprof.drive.search import Evaluation, Levels, largest_that_fits
@@ -193,10 +196,9 @@ def _verified(fit: Fit, watcher: Watcher, place: tuple[int, int], answer: Answer
     """Measure the sizes that tell whether the answer holds, each in a process of its own, which may run out
     of memory.
     """
-    how: dict[str, Any] = {"passes": "clean,memory", "warmup_steps": 1, "measured_steps": 3}
-    how |= {"target": "none", "device_memory_gib": 0.0}
+    how = MeasuringConfig(passes="clean,memory", warmup_steps=1, measured_steps=3)
     sized = [_largest(_sized(answer.config, answer.along, size)) for size in answer.sizes_to_verify]
-    configs = [dataclasses.replace(config, **how) for config in sized]
+    configs = [dataclasses.replace(config, how=how) for config in sized]
     names = [f"{config.run_name}{answer.suffix}_measured" for config in configs]
     pairs = zip(configs, names, strict=True)
     results = [_drive(fit, watcher, place, config, name, Event()) for config, name in pairs]

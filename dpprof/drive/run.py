@@ -5,7 +5,8 @@ import signal
 from collections.abc import Callable
 from threading import Event
 
-from dpprof.config.experiment import DriveConfig, ExperimentConfig
+from dpprof.config.drive import DriveConfig
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive import counters
 from dpprof.drive.launch import LAUNCHERS
 from dpprof.drive.launch.exit import Exit

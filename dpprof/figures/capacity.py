@@ -8,9 +8,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from dpprof.config.devices import CONTEXT_MIB, DEVICES, WORKSPACE_MIB, Device
-from dpprof.config.experiment import BUILT_IN_WORKLOAD, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.record.ledger import LedgerResult
 from dpprof.vocabulary.formats import size
+from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
 
 MIB = 2**20
 GIB = 2**30
@@ -21,13 +22,13 @@ _UNIQUE = "aten::unique_dim"
 
 def device_of(config: ExperimentConfig) -> Device | None:
     """The device that an estimate is held against, where it is given by name."""
-    return DEVICES.get(config.target)
+    return DEVICES.get(config.estimating.target)
 
 
 def capacity_bytes(config: ExperimentConfig) -> int | None:
     """The memory of the device that an estimate is held against, if one was given."""
     device = device_of(config)
-    gib = config.device_memory_gib or (device.memory_gib if device else 0)
+    gib = config.estimating.device_memory_gib or (device.memory_gib if device else 0)
     return round(gib * GIB) or None
 
 

@@ -5,8 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from dpprof.config import counter_metrics as ncu
-from dpprof.config.experiment import ESTIMATE, ExperimentConfig
-from dpprof.config.settings import parse_all
+from dpprof.config.flat import ESTIMATE, from_flat
 from dpprof.figures import capacity
 from dpprof.record.counters import CounterRow, total
 from dpprof.record.ledger import LedgerResult
@@ -127,7 +126,7 @@ def _is_counted_in_the_step(name: str) -> bool:
 
 def _estimate(record: Record, ledger: LedgerResult) -> Iterator[tuple[str, float]]:
     """What an estimate is held against a device by."""
-    config = parse_all(ExperimentConfig, record.config)
+    config = from_flat(record.config)
     added = capacity.from_allocator(config, ledger) | capacity.beyond_allocator(config)
     for name, num_bytes in added.items():
         yield f"memory/added/{name}_mib", num_bytes / MIB

@@ -107,7 +107,8 @@ def describe_steps(config: ExperimentConfig) -> str:
     """The training loop, and the batches where they vary, in words."""
     text = LOOP_NAMES[config.loop]
     if config.poisson_sampling and config.is_estimate:
-        text += f", with a batch that at most {config.poisson_tail:g} of Poisson-sampled ones exceed"
+        tail = config.estimating.poisson_tail
+        text += f", with a batch that at most {tail:g} of Poisson-sampled ones exceed"
     elif config.poisson_sampling:
         text += (
             ", with Poisson-sampled batches: step times are those of all sizes, memory and traffic those of "
@@ -139,7 +140,8 @@ def device_name(config: ExperimentConfig) -> str:
     if limit is None:
         return ""
     held = memory(limit / MIB)
-    return held if config.target == "none" else f"{config.target} ({held})"
+    target = config.estimating.target
+    return held if target == "none" else f"{target} ({held})"
 
 
 def _largest(record: Record) -> str:

@@ -33,7 +33,7 @@ def run(subject: Subject, build: Callable[[str], Training]) -> None:
                 ledger,
                 1,
                 warmup_steps=warmup_steps(config),
-                with_savings=config.savings,
+                with_savings=config.estimating.savings,
             )
     except DpprofError:
         raise

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpprof.config.experiment import ESTIMATE, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import ESTIMATE, to_flat
 from dpprof.measure import estimate, gradient_check
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer, Subject
@@ -106,7 +107,7 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
     the passes before.
     """
     # An estimate records the machine that made it, not the one that it is for.
-    record = Record(vars(config), describe_environment("cpu" if config.is_estimate else config.device))
+    record = Record(to_flat(config), describe_environment("cpu" if config.is_estimate else config.device))
 
     def build(*, is_timed: bool = False) -> ExperimentTraining:
         training = ExperimentTraining(config, build_workload(config), is_timed=is_timed)
@@ -114,7 +115,7 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
         return training
 
     subject = Subject(config, folder, record, build)
-    for name in config.pass_names:
+    for name in [ESTIMATE] if config.is_estimate else config.measuring.pass_names:
         gc.collect()  # what the previous pass left
         if config.device == "cuda":
             torch.cuda.empty_cache()
@@ -142,7 +143,7 @@ def run_counted_step(config: ExperimentConfig, folder: RunFolder, say: Callable[
     def build(*, is_timed: bool = False) -> ExperimentTraining:
         return ExperimentTraining(config, build_workload(config), is_timed=is_timed)
 
-    counters.run(Subject(config, folder, Record(vars(config), {}), build))
+    counters.run(Subject(config, folder, Record(to_flat(config), {}), build))
     say("the counted step is done")
 
 
@@ -150,7 +151,8 @@ def _estimate(subject: Subject) -> None:
     config = subject.config
 
     def build(place: str) -> ExperimentTraining:
-        workload = build_workload(dataclasses.replace(config, device=place, target="none"))
+        how = dataclasses.replace(config.estimating, target="none")  # a GPU's name, and tensors on the CPU
+        workload = build_workload(dataclasses.replace(config, device=place, how=how))
         training = ExperimentTraining(config, workload, place)
         _count(subject.record, config, training)
         return training

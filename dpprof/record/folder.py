@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.settings import parse_all
+from dpprof.config.flat import from_flat, to_flat
 from dpprof.errors import DpprofError
 from dpprof.record.ledger import LedgerResult, StepTimeline
 from dpprof.record.record import Failure, Record
@@ -89,7 +89,7 @@ class RunFolder:
 
     def write_config(self, config: ExperimentConfig) -> None:
         """Save the experiment's configuration."""
-        write_text(self.config, json.dumps(dataclasses.asdict(config), indent=1))
+        write_text(self.config, json.dumps(to_flat(config), indent=1))
 
     def read_config(self) -> ExperimentConfig:
         """The experiment's configuration; what the file leaves out has its default.
@@ -104,7 +104,7 @@ class RunFolder:
             raise DpprofError(f"{self.config} is damaged: it holds no JSON object")
         if "loop" not in data and self.record.exists():  # dpprof 0.1 knew no other loop
             data["loop"] = LEAN
-        return parse_all(ExperimentConfig, data)
+        return from_flat(data)
 
     def read_record(self) -> Record | None:
         """What was measured, if anything was."""

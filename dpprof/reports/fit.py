@@ -4,7 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from dpprof.config.experiment import ExperimentConfig, FitConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.fit import FitConfig
 from dpprof.figures.capacity import capacity_bytes
 from dpprof.figures.metrics import UNTRACKED, metrics, part
 from dpprof.figures.results import FINISHED, Result, describe, device_name
@@ -84,7 +85,9 @@ def _row(answer: Answer, fit: FitConfig, model: str) -> dict[str, Any]:
     }
     if answer.along == "batch_size":
         is_asked = answer.size and config.trainer != STANDARD and not config.poisson_sampling
-        row["expected_batch"] = expected_batch(answer.size, config.poisson_tail) if is_asked else None
+        row["expected_batch"] = (
+            expected_batch(answer.size, config.estimating.poisson_tail) if is_asked else None
+        )
         if fit.logical_batch:
             row["physical_steps"] = math.ceil(fit.logical_batch / answer.size) if answer.size else None
     if fit.verify:
@@ -185,7 +188,7 @@ def _gib(value: float | None) -> str:
 
 
 def _explained(config: ExperimentConfig, fit: FitConfig, found: list[dict[str, Any]]) -> str:
-    size = _size_name(config, fit)
+    size, tail = _size_name(config, fit), config.estimating.poisson_tail
     open_ones = [row["is_at_least"] for row in found if not row["failure"]]
     known = "it fits, and the next larger one does not, both estimated"
     if open_ones and all(open_ones):
@@ -202,12 +205,12 @@ def _explained(config: ExperimentConfig, fit: FitConfig, found: list[dict[str, A
     if config.poisson_sampling:
         text += (
             " Batches are Poisson sampled: a step was estimated with a batch that at most "
-            f"{config.poisson_tail:g} of the steps exceed, after steps with a full and an empty one."
+            f"{tail:g} of the steps exceed, after steps with a full and an empty one."
         )
     elif fit.along == "batch_size":
         text += (
             " Under Poisson sampling an expected batch of no more than `expected batch` exceeds the largest "
-            f"one in at most {config.poisson_tail:g} of the steps."
+            f"one in at most {tail:g} of the steps."
         )
     if fit.logical_batch:
         text += (

@@ -3,7 +3,7 @@
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from dpprof.config.experiment import SIZE_FIELDS
+from dpprof.config.training import SIZE_FIELDS
 from dpprof.figures.metrics import metrics, series
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record

@@ -16,7 +16,9 @@ from mlflow.environment_variables import MLFLOW_EXPERIMENT_ID, MLFLOW_EXPERIMENT
 from mlflow.exceptions import MlflowException
 from mlflow.tracking.multimedia import Image
 
-from dpprof.config.experiment import ESTIMATE, SIZE_FIELDS, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import ESTIMATE, to_flat
+from dpprof.config.training import SIZE_FIELDS
 from dpprof.figures.metrics import memory_metrics, metrics, series
 from dpprof.figures.results import Result, describe, nonfinite_losses
 from dpprof.record.folder import RunFolder, write_text
@@ -174,7 +176,7 @@ class Tracker:
 
     def _write(self, run_id: str, result: Result, tags: Mapping[str, str]) -> None:
         record, failure = result.record, result.failure
-        params: dict[str, object] = dict(vars(result.config))
+        params: dict[str, object] = to_flat(result.config)
         params |= {f"resolved_{name}": params[name] for name in _RESOLVED}
         own_tags = {
             "mlflow.source.name": "dpprof",

@@ -13,10 +13,13 @@ from typing import Any
 
 import psutil
 import pytest
+from example_config import changed, experiment
 from mlflow import MlflowClient
 
 from dpprof.config.counter_metrics import BASIC
-from dpprof.config.experiment import DriveConfig, ExperimentConfig
+from dpprof.config.drive import DriveConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import to_flat
 from dpprof.drive import counters
 from dpprof.drive.campaign import Sweep, reusable_results
 from dpprof.drive.counters import count
@@ -30,7 +33,7 @@ from dpprof.tracking.tracker import Tracker
 
 HERE = Path(__file__).parents[1]
 STEP = (HERE / "ncu" / "reports" / "step.csv").read_text()
-CONFIG = ExperimentConfig(
+CONFIG = experiment(
     trainer="DPSGDTrainer",
     batch_size=2,
     seq_len=16,
@@ -91,7 +94,7 @@ def drive(folder: RunFolder, config: ExperimentConfig = CONFIG, **settings: Any)
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder with everything but its counters, really measured."""
     folder = RunFolder(tmp_path_factory.mktemp("measured") / "run")
-    result = drive(folder, dataclasses.replace(CONFIG, counters="off"))
+    result = drive(folder, changed(CONFIG, counters="off"))
     assert result.status == FINISHED
     return folder.path
 
@@ -172,7 +175,7 @@ def test_the_chips_own_names_are_asked_for(ncu: StandIn, folder: RunFolder, meas
     names = ["gpu__time_duration", "dram__bytes_op_read", "dram__bytes_op_write", "sm__cycles_active"]
     ncu.plan(metrics=names, report=(HERE / "ncu" / "reports" / "sm_120.csv").read_text())
     wanted = "dram_read_throughput,dram__bytes_write.sum,sm__cycles_active.avg,gst_throughput"
-    result = count_in(folder, measured, dataclasses.replace(CONFIG, counter_metrics=wanted))
+    result = count_in(folder, measured, changed(CONFIG, counter_metrics=wanted))
     command = next(call for call in ncu.calls if "--export" in call)
     assert command[command.index("--metrics") + 1] == (
         "gpu__time_duration.sum,dram__bytes_op_read.sum,dram__bytes_op_write.sum,sm__cycles_active.avg"
@@ -212,7 +215,7 @@ def test_what_the_machine_lacks(
 ) -> None:
     """auto goes without, ncu fails; in both the clean figures stand, and the sentence is the same."""
     ncu.plan(**plan)
-    result = count_in(folder, measured, dataclasses.replace(CONFIG, counters=mode))
+    result = count_in(folder, measured, changed(CONFIG, counters=mode))
     assert result.record is not None
     assert result.record.step_s
     assert outcome(result).status == "skipped"
@@ -253,7 +256,7 @@ def test_a_failed_pass(
     ncu: StandIn, folder: RunFolder, measured: Path, mode: str, plan: dict[str, Any], sentence: str
 ) -> None:
     ncu.plan(**plan)
-    result = count_in(folder, measured, dataclasses.replace(CONFIG, counters=mode))
+    result = count_in(folder, measured, changed(CONFIG, counters=mode))
     assert outcome(result).status == "failed"
     assert (outcome(result).reason or "").startswith(sentence)
     assert result.status == (FINISHED if mode == "auto" else FAILED)
@@ -265,7 +268,7 @@ def test_the_wrapped_process_fails(ncu: StandIn, folder: RunFolder) -> None:
     """For real: there is no such factory."""
     config = dataclasses.replace(CONFIG, workload="example_workloads:nothing_of_the_name")
     folder.create(config)
-    record = Record(vars(config), {})
+    record = Record(to_flat(config), {})
     count(config, folder, record, 60.0, lambda line: None, Event())
     reason = record.passes["counters"].reason or ""
     assert record.passes["counters"].status == "failed"
@@ -277,8 +280,8 @@ def test_the_wrapped_process_fails(ncu: StandIn, folder: RunFolder) -> None:
 def test_the_pass_takes_too_long(ncu: StandIn, folder: RunFolder) -> None:
     ncu.plan(hang=True)
     folder.create(CONFIG)
-    config = dataclasses.replace(CONFIG, counters="ncu")
-    record = Record(vars(config), {})
+    config = changed(CONFIG, counters="ncu")
+    record = Record(to_flat(config), {})
     count(config, folder, record, 12.0, lambda line: None, Event())
     failure = folder.read_error()
     assert failure is not None
@@ -289,7 +292,7 @@ def test_the_pass_takes_too_long(ncu: StandIn, folder: RunFolder) -> None:
 
 def test_the_pass_is_stopped(ncu: StandIn, folder: RunFolder) -> None:
     folder.create(CONFIG)
-    record, stop = Record(vars(CONFIG), {}), Event()
+    record, stop = Record(to_flat(CONFIG), {}), Event()
     Timer(1.5, stop.set).start()
     count(CONFIG, folder, record, 60.0, lambda line: None, stop)
     failure = folder.read_error()
@@ -345,7 +348,7 @@ def test_without_an_nvidia_gpu_nothing_is_started(folder: RunFolder, measured: P
     assert "need an NVIDIA GPU" in (outcome(result).reason or "")
     assert (outcome(result).seconds or 0) < 0.5
     assert not folder.counter_reports.exists()
-    refused = drive(folder, dataclasses.replace(CONFIG, counters="ncu"))
+    refused = drive(folder, changed(CONFIG, counters="ncu"))
     assert refused.record is None
     assert refused.failure is not None
     assert refused.failure.message == outcome(result).reason
@@ -356,7 +359,7 @@ def test_without_an_nvidia_gpu_nothing_is_started(folder: RunFolder, measured: P
 def test_a_killed_counters_pass_is_no_end(folder: RunFolder, measured: Path, mode: str) -> None:
     """As after SIGKILL of the driver: the pass runs in the record, and nothing says why it is not done."""
     shutil.copytree(measured, folder.path, dirs_exist_ok=True)
-    folder.write_config(dataclasses.replace(CONFIG, counters=mode))
+    folder.write_config(changed(CONFIG, counters=mode))
     record = folder.read_record()
     assert record is not None
     record.passes["counters"] = PassOutcome("running")

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from example_config import changed, experiment
 
 from dpprof.config.counter_metrics import BASIC, DRAM_READ, DRAM_WRITTEN
-from dpprof.config.experiment import DriveConfig, ExperimentConfig
+from dpprof.config.drive import DriveConfig
 from dpprof.drive.run import drive_experiment
 from dpprof.errors import CountersUnavailable
 from dpprof.figures.metrics import metrics
@@ -30,7 +31,7 @@ def _lacking() -> str:
 
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(_lacking()), reason=_lacking() or "can count")]
-CONFIG = ExperimentConfig(
+CONFIG = experiment(
     device="cuda",
     model_size="tiny",
     batch_size=4,
@@ -108,9 +109,7 @@ def test_no_more_than_the_ceilings(results: dict[str, Result], trainer: str) -> 
 
 
 def test_nvprofs_names_and_the_full_set(tmp_path: Path) -> None:
-    config = dataclasses.replace(
-        CONFIG, passes="clean", counter_metrics="full,dram_utilization,gld_throughput"
-    )
+    config = changed(CONFIG, passes="clean", counter_metrics="full,dram_utilization,gld_throughput")
     result = drive_experiment(
         config.resolve(cuda_available=True), RunFolder(tmp_path / "full"), DriveConfig(timeout_s=900), print
     )

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from conftest import run_dpprof, runs_of
 
-from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import from_flat
 from dpprof.config.poisson import largest_batch
-from dpprof.config.settings import parse_all
 from dpprof.measure.experiment import ExperimentTraining
 from dpprof.measure.passes.ledger import Ledger, keep_ledger, warmup_steps
 from dpprof.measure.trainers.fake_tensors import fake_tensors
@@ -123,8 +122,8 @@ def test_what_does_not_go_with_sampling_is_refused(
 def test_memory_is_that_of_a_training_with_batches_of_that_size(trainer: str) -> None:
     """An estimate of sampled batches needs what one of fixed batches of the largest size needs."""
     given = {"trainer": trainer, "model_size": "tiny", "seq_len": 16, "passes": "estimate", "device": "cpu"}
-    sampled = parse_all(ExperimentConfig, given | {"batch_size": 3, "poisson_sampling": True})
-    fixed = parse_all(ExperimentConfig, given | {"batch_size": sampled.estimated_batch})
+    sampled = from_flat(given | {"batch_size": 3, "poisson_sampling": True})
+    fixed = from_flat(given | {"batch_size": sampled.estimated_batch})
     peaks = []
     for config in (sampled, fixed):
         config = config.resolve(cuda_available=False)

@@ -26,19 +26,19 @@ def run(subject: Subject) -> None:
     first = _PeakMemory() if on_cuda else Observer()
     record.startup_s = process_age_s()
     training.run(1, first)
-    training.run(config.warmup_steps - 1, Observer())
+    training.run(config.measuring.warmup_steps - 1, Observer())
     gc.collect()
     _synchronise(on_cuda)
 
     peaks = _PeakMemory() if on_cuda else None
     stopwatch = Stopwatch(on_cuda=on_cuda, inner=peaks)
     neighbours = _Neighbours()
-    training.run(config.measured_steps, stopwatch)
+    training.run(config.measuring.measured_steps, stopwatch)
     _synchronise(on_cuda)
     neighbours.note(record)
     record.step_s, record.phase_s = stopwatch.results()
     if config.poisson_sampling:
-        record.step_samples = training.num_samples[-config.measured_steps :]
+        record.step_samples = training.num_samples[-config.measuring.measured_steps :]
     record.nonfinite_losses = stopwatch.kept.count_nonfinite()
 
     record.held = {

@@ -16,7 +16,7 @@ from dpprof.vocabulary.phases import PHASE_LABEL
 def run(subject: Subject) -> None:
     """Warm up, then do one step between cudaProfilerStart and cudaProfilerStop."""
     training = subject.build()
-    training.run(subject.config.warmup_steps, Observer())
+    training.run(subject.config.measuring.warmup_steps, Observer())
     training.run(1, _Counted() if subject.config.device == "cuda" else Observer())
 
 

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dpprof.config.experiment import SAMPLED_WARMUP_STEPS, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.measuring import SAMPLED_WARMUP_STEPS
 from dpprof.measure.observe import Observer, Subject, Training
 from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.modules import ModulePaths

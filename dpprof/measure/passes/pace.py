@@ -26,12 +26,12 @@ def run(subject: Subject) -> None:
     on_cuda = config.device == "cuda"
     training = subject.build(is_timed=True)
     compute = fixed_computation(config.device)
-    for _ in range(config.warmup_steps):
+    for _ in range(config.measuring.warmup_steps):
         training.run(1, Observer())
         compute()
     gc.collect()
     pace = Pace(step_s=[], fixed_s=[])
-    for _ in range(config.measured_steps):
+    for _ in range(config.measuring.measured_steps):
         pace.step_s.append(_seconds(lambda: training.run(1, Observer()), on_cuda=on_cuda))
         pace.fixed_s.append(_seconds(compute, on_cuda=on_cuda))
     subject.record.pace = pace

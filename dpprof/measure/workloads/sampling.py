@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from dpprof.config.experiment import SAMPLED_WARMUP_STEPS, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.measuring import SAMPLED_WARMUP_STEPS
 
 EMPTY = 0
 
@@ -30,8 +31,9 @@ def batch_sizes(config: ExperimentConfig, *, is_timed: bool) -> Iterator[int]:
         yield from itertools.repeat(config.estimated_batch)
     if is_timed:
         yield from _drawn(config)
-    first = config.warmup_steps - (SAMPLED_WARMUP_STEPS - 1)
-    yield from itertools.repeat(max(itertools.islice(_drawn(config), first, first + config.measured_steps)))
+    how = config.measuring
+    first = how.warmup_steps - (SAMPLED_WARMUP_STEPS - 1)
+    yield from itertools.repeat(max(itertools.islice(_drawn(config), first, first + how.measured_steps)))
 
 
 def _drawn(config: ExperimentConfig) -> Iterator[int]:

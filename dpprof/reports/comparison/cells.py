@@ -11,14 +11,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
 
-from dpprof.config.experiment import (
-    BUILT_IN_WORKLOAD,
-    ESTIMATE_ONLY,
-    MEASURE_ONLY,
-    ExperimentConfig,
-)
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import HOW_MEASURED, from_flat, to_flat
 from dpprof.config.model_sizes import MODEL_SIZES
-from dpprof.config.settings import parse_all
 from dpprof.errors import DpprofError
 from dpprof.figures.capacity import reservations
 from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS
@@ -29,6 +24,7 @@ from dpprof.reports.comparison.calm import disturbances
 from dpprof.reports.comparison.models import Model, models_of
 from dpprof.vocabulary.loops import LEAN
 from dpprof.vocabulary.trainers import STANDARD, trainer_order
+from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
 
 SCHEMA_VERSION = 1
 PEAK = "memory/peak_allocated_mib"
@@ -38,8 +34,6 @@ SAMPLES = "throughput/samples_per_s"
 MOVED = "io/total_mib"
 # Verdicts of the gradient check, the worst last.
 _WORSE = (PASS, CANNOT_TELL, FAIL).index
-# Settings that say how an experiment was measured, not what it was.
-HOW_MEASURED = (*MEASURE_ONLY, *ESTIMATE_ONLY)
 
 
 @dataclass(frozen=True)
@@ -146,7 +140,7 @@ class Cell:
     @cached_property
     def config(self) -> ExperimentConfig:
         """The experiment's configuration."""
-        return parse_all(ExperimentConfig, self.settings)
+        return from_flat(self.settings)
 
     @property
     def experiment(self) -> tuple[object, ...]:
@@ -355,7 +349,7 @@ class Comparison:
 
 def _complete(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings with those that an earlier dpprof did not have; 0.1 knew the lean loop alone."""
-    return dict(vars(parse_all(ExperimentConfig, {"loop": LEAN} | settings)))
+    return to_flat(from_flat({"loop": LEAN} | settings))
 
 
 def compare(name: str, sources: Mapping[str, Iterable[Result]]) -> Comparison:
@@ -363,7 +357,7 @@ def compare(name: str, sources: Mapping[str, Iterable[Result]]) -> Comparison:
     grouped: dict[object, Cell] = {}
     for source, results in sources.items():
         for result in results:
-            settings = dict(vars(result.config))
+            settings = to_flat(result.config)
             cell = grouped.setdefault((source, *settings.items()), Cell(source, settings, []))
             cell.runs.append(Run.from_result(result))
     return Comparison(name, sorted(grouped.values(), key=_order))

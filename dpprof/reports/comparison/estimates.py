@@ -102,7 +102,7 @@ def _with_needs(cells: list[Cell], at: Callable[[Cell], str]) -> str:
 
 
 def _pair(estimate: Cell, twin: Cell) -> Pair:
-    is_same_device = _is_device(estimate.config.target, twin.environment.get("gpu", ""))
+    is_same_device = _is_device(estimate.config.estimating.target, twin.environment.get("gpu", ""))
     return Pair(
         name=twin.runs[0].name,
         estimated_mib=estimate.figures["ledger/peak_mib"],

@@ -1,6 +1,5 @@
 """The ledger of whole training steps, held against the allocator and against arithmetic."""
 
-import dataclasses
 import gc
 from collections import defaultdict
 from contextlib import nullcontext
@@ -11,9 +10,11 @@ from typing import Any
 
 import psutil
 import pytest
+from example_config import experiment
 from torch import nn
 
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import from_flat, to_flat
 from dpprof.measure.experiment import ExperimentTraining, run_experiment
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.account import Account
@@ -26,7 +27,7 @@ from dpprof.record.record import Record
 from dpprof.vocabulary.categories import CATEGORIES
 from dpprof.vocabulary.trainers import TRAINERS
 
-CONFIG = ExperimentConfig(
+CONFIG = experiment(
     model_size="tiny",
     seq_len=48,
     warmup_steps=1,
@@ -38,7 +39,7 @@ FLAT, GHOST, FAST = "DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientCli
 
 
 def resolved(**changes: Any) -> ExperimentConfig:
-    return dataclasses.replace(CONFIG, **changes).resolve(cuda_available=False)
+    return from_flat(to_flat(CONFIG) | changes).resolve(cuda_available=False)
 
 
 def ledger_of(*, fake: bool = False, **changes: Any) -> tuple[Account, list[TrafficRow]]:

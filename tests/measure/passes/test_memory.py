@@ -2,11 +2,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from example_config import experiment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.settings import parse_all
 from dpprof.measure.experiment import run_experiment
 from dpprof.measure.passes.events import Allocation, Recording, Span
 from dpprof.measure.passes.memory import Levels, phase_peaks
@@ -94,9 +93,7 @@ def test_what_savings_save_is_what_the_lean_loop_does_without(tmp_path: Path, tr
 
 
 def measured(path: Path, **settings: Any) -> Memory:
-    config = parse_all(
-        ExperimentConfig, {**settings, "batch_size": 2, "seq_len": 32, "passes": "clean,memory"}
-    )
+    config = experiment(**settings, batch_size=2, seq_len=32, passes="clean,memory")
     config = config.resolve(cuda_available=False)
     folder = RunFolder(path)
     folder.create(config)

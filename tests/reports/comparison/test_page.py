@@ -12,8 +12,7 @@ import example_ledger
 import pytest
 from example_results import MIB, comparison, result
 
-from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.settings import parse_all
+from dpprof.config.flat import from_flat
 from dpprof.errors import ConfigError
 from dpprof.figures.results import read_result
 from dpprof.record.folder import RunFolder
@@ -224,7 +223,7 @@ def test_no_name_can_become_part_of_the_page() -> None:
 
 def test_the_name_of_a_workload_cannot_be_hostile() -> None:
     with pytest.raises(ConfigError, match="workload"):
-        parse_all(ExperimentConfig, {"workload": HOSTILE})
+        from_flat({"workload": HOSTILE})
 
 
 def test_the_timelines_are_those_of_the_runs(tmp_path: Path) -> None:

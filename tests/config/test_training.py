@@ -1,17 +1,16 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from dpprof.config.experiment import PASSES, DriveConfig, ExperimentConfig, resolve_device
+from dpprof.config.drive import DriveConfig
 from dpprof.config.settings import parse_all
+from dpprof.config.training import TrainingConfig, resolve_device
 from dpprof.errors import ConfigError
 
 
 def refusal(**values: object) -> str:
     with pytest.raises(ConfigError) as refused:
-        parse_all(ExperimentConfig, values).resolve(cuda_available=False)
+        parse_all(TrainingConfig, values).resolve(cuda_available=False)
     return str(refused.value)
 
 
@@ -27,7 +26,7 @@ def refusal(**values: object) -> str:
 )
 def test_device(cuda_available: bool, asked: str, expected: str) -> None:
     assert resolve_device(asked, cuda_available=cuda_available) == expected
-    assert ExperimentConfig(device=asked).resolve(cuda_available=cuda_available).device == expected
+    assert TrainingConfig(device=asked).resolve(cuda_available=cuda_available).device == expected
 
 
 @pytest.mark.parametrize(
@@ -44,14 +43,14 @@ def test_device(cuda_available: bool, asked: str, expected: str) -> None:
 def test_resolve_fills_in_the_model(
     cuda_available: bool, given: dict[str, object], expected: tuple[object, ...]
 ) -> None:
-    config = parse_all(ExperimentConfig, given).resolve(cuda_available=cuda_available)
+    config = parse_all(TrainingConfig, given).resolve(cuda_available=cuda_available)
     sizes = (config.vocab_size, config.hidden_dim, config.num_layers, config.num_heads)
     assert (config.model_size, *sizes) == expected
     assert config.resolve(cuda_available=cuda_available) == config
 
 
 def test_resolve_leaves_every_other_setting_alone() -> None:
-    config = ExperimentConfig(batch_size=7, lr=0.5, precision="bf16", passes="clean", seed=3)
+    config = TrainingConfig(batch_size=7, lr=0.5, precision="bf16", seed=3)
     resolved = config.resolve(cuda_available=False)
     changed = {name for name, value in vars(config).items() if getattr(resolved, name) != value}
     assert changed == {"device", "model_size", "vocab_size", "hidden_dim", "num_layers", "num_heads"}
@@ -75,22 +74,13 @@ def test_resolve_leaves_every_other_setting_alone() -> None:
     ],
 )
 def test_run_name(given: dict[str, object], name: str) -> None:
-    assert parse_all(ExperimentConfig, given).resolve(cuda_available=False).run_name == name
+    assert parse_all(TrainingConfig, given).resolve(cuda_available=False).run_name == name
 
 
 def test_sizes_that_are_still_to_be_taken_from_the_model_size_are_not_named() -> None:
-    assert ExperimentConfig().model_name == "auto"
-    assert ExperimentConfig(model_size="small", num_layers=3, num_heads=8).model_name == "small-layers3"
-    assert ExperimentConfig(hidden_dim=64).model_name == "auto-hidden64"
-
-
-@settings(deadline=None)
-@given(st.permutations(PASSES), st.integers(1, len(PASSES)), st.sampled_from([",", ", ", " ,"]))
-def test_passes_run_in_their_fixed_order(order: list[str], count: int, comma: str) -> None:
-    asked = {*order[:count], "clean"}
-    fixed = ("clean", "pace", "memory", "ledger", "trace", "ceilings", "gradient_check")
-    expected = tuple(name for name in fixed if name in asked)
-    assert ExperimentConfig(passes=comma.join(asked)).pass_names == expected
+    assert TrainingConfig().model_name == "auto"
+    assert TrainingConfig(model_size="small", num_layers=3, num_heads=8).model_name == "small-layers3"
+    assert TrainingConfig(hidden_dim=64).model_name == "auto-hidden64"
 
 
 @pytest.mark.parametrize(
@@ -105,14 +95,6 @@ def test_passes_run_in_their_fixed_order(order: list[str], count: int, comma: st
         ({"hidden_dim": 66}, "hidden_dim: got '66'", "a multiple of num_heads, which is 4"),
         ({"num_heads": 5}, "hidden_dim: got '64'", "a multiple of num_heads, which is 5"),
         ({"optimizer": "adamw", "momentum": "0.9"}, "momentum: got '0.9'", "0 with optimizer=adamw"),
-        (
-            {"passes": "memory"},
-            "passes: got 'memory'",
-            "clean, and with it any of pace, memory, ledger, trace",
-        ),
-        ({"passes": "clean,leak"}, "passes: got 'clean,leak'", "clean, and with it any of"),
-        ({"passes": "clean,"}, "passes: got 'clean,'", "clean, and with it any of"),
-        ({"passes": ""}, "passes: got an empty text", "clean, and with it any of"),
         (
             {"workload": "package.module:factory", "activation_checkpointing": "true"},
             "activation_checkpointing: got 'True'",
@@ -142,19 +124,17 @@ def test_refusals(values: dict[str, object], start: str, allowed: str) -> None:
         ("noise_multiplier", 0),
         ("accumulation_steps", 1),
         ("seed", 0),
-        ("warmup_steps", 1),
-        ("measured_steps", 1),
     ],
 )
 def test_the_least_value_of_a_number(name: str, least: int) -> None:
-    assert getattr(parse_all(ExperimentConfig, {name: str(least)}), name) == least
+    assert getattr(parse_all(TrainingConfig, {name: str(least)}), name) == least
     with pytest.raises(ConfigError, match=f"^{name}: got '{least - 1}', allowed: .* of at least {least}$"):
-        parse_all(ExperimentConfig, {name: str(least - 1)})
+        parse_all(TrainingConfig, {name: str(least - 1)})
 
 
 @pytest.mark.parametrize(
     ("cls", "name"),
-    [(ExperimentConfig, "lr"), (ExperimentConfig, "max_grad_norm"), (DriveConfig, "timeout_s")],
+    [(TrainingConfig, "lr"), (TrainingConfig, "max_grad_norm"), (DriveConfig, "timeout_s")],
 )
 def test_numbers_above_zero(cls: type, name: str) -> None:
     assert getattr(parse_all(cls, {name: "1e-9"}), name) == 1e-9
@@ -177,19 +157,19 @@ def test_a_trainer_refusal_lists_every_name_and_short_name() -> None:
 
 
 def test_momentum_goes_with_sgd_and_zero_momentum_with_adamw() -> None:
-    assert ExperimentConfig(optimizer="sgd", momentum=0.9).momentum == 0.9
-    assert ExperimentConfig(optimizer="adamw", momentum=0.0).optimizer == "adamw"
+    assert TrainingConfig(optimizer="sgd", momentum=0.9).momentum == 0.9
+    assert TrainingConfig(optimizer="adamw", momentum=0.0).optimizer == "adamw"
 
 
 def test_a_foreign_workload_is_not_held_to_the_built_in_models_rules() -> None:
-    config = ExperimentConfig(workload="pkg:make", hidden_dim=10, num_heads=3)
+    config = TrainingConfig(workload="pkg:make", hidden_dim=10, num_heads=3)
     assert config.resolve(cuda_available=False).hidden_dim == 10
 
 
 def test_a_text_needs_more_bytes_than_one_sample(tmp_path: Path) -> None:
     text = tmp_path / "a text.txt"
     text.write_text("x" * 11)
-    assert ExperimentConfig(data=str(text), seq_len=10).data == str(text)
+    assert TrainingConfig(data=str(text), seq_len=10).data == str(text)
     message = refusal(data=str(text), seq_len=11)
     assert message.startswith(f"data: got '{text}', allowed: random, zipf, or the path of a UTF-8 text file")
     assert message.endswith("of more bytes than seq_len, which is 11")
@@ -215,30 +195,4 @@ def test_a_text_needs_a_vocabulary_of_all_bytes(tmp_path: Path) -> None:
     text.write_text("é" * 600)
     message = refusal(data=str(text), vocab_size=255)
     assert message == "vocab_size: got '255', allowed: at least 256 with a text file (byte tokens)"
-    assert ExperimentConfig(data=str(text), vocab_size=256).resolve(cuda_available=False).vocab_size == 256
-
-
-def test_check_writable_makes_the_folder_and_leaves_nothing_in_it(tmp_path: Path) -> None:
-    runs = tmp_path / "new" / "runs"
-    DriveConfig(runs_dir=str(runs)).check_writable()
-    assert list(runs.iterdir()) == []
-
-
-def test_check_writable_refuses_a_place_under_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("")
-    with pytest.raises(ConfigError) as refused:
-        DriveConfig(runs_dir=str(file / "runs")).check_writable()
-    message = str(refused.value)
-    assert message.startswith(f"runs_dir: got '{file / 'runs'}', allowed: a folder that can be written")
-    assert "Not a directory" in message
-
-
-def test_counter_metrics_are_refused_where_nothing_is_counted() -> None:
-    with pytest.raises(
-        ConfigError, match="counter_metrics: got 'full', allowed: basic, or with it counters=auto"
-    ):
-        ExperimentConfig(counter_metrics="full")
-    assert ExperimentConfig(counter_metrics="full", counters="auto").counter_metrics == "full"
-    with pytest.raises(ConfigError, match="counter_metrics: got 'nonsense'"):
-        ExperimentConfig(counter_metrics="nonsense", counters="auto")
+    assert TrainingConfig(data=str(text), vocab_size=256).resolve(cuda_available=False).vocab_size == 256
