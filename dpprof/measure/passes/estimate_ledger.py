@@ -1,6 +1,6 @@
-"""The ledger of an estimate: what operators take within themselves is booked where it can be known.
+"""The ledger of an estimate: what operators take within themselves is counted where it can be known.
 
-For the CPU each operator is tried once (`trial.py`), and what it took is booked. For CUDA nothing can be
+For the CPU each operator is tried once (`trial.py`), and what it took is counted. For CUDA nothing can be
 tried: what cuDNN may take is a doubt, by assumptions that are meant to be on the side of too much.
 """
 
@@ -47,7 +47,7 @@ _RECURRENT_FUNCTIONS = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 
 
 class EstimateLedger(Ledger):
-    """A ledger that also knows how much higher the peak may be than what it booked."""
+    """A ledger that also knows how much higher the peak may be than what it counted."""
 
     def __init__(self, device_type: str) -> None:
         super().__init__(device_type)
