@@ -26,6 +26,7 @@ from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.events import read
 from dpprof.measure.passes.ledger import Kept, Ledger, keep_ledger
 from dpprof.measure.passes.memory import Levels
+from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.ledger import TrafficRow
@@ -97,9 +98,9 @@ def moved(traffic: list[TrafficRow]) -> int:
 def row(config: ExperimentConfig) -> list[str]:
     """One trainer of a cell: peaks and traffic of both sides in bytes, and the savings in MiB."""
     ours, theirs = (max(p for p, _ in allocated(lambda f=f: f(config))) for f in (train_ours, train_theirs))  # type: ignore
-    with fake_tensors():
+    with fake_tensors(load_trainer(config.trainer)):
         kept = keep_ours(config, with_savings=True)
-    with fake_tensors():
+    with fake_tensors(load_trainer(config.trainer)):
         account, traffic = keep_theirs(config)
     saved = [
         f"{kept.saved[name] / MIB:.1f}" if name in kept.saved else "" for name in ("outputs", "gradients")

@@ -15,6 +15,7 @@ from dpprof.config.measuring import MeasuringConfig
 from dpprof.figures.metrics import MIB, unexplained_pct
 from dpprof.measure.experiment import ExperimentTraining, run_experiment
 from dpprof.measure.passes.ledger import Ledger, keep_ledger
+from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.folder import RunFolder
@@ -62,7 +63,7 @@ def row(config: ExperimentConfig) -> list[str]:
         folder = RunFolder(Path(path) / "run")
         folder.create(config)
         record = run_experiment(config, folder, lambda _: None)
-    with fake_tensors():
+    with fake_tensors(load_trainer(config.trainer)):
         kept = keep_ledger(lambda: ExperimentTraining(config, build_workload(config)), Ledger("cpu"), 1)
     ledger, unexplained = record.ledger, unexplained_pct(record)
     assert ledger is not None

@@ -42,7 +42,7 @@ HOMES = {
     "matplotlib": ("reports/",),
     "pandas": ("reports/",),
     "scipy": ("reports/",),
-    "opacus": ("measure/trainers/", "measure/workloads/dp_attention.py"),
+    "opacus": ("measure/trainers/opacus/", "measure/workloads/dp_attention.py"),
     "click": ("cli/",),
     "rich": ("cli/",),
 }

@@ -4,7 +4,8 @@
 
 Reads `config.json`, which may name only the settings that differ from their defaults; writes `record.json`
 after each pass, and `error.json` if the clean pass failed. What an earlier measurement left is deleted.
-Imports torch and Opacus, and nothing of the tracker. Exit code 0 if the clean pass finished, else 1.
+Imports torch and every listed trainer, and nothing of the tracker. Exit code 0 if the clean pass finished,
+else 1.
 
 With `--counted-step` it only warms up and does the one step that the profiler around this process counts. It
 writes nothing, and exits with 1 if that fails.
@@ -40,11 +41,12 @@ def _measure(folder: RunFolder) -> int:
 
     import torch
 
-    # Brings Opacus's part for every trainer, the standard one too, so that resident memory compares.
     from dpprof.measure.experiment import PassFailed, run_experiment
+    from dpprof.measure.trainers.build import import_trainers
 
     config = config.resolve(cuda_available=torch.cuda.is_available())
     folder.write_config(config)
+    import_trainers(config.trainer, say)
     try:
         record = run_experiment(config, folder, say)
     except PassFailed as failed:

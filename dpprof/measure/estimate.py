@@ -10,6 +10,7 @@ from dpprof.figures.capacity import from_allocator
 from dpprof.measure.observe import Subject, Training
 from dpprof.measure.passes.estimate_ledger import CpuLedger, CudaLedger
 from dpprof.measure.passes.ledger import keep_ledger, warmup_steps
+from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.record.ledger import Doubt, LedgerResult
 
@@ -25,9 +26,10 @@ def run(subject: Subject, build: Callable[[str], Training]) -> None:
     """
     config, record = subject.config, subject.record
     place = config.device if torch.cuda.is_available() else "cpu"
+    as_on_cuda = config.device == "cuda" and place == "cpu"
     ledger = CpuLedger() if config.device == "cpu" else CudaLedger(place)
     try:
-        with fake_tensors(as_on_cuda=config.device == "cuda" and place == "cpu"):
+        with fake_tensors(load_trainer(config.trainer), as_on_cuda=as_on_cuda):
             kept = keep_ledger(
                 partial(build, place),
                 ledger,

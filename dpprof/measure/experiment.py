@@ -16,8 +16,7 @@ from dpprof.measure import estimate, gradient_check
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer, Subject
 from dpprof.measure.passes import ceilings, clean, counters, ledger, memory, pace, trace
-from dpprof.measure.trainers.build import build_trainer
-from dpprof.measure.trainers.silent_traps import silent_traps
+from dpprof.measure.trainers.build import build_trainer, load_trainer
 from dpprof.measure.trainers.traps import traps_named
 from dpprof.measure.workloads.sampling import batch_sizes, num_samples, sampled
 from dpprof.measure.workloads.workload import Workload, build_workload, checked_batch
@@ -44,7 +43,7 @@ class ExperimentTraining:
         *,
         is_timed: bool = False,
     ) -> None:
-        with traps_named(workload.model, lambda: config.batch_size):
+        with traps_named(load_trainer(config.trainer), workload.model, lambda: config.batch_size):
             self.trainer = build_trainer(config, workload, place)
         self.tokens_per_batch = workload.tokens_per_batch
         self.num_samples: list[int] = []
@@ -60,7 +59,7 @@ class ExperimentTraining:
         Raises ValueError if the batches end too early, and WorkloadError if the model, its loss or a batch is
         known to be at fault.
         """
-        with traps_named(self.model, self._batch_size_now):
+        with traps_named(type(self.trainer), self.model, self._batch_size_now):
             self.trainer.run_profiling(self._take(num_steps * self._accumulation_steps), observer)
 
     def _take(self, num_batches: int) -> Iterator[Any]:
@@ -166,8 +165,7 @@ def _count(record: Record, config: ExperimentConfig, training: ExperimentTrainin
     record.samples_per_step = config.batch_size * config.accumulation_steps
     if training.tokens_per_batch is not None:
         record.tokens_per_step = training.tokens_per_batch * config.accumulation_steps
-    if training.trainer.is_private:
-        record.warnings += [w for w in silent_traps(training.model) if w not in record.warnings]
+    record.warnings += [w for w in training.trainer.warnings() if w not in record.warnings]
 
 
 PASSES: dict[str, Callable[[Subject], None]] = {

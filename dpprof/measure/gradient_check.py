@@ -23,7 +23,7 @@ from dpprof.figures.gradient_verdict import TOLERANCES
 from dpprof.measure.observe import Subject
 from dpprof.measure.passes.losses import KeptLosses
 from dpprof.measure.trainers.base import call
-from dpprof.measure.trainers.build import build_trainer
+from dpprof.measure.trainers.build import build_trainer, load_trainer
 from dpprof.measure.trainers.reference import (
     clipped_mean,
     global_norm,
@@ -34,7 +34,7 @@ from dpprof.measure.trainers.reference import (
 from dpprof.measure.workloads.sampling import sampled
 from dpprof.measure.workloads.workload import Batch, Workload, build_workload
 from dpprof.record.record import GradientCheck
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import trainer_info
 
 # How the trainer computes: its precision, and the type of its weights.
 _WAYS = {
@@ -111,11 +111,11 @@ class _Case:
         if config.poisson_sampling:  # the workload's own batch may have any size
             batches = sampled(batches, (config.batch_size,))
         self.batch: Batch = next(batches)
-        self.is_private = TRAINERS[config.trainer].is_private
+        self.is_private = trainer_info(config.trainer).is_private
 
     def copied(self, dtype: torch.dtype) -> tuple[Workload, Batch]:
         """A copy in training mode, so that no evaluation sees what another one left behind, and the batch."""
-        gc.collect()  # the copy before, which Opacus's hooks hold in a cycle
+        gc.collect()  # the previous copy, which a library's hooks may hold in a cycle
         model = copy.deepcopy(self.workload.model).to(self.config.device, dtype).train()
 
         def moved(leaf: Any) -> Any:
@@ -185,7 +185,8 @@ class _Case:
         if not any(norms):
             raise Undecidable("every sample's gradient is zero")
         max_grad_norm = 0.9 * statistics.median(filter(None, norms)) if self.is_private else None
-        return clipped_mean(per_sample, max_grad_norm), max_grad_norm
+        trainer = load_trainer(self.config.trainer)
+        return clipped_mean(per_sample, max_grad_norm, trainer.clip_factor), max_grad_norm
 
     def error(self, way: str, reference: list[Tensor], max_grad_norm: float | None) -> float:
         """Relative L2 error of the trainer's gradient, computed in one of `_WAYS`.

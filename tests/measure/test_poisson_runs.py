@@ -11,6 +11,7 @@ from dpprof.config.flat import from_flat
 from dpprof.config.poisson import largest_batch
 from dpprof.measure.experiment import ExperimentTraining
 from dpprof.measure.passes.ledger import Ledger, keep_ledger, warmup_steps
+from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.workloads.sampling import batch_sizes
 from dpprof.measure.workloads.workload import build_workload
@@ -127,7 +128,7 @@ def test_memory_is_that_of_a_training_with_batches_of_that_size(trainer: str) ->
     peaks = []
     for config in (sampled, fixed):
         config = config.resolve(cuda_available=False)
-        with fake_tensors():
+        with fake_tensors(load_trainer(config.trainer)):
             kept = keep_ledger(
                 lambda c=config: ExperimentTraining(c, build_workload(c)),  # type: ignore[misc]
                 Ledger("cpu"),

@@ -1,5 +1,7 @@
 """From an experiment's settings to its trainer."""
 
+import importlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,9 +16,23 @@ _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "
 
 
 def load_trainer(name: str) -> type[TrainerBase]:
-    """The class of a listed trainer."""
+    """The class of a listed trainer. Raises ImportError or AttributeError if it is not there."""
     trainer: type[TrainerBase] = load(TRAINERS[name].target)
     return trainer
+
+
+def import_trainers(wanted: str, say: Callable[[str], None]) -> None:
+    """Import the modules of all listed trainers, so that resident memory compares between trainers.
+
+    Raises what the wanted trainer's module raises; of another one that cannot be imported it only says so.
+    """
+    for name, info in TRAINERS.items():
+        try:
+            importlib.import_module(info.target.partition(":")[0])
+        except Exception as error:
+            if name == wanted:
+                raise
+            say(f"{name} cannot be imported ({type(error).__name__}: {error}); this run does not need it")
 
 
 def build_trainer(config: ExperimentConfig, workload: Workload, place: str | None = None) -> TrainerBase:

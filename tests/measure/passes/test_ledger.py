@@ -18,13 +18,14 @@ from dpprof.config.flat import from_flat, to_flat
 from dpprof.measure.experiment import ExperimentTraining, run_experiment
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.account import Account
-from dpprof.measure.passes.ledger import Follower, Ledger, keep_ledger
+from dpprof.measure.passes.ledger import Ledger, LedgerObserver, keep_ledger
+from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import StepTimeline, TrafficRow
 from dpprof.record.record import Record
-from dpprof.vocabulary.categories import CATEGORIES
+from dpprof.vocabulary import trainers
 from dpprof.vocabulary.trainers import TRAINERS
 
 CONFIG = experiment(
@@ -35,6 +36,7 @@ CONFIG = experiment(
     passes="clean,memory,ledger",
     device="cpu",
 )
+BUILT_IN = [info.name for info in trainers.BUILT_IN]
 FLAT, GHOST, FAST = "DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer"
 
 
@@ -44,7 +46,7 @@ def resolved(**changes: Any) -> ExperimentConfig:
 
 def ledger_of(*, fake: bool = False, **changes: Any) -> tuple[Account, list[TrafficRow]]:
     config = resolved(**changes)
-    with fake_tensors() if fake else nullcontext():
+    with fake_tensors(load_trainer(config.trainer)) if fake else nullcontext():
         kept = keep_ledger(lambda: ExperimentTraining(config, build_workload(config)), Ledger("cpu"), 1)
     return kept.account, kept.traffic
 
@@ -143,15 +145,15 @@ def test_fake_tensors_give_the_same_ledger(trainer: str, changes: dict[str, Any]
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
-def test_every_category_is_known_and_little_is_other(trainer: str) -> None:
+def test_every_category_is_the_trainers_and_little_is_other(trainer: str) -> None:
     account, _ = tiny(trainer)
     timeline = account.timeline()
-    assert {*timeline.start, *timeline.category} <= set(CATEGORIES)
+    assert {*timeline.start, *timeline.category} <= {*TRAINERS[trainer].categories, "temporary", "other"}
     assert timeline.start.get("other", 0) == 0
     assert account.after_step.get("temporary", 0) == 0, "something made in passing is still there"
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", BUILT_IN)
 def test_after_the_step_by_arithmetic(trainer: str) -> None:
     account, _ = tiny(trainer)
     weights = sum(sizes())
@@ -232,7 +234,7 @@ def totals(traffic: list[TrafficRow], phase: str) -> tuple[int, int]:
     return sum(row.read for row in rows), sum(row.written for row in rows)
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", BUILT_IN)
 def test_traffic_of_noise_and_optimizer_by_arithmetic(trainer: str) -> None:
     _, traffic = tiny(trainer)
     weights = sum(sizes())
@@ -255,7 +257,7 @@ def flops(traffic: list[TrafficRow], phase: str) -> int:
     return sum(row.flops for row in traffic if row.phase == phase)
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", BUILT_IN)
 def test_flops_by_arithmetic(trainer: str) -> None:
     _, traffic = tiny(trainer)
     tokens, length, width = 4 * 48, 48, 64
@@ -277,15 +279,15 @@ def test_two_hundred_steps_hold_memory_flat() -> None:
     process = psutil.Process()
     with Ledger("cpu") as ledger:
         training = ExperimentTraining(config, build_workload(config))
-        follower = Follower(ledger, training)
-        training.run(50, follower)
+        observer = LedgerObserver(ledger, training)
+        training.run(50, observer)
         gc.collect()
         alive, objects, resident = (
             ledger.storages.live_bytes(),
             len(gc.get_objects()),
             process.memory_info().rss,
         )
-        training.run(150, follower)
+        training.run(150, observer)
         gc.collect()
         assert ledger.storages.live_bytes() == alive
         assert len(gc.get_objects()) < objects + 500
@@ -297,7 +299,7 @@ def test_nothing_of_the_ledger_stays_when_it_is_over() -> None:
     training = ExperimentTraining(config, build_workload(config))
     hooks = dict(nn.modules.module._global_forward_hooks)
     with Ledger("cpu") as ledger:
-        training.run(2, Follower(ledger, training))
+        training.run(2, LedgerObserver(ledger, training))
     assert dict(nn.modules.module._global_forward_hooks) == hooks
     assert ledger.storages.live_bytes() == 0
     assert "NORM_SAMPLERS" not in vars(training.trainer.forward_model)

@@ -179,29 +179,29 @@ def test_every_storage_of_any_program_counts_once_as_long_as_it_lives(program: l
 
 
 CATEGORY = st.sampled_from(["parameters", "gradients", "activations", "noise"])
-Booking = tuple[str, str, int]
-BOOKINGS: st.SearchStrategy[Booking] = st.tuples(st.just("book"), CATEGORY, NUMBERS)
+Label = tuple[str, str, int]
+LABELS: st.SearchStrategy[Label] = st.tuples(st.just("label"), CATEGORY, NUMBERS)
 EXPECTED_ACTS = st.tuples(ACTS, st.none() | CATEGORY)
 
 
 class Story:
-    """What a storage was at each moment, told by the one who books: bytes, and what it was booked as."""
+    """What a storage was at each moment, told by the one who labels: bytes, and its label."""
 
     def __init__(self, by_default: str) -> None:
         self.by_default = by_default
         self.sizes: dict[int, int] = {}
-        self.bookings: dict[int, str] = {}
+        self.labels: dict[int, str] = {}
 
     def category(self, moment: int) -> str:
-        if not self.bookings:
+        if not self.labels:
             return self.by_default
-        return self.bookings[max((at for at in self.bookings if at <= moment), default=min(self.bookings))]
+        return self.labels[max((at for at in self.labels if at <= moment), default=min(self.labels))]
 
 
 @settings(deadline=None)
 @given(
-    st.lists(EXPECTED_ACTS | BOOKINGS, max_size=12),
-    st.lists(EXPECTED_ACTS | BOOKINGS, max_size=30),
+    st.lists(EXPECTED_ACTS | LABELS, max_size=12),
+    st.lists(EXPECTED_ACTS | LABELS, max_size=30),
 )
 def test_the_log_of_any_program_tells_what_was_alive_at_every_moment(
     before: list[Any], within: list[Any]
@@ -211,20 +211,20 @@ def test_the_log_of_any_program_tells_what_was_alive_at_every_moment(
     current: dict[int, Story] = {}
 
     def do(storages: Storages, step: Any, moment: int) -> None:
-        if step[0] == "book":
+        if step[0] == "label":
             _, category, which = step
             if world.tensors:
                 tensor = world.tensors[which % len(world.tensors)]
-                storages.book(category, [("", tensor)])
+                storages.label(category, [("", tensor)])
                 if tensor.untyped_storage().nbytes():
-                    current[tensor.untyped_storage()._cdata].bookings[moment] = category
+                    current[tensor.untyped_storage()._cdata].labels[moment] = category
             expected = None
         else:
             what, expected = step
             if expected is None:
                 act(world, *what)
             else:
-                with storages.making(expected):
+                with storages.label_new(expected):
                     act(world, *what)
         sizes = world.sizes()
         for gone in [key for key in current if key not in sizes]:
@@ -281,7 +281,7 @@ def test_the_log_of_any_program_tells_what_was_alive_at_every_moment(
 def test_a_storage_is_freed_at_once_when_its_last_tensor_is(storages: Storages) -> None:
     tensor = torch.zeros(100)
     storage, view = StorageWeakRef(tensor.untyped_storage()), tensor[10:20]
-    storages.book("noise", [("", tensor)])
+    storages.label("noise", [("", tensor)])
     del tensor
     assert not storage.expired()
     assert storages.live_bytes() == 400
@@ -292,7 +292,7 @@ def test_a_storage_is_freed_at_once_when_its_last_tensor_is(storages: Storages) 
 
 def test_a_log_keeps_no_storage_alive(storages: Storages) -> None:
     storages.start_step()
-    with storages.making("noise"), storages.keeping("activations"):
+    with storages.label_new("noise"), storages.label_surviving("activations"):
         tensor = torch.zeros(100)
     storage = StorageWeakRef(tensor.untyped_storage())
     del tensor
@@ -308,7 +308,7 @@ def test_a_storage_has_what_it_was_born_with(storages: Storages) -> None:
     assert (life.num_bytes, life.shape, life.dtype) == (24, (3, 4), "bfloat16")
     assert (life.operator, life.phase, life.alive) == ("aten::zeros", "forward", True)
     assert (life.category, life.name) == (None, "")
-    storages.book("noise", [("head", tensor.view(4, 3))])
+    storages.label("noise", [("head", tensor.view(4, 3))])
     assert (life.shape, life.name, life.category) == ((4, 3), "head", "noise")
 
 
@@ -438,7 +438,7 @@ def test_empty_tensors_have_no_storage_to_follow(storages: Storages) -> None:
 def test_other_devices_are_left_out(storages: Storages) -> None:
     on_meta = torch.zeros(1_000, device="meta") + 1
     assert storages.live_bytes() == 0
-    storages.book("noise", [("", on_meta)])
+    storages.label("noise", [("", on_meta)])
     assert storages.live_bytes() == 0
     with Ledger("meta") as ledger:
         moved = torch.zeros(10).to("meta")
@@ -450,7 +450,7 @@ def test_sparse_tensors_are_left_out_and_what_they_are_made_of_is_not(storages: 
     values, indices = torch.ones(3), torch.tensor([[0, 1, 2]])
     sparse = torch.sparse_coo_tensor(indices, values, (10,), is_coalesced=True)
     assert storages.see(sparse) is None
-    storages.book("noise", [("", sparse)])
+    storages.label("noise", [("", sparse)])
     assert storages.live_bytes() == 3 * 4 + 3 * 8
     assert category_of(storages, values) is None
     dense = (sparse * 2).to_dense()
@@ -465,7 +465,7 @@ def test_a_storage_resized_behind_torchs_operators_is_found_out_when_next_seen(s
     tensor.add_(1)
     assert storages.live_bytes() == 400
     tensor.untyped_storage().resize_(0)
-    storages.book("noise", [("", tensor)])
+    storages.label("noise", [("", tensor)])
     assert storages.live_bytes() == 0
     tensor.untyped_storage().resize_(40)
     tensor.zero_()
@@ -495,7 +495,7 @@ def test_thousands_of_storages_at_the_same_addresses(storages: Storages) -> None
         tensor = torch.empty(64)
         addresses.add(tensor.untyped_storage()._cdata)
         assert storages.live_bytes() == 256
-        storages.book("noise", [("", tensor)])
+        storages.label("noise", [("", tensor)])
         del tensor
         assert storages.live_bytes() == 0
     assert len(addresses) < 1_000
@@ -513,7 +513,7 @@ def test_a_new_storage_does_not_inherit_from_the_one_that_lived_there(storages: 
         if address in addresses:
             return
         addresses[address] = f"number {index}"
-        storages.book("noise", [("", tensor)])
+        storages.label("noise", [("", tensor)])
         del tensor
     pytest.fail("no address was used twice")
 
@@ -554,7 +554,7 @@ def test_after_the_ledger_nothing_is_followed_any_more() -> None:
 def test_two_ledgers_after_each_other_do_not_share() -> None:
     with Ledger("cpu") as first:
         kept = torch.zeros(10)
-        first.storages.book("noise", [("", kept)])
+        first.storages.label("noise", [("", kept)])
     with Ledger("cpu") as second:
         assert second.storages.live_bytes() == 0
         kept.add_(1)
@@ -571,7 +571,7 @@ def test_fake_tensors_have_the_bytes_that_real_ones_would_have() -> None:
         del huge
         assert storages.live_bytes() == 2 * 10**12
         product = view @ torch.empty(1_000_000, 7, dtype=torch.bfloat16)
-        storages.book("noise", [("", product)])
+        storages.label("noise", [("", product)])
         assert storages.live_bytes() == 2 * 10**12 + 2 * 10 * 7
         assert category_of(storages, product) == "noise"
         del view
@@ -584,11 +584,11 @@ def test_training_on_fake_tensors_takes_the_same_bytes() -> None:
     def step() -> list[tuple[str, int, str | None]]:
         with Ledger("cpu") as ledger:
             model = nn.Sequential(nn.Linear(6, 5), nn.GELU(), nn.Linear(5, 4))
-            ledger.storages.book("parameters", model.named_parameters())
+            ledger.storages.label("parameters", model.named_parameters())
             x = torch.randn(3, 6)
             ledger.storages.start_step()
             model(x).square().mean().backward()
-            ledger.storages.book("gradients", ((name, p.grad) for name, p in model.named_parameters()))  # type: ignore
+            ledger.storages.label("gradients", ((name, p.grad) for name, p in model.named_parameters()))  # type: ignore
             return changes(ledger.storages.end_step())
 
     real = step()
@@ -601,23 +601,23 @@ def test_training_on_fake_tensors_takes_the_same_bytes() -> None:
 # What storages are for
 
 
-def test_the_first_booking_holds_from_birth_on(storages: Storages) -> None:
+def test_the_first_label_holds_from_birth_on(storages: Storages) -> None:
     storages.start_step()
     a, b = torch.zeros(10), torch.zeros(20)
-    storages.book("noise", [("head.weight", a)])
+    storages.label("noise", [("head.weight", a)])
     log = storages.end_step()
     assert changes(log) == [("noise", 40, None), ("temporary", 80, None)]
     assert life_of(storages, a).name == "head.weight"
     assert category_of(storages, b) is None
 
 
-def test_a_second_booking_is_a_change_in_time(storages: Storages) -> None:
+def test_a_second_label_is_a_change_in_time(storages: Storages) -> None:
     storages.start_step()
     a = torch.zeros(10)
-    storages.book("per_sample_gradients", [("w", a)])
-    storages.book("per_sample_gradients", [("w", a)])
+    storages.label("per_sample_gradients", [("w", a)])
+    storages.label("per_sample_gradients", [("w", a)])
     b = torch.zeros(5)
-    storages.book("gradients", [("w", a.view(2, 5))])
+    storages.label("gradients", [("w", a.view(2, 5))])
     del a
     assert changes(storages.end_step()) == [
         ("per_sample_gradients", 40, None),
@@ -628,32 +628,32 @@ def test_a_second_booking_is_a_change_in_time(storages: Storages) -> None:
     assert b.numel() == 5
 
 
-def test_a_view_is_booked_with_all_of_its_storage(storages: Storages) -> None:
+def test_a_view_is_labelled_with_all_of_its_storage(storages: Storages) -> None:
     storages.start_step()
     a = torch.zeros(10)
-    storages.book("noise", [("w", a[3:5])])
+    storages.label("noise", [("w", a[3:5])])
     assert changes(storages.end_step()) == [("noise", 40, None)]
 
 
-def test_what_was_booked_in_one_step_is_known_in_the_next(storages: Storages) -> None:
+def test_what_was_labelled_in_one_step_is_known_in_the_next(storages: Storages) -> None:
     a, b = torch.zeros(10), torch.zeros(20)
-    storages.book("parameters", [("w", a)])
-    storages.book("gradients", [("w", a)])
+    storages.label("parameters", [("w", a)])
+    storages.label("gradients", [("w", a)])
     storages.start_step()
-    storages.book("noise", [("", a)])
-    storages.book("inputs", [("", b)])
+    storages.label("noise", [("", a)])
+    storages.label("inputs", [("", b)])
     account = Account(storages.end_step())
     assert account.start == {"gradients": 40, "inputs": 80}
     assert list(account.changes) == [("gradients", 40, "noise")]
 
 
-def test_booking_what_was_made_unseen_is_its_birth(storages: Storages) -> None:
+def test_labelling_what_was_made_unseen_is_its_birth(storages: Storages) -> None:
     made: list[Tensor] = []
     thread = threading.Thread(target=lambda: made.append(torch.zeros(100)))
     thread.start()
     thread.join()
     storages.start_step()
-    storages.book("inputs", [("", made[0])])
+    storages.label("inputs", [("", made[0])])
     assert changes(storages.end_step()) == [("inputs", 400, None)]
 
 
@@ -665,13 +665,13 @@ def test_of_two_categories_that_hold_one_storage_the_first_named_counts(storages
     }
     storages.start_step()
     for _ in range(3):
-        storages.book_held(held)
+        storages.label_held(held)
     account = Account(storages.end_step())
     assert account.start == {"gradients": 40, "per_sample_gradients": 80}
     assert list(account.changes) == []
     assert life_of(storages, a).name == "a"
     storages.start_step()
-    storages.book_held({category: held[category] for category in reversed(held)})
+    storages.label_held({category: held[category] for category in reversed(held)})
     moves = changes(storages.end_step())
     assert moves == [("gradients", 40, "per_sample_gradients")]
     assert life_of(storages, a).name == "a as well"
@@ -679,14 +679,14 @@ def test_of_two_categories_that_hold_one_storage_the_first_named_counts(storages
 
 def test_held_tensors_of_which_some_are_not_followed(storages: Storages) -> None:
     a = torch.zeros(10)
-    storages.book_held({"noise": [("meta", torch.zeros(3, device="meta")), ("a", a)], "inputs": []})
+    storages.label_held({"noise": [("meta", torch.zeros(3, device="meta")), ("a", a)], "inputs": []})
     assert category_of(storages, a) == "noise"
     assert storages.live_bytes() == 40
 
 
 def test_what_is_made_inside_is_expected_to_be_of_a_category(storages: Storages) -> None:
     before = torch.zeros(1)
-    with storages.making("noise"):
+    with storages.label_new("noise"):
         inside = before + torch.zeros(2)
         view = before.view(1)
     after = torch.zeros(4)
@@ -694,34 +694,34 @@ def test_what_is_made_inside_is_expected_to_be_of_a_category(storages: Storages)
 
 
 def test_only_what_is_accepted_is_expected(storages: Storages) -> None:
-    with storages.making("gram_matrices", lambda shape: len(shape) == 3 and shape[1] == shape[2]):
+    with storages.label_new("gram_matrices", lambda shape: len(shape) == 3 and shape[1] == shape[2]):
         square, flat = torch.zeros(2, 5, 5), torch.zeros(2, 5)
     assert category_of(storages, square) == "gram_matrices"
     assert category_of(storages, flat) is None
 
 
 def test_of_nested_expectations_the_innermost_that_accepts_counts(storages: Storages) -> None:
-    with storages.making("noise"):
-        with storages.making("gram_matrices", lambda shape: len(shape) == 3):
+    with storages.label_new("noise"):
+        with storages.label_new("gram_matrices", lambda shape: len(shape) == 3):
             cube, flat = torch.zeros(2, 5, 5), torch.zeros(2, 5)
-            with storages.making("clip_factors"):
+            with storages.label_new("clip_factors"):
                 inner = torch.zeros(2, 5, 5)
         late = torch.zeros(2, 5, 5)
     found = [category_of(storages, t) for t in (cube, flat, inner, late)]
     assert found == ["gram_matrices", "noise", "clip_factors", "noise"]
 
 
-def test_a_booking_overrides_an_expectation_from_birth_on(storages: Storages) -> None:
+def test_a_label_overrides_an_expectation_from_birth_on(storages: Storages) -> None:
     storages.start_step()
-    with storages.making("noise"):
+    with storages.label_new("noise"):
         a, b = torch.zeros(10), torch.zeros(20)
-    storages.book("gradients", [("w", a)])
+    storages.label("gradients", [("w", a)])
     assert changes(storages.end_step()) == [("gradients", 40, None), ("noise", 80, None)]
     assert b.numel() == 20
 
 
 def test_an_expectation_ends_when_what_is_inside_fails(storages: Storages) -> None:
-    with pytest.raises(KeyError), storages.making("noise"), storages.keeping("activations"):
+    with pytest.raises(KeyError), storages.label_new("noise"), storages.label_surviving("activations"):
         raise KeyError
     assert category_of(storages, torch.zeros(3)) is None
 
@@ -729,15 +729,15 @@ def test_an_expectation_ends_when_what_is_inside_fails(storages: Storages) -> No
 def test_what_outlives_its_making_is_kept_for_a_purpose(storages: Storages) -> None:
     before = torch.zeros(1)
     storages.start_step()
-    with storages.keeping("activations"):
-        kept, gone, booked = torch.zeros(10), torch.zeros(20), torch.zeros(40)
-        storages.book("inputs", [("", booked)])
-        with storages.making("noise"):
+    with storages.label_surviving("activations"):
+        kept, gone, labelled = torch.zeros(10), torch.zeros(20), torch.zeros(40)
+        storages.label("inputs", [("", labelled)])
+        with storages.label_new("noise"):
             expected = torch.zeros(80)
         before.add_(1)
         del gone
     after = torch.zeros(160)
-    found = [category_of(storages, t) for t in (before, kept, booked, expected, after)]
+    found = [category_of(storages, t) for t in (before, kept, labelled, expected, after)]
     assert found == [None, "activations", "inputs", "noise", None]
     assert changes(storages.end_step())[:3] == [
         ("activations", 40, None),
@@ -747,18 +747,18 @@ def test_what_outlives_its_making_is_kept_for_a_purpose(storages: Storages) -> N
 
 
 def test_of_nested_purposes_the_inner_one_counts(storages: Storages) -> None:
-    with storages.keeping("activations"):
-        with storages.keeping("noise"):
+    with storages.label_surviving("activations"):
+        with storages.label_surviving("noise"):
             inner = torch.zeros(1)
         outer = torch.zeros(2)
     assert [category_of(storages, t) for t in (inner, outer)] == ["noise", "activations"]
 
 
-def test_what_was_kept_for_a_purpose_may_be_booked_as_another_from_birth_on(storages: Storages) -> None:
+def test_what_was_kept_for_a_purpose_may_be_labelled_otherwise_from_birth_on(storages: Storages) -> None:
     storages.start_step()
-    with storages.keeping("activations"):
+    with storages.label_surviving("activations"):
         a = torch.zeros(10)
-    storages.book("gradients", [("", a)])
+    storages.label("gradients", [("", a)])
     assert changes(storages.end_step()) == [("gradients", 40, None)]
 
 
@@ -767,16 +767,16 @@ def test_ending_a_step_that_never_began_is_refused() -> None:
         Storages("cpu").end_step()
 
 
-def test_what_later_steps_book_leaves_an_account_as_it_is() -> None:
+def test_what_later_steps_label_leaves_an_account_as_it_is() -> None:
     with Ledger("cpu") as ledger:
         storages = ledger.storages
         storages.start_step()
         first, second = torch.zeros(10), torch.zeros(5)
-        storages.book("per_sample_gradients", [("", first)])
-        storages.book("gradients", [("", first)])
+        storages.label("per_sample_gradients", [("", first)])
+        storages.label("gradients", [("", first)])
         account = Account(storages.end_step())
         storages.start_step()
-        storages.book("inputs", [("", second)])
+        storages.label("inputs", [("", second)])
         storages.end_step()
     assert account.at_peak == {"per_sample_gradients": 40, "temporary": 20}
     assert [(t.category, t.num_bytes) for t in account.tensors_at_peak] == [
@@ -786,18 +786,21 @@ def test_what_later_steps_book_leaves_an_account_as_it_is() -> None:
     assert account.timeline().category[0] == "per_sample_gradients"
 
 
-def test_only_known_categories_are_booked() -> None:
-    storages = Storages("cpu")
-    with pytest.raises(AssertionError):
-        storages.book("Noise", [])
-    with pytest.raises(AssertionError), storages.making("nois"):
-        pass
+def test_a_category_that_is_not_listed_comes_after_those_that_are() -> None:
+    with Ledger("cpu") as ledger:
+        storages = ledger.storages
+        storages.start_step()
+        first, second = torch.zeros(10), torch.zeros(5)
+        storages.label("flat_gradients", [("", first)])
+        storages.label("noise", [("", second)])
+        account = Account(storages.end_step())
+    assert list(account.at_peak.items()) == [("noise", 20), ("flat_gradients", 40)]
 
 
-def test_a_booking_without_a_name_leaves_the_name() -> None:
+def test_a_label_without_a_name_leaves_the_name() -> None:
     storages, tensor = Storages("cpu"), torch.zeros(3)
-    storages.book("gradients", [("head.weight", tensor)])
-    storages.book("gradients", [("", tensor)])
+    storages.label("gradients", [("head.weight", tensor)])
+    storages.label("gradients", [("", tensor)])
     life = storages.see(tensor)
     assert life is not None
     assert life.name == "head.weight"

@@ -1,4 +1,4 @@
-"""Announces tensors that live and die inside Opacus's functions to an observer that follows tensors.
+"""Labels tensors that live and die inside Opacus's functions, for an observer that follows tensors.
 
 Opacus's functions are wrapped only while such an observer watches; timed steps run Opacus untouched.
 """
@@ -30,42 +30,42 @@ def replaced(owner: Any, attribute: str, value: Any) -> Iterator[None]:
 
 
 @contextmanager
-def announce_per_sample_gradients(observer: Observer, names: dict[nn.Parameter, str]) -> Iterator[None]:
-    """Book each per-sample gradient as it is computed, and the buffer that it is then copied to.
+def label_per_sample_gradients(observer: Observer, names: dict[nn.Parameter, str]) -> Iterator[None]:
+    """Label each per-sample gradient as it is computed, and the buffer that it is then copied to.
 
     With flat clipping the trainer holds the buffers later on; with fast gradient clipping nothing is left
     of either when backward ends.
     """
     original = grad_sample_module.create_or_accumulate_grad_sample
 
-    def announcing(*, param: nn.Parameter, grad_sample: Tensor, max_batch_len: int) -> None:
+    def create_and_label(*, param: nn.Parameter, grad_sample: Tensor, max_batch_len: int) -> None:
         name = names.get(param, "")
-        observer.book("per_sample_gradients", [(name, grad_sample)])
+        observer.label("per_sample_gradients", [(name, grad_sample)])
         original(param=param, grad_sample=grad_sample, max_batch_len=max_batch_len)
         buffer = getattr(param, "_current_grad_sample", None)
         if buffer is not None:
-            observer.book("per_sample_gradients", [(name, buffer)])
+            observer.label("per_sample_gradients", [(name, buffer)])
 
     function = "create_or_accumulate_grad_sample"
     with (
-        replaced(grad_sample_module, function, announcing),
-        replaced(grad_sample_module_fast_gradient_clipping, function, announcing),
+        replaced(grad_sample_module, function, create_and_label),
+        replaced(grad_sample_module_fast_gradient_clipping, function, create_and_label),
     ):
         yield
 
 
 @contextmanager
-def announce_gram_matrices(observer: Observer, model: nn.Module) -> Iterator[None]:
-    """Let the (B, T, T) tensors that a ghost norm makes be booked as Gram matrices."""
+def label_gram_matrices(observer: Observer, model: nn.Module) -> Iterator[None]:
+    """Label the (B, T, T) tensors that a ghost norm makes as Gram matrices."""
 
-    def announcing(sampler: Any) -> Any:
+    def labelling(sampler: Any) -> Any:
         def sample(module: nn.Module, activations: list[Tensor], backprops: Tensor) -> Any:
-            with observer.making("gram_matrices", _is_gram_matrix):
+            with observer.label_new("gram_matrices", _is_gram_matrix):
                 return sampler(module, activations, backprops)
 
         return sample
 
-    samplers = {kind: announcing(sampler) for kind, sampler in model.NORM_SAMPLERS.items()}  # type: ignore
+    samplers = {kind: labelling(sampler) for kind, sampler in model.NORM_SAMPLERS.items()}  # type: ignore
     with replaced(model, "NORM_SAMPLERS", samplers):
         yield
 

@@ -7,14 +7,14 @@ from opacus.layers.dp_rnn import DPGRU, DPLSTM, DPRNN
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from dpprof.measure.trainers.trap_sentences import WARNINGS, listed
+from dpprof.measure.trainers.opacus.trap_sentences import WARNINGS, listed
 
 # Opacus looks into the children of these alone. nn.MultiheadAttention fails, which is told in its own words.
 _LOOKED_INTO = {*GradSampleModule.GRAD_SAMPLERS, DPRNN, DPLSTM, DPGRU, nn.MultiheadAttention}
 
 
 def silent_traps(model: nn.Module) -> list[str]:
-    """The sentences for a model that a DP trainer trains."""
+    """The sentences for a model that a trainer of Opacus trains."""
     return [*_raw_parameters(model), *_zero_gradients(model), *_mixed_samples(model)]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from opacus.grad_sample import GradSampleModuleFastGradientClipping
 from torch import Tensor, nn
 
-from dpprof.measure.trainers.fast_gradient_clipping import DPFastGradientClippingTrainer
+from dpprof.measure.trainers.opacus.fast_gradient_clipping import DPFastGradientClippingTrainer
 
 
 class DPGhostClippingTrainer(DPFastGradientClippingTrainer):
@@ -18,8 +18,9 @@ class DPGhostClippingTrainer(DPFastGradientClippingTrainer):
 
     use_ghost_clipping = True
 
-    def _wrap_model(self) -> nn.Module:
-        wrapped = super()._wrap_model()
+    def wrap_model(self) -> nn.Module:
+        """With hooks that compute norms, by Gram matrices where a layer has them."""
+        wrapped = super().wrap_model()
         if self.poisson_sampling:
             wrapped.NORM_SAMPLERS = _NORM_SAMPLERS | {nn.Embedding: _norms_of_embedding}
         return wrapped

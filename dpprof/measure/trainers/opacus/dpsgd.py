@@ -4,14 +4,15 @@ import torch
 from opacus.grad_sample import GradSampleModule
 from torch import Tensor, nn
 
-from dpprof.measure.trainers.private import PrivateTrainer
+from dpprof.measure.trainers.opacus.trainer import OpacusTrainer
 
 
-class DPSGDTrainer(PrivateTrainer):
+class DPSGDTrainer(OpacusTrainer):
     """Materialises every per-sample gradient, then clips each sample's whole gradient to one norm
     (Abadi et al. 2016; `GradSampleModule` and `DPOptimizer` of Opacus)."""
 
-    def _wrap_model(self) -> nn.Module:
+    def wrap_model(self) -> nn.Module:
+        """With hooks that compute per-sample gradients."""
         wrapped: nn.Module = GradSampleModule(self.model)
         return wrapped
 
@@ -19,11 +20,11 @@ class DPSGDTrainer(PrivateTrainer):
         """Whether a tensor has a number per sample, or per sample and parameter, and no more."""
         return shape[:1] == (self.num_samples,) and shape.numel() <= self.num_samples * len(self.parameters)
 
-    def _compute_loss(self, losses: Tensor) -> Tensor:
+    def _reduced(self, losses: Tensor) -> Tensor:
         return losses.mean()
 
     def _accumulate_clipped(self, loss: Tensor) -> None:
-        with self._phase("backward"):
+        with self.phase("backward"):
             loss.backward()
-        with self._phase("clip"), self.observer.making("clip_factors", self._is_one_per_sample):
+        with self.phase("clip"), self.observer.label_new("clip_factors", self._is_one_per_sample):
             self.optimizer.clip_and_accumulate()

@@ -1,4 +1,4 @@
-"""What is said of each trap: README's troubleshooting quotes these sentences, with the names in capitals."""
+"""What is said of each trap that Opacus sets. README quotes the sentences, with the names in capitals."""
 
 # What an error says, by trap.
 SENTENCES = {
@@ -38,12 +38,6 @@ SENTENCES = {
     "support: move one or the other into a module of its own",
     "not_contiguous": "{module} gets ids that are not contiguous, and Ghost Clipping needs contiguous ones: "
     "call .contiguous() on them, as in ids.expand(B, T).contiguous()",
-    "loss": "the workload's loss must give one value per sample, shape ({batch_size},); it gave {found}: "
-    'compute it with reduction="none", and average over all but the samples',
-    "batch": "the size of the workload's batches is {length}, but batch_size is {batch_size}: make them of "
-    "config.batch_size samples, or set poisson_sampling=true if they are sampled so",
-    "empty": "the step with an empty batch failed ({error}), and Poisson sampling gives such batches: let "
-    "the model and its loss take no samples too, as view(B, T * D) does and view(B, -1) does not",
 }
 # What is said of a model that trains nevertheless.
 WARNINGS = {
