@@ -7,10 +7,11 @@ import plotly.graph_objects as go
 
 from dpprof.figures.metrics import MIB
 from dpprof.record.ledger import TrafficRow
-from dpprof.reports.colors import CATEGORY_COLORS, CLASS_COLORS, words
+from dpprof.reports.colors import CLASS_COLORS, category_color, class_color, words
 from dpprof.reports.levels import Levels
 from dpprof.reports.tables import BETWEEN, LedgerTables
 from dpprof.vocabulary.formats import fixed, size
+from dpprof.vocabulary.order import listed_first
 
 _NARROWEST_LABEL_PCT = 6.0
 
@@ -26,8 +27,8 @@ def memory_figure(levels: Levels, tables: LedgerTables) -> go.Figure:
             name=words(category),
             stackgroup="memory",
             mode="lines",
-            line={"shape": "hv", "width": 0.5, "color": CATEGORY_COLORS[category]},
-            fillcolor=CATEGORY_COLORS[category],
+            line={"shape": "hv", "width": 0.5, "color": category_color(category)},
+            fillcolor=category_color(category),
             hovertemplate="%{y:.6~g} MiB",
         )
     figure.add_scatter(
@@ -120,17 +121,16 @@ def traffic_figure(traffic: list[TrafficRow], phases: list[str]) -> go.Figure:
         read[key] += row.read / MIB
         written[key] += row.written / MIB
     figure = go.Figure()
-    for name, color in CLASS_COLORS.items():
+    drawn = (row.operator_class for row in traffic if (row.phase or BETWEEN) in phases)
+    for name in listed_first(drawn, CLASS_COLORS):
         keys = [(phase, name) for phase in phases]
-        if not any(key in read for key in keys):
-            continue
         figure.add_bar(
             y=phases,
             x=[read[key] + written[key] for key in keys],
             customdata=[[read[key], written[key]] for key in keys],
             name=words(name),
             orientation="h",
-            marker_color=color,
+            marker_color=class_color(name),
             hovertemplate=f"{words(name)} in %{{y}}: %{{x:,.6~g}} MiB<br>"
             "read %{customdata[0]:,.6~g}, written %{customdata[1]:,.6~g}<extra></extra>",
         )

@@ -9,6 +9,7 @@ import numpy as np
 from dpprof.figures.metrics import MIB
 from dpprof.record.ledger import PhaseMark, StepTimeline
 from dpprof.vocabulary.categories import CATEGORIES
+from dpprof.vocabulary.order import listed_first
 
 _MAX_POINTS = 4000
 
@@ -46,7 +47,8 @@ def compute(timeline: StepTimeline, phase_s: dict[str, float], most: int = _MAX_
     that is not in it is as wide as it was under the ledger. What happens between phases, where the ledger
     itself is at work, is drawn as a moment.
     """
-    categories = [c for c in CATEGORIES if c in {*timeline.start, *timeline.category, *timeline.moved_to}]
+    found = (*timeline.start, *timeline.category, *filter(None, timeline.moved_to))
+    categories = listed_first(found, CATEGORIES)
     column = {category: i for i, category in enumerate(categories)}
     changes = np.zeros((len(timeline.seconds) + 1, len(categories)), dtype=np.int64)
     for category, num_bytes in timeline.start.items():

@@ -20,6 +20,7 @@ from dpprof.vocabulary.formats import fixed
 from dpprof.vocabulary.phases import PHASES
 
 BETWEEN = "between phases"
+_UNLISTED_HELP = "as the trainer names it: dpprof lists no such category"
 _UNTRACKED_HELP = "held by the allocator beyond what the ledger saw: workspaces and rounding"
 
 
@@ -170,7 +171,7 @@ def _shares(by_category: dict[str, int]) -> list[Share]:
     total = sum(by_category.values())
     meanings = CATEGORIES | {UNTRACKED: _UNTRACKED_HELP}
     shares = [
-        Share(category, num_bytes / MIB, 100 * num_bytes / total, meanings[category])
+        Share(category, num_bytes / MIB, 100 * num_bytes / total, meanings.get(category, _UNLISTED_HELP))
         for category, num_bytes in by_category.items()
     ]
     return sorted(shares, key=lambda share: -share.mib)

@@ -16,7 +16,7 @@ from dpprof.record.folder import RunFolder, write_text
 from dpprof.record.ledger import LedgerResult, TrafficRow
 from dpprof.record.record import Record
 from dpprof.reports import image, levels, tables
-from dpprof.reports.colors import CATEGORY_COLORS, words
+from dpprof.reports.colors import category_color, words
 from dpprof.reports.figures import memory_figure, traffic_figure
 from dpprof.vocabulary.formats import fixed
 
@@ -128,7 +128,7 @@ def render(page: Page) -> str:
         tables=page.tables,
         memory=memory.to_html(full_html=False, include_plotlyjs=True, config=config, div_id="memory"),
         traffic=traffic.to_html(full_html=False, include_plotlyjs=False, config=config, div_id="traffic"),
-        colors=CATEGORY_COLORS,
+        color=category_color,
         untracked=UNTRACKED,
         shown_tensors=_SHOWN_TENSORS,
     )

@@ -8,10 +8,21 @@ from page_reader import Page, charts, numbers
 
 from dpprof.record.ledger import StepTimeline
 from dpprof.record.record import Memory, Record
-from dpprof.reports.colors import CATEGORY_COLORS, CLASS_COLORS
+from dpprof.reports.colors import (
+    CATEGORY_COLORS,
+    CLASS_COLORS,
+    PHASE_COLORS,
+    category_color,
+    class_color,
+    phase_color,
+    trainer_color,
+)
+from dpprof.reports.tables import BETWEEN
 from dpprof.reports.timeline import compute, render, write_timeline
 from dpprof.vocabulary.categories import CATEGORIES
 from dpprof.vocabulary.operator_classes import OPERATOR_CLASSES
+from dpprof.vocabulary.phases import PHASES
+from dpprof.vocabulary.trainers import TRAINERS, UNLISTED_COLOR
 
 MIB = 2**20
 
@@ -202,6 +213,13 @@ def test_every_category_and_class_has_a_colour_of_its_own() -> None:
     assert set(CLASS_COLORS) == set(OPERATOR_CLASSES)
     for colors in (CATEGORY_COLORS, CLASS_COLORS):
         assert len(set(colors.values())) == len(colors)
+    assert list(PHASE_COLORS) == [*PHASES, BETWEEN]
+    assert [trainer_color(name) for name in TRAINERS] == [info.color for info in TRAINERS.values()]
+
+
+def test_what_no_table_lists_is_grey() -> None:
+    for color in (trainer_color, category_color, class_color, phase_color):
+        assert color("anything else") == UNLISTED_COLOR
 
 
 @pytest.mark.parametrize("checkpointing", [True, False])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dpprof.reports.comparison.cells import Cell, Comparison
 from dpprof.vocabulary.formats import fixed
-from dpprof.vocabulary.trainers import STANDARD
+from dpprof.vocabulary.trainers import trainer_info
 
 # What is compared: the metric, its words, and the ratios to standard training that are commonly expected.
 LEVELS = {
@@ -45,8 +45,8 @@ class Counted:
 
     @property
     def is_private(self) -> bool:
-        """Whether it is one of those that are compared with standard training."""
-        return self.cell.trainer != STANDARD
+        """Whether it is one of those that the expectations are of."""
+        return trainer_info(self.cell.trainer).is_private
 
 
 def counted(comparison: Comparison) -> list[Counted]:
@@ -69,7 +69,7 @@ def _level(comparison: Comparison, cell: Cell, metric: str) -> Level:
     _, low, high = LEVELS[metric]
     ratio = comparison.ratio(cell, metric)
     side = None
-    if ratio is not None and cell.trainer != STANDARD:
+    if ratio is not None and trainer_info(cell.trainer).is_private:
         side = "below" if ratio < low else "above" if ratio > high else None
     return Level(cell.figures.get(metric), ratio, side)
 

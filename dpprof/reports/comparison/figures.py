@@ -5,9 +5,10 @@ import html
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from dpprof.reports.colors import TRAINER_COLORS
+from dpprof.reports.colors import trainer_color
 from dpprof.reports.comparison.cells import PEAK, STEP
 from dpprof.reports.comparison.growth import Line
+from dpprof.vocabulary.trainers import TRAINERS
 
 _PANELS = ((PEAK, "batch_size"), (STEP, "batch_size"), (PEAK, "seq_len"), (STEP, "seq_len"))
 _TITLES = {PEAK: "peak memory [MiB]", STEP: "step time [ms]", "batch_size": "batch", "seq_len": "sequence"}
@@ -25,7 +26,8 @@ def growth_figure(lines: list[Line]) -> go.Figure | None:
         vertical_spacing=0.26 / len(panels),
         subplot_titles=[f"{_TITLES[metric]} against {_TITLES[along]}" for metric, along in panels],
     )
-    trainers = list(TRAINER_COLORS)
+    # So that a trainer's symbol does not depend on which others are drawn.
+    trainers = list(dict.fromkeys([*TRAINERS, *(line.trainer for line in lines)]))
     seen = set()
     for i, panel in enumerate(panels, start=1):
         shown = [line for line in lines if (line.metric, line.along) == panel]
@@ -42,7 +44,7 @@ def growth_figure(lines: list[Line]) -> go.Figure | None:
                 showlegend=line.trainer not in seen,
                 mode="lines+markers",
                 line={
-                    "color": TRAINER_COLORS[line.trainer],
+                    "color": trainer_color(line.trainer),
                     "dash": _DASHES[places.index((line.model, line.place)) % len(_DASHES)],
                 },
                 marker={"symbol": _SYMBOLS[trainers.index(line.trainer) % len(_SYMBOLS)], "size": 8},

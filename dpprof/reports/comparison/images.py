@@ -7,13 +7,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from dpprof.reports.colors import ink, words
-from dpprof.reports.comparison.bars import Bar, Measure, bar, scale
+from dpprof.reports.comparison.bars import Bar, Measure, bar, legend, scale
 from dpprof.reports.comparison.cells import Comparison
 from dpprof.vocabulary.formats import fixed, number
 
 _ROW_INCHES = 0.27
 _LABELLED_SHARE = 0.12
-_NEUTRAL = "#8c8c8c"
 
 
 def draw(comparison: Comparison, measure: Measure) -> Figure | None:
@@ -31,9 +30,8 @@ def draw(comparison: Comparison, measure: Measure) -> Figure | None:
     for axes, (model, places) in zip(panels, by_model.items(), strict=True):
         _panel(axes, comparison, measure, places)
         axes.set_title(f"{model}: {measure.title} [{measure.unit}]", fontsize=10, loc="left")
-    found = {name for places in by_model.values() for bars in places for b in bars for name in b.parts}
-    shown = [name for name in measure.colors if name in found]
-    handles = [figure.gca().barh(0, 0, color=measure.colors[name], label=words(name)) for name in shown]
+    shown = legend([b for places in by_model.values() for bars in places for b in bars], measure)
+    handles = [figure.gca().barh(0, 0, color=measure.color(name), label=words(name)) for name in shown]
     figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     return figure
 
@@ -64,7 +62,7 @@ def _panel(axes: Axes, comparison: Comparison, measure: Measure, places: list[li
 def _bar(axes: Axes, at: int, one: Bar, measure: Measure, whole: float) -> None:
     left = 0.0
     for name, value in one.parts.items():
-        color = measure.colors.get(name, _NEUTRAL)
+        color = measure.color(name)
         axes.barh(at, value, left=left, color=color, edgecolor="#444444", linewidth=0.3, height=0.8)
         if value > _LABELLED_SHARE * whole:
             axes.text(

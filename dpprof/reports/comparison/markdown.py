@@ -11,6 +11,7 @@ from dpprof.reports.comparison.estimates import pairs
 from dpprof.reports.comparison.models import short_count
 from dpprof.reports.comparison.verdict import verdict
 from dpprof.vocabulary.formats import fixed, number, signed
+from dpprof.vocabulary.order import listed_first
 from dpprof.vocabulary.trainers import TRAINERS
 
 _NOTE = (
@@ -55,13 +56,12 @@ def verdict_markdown(comparison: Comparison) -> str:
 def trainer_table(comparison: Comparison) -> str:
     """Success and mean peak by trainer, over all runs."""
     rows = []
-    for trainer in TRAINERS:
+    for trainer in listed_first((cell.trainer for cell in comparison.cells), TRAINERS):
         runs = [run for cell in comparison.cells if cell.trainer == trainer for run in cell.runs]
         finished = [run for run in runs if run.status == FINISHED]
         peaks = [run.figures[PEAK] for run in finished if PEAK in run.figures]
         mean = number(statistics.fmean(peaks) if peaks else None)
-        if runs:
-            rows.append([trainer, f"{len(finished)} of {len(runs)}", mean])
+        rows.append([trainer, f"{len(finished)} of {len(runs)}", mean])
     return markdown_table(["trainer", "finished", "mean peak MiB"], rows, right=2)
 
 

@@ -18,8 +18,8 @@ from dpprof.figures.results import held_against
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import StepTimeline
 from dpprof.reports import levels
-from dpprof.reports.colors import CATEGORY_COLORS, PHASE_COLORS, ink, words
-from dpprof.reports.comparison.bars import MEASURES, UNITEMISED, Bar, bar, scale
+from dpprof.reports.colors import CATEGORY_COLORS, category_color, ink, words
+from dpprof.reports.comparison.bars import MEASURES, Bar, bar, legend, scale
 from dpprof.reports.comparison.cells import SAMPLES, Cell, Comparison, Run, faults
 from dpprof.reports.comparison.counter_ratios import LEVELS, Counted, counted, judgement
 from dpprof.reports.comparison.doubts import doubts
@@ -30,6 +30,7 @@ from dpprof.reports.comparison.markdown import failure, percent, reason
 from dpprof.reports.comparison.models import Model
 from dpprof.reports.comparison.verdict import Best, Finding, fastest_at, smallest_at, verdict
 from dpprof.vocabulary.formats import fixed, memory, number
+from dpprof.vocabulary.order import listed_first
 
 _TIMELINE_POINTS = 400
 
@@ -133,15 +134,15 @@ def render(page: Page) -> str:
     chart = figure and figure.to_html(
         full_html=False, include_plotlyjs=False, config=config, div_id="growth-chart"
     )
+    categories = (name for timeline in page.timelines.values() for name in timeline["mib"])
+    drawn = listed_first(categories, CATEGORY_COLORS)
     return _templates.get_template("comparison.html").render(
         page=page,
         measures=MEASURES,
         growth_chart=chart,
         plotly=get_plotlyjs(),
-        colors=CATEGORY_COLORS | PHASE_COLORS | {UNITEMISED: "#8c8c8c"},
-        category_colors=CATEGORY_COLORS,
-        category_names={name: words(name) for name in CATEGORY_COLORS},
-        drawn={name for timeline in page.timelines.values() for name in timeline["mib"]},
+        category_colors={name: category_color(name) for name in drawn},
+        category_names={name: words(name) for name in drawn},
         failure=failure,
         reason=reason,
         percent=percent,
@@ -163,7 +164,7 @@ def _group(comparison: Comparison, model: Model, places: list[list[Cell]]) -> Gr
     for i, measure in enumerate(MEASURES):
         bars = [row.bars[i] for place in shown for row in place.rows]
         scales.append(scale(bars))
-        legends.append([name for name in measure.colors if any(name in bar.parts for bar in bars)])
+        legends.append(legend(bars, measure))
     return Group(model, shown, scales, legends)
 
 

@@ -18,7 +18,7 @@ from dpprof.reports.comparison.intervals import FEWEST_STEPS, step_ratio
 from dpprof.reports.comparison.savings import savings
 from dpprof.vocabulary.formats import fixed, memory, milliseconds, signed, size
 from dpprof.vocabulary.loops import DOCUMENTED
-from dpprof.vocabulary.trainers import STANDARD
+from dpprof.vocabulary.trainers import STANDARD, trainer_info
 
 # Peaks closer than this are the same: a few small tensors apart.
 _SAME_PEAK = 0.001
@@ -134,7 +134,7 @@ def fold_backward(by_phase: dict[str, float]) -> dict[str, float]:
 
 def _private(place: list[Cell], metric: str) -> list[Cell]:
     """The DP trainers with a figure, the lowest first; not those whose gradient is wrong."""
-    cells = [c for c in place if c.trainer != STANDARD and c.finished and metric in c.figures]
+    cells = [c for c in place if trainer_info(c.trainer).is_private and c.finished and metric in c.figures]
     cells = [c for c in cells if c.gradient_check != FAIL]
     return sorted(cells, key=lambda cell: cell.figures[metric])
 
@@ -276,7 +276,7 @@ def _reaches(comparison: Comparison) -> list[list[_Reach]]:
     for phase in phases:
         for line in lines(comparison, f"memory/peak_in_{phase}_mib", "batch_size"):
             limit = _limit(comparison, line)
-            if limit is None or line.slope <= 0 or line.trainer == STANDARD:
+            if limit is None or line.slope <= 0 or not trainer_info(line.trainer).is_private:
                 continue
             batch = math.floor((limit - line.fixed) / line.slope + 1e-6)  # fitted: 9.999999 is 10
             reach = _Reach(batch, limit, phase, line)
@@ -320,7 +320,7 @@ def _savings(comparison: Comparison) -> Iterator[Finding]:
 
 
 def _where(comparison: Comparison) -> Iterator[Finding]:
-    """Each DP trainer's extra bytes and time, at the largest place where it and StandardTrainer finished."""
+    """Each trainer's extra bytes and time, at the largest place where it and StandardTrainer finished."""
     largest: dict[str, Cell] = {}
     for cell in comparison.cells:
         twin = comparison.standard(cell)

@@ -5,7 +5,7 @@ import math
 
 import plotly.graph_objects as go
 
-from dpprof.reports.colors import PHASE_COLORS, TRAINER_COLORS
+from dpprof.reports.colors import phase_color, trainer_color
 from dpprof.reports.roofline.data import Roofline, Row, Section
 from dpprof.reports.roofline.points import COUNTERS, STEP
 from dpprof.reports.roofline.roof_lines import LOOKS, Ranges, draw_roof
@@ -21,7 +21,6 @@ _SYMBOLS = {
     "noise": "star",
     "optimizer_step": "cross",
 }
-_OTHER_COLOR = "#8c8c8c"
 _BELOW = {"orientation": "h", "y": -0.16, "yanchor": "top"}
 
 
@@ -101,7 +100,7 @@ def _draw_points(
         symbol = _SYMBOLS.get(row.point.phase, "hexagon") + filling
         series.setdefault((section.trainer, row.point.phase, symbol), []).append((section, row))
     for (trainer, phase, symbol), members in series.items():
-        color = (TRAINER_COLORS.get(trainer) if by_trainer else PHASE_COLORS.get(phase)) or _OTHER_COLOR
+        color = trainer_color(trainer) if by_trainer else phase_color(phase)
         rim = {"width": 2, "color": color} if "open" in symbol else {"width": 0.5, "color": "#222222"}
         figure.add_scatter(
             x=[row.point.intensity for _, row in members],
@@ -140,7 +139,7 @@ def _draw_legend(figure: go.Figure, phases: list[str], by_trainer: bool) -> None
     if not by_trainer:
         return
     groups = dict.fromkeys(trace.legendgroup for trace in figure.data if trace.legendgroup)
-    entries = [("legend", trainer, "circle", TRAINER_COLORS.get(trainer, _OTHER_COLOR)) for trainer in groups]
+    entries = [("legend", trainer, "circle", trainer_color(trainer)) for trainer in groups]
     entries += [
         ("legend2", phase, _SYMBOLS.get(phase, "hexagon"), "#ffffff") for phase in dict.fromkeys(phases)
     ]
