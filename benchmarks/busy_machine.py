@@ -28,7 +28,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpprof.config.experiment import DriveConfig, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.run import drive_experiment
 from dpprof.record.folder import RunFolder
 from dpprof.reports.comparison.cells import STEP, Comparison, compare
@@ -94,7 +95,7 @@ def sweep(folder: Path) -> Comparison:
             trainer=trainer, model_size="tiny", batch_size=2, seq_len=16, passes="clean,memory", device="cpu"
         ).resolve(cuda_available=False)
         run_folder = RunFolder(folder / config.run_name)
-        result = drive_experiment(config, run_folder, DriveConfig(), lambda _: None)
+        result = drive_experiment(config, run_folder, LocalLauncher(), 1800, lambda _: None)
         if result.failure is not None:
             sys.exit(f"{result.name}: {result.failure.message}")
         results.append(result)

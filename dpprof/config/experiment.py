@@ -15,6 +15,7 @@ from dpprof.config.model_sizes import MODEL_SIZES
 from dpprof.config.poisson import largest_batch
 from dpprof.config.settings import refuse, setting
 from dpprof.errors import ConfigError
+from dpprof.vocabulary.launchers import LAUNCHERS, LOCAL
 from dpprof.vocabulary.loops import LOOPS
 from dpprof.vocabulary.trainers import STANDARD, TRAINER_NAMES
 
@@ -279,9 +280,9 @@ class DriveConfig:
         1800.0, "Seconds one experiment may take before it is stopped; its counters as long again.", above=0
     )
     launcher: str = setting(
-        "local",
-        "local starts a clean process per experiment; in_process runs it here, for a debugger (no time-out).",
-        choices=("local", "in_process"),
+        LOCAL,
+        "; ".join(f"{launcher.name} {launcher.help}" for launcher in LAUNCHERS.values()) + ".",
+        choices=tuple(LAUNCHERS),
     )
 
     def check_writable(self) -> None:

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from dpprof.config.counter_metrics import BASIC, DRAM_READ, DRAM_WRITTEN
-from dpprof.config.experiment import DriveConfig, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.run import drive_experiment
 from dpprof.errors import CountersUnavailable
 from dpprof.figures.metrics import metrics
@@ -46,7 +47,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     for trainer in TRAINERS:
         config = dataclasses.replace(CONFIG, trainer=trainer).resolve(cuda_available=True)
         folder = RunFolder(tmp_path_factory.mktemp("counted") / config.run_name)
-        found[trainer] = drive_experiment(config, folder, DriveConfig(timeout_s=900), print)
+        found[trainer] = drive_experiment(config, folder, LocalLauncher(), 900, print)
     return found
 
 
@@ -112,7 +113,7 @@ def test_nvprofs_names_and_the_full_set(tmp_path: Path) -> None:
         CONFIG, passes="clean", counter_metrics="full,dram_utilization,gld_throughput"
     )
     result = drive_experiment(
-        config.resolve(cuda_available=True), RunFolder(tmp_path / "full"), DriveConfig(timeout_s=900), print
+        config.resolve(cuda_available=True), RunFolder(tmp_path / "full"), LocalLauncher(), 900, print
     )
     assert result.status == FINISHED, result.failure
     assert result.record is not None
