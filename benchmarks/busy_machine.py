@@ -28,9 +28,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpprof.config.drive import DriveConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import MeasuringConfig
+from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.run import drive_experiment
 from dpprof.record.folder import RunFolder
 from dpprof.reports.comparison.cells import STEP, Comparison, compare
@@ -101,7 +101,7 @@ def sweep(folder: Path) -> Comparison:
             how=MeasuringConfig(passes="clean,memory"),
         ).resolve(cuda_available=False)
         run_folder = RunFolder(folder / config.run_name)
-        result = drive_experiment(config, run_folder, DriveConfig(), lambda _: None)
+        result = drive_experiment(config, run_folder, LocalLauncher(), 1800, lambda _: None)
         if result.failure is not None:
             sys.exit(f"{result.name}: {result.failure.message}")
         results.append(result)

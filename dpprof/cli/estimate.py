@@ -35,10 +35,12 @@ def estimate(**options: str | None) -> None:
     grid = build_grid(values, EstimatingConfig, cuda_available=lambda: True)
     drive.check_writable()
 
-    from dpprof.cli.conduct import conduct
-    from dpprof.drive.campaign import Sweep, new_name
+    from dpprof.cli.grid_run import run_grid
+    from dpprof.drive.campaign import new_name
+    from dpprof.drive.launch.launcher import make_launcher
+    from dpprof.drive.sweep import Sweep
 
     name = grid.config.sweep_name or new_name(ESTIMATE)
-    planned = Sweep(name, grid.experiments, drive, workers=own.workers)
+    planned = Sweep(name, drive, make_launcher(drive), grid.experiments, workers=own.workers)
     opening = f"{name}: {len(grid.experiments)} experiments on fake tensors, {own.workers} at a time"
-    conduct(planned, opening, "estimated", resume=grid.config.resume, is_timed=False)
+    run_grid(planned, opening, "estimated", resume=grid.config.resume, is_timed=False)

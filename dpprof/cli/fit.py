@@ -22,19 +22,20 @@ def fit(**options: str | None) -> None:
 
     check_packages()
 
-    from dpprof.cli.options import cuda_available
     from dpprof.config.drive import WorkersConfig
     from dpprof.config.estimating import EstimatingConfig
     from dpprof.config.fit import FitConfig
     from dpprof.config.flat import parse_drive
     from dpprof.config.grid import build_grid
     from dpprof.config.settings import parse_all, refuse
+    from dpprof.drive.launch.launcher import make_launcher
     from dpprof.figures.capacity import capacity_bytes
 
     drive, values = parse_drive(given(options))
     workers_values, values = split(values, WorkersConfig)
     fit_values, values = split(values, FitConfig)
     own, workers = parse_all(FitConfig, fit_values), parse_all(WorkersConfig, workers_values).workers
+    launcher = make_launcher(drive)
     axis = {"batch_size": "batch_sizes", "seq_len": "seq_lens"}[own.along]
     if values.get(axis, "auto") != "auto":
         raise refuse(axis, values[axis], f"auto with along={own.along}, which finds it")
@@ -45,22 +46,24 @@ def fit(**options: str | None) -> None:
         raise refuse("device_memory_gib", given_gib, "a number above 0, or a target by name")
     if own.logical_batch and first.poisson_sampling:
         raise refuse("logical_batch", own.logical_batch, "0 with poisson_sampling=true")
-    if own.verify and first.device == "cuda" and not cuda_available():
+    if own.verify and first.device == "cuda" and not launcher.machine.cuda_available():
         raise refuse("verify", True, "false: torch finds no CUDA device on this machine to measure on")
     drive.check_writable()
 
     from dpprof.cli.progress import Progress
-    from dpprof.drive.campaign import new_name
-    from dpprof.drive.fit import Fit, raise_for, run_fit
+    from dpprof.drive.campaign import new_name, run_campaign
+    from dpprof.drive.fit import Fit
     from dpprof.tracking.tracker import Tracker
 
-    planned = Fit(grid.config.sweep_name or new_name("fit"), grid.experiments, own, drive, workers)
+    name = grid.config.sweep_name or new_name("fit")
+    planned = Fit(name, drive, launcher, grid.experiments, own, workers)
     planned.check()
     tracker = Tracker()
     with Progress() as progress:
-        progress.say(f"{planned.name}: {len(grid.experiments)} searches on fake tensors, {workers} at a time")
-        text = run_fit(planned, tracker, progress)
-        progress.say("")
-        progress.say(text)
-        progress.say(f"kept in {planned.folder.path}, with the run folder of every evaluation")
-    raise_for(planned)
+        progress.say(f"{name}: {len(grid.experiments)} searches on fake tensors, {workers} at a time")
+        run_campaign(planned, tracker, progress)
+        if planned.text:
+            progress.say("")
+            progress.say(planned.text)
+            progress.say(f"kept in {planned.folder.path}, with the run folder of every evaluation")
+    planned.raise_for_end()

@@ -49,13 +49,6 @@ def given(values: dict[str, str | None]) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def cuda_available() -> bool:
-    """Whether torch finds a CUDA device. Takes the seconds of importing torch: check options first."""
-    import torch
-
-    return torch.cuda.is_available()
-
-
 def split(values: dict[str, object], cls: type) -> tuple[dict[str, object], dict[str, object]]:
     """Values of the class's settings, and the others."""
     own = fields(cls)

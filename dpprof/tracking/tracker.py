@@ -136,11 +136,6 @@ class Tracker:
             if run_id is not None:
                 self._client.delete_run(run_id)
 
-    def set_status(self, run_id: str, status: str) -> None:
-        """Change how a run ended."""
-        with telling():
-            self._client.set_terminated(run_id, status)
-
     def log_metrics(
         self, run_id: str, figures: Mapping[str, float], config: ExperimentConfig | None = None
     ) -> None:

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from threading import Event, Timer
+from threading import Timer
 from typing import Any
 
 import psutil
@@ -20,10 +20,12 @@ from dpprof.config.counter_metrics import BASIC
 from dpprof.config.drive import DriveConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
-from dpprof.drive import counters
-from dpprof.drive.campaign import Sweep, reusable_results
 from dpprof.drive.counters import count
+from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.run import drive_experiment
+from dpprof.drive.stop import Stop
+from dpprof.drive.sweep import Sweep, reusable_results
+from dpprof.errors import CountersError
 from dpprof.figures.metrics import metrics
 from dpprof.figures.results import FAILED, FINISHED, KILLED, Result, describe, read_result
 from dpprof.ncu import program
@@ -83,9 +85,9 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder(tmp_path / "100 % & more" / "run")
 
 
-def drive(folder: RunFolder, config: ExperimentConfig = CONFIG, **settings: Any) -> Result:
+def drive(folder: RunFolder, config: ExperimentConfig = CONFIG) -> Result:
     lines: list[str] = []
-    result = drive_experiment(config, folder, DriveConfig(**settings), lines.append)
+    result = drive_experiment(config, folder, LocalLauncher(), 600, lines.append)
     (folder.path / "lines.txt").write_text("\n".join(lines))
     return result
 
@@ -99,13 +101,13 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder.path
 
 
-def count_in(folder: RunFolder, measured: Path, config: ExperimentConfig, timeout_s: float = 60.0) -> Result:
+def count_in(folder: RunFolder, measured: Path, config: ExperimentConfig, stop: Stop | None = None) -> Result:
     """Count in a copy of a measured folder."""
     shutil.copytree(measured, folder.path, dirs_exist_ok=True)
     folder.write_config(config)
     record = folder.read_record()
     assert record is not None
-    count(config, folder, record, timeout_s, lambda line: None, Event())
+    count(config, folder, record, LocalLauncher(), 60.0, lambda line: None, stop or Stop())
     return read_result(folder)
 
 
@@ -269,7 +271,7 @@ def test_the_wrapped_process_fails(ncu: StandIn, folder: RunFolder) -> None:
     config = dataclasses.replace(CONFIG, workload="example_workloads:nothing_of_the_name")
     folder.create(config)
     record = Record(to_flat(config), {})
-    count(config, folder, record, 60.0, lambda line: None, Event())
+    count(config, folder, record, LocalLauncher(), 60.0, lambda line: None, Stop())
     reason = record.passes["counters"].reason or ""
     assert record.passes["counters"].status == "failed"
     assert reason.startswith("the measured process failed under ncu: ConfigError: workload")
@@ -282,7 +284,7 @@ def test_the_pass_takes_too_long(ncu: StandIn, folder: RunFolder) -> None:
     folder.create(CONFIG)
     config = changed(CONFIG, counters="ncu")
     record = Record(to_flat(config), {})
-    count(config, folder, record, 12.0, lambda line: None, Event())
+    count(config, folder, record, LocalLauncher(), 12.0, lambda line: None, Stop())
     failure = folder.read_error()
     assert failure is not None
     assert failure.kind == "timeout"
@@ -292,9 +294,9 @@ def test_the_pass_takes_too_long(ncu: StandIn, folder: RunFolder) -> None:
 
 def test_the_pass_is_stopped(ncu: StandIn, folder: RunFolder) -> None:
     folder.create(CONFIG)
-    record, stop = Record(to_flat(CONFIG), {}), Event()
-    Timer(1.5, stop.set).start()
-    count(CONFIG, folder, record, 60.0, lambda line: None, stop)
+    record, stop = Record(to_flat(CONFIG), {}), Stop()
+    Timer(1.5, stop.request).start()
+    count(CONFIG, folder, record, LocalLauncher(), 60.0, lambda line: None, stop)
     failure = folder.read_error()
     assert failure is not None
     assert failure.kind == "interrupted"
@@ -308,15 +310,20 @@ def test_the_profiled_process_ends_with_a_killed_driver(ncu: StandIn, folder: Ru
     folder.create(CONFIG)
     environment = os.environ | {"PYTHONPATH": str(HERE)}
     program_text = (
-        "import sys, threading, pathlib, json\n"
-        "from dpprof.drive.launch.local import run_logged\n"
-        "command, log = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2])\n"
-        "run_logged(command, log, 60, lambda line: None, threading.Event())\n"
+        "import sys, json\n"
+        "from dpprof.drive.jobs import run_job\n"
+        "from dpprof.drive.launch.job import Job\n"
+        "from dpprof.drive.launch.local import LocalLauncher\n"
+        "from dpprof.drive.stop import Stop\n"
+        "from dpprof.record.folder import RunFolder\n"
+        "folder = RunFolder(sys.argv[2])\n"
+        "job = Job(folder, json.loads(sys.argv[1]), folder.counter_log, 60)\n"
+        "run_job(LocalLauncher(), job, lambda line: None, Stop())\n"
     )
     sleeper = "from dpprof.process import end_with_driver; import time; end_with_driver(); time.sleep(120)"
     command = ["sh", "-c", '"$@"; true', "wrapper", sys.executable, "-c", sleeper, str(folder.path)]
     driver = psutil.Popen(
-        [sys.executable, "-c", program_text, json.dumps(command), str(folder.counter_log)], env=environment
+        [sys.executable, "-c", program_text, json.dumps(command), str(folder.path)], env=environment
     )
     deadline = time.monotonic() + 20
     while len(_processes_of(folder)) < 3 and time.monotonic() < deadline:
@@ -376,9 +383,8 @@ def test_resume_counts_what_could_not_be_counted_before(
     """Only where it can be by now: a machine without a GPU measures nothing twice."""
     ncu.plan(metrics=[])  # no driver
     assert outcome(count_in(folder, measured, CONFIG)).status == "skipped"
-    sweep = Sweep(
-        folder.path.parent.name, {"run": CONFIG}, DriveConfig(runs_dir=str(folder.path.parent.parent))
-    )
+    drive_config = DriveConfig(runs_dir=str(folder.path.parent.parent))
+    sweep = Sweep(folder.path.parent.name, drive_config, LocalLauncher(), {"run": CONFIG})
     assert list(reusable_results(sweep, resume=True)) == []
     monkeypatch.undo()  # without the stand-in: this machine has no GPU
     assert list(reusable_results(sweep, resume=True)) == ["run"]
@@ -387,11 +393,14 @@ def test_resume_counts_what_could_not_be_counted_before(
 def test_ctrl_c_while_the_program_talks(
     ncu: StandIn, folder: RunFolder, measured: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In a terminal it ends the program too."""
+    stop = Stop()
+
     def interrupted(program: str) -> frozenset[str]:
-        raise KeyboardInterrupt
+        stop.request()
+        raise CountersError("ncu --query-metrics failed: exit code -2")
 
     monkeypatch.setattr(program, "available_metrics", interrupted)
-    monkeypatch.setattr(counters, "finish_undisturbed", lambda: None)
-    result = count_in(folder, measured, CONFIG)
+    result = count_in(folder, measured, CONFIG, stop)
     assert result.status == KILLED
     assert outcome(result).reason == "stopped by the user"

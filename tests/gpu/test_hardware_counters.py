@@ -8,7 +8,7 @@ import torch
 from example_config import changed, experiment
 
 from dpprof.config.counter_metrics import BASIC, DRAM_READ, DRAM_WRITTEN
-from dpprof.config.drive import DriveConfig
+from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.run import drive_experiment
 from dpprof.errors import CountersUnavailable
 from dpprof.figures.metrics import metrics
@@ -47,7 +47,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     for trainer in TRAINERS:
         config = dataclasses.replace(CONFIG, trainer=trainer).resolve(cuda_available=True)
         folder = RunFolder(tmp_path_factory.mktemp("counted") / config.run_name)
-        found[trainer] = drive_experiment(config, folder, DriveConfig(timeout_s=900), print)
+        found[trainer] = drive_experiment(config, folder, LocalLauncher(), 900, print)
     return found
 
 
@@ -111,7 +111,7 @@ def test_no_more_than_the_ceilings(results: dict[str, Result], trainer: str) -> 
 def test_nvprofs_names_and_the_full_set(tmp_path: Path) -> None:
     config = changed(CONFIG, passes="clean", counter_metrics="full,dram_utilization,gld_throughput")
     result = drive_experiment(
-        config.resolve(cuda_available=True), RunFolder(tmp_path / "full"), DriveConfig(timeout_s=900), print
+        config.resolve(cuda_available=True), RunFolder(tmp_path / "full"), LocalLauncher(), 900, print
     )
     assert result.status == FINISHED, result.failure
     assert result.record is not None

@@ -2,24 +2,25 @@
 
 from dpprof.cli.console import print_comparison
 from dpprof.cli.progress import Progress
-from dpprof.drive.campaign import Sweep, raise_for, reusable_results, run_sweep
+from dpprof.drive.campaign import run_campaign
+from dpprof.drive.sweep import Sweep, reusable_results
 from dpprof.tracking.tracker import Tracker
 
 
-def conduct(planned: Sweep, opening: str, done: str, *, resume: bool, is_timed: bool) -> None:
+def run_grid(sweep: Sweep, opening: str, done: str, *, resume: bool, is_timed: bool) -> None:
     """Run a sweep and print what came of it. Raises what the command should end with, if anything.
 
     `opening` is the first line, `done` the word for what a resumed sweep has behind it. Where times count a
     busy machine is warned of.
     """
-    kept = reusable_results(planned, resume=resume)
+    kept = sweep.kept = reusable_results(sweep, resume=resume)
     tracker = Tracker()
     with Progress() as progress:
         progress.say(opening + (f", {len(kept)} of them already {done}" if kept else ""))
         if is_timed:
-            progress.warn_if_busy()
-        run_sweep(planned, kept, tracker, progress)
-        if planned.comparison is not None:
-            print_comparison(progress.console, planned.comparison)
-        progress.say(f"kept in {planned.folder.path}, with comparison.html; compare the runs with: mlflow ui")
-    raise_for(planned)
+            progress.warn_if_busy(sweep.launcher.machine)
+        run_campaign(sweep, tracker, progress)
+        if sweep.comparison is not None:
+            print_comparison(progress.console, sweep.comparison)
+        progress.say(f"kept in {sweep.folder.path}, with comparison.html; compare the runs with: mlflow ui")
+    sweep.raise_for_end()
