@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from example_ncu import StandIn
 
 ROOT = Path(__file__).parent.parent
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -75,3 +76,9 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ended = run_dpprof(folder, "sweep", *arguments, "--measured-steps", "3")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return folder
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> StandIn:
+    """A folder with a program that stands in for `ncu`."""
+    return StandIn(tmp_path / "bin")

@@ -1,6 +1,7 @@
 """The table of launchers: the ways to start a job, known here without their code.
 
 Another package adds a launcher by an entry point of the group `dpprof.launchers` that names a `LauncherInfo`.
+Its module is read with the settings: of dpprof it imports this module and `config.settings` at most.
 """
 
 from dataclasses import dataclass

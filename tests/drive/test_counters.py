@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from example_config import changed, experiment
+from example_ncu import STEP, StandIn
 from mlflow import MlflowClient
 
 from dpprof.config.counter_metrics import BASIC
@@ -34,7 +35,6 @@ from dpprof.record.record import PassOutcome, Record
 from dpprof.tracking.tracker import Tracker
 
 HERE = Path(__file__).parents[1]
-STEP = (HERE / "ncu" / "reports" / "step.csv").read_text()
 CONFIG = experiment(
     trainer="DPSGDTrainer",
     batch_size=2,
@@ -46,34 +46,9 @@ CONFIG = experiment(
 ).resolve(cuda_available=False)
 
 
-class StandIn:
-    """The stand-in on PATH, and what it was asked."""
-
-    def __init__(self, place: Path) -> None:
-        self.place = place
-        place.mkdir()
-        shutil.copy(HERE / "stand_in_ncu.py", place / "ncu")
-        text = (place / "ncu").read_text().replace("/usr/bin/env python3", sys.executable, 1)
-        (place / "ncu").write_text(text)
-        (place / "ncu").chmod(0o755)
-        self.plan(metrics=[name.partition(".")[0] for name in BASIC], report=STEP)
-
-    def plan(self, **changes: Any) -> None:
-        """Change what it does."""
-        path = self.place / "ncu.json"
-        before = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps(before | changes))
-
-    @property
-    def calls(self) -> list[list[str]]:
-        """Its command lines so far."""
-        return [list(call) for call in json.loads((self.place / "ncu.calls.json").read_text())]
-
-
 @pytest.fixture
-def ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+def ncu(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """A machine that may count on its CPU: the rest of the path is the real one."""
-    stand_in = StandIn(tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{stand_in.place}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr(program, "require", lambda device: str(stand_in.place / "ncu"))
     return stand_in

@@ -1,6 +1,6 @@
 """What a launcher is, and which one the user chose.
 
-`tests/drive/launch/test_conformance.py` holds every registered launcher to this.
+`tests/drive/launch/test_launchers.py` holds every registered launcher to this.
 """
 
 from collections.abc import Callable
