@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from dpprof.config.settings import OptionValue, options_as, setting
 from dpprof.errors import ConfigError
-from dpprof.vocabulary.launchers import LAUNCHERS
+from dpprof.vocabulary.launchers import LAUNCHERS, LOCAL
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class DriveConfig:
         1800.0, "Seconds one experiment may take before it is stopped; its counters as long again.", above=0
     )
     launcher: str = setting(
-        "local",
+        LOCAL,
         "; ".join(f"{launcher.name} {launcher.help}" for launcher in LAUNCHERS.values()) + ".",
         choices=tuple(LAUNCHERS),
     )

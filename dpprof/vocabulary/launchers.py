@@ -1,4 +1,4 @@
-"""The table of launchers: the ways to start a measuring process.
+"""The table of launchers: the ways to start a job, known here without their code.
 
 Another package adds a launcher by an entry point of the group `dpprof.launchers` that names a `LauncherInfo`.
 """
@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from dpprof.vocabulary.registry import table
 
 ENTRY_POINTS = "dpprof.launchers"
+LOCAL = "local"
 
 
 @dataclass(frozen=True)
 class LauncherInfo:
     """What is known of a launcher without importing it.
 
-    `help` goes on from its name: what it does, in a few words. `target` is its code, `module:attribute`.
-    `options`, if it has any, is a frozen dataclass of settings (`config.settings`).
+    `help` follows its name in `--help`. `target` is its class, `module:ClassName`. `options`, if it has any,
+    is a frozen dataclass of settings (`config.settings`): an instance of it is all that its class is given.
     """
 
     name: str
@@ -25,11 +26,11 @@ class LauncherInfo:
 
 
 BUILT_IN = (
-    LauncherInfo("local", "starts a clean process per experiment", "dpprof.drive.launch.local:launch"),
+    LauncherInfo(LOCAL, "starts a clean process per experiment", "dpprof.drive.launch.local:LocalLauncher"),
     LauncherInfo(
         "in_process",
         "runs it here, for a debugger (no time-out)",
-        "dpprof.drive.launch.in_process:launch",
+        "dpprof.drive.launch.in_process:InProcessLauncher",
     ),
 )
 LAUNCHERS = table(ENTRY_POINTS, LauncherInfo, BUILT_IN)
