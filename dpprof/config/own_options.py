@@ -105,5 +105,4 @@ def refuse_untaken(
     for name, value in values.items():
         option = known[name]
         if value != option.field.default and not names.intersection(option.takers):
-            has, have = ", ".join(option.takers), ", ".join(sorted(names))
-            raise refuse(name, value, f"only with {has}, which has it; this is {have}")
+            raise refuse(name, value, f"only with {' or '.join(option.takers)}")

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.flat import HOW_MEASURED, from_flat, to_flat
+from dpprof.config.flat import HOW_MEASURED, from_flat, to_flat, trainers_options
 from dpprof.config.model_sizes import MODEL_SIZES
 from dpprof.errors import DpprofError
 from dpprof.figures.capacity import reservations
@@ -285,11 +285,15 @@ class Comparison:
 
     @cached_property
     def varying(self) -> list[str]:
-        """Settings that differ between places, apart from model, batch and sequence."""
+        """Settings that differ between the cells that have them, apart from model, batch and sequence."""
         shown = {"trainer", "model_size", "workload", "batch_size", "seq_len", *HOW_MEASURED}
         shown |= {"vocab_size", "hidden_dim", "num_layers", "num_heads"}
-        names = [name for name in (self.cells[0].settings if self.cells else ()) if name not in shown]
-        return [name for name in names if len({cell.settings[name] for cell in self.cells}) > 1]
+        found: dict[str, set[object]] = {}
+        for cell in self.cells:
+            for name in cell.settings.keys() - shown:
+                found.setdefault(name, set()).add(cell.settings[name])
+        names = dict.fromkeys(name for cell in self.cells for name in cell.settings)
+        return [name for name in names if len(found.get(name, ())) > 1]
 
     def place_name(self, cell: Cell, without: str = "") -> str:
         """What tells a place from the others of its model: `batch 4, sequence 256`, and whatever varies.
@@ -297,7 +301,8 @@ class Comparison:
         `without` names a setting to leave out.
         """
         names = {"batch_size": "batch", "seq_len": "sequence"} | {name: name for name in self.varying}
-        parts = [f"{shown} {cell.settings[name]}" for name, shown in names.items() if name != without]
+        named = [name for name in names if name != without and name in cell.settings]
+        parts = [f"{names[name]} {cell.settings[name]}" for name in named]
         if cell.is_estimate:
             held_against = device_name(cell.config)
             parts.append(f"estimated for {held_against}" if held_against else "estimated")
@@ -375,8 +380,9 @@ def _reservations(config: ExperimentConfig, record: Record) -> list[str]:
 
 
 def _place(cell: Cell) -> tuple[object, ...]:
-    """What a cell shares with its twins: the source and every setting but the trainer."""
-    return (cell.source, *(value for name, value in cell.settings.items() if name != "trainer"))
+    """What a cell shares with its twins: the source and every setting but the trainer and its own options."""
+    own = {"trainer", *trainers_options(cell.config)}
+    return (cell.source, *(value for name, value in cell.settings.items() if name not in own))
 
 
 def _order(cell: Cell) -> tuple[object, ...]:
@@ -384,9 +390,10 @@ def _order(cell: Cell) -> tuple[object, ...]:
     size = sizes.index(config.model_size) if config.model_size in sizes else len(sizes)
     factory = "" if config.workload == BUILT_IN_WORKLOAD else config.model_name
     model = (factory, config.workload, size, config.model_name)
-    rest = tuple(str(value) for setting, value in settings.items() if setting != "trainer")
+    rest = tuple(map(str, _place(cell)))
     place = (settings["precision"], settings["seq_len"], settings["batch_size"], cell.source, rest)
-    return (model, place, trainer_order(cell.trainer))
+    own = tuple(str(settings[name]) for name in sorted(trainers_options(config)))
+    return (model, place, trainer_order(cell.trainer), own)
 
 
 def faults(comparison: Comparison) -> list[tuple[Cell, Run]]:

@@ -27,7 +27,7 @@ def table(comparison: Comparison) -> dict[str, list[Any]]:
         row = {
             "model": comparison.model(cell).label,
             **{
-                name: cell.settings[name]
+                name: cell.settings.get(name)
                 for name in ("precision", "seq_len", "batch_size", *comparison.varying)
             },
             "trainer": cell.trainer,

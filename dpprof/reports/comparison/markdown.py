@@ -82,7 +82,7 @@ def cell_table(comparison: Comparison) -> str:
             str(settings["seq_len"]),
             str(settings["batch_size"]),
         ]
-        shown += [*(str(settings[name]) for name in varying), cell.trainer]
+        shown += [*(str(settings.get(name, "")) for name in varying), cell.trainer]
         step = number(figures.get(STEP))
         if IQR in figures:
             step += f" ± {number(figures[IQR] / 2)}"
