@@ -7,6 +7,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.settings import parse_all
 from dpprof.figures.results import FINISHED
 from dpprof.reports.comparison.cells import Cell, Comparison, Run
+from dpprof.reports.comparison.earlier import run_fields
 
 # Forward: 64 MiB and 2**30 FLOPs in 4 ms, 16 FLOP/byte. Noise: 32 MiB and no FLOPs in 8 ms. Step: 12 ms.
 LEDGER = {
@@ -45,7 +46,10 @@ def cell(
     config = parse_all(ExperimentConfig, settings).resolve(cuda_available=settings.get("device") == "cuda")
     where = dict({"cpu": "a CPU"} if environment is None else environment)
     runs = [
-        Run(f"{config.run_name}_{i}", FINISHED, environment=where, figures=dict(each))
+        Run.from_dict(
+            {"name": f"{config.run_name}_{i}", "status": FINISHED, "environment": where, "moved": []}
+            | run_fields(dict(each))
+        )
         for i, each in enumerate(figures)
     ]
     return Cell("s", dict(vars(config)), runs)

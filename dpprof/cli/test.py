@@ -105,16 +105,16 @@ def test_experiments(device: str) -> list[ExperimentConfig]:
 
 def outcomes(results: "list[Result]") -> dict[str, float]:
     """For the parent run: whether each trainer passed, its step latency and its peak memory."""
-    from dpprof.figures.metrics import metrics
+    from dpprof.figures.names import PEAK, STEP
 
     found: dict[str, float] = {}
     for result in results:
         trainer = result.config.trainer
         found[f"test/{trainer}/passed"] = float(verdict(result)[0])
-        figures = metrics(result.record) if result.record is not None else {}
-        for name in ("latency/step_ms_median", "memory/peak_allocated_mib"):
-            if name in figures:
-                found[f"test/{trainer}/{name.rpartition('/')[2]}"] = figures[name]
+        metrics = result.metrics if result.figures else {}
+        for name, metric in (("step_ms_median", STEP), ("peak_allocated_mib", PEAK)):
+            if metric in metrics:
+                found[f"test/{trainer}/{name}"] = metrics[metric]
     return found
 
 

@@ -16,6 +16,7 @@ from dpprof.drive.run import drive_experiment, rendered
 from dpprof.drive.workers import run_jobs
 from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted, TrackingError, Undecided
 from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL
+from dpprof.figures.names import RATIOS_OF_TIMES
 from dpprof.figures.results import FAILED, FINISHED, KILLED, Result, read_result
 from dpprof.process import finish_undisturbed
 from dpprof.record.folder import SweepFolder
@@ -23,8 +24,6 @@ from dpprof.reports.comparison import export, write
 from dpprof.reports.comparison.cells import Comparison
 from dpprof.reports.comparison.markdown import to_markdown
 from dpprof.tracking.tracker import Tracker
-
-_RATIOS_OF_TIMES = ("vs_standard/latency/", "vs_standard/throughput/")
 
 
 class Watcher(Protocol):
@@ -233,7 +232,7 @@ def _finish(sweep: Sweep, tracker: Tracker, watcher: Watcher) -> None:
                 if run.name in sweep.run_ids:
                     figures = comparison.ratios(cell, run)
                     if comparison.is_disturbed_at(cell):  # MLflow has no mark to show beside a figure
-                        figures = {n: v for n, v in figures.items() if not n.startswith(_RATIOS_OF_TIMES)}
+                        figures = {n: v for n, v in figures.items() if n not in RATIOS_OF_TIMES}
                     tracker.log_metrics(sweep.run_ids[run.name], figures, cell.config)
         description, table = to_markdown(comparison), export.table(comparison)
         tracker.finish_parent(sweep.parent, sweep.status, description, write.written(sweep.folder), table)

@@ -1,16 +1,14 @@
 """The interactive charts of the memory timeline page."""
 
-from collections import defaultdict
-
 import numpy as np
 import plotly.graph_objects as go
 
-from dpprof.figures.metrics import MIB
-from dpprof.record.ledger import TrafficRow
+from dpprof.record.ledger import LedgerResult, Moved
 from dpprof.reports.colors import CATEGORY_COLORS, CLASS_COLORS, words
 from dpprof.reports.levels import Levels
 from dpprof.reports.tables import BETWEEN, LedgerTables
 from dpprof.vocabulary.formats import fixed, size
+from dpprof.vocabulary.units import mib
 
 _NARROWEST_LABEL_PCT = 6.0
 
@@ -19,10 +17,10 @@ def memory_figure(levels: Levels, tables: LedgerTables) -> go.Figure:
     """Bytes alive over the step, stacked by category; phases as bands; the peak named."""
     figure = go.Figure()
     x = np.array(levels.ms, dtype=np.float32)
-    for category, mib in levels.mib.items():
+    for category, alive in levels.mib.items():
         figure.add_scatter(
             x=x,
-            y=np.array(mib, dtype=np.float32),
+            y=np.array(alive, dtype=np.float32),
             name=words(category),
             stackgroup="memory",
             mode="lines",
@@ -111,23 +109,19 @@ def _mark_peak(figure: go.Figure, levels: Levels, tables: LedgerTables) -> None:
     )
 
 
-def traffic_figure(traffic: list[TrafficRow], phases: list[str]) -> go.Figure:
+def traffic_figure(ledger: LedgerResult, phases: list[str]) -> go.Figure:
     """Bytes read and written in each of some phases, stacked by operator class."""
-    read: dict[tuple[str, str], float] = defaultdict(float)
-    written: dict[tuple[str, str], float] = defaultdict(float)
-    for row in traffic:
-        key = (row.phase or BETWEEN, row.operator_class)
-        read[key] += row.read / MIB
-        written[key] += row.written / MIB
+    found = ledger.moved(by=lambda row: (row.phase or BETWEEN, row.operator_class))
     figure = go.Figure()
     for name, color in CLASS_COLORS.items():
         keys = [(phase, name) for phase in phases]
-        if not any(key in read for key in keys):
+        if not any(key in found for key in keys):
             continue
+        moved = [found.get(key, Moved()) for key in keys]
         figure.add_bar(
             y=phases,
-            x=[read[key] + written[key] for key in keys],
-            customdata=[[read[key], written[key]] for key in keys],
+            x=[mib(each.num_bytes) for each in moved],
+            customdata=[[mib(each.read), mib(each.written)] for each in moved],
             name=words(name),
             orientation="h",
             marker_color=color,

@@ -17,11 +17,12 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking.multimedia import Image
 
 from dpprof.config.experiment import ESTIMATE, SIZE_FIELDS, ExperimentConfig
-from dpprof.figures.metrics import memory_metrics, metrics, series
+from dpprof.figures.names import series
 from dpprof.figures.results import Result, describe, nonfinite_losses
 from dpprof.record.folder import RunFolder, write_text
 from dpprof.record.record import Record
 from dpprof.tracking.store import KIND_TAG, PARENT_TAG, open_store, telling
+from dpprof.vocabulary.units import mib, ms
 
 DEFAULT_EXPERIMENT = "dpprof"
 _NOTE = "mlflow.note.content"
@@ -184,18 +185,15 @@ class Tracker:
             KIND_TAG: ESTIMATE if result.config.is_estimate else "experiment",
             **tags,
         }
-        figures: dict[str, float] = {}
         if record is not None:
             params |= record.environment
             if record.num_parameters is not None:
                 params["num_parameters"] = record.num_parameters
         if failure is not None:
-            figures |= memory_metrics(failure.memory)
             if failure.kind != "interrupted":
                 own_tags["dpprof.failure"] = failure.kind
             own_tags["dpprof.failure_reason"] = failure.message
         if record is not None and record.headline_finished:
-            figures |= metrics(record)
             failed = record.failed_passes
             if failed:
                 own_tags["dpprof.failed_pass"] = "; ".join(f"{name}: {why}" for name, why in failed.items())
@@ -211,7 +209,7 @@ class Tracker:
             self._log_operators(run_id, record)
             self._log_kernels(run_id, record)
         self._log_params(run_id, params)
-        self.log_metrics(run_id, figures, result.config)
+        self.log_metrics(run_id, result.metrics, result.config)
         self._set_tags(run_id, own_tags)
         if result.folder.timeline_image.exists():
             image = Image(str(result.folder.timeline_image))
@@ -233,11 +231,11 @@ class Tracker:
             "class": [row.operator_class for row in rows],
             "phase": [row.phase or "" for row in rows],
             "calls_per_step": [row.calls / steps for row in rows],
-            "host_self_ms_per_step": [1e3 * row.self_s / steps for row in rows],
-            "allocated_mib_per_step": [row.allocated / 2**20 / steps for row in rows],
+            "host_self_ms_per_step": [ms(row.self_s) / steps for row in rows],
+            "allocated_mib_per_step": [mib(row.allocated) / steps for row in rows],
         }
         if any(row.device_self_s is not None for row in rows):
-            columns["device_self_ms_per_step"] = [1e3 * (row.device_self_s or 0.0) / steps for row in rows]
+            columns["device_self_ms_per_step"] = [ms(row.device_self_s or 0.0) / steps for row in rows]
         self._client.log_table(run_id, columns, "operators.json")
 
     def _log_kernels(self, run_id: str, record: Record) -> None:
@@ -250,7 +248,7 @@ class Tracker:
             "class": [row.kernel_class for row in rows],
             "phase": [row.phase or "" for row in rows],
             "launches": [row.launches for row in rows],
-            "ms": [1e3 * row.seconds for row in rows],
+            "ms": [ms(row.seconds) for row in rows],
         }
         metrics = dict.fromkeys(metric for row in rows for metric in row.values)
         columns |= {metric: [row.values.get(metric) for row in rows] for metric in metrics}

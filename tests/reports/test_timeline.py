@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from page_reader import Page, charts, numbers
 
+from dpprof.figures.results import read_result
 from dpprof.record.ledger import StepTimeline
 from dpprof.record.record import Memory, Record
 from dpprof.reports.colors import CATEGORY_COLORS, CLASS_COLORS
@@ -20,7 +21,7 @@ def page_of(
     tmp_path: Path, record: Record | None = None, timeline: StepTimeline | None = None, name: str = "run"
 ) -> str:
     record, timeline = record or example_ledger.record(), timeline or example_ledger.timeline()
-    page = compute(example_ledger.folder(tmp_path / name, record, timeline))
+    page = compute(read_result(example_ledger.folder(tmp_path / name, record, timeline)))
     assert page is not None
     return render(page)
 
@@ -173,7 +174,7 @@ def test_texts_from_outside_cannot_become_tags(tmp_path: Path) -> None:
     assert page.tags == harmless.tags
     assert page.tables["tensors"][1][2] == evil
     assert dict(page.tables["facts"])["device"] == evil
-    named = compute(example_ledger.folder(tmp_path / "name", record, timeline))
+    named = compute(read_result(example_ledger.folder(tmp_path / "name", record, timeline)))
     assert named is not None
     assert Page(render(dataclasses.replace(named, title=evil))).heading == evil
 
@@ -185,14 +186,14 @@ def test_there_is_no_page_without_a_ledger(tmp_path: Path) -> None:
         ("no timeline", example_ledger.record(), None),
     ]:
         folder = example_ledger.folder(tmp_path / name, record, timeline)
-        write_timeline(folder)
+        write_timeline(read_result(folder))
         assert not folder.timeline_page.exists()
         assert not folder.timeline_image.exists()
 
 
 def test_the_page_and_the_image_of_a_run_folder(tmp_path: Path) -> None:
     folder = example_ledger.folder(tmp_path / "run", example_ledger.record(), example_ledger.timeline())
-    write_timeline(folder)
+    write_timeline(read_result(folder))
     assert Page(folder.timeline_page.read_text(encoding="utf-8")).heading == "run"
     assert folder.timeline_image.read_bytes().startswith(b"\x89PNG")
 

@@ -62,7 +62,7 @@ class Roofline:
 def compute(comparison: Comparison, given: Given) -> Roofline:
     """Every cell that has a ledger or hardware counters; an estimate has none, as nothing ran."""
     measured = [cell for cell in comparison.cells if not cell.is_estimate]
-    found = {id(cell): points(cell.figures) for cell in measured}
+    found = {id(cell): points(cell) for cell in measured}
     drawn = [cell for cell in measured if found[id(cell)]]
     under = roofs(measured, given)
     return Roofline(

@@ -6,11 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import ROOT
+from record_metrics import metrics
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.figures.metrics import metrics
 from dpprof.figures.results import Result, describe
 from dpprof.measure.experiment import run_experiment
 from dpprof.measure.passes import trial

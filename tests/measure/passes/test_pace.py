@@ -2,9 +2,9 @@ import time
 
 import pytest
 import torch
+from record_metrics import metrics
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.figures.metrics import metrics
 from dpprof.measure.observe import Subject
 from dpprof.measure.passes import pace
 from dpprof.record.folder import RunFolder
