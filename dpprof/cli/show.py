@@ -95,7 +95,7 @@ def _tables(found: "LedgerTables", num_tensors: int) -> "Iterable[Table | str]":
                 (
                     t.mib,
                     words(t.category),
-                    t.place,
+                    t.owner,
                     t.shape,
                     t.dtype,
                     t.phase,

@@ -4,7 +4,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Self
 
-from dpprof.figures.counted import CountedStep
+from dpprof.figures.counters import StepCounters
 from dpprof.figures.estimate import EstimateFigures
 from dpprof.figures.ledger import LedgerFigures
 from dpprof.figures.memory import MemoryFigures
@@ -87,7 +87,7 @@ class Figures:
     estimate: EstimateFigures | None
     operator_classes: dict[str, OperatorClassFigures]
     ceilings: CeilingFigures | None
-    counted: CountedStep | None
+    counters: StepCounters | None
     nonfinite_losses: int | None
     gradient_check: GradientCheck | None
 
@@ -95,18 +95,18 @@ class Figures:
     def of(cls, record: Record) -> Self:
         """The figures of a record."""
         ledger = record.ledger
-        counted = CountedStep.of(record.counters, ledger) if record.counters else None
+        counters = StepCounters.of(record.counters, ledger) if record.counters else None
         return cls(
             step=StepFigures.of(record),
             memory=MemoryFigures.of(record.memory, record.held),
-            phases=phase_figures(record, counted.phases if counted else {}),
+            phases=phase_figures(record, counters.phases if counters else {}),
             overheads=Overheads.of(record),
             pace=PaceFigures.of(record.pace),
             ledger=LedgerFigures.of(record, ledger) if ledger else None,
             estimate=EstimateFigures.of(record, ledger) if ledger and record.is_estimate else None,
             operator_classes=operator_class_figures(record),
             ceilings=CeilingFigures.of(record.ceilings),
-            counted=counted,
+            counters=counters,
             nonfinite_losses=record.nonfinite_losses,
             gradient_check=record.gradient_check,
         )

@@ -7,7 +7,7 @@ a name apart again: what is said of a phase or a category is in `Figures`.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from dpprof.figures.counted import CountedStep, CounterFigures
+from dpprof.figures.counters import CounterFigures, StepCounters
 from dpprof.figures.estimate import EstimateFigures
 from dpprof.figures.figures import Figures, Overheads
 from dpprof.figures.ledger import LedgerFigures
@@ -102,8 +102,8 @@ def named(figures: Figures) -> Iterator[Metric]:
     if figures.ceilings is not None:
         yield Metric("ceilings", "copy_gib_per_s", figures.ceilings.copy_gib_per_s)
         yield Metric("ceilings", "matmul_tflop_per_s", figures.ceilings.matmul_tflop_per_s)
-    if figures.counted is not None:
-        yield from _counted_step(figures.counted)
+    if figures.counters is not None:
+        yield from _step_counters(figures.counters)
     if figures.nonfinite_losses is not None:
         yield Metric("loss", "nonfinite", float(figures.nonfinite_losses))
     if figures.gradient_check is not None:
@@ -177,30 +177,30 @@ def _estimate(estimate: EstimateFigures) -> Iterator[Metric]:
         yield Metric("floor", "step_ms", ms(sum(estimate.floor_s.values())))
 
 
-def _counted_step(counted: CountedStep) -> Iterator[Metric]:
-    yield from _counted(counted.step, compares=True)
-    for phase, within in counted.phases.items():
+def _step_counters(counters: StepCounters) -> Iterator[Metric]:
+    yield from _counters(counters.step, compares=True)
+    for phase, within in counters.phases.items():
         if phase is not None:
-            yield from _counted(within, f"{phase}/")
-    for name, of_class in counted.classes.items():
-        yield from _counted(of_class, f"class/{name}/")
-    yield Metric("counters", "outside_phases_pct", counted.outside_phases_pct)
+            yield from _counters(within, f"{phase}/")
+    for name, of_class in counters.classes.items():
+        yield from _counters(of_class, f"class/{name}/")
+    yield Metric("counters", "outside_phases_pct", counters.outside_phases_pct)
 
 
-def _counted(counted: CounterFigures, of: str = "", compares: bool = False) -> Iterator[Metric]:
+def _counters(counters: CounterFigures, of: str = "", compares: bool = False) -> Iterator[Metric]:
     """Amounts and rates of a whole step compare; shares do not."""
-    yield Metric("counters", f"{of}kernel_ms", counted.kernel_ms, compares)
-    yield Metric("counters", f"{of}kernel_launches", float(counted.kernel_launches), compares)
-    for where, traffic in counted.traffic.items():
+    yield Metric("counters", f"{of}kernel_ms", counters.kernel_ms, compares)
+    yield Metric("counters", f"{of}kernel_launches", float(counters.kernel_launches), compares)
+    for where, traffic in counters.traffic.items():
         yield Metric("counters", f"{of}{where}_mib", traffic.mib, compares)
         yield Metric("counters", f"{of}{where}_gib_per_s", traffic.gib_per_s, compares)
-    yield Metric("counters", f"{of}dram_pct_of_peak", counted.dram_pct_of_peak)
-    for metric, value in counted.further.items():
+    yield Metric("counters", f"{of}dram_pct_of_peak", counters.dram_pct_of_peak)
+    for metric, value in counters.further.items():
         is_share = "pct" in metric or "ratio" in metric  # so Nsight Compute calls them
         yield Metric("counters", f"{of}{metric}", value, compares and not is_share)
-    for cache, pct in counted.hit_pct.items():
+    for cache, pct in counters.hit_pct.items():
         yield Metric("counters", f"{of}{cache}_hit_pct", pct)
-    yield Metric("counters", f"{of}dram_to_ledger_ratio", counted.dram_to_ledger)
+    yield Metric("counters", f"{of}dram_to_ledger_ratio", counters.dram_to_ledger)
 
 
 def _gradient_check(check: GradientCheck) -> Iterator[Metric]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from dpprof.figures.counted import CounterFigures
+from dpprof.figures.counters import CounterFigures
 from dpprof.record.ledger import Moved
 from dpprof.record.record import Record
 from dpprof.vocabulary.units import mib, ms
@@ -16,8 +16,7 @@ class PhaseFigures:
     """One phase. What was not measured is None.
 
     `ms` is the median of the timed steps. The ledger tells its peak, the bytes that its operators read and
-    write, and their FLOPs; `allocator_peak_mib` is the peak that the allocator tells. `counted` comes from
-    hardware counters.
+    write, and their FLOPs; the allocator tells `allocator_peak_mib`, and the hardware `counters`.
     """
 
     ms: float | None = None
@@ -26,7 +25,7 @@ class PhaseFigures:
     read_mib: float | None = None
     written_mib: float | None = None
     flops: float | None = None
-    counted: CounterFigures | None = None
+    counters: CounterFigures | None = None
 
     @property
     def moved_mib(self) -> float | None:
@@ -36,16 +35,16 @@ class PhaseFigures:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """Read what `dataclasses.asdict` made."""
-        counted = data["counted"]
-        return cls(**data | {"counted": None if counted is None else CounterFigures.from_dict(counted)})
+        counters = data["counters"]
+        return cls(**data | {"counters": None if counters is None else CounterFigures.from_dict(counters)})
 
 
-def phase_figures(record: Record, counted: Mapping[str | None, CounterFigures]) -> dict[str, PhaseFigures]:
+def phase_figures(record: Record, counters: Mapping[str | None, CounterFigures]) -> dict[str, PhaseFigures]:
     """Each phase that anything is known of: those timed first, then those of the ledger and the counters."""
     ledger = record.ledger
     peaks = ledger.phase_peak if ledger else {}
     moved = ledger.moved(by=lambda row: row.phase) if ledger else {}
-    names = dict.fromkeys([*record.phase_s, *peaks, *(phase for phase in counted if phase is not None)])
+    names = dict.fromkeys([*record.phase_s, *peaks, *(phase for phase in counters if phase is not None)])
     found = {}
     for phase in names:
         seconds, allocator = record.phase_s.get(phase), record.memory.phase_peak.get(phase)
@@ -57,6 +56,6 @@ def phase_figures(record: Record, counted: Mapping[str | None, CounterFigures]) 
             read_mib=None if bytes_moved is None else mib(bytes_moved.read),
             written_mib=None if bytes_moved is None else mib(bytes_moved.written),
             flops=None if bytes_moved is None else bytes_moved.flops,
-            counted=counted.get(phase),
+            counters=counters.get(phase),
         )
     return found

@@ -4,15 +4,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dpprof.config.counter_metrics import BASIC
-from dpprof.figures.counted import (
+from dpprof.figures.counters import (
     DRAM_READ,
     DRAM_WRITTEN,
     L1_LOAD,
     L1_STORE,
     L2_READ,
     L2_WRITTEN,
-    CountedStep,
     CounterFigures,
+    StepCounters,
 )
 from dpprof.record.counters import CounterResult
 from dpprof.record.ledger import LedgerResult, Moved
@@ -77,7 +77,7 @@ class CounterTables:
 
 def compute(counters: CounterResult, ledger: LedgerResult | None) -> CounterTables:
     """The tables of hardware counters, beside the bytes that the ledger booked where there is one."""
-    found = CountedStep.of(counters, ledger)
+    found = StepCounters.of(counters, ledger)
     moved = ledger.moved(by=lambda row: row.phase) if ledger else None
     return CounterTables(
         by_phase=[
@@ -103,25 +103,25 @@ def compute(counters: CounterResult, ledger: LedgerResult | None) -> CounterTabl
 
 
 def _row(
-    name: str, counted: CounterFigures, kernel_class: str = "", phase: str = "", moved: Moved | None = None
+    name: str, counters: CounterFigures, kernel_class: str = "", phase: str = "", moved: Moved | None = None
 ) -> CountedRow:
     return CountedRow(
         name=name,
         kernel_class=kernel_class,
         phase=phase,
-        launches=counted.kernel_launches,
-        kernel_ms=counted.kernel_ms,
-        dram_read_mib=counted.moved_mib(DRAM_READ),
-        dram_written_mib=counted.moved_mib(DRAM_WRITTEN),
-        dram_gib_per_s=counted.dram_gib_per_s,
-        dram_pct_of_peak=counted.dram_pct_of_peak,
-        l2_read_mib=counted.moved_mib(L2_READ),
-        l2_written_mib=counted.moved_mib(L2_WRITTEN),
-        l1_load_mib=counted.moved_mib(L1_LOAD),
-        l1_store_mib=counted.moved_mib(L1_STORE),
-        extra={metric: value for metric, value in counted.values.items() if metric not in BASIC},
+        launches=counters.kernel_launches,
+        kernel_ms=counters.kernel_ms,
+        dram_read_mib=counters.moved_mib(DRAM_READ),
+        dram_written_mib=counters.moved_mib(DRAM_WRITTEN),
+        dram_gib_per_s=counters.dram_gib_per_s,
+        dram_pct_of_peak=counters.dram_pct_of_peak,
+        l2_read_mib=counters.moved_mib(L2_READ),
+        l2_written_mib=counters.moved_mib(L2_WRITTEN),
+        l1_load_mib=counters.moved_mib(L1_LOAD),
+        l1_store_mib=counters.moved_mib(L1_STORE),
+        extra={metric: value for metric, value in counters.values.items() if metric not in BASIC},
         ledger_mib=None if moved is None else mib(moved.num_bytes),
-        dram_to_ledger=counted.dram_to_ledger,
+        dram_to_ledger=counters.dram_to_ledger,
     )
 
 

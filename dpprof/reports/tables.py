@@ -44,11 +44,11 @@ class PhaseRow:
 
 @dataclass(frozen=True)
 class TensorRow:
-    """A storage alive at the peak. `place` is its parameter or the module that it was made for."""
+    """A storage alive at the peak. `owner` is its parameter or the module that it was made for."""
 
     mib: float
     category: str
-    place: str
+    owner: str
     shape: str
     dtype: str
     phase: str
@@ -175,7 +175,7 @@ def _tensor(tensor: HeldTensor) -> TensorRow:
     return TensorRow(
         mib=mib(tensor.num_bytes),
         category=tensor.category,
-        place=tensor.name or tensor.module,
+        owner=tensor.name or tensor.module,
         shape=" x ".join(map(str, tensor.shape)) or "scalar",
         dtype=tensor.dtype,
         phase=tensor.phase or "before the step",

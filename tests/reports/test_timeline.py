@@ -56,6 +56,25 @@ def test_the_memory_chart_draws_every_category_the_phases_and_the_peak(tmp_path:
     assert high > 30
 
 
+def test_one_slow_step_changes_neither_the_slow_down_nor_the_widths(tmp_path: Path) -> None:
+    """The page says what MLflow says: medians."""
+    record = example_ledger.record(
+        step_s=[0.1, 0.9, 0.1],
+        phase_s={"forward": [0.03, 0.7, 0.03], "backward": [0.06, 0.1, 0.06]},
+        ledger=example_ledger.ledger(step_s=0.6),
+    )
+    result = read_result(example_ledger.folder(tmp_path / "run", record, example_ledger.timeline()))
+    page = compute(result)
+    assert page is not None
+    assert page.slowdown == result.metrics["overhead/ledger_step_ratio"] == pytest.approx(6)
+    assert "which slows a step down 6.0 times" in " ".join(render(page).split())
+    drawn = {span.name: span.end_ms - span.start_ms for span in page.levels.spans}
+    listed = {row.phase: row.ms for row in page.tables.phases}
+    assert drawn == pytest.approx(listed)
+    assert listed == pytest.approx({"forward": 30, "backward": 60})
+    assert {name: result.metrics[f"latency/{name}_ms"] for name in drawn} == listed
+
+
 def test_hover_tells_the_phase_of_a_moment(tmp_path: Path) -> None:
     (curves, _), _ = charts(page_of(tmp_path))
     assert curves[-1]["text"][1:6] == ["forward", "forward", "forward", "backward", "backward"]

@@ -60,21 +60,21 @@ def _phases(figures: dict[str, float]) -> dict[str, dict[str, Any]]:
         "read_mib": _between(figures, "io/", "/read_mib"),
         "written_mib": _between(figures, "io/", "/written_mib"),
         "flops": _between(figures, "flops/", ""),
-        "counted": _counted(figures),
+        "counters": _counters(figures),
     }
     parts["flops"].pop("total", None)
     names = dict.fromkeys(phase for part in parts.values() for phase in part)
     return {phase: {field: part.get(phase) for field, part in parts.items()} for phase in names}
 
 
-def _counted(figures: dict[str, float]) -> dict[str, Any]:
+def _counters(figures: dict[str, float]) -> dict[str, Any]:
     """The fields of `CounterFigures` that a comparison needs, by phase."""
-    counted = {}
+    found = {}
     for phase, kernel_ms in _between(figures, "counters/", "/kernel_ms").items():
         if phase.startswith("class/"):
             continue
         of_phase = _between(figures, f"counters/{phase}/", "")
-        counted[phase] = {
+        found[phase] = {
             "kernel_ms": kernel_ms,
             "kernel_launches": int(of_phase.get("kernel_launches", 0)),
             "traffic": {
@@ -83,4 +83,4 @@ def _counted(figures: dict[str, float]) -> dict[str, Any]:
                 if f"{where}_mib" in of_phase
             },
         }
-    return counted
+    return found

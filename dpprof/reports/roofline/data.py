@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from dpprof.reports.comparison.cells import Cell, Comparison
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.roofline.points import Point, points
 from dpprof.reports.roofline.roofs import Given, Roof, roof_key, roofs
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dpprof.figures import names
 from dpprof.figures.phases import PhaseFigures
-from dpprof.reports.comparison.cells import Cell
+from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.tables import phase_order
 from dpprof.vocabulary.units import MIB, MS_PER_S
 
@@ -69,7 +69,9 @@ def points(cell: Cell) -> list[Point]:
 
 
 def _of_phase(phase: PhaseFigures) -> _Work:
-    dram_mib, kernel_ms = (phase.counted.dram_mib, phase.counted.kernel_ms) if phase.counted else (None, None)
+    dram_mib, kernel_ms = (
+        (phase.counters.dram_mib, phase.counters.kernel_ms) if phase.counters else (None, None)
+    )
     return _Work(phase.flops, phase.moved_mib, phase.ms, dram_mib, kernel_ms)
 
 

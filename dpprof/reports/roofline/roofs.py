@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dpprof.reports.comparison.cells import Cell
+from dpprof.reports.comparison.cell import Cell
 from dpprof.vocabulary.units import GIB
 
 COPY, MATMUL = "ceilings/copy_gib_per_s", "ceilings/matmul_tflop_per_s"

@@ -27,7 +27,7 @@ _LOOKUPS = {"l1": (ncu.L1_HITS, ncu.L1_MISSES), "l2": (ncu.L2_HITS, ncu.L2_MISSE
 
 
 @dataclass(frozen=True)
-class CountedTraffic:
+class CounterTraffic:
     """Bytes at one level of the memory, in one direction; `gib_per_s` is None where kernels took no time."""
 
     mib: float
@@ -46,7 +46,7 @@ class CounterFigures:
 
     kernel_ms: float
     kernel_launches: int
-    traffic: dict[str, CountedTraffic] = field(default_factory=dict)
+    traffic: dict[str, CounterTraffic] = field(default_factory=dict)
     dram_pct_of_peak: float | None = None
     dram_gib_per_s: float | None = None
     hit_pct: dict[str, float] = field(default_factory=dict)
@@ -94,12 +94,12 @@ class CounterFigures:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """Read what `dataclasses.asdict` made."""
-        traffic = {where: CountedTraffic(**moved) for where, moved in data["traffic"].items()}
+        traffic = {where: CounterTraffic(**moved) for where, moved in data["traffic"].items()}
         return cls(**data | {"traffic": traffic})
 
 
 @dataclass(frozen=True)
-class CountedStep:
+class StepCounters:
     """All that was counted. `phases` has the kernels outside the phases under None."""
 
     step: CounterFigures
@@ -132,8 +132,8 @@ def _of(rows: Iterable[CounterRow], moved: Moved | None = None) -> CounterFigure
     return CounterFigures.of(total("", "", None, rows), moved)
 
 
-def _traffic(num_bytes: float, seconds: float) -> CountedTraffic:
-    return CountedTraffic(mib(num_bytes), gib(num_bytes) / seconds if seconds else None)
+def _traffic(num_bytes: float, seconds: float) -> CounterTraffic:
+    return CounterTraffic(mib(num_bytes), gib(num_bytes) / seconds if seconds else None)
 
 
 def _hit_pct(values: dict[str, float]) -> dict[str, float]:
