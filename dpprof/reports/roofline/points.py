@@ -69,10 +69,14 @@ def points(cell: Cell) -> list[Point]:
 
 
 def _of_phase(phase: PhaseFigures) -> _Work:
-    dram_mib, kernel_ms = (
-        (phase.counters.dram_mib, phase.counters.kernel_ms) if phase.counters else (None, None)
+    counters = phase.counters
+    return _Work(
+        flops=phase.flops,
+        booked_mib=phase.moved_mib,
+        wall_ms=phase.ms,
+        dram_mib=counters.dram_mib if counters else None,
+        kernel_ms=counters.kernel_ms if counters else None,
     )
-    return _Work(phase.flops, phase.moved_mib, phase.ms, dram_mib, kernel_ms)
 
 
 def _of_step(figures: dict[str, float]) -> _Work:
