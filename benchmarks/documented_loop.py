@@ -18,7 +18,6 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from tutorial_loops import make_loop
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.figures.metrics import MIB
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.experiment import ExperimentTraining
 from dpprof.measure.observe import Observer
@@ -33,6 +32,7 @@ from dpprof.record.ledger import TrafficRow
 from dpprof.reports.comparison.markdown import markdown_table
 from dpprof.vocabulary.phases import STEP_LABEL
 from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.units import MIB
 
 CELLS = (("small", 4, 128), ("medium", 4, 512))
 NUM_STEPS = 3

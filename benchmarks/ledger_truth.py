@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import MeasuringConfig
-from dpprof.figures.metrics import MIB, unexplained_pct
+from dpprof.figures.ledger import LedgerFigures
 from dpprof.measure.experiment import ExperimentTraining, run_experiment
 from dpprof.measure.passes.ledger import Ledger, keep_ledger
 from dpprof.measure.trainers.build import load_trainer
@@ -20,6 +20,7 @@ from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.units import MIB
 
 HEADER = [
     "model",
@@ -65,8 +66,9 @@ def row(config: ExperimentConfig) -> list[str]:
         record = run_experiment(config, folder, lambda _: None)
     with fake_tensors(load_trainer(config.trainer)):
         kept = keep_ledger(lambda: ExperimentTraining(config, build_workload(config)), Ledger("cpu"), 1)
-    ledger, unexplained = record.ledger, unexplained_pct(record)
+    ledger = record.ledger
     assert ledger is not None
+    unexplained = LedgerFigures.of(record, ledger).unexplained_pct
     assert unexplained is not None
     category, most = max(ledger.at_peak.items(), key=lambda item: item[1])
     return [

@@ -6,6 +6,7 @@ from typing import Any
 from dpprof.config.flat import from_flat, to_flat
 from dpprof.figures.results import FINISHED
 from dpprof.reports.comparison.cells import Cell, Comparison, Run
+from dpprof.reports.comparison.earlier import run_fields
 
 # Forward: 64 MiB and 2**30 FLOPs in 4 ms, 16 FLOP/byte. Noise: 32 MiB and no FLOPs in 8 ms. Step: 12 ms.
 LEDGER = {
@@ -44,7 +45,10 @@ def cell(
     config = from_flat(settings).resolve(cuda_available=settings.get("device") == "cuda")
     where = dict({"cpu": "a CPU"} if environment is None else environment)
     runs = [
-        Run(f"{config.run_name}_{i}", FINISHED, environment=where, figures=dict(each))
+        Run.from_dict(
+            {"name": f"{config.run_name}_{i}", "status": FINISHED, "environment": where, "moved": []}
+            | run_fields(dict(each))
+        )
         for i, each in enumerate(figures)
     ]
     return Cell("s", to_flat(config), runs)

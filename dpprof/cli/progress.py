@@ -12,7 +12,6 @@ from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from dpprof.cli.console import open_console
 from dpprof.drive.launch.launcher import Machine
 from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS
-from dpprof.figures.metrics import ledger_doubt, unexplained_pct
 from dpprof.figures.results import FINISHED, Result, describe, nonfinite_losses
 
 _BUSY_PCT = 15.0
@@ -86,7 +85,8 @@ class Progress:
         color = _COLORS[verdict.word if verdict else PASS] if result.status == FINISHED else "red"
         elapsed = f"[dim]after {time.monotonic() - self._began:.0f} s[/]" if self.console.is_terminal else ""
         self.console.print(f"{escape(where)} [{color}]{escape(describe(result))}[/] {elapsed}".rstrip())
-        doubt = result.record and ledger_doubt(unexplained_pct(result.record))
+        ledger = result.figures.ledger if result.figures else None
+        doubt = ledger.doubt if ledger else None
         if doubt:
             self.warn(doubt)
         if result.record is None:

@@ -54,10 +54,11 @@ def roofline(
     from dpprof.reports.roofline import data, page
     from dpprof.reports.roofline.roofs import Given
     from dpprof.reports.roofline.write import read_counters
+    from dpprof.vocabulary.units import GIB
 
     copy = above_zero("copy_gib_per_s", copy_gib_per_s)
     matmul = above_zero("matmul_tflop_per_s", matmul_tflop_per_s)
-    given = Given(copy and copy * 2**30, matmul and matmul * 1e12)
+    given = Given(copy and copy * GIB, matmul and matmul * 1e12)
     with tempfile.TemporaryDirectory() as scratch:
         comparison, folders = read_comparison(sources, Path(scratch), warn)
         only = next(iter(folders.values())) if len(folders) == len(comparison.cells) == 1 else None

@@ -49,10 +49,10 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
     if not folder.config.exists():
         raise ConfigError(f"run_folder: got {run_folder!r}, allowed: a folder with a config.json in it")
     result, timeline = read_result(folder), folder.read_timeline()
-    record = result.record
+    record, figures = result.record, result.figures
     parts: list[Table | str] = []
-    if record is not None and record.ledger is not None and timeline is not None:
-        parts += _tables(compute(record, record.ledger, timeline), tensors)
+    if record is not None and record.ledger and figures and figures.ledger and timeline is not None:
+        parts += _tables(compute(figures, figures.ledger, record.ledger, timeline), tensors)
     if record is not None and record.counters is not None:
         parts += counter_tables(counted(record.counters, record.ledger), kernels)
     if not parts:
@@ -95,7 +95,7 @@ def _tables(found: "LedgerTables", num_tensors: int) -> "Iterable[Table | str]":
                 (
                     t.mib,
                     words(t.category),
-                    t.place,
+                    t.owner,
                     t.shape,
                     t.dtype,
                     t.phase,

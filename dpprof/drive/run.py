@@ -58,10 +58,9 @@ def rendered(folder: RunFolder) -> Result:
     """The result of a run folder, with its pages rendered if they are not yet there."""
     result = read_result(folder)
     if not folder.timeline_page.exists():
-        write_timeline(folder)
+        write_timeline(result)
         write_run_roofline(result)
-        if result.record is not None and result.record.headline_finished:
-            write_scalars(folder, result.record)
+        write_scalars(result)
     return result
 
 

@@ -19,13 +19,12 @@ from dpprof.drive.campaign import (
 from dpprof.drive.counters import can_count_now
 from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted, TrackingError
 from dpprof.figures.gradient_verdict import FAIL
+from dpprof.figures.names import RATIOS_OF_TIMES
 from dpprof.figures.results import FINISHED, Result, read_result
 from dpprof.reports.comparison import export, write
 from dpprof.reports.comparison.cells import Comparison
 from dpprof.reports.comparison.markdown import to_markdown
 from dpprof.tracking.tracker import Tracker
-
-_RATIOS_OF_TIMES = ("vs_standard/latency/", "vs_standard/throughput/")
 
 
 @dataclass
@@ -77,7 +76,7 @@ class Sweep(Campaign):
             for run in cell.finished:
                 figures = comparison.ratios(cell, run)
                 if comparison.is_disturbed_at(cell):  # MLflow has no mark to show beside a figure
-                    figures = {n: v for n, v in figures.items() if not n.startswith(_RATIOS_OF_TIMES)}
+                    figures = {n: v for n, v in figures.items() if n not in RATIOS_OF_TIMES}
                 ratios[run.name] = figures
         description, files = to_markdown(comparison), write.written(self.folder)
         return Summary(description, files, export.table(comparison), ratios=ratios)

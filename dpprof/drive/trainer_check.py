@@ -7,7 +7,7 @@ from dpprof.drive.campaign import Summary
 from dpprof.drive.sweep import Sweep
 from dpprof.errors import ExperimentsFailed
 from dpprof.figures.gradient_verdict import PASS
-from dpprof.figures.metrics import metrics
+from dpprof.figures.names import PEAK, STEP
 from dpprof.figures.results import Result, describe
 
 
@@ -51,10 +51,10 @@ def outcomes(results: Iterable[Result]) -> dict[str, float]:
     for result in results:
         trainer = result.config.trainer
         found[f"test/{trainer}/passed"] = float(verdict(result)[0])
-        figures = metrics(result.record) if result.record is not None else {}
-        for name in ("latency/step_ms_median", "memory/peak_allocated_mib"):
-            if name in figures:
-                found[f"test/{trainer}/{name.rpartition('/')[2]}"] = figures[name]
+        metrics = result.metrics if result.figures else {}
+        for name, metric in (("step_ms_median", STEP), ("peak_allocated_mib", PEAK)):
+            if metric in metrics:
+                found[f"test/{trainer}/{name}"] = metrics[metric]
     return found
 
 

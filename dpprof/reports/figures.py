@@ -1,17 +1,15 @@
 """The interactive charts of the memory timeline page."""
 
-from collections import defaultdict
-
 import numpy as np
 import plotly.graph_objects as go
 
-from dpprof.figures.metrics import MIB
-from dpprof.record.ledger import TrafficRow
+from dpprof.record.ledger import LedgerResult, Moved
 from dpprof.reports.colors import CLASS_COLORS, category_color, class_color, words
 from dpprof.reports.levels import Levels
 from dpprof.reports.tables import BETWEEN, LedgerTables
 from dpprof.vocabulary.formats import fixed, size
 from dpprof.vocabulary.order import listed_first
+from dpprof.vocabulary.units import mib
 
 _NARROWEST_LABEL_PCT = 6.0
 
@@ -20,10 +18,10 @@ def memory_figure(levels: Levels, tables: LedgerTables) -> go.Figure:
     """Bytes alive over the step, stacked by category; phases as bands; the peak named."""
     figure = go.Figure()
     x = np.array(levels.ms, dtype=np.float32)
-    for category, mib in levels.mib.items():
+    for category, alive in levels.mib.items():
         figure.add_scatter(
             x=x,
-            y=np.array(mib, dtype=np.float32),
+            y=np.array(alive, dtype=np.float32),
             name=words(category),
             stackgroup="memory",
             mode="lines",
@@ -112,22 +110,20 @@ def _mark_peak(figure: go.Figure, levels: Levels, tables: LedgerTables) -> None:
     )
 
 
-def traffic_figure(traffic: list[TrafficRow], phases: list[str]) -> go.Figure:
+def traffic_figure(ledger: LedgerResult, phases: list[str]) -> go.Figure:
     """Bytes read and written in each of some phases, stacked by operator class."""
-    read: dict[tuple[str, str], float] = defaultdict(float)
-    written: dict[tuple[str, str], float] = defaultdict(float)
-    for row in traffic:
-        key = (row.phase or BETWEEN, row.operator_class)
-        read[key] += row.read / MIB
-        written[key] += row.written / MIB
+    found = ledger.moved(by=lambda row: (row.phase or BETWEEN, row.operator_class))
     figure = go.Figure()
-    drawn = (row.operator_class for row in traffic if (row.phase or BETWEEN) in phases)
+    drawn = (name for phase, name in found if phase in phases)
     for name in listed_first(drawn, CLASS_COLORS):
         keys = [(phase, name) for phase in phases]
+        if not any(key in found for key in keys):
+            continue
+        moved = [found.get(key, Moved()) for key in keys]
         figure.add_bar(
             y=phases,
-            x=[read[key] + written[key] for key in keys],
-            customdata=[[read[key], written[key]] for key in keys],
+            x=[mib(each.num_bytes) for each in moved],
+            customdata=[[mib(each.read), mib(each.written)] for each in moved],
             name=words(name),
             orientation="h",
             marker_color=class_color(name),

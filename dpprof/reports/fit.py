@@ -7,13 +7,15 @@ from typing import Any
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.fit import FitConfig
 from dpprof.figures.capacity import capacity_bytes
-from dpprof.figures.metrics import UNTRACKED, metrics, part
+from dpprof.figures.figures import Figures
+from dpprof.figures.ledger import UNTRACKED
 from dpprof.figures.results import FINISHED, Result, describe, device_name
 from dpprof.reports.colors import words
 from dpprof.reports.comparison.markdown import markdown_table
 from dpprof.reports.comparison.models import distinct_names, identity
 from dpprof.vocabulary.formats import fixed, number
 from dpprof.vocabulary.trainers import trainer_info
+from dpprof.vocabulary.units import MIB
 
 _NOT_SEARCHED = "not searched"
 _IN_DOUBT = (
@@ -68,7 +70,8 @@ def rows(answers: list[Answer], fit: FitConfig) -> list[dict[str, Any]]:
 def _row(answer: Answer, fit: FitConfig, model: str) -> dict[str, Any]:
     config, best = answer.config, answer.best
     given = "seq_len" if answer.along == "batch_size" else "batch_size"
-    figures = metrics(best.record) if best is not None and best.record is not None else {}
+    figures = best.figures if best else None
+    estimate = figures.estimate if figures else None
     row: dict[str, Any] = {
         "model": model,
         "precision": config.precision,
@@ -76,8 +79,8 @@ def _row(answer: Answer, fit: FitConfig, model: str) -> dict[str, Any]:
         "trainer": config.trainer,
         f"largest_{answer.along}": None if answer.failure else answer.size,
         "is_at_least": answer.is_open,
-        "needed_gib": figures["memory/needed_mib"] / 1024 if figures else None,
-        "doubt_gib": figures["memory/doubt_mib"] / 1024 if "memory/doubt_mib" in figures else None,
+        "needed_gib": estimate.needed_mib / 1024 if estimate else None,
+        "doubt_gib": estimate.doubt_mib / 1024 if estimate and estimate.doubt_mib is not None else None,
         "limiting_phase": None if answer.is_open else _peak_phase(best),
         "limiting_category": None if answer.is_open else _largest_category(figures),
         "evaluations": answer.num_evaluations,
@@ -100,8 +103,8 @@ def _peak_phase(best: Result | None) -> str | None:
     return ledger.peak_phase if ledger is not None else None
 
 
-def _largest_category(figures: dict[str, float]) -> str | None:
-    held = part(figures, "memory/at_peak/", "_mib")
+def _largest_category(figures: Figures | None) -> str | None:
+    held = figures.ledger.all_at_peak_mib if figures and figures.ledger else {}
     held.pop(UNTRACKED, None)
     return max(held, key=lambda name: held[name], default=None)
 
@@ -113,19 +116,20 @@ def _measured(answer: Answer) -> dict[str, Any]:
     if not answer.verified:
         return dict.fromkeys(("tokens_per_s", "measured_gib", "next_size", "confirmed"))
     limit = capacity_bytes(answer.best.config) if answer.best else None
-    found = [metrics(r.record) if r.status == FINISHED and r.record else {} for r in answer.verified]
-    peaks = [figures.get("memory/peak_allocated_mib") for figures in found]
-    estimated = metrics(answer.best.record) if answer.best and answer.best.record else {}
-    beside = estimated.get("memory/added/cuda_context_mib", 0.0)  # no allocator reports it
-    fits = [peak is not None and limit is not None and (peak + beside) * 2**20 <= limit for peak in peaks]
+    found = [result.figures if result.status == FINISHED else None for result in answer.verified]
+    peaks = [figures.memory.peak_allocated_mib if figures else None for figures in found]
+    estimated = answer.best.figures.estimate if answer.best and answer.best.figures else None
+    beside = estimated.added_mib.get("cuda_context", 0.0) if estimated else 0.0  # no allocator reports it
+    fits = [peak is not None and limit is not None and (peak + beside) * MIB <= limit for peak in peaks]
+    step = found[0].step if found[0] else None
     following = _NOT_SEARCHED if answer.is_open else describe(answer.verified[1])
     if not answer.is_open and peaks[1] is not None:
         following = f"{_gib((peaks[1] + beside) / 1024)} GiB"
     return {
-        "tokens_per_s": found[0].get("throughput/tokens_per_s"),
+        "tokens_per_s": step.tokens_per_s if step else None,
         "measured_gib": None if peaks[0] is None else (peaks[0] + beside) / 1024,
         "next_size": following,
-        "confirmed": fits[0] if estimated.get("memory/doubt_mib") else fits == [True, False][: len(fits)],
+        "confirmed": fits[0] if estimated and estimated.doubt_mib else fits == [True, False][: len(fits)],
     }
 
 

@@ -27,7 +27,6 @@ from dpprof.drive.run import drive_experiment
 from dpprof.drive.stop import Stop
 from dpprof.drive.sweep import Sweep, reusable_results
 from dpprof.errors import CountersError
-from dpprof.figures.metrics import metrics
 from dpprof.figures.results import FAILED, FINISHED, KILLED, Result, describe, read_result
 from dpprof.ncu import program
 from dpprof.record.folder import RunFolder
@@ -104,7 +103,7 @@ def test_the_step_is_counted_in_a_second_process(
     assert sum(row.launches for row in result.record.counters.rows) == 11
     assert result.record.counters.settings["version"] == "2024.1.1.0"
     assert result.record.environment["ncu_cache_control"] == "none"
-    figures = metrics(result.record)
+    figures = result.metrics
     assert figures["counters/forward/kernel_ms"] == pytest.approx((3 + 40 + 10 + 6) / 1e3)
     report = "ncu_reports/report_DPSGDTrainer_bs2_seq16"
     assert (
@@ -159,7 +158,7 @@ def test_the_chips_own_names_are_asked_for(ncu: StandIn, folder: RunFolder, meas
     )
     assert result.record is not None
     assert result.record.counters is not None
-    figures = metrics(result.record)
+    figures = result.metrics
     assert figures["counters/dram_read_gib_per_s"] == pytest.approx(1000 / 2**30 / 2e-6)
     assert "counters/l1_global_store_mib" not in figures
     assert result.record.counters.missing == {

@@ -8,7 +8,7 @@ import torch
 from example_config import changed
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.figures.metrics import unexplained_pct
+from dpprof.figures.ledger import LedgerFigures
 from dpprof.measure.entry import measure
 from dpprof.measure.experiment import run_experiment
 from dpprof.measure.gradient_check import gradient_error
@@ -62,7 +62,9 @@ def test_memory_figures_are_in_order(records: dict[str, Record], trainer: str) -
 
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_the_ledger_sees_the_allocators_peak(records: dict[str, Record], trainer: str) -> None:
-    unexplained = unexplained_pct(records[trainer])
+    record = records[trainer]
+    assert record.ledger is not None
+    unexplained = LedgerFigures.of(record, record.ledger).unexplained_pct
     assert unexplained is not None
     assert abs(unexplained) < 2
 

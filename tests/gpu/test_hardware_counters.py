@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 from example_config import changed, experiment
+from record_metrics import metrics
 
 from dpprof.config.counter_metrics import BASIC, DRAM_READ, DRAM_WRITTEN
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.run import drive_experiment
 from dpprof.errors import CountersUnavailable
-from dpprof.figures.metrics import metrics
 from dpprof.figures.results import FINISHED, Result
 from dpprof.ncu import program
 from dpprof.record.counters import total
@@ -115,4 +115,4 @@ def test_nvprofs_names_and_the_full_set(tmp_path: Path) -> None:
     )
     assert result.status == FINISHED, result.failure
     assert result.record is not None
-    assert metrics(result.record)["counters/dram_pct_of_peak"] > 0
+    assert result.metrics["counters/dram_pct_of_peak"] > 0

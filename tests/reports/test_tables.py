@@ -2,18 +2,14 @@ import dataclasses
 
 import example_ledger
 import pytest
+from example_ledger import tables
 
 from dpprof.config.flat import to_flat
 from dpprof.record.ledger import TrafficRow
-from dpprof.record.record import Memory, PassOutcome, Record
-from dpprof.reports.tables import LedgerTables, MovedRow, compute
+from dpprof.record.record import Memory, PassOutcome
+from dpprof.reports.tables import MovedRow
 
 MIB = 2**20
-
-
-def tables(record: Record) -> LedgerTables:
-    assert record.ledger is not None
-    return compute(record, record.ledger, example_ledger.timeline())
 
 
 def test_the_peak_with_what_the_allocator_had_beyond_it() -> None:

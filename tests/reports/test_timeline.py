@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from page_reader import Page, charts, numbers
 
+from dpprof.figures.results import read_result
 from dpprof.record.ledger import StepTimeline
 from dpprof.record.record import Memory, Record
 from dpprof.reports.colors import (
@@ -31,7 +32,7 @@ def page_of(
     tmp_path: Path, record: Record | None = None, timeline: StepTimeline | None = None, name: str = "run"
 ) -> str:
     record, timeline = record or example_ledger.record(), timeline or example_ledger.timeline()
-    page = compute(example_ledger.folder(tmp_path / name, record, timeline))
+    page = compute(read_result(example_ledger.folder(tmp_path / name, record, timeline)))
     assert page is not None
     return render(page)
 
@@ -64,6 +65,25 @@ def test_the_memory_chart_draws_every_category_the_phases_and_the_peak(tmp_path:
     low, high = layout["yaxis"]["range"]
     assert low == 0
     assert high > 30
+
+
+def test_one_slow_step_changes_neither_the_slow_down_nor_the_widths(tmp_path: Path) -> None:
+    """The page says what MLflow says: medians."""
+    record = example_ledger.record(
+        step_s=[0.1, 0.9, 0.1],
+        phase_s={"forward": [0.03, 0.7, 0.03], "backward": [0.06, 0.1, 0.06]},
+        ledger=example_ledger.ledger(step_s=0.6),
+    )
+    result = read_result(example_ledger.folder(tmp_path / "run", record, example_ledger.timeline()))
+    page = compute(result)
+    assert page is not None
+    assert page.slowdown == result.metrics["overhead/ledger_step_ratio"] == pytest.approx(6)
+    assert "which slows a step down 6.0 times" in " ".join(render(page).split())
+    drawn = {span.name: span.end_ms - span.start_ms for span in page.levels.spans}
+    listed = {row.phase: row.ms for row in page.tables.phases}
+    assert drawn == pytest.approx(listed)
+    assert listed == pytest.approx({"forward": 30, "backward": 60})
+    assert {name: result.metrics[f"latency/{name}_ms"] for name in drawn} == listed
 
 
 def test_hover_tells_the_phase_of_a_moment(tmp_path: Path) -> None:
@@ -184,7 +204,7 @@ def test_texts_from_outside_cannot_become_tags(tmp_path: Path) -> None:
     assert page.tags == harmless.tags
     assert page.tables["tensors"][1][2] == evil
     assert dict(page.tables["facts"])["device"] == evil
-    named = compute(example_ledger.folder(tmp_path / "name", record, timeline))
+    named = compute(read_result(example_ledger.folder(tmp_path / "name", record, timeline)))
     assert named is not None
     assert Page(render(dataclasses.replace(named, title=evil))).heading == evil
 
@@ -196,14 +216,14 @@ def test_there_is_no_page_without_a_ledger(tmp_path: Path) -> None:
         ("no timeline", example_ledger.record(), None),
     ]:
         folder = example_ledger.folder(tmp_path / name, record, timeline)
-        write_timeline(folder)
+        write_timeline(read_result(folder))
         assert not folder.timeline_page.exists()
         assert not folder.timeline_image.exists()
 
 
 def test_the_page_and_the_image_of_a_run_folder(tmp_path: Path) -> None:
     folder = example_ledger.folder(tmp_path / "run", example_ledger.record(), example_ledger.timeline())
-    write_timeline(folder)
+    write_timeline(read_result(folder))
     assert Page(folder.timeline_page.read_text(encoding="utf-8")).heading == "run"
     assert folder.timeline_image.read_bytes().startswith(b"\x89PNG")
 

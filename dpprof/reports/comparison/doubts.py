@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL
-from dpprof.figures.metrics import ledger_doubt
+from dpprof.figures.ledger import ledger_doubt
 from dpprof.reports.comparison.cells import Comparison, Run
 
 # What two runs must have in common before their figures compare, with the words for it.

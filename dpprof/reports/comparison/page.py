@@ -14,7 +14,6 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from dpprof.errors import DpprofError
-from dpprof.figures.results import held_against
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import StepTimeline
 from dpprof.reports import levels
@@ -185,7 +184,7 @@ def _place(comparison: Comparison, cells: list[Cell]) -> Place:
 
 def _held_against(cell: Cell) -> str:
     """What an estimated cell needs of its device, and whether it fits."""
-    held = held_against(cell.figures)
+    held = cell.held_against
     return f"needs {memory(cell.figures['memory/needed_mib'], 2)}: {held}" if held else ""
 
 

@@ -1,9 +1,9 @@
 """What a lean training loop would save: each change to the loop with its bytes, from steps that made it."""
 
-from dpprof.figures.metrics import MIB
 from dpprof.reports.comparison.cells import PEAK, Cell
 from dpprof.vocabulary.formats import size
 from dpprof.vocabulary.loops import ALL, SAVINGS
+from dpprof.vocabulary.units import MIB
 
 # Savings below this share of the peak are not worth a change.
 _SMALL = 0.001

@@ -10,7 +10,8 @@ from dpprof.reports.roofline.data import Roofline, Row, Section
 from dpprof.reports.roofline.points import COUNTERS, STEP
 from dpprof.reports.roofline.roof_lines import LOOKS, Ranges, draw_roof
 from dpprof.reports.roofline.roofs import Roof
-from dpprof.reports.roofline.texts import GIB, GIGA, TERA, flop_rate, scaled
+from dpprof.reports.roofline.texts import GIGA, TERA, flop_rate, scaled
+from dpprof.vocabulary.units import GIB
 
 _SYMBOLS = {
     "forward": "circle",

@@ -11,7 +11,8 @@ from dpprof.reports.roofline.doubts import doubts
 from dpprof.reports.roofline.figure import roofline_figure
 from dpprof.reports.roofline.points import COUNTERS, LEDGER, STEP
 from dpprof.reports.roofline.roof_lines import LOOKS
-from dpprof.reports.roofline.texts import COLUMNS, GIB, GIGA, NO_CEILINGS, cells, origin, scaled
+from dpprof.reports.roofline.texts import COLUMNS, GIGA, NO_CEILINGS, cells, origin, scaled
+from dpprof.vocabulary.units import GIB
 
 _SHOWN_KERNELS = 20
 _templates = jinja2.Environment(

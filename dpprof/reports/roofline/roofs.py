@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dpprof.reports.comparison.cells import Cell
+from dpprof.reports.comparison.cell import Cell
+from dpprof.vocabulary.units import GIB
 
 COPY, MATMUL = "ceilings/copy_gib_per_s", "ceilings/matmul_tflop_per_s"
-_PER_S = {COPY: 2**30, MATMUL: 10**12}
+_PER_S = {COPY: GIB, MATMUL: 10**12}
 
 
 @dataclass(frozen=True)

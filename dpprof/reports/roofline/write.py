@@ -4,7 +4,7 @@ from dpprof.figures.results import Result
 from dpprof.record.folder import RunFolder, SweepFolder, write_text
 from dpprof.record.record import Record
 from dpprof.reports import counter_tables
-from dpprof.reports.comparison.cells import Comparison, compare
+from dpprof.reports.comparison.comparison import Comparison, compare
 from dpprof.reports.counter_tables import CounterTables
 from dpprof.reports.roofline import data, page
 from dpprof.reports.roofline.roofs import COPY, Given

@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from conftest import ROOT
 from example_config import experiment
+from record_metrics import metrics
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from dpprof.figures.metrics import metrics
 from dpprof.figures.results import Result, describe
 from dpprof.measure.experiment import run_experiment
 from dpprof.measure.passes import trial

@@ -3,9 +3,9 @@ import time
 import pytest
 import torch
 from example_config import experiment
+from record_metrics import metrics
 
 from dpprof.config.flat import to_flat
-from dpprof.figures.metrics import metrics
 from dpprof.measure.observe import Subject
 from dpprof.measure.passes import pace
 from dpprof.record.folder import RunFolder

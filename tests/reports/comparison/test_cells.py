@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 from example_results import MIB, comparison, result
+from record_metrics import metrics
 
 from dpprof.errors import DpprofError
-from dpprof.figures.metrics import metrics
 from dpprof.record.record import Failure, Memory, PassOutcome
 from dpprof.reports.comparison.cells import PEAK, STEP, Cell, Comparison, Run, compare, merge
 

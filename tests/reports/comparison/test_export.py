@@ -2,8 +2,8 @@ import io
 
 import pandas
 from example_results import comparison, result
+from record_metrics import metrics
 
-from dpprof.figures.metrics import metrics
 from dpprof.record.record import Failure
 from dpprof.reports.comparison.cells import Comparison
 from dpprof.reports.comparison.export import export, table
