@@ -1,5 +1,6 @@
 """What tests share: a folder with an MLflow store of its own, and dpprof's commands as a user runs them."""
 
+import gc
 import io
 import os
 import signal
@@ -35,6 +36,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     with turn(shared_by_workers(item.config), alone=item.get_closest_marker("alone") is not None):
         return (yield)
+
+
+def pytest_collection_finish() -> None:
+    """Every experiment collects garbage a few times, which takes long with all that was imported by now."""
+    gc.collect()
+    gc.freeze()
 
 
 def shared_by_workers(config: pytest.Config) -> Path:
@@ -95,6 +102,18 @@ def call_dpprof(folder: Path, *arguments: str, **more: str) -> Ended:
     return subprocess.CompletedProcess(arguments, code, output.getvalue(), errors.getvalue())
 
 
+def measure_here(folder: Path, *arguments: str) -> Ended:
+    """The same with experiments that run in this process too: for what does not depend on how they are started.
+
+    Give estimates `--workers 1`.
+    """
+    from dpprof.drive.launch import LAUNCHERS
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(LAUNCHERS, "local", LAUNCHERS["in_process"])
+        return call_dpprof(folder, *arguments)
+
+
 @pytest.fixture
 def dpprof(tmp_path: Path) -> Run:
     """Runs dpprof in the test's own folder, in a process of its own."""
@@ -145,5 +164,7 @@ def swept(request: pytest.FixtureRequest) -> Path:
             folder.mkdir()
             ended = run_dpprof(folder, "sweep", *SWEEP, "--measured-steps", "3", "--sweep-name", "grid é")
             assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert (folder / "runs" / "grid é" / "summary.json").exists(), "the sweep that tests read was not finished"
+    assert (folder / "runs" / "grid é" / "summary.json").exists(), (
+        "the sweep that tests read was not finished"
+    )
     return folder
