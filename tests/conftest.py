@@ -103,7 +103,7 @@ def call_dpprof(folder: Path, *arguments: str, **more: str) -> Ended:
 
 
 def measure_here(folder: Path, *arguments: str) -> Ended:
-    """The same with experiments that run in this process too: for what does not depend on how they are started.
+    """The same with experiments that run in this process too: for what a launcher does not matter to.
 
     Give estimates `--workers 1`.
     """

@@ -1,4 +1,4 @@
-"""Who may run when several pytest workers share a machine: tests marked `alone` wait until no other one runs."""
+"""Which tests run at a time when pytest has several workers: one marked `alone` waits until no other does."""
 
 import fcntl
 from collections.abc import Iterator
