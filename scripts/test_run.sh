@@ -1,12 +1,21 @@
 #!/usr/bin/env bash
-# A quick check of this machine, then the test suite. Arguments go to pytest. Goes on after a failure, and
-# ends with a non-zero code if any of the three failed.
+# A quick check of this machine, then a sweep and the test suite, which reads that sweep, in two processes.
+# Arguments go to pytest. Goes on after a failure, and ends with a non-zero code if any of the three failed.
 cd "$(dirname "$0")/.." || exit 1
 EXTRAS="[test]"
 . scripts/environment.sh
 failed=""
 mlflow run . -e test --env-manager local || failed="$failed test-entry"
-mlflow run . -e sweep --env-manager local -P model_sizes=tiny -P batch_sizes=2 -P seq_lens=64 \
-    || failed="$failed sweep"
-python -m pytest "$@" || failed="$failed pytest"
+
+swept="$(mktemp -d)"
+trap 'rm -rf "$swept"' EXIT
+if MLFLOW_TRACKING_URI="sqlite:///$swept/mlflow.db" mlflow run . -e sweep --env-manager local \
+    -P trainers=dpsgd,dpsgd_ghost,dpsgd_fast,standard -P batch_sizes=2 -P seq_lens=16 -P measured_steps=3 \
+    -P sweep_name="grid é" -P runs_dir="$swept/runs"; then
+    export DPPROF_TEST_SWEEP="$swept"
+else
+    failed="$failed sweep"
+fi
+
+python -m pytest -n 2 --dist loadfile "$@" || failed="$failed pytest"
 [ -z "$failed" ] || { echo "failed:$failed"; exit 1; }

@@ -1,19 +1,55 @@
-"""What tests share: a folder with an MLflow store of its own, and the dpprof command as a user runs it."""
+"""What tests share: a folder with an MLflow store of its own, and dpprof's commands as a user runs them."""
 
+import gc
+import io
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from example_ncu import StandIn
+from filelock import FileLock
+from turns import turn
 
 ROOT = Path(__file__).parent.parent
-Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Ended = subprocess.CompletedProcess[str]
+Run = Callable[..., Ended]
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Two processes with a thread per core each hinder one another; set before torch is imported.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    # Started in the background of a shell: processes of the tests would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """With several workers, each test takes its turn."""
+    if not hasattr(item.config, "workerinput"):
+        return (yield)
+    with turn(shared_by_workers(item.config), alone=item.get_closest_marker("alone") is not None):
+        return (yield)
+
+
+def pytest_collection_finish() -> None:
+    """Every experiment collects garbage a few times, which takes long with all that was imported by now."""
+    gc.collect()
+    gc.freeze()
+
+
+def shared_by_workers(config: pytest.Config) -> Path:
+    """A folder of this test run's that all its workers see."""
+    factory: pytest.TempPathFactory = config._tmp_path_factory  # type: ignore[attr-defined]
+    base = factory.getbasetemp()
+    return base.parent if hasattr(config, "workerinput") else base
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -27,7 +63,7 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-def run_dpprof(folder: Path, *arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
+def run_dpprof(folder: Path, *arguments: str, **more: str) -> Ended:
     """`python -m dpprof ARGUMENTS` in the folder; further environment variables as keywords."""
     return subprocess.run(
         [sys.executable, "-m", "dpprof", *arguments],
@@ -39,10 +75,56 @@ def run_dpprof(folder: Path, *arguments: str, **more: str) -> "subprocess.Comple
     )
 
 
+def call_dpprof(folder: Path, *arguments: str, **more: str) -> Ended:
+    """The same in this process, which saves its start: for commands that measure nothing."""
+    from mlflow.tracking._tracking_service import utils
+
+    from dpprof.cli.main import main
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    output, errors = io.StringIO(), io.StringIO()
+    code: Any = 0
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        mock.patch.dict(os.environ, environment(folder) | more, clear=True),
+        redirect_stdout(output),
+        redirect_stderr(errors),
+    ):
+        patch.setattr(utils, "_tracking_uri", None)
+        patch.setattr(sys, "argv", ["dpprof", *arguments])
+        patch.chdir(folder)
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code or 0
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+    return subprocess.CompletedProcess(arguments, code, output.getvalue(), errors.getvalue())
+
+
+def measure_here(folder: Path, *arguments: str) -> Ended:
+    """The same with experiments that run in this process too: for what a launcher does not matter to.
+
+    Give estimates `--workers 1`.
+    """
+    from dpprof.vocabulary.launchers import LAUNCHERS
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(LAUNCHERS, "local", LAUNCHERS["in_process"])
+        return call_dpprof(folder, *arguments)
+
+
 @pytest.fixture
 def dpprof(tmp_path: Path) -> Run:
-    """Runs dpprof in the test's own folder."""
+    """Runs dpprof in the test's own folder, in a process of its own."""
     return lambda *arguments, **more: run_dpprof(tmp_path, *arguments, **more)
+
+
+@pytest.fixture
+def called(tmp_path: Path) -> Run:
+    """Runs dpprof in the test's own folder, in this process."""
+    return lambda *arguments, **more: call_dpprof(tmp_path, *arguments, **more)
 
 
 @pytest.fixture
@@ -67,14 +149,25 @@ def runs_of(folder: Path) -> dict[str, Any]:
     return {run.info.run_name: run for run in found}
 
 
+SWEEP = ("--trainers", "dpsgd,dpsgd_ghost,dpsgd_fast,standard", "--batch-sizes", "2", "--seq-lens", "16")
+
+
 @pytest.fixture(scope="session")
-def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a finished sweep, `grid é`: all trainers on a very small transformer."""
-    folder = tmp_path_factory.mktemp("swept")
-    trainers = "dpsgd,dpsgd_ghost,dpsgd_fast,standard"
-    arguments = ["--trainers", trainers, "--batch-sizes", "2", "--seq-lens", "16", "--sweep-name", "grid é"]
-    ended = run_dpprof(folder, "sweep", *arguments, "--measured-steps", "3")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+def swept(request: pytest.FixtureRequest) -> Path:
+    """A folder with a finished sweep, `grid é`: all trainers on a very small transformer.
+
+    It is the one that `scripts/test_run.sh` made, else one that the workers share. Tests leave it as it is.
+    """
+    given = os.environ.get("DPPROF_TEST_SWEEP")
+    folder = Path(given) if given else shared_by_workers(request.config) / "swept"
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            folder.mkdir()
+            ended = run_dpprof(folder, "sweep", *SWEEP, "--measured-steps", "3", "--sweep-name", "grid é")
+            assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert (folder / "runs" / "grid é" / "summary.json").exists(), (
+        "the sweep that tests read was not finished"
+    )
     return folder
 
 

@@ -48,12 +48,12 @@ MALFORMED = "{'trainers': "
     ],
 )
 def test_bad_input_is_one_line_and_starts_nothing(
-    dpprof: Run, tmp_path: Path, arguments: list[str], words: str
+    called: Run, tmp_path: Path, arguments: list[str], words: str
 ) -> None:
     (tmp_path / "bad.json").write_text(MALFORMED)
     (tmp_path / "taken").write_text("a file")
     before = sorted(os.listdir(tmp_path))
-    ended = dpprof(*arguments)
+    ended = called(*arguments)
     assert ended.returncode == 2
     assert words in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
@@ -77,8 +77,8 @@ def test_help_names_every_option(dpprof: Run, command: object) -> None:
             assert option.opts[0] in ended.stdout
 
 
-def test_in_process_runs_without_a_child(dpprof: Run, tmp_path: Path) -> None:
-    ended = dpprof(
+def test_in_process_runs_without_a_child(called: Run, tmp_path: Path) -> None:
+    ended = called(
         "profile", "--launcher", "in_process", "--passes", "clean", "--seq-len", "16", "--measured-steps", "2"
     )
     assert ended.returncode == 0, ended.stderr

@@ -12,7 +12,7 @@ from typing import Any
 import mlflow
 import pytest
 from click.testing import CliRunner
-from conftest import run_dpprof, runs_of
+from conftest import call_dpprof, run_dpprof, runs_of
 
 from dpprof.cli.export import export
 from dpprof.errors import ConfigError
@@ -102,7 +102,7 @@ def test_csv_goes_to_a_file_or_to_the_terminal(swept: Path, tmp_path: Path) -> N
 def test_a_file_that_cannot_be_written_is_named(swept: Path) -> None:
     with pytest.raises(ConfigError, match="output: got 'no/such/place', allowed: a file that can be written"):
         printed(SWEEP, "--output", "no/such/place")
-    ended = run_dpprof(swept, "compare", SWEEP, "--output", "no/such/place")
+    ended = call_dpprof(swept, "compare", SWEEP, "--output", "no/such/place")
     assert ended.returncode == 2
     assert "output: got 'no/such/place', allowed: a file that can be written" in ended.stderr
 
@@ -168,7 +168,7 @@ def test_what_got_worse_is_told_and_ends_with_4(swept: Path, tmp_path: Path, met
     now = repeated(swept, tmp_path / "now")
 
     def compare(to: Path) -> Any:
-        return run_dpprof(
+        return call_dpprof(
             swept,
             "compare",
             str(now),
@@ -192,14 +192,14 @@ def test_what_got_worse_is_told_and_ends_with_4(swept: Path, tmp_path: Path, met
 def test_the_limit_is_the_users(swept: Path, tmp_path: Path) -> None:
     better = baseline(swept, tmp_path / "better.json", scale("memory/peak_allocated_mib", 1 / 1.1))
     arguments = ["compare", SWEEP, "--baseline", str(better), "--output", str(tmp_path / "c.html")]
-    fine = run_dpprof(swept, *arguments, "--fail-above", "11%")
+    fine = call_dpprof(swept, *arguments, "--fail-above", "11%")
     assert fine.returncode == 0
     assert "nothing got worse; 4 of 8 figures were not judged" in fine.stdout, "times of one run each"
-    assert run_dpprof(swept, *arguments, "--fail-above", "9").returncode == 4
+    assert call_dpprof(swept, *arguments, "--fail-above", "9").returncode == 4
 
 
 def test_a_sweep_is_its_own_baseline(swept: Path, tmp_path: Path) -> None:
-    ended = run_dpprof(swept, "compare", SWEEP, "--baseline", "grid é", "--output", str(tmp_path / "c.html"))
+    ended = call_dpprof(swept, "compare", SWEEP, "--baseline", "grid é", "--output", str(tmp_path / "c.html"))
     assert ended.returncode == 0, ended.stderr
     assert re.search("not judged: (too few timed steps|the machine was disturbed)", ended.stdout)
 
@@ -207,7 +207,7 @@ def test_a_sweep_is_its_own_baseline(swept: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{}", "[1]", "\x00"])
 def test_a_file_that_is_no_baseline_is_refused(swept: Path, tmp_path: Path, text: str) -> None:
     (tmp_path / "bad.json").write_text(text)
-    ended = run_dpprof(
+    ended = call_dpprof(
         swept, "compare", SWEEP, "--baseline", str(tmp_path / "bad.json"), "--output", str(tmp_path / "c")
     )
     assert ended.returncode == 2

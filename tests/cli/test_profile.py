@@ -24,11 +24,11 @@ QUICK = ["--warmup-steps", "1", "--measured-steps", "2", "--launcher", "in_proce
     ],
 )
 def test_the_gradient_check_judges(
-    dpprof: Run, tmp_path: Path, workload: str, exit_code: int, verdict: str, reason: str
+    called: Run, tmp_path: Path, workload: str, exit_code: int, verdict: str, reason: str
 ) -> None:
     arguments = ["--workload", f"example_workloads:{workload}", "--trainer", "dpsgd", *QUICK]
     arguments += ["--batch-size", "4", "--seq-len", "1"]
-    ended = dpprof("profile", *arguments, "--passes", "clean,gradient_check")
+    ended = called("profile", *arguments, "--passes", "clean,gradient_check")
     assert ended.returncode == exit_code, ended.stdout + ended.stderr
     (line,) = [line for line in ended.stdout.splitlines() if " ms" in line]
     assert f"; gradient check: {'FAIL' if verdict == 'fail' else verdict} (" in line
@@ -41,10 +41,10 @@ def test_the_gradient_check_judges(
     assert ("gradient_check/relative_error_float64" in run.data.metrics) == (verdict == "pass")
 
 
-def test_losses_that_are_not_finite_are_told_without_a_check(dpprof: Run, tmp_path: Path) -> None:
+def test_losses_that_are_not_finite_are_told_without_a_check(called: Run, tmp_path: Path) -> None:
     arguments = ["--workload", "example_workloads:nan_losses", *QUICK]
     arguments += ["--batch-size", "4", "--accumulation-steps", "3"]
-    ended = dpprof("profile", *arguments, "--passes", "clean")
+    ended = called("profile", *arguments, "--passes", "clean")
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines()
     assert sum(line.endswith("; 24 of 24 losses are NaN or infinite") for line in lines) == 1

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import Run, environment, run_dpprof, runs_of
+from conftest import Run, call_dpprof, environment, run_dpprof, runs_of
 from mlflow import MlflowClient
 
 QUICK = ["--warmup-steps", "2", "--measured-steps", "2", "--passes", "clean,memory"]
@@ -137,7 +137,7 @@ def measuring_process(driver: "subprocess.Popen[str]") -> psutil.Process:
 
 
 def wait_until_gone(process: psutil.Process) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline, "the measuring process outlived its driver"
         time.sleep(0.1)
@@ -150,7 +150,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     process = start_hanging(folder, "2,7,4")
     child = measuring_process(process)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "1 of 3 experiments are finished" in errors
     assert "Traceback" not in errors
@@ -185,7 +185,7 @@ def test_resume_does_only_what_is_missing(stopped: Path) -> None:
 
 
 def test_resume_refuses_other_settings(stopped: Path) -> None:
-    refused = run_dpprof(stopped, "sweep", *RESUME, "--lr", "0.5")
+    refused = call_dpprof(stopped, "sweep", *RESUME, "--lr", "0.5")
     assert refused.returncode == 2
     assert "lr=0.01, now lr=0.5" in refused.stderr
 
@@ -196,7 +196,7 @@ def test_sigterm_stops_like_ctrl_c_and_more_signals_change_nothing(tmp_path: Pat
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     process.terminate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == 130
     assert runs_of(tmp_path)["stopped"].info.status == "KILLED"
 
@@ -216,7 +216,7 @@ def test_nothing_is_lost_when_mlflow_goes_away(dpprof: Run, tmp_path: Path) -> N
     database.rename(tmp_path / "away.db")
     database.mkdir()
     measuring_process(process).kill()
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=120)
     assert process.returncode == 3, errors
     assert "warning: MLflow at" in output
     assert (tmp_path / "runs" / "stopped" / "summary.md").exists()
@@ -251,7 +251,7 @@ def test_ratios_to_the_standard_twin(swept: Path, tmp_path: Path, others_process
         record["others_processor_s"] = others_processors * sum(steps)
         record["environment"] |= {"cpu_cores": "2", "torch_threads": "2"}
         path.write_text(json.dumps(record))
-    ended = run_dpprof(tmp_path, "log", "runs/grid é")
+    ended = call_dpprof(tmp_path, "log", "runs/grid é")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     runs = runs_of(tmp_path)
     standard = runs["StandardTrainer_tiny_bs2_seq16"].data.metrics
@@ -306,6 +306,6 @@ def test_summarize_rebuilds_the_summary_from_the_folders(swept: Path) -> None:
 
 
 def test_an_existing_sweep_is_not_overwritten(swept: Path) -> None:
-    ended = run_dpprof(swept, "sweep", "--sweep-name", "grid é")
+    ended = call_dpprof(swept, "sweep", "--sweep-name", "grid é")
     assert ended.returncode == 2
     assert "resume=true" in ended.stderr

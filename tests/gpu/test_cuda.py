@@ -17,6 +17,7 @@ from dpprof.record.record import Record
 from dpprof.vocabulary.trainers import TRAINERS
 
 pytestmark = [
+    pytest.mark.alone,
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA device on this machine"),
 ]

@@ -30,7 +30,11 @@ def _lacking() -> str:
     return ""
 
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(_lacking()), reason=_lacking() or "can count")]
+pytestmark = [
+    pytest.mark.alone,
+    pytest.mark.gpu,
+    pytest.mark.skipif(bool(_lacking()), reason=_lacking() or "can count"),
+]
 CONFIG = experiment(
     device="cuda",
     model_size="tiny",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import environment, run_dpprof, runs_of
+from conftest import call_dpprof, environment, measure_here, run_dpprof, runs_of
 from record_metrics import metrics
 
 from dpprof.drive.sources import read_comparison
@@ -19,6 +19,8 @@ from dpprof.reports.comparison.estimates import pairs
 
 LIMIT_GIB = 0.02
 FIT = ["--device", "cpu", "--model-sizes", "tiny", "--seq-lens", "16", "--trainers", "dpsgd_ghost"]
+FIT += ["--num-layers", "1"]
+ONE = ["--workers", "1"]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,7 @@ def test_an_estimated_peak_is_the_measured_one(estimated: Path, swept: Path) -> 
 
 
 def test_the_command_sets_both_side_by_side(estimated: Path, swept: Path) -> None:
-    ended = run_dpprof(estimated, "compare", "runs/guess", str(swept / "runs" / "grid é"))
+    ended = call_dpprof(estimated, "compare", "runs/guess", str(swept / "runs" / "grid é"))
     assert ended.returncode == 0, ended.stderr
     assert "4 of 8 experiments were not run" in ended.stdout
     assert "Estimate and measurement" in ended.stdout
@@ -87,7 +89,7 @@ def test_a_batch_that_fits_is_found_and_confirmed(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path / "runs" / "search")
     needed = []
     for batch in (size, size + 1):
-        run = folder.run(f"DPGhostClippingTrainer_tiny_bs{batch}_seq16")
+        run = folder.run(f"DPGhostClippingTrainer_tiny-layers1_bs{batch}_seq16")
         record = run.read_record()
         assert record is not None
         assert record.ledger is not None
@@ -101,12 +103,12 @@ def test_a_batch_that_fits_is_found_and_confirmed(tmp_path: Path) -> None:
     assert f"{size}" in (tmp_path / "runs" / "search" / "fit.md").read_text()
     runs = runs_of(tmp_path)
     assert runs["search"].data.tags["dpprof.kind"] == "fit"
-    assert runs[f"DPGhostClippingTrainer_tiny_bs{size}_seq16"].data.tags["dpprof.fit"] == "search"
+    assert runs[f"DPGhostClippingTrainer_tiny-layers1_bs{size}_seq16"].data.tags["dpprof.fit"] == "search"
 
 
 def test_a_search_that_finds_no_end_says_where_it_stopped(tmp_path: Path) -> None:
     arguments = ["--workload", "example_workloads:mlp", "--trainers", "dpsgd", "--seq-lens", "1"]
-    ended = run_dpprof(tmp_path, "fit", *arguments, "--target", "H100", "--sweep-name", "open")
+    ended = measure_here(tmp_path, "fit", *arguments, *ONE, "--target", "H100", "--sweep-name", "open")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     (row,) = json.loads((tmp_path / "runs" / "open" / "fit.json").read_text())
     assert (row["largest_batch_size"], row["is_at_least"]) == (1_048_576, True)
@@ -132,7 +134,7 @@ def test_a_search_that_finds_no_end_says_where_it_stopped(tmp_path: Path) -> Non
     ],
 )
 def test_what_cannot_be_is_refused_by_name(tmp_path: Path, arguments: list[str], message: str) -> None:
-    ended = run_dpprof(tmp_path, *arguments)
+    ended = call_dpprof(tmp_path, *arguments)
     assert ended.returncode == 2
     assert message in ended.stderr
 
@@ -152,7 +154,7 @@ def test_a_model_that_needs_data_is_refused_with_the_operators_name(tmp_path: Pa
 def test_fit_counts_what_is_in_doubt_as_needed(tmp_path: Path) -> None:
     arguments = ["--workload", "example_workloads:two_tower", "--trainers", "standard", "--seq-lens", "1"]
     arguments += ["--device-memory-gib", "0.51", "--sweep-name", "search"]
-    ended = run_dpprof(tmp_path, "fit", *arguments)
+    ended = measure_here(tmp_path, "fit", *arguments, *ONE)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     folder = SweepFolder(tmp_path / "runs" / "search")
     (row,) = json.loads((folder.path / "fit.json").read_text())
@@ -173,7 +175,7 @@ def test_fit_counts_what_is_in_doubt_as_needed(tmp_path: Path) -> None:
 
 def test_fit_names_no_batch_for_a_model_that_grows(tmp_path: Path) -> None:
     arguments = ["--workload", "example_workloads:hoards", "--trainers", "standard", "--seq-lens", "1"]
-    ended = run_dpprof(tmp_path, "fit", *arguments, "--target", "T4", "--sweep-name", "search")
+    ended = measure_here(tmp_path, "fit", *arguments, *ONE, "--target", "T4", "--sweep-name", "search")
     assert ended.returncode == 3, ended.stdout + ended.stderr
     assert "may or may not fit T4 (14.5 GiB), as every step leaves" in ended.stdout
     (row,) = json.loads((tmp_path / "runs" / "search" / "fit.json").read_text())
@@ -203,7 +205,7 @@ def test_ctrl_c_stops_every_estimate_that_runs(tmp_path: Path) -> None:
     time.sleep(1.0)
     (child,) = psutil.Process(process.pid).children()
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=30)
+    output, errors = process.communicate(timeout=120)
     assert process.returncode == 130, output + errors
     assert "1 of 2 experiments are finished" in errors
     assert "Traceback" not in output + errors

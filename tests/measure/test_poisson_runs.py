@@ -5,7 +5,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from conftest import run_dpprof, runs_of
+from conftest import call_dpprof, measure_here, runs_of
 
 from dpprof.config.flat import from_flat
 from dpprof.config.poisson import largest_batch
@@ -26,7 +26,7 @@ def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a sweep whose timed batches vary, every trainer's alike."""
     folder = tmp_path_factory.mktemp("sampled")
     few = ["--batch-sizes", "2", "--measured-steps", "20", "--sweep-name", "sampled"]
-    ended = run_dpprof(folder, "sweep", *GRID, *few, "--passes", "clean,memory,ledger")
+    ended = measure_here(folder, "sweep", *GRID, *few, "--passes", "clean,memory,ledger")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return folder
 
@@ -59,17 +59,8 @@ def test_pages_say_what_the_figures_are_of(sampled: Path) -> None:
 
 
 def test_an_estimate_has_the_batch_that_few_steps_exceed(tmp_path: Path) -> None:
-    few = [
-        "--batch-sizes",
-        "3",
-        "--poisson-tail",
-        "1e-3",
-        "--sweep-name",
-        "guess",
-        "--trainers",
-        "dpsgd,dpsgd_ghost",
-    ]
-    ended = run_dpprof(tmp_path, "estimate", *GRID, *few, "--sweep-name", "guess")
+    few = ["--batch-sizes", "3", "--poisson-tail", "1e-3", "--trainers", "dpsgd,dpsgd_ghost"]
+    ended = measure_here(tmp_path, "estimate", "--workers", "1", *GRID, *few, "--sweep-name", "guess")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     record = RunFolder(tmp_path / "runs" / "guess" / "DPSGDTrainer_tiny_bs3_seq16").read_record()
     assert record is not None
@@ -82,17 +73,11 @@ def test_an_estimate_has_the_batch_that_few_steps_exceed(tmp_path: Path) -> None
 
 
 def test_a_fit_finds_the_largest_expected_batch(tmp_path: Path) -> None:
-    few = [
-        "--trainers",
-        "dpsgd_ghost",
-        "--device-memory-gib",
-        "0.02",
-        "--sweep-name",
-        "search",
-        "--verify",
-        "true",
-    ]
-    ended = run_dpprof(tmp_path, "fit", *GRID, *few, "--verify", "true")
+    arguments = ["--workload", "example_workloads:mlp", "--trainers", "dpsgd_ghost", "--seq-lens", "1"]
+    arguments += ["--device", "cpu", "--poisson-sampling", "true", "--device-memory-gib", "0.001"]
+    ended = measure_here(
+        tmp_path, "fit", "--workers", "1", *arguments, "--verify", "true", "--sweep-name", "search"
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     (row,) = json.loads((tmp_path / "runs" / "search" / "fit.json").read_text())
     assert row["confirmed"] is True
@@ -100,7 +85,7 @@ def test_a_fit_finds_the_largest_expected_batch(tmp_path: Path) -> None:
     text = (tmp_path / "runs" / "search" / "fit.md").read_text()
     assert "The largest expected batch whose training step fits" in text
     measured = largest_batch(row["largest_batch_size"], 1e-6)
-    name = f"DPGhostClippingTrainer_tiny_bs{measured}_seq16_measured"
+    name = f"DPGhostClippingTrainer_mlp_bs{measured}_seq1_measured"
     assert RunFolder(tmp_path / "runs" / "search" / name).read_record() is not None
 
 
@@ -114,7 +99,7 @@ def test_a_fit_finds_the_largest_expected_batch(tmp_path: Path) -> None:
 def test_what_does_not_go_with_sampling_is_refused(
     tmp_path: Path, option: str, value: str, words: str
 ) -> None:
-    ended = run_dpprof(tmp_path, "profile", "--poisson-sampling", "true", f"--{option}", value)
+    ended = call_dpprof(tmp_path, "profile", "--poisson-sampling", "true", f"--{option}", value)
     assert ended.returncode == 2
     assert words in ended.stderr
 
