@@ -19,9 +19,10 @@ from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL
 from dpprof.figures.results import FAILED, FINISHED, KILLED, Result, read_result
 from dpprof.process import finish_undisturbed
 from dpprof.record.folder import SweepFolder
-from dpprof.reports.comparison import export, write
-from dpprof.reports.comparison.cells import Comparison
+from dpprof.reports.comparison import export
+from dpprof.reports.comparison.data import ComparisonData
 from dpprof.reports.comparison.markdown import to_markdown
+from dpprof.reports.sweep_reports import write_sweep_reports
 from dpprof.tracking.tracker import Tracker
 
 _RATIOS_OF_TIMES = ("vs_standard/latency/", "vs_standard/throughput/")
@@ -58,7 +59,7 @@ class Sweep:
     parent: str = ""
     results: list[Result] = field(default_factory=list)
     run_ids: dict[str, str] = field(default_factory=dict)
-    comparison: Comparison | None = None
+    comparison: ComparisonData | None = None
     all_logged: bool = True
     interrupted: bool = False
 
@@ -225,8 +226,8 @@ def _log(sweep: Sweep, result: Result, tracker: Tracker, watcher: Watcher) -> No
 
 def _finish(sweep: Sweep, tracker: Tracker, watcher: Watcher) -> None:
     """Write the comparison, add the ratios to the children, and close the parent run."""
-    comparison = write.write_comparison(sweep.folder, sweep.results)
-    sweep.comparison = comparison
+    data, files = write_sweep_reports(sweep.folder, sweep.results)
+    sweep.comparison, comparison = data, data.comparison
     try:
         for cell in comparison.cells:
             for run in cell.finished:
@@ -235,8 +236,7 @@ def _finish(sweep: Sweep, tracker: Tracker, watcher: Watcher) -> None:
                     if comparison.is_disturbed_at(cell):  # MLflow has no mark to show beside a figure
                         figures = {n: v for n, v in figures.items() if not n.startswith(_RATIOS_OF_TIMES)}
                     tracker.log_metrics(sweep.run_ids[run.name], figures, cell.config)
-        description, table = to_markdown(comparison), export.table(comparison)
-        tracker.finish_parent(sweep.parent, sweep.status, description, write.written(sweep.folder), table)
+        tracker.finish_parent(sweep.parent, sweep.status, to_markdown(data), files, export.table(data))
     except TrackingError as error:
         sweep.all_logged = False
         watcher.warn(str(error))

@@ -12,9 +12,7 @@ from dpprof.drive.launch.exit import Exit
 from dpprof.figures.results import Result, read_result
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Failure, Memory
-from dpprof.reports.roofline.write import write_run_roofline
-from dpprof.reports.tensorboard import write_scalars
-from dpprof.reports.timeline import write_timeline
+from dpprof.reports.run_reports import write_run_reports
 
 _CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
 
@@ -47,13 +45,9 @@ def drive_experiment(
 
 
 def rendered(folder: RunFolder) -> Result:
-    """The result of a run folder, with its pages rendered if they are not yet there."""
+    """The result of a run folder, with the pages that it lacks or has from another version rendered."""
     result = read_result(folder)
-    if not folder.timeline_page.exists():
-        write_timeline(folder)
-        write_run_roofline(result)
-        if result.record is not None and result.record.headline_finished:
-            write_scalars(folder, result.record)
+    write_run_reports(result)
     return result
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from page_reader import Page, charts, numbers
 
+from dpprof.figures.results import read_result
 from dpprof.record.ledger import StepTimeline
 from dpprof.record.record import Memory, Record
 from dpprof.reports.colors import CATEGORY_COLORS, CLASS_COLORS
@@ -185,14 +186,14 @@ def test_there_is_no_page_without_a_ledger(tmp_path: Path) -> None:
         ("no timeline", example_ledger.record(), None),
     ]:
         folder = example_ledger.folder(tmp_path / name, record, timeline)
-        write_timeline(folder)
+        write_timeline(read_result(folder))
         assert not folder.timeline_page.exists()
         assert not folder.timeline_image.exists()
 
 
 def test_the_page_and_the_image_of_a_run_folder(tmp_path: Path) -> None:
     folder = example_ledger.folder(tmp_path / "run", example_ledger.record(), example_ledger.timeline())
-    write_timeline(folder)
+    write_timeline(read_result(folder))
     assert Page(folder.timeline_page.read_text(encoding="utf-8")).heading == "run"
     assert folder.timeline_image.read_bytes().startswith(b"\x89PNG")
 
