@@ -12,7 +12,7 @@ from dpprof.reports.colors import words
 from dpprof.reports.comparison.models import distinct_names, identity
 from dpprof.reports.markdown_table import markdown_table
 from dpprof.vocabulary.formats import fixed, number
-from dpprof.vocabulary.trainers import STANDARD
+from dpprof.vocabulary.trainers import trainer_info
 
 _NOT_SEARCHED = "not searched"
 _IN_DOUBT = (
@@ -83,7 +83,7 @@ def _row(answer: Answer, fit: FitConfig, model: str) -> dict[str, Any]:
         "failure": describe(answer.failure) if answer.failure else None,
     }
     if answer.along == "batch_size":
-        is_asked = answer.size and config.trainer != STANDARD and not config.poisson_sampling
+        is_asked = answer.size and trainer_info(config.trainer).is_private and not config.poisson_sampling
         row["expected_batch"] = expected_batch(answer.size, config.poisson_tail) if is_asked else None
         if fit.logical_batch:
             row["physical_steps"] = math.ceil(fit.logical_batch / answer.size) if answer.size else None
