@@ -29,7 +29,7 @@ from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.ledger import TrafficRow
-from dpprof.reports.comparison.markdown import markdown_table
+from dpprof.reports.markdown_table import markdown_table
 from dpprof.vocabulary.phases import STEP_LABEL
 from dpprof.vocabulary.trainers import TRAINERS
 from dpprof.vocabulary.units import MIB

@@ -20,7 +20,7 @@ def run_grid(sweep: Sweep, opening: str, done: str, *, resume: bool, is_timed: b
         if is_timed:
             progress.warn_if_busy(sweep.launcher.machine)
         run_campaign(sweep, tracker, progress)
-        if sweep.comparison is not None:
-            print_comparison(progress.console, sweep.comparison)
+        if sweep.compared is not None:
+            print_comparison(progress.console, sweep.compared)
         progress.say(f"kept in {sweep.folder.path}, with comparison.html; compare the runs with: mlflow ui")
     sweep.raise_for_end()

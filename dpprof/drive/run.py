@@ -13,9 +13,7 @@ from dpprof.drive.stop import Stop
 from dpprof.figures.results import Result, read_result
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Failure, Memory
-from dpprof.reports.roofline.write import write_run_roofline
-from dpprof.reports.tensorboard import write_scalars
-from dpprof.reports.timeline import write_timeline
+from dpprof.reports.run_reports import write_run_reports
 from dpprof.vocabulary.log_lines import SAID
 
 _CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
@@ -55,12 +53,9 @@ def drive_experiment(
 
 
 def rendered(folder: RunFolder) -> Result:
-    """The result of a run folder, with its pages rendered if they are not yet there."""
+    """The result of a run folder, with the pages that it lacks or has from another version rendered."""
     result = read_result(folder)
-    if not folder.timeline_page.exists():
-        write_timeline(result)
-        write_run_roofline(result)
-        write_scalars(result)
+    write_run_reports(result)
     return result
 
 

@@ -21,9 +21,10 @@ from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted, TrackingE
 from dpprof.figures.gradient_verdict import FAIL
 from dpprof.figures.names import RATIOS_OF_TIMES
 from dpprof.figures.results import FINISHED, Result, read_result
-from dpprof.reports.comparison import export, write
-from dpprof.reports.comparison.cells import Comparison
+from dpprof.reports.comparison import export
+from dpprof.reports.comparison.data import ComparisonData
 from dpprof.reports.comparison.markdown import to_markdown
+from dpprof.reports.sweep_reports import write_sweep_reports
 from dpprof.tracking.tracker import Tracker
 
 
@@ -38,7 +39,7 @@ class Sweep(Campaign):
     kind: str = "sweep"
     workers: int | None = None
     kept: Mapping[str, Result] = field(default_factory=dict)
-    comparison: Comparison | None = field(default=None, init=False)
+    compared: ComparisonData | None = field(default=None, init=False)
 
     @property
     def tags(self) -> dict[str, str]:
@@ -70,7 +71,8 @@ class Sweep(Campaign):
 
     def summarize(self) -> Summary:
         """Compare the results, and write the comparison."""
-        comparison = self.comparison = write.write_comparison(self.folder, self.results)
+        data, files = write_sweep_reports(self.folder, self.results)
+        self.compared, comparison = data, data.comparison
         ratios: dict[str, dict[str, float]] = {}
         for cell in comparison.cells:
             for run in cell.finished:
@@ -78,8 +80,7 @@ class Sweep(Campaign):
                 if comparison.is_disturbed_at(cell):  # MLflow has no mark to show beside a figure
                     figures = {n: v for n, v in figures.items() if n not in RATIOS_OF_TIMES}
                 ratios[run.name] = figures
-        description, files = to_markdown(comparison), write.written(self.folder)
-        return Summary(description, files, export.table(comparison), ratios=ratios)
+        return Summary(to_markdown(data), files, export.table(data), ratios=ratios)
 
     def raise_for_end(self) -> None:
         """Stopped, failed, not logged, or a gradient check that could not tell."""

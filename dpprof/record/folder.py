@@ -58,6 +58,7 @@ class RunFolder:
         self.counter_reports = self.path / "ncu_reports"
         self.counter_log = self.path / "ncu.log"
         self.mlflow = self.path / "mlflow.json"
+        self.reports = self.path / "reports.json"
 
     @property
     def name(self) -> str:
@@ -81,7 +82,8 @@ class RunFolder:
     def clear_answers(self) -> None:
         """Delete what an earlier measurement left, and make the place for the traces."""
         pages = (self.timeline_page, self.timeline_image, self.roofline_page)
-        for path in (self.record, self.error, self.ledger, *pages, self.counter_log, self.mlflow):
+        notes = (self.mlflow, self.reports)
+        for path in (self.record, self.error, self.ledger, *pages, self.counter_log, *notes):
             path.unlink(missing_ok=True)
         for path in (self.tensorboard, self.counter_reports):
             shutil.rmtree(path, ignore_errors=True)
@@ -139,7 +141,7 @@ class RunFolder:
 
     def artifacts(self) -> list[Path]:
         """The files and folders to upload, those that exist and hold something."""
-        own = {self.mlflow.name}
+        own = {self.mlflow.name, self.reports.name}
         paths = sorted(self.path.iterdir())
         return [
             p
@@ -158,6 +160,7 @@ class SweepFolder:
         self.summary_json = self.path / "summary.json"
         self.comparison_page = self.path / "comparison.html"
         self.roofline_page = self.path / "roofline.html"
+        self.reports = self.path / "reports.json"
 
     @property
     def name(self) -> str:

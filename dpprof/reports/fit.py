@@ -11,8 +11,8 @@ from dpprof.figures.figures import Figures
 from dpprof.figures.ledger import UNTRACKED
 from dpprof.figures.results import FINISHED, Result, describe, device_name
 from dpprof.reports.colors import words
-from dpprof.reports.comparison.markdown import markdown_table
 from dpprof.reports.comparison.models import distinct_names, identity
+from dpprof.reports.markdown_table import markdown_table
 from dpprof.vocabulary.formats import fixed, number
 from dpprof.vocabulary.trainers import trainer_info
 from dpprof.vocabulary.units import MIB

@@ -1,5 +1,7 @@
 """Latency, memory and throughput as TensorBoard scalars and hparams, so that runs compare there."""
 
+from pathlib import Path
+
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
@@ -14,14 +16,18 @@ _HPARAMS = (
 _GROUPS = ("latency", "memory", "throughput")
 
 
-def write_scalars(result: Result) -> None:
-    """Write an event file into the run's TensorBoard directory: series by step, other figures once."""
-    record, of_run = result.record, result.figures
+def write_scalars(result: Result) -> list[Path]:
+    """Write an event file into the folder's TensorBoard directory in place of an earlier one: series by step,
+    other figures once. Nothing where the clean pass did not finish. Returns the files.
+    """
+    record, of_run, directory = result.record, result.figures, result.folder.tensorboard
     if record is None or of_run is None:
-        return
+        return []
+    for path in _event_files(directory):
+        path.unlink()
     figures = metrics(metric for metric in named(of_run) if metric.group in _GROUPS)
     parts = hparams({name: record.config[name] for name in _HPARAMS}, dict.fromkeys(figures, 0.0))
-    with SummaryWriter(str(result.folder.tensorboard)) as writer:
+    with SummaryWriter(str(directory)) as writer:
         for part in parts:
             writer.file_writer.add_summary(part)
         for name, value in figures.items():
@@ -29,3 +35,8 @@ def write_scalars(result: Result) -> None:
         for name, values in series(record).items():
             for step, value in enumerate(values):
                 writer.add_scalar(f"{name}_by_step", value, step)
+    return _event_files(directory)
+
+
+def _event_files(directory: Path) -> list[Path]:
+    return sorted(directory.glob("events.out.tfevents.*"))

@@ -5,8 +5,7 @@ without JavaScript.
 """
 
 from dataclasses import dataclass
-
-import jinja2
+from pathlib import Path
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.figures.capacity import doubt_words, reservations
@@ -17,17 +16,12 @@ from dpprof.figures.results import Result, describe_steps, device_name, estimate
 from dpprof.record.folder import write_text
 from dpprof.record.ledger import LedgerResult
 from dpprof.record.record import Record
-from dpprof.reports import image, levels, tables
-from dpprof.reports.colors import category_color, words
+from dpprof.reports import html, image, levels, tables
+from dpprof.reports.colors import category_color
 from dpprof.reports.figures import memory_figure, traffic_figure
-from dpprof.vocabulary.formats import fixed
 from dpprof.vocabulary.units import MS_PER_S, ms
 
 _SHOWN_TENSORS = 20
-_templates = jinja2.Environment(
-    loader=jinja2.PackageLoader("dpprof.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
-)
-_templates.filters |= {"words": words, "fixed": fixed}
 
 
 @dataclass(frozen=True)
@@ -121,25 +115,24 @@ def _device(record: Record, config: ExperimentConfig) -> str:
 
 def render(page: Page) -> str:
     """One self-contained HTML page: two charts (plotly inlined) and their figures as tables."""
-    config = {"displaylogo": False, "responsive": True}
-    memory, traffic = (
-        memory_figure(page.levels, page.tables),
-        traffic_figure(page.ledger, [row.name for row in page.tables.by_phase]),
-    )
-    return _templates.get_template("timeline.html").render(
+    traffic = traffic_figure(page.ledger, [row.name for row in page.tables.by_phase])
+    return html.render(
+        "timeline.html",
         page=page,
         tables=page.tables,
-        memory=memory.to_html(full_html=False, include_plotlyjs=True, config=config, div_id="memory"),
-        traffic=traffic.to_html(full_html=False, include_plotlyjs=False, config=config, div_id="traffic"),
+        memory=html.chart(memory_figure(page.levels, page.tables), "memory"),
+        traffic=html.chart(traffic, "traffic", with_plotly=False),
         color=category_color,
         untracked=UNTRACKED,
         shown_tensors=_SHOWN_TENSORS,
     )
 
 
-def write_timeline(result: Result) -> None:
-    """Render the page and the image of a run, if its ledger pass left data."""
-    page = compute(result)
-    if page is not None:
-        image.write(result.folder.timeline_image, page.levels, page.tables, page.title)
-        write_text(result.folder.timeline_page, render(page))
+def write_timeline(result: Result) -> list[Path]:
+    """Render the page and the image of a run, if its ledger pass left data. Returns the files."""
+    folder, page = result.folder, compute(result)
+    if page is None:
+        return []
+    image.write(folder.timeline_image, page.levels, page.tables, page.title)
+    write_text(folder.timeline_page, render(page))
+    return [folder.timeline_page, folder.timeline_image]

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from dpprof.errors import ConfigError
 from dpprof.reports.comparison.cells import PEAK, STEP, Cell, Comparison
+from dpprof.reports.comparison.failures import reason
 from dpprof.reports.comparison.intervals import pace_ratio, step_ratio
-from dpprof.reports.comparison.markdown import reason
 
 # Of this interval each bound holds with 95 % confidence.
 _CONFIDENCE = 0.90

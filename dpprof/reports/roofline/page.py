@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass
 
-import jinja2
-
-from dpprof.reports.colors import words
+from dpprof.reports import html
 from dpprof.reports.counter_tables import CounterTables
 from dpprof.reports.roofline.data import Roofline, Section
 from dpprof.reports.roofline.doubts import doubts
@@ -15,10 +13,6 @@ from dpprof.reports.roofline.texts import COLUMNS, GIGA, NO_CEILINGS, cells, ori
 from dpprof.vocabulary.units import GIB
 
 _SHOWN_KERNELS = 20
-_templates = jinja2.Environment(
-    loader=jinja2.PackageLoader("dpprof.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
-)
-_templates.filters |= {"words": words, "scaled": scaled, "origin": origin}
 
 
 @dataclass(frozen=True)
@@ -42,12 +36,10 @@ def compute(roofline: Roofline, counters: CounterTables | None) -> Page:
 
 def render(page: Page) -> str:
     """One self-contained HTML page, with plotly inlined where there is a chart."""
-    figure = roofline_figure(page.roofline)
-    config = {"displaylogo": False, "responsive": True}
-    return _templates.get_template("roofline.html").render(
+    return html.render(
+        "roofline.html",
         page=page,
-        chart=figure
-        and figure.to_html(full_html=False, include_plotlyjs=True, config=config, div_id="roofline"),
+        chart=html.chart(roofline_figure(page.roofline), "roofline"),
         step_name=STEP,
         columns=COLUMNS,
         no_ceilings=NO_CEILINGS,
@@ -55,6 +47,8 @@ def render(page: Page) -> str:
         giga=GIGA,
         gib=GIB,
         cells=cells,
+        scaled=scaled,
+        origin=origin,
         from_counters=COUNTERS,
         from_ledger=LEDGER,
         shown_kernels=_SHOWN_KERNELS,

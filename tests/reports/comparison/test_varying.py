@@ -7,6 +7,7 @@ from example_results import comparison, result
 
 from dpprof.config.settings import setting
 from dpprof.reports.comparison.cells import STEP, Comparison, compare
+from dpprof.reports.comparison.data import compute
 from dpprof.reports.comparison.export import table
 from dpprof.reports.comparison.markdown import to_markdown
 from dpprof.vocabulary.trainers import TRAINER_NAMES, TRAINERS, TrainerInfo
@@ -52,8 +53,9 @@ def test_an_option_that_differs_between_runs_of_its_trainer_is_shown() -> None:
     found = compare("x", {source: [standard, foo] for source, foo in foos.items()})
     assert names(found) == [["StandardTrainer", FOO]] * 2
     assert found.varying == ["beta"]
-    assert table(found)["beta"] == [None, 0.25, None, 1.0]
-    text = " ".join(to_markdown(found).split())
+    data = compute(found)
+    assert table(data)["beta"] == [None, 0.25, None, 1.0]
+    text = " ".join(to_markdown(data).split())
     assert "| batch | beta | trainer |" in text
     for shown in ("0.25 | DPFooTrainer |", "1.0 | DPFooTrainer |", "| 4 | | StandardTrainer |"):
         assert shown in text
