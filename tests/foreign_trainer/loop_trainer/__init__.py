@@ -10,7 +10,7 @@ from dpprof.vocabulary.trainers import TrainerInfo
 class LoopOptions:
     """The trainer's own settings."""
 
-    free_per_sample: bool = setting(True, "Free the per-sample gradients after clipping (LoopTrainer).")
+    free_per_sample: bool = setting(True, "Free the per-sample gradients after clipping.")
 
 
 LOOP = TrainerInfo(

@@ -40,13 +40,11 @@ class LoopTrainer(TrainerBase):
     def _per_sample_gradients(self, losses: Tensor) -> Tensor:
         """Row by row; the graph is kept until the last one."""
         parameters = self.parameters
-        self.flat = losses.new_zeros(
-            len(losses), sum(p.numel() for p in parameters), dtype=parameters[0].dtype
-        )
+        sizes = [p.numel() for p in parameters]
+        self.flat = parameters[0].new_zeros(len(losses), sum(sizes))
         for i in range(len(losses)):
             losses[i].backward(retain_graph=i + 1 < len(losses))
-            rows = self.flat[i].split([p.numel() for p in parameters])
-            for parameter, row in zip(parameters, rows, strict=True):
+            for parameter, row in zip(parameters, self.flat[i].split(sizes), strict=True):
                 if parameter.grad is not None:
                     row.copy_(parameter.grad.flatten())
                 parameter.grad = None

@@ -22,8 +22,6 @@ def test_a_trainer_that_cannot_be_imported_keeps_nobody_from_the_others(
     said: list[str] = []
     import_trainers(STANDARD, said.append)
     (line,) = said
-    assert line.startswith(
-        "Broken cannot be imported (ModuleNotFoundError: No module named 'no_such_package'"
-    )
+    assert line.startswith("Broken cannot be imported (ModuleNotFoundError: No module named")
     with pytest.raises(ModuleNotFoundError):
         import_trainers("Broken", said.append)
