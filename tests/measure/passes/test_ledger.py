@@ -220,7 +220,7 @@ def test_nothing_of_the_ledger_stays_when_it_is_over() -> None:
 @pytest.mark.parametrize("trainer", [FLAT, GHOST, FAST])
 def test_more_than_two_physical_batches_hold_no_more_than_their_inputs(trainer: str) -> None:
     """So a search for the largest physical batch evaluates two of them, however many a logical one has."""
-    two, _ = ledger_of(fake=True, trainer=trainer, accumulation_steps=2)
-    four, _ = ledger_of(fake=True, trainer=trainer, accumulation_steps=4)
+    two, _ = ledger_of(fake=True, trainer=trainer, num_layers=1, accumulation_steps=2)
+    four, _ = ledger_of(fake=True, trainer=trainer, num_layers=1, accumulation_steps=4)
     ids_and_labels = 2 * 8 * CONFIG.batch_size * CONFIG.seq_len
     assert four.peak - two.peak == 2 * ids_and_labels
