@@ -18,7 +18,7 @@ CONFIG = ExperimentConfig(trainer="DPSGDTrainer", batch_size=4).resolve(cuda_ava
 
 
 def verdict(workload: str, trainer: str = "DPSGDTrainer", **settings: Any) -> GradientVerdict:
-    name = f"example_workloads:{workload}"
+    name = f"example_checked:{workload}"
     return judge(check(dataclasses.replace(CONFIG, trainer=trainer, workload=name, **settings)))
 
 
@@ -81,7 +81,7 @@ def test_a_loss_that_depends_on_other_samples_is_a_fault_of_private_training() -
 def test_a_model_partly_in_float32_is_judged_by_what_it_computes_in() -> None:
     found = check(
         dataclasses.replace(
-            CONFIG, trainer="DPGhostClippingTrainer", workload="example_workloads:partly_float32"
+            CONFIG, trainer="DPGhostClippingTrainer", workload="example_checked:partly_float32"
         )
     )
     assert found.relative_error_float64 is not None

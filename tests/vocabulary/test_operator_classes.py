@@ -1,6 +1,6 @@
 import pytest
 
-from dpprof.vocabulary.operator_classes import OPERATOR_CLASSES, kernel_class
+from dpprof.vocabulary.operator_classes import OPERATOR_CLASSES, class_by_name, kernel_class
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,37 @@ def test_the_phase_decides_first() -> None:
     assert kernel_class("at::native::vectorized_elementwise_kernel", "noise") == "noise"
     assert kernel_class("multi_tensor_apply_kernel", "optimizer_step") == "optimizer"
     assert kernel_class("multi_tensor_apply_kernel", None) == "elementwise"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("aten::scaled_dot_product_attention", "attention"),
+        ("aten::_scaled_dot_product_flash_attention_for_cpu_backward", "attention"),
+        ("aten::embedding_dense_backward", "embedding"),
+        ("aten::_unique2", "embedding"),
+        ("aten::cross_entropy_loss", "loss"),
+        ("aten::_log_softmax_backward_data", "loss"),
+        ("aten::mm", "matrix_product"),
+        ("aten::addmm", "matrix_product"),
+        ("mkldnn::_mkldnn_linear", "matrix_product"),
+        ("aten::linalg_vector_norm", "norm_clip"),
+        ("aten::clamp_", "norm_clip"),
+        ("aten::normal_", "noise"),
+        ("aten::copy_", "copy"),
+        ("aten::cat", "copy"),
+        ("aten::sum", "reduction"),
+        ("aten::_softmax_backward_data", "reduction"),
+        ("aten::native_layer_norm_backward", "reduction"),
+        ("aten::add_", "elementwise"),
+        ("aten::gelu_backward", "elementwise"),
+        ("aten::fill_", "elementwise"),
+        ("aten::view", None),
+        ("aten::empty", None),
+        ("aten::summary", None),
+        ("AddmmBackward0", None),
+    ],
+)
+def test_class_by_name(name: str, expected: str | None) -> None:
+    assert class_by_name(name) == expected
+    assert expected is None or expected in OPERATOR_CLASSES

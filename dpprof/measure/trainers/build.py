@@ -41,6 +41,8 @@ def build_trainer(config: ExperimentConfig, workload: Workload, place: str | Non
     params: dict[str, Any] = {"lr": config.lr, "foreach": config.device == "cuda"}
     if config.optimizer == "sgd":
         params["momentum"] = config.momentum
+    options = TRAINERS[config.trainer].options
+    own: dict[str, Any] = {"options": config.options_of(options)} if options is not None else {}
     return load_trainer(config.trainer)(
         workload.model,
         _OPTIMIZERS[config.optimizer],
@@ -54,4 +56,5 @@ def build_trainer(config: ExperimentConfig, workload: Workload, place: str | Non
         max_grad_norm=config.max_grad_norm,
         loop=config.loop,
         poisson_sampling=config.poisson_sampling,
+        **own,
     )

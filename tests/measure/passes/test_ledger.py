@@ -2,69 +2,23 @@
 
 import gc
 from collections import defaultdict
-from contextlib import nullcontext
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from example_config import experiment
+from tiny_ledgers import BUILT_IN, CONFIG, FAST, FLAT, GHOST, ledger_of, modules, resolved, sizes, tiny
 from torch import nn
 
-from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.flat import from_flat, to_flat
 from dpprof.measure.experiment import ExperimentTraining, run_experiment
 from dpprof.measure.observe import Observer
-from dpprof.measure.passes.account import Account
-from dpprof.measure.passes.ledger import Ledger, LedgerObserver, keep_ledger
-from dpprof.measure.trainers.build import load_trainer
-from dpprof.measure.trainers.fake_tensors import fake_tensors
+from dpprof.measure.passes.ledger import Ledger, LedgerObserver
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.folder import RunFolder
-from dpprof.record.ledger import StepTimeline, TrafficRow
+from dpprof.record.ledger import StepTimeline
 from dpprof.record.record import Record
-from dpprof.vocabulary import trainers
 from dpprof.vocabulary.trainers import TRAINERS
-
-CONFIG = experiment(
-    model_size="tiny",
-    seq_len=48,
-    warmup_steps=1,
-    measured_steps=1,
-    passes="clean,memory,ledger",
-    device="cpu",
-)
-BUILT_IN = [info.name for info in trainers.BUILT_IN]
-FLAT, GHOST, FAST = "DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer"
-
-
-def resolved(**changes: Any) -> ExperimentConfig:
-    return from_flat(to_flat(CONFIG) | changes).resolve(cuda_available=False)
-
-
-def ledger_of(*, fake: bool = False, **changes: Any) -> tuple[Account, list[TrafficRow]]:
-    config = resolved(**changes)
-    with fake_tensors(load_trainer(config.trainer)) if fake else nullcontext():
-        kept = keep_ledger(lambda: ExperimentTraining(config, build_workload(config)), Ledger("cpu"), 1)
-    return kept.account, kept.traffic
-
-
-@cache
-def tiny(trainer: str) -> tuple[Account, list[TrafficRow]]:
-    return ledger_of(trainer=trainer)
-
-
-def modules(**changes: Any) -> dict[str, nn.Module]:
-    """The modules that have parameters of their own, in the order in which backward reaches them."""
-    found = build_workload(resolved(**changes)).model.named_modules()
-    return {name: module for name, module in found if list(module.parameters(recurse=False))}
-
-
-def sizes(**changes: Any) -> list[int]:
-    """Bytes of the parameters of each module in fp32."""
-    return [4 * sum(p.numel() for p in m.parameters(recurse=False)) for m in modules(**changes).values()]
 
 
 def levels(timeline: StepTimeline, category: str, phase: str) -> list[int]:
@@ -229,51 +183,6 @@ def test_checkpointing_drops_the_blocks_activations_and_computes_them_again() ->
 MIB = 2**20
 
 
-def totals(traffic: list[TrafficRow], phase: str) -> tuple[int, int]:
-    rows = [row for row in traffic if row.phase == phase]
-    return sum(row.read for row in rows), sum(row.written for row in rows)
-
-
-@pytest.mark.parametrize("trainer", BUILT_IN)
-def test_traffic_of_noise_and_optimizer_by_arithmetic(trainer: str) -> None:
-    _, traffic = tiny(trainer)
-    weights = sum(sizes())
-    # SGD: read the weight and the gradient, write the weight.
-    assert totals(traffic, "optimizer_step") == (2 * weights, weights)
-    if trainer != "StandardTrainer":
-        # Zeros, a normal tensor, their sum with the gradient, and a division in place.
-        assert totals(traffic, "noise") == (3 * weights, 4 * weights)
-
-
-def test_flat_clipping_reads_all_per_sample_gradients_twice() -> None:
-    _, traffic = tiny(FLAT)
-    read, written = totals(traffic, "clip")
-    weights = sum(sizes())
-    assert read == pytest.approx(2 * 4 * weights, rel=0.01)
-    assert written == pytest.approx(weights, rel=0.01)
-
-
-def flops(traffic: list[TrafficRow], phase: str) -> int:
-    return sum(row.flops for row in traffic if row.phase == phase)
-
-
-@pytest.mark.parametrize("trainer", BUILT_IN)
-def test_flops_by_arithmetic(trainer: str) -> None:
-    _, traffic = tiny(trainer)
-    tokens, length, width = 4 * 48, 48, 64
-    products = sum(m.weight.numel() for m in modules().values() if isinstance(m, nn.Linear))
-    attention = 2 * 2 * tokens * length * width  # per block: scores, and their product with the values
-    assert flops(traffic, "forward") == 2 * tokens * products + 2 * attention
-    backward = 2 * 2 * tokens * products + 2 * attention * 5 // 2
-    if trainer == "StandardTrainer":
-        assert flops(traffic, "backward") == backward
-    elif trainer == FLAT:
-        # The per-sample gradients cost as much as the ordinary ones, which are made as well.
-        assert flops(traffic, "backward") == backward + 2 * tokens * products
-    else:
-        assert flops(traffic, "backward_weighted") == backward
-
-
 def test_two_hundred_steps_hold_memory_flat() -> None:
     config = resolved(trainer=FAST, hidden_dim=16, vocab_size=64, num_layers=1, seq_len=8)
     process = psutil.Process()
@@ -310,7 +219,7 @@ def test_nothing_of_the_ledger_stays_when_it_is_over() -> None:
 @pytest.mark.parametrize("trainer", [FLAT, GHOST, FAST])
 def test_more_than_two_physical_batches_hold_no_more_than_their_inputs(trainer: str) -> None:
     """So a search for the largest physical batch evaluates two of them, however many a logical one has."""
-    two, _ = ledger_of(fake=True, trainer=trainer, accumulation_steps=2)
-    four, _ = ledger_of(fake=True, trainer=trainer, accumulation_steps=4)
+    two, _ = ledger_of(fake=True, trainer=trainer, num_layers=1, accumulation_steps=2)
+    four, _ = ledger_of(fake=True, trainer=trainer, num_layers=1, accumulation_steps=4)
     ids_and_labels = 2 * 8 * CONFIG.batch_size * CONFIG.seq_len
     assert four.peak - two.peak == 2 * ids_and_labels

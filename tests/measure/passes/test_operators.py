@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from dpprof.measure.passes.events import Allocation, Operator, Recording, Span
 from dpprof.measure.passes.operators import account
 from dpprof.record.record import OperatorRow
-from dpprof.vocabulary.operator_classes import OPERATOR_CLASSES, class_by_name
 
 STEP = Span("training_step", 0, 1_000)
 
@@ -62,40 +61,6 @@ def test_calls_of_one_operator_in_one_phase_are_one_row() -> None:
         OperatorRow("aten::mm", "matrix_product", "forward", 2, 25e-9, None, 0),
         OperatorRow("aten::mm", "matrix_product", "backward", 1, 1e-9, None, 0),
     ]
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("aten::scaled_dot_product_attention", "attention"),
-        ("aten::_scaled_dot_product_flash_attention_for_cpu_backward", "attention"),
-        ("aten::embedding_dense_backward", "embedding"),
-        ("aten::_unique2", "embedding"),
-        ("aten::cross_entropy_loss", "loss"),
-        ("aten::_log_softmax_backward_data", "loss"),
-        ("aten::mm", "matrix_product"),
-        ("aten::addmm", "matrix_product"),
-        ("mkldnn::_mkldnn_linear", "matrix_product"),
-        ("aten::linalg_vector_norm", "norm_clip"),
-        ("aten::clamp_", "norm_clip"),
-        ("aten::normal_", "noise"),
-        ("aten::copy_", "copy"),
-        ("aten::cat", "copy"),
-        ("aten::sum", "reduction"),
-        ("aten::_softmax_backward_data", "reduction"),
-        ("aten::native_layer_norm_backward", "reduction"),
-        ("aten::add_", "elementwise"),
-        ("aten::gelu_backward", "elementwise"),
-        ("aten::fill_", "elementwise"),
-        ("aten::view", None),
-        ("aten::empty", None),
-        ("aten::summary", None),
-        ("AddmmBackward0", None),
-    ],
-)
-def test_class_by_name(name: str, expected: str | None) -> None:
-    assert class_by_name(name) == expected
-    assert expected is None or expected in OPERATOR_CLASSES
 
 
 def test_everything_inside_attention_embedding_or_loss_belongs_to_it() -> None:
@@ -231,6 +196,8 @@ def test_rows_are_sorted_by_self_time() -> None:
 
 # A nest of operators: each works for some ns, then again for as long after each operator inside it.
 Nest = tuple[int, list["Nest"]]
+
+
 NESTS: st.SearchStrategy[list[Nest]] = st.lists(
     st.recursive(
         st.tuples(st.integers(0, 30), st.just([])),

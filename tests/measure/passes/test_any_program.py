@@ -1,0 +1,262 @@
+"""Random programs, held against an independent count of their storages."""
+
+import copy
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from dpprof.measure.passes.account import Account
+from dpprof.measure.passes.ledger import Ledger
+from dpprof.measure.passes.storages import Storages
+
+
+class World:
+    """The tensors and modules that a random program works on, and an independent count of their storages."""
+
+    def __init__(self) -> None:
+        self.tensors: list[Tensor] = []
+        self.modules: list[nn.Module] = []
+
+    def all_tensors(self) -> list[Tensor]:
+        """The tensors, and their bases: a view keeps its base, even when it is set to another storage."""
+        kept = [*self.tensors, *(p for module in self.modules for p in module.parameters())]
+        return kept + [tensor._base for tensor in kept if tensor._base is not None]
+
+    def sizes(self) -> dict[int, int]:
+        """Bytes of every storage that takes any, by the address of its handle."""
+        found = [tensor.untyped_storage() for tensor in self.all_tensors()]
+        return {storage._cdata: storage.nbytes() for storage in found if storage.nbytes()}
+
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int8)
+
+
+# What a program does with a tensor of the world; `number` is any small number.
+Operation = Callable[[World, Tensor, int], None]
+
+
+def add(world: World, *tensors: Tensor) -> None:
+    world.tensors += tensors
+
+
+def same_type(world: World, tensor: Tensor, number: int) -> Tensor:
+    others = [other for other in world.tensors if other.dtype is tensor.dtype]
+    return others[number % len(others)]
+
+
+def change_in_place(world: World, tensor: Tensor, number: int) -> None:
+    if 0 not in tensor.stride():
+        tensor.add_(1)
+        tensor.zero_()
+
+
+def grow_behind_operators(world: World, tensor: Tensor, number: int) -> None:
+    tensor.untyped_storage().resize_(tensor.untyped_storage().nbytes() + 8 * number)
+    add(world, tensor.detach())
+
+
+def assign_data(world: World, tensor: Tensor, number: int) -> None:
+    tensor.data = same_type(world, tensor, number)
+
+
+def share_between_modules(world: World, tensor: Tensor, number: int) -> None:
+    first, second = nn.Module(), nn.Module()
+    first.weight = second.weight = nn.Parameter(tensor, requires_grad=False)
+    world.modules += [first, second]
+
+
+def assign_to_module(world: World, tensor: Tensor, number: int) -> None:
+    if world.modules:
+        module = world.modules[number % len(world.modules)]
+        module.weight = nn.Parameter(tensor.clone(), requires_grad=False)
+
+
+def delete(world: World, tensor: Tensor, number: int) -> None:
+    world.tensors = [other for other in world.tensors if other is not tensor]
+
+
+def delete_module(world: World, tensor: Tensor, number: int) -> None:
+    if world.modules:
+        world.modules.pop(number % len(world.modules))
+
+
+def delete_some_in_another_thread(world: World, tensor: Tensor, number: int) -> None:
+    handed_over = world.tensors[::-2]
+    world.tensors = world.tensors[::2] if len(world.tensors) % 2 == 0 else world.tensors[1::2]
+    thread = threading.Thread(target=handed_over.clear)
+    thread.start()
+    thread.join()
+
+
+OPERATIONS: dict[str, Operation] = {
+    "result": lambda w, t, n: add(w, t + 1),
+    "clone": lambda w, t, n: add(w, t.clone()),
+    "deep copy": lambda w, t, n: add(w, copy.deepcopy(t)),
+    "cat": lambda w, t, n: add(w, torch.cat([t.flatten(), same_type(w, t, n).flatten()])),
+    "several results": lambda w, t, n: add(w, *torch.sort(t.flatten())),
+    "into another": lambda w, t, n: add(w, torch.neg(t, out=torch.empty(0, dtype=t.dtype))),
+    "view": lambda w, t, n: add(w, t.flatten()),
+    "slice": lambda w, t, n: add(w, t[n % 3 :: 2] if t.dim() else t),
+    "transposed": lambda w, t, n: add(w, t.mT if t.dim() > 1 else t.view(t.shape)),
+    "expand": lambda w, t, n: add(w, t.expand(n + 1, *t.shape)),
+    "split": lambda w, t, n: add(w, *t.unbind()[:3] if t.dim() else (t,)),
+    "detach": lambda w, t, n: add(w, t.detach()),
+    "data": lambda w, t, n: add(w, t.data),
+    "change in place": change_in_place,
+    "set to another": lambda w, t, n: add(w, t.set_(same_type(w, t, n))),  # type: ignore[call-overload]
+    "set to nothing": lambda w, t, n: add(w, t.set_()),  # type: ignore[call-overload]
+    "resize": lambda w, t, n: add(w, t.resize_(n)),
+    "grow behind operators": grow_behind_operators,
+    "assign data": assign_data,
+    "share between modules": share_between_modules,
+    "assign to module": assign_to_module,
+    "delete": delete,
+    "delete too": delete,
+    "delete module": delete_module,
+    "delete some in another thread": delete_some_in_another_thread,
+}
+
+
+NUMBERS = st.integers(0, 7)
+
+
+Act = tuple[str, int, int]
+
+
+ACTS: st.SearchStrategy[Act] = st.tuples(
+    st.sampled_from(["birth", "birth of a list", *OPERATIONS]), NUMBERS, NUMBERS
+)
+
+
+def act(world: World, what: str, which: int, number: int) -> None:
+    """Do one thing in the world; the names of tensors here must not outlive it."""
+    if what == "birth":
+        add(world, torch.zeros(number % 5, which, dtype=DTYPES[number % len(DTYPES)]))
+    elif what == "birth of a list":
+        add(world, torch.tensor([1.0] * number))
+    elif world.tensors:
+        OPERATIONS[what](world, world.tensors[which % len(world.tensors)], number)
+
+
+@settings(deadline=None)
+@given(st.lists(ACTS, max_size=40))
+def test_every_storage_of_any_program_counts_once_as_long_as_it_lives(program: list[Act]) -> None:
+    world = World()
+    with Ledger("cpu") as ledger:
+        for step in program:
+            act(world, *step)
+            assert ledger.storages.live_bytes() == sum(world.sizes().values())
+        while world.tensors:
+            world.tensors.pop(len(world.tensors) // 2)
+            assert ledger.storages.live_bytes() == sum(world.sizes().values())
+        world.modules.clear()
+        assert ledger.storages.live_bytes() == 0
+
+
+CATEGORY = st.sampled_from(["parameters", "gradients", "activations", "noise"])
+
+
+Label = tuple[str, str, int]
+
+
+LABELS: st.SearchStrategy[Label] = st.tuples(st.just("label"), CATEGORY, NUMBERS)
+
+
+EXPECTED_ACTS = st.tuples(ACTS, st.none() | CATEGORY)
+
+
+class Story:
+    """What a storage was at each moment, told by the one who labels: bytes, and its label."""
+
+    def __init__(self, by_default: str) -> None:
+        self.by_default = by_default
+        self.sizes: dict[int, int] = {}
+        self.labels: dict[int, str] = {}
+
+    def category(self, moment: int) -> str:
+        if not self.labels:
+            return self.by_default
+        return self.labels[max((at for at in self.labels if at <= moment), default=min(self.labels))]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(EXPECTED_ACTS | LABELS, max_size=12),
+    st.lists(EXPECTED_ACTS | LABELS, max_size=30),
+)
+def test_the_log_of_any_program_tells_what_was_alive_at_every_moment(
+    before: list[Any], within: list[Any]
+) -> None:
+    world = World()
+    stories: list[Story] = []
+    current: dict[int, Story] = {}
+
+    def do(storages: Storages, step: Any, moment: int) -> None:
+        if step[0] == "label":
+            _, category, which = step
+            if world.tensors:
+                tensor = world.tensors[which % len(world.tensors)]
+                storages.label(category, [("", tensor)])
+                if tensor.untyped_storage().nbytes():
+                    current[tensor.untyped_storage()._cdata].labels[moment] = category
+            expected = None
+        else:
+            what, expected = step
+            if expected is None:
+                act(world, *what)
+            else:
+                with storages.label_new(expected):
+                    act(world, *what)
+        sizes = world.sizes()
+        for gone in [key for key in current if key not in sizes]:
+            del current[gone]
+        for key, num_bytes in sizes.items():
+            if key not in current:
+                current[key] = Story(expected or ("temporary" if moment > 0 else "other"))
+                stories.append(current[key])
+            current[key].sizes[moment] = num_bytes
+
+    with Ledger("cpu") as ledger:
+        for number, step in enumerate(before, 1):
+            do(ledger.storages, step, number - len(before) - 1)
+        for key, num_bytes in world.sizes().items():
+            current[key].sizes[0] = num_bytes
+        ledger.storages.start_step()
+        for moment, step in enumerate(within, 1):
+            with ledger.storages.in_phase(str(moment)):
+                do(ledger.storages, step, moment)
+        log = ledger.storages.end_step()
+        assert ledger.storages.live_bytes() == sum(world.sizes().values())
+
+    def levels_at(moment: int) -> dict[str, int]:
+        levels: dict[str, int] = defaultdict(int)
+        for story in stories:
+            if moment in story.sizes:
+                levels[story.category(moment)] += story.sizes[moment]
+        return levels
+
+    account = Account(log)
+    timeline = account.timeline()
+    levels: dict[str, int] = defaultdict(int, timeline.start)
+    assert levels == levels_at(0)
+    event = 0
+    for moment, phase in enumerate(log.phases, 1):
+        while event < phase.end_event:
+            category, num_bytes = timeline.category[event], timeline.num_bytes[event]
+            moved_to = timeline.moved_to[event]
+            levels[category] += num_bytes if moved_to is None else -num_bytes
+            if moved_to is not None:
+                levels[moved_to] += num_bytes
+            assert min(levels.values()) >= 0
+            event += 1
+        assert {name: held for name, held in levels.items() if held} == levels_at(moment)
+    assert event == len(log.events)
+    assert account.after_step == levels_at(len(within))
+    assert sum(account.after_step.values()) == sum(world.sizes().values())
+    assert account.peak >= max(sum(levels_at(moment).values()) for moment in range(len(within) + 1))
