@@ -82,8 +82,8 @@ def test_help_lists_it(dpprof: Dpprof) -> None:
 
 
 def test_profile_measures_it_and_its_gradient_is_right(dpprof: Dpprof) -> None:
-    few = ["--measured-steps", "2", "--batch-size", "2", "--seq-len", "16", "--device", "cpu"]
-    dpprof("profile", "--trainer", "dpsgd_loop", *few, "--passes", "clean,trace,gradient_check")
+    few = ["--measured-steps", "2", "--batch-size", "2", "--seq-len", "16", "--free-per-sample", "false"]
+    dpprof("profile", "--device", "cpu", "--trainer", "dpsgd_loop", *few, "--passes", "clean,trace,gradient_check")
     (path,) = dpprof.folder.glob(f"runs/*/{NAME}_tiny_bs2_seq16")  # type: ignore[attr-defined]
     record = RunFolder(path).read_record()
     assert record is not None
@@ -91,6 +91,7 @@ def test_profile_measures_it_and_its_gradient_is_right(dpprof: Dpprof) -> None:
     assert record.gradient_check is not None
     assert record.gradient_check.relative_error_float64 is not None
     assert record.gradient_check.relative_error_float64 < 1e-12
+    assert record.held[CATEGORY] > 0, "the option reached it"
 
 
 def test_a_sweeps_pages_show_it_with_its_phase_and_its_category(sweep: Path) -> None:
