@@ -32,8 +32,9 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.run import drive_experiment
+from dpprof.figures.names import STEP
 from dpprof.record.folder import RunFolder
-from dpprof.reports.comparison.cells import STEP, Comparison, compare
+from dpprof.reports.comparison.comparison import Comparison, compare
 from dpprof.reports.comparison.findings.best import Ranking, fastest_at
 from dpprof.reports.comparison.findings.choice import Choice
 from dpprof.reports.comparison.findings.extra import Extra, ExtraTime

@@ -24,7 +24,7 @@ from dpprof.measure.observe import Observer
 from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.events import read
 from dpprof.measure.passes.ledger import Kept, Ledger, keep_ledger
-from dpprof.measure.passes.memory import Levels
+from dpprof.measure.passes.memory import AllocatedBytes
 from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.workloads.workload import build_workload
@@ -44,7 +44,7 @@ def allocated(train: Callable[[], object]) -> list[tuple[int, int]]:
         kept = train()
     recording = read(profiler, "cpu")
     del kept
-    levels = Levels(recording, 0)
+    levels = AllocatedBytes(recording, 0)
     return [(levels.peak(step), levels.at(step.end)) for step in recording.steps]
 
 

@@ -9,7 +9,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.figures.results import Result
 from dpprof.record.ledger import TrafficRow
 from dpprof.record.record import PassOutcome
-from dpprof.reports.comparison.cells import Comparison, compare
+from dpprof.reports.comparison.comparison import Comparison, compare
 
 FLAT, GHOST = "DPSGDTrainer", "DPGhostClippingTrainer"
 HELD = {"parameters": 40.0, "per_sample_gradients": 60.0}

@@ -7,7 +7,7 @@ from example_results import result
 
 from dpprof.figures.results import Result
 from dpprof.record.record import Failure
-from dpprof.reports.comparison.cells import Comparison
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.findings.finding import Finding
 from dpprof.reports.comparison.findings.verdict import verdict
 

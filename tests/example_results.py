@@ -8,7 +8,7 @@ from dpprof.figures.results import Result
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import LedgerResult, PhasePeak, TrafficRow
 from dpprof.record.record import Failure, GradientCheck, Memory, PassOutcome, Record
-from dpprof.reports.comparison.cells import Comparison, compare
+from dpprof.reports.comparison.comparison import Comparison, compare
 
 MIB = 2**20
 FINISHED = {"clean": PassOutcome("finished")}

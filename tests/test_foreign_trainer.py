@@ -83,7 +83,8 @@ def test_help_lists_it(dpprof: Dpprof) -> None:
 
 def test_profile_measures_it_and_its_gradient_is_right(dpprof: Dpprof) -> None:
     few = ["--measured-steps", "2", "--batch-size", "2", "--seq-len", "16", "--free-per-sample", "false"]
-    dpprof("profile", "--device", "cpu", "--trainer", "dpsgd_loop", *few, "--passes", "clean,trace,gradient_check")
+    passes = ["--passes", "clean,trace,gradient_check"]
+    dpprof("profile", "--device", "cpu", "--trainer", "dpsgd_loop", *few, *passes)
     (path,) = dpprof.folder.glob(f"runs/*/{NAME}_tiny_bs2_seq16")  # type: ignore[attr-defined]
     record = RunFolder(path).read_record()
     assert record is not None

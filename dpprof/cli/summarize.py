@@ -23,7 +23,7 @@ def summarize(runs_dir: str, output: str | None) -> None:
     from dpprof.errors import ConfigError, DpprofError
     from dpprof.figures.results import read_result
     from dpprof.record.folder import SweepFolder
-    from dpprof.reports.comparison.cells import compare
+    from dpprof.reports.comparison.comparison import compare
     from dpprof.reports.comparison.data import compute
     from dpprof.reports.comparison.markdown import to_markdown
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from dpprof.config.counter_metrics import metric_names
 from dpprof.config.settings import refuse, setting
 
-PASSES = ("clean", "pace", "memory", "ledger", "trace", "ceilings", "gradient_check")
+PASS_NAMES = ("clean", "pace", "memory", "ledger", "trace", "ceilings", "gradient_check")
+_LISTED = ", ".join(PASS_NAMES)
 # Under Poisson sampling warm-up takes a full batch, an empty one and a sampled one.
 SAMPLED_WARMUP_STEPS = 3
 
@@ -17,7 +18,8 @@ class MeasuringConfig:
     warmup_steps: int = setting(3, "Steps before anything is measured, at least one.", minimum=1)
     measured_steps: int = setting(10, "Timed steps of the clean pass.", minimum=1)
     passes: str = setting(
-        "clean,memory,ledger,trace", f"Passes to run, comma-separated, clean among them: {', '.join(PASSES)}."
+        "clean,memory,ledger,trace",
+        f"Passes to run, comma-separated, clean among them: {_LISTED}.",
     )
     counters: str = setting(
         "off",
@@ -33,9 +35,9 @@ class MeasuringConfig:
 
     def __post_init__(self) -> None:
         """Raises ConfigError."""
-        unknown = [name for name in self.pass_names if name not in PASSES]
+        unknown = [name for name in self.pass_names if name not in PASS_NAMES]
         if unknown or "clean" not in self.pass_names:
-            raise refuse("passes", self.passes, f"clean, and with it any of {', '.join(PASSES[1:])}")
+            raise refuse("passes", self.passes, f"clean, and with it any of {', '.join(PASS_NAMES[1:])}")
         if metric_names(self.counter_metrics) != metric_names("basic") and self.counters == "off":
             raise refuse("counter_metrics", self.counter_metrics, "basic, or with it counters=auto")
 
@@ -43,4 +45,4 @@ class MeasuringConfig:
     def pass_names(self) -> tuple[str, ...]:
         """The passes asked for, in the order in which they run."""
         asked = {name.strip() for name in self.passes.split(",")}
-        return tuple(name for name in PASSES if name in asked) + tuple(sorted(asked - set(PASSES)))
+        return tuple(name for name in PASS_NAMES if name in asked) + tuple(sorted(asked - set(PASS_NAMES)))

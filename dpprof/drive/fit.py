@@ -16,7 +16,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.fit import FitConfig
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Summary
-from dpprof.drive.search import Evaluation, Levels, largest_that_fits
+from dpprof.drive.search import BytesByEvent, Evaluation, largest_that_fits
 from dpprof.drive.stop import Stopped
 from dpprof.drive.sweep import shared_settings
 from dpprof.errors import ConfigError, DpprofError, ExperimentsFailed, Interrupted, TrackingError
@@ -176,7 +176,7 @@ def _sized(config: ExperimentConfig, along: str, size: int) -> ExperimentConfig:
     return dataclasses.replace(config, **values)
 
 
-def _levels(result: Result, needed: int) -> Levels:
+def _levels(result: Result, needed: int) -> BytesByEvent:
     """The bytes needed after each event of the step: those alive, and what comes on top of the peak, doubts
     among it.
     """
@@ -187,8 +187,8 @@ def _levels(result: Result, needed: int) -> Levels:
         0 if moved_to else num_bytes
         for num_bytes, moved_to in zip(timeline.num_bytes, timeline.moved_to, strict=True)
     ]
-    alive: Levels = np.cumsum([sum(timeline.start.values()), *changes], dtype=np.float64)
-    levels: Levels = alive + (needed - alive.max())
+    alive: BytesByEvent = np.cumsum([sum(timeline.start.values()), *changes], dtype=np.float64)
+    levels: BytesByEvent = alive + (needed - alive.max())
     return levels
 
 

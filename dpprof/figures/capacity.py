@@ -91,7 +91,7 @@ def floor_s(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, float]:
     return {phase: seconds(moved.get(phase, Moved())) for phase in ledger.phase_peak}
 
 
-def reservations(config: ExperimentConfig, ledger: LedgerResult) -> list[str]:
+def assumptions(config: ExperimentConfig, ledger: LedgerResult) -> list[str]:
     """What an estimate rests on that a run would decide, in sentences."""
     found = []
     if config.device == "cpu":

@@ -19,7 +19,7 @@ def run(subject: Subject, build: Callable[[str], Training]) -> None:
     """Keep the ledger of a step: its peak, its traffic, and what is in doubt about them.
 
     `build` makes the training with its tensors on a device. Where torch has no CUDA, fake CPU tensors
-    stand in for the GPU's (`capacity.reservations` says where that matters). The allocator's peak in the
+    stand in for the GPU's (`capacity.assumptions` says where that matters). The allocator's peak in the
     record is the ledger's plus what the allocator adds.
 
     Raises EstimateError if the step cannot run without data.

@@ -8,7 +8,7 @@ from dpprof.figures.results import Result
 from dpprof.record.folder import SweepFolder, write_bytes, write_text
 from dpprof.reports.comparison import images, page
 from dpprof.reports.comparison.bars import MEASURES
-from dpprof.reports.comparison.cells import compare
+from dpprof.reports.comparison.comparison import compare
 from dpprof.reports.comparison.data import ComparisonData, compute
 from dpprof.reports.comparison.markdown import to_markdown
 from dpprof.reports.report import Report, write_all

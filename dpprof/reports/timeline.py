@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.figures.capacity import doubt_words, reservations
+from dpprof.figures.capacity import assumptions, doubt_words
 from dpprof.figures.estimate import EstimateFigures
 from dpprof.figures.figures import Figures
 from dpprof.figures.ledger import UNTRACKED
@@ -17,8 +17,8 @@ from dpprof.record.folder import write_text
 from dpprof.record.ledger import LedgerResult
 from dpprof.record.record import Record
 from dpprof.reports import html, image, levels, tables
+from dpprof.reports.charts import memory_figure, traffic_figure
 from dpprof.reports.colors import category_color
-from dpprof.reports.figures import memory_figure, traffic_figure
 from dpprof.vocabulary.units import MS_PER_S, ms
 
 _SHOWN_TENSORS = 20
@@ -34,7 +34,7 @@ class Estimate:
     device: str
     held_against: str
     floor_ms: dict[str, float]
-    reservations: list[str]
+    assumptions: list[str]
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ def _estimate(config: ExperimentConfig, figures: EstimateFigures, ledger: Ledger
         device=device_name(config),
         held_against=estimate_held_against(figures, config),
         floor_ms={phase: ms(seconds) for phase, seconds in figures.floor_s.items()},
-        reservations=[
-            *reservations(config, ledger),
+        assumptions=[
+            *assumptions(config, ledger),
             *(doubt_words(doubt.text, doubt.num_bytes) for doubt in ledger.doubts),
         ],
     )

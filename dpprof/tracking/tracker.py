@@ -22,7 +22,7 @@ from dpprof.config.training import SIZE_FIELDS
 from dpprof.figures.names import series
 from dpprof.figures.results import Result, describe, nonfinite_losses
 from dpprof.record.folder import RunFolder, write_text
-from dpprof.tracking.store import KIND_TAG, PARENT_TAG, open_store, telling
+from dpprof.tracking.store import KIND_TAG, PARENT_TAG, open_store, translated_errors
 from dpprof.tracking.tables import tables
 
 DEFAULT_EXPERIMENT = "dpprof"
@@ -38,7 +38,7 @@ class Tracker:
     """Writes runs into the store that MLflow's own settings name (`MLFLOW_TRACKING_URI`, ...)."""
 
     def __init__(self) -> None:
-        with telling():
+        with translated_errors():
             self._client = open_store()
             self._experiment_id = self._find_experiment()
         self._given_run_id: str | None = MLFLOW_RUN_ID.get()
@@ -57,7 +57,7 @@ class Tracker:
         if the store still has it; else a new one.
         """
         tags = {"mlflow.source.name": "dpprof", KIND_TAG: kind, f"dpprof.{kind}": name}
-        with telling():
+        with translated_errors():
             run_id = self._given_run_id or self._reopen(earlier)
             if run_id is None:
                 run_id = self._client.create_run(self._experiment_id, run_name=name).info.run_id
@@ -88,7 +88,7 @@ class Tracker:
 
         Images among the files also go to MLflow's chart view; the table becomes `cells.json`.
         """
-        with telling():
+        with translated_errors():
             self._client.set_tag(run_id, _NOTE, shorten(description))
             for path in files:
                 self._client.log_artifact(run_id, str(path))
@@ -114,7 +114,7 @@ class Tracker:
         parent. Raises TrackingError; a run left half-written is deleted when the folder is logged again.
         """
         folder = result.folder
-        with telling():
+        with translated_errors():
             run_id = self._logged_before(folder)
             if run_id is not None:
                 self._set_tags(run_id, {**tags, PARENT_TAG: parent} if parent else tags)
@@ -129,7 +129,7 @@ class Tracker:
 
     def forget(self, folder: RunFolder) -> None:
         """Delete the run that the folder was logged as, before the experiment is done again."""
-        with telling():
+        with translated_errors():
             run_id = self._logged_before(folder)
             if run_id is not None:
                 self._client.delete_run(run_id)
@@ -139,7 +139,7 @@ class Tracker:
     ) -> None:
         """Add figures to a run; those of an estimate go under `estimate/`."""
         prefix = f"{ESTIMATE}/" if config is not None and config.is_estimate else ""
-        with telling():
+        with translated_errors():
             self._log_metrics(run_id, [(prefix + name, value, 0) for name, value in figures.items()])
 
     def _logged_before(self, folder: RunFolder) -> str | None:

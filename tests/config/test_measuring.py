@@ -2,13 +2,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpprof.config.measuring import PASSES, MeasuringConfig
+from dpprof.config.measuring import PASS_NAMES, MeasuringConfig
 from dpprof.config.settings import parse_all
 from dpprof.errors import ConfigError
 
 
 @settings(deadline=None)
-@given(st.permutations(PASSES), st.integers(1, len(PASSES)), st.sampled_from([",", ", ", " ,"]))
+@given(st.permutations(PASS_NAMES), st.integers(1, len(PASS_NAMES)), st.sampled_from([",", ", ", " ,"]))
 def test_passes_run_in_their_fixed_order(order: list[str], count: int, comma: str) -> None:
     asked = {*order[:count], "clean"}
     fixed = ("clean", "pace", "memory", "ledger", "trace", "ceilings", "gradient_check")

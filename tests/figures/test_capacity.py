@@ -93,10 +93,10 @@ def test_without_a_rate_only_the_bytes_count_and_without_a_target_nothing() -> N
 )
 def test_what_an_estimate_rests_on_is_told(name: str, precision: str, words: list[str]) -> None:
     config = dataclasses.replace(resolved(ON_H100), precision=precision)
-    found = capacity.reservations(config, ledger(row("forward", name)))
+    found = capacity.assumptions(config, ledger(row("forward", name)))
     assert len(found) == len(words)
     assert all(word in text for word, text in zip(words, found, strict=True))
-    (on_cpu,) = capacity.reservations(resolved(ON_CPU), ledger(row("forward", ATTENTION)))
+    (on_cpu,) = capacity.assumptions(resolved(ON_CPU), ledger(row("forward", ATTENTION)))
     assert "in one run of its own on this machine" in on_cpu
 
 

@@ -12,7 +12,7 @@ from dpprof.drive.run import rendered
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.reports import run_reports
 from dpprof.reports.comparison import data
-from dpprof.reports.comparison.cells import Comparison
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.findings.finding import Finding
 from dpprof.reports.comparison.findings.verdict import verdict
 from dpprof.reports.run_reports import RUN_REPORTS

@@ -37,7 +37,7 @@ def run(subject: Subject) -> None:
             training.drop_gradients()
             gc.collect()
     recording = read(profiler, subject.config.device, frozenset({_CLEANUP}))
-    levels = Levels(recording, held_before)
+    levels = AllocatedBytes(recording, held_before)
     memory = subject.record.memory
     first, *rest = recording.steps
     others, saving = rest[:_RECORDED_STEPS], rest[_RECORDED_STEPS:]
@@ -54,7 +54,7 @@ def run(subject: Subject) -> None:
         memory.after_cleanup = levels.at(recording.marks[0].end)
 
 
-class Levels:
+class AllocatedBytes:
     """Bytes allocated over time."""
 
     def __init__(self, recording: Recording, base: int) -> None:
@@ -78,7 +78,7 @@ class Levels:
         return max(self.within(span))
 
 
-def phase_peaks(phases: list[Span], levels: Levels, steps: list[Span]) -> dict[str, int]:
+def phase_peaks(phases: list[Span], levels: AllocatedBytes, steps: list[Span]) -> dict[str, int]:
     """The most bytes allocated at any moment of each phase, over some steps."""
     peaks: dict[str, int] = {}
     for phase in phases:

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dpprof.figures.names import IQR, MOVED, PEAK, STEP
 from dpprof.reports.colors import CATEGORY_COLORS, PHASE_COLORS
-from dpprof.reports.comparison.cells import IQR, MOVED, PEAK, STEP, Cell, Comparison
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.tables import BETWEEN
 from dpprof.vocabulary.order import listed_first
 from dpprof.vocabulary.trainers import UNLISTED_COLOR

@@ -65,7 +65,7 @@ class Cell:
         return bool(self.finished) and not self.calm
 
     @property
-    def counted(self) -> list[Run]:
+    def representative(self) -> list[Run]:
         """The runs behind the figures: the calm ones of those that finished, if there are any; else those
         that finished, or what the others left.
         """
@@ -89,27 +89,28 @@ class Cell:
     @property
     def environment(self) -> dict[str, str]:
         """Where it was measured, as the first run that knows tells."""
-        return next((run.environment for run in self.counted if run.environment), {})
+        return next((run.environment for run in self.representative if run.environment), {})
 
     @property
     def num_parameters(self) -> int | None:
         """Parameters of the model, if any run came as far as building it."""
-        return next((run.num_parameters for run in self.counted if run.num_parameters is not None), None)
+        known = (run.num_parameters for run in self.representative if run.num_parameters is not None)
+        return next(known, None)
 
     @cached_property
     def figures(self) -> dict[str, float]:
         """Every figure by metric name: with several runs, the median of those that have it."""
-        return median_of([run.figures for run in self.counted])
+        return median_of([run.figures for run in self.representative])
 
     @cached_property
     def phases(self) -> dict[str, PhaseFigures]:
         """What is said of each phase: with several runs, the medians."""
-        return median_of([run.phases for run in self.counted])
+        return median_of([run.phases for run in self.representative])
 
     @cached_property
     def at_peak(self) -> dict[str, float]:
         """MiB at the peak by category, those that hold something."""
-        held = median_of([run.at_peak for run in self.counted])
+        held = median_of([run.at_peak for run in self.representative])
         return {category: mib for category, mib in held.items() if mib}
 
     @property
@@ -132,7 +133,7 @@ class Cell:
     @cached_property
     def compared(self) -> list[str]:
         """The names of its figures whose ratio to standard training's means something."""
-        return list(dict.fromkeys(name for run in self.counted for name in run.compared))
+        return list(dict.fromkeys(name for run in self.representative for name in run.compared))
 
     @property
     def held_against(self) -> str:

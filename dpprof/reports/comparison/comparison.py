@@ -173,8 +173,8 @@ def _order(cell: Cell) -> tuple[object, ...]:
     return (model, place, trainer_order(cell.trainer), own)
 
 
-def faults(comparison: Comparison) -> list[tuple[Cell, Run]]:
-    """The runs that failed, for want of memory too, or of which a later pass or the gradient check failed."""
+def runs_that_failed(comparison: Comparison) -> list[tuple[Cell, Run]]:
+    """The runs that failed, even for lack of memory, or with a later pass or gradient check that failed."""
     return [
         (cell, run)
         for cell in comparison.cells

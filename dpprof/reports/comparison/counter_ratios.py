@@ -3,7 +3,8 @@ what DP-SGD is commonly expected to cost there."""
 
 from dataclasses import dataclass
 
-from dpprof.reports.comparison.cells import Cell, Comparison
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.vocabulary.formats import fixed
 from dpprof.vocabulary.trainers import trainer_info
 

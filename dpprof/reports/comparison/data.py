@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpprof.record.folder import RunFolder
-from dpprof.reports.comparison.cells import Comparison
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.counter_ratios import CounterRow, counter_rows, judgement
 from dpprof.reports.comparison.doubts import doubts
 from dpprof.reports.comparison.estimates import Pair, pairs

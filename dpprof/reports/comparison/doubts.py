@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL
 from dpprof.figures.ledger import ledger_doubt
-from dpprof.reports.comparison.cells import Comparison, Run
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.places import full_name
+from dpprof.reports.comparison.run import Run
 
 # What two runs must have in common before their figures compare, with the words for it.
 _SAME = {

@@ -21,10 +21,13 @@ def upgraded(data: dict[str, Any]) -> dict[str, Any]:
     """The data of a `summary.json`, in the form of version 2. Raises KeyError if it is none."""
     if data["schema_version"] != 1:
         return data
-    cells = [
-        cell | {"runs": [run | run_fields(run["figures"]) for run in cell["runs"]]} for cell in data["cells"]
-    ]
+    cells = [cell | {"runs": [_upgraded_run(run) for run in cell["runs"]]} for cell in data["cells"]]
     return data | {"schema_version": 2, "cells": cells}
+
+
+def _upgraded_run(run: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in run.items() if name != "reservations"}
+    return kept | {"assumptions": run.get("reservations", [])} | run_fields(run["figures"])
 
 
 def run_fields(figures: dict[str, float]) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 import re
 from dataclasses import dataclass
 
-from dpprof.reports.comparison.cells import PEAK, STEP, Cell, Comparison
+from dpprof.figures.names import PEAK, STEP
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from dpprof.reports.comparison.cells import MOVED, PEAK, SAMPLES, STEP, Comparison
+from dpprof.figures.names import MOVED, PEAK, SAMPLES, STEP
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.data import ComparisonData, compute
 from dpprof.reports.comparison.markdown import to_markdown
 

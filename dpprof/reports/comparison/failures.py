@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from dpprof.figures.gradient_verdict import FAIL
-from dpprof.reports.comparison.cells import Comparison, Run, faults
+from dpprof.reports.comparison.comparison import Comparison, runs_that_failed
+from dpprof.reports.comparison.run import Run
 
 _LONGEST = 300
 
@@ -19,7 +20,7 @@ class FailedRun:
 
 def failed_runs(comparison: Comparison) -> list[FailedRun]:
     """Every one, in order."""
-    return [FailedRun(run.name, _failure(run), reason(run)) for _, run in faults(comparison)]
+    return [FailedRun(run.name, _failure(run), reason(run)) for _, run in runs_that_failed(comparison)]
 
 
 def _failure(run: Run) -> str:

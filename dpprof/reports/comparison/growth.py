@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpprof.reports.comparison.cells import PEAK, STEP, Cell, Comparison
+from dpprof.figures.names import PEAK, STEP
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
 
 # A line through the origin is fitted with a remainder of this order, in parts of the figure.
 _ROUNDING = 1e-9
@@ -106,4 +108,5 @@ def _line(
 
 
 def _peak_phases(cells: list[Cell]) -> list[str]:
-    return list(dict.fromkeys(phase for cell in cells if (phase := cell.counted[0].peak_phase) is not None))
+    phases = (cell.representative[0].peak_phase for cell in cells)
+    return list(dict.fromkeys(phase for phase in phases if phase is not None))

@@ -1,7 +1,7 @@
 """A comparison as Markdown: the verdict, then tables that read as plain text too."""
 
+from dpprof.figures.names import IQR, PEAK, SAMPLES, STEP
 from dpprof.figures.results import FINISHED
-from dpprof.reports.comparison.cells import IQR, PEAK, SAMPLES, STEP
 from dpprof.reports.comparison.counter_ratios import EXPECTED
 from dpprof.reports.comparison.data import ComparisonData
 from dpprof.reports.comparison.estimates import Pair

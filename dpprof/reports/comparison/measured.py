@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from dpprof.reports.comparison.cells import Comparison
+from dpprof.reports.comparison.comparison import Comparison
 
 
 def how_measured(comparison: Comparison) -> list[dict[str, str]]:

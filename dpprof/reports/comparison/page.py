@@ -8,13 +8,13 @@ import dataclasses
 
 from plotly.offline import get_plotlyjs
 
+from dpprof.figures.names import SAMPLES, STEP
 from dpprof.reports import html
 from dpprof.reports.colors import CATEGORY_COLORS, category_color, words
 from dpprof.reports.comparison.bars import MEASURES
-from dpprof.reports.comparison.cells import SAMPLES, STEP
 from dpprof.reports.comparison.counter_ratios import EXPECTED
 from dpprof.reports.comparison.data import ComparisonData
-from dpprof.reports.comparison.figures import growth_figure
+from dpprof.reports.comparison.growth_chart import growth_figure
 from dpprof.reports.comparison.markdown import percent
 from dpprof.vocabulary.order import listed_first
 

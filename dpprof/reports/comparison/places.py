@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from dpprof.reports.comparison.cells import Cell, Comparison
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
 
 _LISTED = 3
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpprof.reports.comparison.bars import MEASURES, Bar, bar, legend, scale
-from dpprof.reports.comparison.cells import Cell, Comparison
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.findings.best import Best, fastest_at, smallest_at
 from dpprof.reports.comparison.models import Model
 from dpprof.vocabulary.formats import memory

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.figures.capacity import reservations
+from dpprof.figures.capacity import assumptions
 from dpprof.figures.figures import Figures
 from dpprof.figures.phases import PhaseFigures
 from dpprof.figures.results import Result, nonfinite_losses
@@ -31,7 +31,7 @@ class Run:
     `phases` and `at_peak` (MiB by category) hold what is said of each phase and category, `compared` the
     names of those figures whose ratio to standard training's means something. `step_s` are the timed steps in
     seconds, `pace` those of the pace pass in times its fixed computation; `peak_phase` is the phase in which
-    the ledger's peak lies; `reservations` are what an estimate rests on, `doubts` what it cannot follow, in
+    the ledger's peak lies; `assumptions` are what an estimate rests on, `doubts` what it cannot follow, in
     words, with the bytes that this may come to (None: unbounded). `gradient_check` is its verdict;
     `nonfinite_losses` says how many there are, if any.
     """
@@ -53,7 +53,7 @@ class Run:
     pace: list[float] = field(default_factory=list)
     peak_phase: str | None = None
     moved: list[MovedBytes] = field(default_factory=list)
-    reservations: list[str] = field(default_factory=list)
+    assumptions: list[str] = field(default_factory=list)
     doubts: dict[str, int | None] = field(default_factory=dict)
     gradient_check: str | None = None
     gradient_check_reason: str | None = None
@@ -105,7 +105,7 @@ def _of_record(config: ExperimentConfig, record: Record, figures: Figures) -> di
         "pace": record.pace.ratios if record.pace else [],
         "peak_phase": ledger.peak_phase if ledger else None,
         "moved": _moved(ledger) if ledger else [],
-        "reservations": reservations(config, ledger) if ledger and config.is_estimate else [],
+        "assumptions": assumptions(config, ledger) if ledger and config.is_estimate else [],
         "doubts": {doubt.text: doubt.num_bytes for doubt in ledger.doubts} if ledger else {},
         "nonfinite_losses": nonfinite_losses(record) if record.nonfinite_losses else None,
     }

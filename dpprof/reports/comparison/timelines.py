@@ -7,7 +7,8 @@ from dpprof.errors import DpprofError
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import StepTimeline
 from dpprof.reports import levels
-from dpprof.reports.comparison.cells import Cell, Comparison
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.places import full_name
 
 _POINTS = 400

@@ -3,8 +3,9 @@
 import statistics
 from dataclasses import dataclass
 
+from dpprof.figures.names import PEAK
 from dpprof.figures.results import FINISHED
-from dpprof.reports.comparison.cells import PEAK, Comparison
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.vocabulary.trainers import trainer_order
 
 

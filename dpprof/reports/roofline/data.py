@@ -78,7 +78,7 @@ def _section(comparison: Comparison, cell: Cell, roof: Roof, found: list[Point])
     return Section(
         label=f"{cell.trainer}, {comparison.model(cell).label}, {comparison.place_name(cell)}",
         trainer=cell.trainer,
-        num_runs=len(cell.counted),
+        num_runs=len(cell.representative),
         roof=roof,
         rows=[_row(point, roof) for point in found],
     )

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from dpprof.reports import html
 from dpprof.reports.counter_tables import CounterTables
+from dpprof.reports.roofline.chart import roofline_figure
 from dpprof.reports.roofline.data import Roofline, Section
 from dpprof.reports.roofline.doubts import doubts
-from dpprof.reports.roofline.figure import roofline_figure
 from dpprof.reports.roofline.points import COUNTERS, LEDGER, STEP
 from dpprof.reports.roofline.roof_lines import LOOKS
 from dpprof.reports.roofline.texts import COLUMNS, GIGA, NO_CEILINGS, cells, origin, scaled

@@ -84,7 +84,7 @@ def _ceiling(cells: list[Cell], metric: str, given: float | None) -> Ceiling | N
     measured = [
         run.figures[metric] * _PER_S[metric]
         for cell in cells
-        for run in cell.counted
+        for run in cell.representative
         if metric in run.figures
     ]
     return Ceiling(max(measured), min(measured), len(measured)) if measured else None

@@ -55,5 +55,5 @@ def _can_be_drawn(comparison: Comparison) -> bool:
     return any(
         "counters/kernel_ms" in run.figures or (COPY in run.figures and "io/total_mib" in run.figures)
         for cell in comparison.cells
-        for run in cell.counted
+        for run in cell.representative
     )

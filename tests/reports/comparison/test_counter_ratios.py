@@ -9,7 +9,7 @@ from dpprof.figures.results import Result
 from dpprof.record.counters import CounterResult, CounterRow
 from dpprof.record.record import PassOutcome
 from dpprof.reports.comparison import page
-from dpprof.reports.comparison.cells import Comparison
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.counter_ratios import counter_rows, judgement
 from dpprof.reports.comparison.data import compute
 from dpprof.reports.comparison.doubts import doubts

@@ -4,7 +4,7 @@ import example_counters
 import pytest
 from example_results import comparison, result
 
-from dpprof.reports.comparison.cells import Comparison
+from dpprof.reports.comparison.comparison import Comparison
 
 OF_VERSION_2 = ("phases", "at_peak", "compared")
 

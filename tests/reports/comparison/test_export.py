@@ -5,7 +5,7 @@ from example_results import comparison, result
 from record_metrics import metrics
 
 from dpprof.record.record import Failure
-from dpprof.reports.comparison.cells import Comparison
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.data import compute
 from dpprof.reports.comparison.export import export, table
 from dpprof.reports.comparison.markdown import to_markdown

@@ -4,8 +4,8 @@ import dataclasses
 
 from example_results import comparison, result
 
-from dpprof.reports.comparison.figures import growth_figure
 from dpprof.reports.comparison.growth import Line, growth
+from dpprof.reports.comparison.growth_chart import growth_figure
 from dpprof.vocabulary.trainers import STANDARD, TRAINERS, UNLISTED_COLOR
 
 

@@ -4,7 +4,7 @@ import re
 from example_results import FINISHED, MIB, comparison, result
 
 from dpprof.record.record import Failure, GradientCheck, Memory, PassOutcome
-from dpprof.reports.comparison.cells import Comparison, compare
+from dpprof.reports.comparison.comparison import Comparison, compare
 from dpprof.reports.comparison.data import compute
 from dpprof.reports.comparison.markdown import to_markdown, verdict_markdown
 

@@ -5,8 +5,9 @@ import dataclasses
 from example_results import comparison, result
 
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.figures.names import PEAK
 from dpprof.figures.results import Result
-from dpprof.reports.comparison.cells import PEAK, Comparison, compare
+from dpprof.reports.comparison.comparison import Comparison, compare
 from dpprof.reports.comparison.data import compute
 from dpprof.reports.comparison.findings.extra import Extra
 from dpprof.reports.comparison.findings.largest_batch import extrapolate

@@ -17,7 +17,7 @@ from dpprof.errors import ConfigError
 from dpprof.figures.results import read_result
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Failure, GradientCheck, PassOutcome
-from dpprof.reports.comparison.cells import Comparison, compare
+from dpprof.reports.comparison.comparison import Comparison, compare
 from dpprof.reports.comparison.data import compute
 from dpprof.reports.comparison.page import render
 from dpprof.reports.html import code

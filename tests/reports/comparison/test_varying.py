@@ -6,7 +6,8 @@ import pytest
 from example_results import comparison, result
 
 from dpprof.config.settings import setting
-from dpprof.reports.comparison.cells import STEP, Comparison, compare
+from dpprof.figures.names import STEP
+from dpprof.reports.comparison.comparison import Comparison, compare
 from dpprof.reports.comparison.data import compute
 from dpprof.reports.comparison.export import table
 from dpprof.reports.comparison.markdown import to_markdown

@@ -12,7 +12,7 @@ from dpprof.figures.results import read_result
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.ledger import LedgerResult
 from dpprof.record.record import Ceilings, Record
-from dpprof.reports.comparison.cells import compare
+from dpprof.reports.comparison.comparison import compare
 from dpprof.reports.roofline.write import write_run_roofline, write_sweep_roofline
 from dpprof.reports.sweep_reports import write_sweep_reports
 

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dpprof.figures.gradient_verdict import FAIL
-from dpprof.reports.comparison.cells import PEAK, STEP, Cell, Comparison
+from dpprof.figures.names import PEAK, STEP
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.findings.finding import Finding, joined
 from dpprof.reports.comparison.intervals import step_ratio
 from dpprof.reports.comparison.places import Places, full_name, places_of, some_places

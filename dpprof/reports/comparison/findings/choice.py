@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from dpprof.reports.comparison.cells import PEAK, STEP, Cell, Comparison
+from dpprof.figures.names import PEAK, STEP
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.findings.best import Best, winner_of
 from dpprof.reports.comparison.findings.finding import Finding
 from dpprof.reports.comparison.places import Places, full_name, places_of, size_of

@@ -5,10 +5,12 @@ from itertools import starmap
 
 from dpprof.figures.capacity import doubt_words
 from dpprof.figures.results import device_name
-from dpprof.reports.comparison.cells import Cell, Comparison, Run
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.estimates import without_paired
 from dpprof.reports.comparison.findings.finding import Finding
 from dpprof.reports.comparison.places import full_name
+from dpprof.reports.comparison.run import Run
 from dpprof.vocabulary.formats import memory
 
 _LISTED = 6
@@ -132,5 +134,5 @@ def _rests_on(runs: list[Run]) -> list[str]:
         for text, num_bytes in run.doubts.items():
             known = doubts.get(text, 0)
             doubts[text] = None if num_bytes is None or known is None else max(known, num_bytes)
-    texts = [text for run in runs for text in run.reservations]
+    texts = [text for run in runs for text in run.assumptions]
     return list(dict.fromkeys([*texts, *starmap(doubt_words, doubts.items())]))

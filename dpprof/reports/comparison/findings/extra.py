@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from dpprof.reports.comparison.cells import MOVED, PEAK, STEP, Cell, Comparison
+from dpprof.figures.names import MOVED, PEAK, STEP
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.findings.best import SAME_PEAK
 from dpprof.reports.comparison.findings.finding import Finding
 from dpprof.reports.comparison.findings.parts import Parts, fold_backward, parts_of
@@ -124,7 +126,7 @@ def _extra(comparison: Comparison, cell: Cell, twin: Cell) -> Extra:
 def _memory(cell: Cell, twin: Cell) -> ExtraMemory | None:
     if PEAK not in cell.figures or PEAK not in twin.figures:
         return None
-    peak, standard = (Peak(c.figures[PEAK], c.counted[0].peak_phase) for c in (cell, twin))
+    peak, standard = (Peak(c.figures[PEAK], c.representative[0].peak_phase) for c in (cell, twin))
     difference = peak.mib - standard.mib
     parts = None
     if abs(difference) > SAME_PEAK * standard.mib and cell.at_peak and twin.at_peak:
@@ -162,6 +164,6 @@ def _traffic(cell: Cell, twin: Cell) -> ExtraTraffic | None:
 
 def _by_class(cell: Cell) -> dict[str, float]:
     found: dict[str, float] = {}
-    for row in cell.counted[0].moved:
+    for row in cell.representative[0].moved:
         found[row.operator_class] = found.get(row.operator_class, 0.0) + row.mib
     return found

@@ -3,7 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from dpprof.reports.comparison.cells import Cell, Comparison
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.findings.finding import Finding, joined
 from dpprof.reports.comparison.growth import Line, phase_lines
 from dpprof.reports.comparison.places import full_name

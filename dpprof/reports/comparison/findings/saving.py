@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-from dpprof.reports.comparison.cells import PEAK, Cell, Comparison
+from dpprof.figures.names import PEAK
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.findings.finding import Finding
 from dpprof.reports.comparison.places import full_name, size_of
 from dpprof.vocabulary.formats import size

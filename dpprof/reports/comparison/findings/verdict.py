@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from dpprof.reports.comparison.cells import PEAK, STEP, Comparison
+from dpprof.figures.names import PEAK, STEP
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.estimates import without_paired
 from dpprof.reports.comparison.findings import best, choice, estimated, extra, largest_batch, saving
 from dpprof.reports.comparison.findings.best import best_at_each, fastest_at, rank, smallest_at

@@ -4,8 +4,9 @@ import pytest
 from example_findings import BUSY, FAST, FLAT, GHOST, HERE, OOM, STANDARD, found, run, steps
 from example_results import comparison, result
 
+from dpprof.figures.names import PEAK, STEP
 from dpprof.record.record import GradientCheck
-from dpprof.reports.comparison.cells import PEAK, STEP, Comparison
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.findings.best import Ranking, Won, fastest_at, say
 from dpprof.reports.comparison.places import Places
 

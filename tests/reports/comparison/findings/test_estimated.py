@@ -4,9 +4,10 @@ from example_estimates import FLAT, GHOST, estimate, measured
 from example_findings import findings, found
 from example_results import MIB, comparison
 
+from dpprof.figures.names import PEAK, STEP
 from dpprof.record.ledger import Doubt
 from dpprof.reports.comparison import page
-from dpprof.reports.comparison.cells import PEAK, STEP, compare
+from dpprof.reports.comparison.comparison import compare
 from dpprof.reports.comparison.data import compute
 from dpprof.reports.comparison.findings.best import Ranking
 from dpprof.reports.comparison.findings.estimated import Estimated, Fit, Need

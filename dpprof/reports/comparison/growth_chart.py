@@ -5,8 +5,8 @@ import html
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from dpprof.figures.names import PEAK, STEP
 from dpprof.reports.colors import trainer_color
-from dpprof.reports.comparison.cells import PEAK, STEP
 from dpprof.reports.comparison.growth import Line
 from dpprof.vocabulary.trainers import TRAINERS
 
