@@ -11,6 +11,7 @@ from example_config import changed, experiment
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import ESTIMATE
+from dpprof.config.measuring import PASS_NAMES
 from dpprof.drive.run import rendered
 from dpprof.errors import EstimateError, is_oom
 from dpprof.figures.results import read_result
