@@ -1,8 +1,15 @@
 """`dpprof fit`: the largest batch, or sequence, that a device's memory holds."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from dpprof.cli.options import given, options_of, split
+
+if TYPE_CHECKING:
+    from dpprof.config.experiment import ExperimentConfig
+    from dpprof.config.fit import FitConfig
+    from dpprof.drive.launch.launcher import Machine
 
 
 @click.command()
@@ -29,7 +36,6 @@ def fit(**options: str | None) -> None:
     from dpprof.config.grid import build_grid
     from dpprof.config.settings import parse_all, refuse
     from dpprof.drive.launch.launcher import make_launcher
-    from dpprof.figures.capacity import capacity_bytes
 
     drive, values = parse_drive(given(options))
     workers_values, values = split(values, WorkersConfig)
@@ -40,14 +46,7 @@ def fit(**options: str | None) -> None:
     if values.get(axis, "auto") != "auto":
         raise refuse(axis, values[axis], f"auto with along={own.along}, which finds it")
     grid = build_grid({**values, axis: "1", "savings": False}, EstimatingConfig, cuda_available=lambda: True)
-    first = next(iter(grid.experiments.values()))
-    if capacity_bytes(first) is None:
-        given_gib = first.estimating.device_memory_gib
-        raise refuse("device_memory_gib", given_gib, "a number above 0, or a target by name")
-    if own.logical_batch and first.poisson_sampling:
-        raise refuse("logical_batch", own.logical_batch, "0 with poisson_sampling=true")
-    if own.verify and first.device == "cuda" and not launcher.machine.cuda_available():
-        raise refuse("verify", True, "false: torch finds no CUDA device on this machine to measure on")
+    _check(own, next(iter(grid.experiments.values())), launcher.machine)
     drive.check_writable()
 
     from dpprof.cli.progress import Progress
@@ -67,3 +66,17 @@ def fit(**options: str | None) -> None:
             progress.say(planned.text)
             progress.say(f"kept in {planned.folder.path}, with the run folder of every evaluation")
     planned.raise_for_end()
+
+
+def _check(own: "FitConfig", experiment: "ExperimentConfig", machine: "Machine") -> None:
+    """Whether the search can answer what is asked of it. Raises ConfigError."""
+    from dpprof.config.settings import refuse
+    from dpprof.figures.capacity import capacity_bytes
+
+    if capacity_bytes(experiment) is None:
+        given_gib = experiment.estimating.device_memory_gib
+        raise refuse("device_memory_gib", given_gib, "a number above 0, or a target by name")
+    if own.logical_batch and experiment.poisson_sampling:
+        raise refuse("logical_batch", own.logical_batch, "0 with poisson_sampling=true")
+    if own.verify and experiment.device == "cuda" and not machine.cuda_available():
+        raise refuse("verify", True, "false: torch finds no CUDA device on this machine to measure on")

@@ -7,7 +7,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dpprof.reports.roofline.page import Page
+    from dpprof.reports.roofline.page import RooflineData
 
 
 @click.command()
@@ -91,7 +91,7 @@ def above_zero(name: str, text: str | None) -> float | None:
     return value
 
 
-def print_roofline(console: "Console", page: "Page") -> None:
+def print_roofline(console: "Console", page: "RooflineData") -> None:
     """The ceilings, a table of phases for every run, and what is doubtful about them."""
     from rich.markup import escape
 

@@ -13,7 +13,7 @@ from dpprof.drive.jobs import run_job
 from dpprof.drive.launch.job import Job, measuring_command
 from dpprof.drive.launch.launcher import Launcher, Machine
 from dpprof.drive.stop import Stop, Stopped
-from dpprof.errors import CountersError, CountersUnavailable, is_oom
+from dpprof.errors import CountersError, CountersUnavailable
 from dpprof.ncu import program
 from dpprof.ncu.messages import first_error, raise_known
 from dpprof.ncu.report import read_csv
@@ -22,6 +22,7 @@ from dpprof.record.counters import CounterResult
 from dpprof.record.folder import RunFolder, write_text
 from dpprof.record.record import Failure, PassOutcome, Record
 from dpprof.vocabulary.log_lines import SAID
+from dpprof.vocabulary.out_of_memory import is_oom
 
 _PASS = "counters"
 _PROFILED = "==PROF== Profiling "

@@ -15,12 +15,12 @@ import signal
 import sys
 import traceback
 
-from dpprof.errors import is_oom
 from dpprof.measure import lazy_opacus
 from dpprof.process import end_with_driver, peak_rss_bytes
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Failure, Memory
 from dpprof.vocabulary.log_lines import SAID
+from dpprof.vocabulary.out_of_memory import is_oom
 
 _COUNTED_STEP = "--counted-step"
 

@@ -25,13 +25,13 @@ def run(subject: Subject, build: Callable[[str], Training]) -> None:
     Raises EstimateError if the step cannot run without data.
     """
     config, record = subject.config, subject.record
-    place = config.device if torch.cuda.is_available() else "cpu"
-    as_on_cuda = config.device == "cuda" and place == "cpu"
-    ledger = CpuLedger() if config.device == "cpu" else CudaLedger(place)
+    tensor_device = config.device if torch.cuda.is_available() else "cpu"
+    as_on_cuda = config.device == "cuda" and tensor_device == "cpu"
+    ledger = CpuLedger() if config.device == "cpu" else CudaLedger(tensor_device)
     try:
         with fake_tensors(load_trainer(config.trainer), as_on_cuda=as_on_cuda):
             kept = keep_ledger(
-                partial(build, place),
+                partial(build, tensor_device),
                 ledger,
                 1,
                 warmup_steps=warmup_steps(config),

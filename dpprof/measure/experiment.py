@@ -39,12 +39,12 @@ class ExperimentTraining:
         self,
         config: ExperimentConfig,
         workload: Workload,
-        place: str | None = None,
+        tensor_device: str | None = None,
         *,
         is_timed: bool = False,
     ) -> None:
         with traps_named(load_trainer(config.trainer), workload.model, lambda: config.batch_size):
-            self.trainer = build_trainer(config, workload, place)
+            self.trainer = build_trainer(config, workload, tensor_device)
         self.tokens_per_batch = workload.tokens_per_batch
         self.num_samples: list[int] = []
         self._batches = _without_end(workload.batches)
@@ -149,10 +149,10 @@ def run_counted_step(config: ExperimentConfig, folder: RunFolder, say: Callable[
 def _estimate(subject: Subject) -> None:
     config = subject.config
 
-    def build(place: str) -> ExperimentTraining:
+    def build(tensor_device: str) -> ExperimentTraining:
         how = dataclasses.replace(config.estimating, target="none")  # a GPU's name, and tensors on the CPU
-        workload = build_workload(dataclasses.replace(config, device=place, how=how))
-        training = ExperimentTraining(config, workload, place)
+        workload = build_workload(dataclasses.replace(config, device=tensor_device, how=how))
+        training = ExperimentTraining(config, workload, tensor_device)
         _count(subject.record, config, training)
         return training
 

@@ -38,7 +38,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Page:
+class TimelineData:
     """What the page shows. `num_steps` timed steps are behind the widths of the phases; 0: none are known."""
 
     title: str
@@ -52,7 +52,7 @@ class Page:
     slowdown: float | None
 
 
-def compute(result: Result) -> Page | None:
+def compute(result: Result) -> TimelineData | None:
     """The page of a run; None if its ledger pass left no data."""
     timeline, record, figures = result.folder.read_timeline(), result.record, result.figures
     if timeline is None or record is None or figures is None:
@@ -60,7 +60,7 @@ def compute(result: Result) -> Page | None:
     ledger, config = record.ledger, result.config
     if ledger is None or figures.ledger is None:
         return None
-    return Page(
+    return TimelineData(
         title=result.folder.name,
         steps=describe_steps(config),
         facts=_facts(record, config),
@@ -113,14 +113,14 @@ def _device(record: Record, config: ExperimentConfig) -> str:
     return record.environment.get("gpu", record.environment.get("cpu", ""))
 
 
-def render(page: Page) -> str:
+def render(data: TimelineData) -> str:
     """One self-contained HTML page: two charts (plotly inlined) and their figures as tables."""
-    traffic = traffic_figure(page.ledger, [row.name for row in page.tables.by_phase])
+    traffic = traffic_figure(data.ledger, [row.name for row in data.tables.by_phase])
     return html.render(
         "timeline.html",
-        page=page,
-        tables=page.tables,
-        memory=html.chart(memory_figure(page.levels, page.tables), "memory"),
+        data=data,
+        tables=data.tables,
+        memory=html.chart(memory_figure(data.levels, data.tables), "memory"),
         traffic=html.chart(traffic, "traffic", with_plotly=False),
         color=category_color,
         untracked=UNTRACKED,
@@ -130,9 +130,9 @@ def render(page: Page) -> str:
 
 def write_timeline(result: Result) -> list[Path]:
     """Render the page and the image of a run, if its ledger pass left data. Returns the files."""
-    folder, page = result.folder, compute(result)
-    if page is None:
+    folder, data = result.folder, compute(result)
+    if data is None:
         return []
-    image.write(folder.timeline_image, page.levels, page.tables, page.title)
-    write_text(folder.timeline_page, render(page))
+    image.write(folder.timeline_image, data.levels, data.tables, data.title)
+    write_text(folder.timeline_page, render(data))
     return [folder.timeline_page, folder.timeline_image]

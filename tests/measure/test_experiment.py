@@ -13,7 +13,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import ESTIMATE
 from dpprof.config.measuring import PASS_NAMES
 from dpprof.drive.run import rendered
-from dpprof.errors import EstimateError, is_oom
+from dpprof.errors import EstimateError
 from dpprof.figures.results import read_result
 from dpprof.measure.entry import measure
 from dpprof.measure.experiment import PASSES as REGISTERED_PASSES
@@ -21,6 +21,7 @@ from dpprof.measure.experiment import PassFailed, run_experiment
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import LedgerResult
 from dpprof.record.record import Record
+from dpprof.vocabulary.out_of_memory import is_oom
 from dpprof.vocabulary.phases import PHASES
 from dpprof.vocabulary.trainers import TRAINERS
 

@@ -35,8 +35,10 @@ def import_trainers(wanted: str, say: Callable[[str], None]) -> None:
             say(f"{name} cannot be imported ({type(error).__name__}: {error}); this run does not need it")
 
 
-def build_trainer(config: ExperimentConfig, workload: Workload, place: str | None = None) -> TrainerBase:
-    """The configured trainer over a workload's model; `place` is where tensors are, if not on its device."""
+def build_trainer(
+    config: ExperimentConfig, workload: Workload, tensor_device: str | None = None
+) -> TrainerBase:
+    """The configured trainer over a workload's model. Its tensors are on `tensor_device`, if that is given."""
     # As torch itself chooses by the device of the parameters, which may be elsewhere for an estimate.
     params: dict[str, Any] = {"lr": config.lr, "foreach": config.device == "cuda"}
     if config.optimizer == "sgd":
@@ -47,7 +49,7 @@ def build_trainer(config: ExperimentConfig, workload: Workload, place: str | Non
         workload.model,
         _OPTIMIZERS[config.optimizer],
         params,
-        place or config.device,
+        tensor_device or config.device,
         loss=workload.loss,
         batch_size=config.batch_size,
         accumulation_steps=config.accumulation_steps,

@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from dpprof.errors import DpprofError, WorkloadError, is_oom
+from dpprof.errors import DpprofError, WorkloadError
 from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.trainers.failed_training import FailedTraining
+from dpprof.vocabulary.out_of_memory import is_oom
 
 # README's troubleshooting quotes these sentences, with the names in capitals.
 SENTENCES = {

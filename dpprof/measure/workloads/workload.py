@@ -25,7 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.errors import ConfigError, DpprofError, WorkloadError, is_oom
+from dpprof.errors import ConfigError, DpprofError, WorkloadError
+from dpprof.vocabulary.out_of_memory import is_oom
 from dpprof.vocabulary.workloads import WORKLOADS
 
 Batch = tuple[Any, Any]

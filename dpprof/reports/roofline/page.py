@@ -16,7 +16,7 @@ _SHOWN_KERNELS = 20
 
 
 @dataclass(frozen=True)
-class Page:
+class RooflineData:
     """What the page shows. `counters` are those of a single run that has them."""
 
     roofline: Roofline
@@ -29,12 +29,12 @@ class Page:
         return self.roofline.sections[0] if len(self.roofline.sections) == 1 else None
 
 
-def compute(roofline: Roofline, counters: CounterTables | None) -> Page:
+def compute(roofline: Roofline, counters: CounterTables | None) -> RooflineData:
     """The page of a roofline and, of a single run, of its hardware counters."""
-    return Page(roofline, doubts(roofline), counters)
+    return RooflineData(roofline, doubts(roofline), counters)
 
 
-def render(page: Page) -> str:
+def render(page: RooflineData) -> str:
     """One self-contained HTML page, with plotly inlined where there is a chart."""
     return html.render(
         "roofline.html",
