@@ -38,7 +38,7 @@ def import_trainers(wanted: str, say: Callable[[str], None]) -> None:
 def build_trainer(
     config: ExperimentConfig, workload: Workload, tensor_device: str | None = None
 ) -> TrainerBase:
-    """The configured trainer over a workload's model. Its tensors are on `tensor_device`, if that is given."""
+    """The configured trainer over a workload's model, its tensors on `tensor_device` if that is given."""
     # As torch itself chooses by the device of the parameters, which may be elsewhere for an estimate.
     params: dict[str, Any] = {"lr": config.lr, "foreach": config.device == "cuda"}
     if config.optimizer == "sgd":
