@@ -8,6 +8,7 @@ makes the algorithm; the peak and the traffic on fake tensors likewise; and what
 minutes on 2 cores, most of them for `medium` on real tensors.
 """
 
+import gc
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ NUM_STEPS = 3
 
 def allocated(train: Callable[[], object]) -> list[tuple[int, int]]:
     """Peak of each step and bytes at its end, from the allocator's own events."""
+    gc.collect()  # what an earlier training left must not be freed within a step
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         kept = train()
     recording = read(profiler, "cpu")
