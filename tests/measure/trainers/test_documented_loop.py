@@ -17,6 +17,7 @@ from dpprof.vocabulary.trainers import BUILT_IN
 
 TRAINERS = [info.name for info in BUILT_IN]
 MODELS: dict[str, dict[str, Any]] = {
+    "tiny": {"model_size": "tiny", "batch_size": 4, "seq_len": 128},
     "small": {"model_size": "small", "batch_size": 4, "seq_len": 128},
     "medium": {"model_size": "medium", "batch_size": 4, "seq_len": 512},
     "mlp": {"workload": "example_workloads:mlp", "batch_size": 8},
@@ -32,7 +33,7 @@ def resolved(model: str, trainer: str, **changes: Any) -> ExperimentConfig:
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
-@pytest.mark.parametrize("model", [name for name in MODELS if name != "medium"])
+@pytest.mark.parametrize("model", [name for name in MODELS if name not in ("small", "medium")])
 def test_allocated_bytes_are_those_of_the_tutorials_loop(model: str, trainer: str) -> None:
     config = resolved(model, trainer)
     steps = allocated(lambda: train_ours(config))
@@ -66,7 +67,7 @@ def test_the_ledger_is_that_of_the_tutorials_loop(model: str, fake: bool, traine
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
-@pytest.mark.parametrize("model", ["small", "wide_outputs"])
+@pytest.mark.parametrize("model", ["tiny", "wide_outputs"])
 def test_a_saving_saves_what_a_loop_with_it_does_not_need(model: str, trainer: str) -> None:
     """A step with a saving, taken after others, has the peak of a training that always made it."""
     config = resolved(model, trainer)
