@@ -22,6 +22,7 @@ def busy_machine() -> Iterator[None]:
         process.wait()
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("busy_machine")
 def test_beside_busy_processes_there_is_no_award_for_time_no_interval_and_the_advice(dpprof: Run) -> None:
     grid = ["--trainers", "standard,dpsgd,dpsgd_fast", "--batch-sizes", "2", "--seq-lens", "16"]
