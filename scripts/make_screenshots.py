@@ -12,14 +12,10 @@ import io
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -27,18 +23,37 @@ from urllib.parse import quote
 from mlflow import MlflowClient
 from PIL import Image
 from playwright.sync_api import Locator, Page, sync_playwright
+from web_server import server
 
 from dpprof.record.folder import SweepFolder
 
 SCREENSHOTS = Path(__file__).parent.parent / "docs" / "screenshots"
+
+
 SWEEP = "small-cpu"
+
+
 GRID = ["--model-sizes", "small", "--batch-sizes", "2,4", "--seq-lens", "128"]
+
+
 PASSES = ["--passes", "clean,memory,ledger,trace,ceilings"]
+
+
 SIZE = {"width": 1400, "height": 900}
+
+
 MOST_BYTES = 200_000
+
+
 TRAINERS = ("StandardTrainer", "DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer")
+
+
 HIDDEN_COLUMNS = ("Dataset", "Source", "Models")
+
+
 COLUMNS = ("io/total_mib", "latency/step_ms_median", "memory/peak_allocated_mib", "batch_size", "trainer")
+
+
 CHARTS = "latency/step_ms_(median|p95|iqr)$|memory/peak_(allocated|rss|in_forward)_mib$"
 
 
@@ -70,10 +85,10 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         sweep = measure(folder)
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-        with server(folder, "mlflow", "ui", "--workers", "1") as mlflow_ui:
+        with server(folder, environment(folder), "mlflow", "ui", "--workers", "1") as mlflow_ui:
             photograph(MLFLOW_SHOTS, mlflow_ui, sweep, press_model_training)
         logdir = ["--logdir", "runs", "--host", "127.0.0.1"]
-        with server(folder, "tensorboard.main", *logdir) as tensorboard:
+        with server(folder, environment(folder), "tensorboard.main", *logdir) as tensorboard:
             photograph(TENSORBOARD_SHOTS, tensorboard, sweep)
 
 
@@ -94,34 +109,6 @@ def measure(folder: Path) -> Sweep:
     runs = client.search_runs(experiments, f'tags.dpprof.sweep = "{SWEEP}"')
     ids = {run.info.run_name: run.info.run_id for run in runs}
     return Sweep(runs[0].info.experiment_id, ids.pop(SWEEP), ids)
-
-
-@contextmanager
-def server(folder: Path, module: str, *arguments: str) -> Iterator[str]:
-    """A web server of this environment on a free port; gives its address once it answers."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    command = [sys.executable, "-m", module, *arguments, "--port", port]
-    with open(folder / f"{module}.log", "w") as log:
-        process = subprocess.Popen(
-            command, cwd=folder, env=environment(folder), stdout=log, stderr=log, start_new_session=True
-        )
-    address = f"http://127.0.0.1:{port}"
-    try:
-        deadline = time.monotonic() + 120
-        while True:
-            try:
-                urllib.request.urlopen(address, timeout=5).read()
-                break
-            except OSError:
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise SystemExit(f"{module} does not answer: see {log.name}") from None
-                time.sleep(0.5)
-        yield address
-    finally:
-        os.killpg(process.pid, 15)
-        process.wait(20)
 
 
 Shot = Callable[[Page, str, Sweep], None]
@@ -295,7 +282,10 @@ MLFLOW_SHOTS: list[Shot] = [
     charts,
     image_grid,
 ]
+
+
 TENSORBOARD_SHOTS: list[Shot] = [scalars]
+
 
 if __name__ == "__main__":
     main()

@@ -9,9 +9,10 @@ mlflow run . -e test --env-manager local || failed="$failed test-entry"
 
 swept="$(mktemp -d)"
 trap 'rm -rf "$swept"' EXIT
-if MLFLOW_TRACKING_URI="sqlite:///$swept/mlflow.db" mlflow run . -e sweep --env-manager local \
-    -P trainers=dpsgd,dpsgd_ghost,dpsgd_fast,standard -P batch_sizes=2 -P seq_lens=16 -P measured_steps=3 \
-    -P sweep_name="grid é" -P runs_dir="$swept/runs"; then
+project="$PWD"
+if (cd "$swept" && MLFLOW_TRACKING_URI="sqlite:///$swept/mlflow.db" mlflow run "$project" -e sweep \
+    --env-manager local -P trainers=dpsgd,dpsgd_ghost,dpsgd_fast,standard -P batch_sizes=2 -P seq_lens=16 \
+    -P measured_steps=3 -P sweep_name="grid é" -P runs_dir="$swept/runs"); then
     export DPPROF_TEST_SWEEP="$swept"
 else
     failed="$failed sweep"

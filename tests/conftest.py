@@ -3,6 +3,7 @@
 import gc
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from turns import turn
 ROOT = Path(__file__).parent.parent
 Ended = subprocess.CompletedProcess[str]
 Run = Callable[..., Ended]
+SCREENSHOTS = Path(__file__).parent / "screenshots"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -175,3 +178,31 @@ def swept(request: pytest.FixtureRequest) -> Path:
 def stand_in(tmp_path: Path) -> StandIn:
     """A folder with a program that stands in for `ncu`."""
     return StandIn(tmp_path / "bin")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        reason = "no Chromium on this machine (Debian: apt-get install chromium)"
+        if os.environ.get("DPPROF_REQUIRE_BROWSER"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    from playwright.sync_api import sync_playwright
+
+    SCREENSHOTS.mkdir(exist_ok=True)
+    quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--no-first-run", *quiet]
+        )
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def page(browser: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
+    opened = browser.new_page(viewport={"width": 1400, "height": 900})
+    opened.set_default_timeout(30_000)
+    yield opened
+    opened.screenshot(path=SCREENSHOTS / f"{request.node.name}.png")
+    opened.close()

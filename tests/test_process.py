@@ -8,6 +8,7 @@ import pytest
 
 from dpprof.process import others_processor_s, peak_rss_bytes, process_age_s
 
+pytestmark = pytest.mark.alone
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 

@@ -54,7 +54,7 @@ def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_name_that_several_runs_have_is_refused_with_their_ids(store: MlflowClient, tmp_path: Path) -> None:
-    first = store.search_experiments(filter_string="name = 'dpprof'")[0].experiment_id
+    first = next(iter(runs_of(tmp_path).values())).info.experiment_id
     other = store.create_experiment("other")
     ids = [
         store.create_run(where, run_name="it's", tags={"dpprof.kind": "sweep"}).info.run_id

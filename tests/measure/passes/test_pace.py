@@ -37,6 +37,7 @@ def paced(training: Training, monkeypatch: pytest.MonkeyPatch, fixed_s: float) -
     return record
 
 
+@pytest.mark.alone
 def test_steps_are_told_in_times_the_fixed_computation(monkeypatch: pytest.MonkeyPatch) -> None:
     record = paced(Training(0.02), monkeypatch, 0.01)
     assert record.pace is not None

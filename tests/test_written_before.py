@@ -1,0 +1,141 @@
+"""Folders and a store that an earlier version wrote: every command reads them, and finds the same figures.
+
+They were made with dpprof 0.2.0 at schema and layout of that time; traces, pages and images are left out:
+
+    S="--num-layers 1 --hidden-dim 16 --vocab-size 64 --device cpu --batch-sizes 2 --seq-lens 16"
+    dpprof sweep $S --trainers standard,dpsgd_ghost --measured-steps 4 --sweep-name grid \\
+        --passes clean,memory,ledger,trace,gradient_check
+    dpprof estimate $S --trainers dpsgd_ghost --sweep-name guess
+    dpprof fit --workload example_workloads:mlp --trainers dpsgd_ghost --seq-lens 1 --device cpu \\
+        --device-memory-gib 0.001 --sweep-name search
+    dpprof export runs/grid --format json --output exported.json
+
+`metrics.json` is what MLflow then had of each run of the sweep.
+"""
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import call_dpprof, measure_here, runs_of
+
+KEPT = Path(__file__).parent / "written_by_0_2"
+SMALL = "tiny-vocab64-hidden16-layers1_bs2_seq16"
+STANDARD, GHOST = f"StandardTrainer_{SMALL}", f"DPGhostClippingTrainer_{SMALL}"
+FITTED = "DPGhostClippingTrainer_mlp_bs1919_seq1"
+SWEEP = ["--model-sizes", "tiny", "--num-layers", "1", "--hidden-dim", "16", "--vocab-size", "64"]
+SWEEP += ["--device", "cpu", "--batch-sizes", "2", "--seq-lens", "16", "--trainers", "standard,dpsgd_ghost"]
+SWEEP += ["--measured-steps", "4", "--passes", "clean,memory,ledger,trace,gradient_check"]
+METRICS: dict[str, dict[str, float]] = json.loads((KEPT / "metrics.json").read_text())
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with the run folders and an empty store."""
+    for name in ("grid", "guess", "search"):
+        shutil.copytree(KEPT / name, tmp_path / "runs" / name)
+    return tmp_path
+
+
+@pytest.fixture
+def old_store(place: Path) -> Path:
+    """The same with the old store, whose artifacts lie beside it."""
+    (place / "mlflow.db").write_bytes(gzip.decompress((KEPT / "store.db.gz").read_bytes()))
+    for run in (place / "runs" / "grid").glob("*/"):
+        run_id = json.loads((run / "mlflow.json").read_text())["run_id"]
+        shutil.copytree(run, place / "mlruns" / "1" / run_id / "artifacts")
+    return place
+
+
+def in_old_store(folder: Path, *arguments: str) -> str:
+    """What a command prints that works with the old store, named as it was when it was written."""
+    ended = call_dpprof(folder, *arguments, MLFLOW_TRACKING_URI="sqlite:///mlflow.db")
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def printed(folder: Path, *arguments: str) -> str:
+    """What a command prints that works with a store of its own."""
+    ended = call_dpprof(folder, *arguments)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def figures(comparison: Any) -> dict[str, dict[str, float]]:
+    """The figures of every run of an exported comparison or a sweep's summary."""
+    return {run["name"]: run["figures"] for cell in comparison["cells"] for run in cell["runs"]}
+
+
+@pytest.mark.parametrize("run", [f"grid/{STANDARD}", f"grid/{GHOST}", f"guess/{GHOST}", f"search/{FITTED}"])
+def test_show(place: Path, run: str) -> None:
+    record = json.loads((KEPT / run / "record.json").read_text())
+    assert f"{record['ledger']['peak'] / 2**20:.2f}" in printed(place, "show", f"runs/{run}")
+
+
+def test_export_has_the_figures_of_then(place: Path) -> None:
+    now = json.loads(printed(place, "export", "runs/grid", "--format", "json"))
+    assert figures(now) == figures(json.loads((KEPT / "exported.json").read_text()))
+
+
+@pytest.mark.parametrize("sweep", ["grid", "guess"])
+def test_summarize_has_the_figures_of_then(place: Path, sweep: str) -> None:
+    printed(place, "summarize", "--runs-dir", "runs", "--output", "results.json")
+    now = {found["name"]: found for found in json.loads((place / "results.json").read_text())}
+    assert figures(now[sweep]) == figures(json.loads((KEPT / sweep / "summary.json").read_text()))
+
+
+def test_compare_takes_what_was_exported_as_its_baseline(place: Path) -> None:
+    shutil.copy(KEPT / "exported.json", place)
+    text = printed(place, "compare", "runs/grid", "--baseline", "exported.json", "--fail-above", "0")
+    assert "nothing got worse" in text
+    assert (place / "comparison.html").exists()
+    printed(place, "compare", "exported.json", "runs/guess")
+
+
+@pytest.mark.parametrize(
+    ("sweep", "runs"), [("grid", {STANDARD, GHOST}), ("guess", {GHOST}), ("search", {FITTED})]
+)
+def test_log_into_a_new_store(place: Path, sweep: str, runs: set[str]) -> None:
+    printed(place, "log", f"runs/{sweep}")
+    found = runs_of(place)
+    assert set(found) == runs | {sweep}
+    assert all(found[name].data.metrics for name in runs)
+    if sweep == "grid":
+        metrics = {name: found[name].data.metrics for name in runs}
+        assert {name: {key: metrics[name].get(key) for key in METRICS[name]} for name in runs} == {
+            name: METRICS[name] for name in runs
+        }
+
+
+def test_names_are_found_in_the_old_store(old_store: Path) -> None:
+    shutil.rmtree(old_store / "runs")
+    exported = figures(json.loads((KEPT / "exported.json").read_text()))
+    assert figures(json.loads(in_old_store(old_store, "export", "grid", "--format", "json"))) == exported
+    assert set(figures(json.loads(in_old_store(old_store, "export", GHOST, "--format", "json")))) == {GHOST}
+    assert "Memory" in in_old_store(old_store, "compare", "grid")
+
+
+def test_log_into_the_old_store_adds_nothing(old_store: Path) -> None:
+    before = runs_of(old_store)
+    in_old_store(old_store, "log", "runs/grid")
+    assert {name: run.info.run_id for name, run in runs_of(old_store).items()} == {
+        name: run.info.run_id for name, run in before.items()
+    }
+
+
+def test_resume_keeps_what_is_there_and_measures_what_is_missing(old_store: Path) -> None:
+    grid = old_store / "runs" / "grid"
+    kept = (grid / GHOST / "record.json").read_bytes()
+    shutil.rmtree(grid / STANDARD)
+    ended = measure_here(old_store, "sweep", *SWEEP, "--sweep-name", "grid", "--resume", "true")
+    assert ended.returncode == 0, ended.stderr
+    assert (grid / GHOST / "record.json").read_bytes() == kept
+    assert (grid / STANDARD / "record.json").exists()
+    refused = call_dpprof(
+        old_store, "sweep", *SWEEP, "--sweep-name", "grid", "--resume", "true", "--lr", "0.5"
+    )
+    assert refused.returncode == 2
+    assert "lr=0.01, now lr=0.5" in refused.stderr
