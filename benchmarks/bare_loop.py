@@ -8,6 +8,7 @@ median of the ratio round by round, so that a drift of the machine's speed cance
 """
 
 import argparse
+import dataclasses
 import statistics
 import time
 from collections.abc import Iterator
@@ -91,7 +92,7 @@ def main() -> None:
     print("| trainer | clean pass ms | bare loop ms | median ratio |")
     print("| --- | ---: | ---: | ---: |")
     for trainer in TRAINERS:
-        config = ExperimentConfig(**{**vars(base), "trainer": trainer})
+        config = dataclasses.replace(base, trainer=trainer)
         clean, bare, ratio = compare(config, options.rounds)
         print(f"| {trainer} | {1e3 * clean:.1f} | {1e3 * bare:.1f} | {ratio:.3f} |", flush=True)
 

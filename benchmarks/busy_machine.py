@@ -28,12 +28,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpprof.config.experiment import DriveConfig, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.measuring import MeasuringConfig
+from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.run import drive_experiment
+from dpprof.figures.names import STEP
 from dpprof.record.folder import RunFolder
-from dpprof.reports.comparison.cells import STEP, Comparison, compare
-from dpprof.reports.comparison.markdown import verdict_markdown
-from dpprof.reports.comparison.verdict import fastest_at
+from dpprof.reports.comparison.comparison import Comparison, compare
+from dpprof.reports.comparison.findings.best import Ranking, fastest_at
+from dpprof.reports.comparison.findings.choice import Choice
+from dpprof.reports.comparison.findings.extra import Extra, ExtraTime
+from dpprof.reports.comparison.findings.verdict import verdict
 
 TRAINERS = ("StandardTrainer", "DPSGDTrainer", "DPFastGradientClippingTrainer")
 # Ends by itself too, should this script be killed.
@@ -91,10 +96,15 @@ def sweep(folder: Path) -> Comparison:
     results = []
     for trainer in TRAINERS:
         config = ExperimentConfig(
-            trainer=trainer, model_size="tiny", batch_size=2, seq_len=16, passes="clean,memory", device="cpu"
+            trainer=trainer,
+            model_size="tiny",
+            batch_size=2,
+            seq_len=16,
+            device="cpu",
+            how=MeasuringConfig(passes="clean,memory"),
         ).resolve(cuda_available=False)
         run_folder = RunFolder(folder / config.run_name)
-        result = drive_experiment(config, run_folder, DriveConfig(), lambda _: None)
+        result = drive_experiment(config, run_folder, LocalLauncher(), 1800, lambda _: None)
         if result.failure is not None:
             sys.exit(f"{result.name}: {result.failure.message}")
         results.append(result)
@@ -103,16 +113,22 @@ def sweep(folder: Path) -> Comparison:
 
 def outcome(found: Comparison) -> Outcome:
     best = fastest_at(found.places[0])
-    told = verdict_markdown(found)
+    told = [finding.data for finding in verdict(found)]
     step = {cell.trainer: cell.figures[STEP] for cell in found.cells}
     return Outcome(
         is_calm=not any(cell.is_disturbed for cell in found.cells),
         has_award=bool(best and len(best.winners) == 1)
-        or any(words in told for words in ("takes the least time", "Train with")),
-        has_interval="95 % interval" in told,
+        or any(
+            isinstance(data, Choice) or (isinstance(data, Ranking) and _has_fastest(data)) for data in told
+        ),
+        has_interval=any(isinstance(data, Extra) and isinstance(data.time, ExtraTime) for data in told),
         reasons=[cell.runs[0].disturbances for cell in found.cells],
         fast_over_flat=step["DPFastGradientClippingTrainer"] / step["DPSGDTrainer"],
     )
+
+
+def _has_fastest(ranking: Ranking) -> bool:
+    return ranking.metric == STEP and any(len(won.trainers) == 1 for won in ranking.won)
 
 
 @contextmanager

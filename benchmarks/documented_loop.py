@@ -18,20 +18,21 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from tutorial_loops import make_loop
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.figures.metrics import MIB
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.experiment import ExperimentTraining
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.events import read
 from dpprof.measure.passes.ledger import Kept, Ledger, keep_ledger
-from dpprof.measure.passes.memory import Levels
+from dpprof.measure.passes.memory import AllocatedBytes
+from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.ledger import TrafficRow
-from dpprof.reports.comparison.markdown import markdown_table
+from dpprof.reports.markdown_table import markdown_table
 from dpprof.vocabulary.phases import STEP_LABEL
 from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.units import MIB
 
 CELLS = (("small", 4, 128), ("medium", 4, 512))
 NUM_STEPS = 3
@@ -43,7 +44,7 @@ def allocated(train: Callable[[], object]) -> list[tuple[int, int]]:
         kept = train()
     recording = read(profiler, "cpu")
     del kept
-    levels = Levels(recording, 0)
+    levels = AllocatedBytes(recording, 0)
     return [(levels.peak(step), levels.at(step.end)) for step in recording.steps]
 
 
@@ -97,9 +98,9 @@ def moved(traffic: list[TrafficRow]) -> int:
 def row(config: ExperimentConfig) -> list[str]:
     """One trainer of a cell: peaks and traffic of both sides in bytes, and the savings in MiB."""
     ours, theirs = (max(p for p, _ in allocated(lambda f=f: f(config))) for f in (train_ours, train_theirs))  # type: ignore
-    with fake_tensors():
+    with fake_tensors(load_trainer(config.trainer)):
         kept = keep_ours(config, with_savings=True)
-    with fake_tensors():
+    with fake_tensors(load_trainer(config.trainer)):
         account, traffic = keep_theirs(config)
     saved = [
         f"{kept.saved[name] / MIB:.1f}" if name in kept.saved else "" for name in ("outputs", "gradients")

@@ -37,7 +37,7 @@ def main() -> None:
     dpprof(folder, "sweep", *grid, *short, "--sweep-name", "measured")
     names = [str(folder / "runs" / name) for name in ("estimated", "measured")]
     comparison, _ = read_comparison(names, folder, print)
-    print(estimate_table(comparison))
+    print(estimate_table(pairs(comparison)))
     off = [pair.ledger_off_pct for pair in pairs(comparison) if pair.ledger_off_pct is not None]
     print(f"{len(off)} experiments; off by {min(off):+.3f} to {max(off):+.3f} % of the ledger's peak")
 

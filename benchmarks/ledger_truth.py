@@ -11,13 +11,16 @@ import warnings
 from pathlib import Path
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.figures.metrics import MIB, unexplained_pct
+from dpprof.config.measuring import MeasuringConfig
+from dpprof.figures.ledger import LedgerFigures
 from dpprof.measure.experiment import ExperimentTraining, run_experiment
 from dpprof.measure.passes.ledger import Ledger, keep_ledger
+from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.units import MIB
 
 HEADER = [
     "model",
@@ -51,9 +54,7 @@ def main() -> None:
                     batch_size=batch_size,
                     seq_len=options.seq_len,
                     device="cpu",
-                    warmup_steps=1,
-                    measured_steps=1,
-                    passes="clean,memory,ledger",
+                    how=MeasuringConfig(warmup_steps=1, measured_steps=1, passes="clean,memory,ledger"),
                 ).resolve(cuda_available=False)
                 print("| " + " | ".join(row(config)) + " |", flush=True)
 
@@ -63,10 +64,11 @@ def row(config: ExperimentConfig) -> list[str]:
         folder = RunFolder(Path(path) / "run")
         folder.create(config)
         record = run_experiment(config, folder, lambda _: None)
-    with fake_tensors():
+    with fake_tensors(load_trainer(config.trainer)):
         kept = keep_ledger(lambda: ExperimentTraining(config, build_workload(config)), Ledger("cpu"), 1)
-    ledger, unexplained = record.ledger, unexplained_pct(record)
+    ledger = record.ledger
     assert ledger is not None
+    unexplained = LedgerFigures.of(record, ledger).unexplained_pct
     assert unexplained is not None
     category, most = max(ledger.at_peak.items(), key=lambda item: item[1])
     return [

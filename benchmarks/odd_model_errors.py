@@ -13,7 +13,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import from_flat
 from dpprof.measure.experiment import PassFailed, run_experiment
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import Doubt
@@ -120,7 +120,7 @@ def compared(model: str, factory: str, trainer: str, sizes: dict[str, int]) -> R
 def recorded(factory: str, trainer: str, settings: dict[str, object]) -> Record | str:
     """The record of a run, or why it failed."""
     values = {"trainer": trainer, "workload": f"odd_models:{factory}", "device": "cpu", **settings}
-    config = ExperimentConfig(**values).resolve(cuda_available=False)  # type: ignore[arg-type]
+    config = from_flat(values).resolve(cuda_available=False)
     with tempfile.TemporaryDirectory() as path:
         folder = RunFolder(Path(path) / "run")
         folder.create(config)

@@ -1,5 +1,4 @@
-"""The errors dpprof raises on purpose, each with the exit code of the command that ends with it; and which
-errors of others say that memory ran out."""
+"""The errors that dpprof raises on purpose, each with the exit code of the command that ends with it."""
 
 
 class DpprofError(Exception):
@@ -58,20 +57,3 @@ class Interrupted(DpprofError):
     """The user stopped the command. What was measured before that is kept and logged."""
 
     exit_code = 130
-
-
-_OOM_WORDS = (
-    "DefaultCPUAllocator: can't allocate memory",
-    "CUDA out of memory",
-    "CUDA error: out of memory",
-    "STATUS_ALLOC_FAILED",
-)
-
-
-def is_oom(error: BaseException) -> bool:
-    """Whether an error says that memory ran out: CUDA's, a CUDA library's, torch's CPU
-    allocator's or Python's own."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        return True
-    text = str(error)
-    return any(words in text for words in _OOM_WORDS)

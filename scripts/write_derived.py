@@ -11,44 +11,13 @@ from typing import Any
 
 import yaml
 
-from dpprof.cli.estimate import NOT_ESTIMATED
-from dpprof.cli.fit import NOT_FITTED
-from dpprof.cli.test import TestConfig
-from dpprof.config.experiment import (
-    ESTIMATE_ONLY,
-    MEASURE_ONLY,
-    DriveConfig,
-    EstimateConfig,
-    ExperimentConfig,
-    FitConfig,
-)
-from dpprof.config.grid import AXES, SweepConfig
-from dpprof.config.settings import allowed, fields
+from dpprof.config.commands import COMMANDS
+from dpprof.config.settings import allowed
 
 ROOT = Path(__file__).parent.parent
 HEADER = "# Made by scripts/write_derived.py from the settings in dpprof/config; change them there.\n"
 TABLE_BEGIN = "<!-- parameters: made by scripts/write_derived.py -->\n"
 TABLE_END = "<!-- end of parameters -->\n"
-CLASSES = {
-    "profile": (ExperimentConfig, DriveConfig),
-    "test": (TestConfig, DriveConfig),
-    "sweep": (SweepConfig, ExperimentConfig, DriveConfig),
-    "estimate": (SweepConfig, ExperimentConfig, EstimateConfig, DriveConfig),
-    "fit": (FitConfig, SweepConfig, ExperimentConfig, EstimateConfig, DriveConfig),
-}
-WITHOUT = {
-    "profile": ESTIMATE_ONLY,
-    "test": (),
-    "sweep": (*AXES.values(), *ESTIMATE_ONLY),
-    "estimate": (*AXES.values(), *MEASURE_ONLY, *NOT_ESTIMATED),
-    "fit": (*AXES.values(), *MEASURE_ONLY, *NOT_FITTED),
-}
-
-
-def declared(command: str) -> list["Field[Any]"]:
-    """The settings of an entry point, in order."""
-    given = (item for cls in CLASSES[command] for item in fields(cls).items())
-    return [field for name, field in given if name not in WITHOUT[command]]
 
 
 def default_of(field: "Field[Any]") -> Any:
@@ -59,17 +28,17 @@ def default_of(field: "Field[Any]") -> Any:
 def mlproject() -> str:
     """The text of the MLproject file."""
     entry_points = {}
-    for command in CLASSES:
+    for command, takes in COMMANDS.items():
         entry_points[command] = {
             "parameters": {
                 field.name: {
                     "type": "float" if type(field.default) in (int, float) else "string",
                     "default": default_of(field),
                 }
-                for field in declared(command)
+                for field in takes.settings
             },
             "command": " ".join(
-                [f"python -m dpprof {command}", *(f"--{f.name} {{{f.name}}}" for f in declared(command))]
+                [f"python -m dpprof {command}", *(f"--{f.name} {{{f.name}}}" for f in takes.settings)]
             ),
         }
     project = {"name": "dpprof", "conda_env": "conda.yaml", "entry_points": entry_points}
@@ -80,13 +49,13 @@ def parameter_table() -> str:
     """The README's table: every parameter of every entry point, once."""
     rows = ["| parameter | default | of | meaning |", "| --- | --- | --- | --- |"]
     seen = set()
-    for command in CLASSES:
-        for field in declared(command):
+    for takes in COMMANDS.values():
+        for field in takes.settings:
             if field.name in seen:
                 continue
             seen.add(field.name)
-            takers = [c for c in CLASSES if field.name in {f.name for f in declared(c)}]
-            of = "all" if len(takers) == len(CLASSES) else ", ".join(takers)
+            takers = [c for c, other in COMMANDS.items() if field.name in {f.name for f in other.settings}]
+            of = "all" if len(takers) == len(COMMANDS) else ", ".join(takers)
             words = field.metadata["help"]
             if field.metadata["choices"]:
                 words += f" One of: {allowed(field)}."

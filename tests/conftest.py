@@ -14,6 +14,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from example_ncu import StandIn
 from filelock import FileLock
 from turns import turn
 
@@ -110,7 +111,7 @@ def measure_here(folder: Path, *arguments: str) -> Ended:
 
     Give estimates `--workers 1`.
     """
-    from dpprof.drive.launch import LAUNCHERS
+    from dpprof.vocabulary.launchers import LAUNCHERS
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(LAUNCHERS, "local", LAUNCHERS["in_process"])
@@ -199,3 +200,9 @@ def page(browser: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
     yield opened
     opened.screenshot(path=SCREENSHOTS / f"{request.node.name}.png")
     opened.close()
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> StandIn:
+    """A folder with a program that stands in for `ncu`."""
+    return StandIn(tmp_path / "bin")

@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import to_flat
+from dpprof.figures.figures import Figures
+from dpprof.figures.results import Result
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import HeldTensor, LedgerResult, PhaseMark, PhasePeak, StepTimeline, TrafficRow
 from dpprof.record.record import Memory, PassOutcome, Record
+from dpprof.reports.tables import LedgerTables, compute
 
 MIB = 2**20
 CONFIG = ExperimentConfig(trainer="DPSGDTrainer", batch_size=2, seq_len=16).resolve(cuda_available=False)
@@ -90,7 +94,7 @@ def ledger(**changes: Any) -> LedgerResult:
 def record(**changes: Any) -> Record:
     """A record with this ledger; its allocator saw 0.3 MiB more."""
     made = Record(
-        dict(vars(CONFIG)),
+        to_flat(CONFIG),
         {"cpu": "A & B", "torch_version": "2.13", "opacus_version": "1.6"},
         passes={name: PassOutcome("finished") for name in ("clean", "memory", "ledger")},
         num_parameters=1_234_567,
@@ -102,6 +106,19 @@ def record(**changes: Any) -> Record:
         ledger=ledger(),
     )
     return dataclasses.replace(made, **changes)
+
+
+def result(record: Record, at: Path = Path("run")) -> Result:
+    """The result with this record."""
+    return Result("run", RunFolder(at), CONFIG, record, None)
+
+
+def tables(record: Record) -> LedgerTables:
+    """The tables of this ledger in such a record."""
+    figures = Figures.of(record)
+    assert figures.ledger is not None
+    assert record.ledger is not None
+    return compute(figures, figures.ledger, record.ledger, timeline())
 
 
 def folder(at: Path, record: Record | None, timeline: StepTimeline | None) -> RunFolder:

@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.settings import parse_all
+from dpprof.config.flat import from_flat, to_flat
 from dpprof.figures.results import Result
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import LedgerResult, PhasePeak, TrafficRow
 from dpprof.record.record import Failure, GradientCheck, Memory, PassOutcome, Record
-from dpprof.reports.comparison.cells import Comparison, compare
+from dpprof.reports.comparison.comparison import Comparison, compare
 
 MIB = 2**20
 FINISHED = {"clean": PassOutcome("finished")}
@@ -37,13 +36,13 @@ def result(
     `at_peak` gives MiB by category, `peak_in` by phase, `moved` MiB read by phase and operator class: any of
     them makes a ledger. `others_processors` is how many processors others had during the steps.
     """
-    config = parse_all(ExperimentConfig, {"trainer": trainer, **settings}).resolve(cuda_available=False)
+    config = from_flat({"trainer": trainer, **settings}).resolve(cuda_available=False)
     record = None
     if step_s:
         peak = None if peak_mib is None else round(peak_mib * MIB)
         steps = [float(step_s)] * 2 if isinstance(step_s, int | float) else list(step_s)
         record = Record(
-            vars(config),
+            to_flat(config),
             dict(environment or {}),
             passes=outcomes,
             num_parameters=1_230_000,

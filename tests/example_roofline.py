@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.settings import parse_all
+from dpprof.config.flat import from_flat, to_flat
 from dpprof.figures.results import FINISHED
-from dpprof.reports.comparison.cells import Cell, Comparison, Run
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
+from dpprof.reports.comparison.earlier import run_fields
+from dpprof.reports.comparison.run import Run
 
 # Forward: 64 MiB and 2**30 FLOPs in 4 ms, 16 FLOP/byte. Noise: 32 MiB and no FLOPs in 8 ms. Step: 12 ms.
 LEDGER = {
@@ -42,13 +44,16 @@ def cell(
     *figures: Mapping[str, float], environment: Mapping[str, str] | None = None, **settings: Any
 ) -> Cell:
     """A cell with a run for each of some figures."""
-    config = parse_all(ExperimentConfig, settings).resolve(cuda_available=settings.get("device") == "cuda")
+    config = from_flat(settings).resolve(cuda_available=settings.get("device") == "cuda")
     where = dict({"cpu": "a CPU"} if environment is None else environment)
     runs = [
-        Run(f"{config.run_name}_{i}", FINISHED, environment=where, figures=dict(each))
+        Run.from_dict(
+            {"name": f"{config.run_name}_{i}", "status": FINISHED, "environment": where, "moved": []}
+            | run_fields(dict(each))
+        )
         for i, each in enumerate(figures)
     ]
-    return Cell("s", dict(vars(config)), runs)
+    return Cell("s", to_flat(config), runs)
 
 
 def comparison(*cells: Cell) -> Comparison:

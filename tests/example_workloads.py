@@ -110,6 +110,25 @@ def wide_outputs(config: ExperimentConfig) -> tuple[Any, ...]:
     return Widening(), batches, lambda outputs, targets: per_sample_cross_entropy(outputs[:, :5], targets)
 
 
+class Shift(nn.Module):
+    """Adds a buffer, and trains nothing."""
+
+    by: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("by", torch.ones(1))
+
+    def forward(self, values: Tensor) -> Tensor:
+        return values + self.by
+
+
+def with_buffer(config: ExperimentConfig) -> tuple[Any, ...]:
+    """The MLP with a buffer behind it."""
+    model, batches, loss = mlp(config)
+    return nn.Sequential(model, Shift()), batches, loss
+
+
 def averaged_loss(config: ExperimentConfig) -> tuple[Any, ...]:
     """Breaks the contract: its loss is averaged over the batch already."""
     model, batches, loss = mlp(config)

@@ -27,7 +27,7 @@ ROOMS = [
 ]
 # The rooms within a room, in the same way. What is not listed lies above them all.
 INNER_ROOMS = {
-    "drive": ["launch"],
+    "drive": ["campaign", "workers", "run", "counters", "jobs", "stop", "launch"],
     "measure": ["passes", "trainers", "workloads", "observe"],
 }
 # The measuring process is another program: the one that drives it knows its command line alone.
@@ -42,7 +42,7 @@ HOMES = {
     "matplotlib": ("reports/",),
     "pandas": ("reports/",),
     "scipy": ("reports/",),
-    "opacus": ("measure/trainers/", "measure/workloads/dp_attention.py"),
+    "opacus": ("measure/trainers/opacus/", "measure/workloads/dp_attention.py"),
     "click": ("cli/",),
     "rich": ("cli/",),
 }

@@ -73,4 +73,4 @@ def test_run_profiling_ncu_sweeps_with_counters(checkout: Path) -> None:
         (trainer, batch, seq) for trainer in TRAINERS for batch in (8, 16) for seq in (256, 1024)
     }
     assert {c.counters for c in grid.experiments.values()} == {"ncu"}
-    assert all({"ledger", "ceilings"} <= set(c.pass_names) for c in grid.experiments.values())
+    assert all({"ledger", "ceilings"} <= set(c.measuring.pass_names) for c in grid.experiments.values())

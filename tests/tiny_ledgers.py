@@ -1,21 +1,24 @@
 """The ledgers of tiny models' steps, and the sizes that they must have."""
 
-import dataclasses
 from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
+from example_config import experiment
 from torch import nn
 
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import from_flat, to_flat
 from dpprof.measure.experiment import ExperimentTraining
 from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.ledger import Ledger, keep_ledger
+from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.ledger import TrafficRow
+from dpprof.vocabulary import trainers
 
-CONFIG = ExperimentConfig(
+CONFIG = experiment(
     model_size="tiny",
     seq_len=48,
     warmup_steps=1,
@@ -23,18 +26,17 @@ CONFIG = ExperimentConfig(
     passes="clean,memory,ledger",
     device="cpu",
 )
-
-
+BUILT_IN = [info.name for info in trainers.BUILT_IN]
 FLAT, GHOST, FAST = "DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer"
 
 
 def resolved(**changes: Any) -> ExperimentConfig:
-    return dataclasses.replace(CONFIG, **changes).resolve(cuda_available=False)
+    return from_flat(to_flat(CONFIG) | changes).resolve(cuda_available=False)
 
 
 def ledger_of(*, fake: bool = False, **changes: Any) -> tuple[Account, list[TrafficRow]]:
     config = resolved(**changes)
-    with fake_tensors() if fake else nullcontext():
+    with fake_tensors(load_trainer(config.trainer)) if fake else nullcontext():
         kept = keep_ledger(lambda: ExperimentTraining(config, build_workload(config)), Ledger("cpu"), 1)
     return kept.account, kept.traffic
 

@@ -51,6 +51,7 @@ def compare(sources: tuple[str, ...], output: str, baseline: str | None, fail_ab
     from dpprof.drive.sources import read_comparison
     from dpprof.errors import Regression
     from dpprof.reports.comparison import page, regression
+    from dpprof.reports.comparison.data import compute
 
     limit = percent(fail_above)
     console = open_console(soft_wrap=True)
@@ -59,9 +60,9 @@ def compare(sources: tuple[str, ...], output: str, baseline: str | None, fail_ab
         before = None
         if baseline is not None:
             before, _ = read_comparison([baseline], Path(scratch) / "baseline", warn, "baseline")
-        html = page.render(page.compute(comparison, folders))
-    write_output(output, html)
-    print_comparison(console, comparison)
+        data = compute(comparison, folders)
+    write_output(output, page.render(data))
+    print_comparison(console, data)
     console.print(f"the page with all of it: {output}")
     if before is None:
         return

@@ -3,16 +3,8 @@
 from rich.console import Console
 from rich.markup import escape
 
-from dpprof.reports.comparison.cells import Comparison
-from dpprof.reports.comparison.doubts import doubts
-from dpprof.reports.comparison.markdown import (
-    cell_table,
-    counter_table,
-    estimate_table,
-    failure_table,
-    trainer_table,
-)
-from dpprof.reports.comparison.verdict import verdict
+from dpprof.reports.comparison.data import ComparisonData
+from dpprof.reports.comparison.markdown import tables
 
 # Wide enough for a table's row where there is no terminal to ask.
 _WIDTH_OF_FILES = 160
@@ -26,18 +18,16 @@ def open_console(*, soft_wrap: bool = False) -> Console:
     return console
 
 
-def print_comparison(console: Console, comparison: Comparison) -> None:
+def print_comparison(console: Console, data: ComparisonData) -> None:
     """A comparison's verdict, its doubts and its tables."""
     console.print()
-    for found in verdict(comparison):
+    for found in data.findings:
         console.print(f"[b]{escape(found.topic)}.[/] {escape(found.text)}")
         for point in found.points:
             console.print(f"  - {escape(point)}")
-    for doubt in doubts(comparison):
+    for doubt in data.doubts:
         console.print(f"[yellow]warning:[/] {escape(doubt)}")
-    for make in (trainer_table, cell_table, counter_table, estimate_table, failure_table):
-        table = make(comparison)
-        if table:
-            console.print()
-            console.print(escape(table.rstrip()))
+    for table in tables(data):
+        console.print()
+        console.print(escape(table.rstrip()))
     console.print()

@@ -3,24 +3,10 @@
 import click
 
 from dpprof.cli.options import given, options_of, split
-from dpprof.config.experiment import (
-    ESTIMATE,
-    MEASURE_ONLY,
-    DriveConfig,
-    EstimateConfig,
-    ExperimentConfig,
-)
-from dpprof.config.grid import AXES, SweepConfig
-
-# Options of a sweep that make no difference to an estimate, which comes out the same every time.
-NOT_ESTIMATED = ("repeats", "launcher")
 
 
 @click.command()
-@options_of(SweepConfig, without=NOT_ESTIMATED)
-@options_of(ExperimentConfig, without=[*AXES.values(), *MEASURE_ONLY])
-@options_of(EstimateConfig)
-@options_of(DriveConfig, without=NOT_ESTIMATED)
+@options_of("estimate")
 def estimate(**options: str | None) -> None:
     """Estimate a grid of experiments without running it.
 
@@ -37,19 +23,24 @@ def estimate(**options: str | None) -> None:
 
     check_packages()
 
+    from dpprof.config.drive import WorkersConfig
+    from dpprof.config.estimating import EstimatingConfig
+    from dpprof.config.flat import ESTIMATE, parse_drive
     from dpprof.config.grid import build_grid
     from dpprof.config.settings import parse_all
 
-    drive_values, values = split(given(options), DriveConfig)
-    own_values, values = split(values, EstimateConfig)
-    drive, own = parse_all(DriveConfig, drive_values), parse_all(EstimateConfig, own_values)
-    grid = build_grid({**values, "passes": ESTIMATE}, cuda_available=lambda: True)
+    drive, values = parse_drive(given(options))
+    own_values, values = split(values, WorkersConfig)
+    own = parse_all(WorkersConfig, own_values)
+    grid = build_grid(values, EstimatingConfig, cuda_available=lambda: True)
     drive.check_writable()
 
-    from dpprof.cli.conduct import conduct
-    from dpprof.drive.campaign import Sweep, new_name
+    from dpprof.cli.grid_run import run_grid
+    from dpprof.drive.campaign import new_name
+    from dpprof.drive.launch.launcher import make_launcher
+    from dpprof.drive.sweep import Sweep
 
     name = grid.config.sweep_name or new_name(ESTIMATE)
-    planned = Sweep(name, grid.experiments, drive, workers=own.workers)
+    planned = Sweep(name, drive, make_launcher(drive), grid.experiments, workers=own.workers)
     opening = f"{name}: {len(grid.experiments)} experiments on fake tensors, {own.workers} at a time"
-    conduct(planned, opening, "estimated", resume=grid.config.resume, is_timed=False)
+    run_grid(planned, opening, "estimated", resume=grid.config.resume, is_timed=False)

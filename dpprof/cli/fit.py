@@ -1,28 +1,19 @@
 """`dpprof fit`: the largest batch, or sequence, that a device's memory holds."""
 
+from typing import TYPE_CHECKING
+
 import click
 
 from dpprof.cli.options import given, options_of, split
-from dpprof.config.experiment import (
-    ESTIMATE,
-    MEASURE_ONLY,
-    DriveConfig,
-    EstimateConfig,
-    ExperimentConfig,
-    FitConfig,
-)
-from dpprof.config.grid import AXES, SweepConfig
 
-# Options of a sweep that a search has no use for.
-NOT_FITTED = ("repeats", "launcher", "resume", "accumulation_steps", "savings")
+if TYPE_CHECKING:
+    from dpprof.config.experiment import ExperimentConfig
+    from dpprof.config.fit import FitConfig
+    from dpprof.drive.launch.launcher import Machine
 
 
 @click.command()
-@options_of(FitConfig)
-@options_of(SweepConfig, without=NOT_FITTED)
-@options_of(ExperimentConfig, without=[*AXES.values(), *MEASURE_ONLY, *NOT_FITTED])
-@options_of(EstimateConfig)
-@options_of(DriveConfig, without=NOT_FITTED)
+@options_of("fit")
 def fit(**options: str | None) -> None:
     """Find the largest batch that fits a device.
 
@@ -38,43 +29,54 @@ def fit(**options: str | None) -> None:
 
     check_packages()
 
-    from dpprof.cli.options import cuda_available
+    from dpprof.config.drive import WorkersConfig
+    from dpprof.config.estimating import EstimatingConfig
+    from dpprof.config.fit import FitConfig
+    from dpprof.config.flat import parse_drive
     from dpprof.config.grid import build_grid
     from dpprof.config.settings import parse_all, refuse
-    from dpprof.figures.capacity import capacity_bytes
+    from dpprof.drive.launch.launcher import make_launcher
 
-    drive_values, values = split(given(options), DriveConfig)
-    workers_values, values = split(values, EstimateConfig)
+    drive, values = parse_drive(given(options))
+    workers_values, values = split(values, WorkersConfig)
     fit_values, values = split(values, FitConfig)
-    drive, own = parse_all(DriveConfig, drive_values), parse_all(FitConfig, fit_values)
-    workers = parse_all(EstimateConfig, workers_values).workers
+    own, workers = parse_all(FitConfig, fit_values), parse_all(WorkersConfig, workers_values).workers
+    launcher = make_launcher(drive)
     axis = {"batch_size": "batch_sizes", "seq_len": "seq_lens"}[own.along]
     if values.get(axis, "auto") != "auto":
         raise refuse(axis, values[axis], f"auto with along={own.along}, which finds it")
-    grid = build_grid(
-        {**values, axis: "1", "passes": ESTIMATE, "savings": False}, cuda_available=lambda: True
-    )
-    first = next(iter(grid.experiments.values()))
-    if capacity_bytes(first) is None:
-        raise refuse("device_memory_gib", first.device_memory_gib, "a number above 0, or a target by name")
-    if own.logical_batch and first.poisson_sampling:
-        raise refuse("logical_batch", own.logical_batch, "0 with poisson_sampling=true")
-    if own.verify and first.device == "cuda" and not cuda_available():
-        raise refuse("verify", True, "false: torch finds no CUDA device on this machine to measure on")
+    grid = build_grid({**values, axis: "1", "savings": False}, EstimatingConfig, cuda_available=lambda: True)
+    _check(own, next(iter(grid.experiments.values())), launcher.machine)
     drive.check_writable()
 
     from dpprof.cli.progress import Progress
-    from dpprof.drive.campaign import new_name
-    from dpprof.drive.fit import Fit, raise_for, run_fit
+    from dpprof.drive.campaign import new_name, run_campaign
+    from dpprof.drive.fit import Fit
     from dpprof.tracking.tracker import Tracker
 
-    planned = Fit(grid.config.sweep_name or new_name("fit"), grid.experiments, own, drive, workers)
+    name = grid.config.sweep_name or new_name("fit")
+    planned = Fit(name, drive, launcher, grid.experiments, own, workers)
     planned.check()
     tracker = Tracker()
     with Progress() as progress:
-        progress.say(f"{planned.name}: {len(grid.experiments)} searches on fake tensors, {workers} at a time")
-        text = run_fit(planned, tracker, progress)
-        progress.say("")
-        progress.say(text)
-        progress.say(f"kept in {planned.folder.path}, with the run folder of every evaluation")
-    raise_for(planned)
+        progress.say(f"{name}: {len(grid.experiments)} searches on fake tensors, {workers} at a time")
+        run_campaign(planned, tracker, progress)
+        if planned.text:
+            progress.say("")
+            progress.say(planned.text)
+            progress.say(f"kept in {planned.folder.path}, with the run folder of every evaluation")
+    planned.raise_for_end()
+
+
+def _check(own: "FitConfig", experiment: "ExperimentConfig", machine: "Machine") -> None:
+    """Whether the search can answer what is asked of it. Raises ConfigError."""
+    from dpprof.config.settings import refuse
+    from dpprof.figures.capacity import capacity_bytes
+
+    if capacity_bytes(experiment) is None:
+        given_gib = experiment.estimating.device_memory_gib
+        raise refuse("device_memory_gib", given_gib, "a number above 0, or a target by name")
+    if own.logical_batch and experiment.poisson_sampling:
+        raise refuse("logical_batch", own.logical_batch, "0 with poisson_sampling=true")
+    if own.verify and experiment.device == "cuda" and not machine.cuda_available():
+        raise refuse("verify", True, "false: torch finds no CUDA device on this machine to measure on")

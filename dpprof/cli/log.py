@@ -20,9 +20,11 @@ def log(folders: tuple[str, ...]) -> None:
     from pathlib import Path
 
     from dpprof.cli.progress import Progress
-    from dpprof.config.experiment import DriveConfig
-    from dpprof.drive.campaign import Sweep, run_sweep
+    from dpprof.config.drive import DriveConfig
+    from dpprof.drive.campaign import run_campaign
+    from dpprof.drive.launch.launcher import make_launcher
     from dpprof.drive.run import rendered
+    from dpprof.drive.sweep import Sweep
     from dpprof.errors import ConfigError, Interrupted, TrackingError
     from dpprof.record.folder import RunFolder, SweepFolder
     from dpprof.tracking.tracker import Tracker
@@ -41,10 +43,11 @@ def log(folders: tuple[str, ...]) -> None:
             results = {run.name: rendered(run) for run in SweepFolder(path).runs()}
             configs = {run: result.config for run, result in results.items()}
             kind = SweepFolder(path).read_state().get("kind", "sweep")
-            sweep = Sweep(path.name, configs, DriveConfig(runs_dir=str(path.parent)), kind)
-            run_sweep(sweep, results, tracker, progress)
+            drive = DriveConfig(runs_dir=str(path.parent))
+            sweep = Sweep(path.name, drive, make_launcher(drive), configs, kind, kept=results)
+            run_campaign(sweep, tracker, progress)
             progress.say(f"{name}: {len(sweep.run_ids)} of {len(results)} runs are in MLflow")
             if sweep.interrupted:
                 raise Interrupted(f"stopped while logging {name}; the same command goes on")
-            if not sweep.all_logged:
+            if sweep.not_logged is not None:
                 raise TrackingError(f"not all of {name} could be logged; the same command goes on")

@@ -1,11 +1,12 @@
 """Command-line options: those derived from the configuration classes, and the file of `--output`."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from dpprof.config.commands import COMMANDS
 from dpprof.config.settings import allowed, fields
 from dpprof.errors import ConfigError
 from dpprof.record.folder import write_text
@@ -13,30 +14,32 @@ from dpprof.record.folder import write_text
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def options_of(*classes: type, without: Iterable[str] = ()) -> Callable[[F], F]:
-    """Give a command one option per setting: `--batch-size`, also spelled `--batch_size`.
+def options_of(command: str) -> Callable[[F], F]:
+    """Give a command one option per setting that it takes: `--batch-size`, also spelled `--batch_size`.
 
     Values arrive as text; the configuration parses and checks them, so that the command line, MLproject and
-    JSON files share one set of rules and messages. Options that were not given do not arrive.
+    JSON files share one set of rules and messages. Options that were not given do not arrive. Those that a
+    trainer, a workload or a launcher has of its own come last, with its name.
     """
 
-    def decorate(command: F) -> F:
-        skipped = set(without)
-        declared = [field for cls in classes for name, field in fields(cls).items() if name not in skipped]
-        for field in reversed(declared):
+    def decorate(function: F) -> F:
+        takes = COMMANDS[command]
+        declared = [(field, "") for field in takes.settings]
+        declared += [(own.field, f" ({', '.join(own.takers)})") for own in takes.own_options]
+        for field, whose in reversed(declared):
             dashed = "--" + field.name.replace("_", "-")
             names = dict.fromkeys([dashed, "--" + field.name])
             words = field.metadata["help"]
             if field.metadata["choices"]:
                 words += f" One of: {allowed(field)}."
             default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
-            command = click.option(
+            function = click.option(
                 *names,
                 field.name,
                 metavar=type(field.default).__name__.upper().replace("STR", "TEXT"),
-                help=f"{words}  [default: {default or 'none'}]",
-            )(command)
-        return command
+                help=f"{words}{whose}  [default: {default or 'none'}]",
+            )(function)
+        return function
 
     return decorate
 
@@ -44,13 +47,6 @@ def options_of(*classes: type, without: Iterable[str] = ()) -> Callable[[F], F]:
 def given(values: dict[str, str | None]) -> dict[str, object]:
     """The options that were given."""
     return {name: value for name, value in values.items() if value is not None}
-
-
-def cuda_available() -> bool:
-    """Whether torch finds a CUDA device. Takes the seconds of importing torch: check options first."""
-    import torch
-
-    return torch.cuda.is_available()
 
 
 def split(values: dict[str, object], cls: type) -> tuple[dict[str, object], dict[str, object]]:

@@ -2,12 +2,11 @@
 
 import click
 
-from dpprof.cli.options import cuda_available, given, options_of, split
-from dpprof.config.experiment import ESTIMATE_ONLY, DriveConfig, ExperimentConfig
+from dpprof.cli.options import given, options_of
 
 
 @click.command()
-@options_of(ExperimentConfig, DriveConfig, without=ESTIMATE_ONLY)
+@options_of("profile")
 def profile(**options: str | None) -> None:
     """Measure one experiment.
 
@@ -21,44 +20,33 @@ def profile(**options: str | None) -> None:
 
     check_packages()
 
-    from pathlib import Path
+    from dpprof.config.flat import parse_drive, parse_experiment
+    from dpprof.config.measuring import MeasuringConfig
+    from dpprof.drive.launch.launcher import make_launcher
 
-    from dpprof.config.settings import parse_all
-
-    drive_values, values = split(given(options), DriveConfig)
-    drive = parse_all(DriveConfig, drive_values)
-    config = parse_all(ExperimentConfig, values).resolve(cuda_available=cuda_available())
+    drive, values = parse_drive(given(options))
+    launcher = make_launcher(drive)
+    config = parse_experiment(values, MeasuringConfig).resolve(
+        cuda_available=launcher.machine.cuda_available()
+    )
     drive.check_writable()
 
-    from functools import partial
-
     from dpprof.cli.progress import Progress
-    from dpprof.drive.campaign import faults, new_name, raise_for_checks
-    from dpprof.drive.run import drive_experiment
-    from dpprof.errors import ExperimentsFailed, Interrupted, TrackingError
-    from dpprof.figures.results import FINISHED, KILLED
-    from dpprof.record.folder import RunFolder
+    from dpprof.drive.campaign import new_name, run_campaign
+    from dpprof.drive.single import SingleRun
+    from dpprof.figures.results import FINISHED
     from dpprof.tracking.tracker import Tracker
 
     tracker = Tracker()
-    folder = RunFolder(Path(drive.runs_dir) / new_name("profile") / config.run_name)
+    single = SingleRun(new_name("profile"), drive, launcher, config)
+    folder = single.run_folder
     with Progress() as progress:
         progress.say(f"measuring on {config.device}; everything is kept in {folder.path}")
-        progress.warn_if_busy()
-        progress.started(1, 1, config.run_name)
-        result = drive_experiment(config, folder, drive, partial(progress.line, config.run_name))
-        progress.ended(result)
-        try:
-            tracker.log_result(result, {})
-        except TrackingError as error:
-            raise TrackingError(f"{error}. When it is back: dpprof log {folder.path}") from error
-    if result.status == KILLED:
-        raise Interrupted(f"stopped; what was measured is in {folder.path}")
-    if faults([result]):
-        raise ExperimentsFailed(
-            f"{config.run_name} failed; see {folder.log if folder.log.exists() else folder.path}"
-        )
-    if result.status == FINISHED and result.record is not None:
-        pages = [page for page in (folder.timeline_page, folder.roofline_page) if page.exists()]
-        progress.say("; ".join([f"{result.record.num_parameters:,} parameters", *map(str, pages)]))
-    raise_for_checks([result])
+        progress.warn_if_busy(launcher.machine)
+        run_campaign(single, tracker, progress)
+    if single.not_logged is None:
+        for result in single.results:
+            if result.status == FINISHED and result.record is not None:
+                pages = [page for page in (folder.timeline_page, folder.roofline_page) if page.exists()]
+                progress.say("; ".join([f"{result.record.num_parameters:,} parameters", *map(str, pages)]))
+    single.raise_for_end()

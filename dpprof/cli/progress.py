@@ -5,14 +5,13 @@ from threading import Lock
 from types import TracebackType
 from typing import Self
 
-import psutil
 from rich.markup import escape
 from rich.progress import Progress as LiveLine
 from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from dpprof.cli.console import open_console
+from dpprof.drive.launch.launcher import Machine
 from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS
-from dpprof.figures.metrics import ledger_doubt, unexplained_pct
 from dpprof.figures.results import FINISHED, Result, describe, nonfinite_losses
 
 _BUSY_PCT = 15.0
@@ -47,11 +46,11 @@ class Progress:
         """A line that must be seen."""
         self.console.print(f"[yellow]warning:[/] {escape(text)}")
 
-    def warn_if_busy(self) -> None:
+    def warn_if_busy(self, machine: Machine) -> None:
         """Say so if other programs use the processors: times would be too long, far beyond their share, and
         the comparison of them would be worth nothing.
         """
-        busy = psutil.cpu_percent(interval=0.5)
+        busy = machine.busy_pct()
         if busy > _BUSY_PCT:
             self.warn(
                 f"this machine is {busy:.0f} % busy with other work: times will be too long, and where runs "
@@ -86,7 +85,8 @@ class Progress:
         color = _COLORS[verdict.word if verdict else PASS] if result.status == FINISHED else "red"
         elapsed = f"[dim]after {time.monotonic() - self._began:.0f} s[/]" if self.console.is_terminal else ""
         self.console.print(f"{escape(where)} [{color}]{escape(describe(result))}[/] {elapsed}".rstrip())
-        doubt = result.record and ledger_doubt(unexplained_pct(result.record))
+        ledger = result.figures.ledger if result.figures else None
+        doubt = ledger.doubt if ledger else None
         if doubt:
             self.warn(doubt)
         if result.record is None:

@@ -7,7 +7,7 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dpprof.reports.roofline.page import Page
+    from dpprof.reports.roofline.page import RooflineData
 
 
 @click.command()
@@ -54,10 +54,11 @@ def roofline(
     from dpprof.reports.roofline import data, page
     from dpprof.reports.roofline.roofs import Given
     from dpprof.reports.roofline.write import read_counters
+    from dpprof.vocabulary.units import GIB
 
     copy = above_zero("copy_gib_per_s", copy_gib_per_s)
     matmul = above_zero("matmul_tflop_per_s", matmul_tflop_per_s)
-    given = Given(copy and copy * 2**30, matmul and matmul * 1e12)
+    given = Given(copy and copy * GIB, matmul and matmul * 1e12)
     with tempfile.TemporaryDirectory() as scratch:
         comparison, folders = read_comparison(sources, Path(scratch), warn)
         only = next(iter(folders.values())) if len(folders) == len(comparison.cells) == 1 else None
@@ -90,7 +91,7 @@ def above_zero(name: str, text: str | None) -> float | None:
     return value
 
 
-def print_roofline(console: "Console", page: "Page") -> None:
+def print_roofline(console: "Console", page: "RooflineData") -> None:
     """The ceilings, a table of phases for every run, and what is doubtful about them."""
     from rich.markup import escape
 

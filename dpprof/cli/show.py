@@ -49,10 +49,10 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
     if not folder.config.exists():
         raise ConfigError(f"run_folder: got {run_folder!r}, allowed: a folder with a config.json in it")
     result, timeline = read_result(folder), folder.read_timeline()
-    record = result.record
+    record, figures = result.record, result.figures
     parts: list[Table | str] = []
-    if record is not None and record.ledger is not None and timeline is not None:
-        parts += _tables(compute(record, record.ledger, timeline), tensors)
+    if record is not None and record.ledger and figures and figures.ledger and timeline is not None:
+        parts += _tables(compute(figures, figures.ledger, record.ledger, timeline), tensors)
     if record is not None and record.counters is not None:
         parts += counter_tables(counted(record.counters, record.ledger), kernels)
     if not parts:
@@ -87,23 +87,7 @@ def _tables(found: "LedgerTables", num_tensors: int) -> "Iterable[Table | str]":
         ],
     )
     if num_tensors and found.tensors:
-        shown = found.tensors[:num_tensors]
-        yield table(
-            f"Largest tensors at the peak ({len(shown)} of {found.num_tensors})",
-            [("MiB", two), *((name, str) for name in ("category", "of", "shape", "type", "made in", "by"))],
-            [
-                (
-                    t.mib,
-                    words(t.category),
-                    t.place,
-                    t.shape,
-                    t.dtype,
-                    t.phase,
-                    t.operator.removeprefix("aten::"),
-                )
-                for t in shown
-            ],
-        )
+        yield _largest_tensors(found, num_tensors)
     yield table(
         "Peak of each phase",
         [("phase", str), ("ms", two), ("ledger's MiB", two), ("allocator's MiB", two), ("most of it", str)],
@@ -124,3 +108,17 @@ def _tables(found: "LedgerTables", num_tensors: int) -> "Iterable[Table | str]":
                 for row in rows
             ],
         )
+
+
+def _largest_tensors(found: "LedgerTables", num_tensors: int) -> "Table":
+    from dpprof.cli.tables import table, two
+    from dpprof.reports.colors import words
+
+    shown = found.tensors[:num_tensors]
+    names = ("category", "of", "shape", "type", "made in", "by")
+    rows = [
+        (t.mib, words(t.category), t.owner, t.shape, t.dtype, t.phase, t.operator.removeprefix("aten::"))
+        for t in shown
+    ]
+    title = f"Largest tensors at the peak ({len(shown)} of {found.num_tensors})"
+    return table(title, [("MiB", two), *((name, str) for name in names)], rows)

@@ -23,7 +23,8 @@ def summarize(runs_dir: str, output: str | None) -> None:
     from dpprof.errors import ConfigError, DpprofError
     from dpprof.figures.results import read_result
     from dpprof.record.folder import SweepFolder
-    from dpprof.reports.comparison.cells import compare
+    from dpprof.reports.comparison.comparison import compare
+    from dpprof.reports.comparison.data import compute
     from dpprof.reports.comparison.markdown import to_markdown
 
     root = Path(runs_dir)
@@ -42,7 +43,7 @@ def summarize(runs_dir: str, output: str | None) -> None:
                 click.echo(f"warning: left out {run.path}: {error}", err=True)
         if results:
             summaries.append(compare(folder.name, {folder.name: results}))
-            click.echo(to_markdown(summaries[-1]))
+            click.echo(to_markdown(compute(summaries[-1])))
     if not summaries:
         raise ConfigError(f"runs_dir: got {runs_dir!r}, allowed: a folder with run folders in it")
     if output:

@@ -2,15 +2,11 @@
 
 import click
 
-from dpprof.cli.options import cuda_available, given, options_of, split
-from dpprof.config.experiment import ESTIMATE_ONLY, DriveConfig, ExperimentConfig
-from dpprof.config.grid import AXES, SweepConfig
+from dpprof.cli.options import given, options_of
 
 
 @click.command()
-@options_of(SweepConfig)
-@options_of(ExperimentConfig, without=[*AXES.values(), *ESTIMATE_ONLY])
-@options_of(DriveConfig)
+@options_of("sweep")
 def sweep(**options: str | None) -> None:
     """Measure a grid of experiments.
 
@@ -26,18 +22,21 @@ def sweep(**options: str | None) -> None:
 
     check_packages()
 
+    from dpprof.config.flat import parse_drive
     from dpprof.config.grid import build_grid
-    from dpprof.config.settings import parse_all
+    from dpprof.drive.launch.launcher import make_launcher
 
-    drive_values, values = split(given(options), DriveConfig)
-    drive = parse_all(DriveConfig, drive_values)
-    grid = build_grid(values, cuda_available=cuda_available)
+    drive, values = parse_drive(given(options))
+    launcher = make_launcher(drive)
+    grid = build_grid(values, cuda_available=launcher.machine.cuda_available)
     drive.check_writable()
 
-    from dpprof.cli.conduct import conduct
-    from dpprof.drive.campaign import Sweep, new_name
+    from dpprof.cli.grid_run import run_grid
+    from dpprof.drive.campaign import new_name
+    from dpprof.drive.sweep import Sweep
 
-    planned = Sweep(grid.config.sweep_name or new_name("sweep"), grid.experiments, drive)
+    name = grid.config.sweep_name or new_name("sweep")
+    planned = Sweep(name, drive, launcher, grid.experiments)
     device = next(iter(grid.experiments.values())).device
-    opening = f"sweep {planned.name}: {len(grid.experiments)} experiments on {device}"
-    conduct(planned, opening, "measured", resume=grid.config.resume, is_timed=True)
+    opening = f"sweep {name}: {len(grid.experiments)} experiments on {device}"
+    run_grid(planned, opening, "measured", resume=grid.config.resume, is_timed=True)

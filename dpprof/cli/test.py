@@ -1,34 +1,16 @@
 """`dpprof test`: check quickly that every trainer works on this machine, and computes the right gradient."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 import click
 
-from dpprof.cli.options import cuda_available, given, options_of, split
-from dpprof.config.experiment import DriveConfig, ExperimentConfig
-from dpprof.config.settings import fields, setting
+from dpprof.cli.options import given, options_of
+from dpprof.config.commands import TestConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.measuring import MeasuringConfig
 from dpprof.vocabulary.trainers import TRAINERS
-
-if TYPE_CHECKING:
-    from dpprof.figures.results import Result
-
-
-@dataclass(frozen=True)
-class TestConfig:
-    """The settings of the test entry point."""
-
-    __test__ = False  # not a test class, whatever its name
-
-    device: str = setting(
-        "auto",
-        "auto takes CUDA where there is one.",
-        choices=fields(ExperimentConfig)["device"].metadata["choices"],
-    )
 
 
 @click.command()
-@options_of(TestConfig, DriveConfig)
+@options_of("test")
 def test(**options: str | None) -> None:
     """Check every trainer on this machine.
 
@@ -43,49 +25,36 @@ def test(**options: str | None) -> None:
 
     check_packages()
 
+    from dpprof.config.flat import parse_drive
     from dpprof.config.settings import parse_all
+    from dpprof.drive.launch.launcher import make_launcher
 
-    drive_values, values = split(given(options), DriveConfig)
-    drive = parse_all(DriveConfig, drive_values)
-    experiments = {
-        config.run_name: config for config in test_experiments(parse_all(TestConfig, values).device)
-    }
+    drive, values = parse_drive(given(options))
+    launcher = make_launcher(drive)
+    device = parse_all(TestConfig, values).device
+    experiments = test_experiments(device, has_cuda=launcher.machine.cuda_available())
     drive.check_writable()
 
     from dpprof.cli.progress import Progress
-    from dpprof.drive.campaign import Sweep, new_name, raise_for, run_sweep
-    from dpprof.errors import ExperimentsFailed, TrackingError
-    from dpprof.figures.results import FAILED
+    from dpprof.drive.campaign import new_name, run_campaign
+    from dpprof.drive.trainer_check import TrainerCheck
     from dpprof.tracking.tracker import Tracker
 
-    planned = Sweep(new_name("test"), experiments, drive, kind="test")
+    check = TrainerCheck(new_name("test"), drive, launcher, experiments)
     tracker = Tracker()
     with Progress() as progress:
-        run_sweep(planned, {}, tracker, progress)
-        verdicts = {result.config.trainer: verdict(result) for result in planned.results}
-        for trainer, (passed, words) in verdicts.items():
+        run_campaign(check, tracker, progress)
+        for trainer, (passed, words) in check.verdicts.items():
             outcome = "[TEST OK] {} passed local test." if passed else "[TEST FAILED] {}"
             progress.say(outcome.format(trainer) + ("" if passed else f": {words}"))
             if passed:
                 progress.say(f"          {words}")
-        if planned.interrupted:
-            raise_for(planned)
-        failed = [trainer for trainer, (passed, _) in verdicts.items() if not passed]
-        try:
-            tracker.log_metrics(planned.parent, outcomes(planned.results))
-            if failed:
-                tracker.set_status(planned.parent, FAILED)
-        except TrackingError as error:
-            progress.warn(str(error))
-    if failed:
-        raise ExperimentsFailed(f"{len(failed)} of {len(verdicts)} trainers failed: {', '.join(failed)}")
-    raise_for(planned)
+    check.raise_for_end()
 
 
-def test_experiments(device: str) -> list[ExperimentConfig]:
+def test_experiments(device: str, *, has_cuda: bool) -> dict[str, ExperimentConfig]:
     """One small experiment per trainer: a timed step, its peak memory, and the check of its gradient."""
-    has_cuda = cuda_available()
-    return [
+    configs = [
         ExperimentConfig(
             trainer=trainer,
             device=device,
@@ -95,34 +64,8 @@ def test_experiments(device: str) -> list[ExperimentConfig]:
             num_heads=4,
             batch_size=4,
             seq_len=64,
-            warmup_steps=1,
-            measured_steps=1,
-            passes="clean,memory,gradient_check",
+            how=MeasuringConfig(warmup_steps=1, measured_steps=1, passes="clean,memory,gradient_check"),
         ).resolve(cuda_available=has_cuda)
         for trainer in TRAINERS
     ]
-
-
-def outcomes(results: "list[Result]") -> dict[str, float]:
-    """For the parent run: whether each trainer passed, its step latency and its peak memory."""
-    from dpprof.figures.metrics import metrics
-
-    found: dict[str, float] = {}
-    for result in results:
-        trainer = result.config.trainer
-        found[f"test/{trainer}/passed"] = float(verdict(result)[0])
-        figures = metrics(result.record) if result.record is not None else {}
-        for name in ("latency/step_ms_median", "memory/peak_allocated_mib"):
-            if name in figures:
-                found[f"test/{trainer}/{name.rpartition('/')[2]}"] = figures[name]
-    return found
-
-
-def verdict(result: "Result") -> tuple[bool, str]:
-    """Whether a trainer passed, and the figures or the reason."""
-    from dpprof.figures.gradient_verdict import PASS
-    from dpprof.figures.results import describe
-
-    check, record = result.gradient_verdict, result.record
-    has_passed = check is not None and check.word == PASS
-    return has_passed and record is not None and not record.failed_passes, describe(result)
+    return {config.run_name: config for config in configs}

@@ -52,7 +52,7 @@ NVPROF = {
     "gld_throughput": (L1_LOAD,),
     "gst_throughput": (L1_STORE,),
 }
-# What some chips call a metric (sm_120 its DRAM bytes), by the name it has here.
+# Other names that some chips have for a metric (sm_120 for its DRAM bytes), by the name used here.
 _ALIASES = {
     "dram__bytes_read": ("dram__bytes_op_read",),
     "dram__bytes_write": ("dram__bytes_op_write",),

@@ -1,4 +1,4 @@
-"""GPUs by name: what an estimate is held against. Plain data.
+"""GPUs by name, for estimates: plain data.
 
 Memory is what torch reports as the device's total, the lowest figure seen in its out-of-memory messages:
 the driver keeps some of what the data sheet says. Bandwidth and rates are those of NVIDIA's data sheets,

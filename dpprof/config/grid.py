@@ -3,64 +3,26 @@
 import dataclasses
 import itertools
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpprof.config.experiment import (
-    BUILT_IN_WORKLOAD,
-    ESTIMATE,
-    MEASURE_ONLY,
-    PRECISIONS,
-    ExperimentConfig,
-    resolve_device,
-)
-from dpprof.config.model_sizes import MODEL_SIZES
-from dpprof.config.settings import fields, parse, parse_all, refuse, setting
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import How, experiment_settings, parse_any_trainers, with_own_options
+from dpprof.config.measuring import MeasuringConfig
+from dpprof.config.own_options import refuse_untaken, training_options
+from dpprof.config.settings import fields, parse, parse_all, refuse
+from dpprof.config.sweep import AXES, SweepConfig
+from dpprof.config.training import TrainingConfig, resolve_device
 from dpprof.errors import ConfigError
 from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
 
-# Each axis of the grid and the ExperimentConfig field that it varies.
-AXES = {
-    "model_sizes": "model_size",
-    "precisions": "precision",
-    "seq_lens": "seq_len",
-    "batch_sizes": "batch_size",
-    "trainers": "trainer",
-}
 _DEFAULTS = {
     "cuda": {"model_sizes": "1b", "batch_sizes": "4,8", "seq_lens": "512,1024"},
     "cpu": {"model_sizes": "tiny", "batch_sizes": "2,4", "seq_lens": "256,512"},
 }
-
-
-@dataclass(frozen=True)
-class SweepConfig:
-    """The settings of a sweep that an experiment does not have. Lists are comma-separated."""
-
-    trainers: str = setting("all", f"Trainers, or all: {', '.join(TRAINERS)}.")
-    batch_sizes: str = setting("auto", "Physical batch sizes; auto is 4,8 on CUDA and 2,4 on the CPU.")
-    seq_lens: str = setting("auto", "Sequence lengths; auto is 512,1024 on CUDA and 256,512 on the CPU.")
-    model_sizes: str = setting(
-        "auto", f"Sizes of {', '.join(MODEL_SIZES)}; auto is 1b on CUDA and tiny on the CPU."
-    )
-    precisions: str = setting("fp32", f"Precisions of {', '.join(PRECISIONS)}.")
-    repeats: int = setting(
-        1, "Times to measure every cell, in turns with the others: tells runs' spread from change.", minimum=1
-    )
-    config: str = setting(
-        "", "JSON file of experiment and grid options; an option given here that is not its default wins."
-    )
-    sweep_name: str = setting("", "Name of the sweep and its folder; made from the time if empty.")
-    resume: bool = setting(False, "Do only the cells of sweep_name that have no finished record yet.")
-
-    def __post_init__(self) -> None:
-        if self.sweep_name and not re.fullmatch(r"[\w][\w. -]*", self.sweep_name):
-            raise refuse("sweep_name", self.sweep_name, "letters, digits, '_', '-', '.' and blanks")
-        if self.resume and not self.sweep_name:
-            raise ConfigError("resume: got 'true', allowed: only together with sweep_name=<earlier sweep>")
 
 
 @dataclass(frozen=True)
@@ -71,30 +33,33 @@ class Grid:
     experiments: dict[str, ExperimentConfig]
 
 
-def build_grid(values: Mapping[str, object], *, cuda_available: Callable[[], bool]) -> Grid:
-    """Turn raw options (of `SweepConfig` and of `ExperimentConfig` outside the axes) into experiments.
+def build_grid(
+    values: Mapping[str, object], how: How = MeasuringConfig, *, cuda_available: Callable[[], bool]
+) -> Grid:
+    """Turn raw options (of `SweepConfig` and of an experiment outside the axes) into experiments.
 
-    `cuda_available` is asked once the options are read: finding out takes seconds.
+    A JSON file may be there for both ways, to measure and to estimate: what only the other one has is left
+    out. `cuda_available` is asked once the options are read: finding out takes seconds.
     Raises ConfigError for a bad value, an unreadable JSON file, or an option unknown to a sweep.
     """
     path = parse(fields(SweepConfig)["config"], values.get("config", ""))
     if path:
         values = _merge(_read_json(path), values)
-    if values.get("passes") == ESTIMATE:  # a file may be there for both, to measure and to estimate
-        values = {k: v for k, v in values.items() if k == "passes" or k not in MEASURE_ONLY}
     sweep_names = fields(SweepConfig)
     sweep = parse_all(SweepConfig, {k: v for k, v in values.items() if k in sweep_names})
     rest = {k: v for k, v in values.items() if k not in sweep_names}
     for name in rest:
         if name in AXES.values():
             raise ConfigError(f"{name}: a sweep varies it, use its plural")
-    base = parse_all(ExperimentConfig, rest)
+    base, options = parse_any_trainers(rest, how)
     has_cuda = base.is_estimate or cuda_available()
     axes = _axes(sweep, resolve_device(base.device, cuda_available=has_cuda))
+    refuse_untaken([*axes["trainer"], base.workload], training_options(), options)
     experiments: dict[str, ExperimentConfig] = {}
     for point in itertools.product(*axes.values()):
         cell = dict(zip(axes, point, strict=True))
-        config = dataclasses.replace(base, **cell).resolve(cuda_available=has_cuda)
+        config = with_own_options(dataclasses.replace(base, **cell), options)
+        config = config.resolve(cuda_available=has_cuda)
         name = config.run_name
         if config.workload != BUILT_IN_WORKLOAD and len(axes["model_size"]) > 1:
             name += f"_{config.model_size}"
@@ -125,7 +90,7 @@ def _axes(sweep: SweepConfig, device: str) -> dict[str, list[Any]]:
             text = _DEFAULTS[device].get(axis, text)
         if axis == "trainers" and text == "all":
             text = ",".join(TRAINERS)
-        field = fields(ExperimentConfig)[name]
+        field = fields(TrainingConfig)[name]
         try:
             parsed = [parse(field, item) for item in text.split(",")]
         except ConfigError as error:
@@ -143,7 +108,7 @@ def _read_json(path: str) -> dict[str, object]:
         raise refuse("config", path, f"a file of valid JSON ({error})") from None
     if not isinstance(data, dict):
         raise refuse("config", path, "a JSON object of option names and values")
-    known = {**fields(SweepConfig), **fields(ExperimentConfig)}
+    known = fields(SweepConfig) | experiment_settings()
     for name in data:
         if name not in known:
             raise refuse("config", path, f"an object of options only; {name!r} is none")
@@ -157,7 +122,7 @@ def _merge(from_file: Mapping[str, object], given: Mapping[str, object]) -> dict
 
     `mlflow run` passes every parameter, defaults included, so "given" cannot mean "present".
     """
-    known = {**fields(ExperimentConfig), **fields(SweepConfig)}
+    known = fields(SweepConfig) | experiment_settings()
     merged = dict(from_file)
     for name, value in given.items():
         if name not in merged or parse(known[name], value) != known[name].default:

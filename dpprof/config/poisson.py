@@ -10,7 +10,7 @@ def largest_batch(expected: float, tail: float) -> int:
         return math.exp(size * math.log(expected) - expected - math.lgamma(size + 1))
 
     size = math.ceil(expected)
-    while probability(size) > 1e-9 * tail:  # beyond this, what is left does not count
+    while probability(size) > 1e-9 * tail:  # the rest is negligible
         size += 1
     exceeding = 0.0
     while size > 0 and exceeding + probability(size) <= tail:

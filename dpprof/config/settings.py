@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from dpprof.errors import ConfigError
 
 T = TypeVar("T")
+OptionValue = str | int | float | bool
 _BOOLEANS = {"true": True, "false": False}
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
@@ -38,7 +39,7 @@ def setting(
 
 def fields(cls: type) -> dict[str, "dataclasses.Field[Any]"]:
     """The settings of a configuration class by name, in the order they were declared."""
-    return {field.name: field for field in dataclasses.fields(cls)}
+    return {field.name: field for field in dataclasses.fields(cls) if "help" in field.metadata}
 
 
 def allowed(field: "dataclasses.Field[Any]") -> str:
@@ -99,3 +100,8 @@ def parse_all(cls: type[T], values: Mapping[str, object]) -> T:
         if name not in known:
             raise ConfigError(f"unknown option {name!r}, allowed: {', '.join(known)}")
     return cls(**{name: parse(known[name], value) for name, value in values.items()})
+
+
+def options_as(kind: type[T], values: Mapping[str, OptionValue]) -> T:
+    """The dataclass of somebody's own options, from the values of these and of others."""
+    return parse_all(kind, {name: values[name] for name in fields(kind) if name in values})

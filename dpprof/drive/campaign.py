@@ -1,34 +1,34 @@
-"""A sweep: every experiment of a grid in a process of its own, each a child of one MLflow run."""
+"""Drives experiments together, whatever asks for them: a single run, a sweep, estimates, a fit, a test.
 
-import dataclasses
+The one loop that starts experiments, stops them, and logs them: a campaign says where its experiments come
+from and what is made of their results.
+"""
+
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from threading import Event
-from typing import Protocol
+from threading import Lock
+from typing import Any, Protocol
 
-from dpprof.config.experiment import DriveConfig, ExperimentConfig
-from dpprof.drive.counters import can_count_now
-from dpprof.drive.run import drive_experiment, rendered
-from dpprof.drive.workers import run_jobs
-from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted, TrackingError, Undecided
+from dpprof.config.drive import DriveConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.drive.launch.launcher import Launcher
+from dpprof.drive.run import drive_experiment
+from dpprof.drive.stop import Stop, Stopped, stop_on_signals
+from dpprof.drive.workers import run_in_order
+from dpprof.errors import ExperimentsFailed, TrackingError, Undecided
 from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL
-from dpprof.figures.results import FAILED, FINISHED, KILLED, Result, read_result
-from dpprof.process import finish_undisturbed
+from dpprof.figures.results import FAILED, FINISHED, KILLED, Result
 from dpprof.record.folder import SweepFolder
-from dpprof.reports.comparison import export, write
-from dpprof.reports.comparison.cells import Comparison
-from dpprof.reports.comparison.markdown import to_markdown
 from dpprof.tracking.tracker import Tracker
-
-_RATIOS_OF_TIMES = ("vs_standard/latency/", "vs_standard/throughput/")
 
 
 class Watcher(Protocol):
-    """Is told how a sweep proceeds."""
+    """Is told how a campaign proceeds."""
 
     def started(self, index: int, total: int, name: str) -> None:
         """Experiment `index` (from 1) of `total` begins."""
@@ -40,27 +40,57 @@ class Watcher(Protocol):
         """The experiment ended, one way or another."""
 
     def warn(self, text: str) -> None:
-        """Something the user must know, though the sweep goes on."""
+        """Something the user must know, though the campaign goes on."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """An experiment to run: the `index`th (from 1) of `total` that the user sees."""
+
+    index: int
+    total: int
+    name: str
+    config: ExperimentConfig
+
+
+# Runs an experiment to its end. Raises Stopped if the user stopped everything before it began.
+RunOne = Callable[[Planned], Result]
+# Asks for one experiment after another, and returns the results that are to be kept.
+Task = Callable[[RunOne], Sequence[Result]]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Tasks of which `at_a_time` may go on at once; one by one they run in the main thread."""
+
+    tasks: Sequence[Task]
+    at_a_time: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the parent run says at the end. `ratios` are figures for the children, by run name."""
+
+    description: str
+    files: Sequence[Path] = ()
+    table: Mapping[str, list[Any]] | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
+    ratios: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass
-class Sweep:
-    """A named set of resolved experiments, and what came of them so far. `parent` is its MLflow run.
-
-    `workers` of them run at a time: more than one for estimates only, as measured ones disturb each other.
-    """
+class Campaign(ABC):
+    """A named set of experiments, and what came of them so far. `parent` is its MLflow run, if it has one."""
 
     name: str
-    experiments: Mapping[str, ExperimentConfig]
     drive: DriveConfig
-    kind: str = "sweep"
-    workers: int = 1
-    parent: str = ""
-    results: list[Result] = field(default_factory=list)
-    run_ids: dict[str, str] = field(default_factory=dict)
-    comparison: Comparison | None = None
-    all_logged: bool = True
-    interrupted: bool = False
+    launcher: Launcher
+    parent: str | None = field(default=None, init=False)
+    results: list[Result] = field(default_factory=list, init=False)
+    run_ids: dict[str, str] = field(default_factory=dict, init=False)
+    # The last thing that MLflow refused.
+    not_logged: TrackingError | None = field(default=None, init=False)
+    stop: Stop = field(default_factory=Stop, init=False)
 
     @property
     def folder(self) -> SweepFolder:
@@ -68,196 +98,161 @@ class Sweep:
         return SweepFolder(Path(self.drive.runs_dir) / self.name)
 
     @property
+    def interrupted(self) -> bool:
+        """Whether the user stopped it."""
+        return self.stop.requested
+
+    @property
     def status(self) -> str:
-        """FINISHED, also with experiments out of memory: that is a finding, not a fault."""
-        failed = faults(self.results) or checked(self.results, FAIL)
-        return KILLED if self.interrupted else FAILED if failed else FINISHED
+        """MLflow's status of the parent run."""
+        return KILLED if self.interrupted else FAILED if self.has_failed() else FINISHED
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags that its runs have beside their own."""
+        return {}
+
+    def open_parent(self, tracker: Tracker) -> str | None:
+        """Open the parent run, if there is to be one, and return its id. Raises TrackingError."""
+        return None
+
+    @abstractmethod
+    def stages(self) -> Iterator[Stage]:
+        """What to do, one stage after the other; a stage may depend on the results of those before it."""
+
+    @abstractmethod
+    def has_failed(self) -> bool:
+        """Whether its parent run counts as failed."""
+
+    @abstractmethod
+    def summarize(self) -> Summary | None:
+        """Write what is to be said of all results into the folder. Returns the parent run's part, if any."""
+
+    @abstractmethod
+    def raise_for_end(self) -> None:
+        """Raise what the command should end with, if anything."""
+
+
+def run_campaign(campaign: Campaign, tracker: Tracker, watcher: Watcher) -> None:
+    """Run all that a campaign asks for, log what it keeps, and write its summary.
+
+    A failed experiment or an MLflow that went away does not stop it. Ctrl-C and SIGTERM do: what is running
+    is stopped, and what was measured is logged. Raises TrackingError if MLflow is not there at the start, and
+    OSError if the runs folder can no longer be written.
+    """
+    with stop_on_signals(campaign.stop):
+        campaign.parent = campaign.open_parent(tracker)
+        driver = _Driver(campaign, tracker, watcher)
+        try:
+            driver.run_stages()
+            driver.log_summary(campaign.summarize())
+        except Exception as error:
+            # The disk is full, or the folder has gone: nothing more can be kept, so nothing more is measured.
+            if campaign.parent is not None:
+                with suppress(TrackingError):
+                    tracker.finish_parent(campaign.parent, FAILED, f"stopped: {error}")
+            raise
+
+
+@dataclass
+class _Driver:
+    """What the experiments of a campaign have in common while they run."""
+
+    campaign: Campaign
+    tracker: Tracker
+    watcher: Watcher
+    # One thread at a time talks to MLflow.
+    lock: Lock = field(default_factory=Lock)
+
+    def run_stages(self) -> None:
+        campaign = self.campaign
+        for stage in campaign.stages():
+            tasks = [partial(task, self.run_one) for task in stage.tasks]
+            with closing(run_in_order(tasks, stage.at_a_time, campaign.stop)) as kept:
+                for results in kept:
+                    for result in results:
+                        campaign.results.append(result)
+                        self._log(result)
+            if campaign.stop.requested:
+                return
+
+    def run_one(self, planned: Planned) -> Result:
+        """Run an experiment, which may have been run and logged before. Several threads may call this."""
+        campaign, name = self.campaign, planned.name
+        if campaign.stop.requested:
+            raise Stopped
+        folder = campaign.folder.run(name)
+        try:
+            with self.lock:
+                self.tracker.forget(folder)
+        except TrackingError as error:
+            self.watcher.warn(str(error))
+        self.watcher.started(planned.index, planned.total, name)
+        result = drive_experiment(
+            planned.config,
+            folder,
+            campaign.launcher,
+            campaign.drive.timeout_s,
+            partial(self.watcher.line, name),
+            campaign.stop,
+        )
+        self.watcher.ended(result)
+        if result.status == KILLED:
+            campaign.stop.request()
+        return result
+
+    def _log(self, result: Result) -> None:
+        campaign = self.campaign
+        try:
+            with self.lock:
+                run_id = self.tracker.log_result(result, campaign.tags, campaign.parent)
+            campaign.run_ids[result.name] = run_id
+        except TrackingError as error:
+            self._not_logged(error)
+
+    def log_summary(self, summary: Summary | None) -> None:
+        """Add to the children what only the whole tells, and close the parent run."""
+        campaign = self.campaign
+        if summary is None or campaign.parent is None:
+            return
+        try:
+            for result in campaign.results:
+                if result.name in summary.ratios and result.name in campaign.run_ids:
+                    run_id = campaign.run_ids[result.name]
+                    self.tracker.log_metrics(run_id, summary.ratios[result.name], result.config)
+            if summary.figures:
+                self.tracker.log_metrics(campaign.parent, summary.figures)
+            self.tracker.finish_parent(
+                campaign.parent, campaign.status, summary.description, summary.files, summary.table
+            )
+        except TrackingError as error:
+            self._not_logged(error)
+
+    def _not_logged(self, error: TrackingError) -> None:
+        self.campaign.not_logged = error
+        self.watcher.warn(str(error))
 
 
 def new_name(kind: str) -> str:
-    """A name from the time, for a sweep or a single run that the user did not name."""
+    """A name from the time, for a campaign that the user did not name."""
     return f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def faults(results: list[Result]) -> list[Result]:
-    """The results that failed for another reason than lack of memory."""
+def failed_results(results: Iterable[Result]) -> list[Result]:
+    """The results that failed for another reason than lack of memory, which is a finding."""
     return [r for r in results if r.status == FAILED and r.failure is not None and r.failure.kind != "oom"]
 
 
-def checked(results: list[Result], verdict: str) -> list[Result]:
+def results_judged(results: Iterable[Result], verdict: str) -> list[Result]:
     """The results on which the gradient check gave this verdict."""
     return [r for r in results if r.gradient_verdict is not None and r.gradient_verdict.word == verdict]
 
 
-def raise_for_checks(results: list[Result], verdicts: Iterable[str] = (FAIL, CANNOT_TELL)) -> None:
+def raise_for_checks(results: Sequence[Result], verdicts: Iterable[str] = (FAIL, CANNOT_TELL)) -> None:
     """Raise ExperimentsFailed (`fail`) or Undecided (`cannot tell`) if a gradient check ended so."""
     for verdict in verdicts:
-        names = [result.name for result in checked(results, verdict)]
+        names = [result.name for result in results_judged(results, verdict)]
         said, kind = ("failed", ExperimentsFailed) if verdict == FAIL else ("could not tell", Undecided)
         if names:
             counted = f"{len(names)} of {len(results)} experiments"
             raise kind(f"the gradient check {said} in {counted}: {', '.join(names)}")
-
-
-def reusable_results(sweep: Sweep, *, resume: bool) -> dict[str, Result]:
-    """The finished results that a resumed sweep keeps, by run name.
-
-    Not those that went without the hardware counters asked for where these can be had by now.
-    Raises ConfigError if the sweep exists and was not to be resumed, or if one of its cells was measured
-    with other settings than those given now.
-    """
-    if not resume:
-        if sweep.folder.path.exists():
-            raise ConfigError(
-                f"sweep_name: got {sweep.name!r}, allowed: a new name, or resume=true to go on with it"
-            )
-        return {}
-    kept = {}
-    for name, config in sweep.experiments.items():
-        folder = sweep.folder.run(name)
-        if not folder.record.exists():
-            continue
-        result = read_result(folder)
-        if result.status != FINISHED or can_count_now(result.config, result.record):
-            continue
-        for setting, value in vars(config).items():
-            before = getattr(result.config, setting)
-            if before != value:
-                raise ConfigError(
-                    f"resume: {folder.path} was measured with {setting}={before}, now {setting}={value}; "
-                    "give the earlier value or a new sweep_name"
-                )
-        kept[name] = result
-    return kept
-
-
-def run_sweep(sweep: Sweep, kept: Mapping[str, Result], tracker: Tracker, watcher: Watcher) -> None:
-    """Do every experiment that `kept` does not hold, log all of them, and write the summary.
-
-    A failed experiment or an MLflow that went away does not stop it. Ctrl-C does: what is running is
-    stopped, and what was measured is logged. Raises TrackingError if MLflow is not there at the start, and
-    OSError if the runs folder can no longer be written.
-    """
-    earlier = sweep.folder.read_state().get("mlflow_run_id")
-    shared = shared_settings(sweep.experiments)
-    sweep.parent = tracker.start_parent(sweep.name, sweep.kind, shared, earlier)
-    try:
-        sweep.folder.write_state(sweep.kind, sweep.parent)
-        for result in _driven(sweep, kept, tracker, watcher):
-            sweep.interrupted = result.status == KILLED
-            sweep.results.append(result)
-            _log(sweep, result, tracker, watcher)
-            if sweep.interrupted:
-                break
-        _finish(sweep, tracker, watcher)
-    except KeyboardInterrupt:
-        finish_undisturbed()
-        sweep.interrupted = True
-        _catch_up(sweep, tracker, watcher)
-        _finish(sweep, tracker, watcher)
-    except Exception as error:
-        # The disk is full, or the folder has gone: nothing more can be kept, so nothing more is measured.
-        with suppress(TrackingError):
-            tracker.finish_parent(sweep.parent, FAILED, f"stopped: {error}")
-        raise
-
-
-def _driven(sweep: Sweep, kept: Mapping[str, Result], tracker: Tracker, watcher: Watcher) -> Iterator[Result]:
-    """The result of every experiment, in order; of those kept the one that they have."""
-
-    def drive(index: int, name: str, stop: Event | None = None) -> Result:
-        if name in kept:
-            return kept[name]
-        watcher.started(index, len(sweep.experiments), name)
-        config, folder = sweep.experiments[name], sweep.folder.run(name)
-        result = drive_experiment(config, folder, sweep.drive, partial(watcher.line, name), stop)
-        watcher.ended(result)
-        return result
-
-    places = list(enumerate(sweep.experiments, start=1))
-    if sweep.workers > 1:
-        for name in sweep.experiments:
-            if name not in kept:
-                _forget(sweep, name, tracker, watcher)
-        yield from run_jobs([partial(drive, index, name) for index, name in places], sweep.workers)
-        return
-    for index, name in places:
-        if name not in kept:
-            _forget(sweep, name, tracker, watcher)
-        yield drive(index, name)
-
-
-def shared_settings(experiments: Mapping[str, ExperimentConfig]) -> dict[str, object]:
-    """The settings that all experiments have in common, with the number of experiments."""
-    configs = [dataclasses.asdict(config) for config in experiments.values()]
-    shared = {
-        name: value for name, value in configs[0].items() if all(config[name] == value for config in configs)
-    }
-    return shared | {"num_experiments": len(configs)}
-
-
-def _catch_up(sweep: Sweep, tracker: Tracker, watcher: Watcher) -> None:
-    """Log what was measured before Ctrl-C struck between an experiment's end and its place in MLflow."""
-    seen = {result.name for result in sweep.results}
-    for name in sweep.experiments:
-        if name not in seen and sweep.folder.run(name).record.exists():
-            sweep.results.append(rendered(sweep.folder.run(name)))
-    for result in sweep.results:
-        if result.name not in sweep.run_ids:
-            _log(sweep, result, tracker, watcher)
-
-
-def _forget(sweep: Sweep, name: str, tracker: Tracker, watcher: Watcher) -> None:
-    try:
-        tracker.forget(sweep.folder.run(name))
-    except TrackingError as error:
-        watcher.warn(str(error))
-
-
-def _log(sweep: Sweep, result: Result, tracker: Tracker, watcher: Watcher) -> None:
-    try:
-        tags = {f"dpprof.{sweep.kind}": sweep.name}
-        sweep.run_ids[result.name] = tracker.log_result(result, tags, sweep.parent)
-    except TrackingError as error:
-        sweep.all_logged = False
-        watcher.warn(str(error))
-
-
-def _finish(sweep: Sweep, tracker: Tracker, watcher: Watcher) -> None:
-    """Write the comparison, add the ratios to the children, and close the parent run."""
-    comparison = write.write_comparison(sweep.folder, sweep.results)
-    sweep.comparison = comparison
-    try:
-        for cell in comparison.cells:
-            for run in cell.finished:
-                if run.name in sweep.run_ids:
-                    figures = comparison.ratios(cell, run)
-                    if comparison.is_disturbed_at(cell):  # MLflow has no mark to show beside a figure
-                        figures = {n: v for n, v in figures.items() if not n.startswith(_RATIOS_OF_TIMES)}
-                    tracker.log_metrics(sweep.run_ids[run.name], figures, cell.config)
-        description, table = to_markdown(comparison), export.table(comparison)
-        tracker.finish_parent(sweep.parent, sweep.status, description, write.written(sweep.folder), table)
-    except TrackingError as error:
-        sweep.all_logged = False
-        watcher.warn(str(error))
-
-
-def raise_for(sweep: Sweep) -> None:
-    """Raise what the command should end with, if anything: stopped, failed, not logged, or not told."""
-    if sweep.interrupted:
-        done = sum(result.status == FINISHED for result in sweep.results)
-        raise Interrupted(
-            f"stopped; {done} of {len(sweep.experiments)} experiments are finished and kept in "
-            f"{sweep.folder.path}. To go on, give the same options with sweep_name={sweep.name} resume=true"
-        )
-    failed = faults(sweep.results)
-    if failed:
-        names = ", ".join(result.name for result in failed)
-        raise ExperimentsFailed(f"{len(failed)} of {len(sweep.experiments)} experiments failed: {names}")
-    raise_for_checks(sweep.results, [FAIL])
-    if not sweep.all_logged:
-        raise TrackingError(
-            "everything is measured, but not everything is in MLflow. "
-            f"When it is back: dpprof log {sweep.folder.path}"
-        )
-    raise_for_checks(sweep.results)

@@ -4,53 +4,50 @@ The experiment's other figures stand whatever comes of it. `counters=auto` goes 
 lacks something; `counters=ncu` fails the run then.
 """
 
-import sys
 import time
 from collections.abc import Callable
-from threading import Event
 
 from dpprof.config.counter_metrics import metric_names, resolve
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.drive.launch.local import run_logged
-from dpprof.errors import CountersError, CountersUnavailable, is_oom
+from dpprof.drive.jobs import run_job
+from dpprof.drive.launch.job import Job, measuring_command
+from dpprof.drive.launch.launcher import Launcher, Machine
+from dpprof.drive.stop import Stop, Stopped
+from dpprof.errors import CountersError, CountersUnavailable
 from dpprof.ncu import program
 from dpprof.ncu.messages import first_error, raise_known
 from dpprof.ncu.report import read_csv
 from dpprof.ncu.totals import by_kernel
-from dpprof.process import finish_undisturbed
 from dpprof.record.counters import CounterResult
 from dpprof.record.folder import RunFolder, write_text
 from dpprof.record.record import Failure, PassOutcome, Record
 from dpprof.vocabulary.log_lines import SAID
+from dpprof.vocabulary.out_of_memory import is_oom
 
 _PASS = "counters"
 _PROFILED = "==PROF== Profiling "
-
-
-class _Stopped(Exception):
-    """The user stopped the pass."""
 
 
 class _TimedOut(CountersError):
     """The pass took longer than it may."""
 
 
-def refuse_early(config: ExperimentConfig) -> Failure | None:
-    """Why a run that insists on counters need not begin, if this machine cannot count."""
-    lacking = _lacking(config) if config.counters == "ncu" else None
+def refuse_early(config: ExperimentConfig, machine: Machine) -> Failure | None:
+    """Why a run that insists on counters need not begin, if the machine cannot count."""
+    lacking = _lacking(config, machine) if config.counters == "ncu" else None
     return None if lacking is None else Failure("error", lacking)
 
 
-def can_count_now(config: ExperimentConfig, record: Record | None) -> bool:
+def can_count_now(config: ExperimentConfig, record: Record | None, machine: Machine) -> bool:
     """Whether a run went without the counters asked for, on a machine that may have them by now."""
     goes_without = config.counters != "off" and record is not None and record.counters is None
-    return goes_without and _lacking(config) is None
+    return goes_without and _lacking(config, machine) is None
 
 
-def _lacking(config: ExperimentConfig) -> str | None:
-    """What this machine lacks to count, as far as can be told before it tries."""
+def _lacking(config: ExperimentConfig, machine: Machine) -> str | None:
+    """What the machine lacks to count, as far as can be told before it tries."""
     try:
-        program.require(config.device)
+        machine.ncu(config.device)
     except CountersUnavailable as lacking:
         return str(lacking)
     return None
@@ -60,9 +57,10 @@ def count(
     config: ExperimentConfig,
     folder: RunFolder,
     record: Record,
+    launcher: Launcher,
     timeout_s: float,
     on_line: Callable[[str], None],
-    stop: Event,
+    stop: Stop,
 ) -> None:
     """Count one step of an experiment whose other passes are done, and add what was found to its record.
 
@@ -75,20 +73,20 @@ def count(
     started = time.perf_counter()
     kind = "error"
     try:
-        record.counters = _count(config, folder, timeout_s, on_line, stop)
+        record.counters = _count(config, folder, launcher, timeout_s, on_line, stop)
         record.environment |= {f"ncu_{name}": value for name, value in record.counters.settings.items()}
         outcome.status = "finished"
-    except CountersUnavailable as lacking:
-        outcome.status, outcome.reason = "skipped", str(lacking)
-    except (_Stopped, KeyboardInterrupt) as stopped:
-        if isinstance(stopped, KeyboardInterrupt):
-            finish_undisturbed()
-        outcome.status, outcome.reason = "failed", "stopped by the user"
-        folder.write_error(Failure("interrupted", "stopped by the user"))
-        return
-    except (CountersError, OSError) as error:
-        kind = "timeout" if isinstance(error, _TimedOut) else "oom" if is_oom(error) else "error"
+    except (Stopped, CountersError, OSError) as error:
         outcome.status, outcome.reason = "failed", str(error)
+        # Ctrl-C in a terminal also ends a program that is being asked, which then only seems to have failed.
+        if stop.requested or isinstance(error, Stopped):
+            outcome.reason = "stopped by the user"
+            folder.write_error(Failure("interrupted", outcome.reason))
+            return
+        if isinstance(error, CountersUnavailable):
+            outcome.status = "skipped"
+        else:
+            kind = "timeout" if isinstance(error, _TimedOut) else "oom" if is_oom(error) else "error"
     finally:
         outcome.seconds = time.perf_counter() - started
         record.ended_at = time.time()
@@ -98,19 +96,24 @@ def count(
 
 
 def _count(
-    config: ExperimentConfig, folder: RunFolder, timeout_s: float, on_line: Callable[[str], None], stop: Event
+    config: ExperimentConfig,
+    folder: RunFolder,
+    launcher: Launcher,
+    timeout_s: float,
+    on_line: Callable[[str], None],
+    stop: Stop,
 ) -> CounterResult:
-    ncu = program.require(config.device)
-    settings = {"version": program.version(ncu), **program.SETTINGS}
-    wanted = metric_names(config.counter_metrics)
-    names, missing = resolve(wanted, program.available_metrics(ncu))
+    ncu = launcher.machine.ncu(config.device)
+    settings = {"version": ncu.version(), **program.SETTINGS}
+    wanted = metric_names(config.measuring.counter_metrics)
+    names, missing = resolve(wanted, ncu.available_metrics())
     folder.counter_reports.mkdir(exist_ok=True)
     base, report = folder.counter_report(config, ""), folder.counter_report(config, ".ncu-rep")
-    wrapped = [sys.executable, "-m", "dpprof.measure", "--counted-step", str(folder.path)]
-    command = program.count_command(ncu, base, names, wrapped)
-    ended = run_logged(command, folder.counter_log, timeout_s, _progress(on_line), stop)
+    command = program.count_command(ncu.path, base, names, measuring_command(folder, counted_step=True))
+    job = Job(folder, command, folder.counter_log, timeout_s)
+    ended = run_job(launcher, job, _progress(on_line), stop)
     if ended.interrupted:
-        raise _Stopped
+        raise Stopped
     if ended.timed_out:
         raise _TimedOut(
             f"stopped after timeout_s={timeout_s:g} seconds: every kernel is replayed for its metrics, which "
@@ -121,7 +124,7 @@ def _count(
         raise_known(output)
         raise CountersError(f"{_why(output, ended.code)}; see {folder.counter_log.name}")
     on_line("reading the counters")
-    text = program.to_csv(ncu, report)
+    text = ncu.to_csv(report)
     table = folder.counter_report(config, ".csv")
     write_text(table, text)
     found = by_kernel(read_csv(text, table.name), [name for name in wanted if name not in missing])

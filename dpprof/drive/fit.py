@@ -6,24 +6,23 @@ Every evaluation is an estimate in a process and a run folder of its own, so tha
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from threading import Event
 from typing import Any
 
 import numpy as np
 
-from dpprof.config.experiment import DriveConfig, ExperimentConfig, FitConfig
-from dpprof.drive.campaign import Watcher, shared_settings
-from dpprof.drive.run import drive_experiment
-from dpprof.drive.search import Evaluation, Levels, largest_that_fits
-from dpprof.drive.workers import run_jobs
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.fit import FitConfig
+from dpprof.config.measuring import MeasuringConfig
+from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Summary
+from dpprof.drive.search import BytesByEvent, Evaluation, largest_that_fits
+from dpprof.drive.stop import Stopped
+from dpprof.drive.sweep import shared_settings
 from dpprof.errors import ConfigError, DpprofError, ExperimentsFailed, Interrupted, TrackingError
 from dpprof.figures.capacity import capacity_bytes, doubt_bytes, needed_bytes
-from dpprof.figures.results import FAILED, FINISHED, KILLED, Result
-from dpprof.record.folder import SweepFolder, write_text
+from dpprof.figures.results import FINISHED, KILLED, Result
+from dpprof.record.folder import write_text
 from dpprof.reports.fit import Answer, rows, to_markdown
 from dpprof.tracking.tracker import Tracker
 
@@ -34,35 +33,6 @@ _MOST = 1 << 20
 _ACCUMULATING = 2
 
 
-@dataclass
-class Fit:
-    """A named search over resolved experiments, in which the setting searched is a placeholder.
-
-    `workers` searches go on at a time.
-    """
-
-    name: str
-    experiments: Mapping[str, ExperimentConfig]
-    config: FitConfig
-    drive: DriveConfig
-    workers: int
-    answers: list[Answer] = field(default_factory=list)
-
-    @property
-    def folder(self) -> SweepFolder:
-        """Where the run folders of the evaluations lie."""
-        return SweepFolder(Path(self.drive.runs_dir) / self.name)
-
-    def check(self) -> None:
-        """Raises ConfigError if the name is taken."""
-        if self.folder.path.exists():
-            raise ConfigError(f"sweep_name: got {self.name!r}, allowed: a new name")
-
-
-class _Stopped(Exception):
-    """The user stopped an evaluation."""
-
-
 class _Failed(Exception):
     """An evaluation failed, or nothing bounds what is in doubt, so that there is no answer."""
 
@@ -71,101 +41,134 @@ class _Failed(Exception):
         self.result = result
 
 
-def run_fit(fit: Fit, tracker: Tracker, watcher: Watcher) -> str:
-    """Search every experiment's largest size, verify those found if asked to, and log what came of it.
+@dataclass
+class Fit(Campaign):
+    """A search for each of several resolved experiments, in which the setting searched is a placeholder.
 
-    Returns the answers as Markdown, which is in the folder too. Raises Interrupted if the user stopped it,
-    TrackingError if MLflow is not there.
+    `workers` searches go on at a time; what is verified is measured.
     """
-    parent = tracker.start_parent(
-        fit.name, "fit", shared_settings(fit.experiments) | vars(fit.config), earlier=None
-    )
-    try:
-        _search_all(fit, watcher)
-    except (KeyboardInterrupt, _Stopped):
-        _close(tracker, parent, KILLED, "stopped by the user")
-        raise Interrupted(f"stopped; the evaluations so far are kept in {fit.folder.path}") from None
-    except Exception as error:
-        _close(tracker, parent, FAILED, f"stopped: {error}")
-        raise
-    text, table = to_markdown(fit.name, fit.answers, fit.config), rows(fit.answers, fit.config)
-    files = [fit.folder.path / "fit.md", fit.folder.path / "fit.json"]
-    write_text(files[0], text)
-    write_text(files[1], json.dumps(table, indent=1))
-    has_failed = any(answer.failure is not None for answer in fit.answers)
-    try:
-        for result in _behind(fit.answers):
-            tracker.log_result(result, {"dpprof.fit": fit.name}, parent)
+
+    experiments: Mapping[str, ExperimentConfig]
+    config: FitConfig
+    workers: int
+    answers_by_name: dict[str, Answer] = field(default_factory=dict, init=False)
+    text: str = field(default="", init=False)
+
+    @property
+    def answers(self) -> list[Answer]:
+        """What was found, in the order of the experiments."""
+        return [self.answers_by_name[name] for name in self.experiments if name in self.answers_by_name]
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Every run bears the search's name."""
+        return {"dpprof.fit": self.name}
+
+    def check(self) -> None:
+        """Raises ConfigError if the name is taken."""
+        if self.folder.path.exists():
+            raise ConfigError(f"sweep_name: got {self.name!r}, allowed: a new name")
+
+    def open_parent(self, tracker: Tracker) -> str:
+        """Open the parent run."""
+        params = shared_settings(self.experiments) | vars(self.config)
+        return tracker.start_parent(self.name, "fit", params, earlier=None)
+
+    def stages(self) -> Iterator[Stage]:
+        """The searches, then the measuring of the sizes found, if asked for."""
+        yield Stage([partial(self._search, name) for name in self.experiments], self.workers)
+        if self.config.verify:
+            found = [name for name in self.experiments if self.answers_by_name[name].size]
+            yield Stage([partial(self._verify, name) for name in found], self.launcher.slots)
+
+    def has_failed(self) -> bool:
+        """An experiment has no answer."""
+        return any(answer.failure is not None for answer in self.answers)
+
+    def summarize(self) -> Summary:
+        """Write the answers as tables, unless there may be too few of them."""
+        if self.interrupted:
+            return Summary("stopped by the user")
+        self.text, table = (
+            to_markdown(self.name, self.answers, self.config),
+            rows(self.answers, self.config),
+        )
+        files = [self.folder.path / "fit.md", self.folder.path / "fit.json"]
+        write_text(files[0], self.text)
+        write_text(files[1], json.dumps(table, indent=1))
         columns = {name: [row[name] for row in table] for name in table[0]}
-        tracker.finish_parent(parent, FAILED if has_failed else FINISHED, text, files, columns)
-    except TrackingError as error:
-        raise TrackingError(f"{error}. The answers are kept in {files[0]}") from error
-    return text
+        return Summary(self.text, files, columns)
+
+    def raise_for_end(self) -> None:
+        """Stopped, not logged, or without an answer."""
+        if self.interrupted:
+            raise Interrupted(f"stopped; the evaluations so far are kept in {self.folder.path}")
+        if self.not_logged is not None:
+            raise TrackingError(f"{self.not_logged}. The answers are kept in {self.folder.path / 'fit.md'}")
+        failed = [answer.failure.name for answer in self.answers if answer.failure is not None]
+        if failed:
+            names = ", ".join(failed)
+            raise ExperimentsFailed(f"{len(failed)} of {len(self.answers)} could not be searched: {names}")
+
+    def _planned(self, name: str, run_name: str, config: ExperimentConfig) -> Planned:
+        return Planned(1 + list(self.experiments).index(name), len(self.experiments), run_name, config)
+
+    def _search(self, name: str, run_one: RunOne) -> list[Result]:
+        """Find an experiment's largest size. Keeps the run that the answer rests on."""
+        config, along = self.experiments[name], self.config.along
+        suffix = name.removeprefix(config.run_name)
+        limit = capacity_bytes(config)
+        assert limit is not None, "checked before"
+        if self.config.logical_batch:
+            config = dataclasses.replace(config, accumulation_steps=_ACCUMULATING)
+        results: dict[int, Result] = {}
+
+        def evaluate(size: int) -> Evaluation:
+            sized = _sized(config, along, size)
+            results[size] = run_one(self._planned(name, sized.run_name + suffix, sized))
+            return _evaluation(size, results[size])
+
+        starts = _STARTS[along]
+        try:
+            search = largest_that_fits(evaluate, limit, degree=len(starts) - 1, starts=starts, most=_MOST)
+        except _Failed as failed:
+            answer = Answer(config, along, suffix, 0, len(results), failure=failed.result)
+        else:
+            best = results.get(search.fits)
+            found_for = best.config if best else config
+            answer = Answer(found_for, along, suffix, search.fits, len(results), best, is_open=search.is_open)
+        self.answers_by_name[name] = answer
+        return [result for result in (answer.best, answer.failure) if result is not None]
+
+    def _verify(self, name: str, run_one: RunOne) -> list[Result]:
+        """Measure the sizes that tell whether an answer holds, each in a process of its own, which may run
+        out of memory.
+        """
+        answer = self.answers_by_name[name]
+        how = MeasuringConfig(passes="clean,memory", warmup_steps=1, measured_steps=3)
+        results = []
+        for size in answer.sizes_to_verify:
+            sized = _largest(_sized(answer.config, answer.along, size))
+            config = dataclasses.replace(sized, how=how)
+            run_name = f"{config.run_name}{answer.suffix}_measured"
+            results.append(run_one(self._planned(name, run_name, config)))
+            if results[-1].status == KILLED:
+                raise Stopped
+        self.answers_by_name[name] = dataclasses.replace(answer, verified=tuple(results))
+        return results
 
 
-def raise_for(fit: Fit) -> None:
-    """Raise what the command should end with, if an experiment has no answer."""
-    failed = [answer.failure.name for answer in fit.answers if answer.failure is not None]
-    if failed:
-        names = ", ".join(failed)
-        raise ExperimentsFailed(f"{len(failed)} of {len(fit.answers)} could not be searched: {names}")
-
-
-def _close(tracker: Tracker, parent: str, status: str, why: str) -> None:
-    """Close the parent run early, if MLflow is there; what stopped the search is what the user must hear."""
-    with suppress(TrackingError):
-        tracker.finish_parent(parent, status, why)
-
-
-def _search_all(fit: Fit, watcher: Watcher) -> None:
-    total = len(fit.experiments)
-    jobs = [
-        partial(_answer, fit, watcher, (place, total), name.removeprefix(config.run_name), config)
-        for place, (name, config) in enumerate(fit.experiments.items(), start=1)
-    ]
-    fit.answers.extend(run_jobs(jobs, fit.workers))
-    if fit.config.verify:
-        for i, answer in enumerate(fit.answers):  # one at a time: measured runs disturb one another
-            if answer.size:
-                fit.answers[i] = _verified(fit, watcher, (i + 1, total), answer)
-
-
-def _answer(
-    fit: Fit, watcher: Watcher, place: tuple[int, int], suffix: str, config: ExperimentConfig, stop: Event
-) -> Answer:
-    along = fit.config.along
-    limit = capacity_bytes(config)
-    assert limit is not None, "checked before"
-    if fit.config.logical_batch:
-        config = dataclasses.replace(config, accumulation_steps=_ACCUMULATING)
-    results: dict[int, Result] = {}
-
-    def evaluate(size: int) -> Evaluation:
-        sized = _sized(config, along, size)
-        result = results[size] = _drive(fit, watcher, place, sized, sized.run_name + suffix, stop)
-        if result.record is None or result.record.ledger is None or result.status != FINISHED:
-            raise _Failed(result)
-        in_doubt = doubt_bytes(result.record.ledger)
-        if in_doubt is None:
-            raise _Failed(result)
-        needed = needed_bytes(sized, result.record.ledger) + in_doubt
-        return Evaluation(size, needed, _levels(result, needed))
-
-    starts = _STARTS[along]
-    try:
-        search = largest_that_fits(evaluate, limit, degree=len(starts) - 1, starts=starts, most=_MOST)
-    except _Failed as failed:
-        return Answer(config, along, suffix, 0, len(results), failure=failed.result)
-    best = results.get(search.fits)
-    return Answer(
-        best.config if best else config,
-        along,
-        suffix,
-        search.fits,
-        len(results),
-        best,
-        is_open=search.is_open,
-    )
+def _evaluation(size: int, result: Result) -> Evaluation:
+    """What an estimate says of a size. Raises Stopped or _Failed if it says nothing."""
+    if result.status == KILLED:
+        raise Stopped
+    if result.record is None or result.record.ledger is None or result.status != FINISHED:
+        raise _Failed(result)
+    in_doubt = doubt_bytes(result.record.ledger)
+    if in_doubt is None:
+        raise _Failed(result)
+    needed = needed_bytes(result.config, result.record.ledger) + in_doubt
+    return Evaluation(size, needed, _levels(result, needed))
 
 
 def _sized(config: ExperimentConfig, along: str, size: int) -> ExperimentConfig:
@@ -173,7 +176,7 @@ def _sized(config: ExperimentConfig, along: str, size: int) -> ExperimentConfig:
     return dataclasses.replace(config, **values)
 
 
-def _levels(result: Result, needed: int) -> Levels:
+def _levels(result: Result, needed: int) -> BytesByEvent:
     """The bytes needed after each event of the step: those alive, and what comes on top of the peak, doubts
     among it.
     """
@@ -184,23 +187,9 @@ def _levels(result: Result, needed: int) -> Levels:
         0 if moved_to else num_bytes
         for num_bytes, moved_to in zip(timeline.num_bytes, timeline.moved_to, strict=True)
     ]
-    alive: Levels = np.cumsum([sum(timeline.start.values()), *changes], dtype=np.float64)
-    levels: Levels = alive + (needed - alive.max())
+    alive: BytesByEvent = np.cumsum([sum(timeline.start.values()), *changes], dtype=np.float64)
+    levels: BytesByEvent = alive + (needed - alive.max())
     return levels
-
-
-def _verified(fit: Fit, watcher: Watcher, place: tuple[int, int], answer: Answer) -> Answer:
-    """Measure the sizes that tell whether the answer holds, each in a process of its own, which may run out
-    of memory.
-    """
-    how: dict[str, Any] = {"passes": "clean,memory", "warmup_steps": 1, "measured_steps": 3}
-    how |= {"target": "none", "device_memory_gib": 0.0}
-    sized = [_largest(_sized(answer.config, answer.along, size)) for size in answer.sizes_to_verify]
-    configs = [dataclasses.replace(config, **how) for config in sized]
-    names = [f"{config.run_name}{answer.suffix}_measured" for config in configs]
-    pairs = zip(configs, names, strict=True)
-    results = [_drive(fit, watcher, place, config, name, Event()) for config, name in pairs]
-    return dataclasses.replace(answer, verified=tuple(results))
 
 
 def _largest(config: ExperimentConfig) -> ExperimentConfig:
@@ -208,24 +197,3 @@ def _largest(config: ExperimentConfig) -> ExperimentConfig:
     if not config.poisson_sampling:
         return config
     return dataclasses.replace(config, batch_size=config.estimated_batch, poisson_sampling=False)
-
-
-def _drive(
-    fit: Fit, watcher: Watcher, place: tuple[int, int], config: ExperimentConfig, name: str, stop: Event
-) -> Result:
-    if stop.is_set():
-        raise _Stopped
-    watcher.started(*place, name)
-    folder = fit.folder.run(name)
-    result = drive_experiment(config, folder, fit.drive, partial(watcher.line, name), stop)
-    watcher.ended(result)
-    if result.status == KILLED:
-        raise _Stopped
-    return result
-
-
-def _behind(answers: list[Answer]) -> Iterator[Result]:
-    """The runs behind the answers: the estimate of each, and what was measured."""
-    for answer in answers:
-        yield from (result for result in (answer.best, answer.failure) if result is not None)
-        yield from answer.verified

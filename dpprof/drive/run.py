@@ -1,20 +1,20 @@
-"""Drives one experiment: makes its folder, starts the measuring process, and sees that the folder
-tells how it ended, whatever happened to that process."""
+"""Drives one experiment: makes its folder, has it measured, and sees that the folder tells how that ended,
+whatever happened to the measuring process."""
 
 import signal
 from collections.abc import Callable
-from threading import Event
 
-from dpprof.config.experiment import DriveConfig, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive import counters
-from dpprof.drive.launch import LAUNCHERS
-from dpprof.drive.launch.exit import Exit
+from dpprof.drive.jobs import run_job
+from dpprof.drive.launch.job import Exit, measuring_job
+from dpprof.drive.launch.launcher import Launcher
+from dpprof.drive.stop import Stop
 from dpprof.figures.results import Result, read_result
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Failure, Memory
-from dpprof.reports.roofline.write import write_run_roofline
-from dpprof.reports.tensorboard import write_scalars
-from dpprof.reports.timeline import write_timeline
+from dpprof.reports.run_reports import write_run_reports
+from dpprof.vocabulary.log_lines import SAID
 
 _CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
 
@@ -22,42 +22,44 @@ _CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal
 def drive_experiment(
     config: ExperimentConfig,
     folder: RunFolder,
-    drive: DriveConfig,
+    launcher: Launcher,
+    timeout_s: float,
     on_line: Callable[[str], None],
-    stop: Event | None = None,
+    stop: Stop | None = None,
 ) -> Result:
     """Measure a resolved experiment in the folder and render its pages.
 
-    The result's status is KILLED if the user stopped it; the caller decides what follows. Off the main
-    thread, where Ctrl-C does not arrive, `stop` is what stops it.
+    `timeout_s` is for the experiment, and again for its counters. `on_line` gets what the measuring process
+    says. The result's status is KILLED if `stop` ended it; the caller decides what follows.
     """
     folder.create(config)
-    refused = counters.refuse_early(config)
+    refused = counters.refuse_early(config, launcher.machine)
     if refused is not None:
         folder.write_error(refused)
         return rendered(folder)
-    stop = stop or Event()
-    ended = LAUNCHERS[drive.launcher](folder, drive.timeout_s, on_line, stop)
-    settle(folder, ended, drive.timeout_s)
+    stop = stop or Stop()
+
+    def pass_on(line: str) -> None:
+        if line.startswith(SAID):
+            on_line(line.removeprefix(SAID))
+
+    ended = run_job(launcher, measuring_job(folder, timeout_s), pass_on, stop)
+    write_how_it_ended(folder, ended, timeout_s)
     if config.counters != "off" and folder.read_error() is None:
         record = folder.read_record()
         if record is not None:
-            counters.count(config, folder, record, drive.timeout_s, on_line, stop)
+            counters.count(config, folder, record, launcher, timeout_s, on_line, stop)
     return rendered(folder)
 
 
 def rendered(folder: RunFolder) -> Result:
-    """The result of a run folder, with its pages rendered if they are not yet there."""
+    """The result of a run folder, with the pages that it lacks or has from another version rendered."""
     result = read_result(folder)
-    if not folder.timeline_page.exists():
-        write_timeline(folder)
-        write_run_roofline(result)
-        if result.record is not None and result.record.headline_finished:
-            write_scalars(folder, result.record)
+    write_run_reports(result)
     return result
 
 
-def settle(folder: RunFolder, ended: Exit, timeout_s: float) -> None:
+def write_how_it_ended(folder: RunFolder, ended: Exit, timeout_s: float) -> None:
     """Write into the folder what the measuring process could not say itself.
 
     If the clean pass had finished, its figures stand: the pass in which the process ended is marked as

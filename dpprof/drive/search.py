@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-Levels = NDArray[np.float64]
+BytesByEvent = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Evaluation:
 
     size: int
     needed: int
-    levels: Levels
+    levels: BytesByEvent
 
 
 @dataclass

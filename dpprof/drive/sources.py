@@ -6,7 +6,7 @@ from pathlib import Path
 from dpprof.errors import ConfigError, DpprofError
 from dpprof.figures.results import Result, read_result
 from dpprof.record.folder import RunFolder, SweepFolder
-from dpprof.reports.comparison.cells import Comparison, compare, merge
+from dpprof.reports.comparison.comparison import Comparison, compare, merge
 
 Folders = dict[tuple[str, str], RunFolder]
 

@@ -1,30 +1,36 @@
-"""Several jobs at a time, each driving a process of its own; Ctrl-C stops them all."""
+"""Several tasks at a time, their results in order."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
 from typing import TypeVar
 
-from dpprof.process import finish_undisturbed
+from dpprof.drive.stop import Stop, Stopped
 
 T = TypeVar("T")
 
 
-def run_jobs(jobs: Sequence[Callable[[Event], T]], workers: int) -> Iterator[T]:
-    """What each job gives, in order, with `workers` of them at a time.
+def run_in_order(tasks: Sequence[Callable[[], T]], at_a_time: int, stop: Stop) -> Generator[T, None, None]:
+    """What each task gives, in order. One at a time runs in this thread, several in threads of their own.
 
-    A job is given an event that is set once it should stop: signals reach the main thread alone. After
-    Ctrl-C, or when nobody takes more results, jobs that run are told to stop and the others never start.
+    Once `stop` is requested no more tasks begin. Those that run are expected to end, with what they have or
+    by raising Stopped. A fault in one stops the others and is raised.
     """
-    stop = Event()
-    with ThreadPoolExecutor(workers) as pool:
-        started = [pool.submit(job, stop) for job in jobs]
+
+    def run(task: Callable[[], T]) -> list[T]:
         try:
-            for future in started:
-                yield future.result()
-        except KeyboardInterrupt:
-            finish_undisturbed()
+            return [] if stop.requested else [task()]
+        except Stopped:
+            return []
+
+    if at_a_time == 1:
+        for task in tasks:
+            yield from run(task)
+        return
+    with ThreadPoolExecutor(at_a_time) as pool:
+        running = [pool.submit(run, task) for task in tasks]
+        try:
+            for future in running:
+                yield from future.result()
+        except BaseException:
+            stop.request()
             raise
-        finally:
-            stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)

@@ -4,16 +4,13 @@ Every figure beyond the tensors has a name, so that a reader can see what the to
 allocator loses to fragmentation is in none of them.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping
-
 from dpprof.config.devices import CONTEXT_MIB, DEVICES, WORKSPACE_MIB, Device
-from dpprof.config.experiment import BUILT_IN_WORKLOAD, ExperimentConfig
-from dpprof.record.ledger import LedgerResult
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.record.ledger import LedgerResult, Moved
 from dpprof.vocabulary.formats import size
+from dpprof.vocabulary.units import GIB, MIB, mib
+from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
 
-MIB = 2**20
-GIB = 2**30
 _CPU_ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
 _EMBEDDING = "aten::embedding_dense_backward"
 _UNIQUE = "aten::unique_dim"
@@ -21,13 +18,13 @@ _UNIQUE = "aten::unique_dim"
 
 def device_of(config: ExperimentConfig) -> Device | None:
     """The device that an estimate is held against, where it is given by name."""
-    return DEVICES.get(config.target)
+    return DEVICES.get(config.estimating.target)
 
 
 def capacity_bytes(config: ExperimentConfig) -> int | None:
     """The memory of the device that an estimate is held against, if one was given."""
     device = device_of(config)
-    gib = config.device_memory_gib or (device.memory_gib if device else 0)
+    gib = config.estimating.device_memory_gib or (device.memory_gib if device else 0)
     return round(gib * GIB) or None
 
 
@@ -38,9 +35,8 @@ def from_allocator(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, 
     device = device_of(config)
     workspace = device.workspace_mib if device else WORKSPACE_MIB
     found = {"block_rounding": ledger.block_rounding, "cublas_workspace": round(workspace * MIB)}
-    names = {row.name for row in ledger.traffic}
     built_in = config.workload == BUILT_IN_WORKLOAD
-    if config.precision == "bf16" and built_in and _CPU_ATTENTION in names:
+    if config.precision == "bf16" and built_in and _CPU_ATTENTION in ledger.operators:
         # Flash attention's backward sums the gradient of the queries in fp32, rows padded to 128.
         rows = -(-config.seq_len // 128) * 128
         found["attention_workspace"] = 4 * config.estimated_batch * rows * config.hidden_dim
@@ -86,45 +82,34 @@ def floor_s(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, float]:
     device = device_of(config)
     if device is None:
         return {}
-    moved, flops = _by_phase(ledger)
-    rate = device.tflops(config.precision)
-    return {
-        phase: max(
-            moved[phase] / (device.bandwidth_gb_per_s * 1e9), flops[phase] / (rate * 1e12) if rate else 0.0
-        )
-        for phase in ledger.phase_peak
-    }
+    moved, rate = ledger.moved(by=lambda row: row.phase), device.tflops(config.precision)
+
+    def seconds(moved: Moved) -> float:
+        by_arithmetic = moved.flops / (rate * 1e12) if rate else 0.0
+        return max(moved.num_bytes / (device.bandwidth_gb_per_s * 1e9), by_arithmetic)
+
+    return {phase: seconds(moved.get(phase, Moved())) for phase in ledger.phase_peak}
 
 
-def _by_phase(ledger: LedgerResult) -> tuple[Mapping[str | None, int], Mapping[str | None, int]]:
-    moved: dict[str | None, int] = defaultdict(int)
-    flops: dict[str | None, int] = defaultdict(int)
-    for row in ledger.traffic:
-        moved[row.phase] += row.read + row.written
-        flops[row.phase] += row.flops
-    return moved, flops
-
-
-def reservations(config: ExperimentConfig, ledger: LedgerResult) -> list[str]:
+def assumptions(config: ExperimentConfig, ledger: LedgerResult) -> list[str]:
     """What an estimate rests on that a run would decide, in sentences."""
-    names = {row.name for row in ledger.traffic}
     found = []
     if config.device == "cpu":
         found.append(
             "what operators take within themselves is what each took in one run of its own on this machine: "
             "it differs with processor, threads and libraries"
         )
-    if _UNIQUE in names:
+    if _UNIQUE in ledger.operators:
         found.append(
             "the ghost norm of embeddings is taken to find all tokens distinct (torch.unique): an upper bound"
         )
-    if config.device == "cuda" and _CPU_ATTENTION in names:
+    if config.device == "cuda" and _CPU_ATTENTION in ledger.operators:
         found.append(
             "attention is the CPU's fused kernel, with the tensors of CUDA's; only their workspaces differ"
         )
     if config.device == "cuda":
         found.append("the optimizer takes its foreach form, the default on CUDA")
-    if config.device == "cuda" and _EMBEDDING in names:
+    if config.device == "cuda" and _EMBEDDING in ledger.operators:
         found.append("the sort in the embedding's backward on CUDA is not in it: a few dozen bytes a token")
     if config.device == "cuda" and config.precision == "bf16":
         found.append(
@@ -139,4 +124,4 @@ def doubt_words(text: str, num_bytes: int | None) -> str:
         return text
     if num_bytes == 0:
         return f"{text}: this does not raise the peak"
-    return f"{text}, up to {size(num_bytes / MIB)} more"
+    return f"{text}, up to {size(mib(num_bytes))} more"

@@ -1,22 +1,31 @@
 """How the experiment of a run folder ended, read from the folder alone."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.figures.capacity import capacity_bytes
+from dpprof.figures.estimate import EstimateFigures, held_against
+from dpprof.figures.figures import Figures
 from dpprof.figures.gradient_verdict import GradientVerdict, gradient_verdict
-from dpprof.figures.metrics import MIB, UNTRACKED, at_peak, is_estimate, metrics
+from dpprof.figures.ledger import UNTRACKED
+from dpprof.figures.memory import MemoryFigures
+from dpprof.figures.names import Metric, memory_metrics, metrics, named
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Failure, Record
 from dpprof.vocabulary.formats import fixed, memory, milliseconds, size
 from dpprof.vocabulary.loops import LOOP_NAMES
+from dpprof.vocabulary.units import mib, ms
 
 FINISHED, FAILED, KILLED = "FINISHED", "FAILED", "KILLED"
 
 
 @dataclass(frozen=True)
 class Result:
-    """One experiment's end: a record, a failure, or both if it was stopped after the clean pass."""
+    """One experiment's end: a record, a failure, or both if it was stopped after the clean pass.
+
+    Its figures are computed once, when they are first asked for.
+    """
 
     name: str
     folder: RunFolder
@@ -30,6 +39,23 @@ class Result:
         if self.failure is None:
             return FINISHED
         return KILLED if self.failure.kind == "interrupted" else FAILED
+
+    @cached_property
+    def figures(self) -> Figures | None:
+        """What its record says; None without one, or if its first pass did not finish."""
+        stands = self.record is not None and self.record.headline_finished
+        return Figures.of(self.record) if self.record is not None and stands else None
+
+    @cached_property
+    def named(self) -> list[Metric]:
+        """Its figures with their metric names: of a failure the last ones of memory, then its record's."""
+        failed = memory_metrics(MemoryFigures.of(self.failure.memory)) if self.failure else ()
+        return [*failed, *(named(self.figures) if self.figures else ())]
+
+    @cached_property
+    def metrics(self) -> dict[str, float]:
+        """Its figures by metric name."""
+        return metrics(self.named)
 
     @property
     def gradient_verdict(self) -> GradientVerdict | None:
@@ -64,25 +90,25 @@ def describe(result: Result) -> str:
     if result.failure is not None:
         lines = result.failure.message.strip().splitlines()
         return f"{result.status.lower()} ({result.failure.kind}): {lines[0][:400] if lines else ''}"
-    if result.record is None:
+    record, figures = result.record, result.figures
+    if record is None or figures is None:
         return "no record"
-    figures = metrics(result.record)
-    if result.config.is_estimate:
-        return _describe_estimate(result.config, figures, result.record)
-    text = f"step {milliseconds(figures['latency/step_ms_median'])}"
-    if "memory/peak_allocated_mib" in figures:
-        text += f", peak {size(figures['memory/peak_allocated_mib'])}"
-    text += _largest(result.record)
-    if result.record.step_samples:
-        text += f", batches of up to {max(result.record.step_samples):,} samples"
-    for name, why in result.record.failed_passes.items():
+    if figures.estimate is not None:
+        return _describe_estimate(result.config, figures, figures.estimate)
+    text = f"step {milliseconds(figures.step.median_ms)}" if figures.step else "no step"
+    if figures.memory.peak_allocated_mib is not None:
+        text += f", peak {size(figures.memory.peak_allocated_mib)}"
+    text += _largest(figures)
+    if figures.step and figures.step.largest_batch is not None:
+        text += f", batches of up to {figures.step.largest_batch:,} samples"
+    for name, why in record.failed_passes.items():
         if name != "gradient_check":  # its verdict tells
             text += f"; {name} pass failed: {why.splitlines()[0][:160]}"
     if result.gradient_verdict is not None:
         text += f"; gradient check: {result.gradient_verdict}"
-    if result.record.nonfinite_losses:
-        text += f"; {nonfinite_losses(result.record)}"
-    return text + "".join(f"; no {name}" for name in result.record.skipped_passes)
+    if record.nonfinite_losses:
+        text += f"; {nonfinite_losses(record)}"
+    return text + "".join(f"; no {name}" for name in record.skipped_passes)
 
 
 def nonfinite_losses(record: Record) -> str:
@@ -90,24 +116,31 @@ def nonfinite_losses(record: Record) -> str:
     return f"{record.nonfinite_losses} of {record.num_losses} losses are NaN or infinite"
 
 
-def _describe_estimate(config: ExperimentConfig, figures: dict[str, float], record: Record) -> str:
-    text = f"estimated peak {size(figures['memory/peak_allocated_mib'])}{_largest(record)}"
+def _describe_estimate(config: ExperimentConfig, figures: Figures, estimate: EstimateFigures) -> str:
+    text = f"estimated peak {size(figures.memory.peak_allocated_mib or 0.0)}{_largest(figures)}"
     if config.device == "cuda":
-        text += f", needs {memory(figures['memory/needed_mib'], 2)}"
-    held = held_against(figures, device_name(config))
+        text += f", needs {memory(estimate.needed_mib, 2)}"
+    held = estimate_held_against(estimate, config)
     if held:
         text += f": {held}"
-    if "floor/step_ms" in figures:
+    if estimate.floor_s:
         which = f" with {config.estimated_batch:,} samples" if config.poisson_sampling else ""
-        text += f", a step{which} takes {fixed(figures['floor/step_ms'], 2)} ms or more"
+        text += f", a step{which} takes {fixed(ms(sum(estimate.floor_s.values())), 2)} ms or more"
     return text
+
+
+def estimate_held_against(estimate: EstimateFigures, config: ExperimentConfig) -> str:
+    """Whether an estimate fits its device, by name, or why that cannot be told."""
+    is_held = estimate.capacity_mib is not None
+    return held_against(is_held, estimate.fits, estimate.growth_mib, estimate.doubt_mib, device_name(config))
 
 
 def describe_steps(config: ExperimentConfig) -> str:
     """The training loop, and the batches where they vary, in words."""
     text = LOOP_NAMES[config.loop]
     if config.poisson_sampling and config.is_estimate:
-        text += f", with a batch that at most {config.poisson_tail:g} of Poisson-sampled ones exceed"
+        tail = config.estimating.poisson_tail
+        text += f", with a batch that at most {tail:g} of Poisson-sampled ones exceed"
     elif config.poisson_sampling:
         text += (
             ", with Poisson-sampled batches: step times are those of all sizes, memory and traffic those of "
@@ -116,35 +149,20 @@ def describe_steps(config: ExperimentConfig) -> str:
     return text
 
 
-def held_against(figures: dict[str, float], device: str = "") -> str:
-    """Whether an estimate with these figures fits a device, or why that cannot be told; empty if it is held
-    against none.
-    """
-    if "memory/capacity_mib" not in figures:
-        return ""
-    if "memory/fits" in figures:
-        return f"{'fits' if figures['memory/fits'] else 'does not fit'} {device}".rstrip()
-    if "memory/growth_per_step_mib" in figures:
-        why = f"every step leaves {size(figures['memory/growth_per_step_mib'])} more alive"
-    elif "memory/doubt_mib" in figures:
-        why = f"up to {size(figures['memory/doubt_mib'])} more are in doubt"
-    else:
-        why = "nothing bounds what is in doubt"
-    return f"may or may not fit {device}".rstrip() + f", as {why}"
-
-
 def device_name(config: ExperimentConfig) -> str:
     """What an estimate is held against, in words."""
     limit = capacity_bytes(config)
     if limit is None:
         return ""
-    held = memory(limit / MIB)
-    return held if config.target == "none" else f"{config.target} ({held})"
+    held = memory(mib(limit))
+    target = config.estimating.target
+    return held if target == "none" else f"{target} ({held})"
 
 
-def _largest(record: Record) -> str:
-    held = at_peak(record)
-    named = [name for name in held if name != UNTRACKED or not is_estimate(record)]
+def _largest(figures: Figures) -> str:
+    """The share of the largest category at the peak; what an allocator adds is none of an estimate."""
+    held = figures.ledger.at_peak_mib if figures.ledger else {}
+    named = [category for category in held if category != UNTRACKED or figures.estimate is None]
     if not named:
         return ""
     largest = max(named, key=lambda category: held[category])

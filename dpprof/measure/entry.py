@@ -4,9 +4,10 @@
 
 Reads `config.json`, which may name only the settings that differ from their defaults; writes `record.json`
 after each pass, and `error.json` if the clean pass failed. What an earlier measurement left is deleted.
-Imports torch and Opacus, and nothing of the tracker. Exit code 0 when the clean figures stand, else 1.
+Imports torch and every listed trainer, and nothing of the tracker. Exit code 0 if the clean pass finished,
+else 1.
 
-With `--counted-step` it only warms up and does the one step that a profiler around this process counts; it
+With `--counted-step` it only warms up and does the one step that the profiler around this process counts. It
 writes nothing, and exits with 1 if that fails.
 """
 
@@ -14,12 +15,12 @@ import signal
 import sys
 import traceback
 
-from dpprof.errors import is_oom
 from dpprof.measure import lazy_opacus
 from dpprof.process import end_with_driver, peak_rss_bytes
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Failure, Memory
 from dpprof.vocabulary.log_lines import SAID
+from dpprof.vocabulary.out_of_memory import is_oom
 
 _COUNTED_STEP = "--counted-step"
 
@@ -40,11 +41,12 @@ def _measure(folder: RunFolder) -> int:
 
     import torch
 
-    # Brings Opacus's part for every trainer, the standard one too, so that resident memory compares.
     from dpprof.measure.experiment import PassFailed, run_experiment
+    from dpprof.measure.trainers.build import import_trainers
 
     config = config.resolve(cuda_available=torch.cuda.is_available())
     folder.write_config(config)
+    import_trainers(config.trainer, say)
     try:
         record = run_experiment(config, folder, say)
     except PassFailed as failed:
@@ -60,7 +62,7 @@ def _measure(folder: RunFolder) -> int:
 
 
 def count(folder: RunFolder) -> int:
-    """Do the step that a profiler around this process counts. Returns the exit code."""
+    """Do the one step that the profiler around this process counts. Returns the exit code."""
     try:
         lazy_opacus.install()
 
@@ -109,5 +111,5 @@ def main() -> int:
     end_with_driver()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if _COUNTED_STEP in sys.argv:
-        sys.exit(count(RunFolder(folders[0])))  # the ordinary way, on which a profiler gathers what it has
+        sys.exit(count(RunFolder(folders[0])))  # the ordinary exit, at which a profiler collects what it has
     return measure(RunFolder(folders[0]))

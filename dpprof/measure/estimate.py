@@ -10,30 +10,32 @@ from dpprof.figures.capacity import from_allocator
 from dpprof.measure.observe import Subject, Training
 from dpprof.measure.passes.estimate_ledger import CpuLedger, CudaLedger
 from dpprof.measure.passes.ledger import keep_ledger, warmup_steps
+from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.record.ledger import Doubt, LedgerResult
 
 
 def run(subject: Subject, build: Callable[[str], Training]) -> None:
-    """Keep the ledger of a step: its peak, its traffic, and what of that is in doubt.
+    """Keep the ledger of a step: its peak, its traffic, and what is in doubt about them.
 
-    `build` makes the training with its tensors at a place. Where torch has no CUDA, fake tensors of the CPU
-    stand for those of the GPU (`capacity.reservations` says where that matters). The allocator's peak in the
-    record is the ledger's and what the allocator adds.
+    `build` makes the training with its tensors on a device. Where torch has no CUDA, fake CPU tensors
+    stand in for the GPU's (`capacity.assumptions` says where that matters). The allocator's peak in the
+    record is the ledger's plus what the allocator adds.
 
     Raises EstimateError if the step cannot run without data.
     """
     config, record = subject.config, subject.record
-    place = config.device if torch.cuda.is_available() else "cpu"
-    ledger = CpuLedger() if config.device == "cpu" else CudaLedger(place)
+    tensor_device = config.device if torch.cuda.is_available() else "cpu"
+    as_on_cuda = config.device == "cuda" and tensor_device == "cpu"
+    ledger = CpuLedger() if config.device == "cpu" else CudaLedger(tensor_device)
     try:
-        with fake_tensors(as_on_cuda=config.device == "cuda" and place == "cpu"):
+        with fake_tensors(load_trainer(config.trainer), as_on_cuda=as_on_cuda):
             kept = keep_ledger(
-                partial(build, place),
+                partial(build, tensor_device),
                 ledger,
                 1,
                 warmup_steps=warmup_steps(config),
-                with_savings=config.savings,
+                with_savings=config.estimating.savings,
             )
     except DpprofError:
         raise

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpprof.config.experiment import ESTIMATE, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import ESTIMATE, to_flat
 from dpprof.measure import estimate, gradient_check
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer, Subject
 from dpprof.measure.passes import ceilings, clean, counters, ledger, memory, pace, trace
-from dpprof.measure.trainers.build import build_trainer
-from dpprof.measure.trainers.silent_traps import silent_traps
+from dpprof.measure.trainers.build import build_trainer, load_trainer
 from dpprof.measure.trainers.traps import traps_named
 from dpprof.measure.workloads.sampling import batch_sizes, num_samples, sampled
 from dpprof.measure.workloads.workload import Workload, build_workload, checked_batch
@@ -25,7 +25,7 @@ from dpprof.record.record import PassOutcome, Record
 
 
 class PassFailed(Exception):
-    """A pass raised; the record says which. The cause is the original error."""
+    """A pass failed; the record says which. The cause is the original error."""
 
 
 class ExperimentTraining:
@@ -39,12 +39,12 @@ class ExperimentTraining:
         self,
         config: ExperimentConfig,
         workload: Workload,
-        place: str | None = None,
+        tensor_device: str | None = None,
         *,
         is_timed: bool = False,
     ) -> None:
-        with traps_named(workload.model, lambda: config.batch_size):
-            self.trainer = build_trainer(config, workload, place)
+        with traps_named(load_trainer(config.trainer), workload.model, lambda: config.batch_size):
+            self.trainer = build_trainer(config, workload, tensor_device)
         self.tokens_per_batch = workload.tokens_per_batch
         self.num_samples: list[int] = []
         self._batches = _without_end(workload.batches)
@@ -56,10 +56,10 @@ class ExperimentTraining:
     def run(self, num_steps: int, observer: Observer) -> None:
         """Do `num_steps` training steps under the observer.
 
-        Raises ValueError if the batches end before, WorkloadError where the model, its loss or a batch is at
-        fault and it is known in what.
+        Raises ValueError if the batches end too early, and WorkloadError if the model, its loss or a batch is
+        known to be at fault.
         """
-        with traps_named(self.model, self._batch_size_now):
+        with traps_named(type(self.trainer), self.model, self._batch_size_now):
             self.trainer.run_profiling(self._take(num_steps * self._accumulation_steps), observer)
 
     def _take(self, num_batches: int) -> Iterator[Any]:
@@ -95,7 +95,7 @@ class ExperimentTraining:
 
 
 def _without_end(batches: Iterable[Any]) -> Iterator[Any]:
-    yield from map(checked_batch, batches)  # keeps no batch between two
+    yield from map(checked_batch, batches)  # keeps no reference to a batch while the next one is made
     raise ValueError("the workload's batches ended: they must go on without end")
 
 
@@ -105,8 +105,8 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
     Raises PassFailed when a pass fails; passes after it are not tried. The record then has the figures of
     the passes before.
     """
-    # An estimate describes the machine that made it, not the one that it is for.
-    record = Record(vars(config), describe_environment("cpu" if config.is_estimate else config.device))
+    # An estimate records the machine that made it, not the one that it is for.
+    record = Record(to_flat(config), describe_environment("cpu" if config.is_estimate else config.device))
 
     def build(*, is_timed: bool = False) -> ExperimentTraining:
         training = ExperimentTraining(config, build_workload(config), is_timed=is_timed)
@@ -114,8 +114,8 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
         return training
 
     subject = Subject(config, folder, record, build)
-    for name in config.pass_names:
-        gc.collect()  # what the pass before left
+    for name in [ESTIMATE] if config.is_estimate else config.measuring.pass_names:
+        gc.collect()  # what the previous pass left
         if config.device == "cuda":
             torch.cuda.empty_cache()
         outcome = record.passes[name] = PassOutcome("running")
@@ -137,21 +137,22 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
 
 
 def run_counted_step(config: ExperimentConfig, folder: RunFolder, say: Callable[[str], None]) -> None:
-    """Do what the counters pass does within the profiled process; what is counted, the profiler keeps."""
+    """Do the part of the counters pass that runs inside the profiled process."""
 
     def build(*, is_timed: bool = False) -> ExperimentTraining:
         return ExperimentTraining(config, build_workload(config), is_timed=is_timed)
 
-    counters.run(Subject(config, folder, Record(vars(config), {}), build))
+    counters.run(Subject(config, folder, Record(to_flat(config), {}), build))
     say("the counted step is done")
 
 
 def _estimate(subject: Subject) -> None:
     config = subject.config
 
-    def build(place: str) -> ExperimentTraining:
-        workload = build_workload(dataclasses.replace(config, device=place, target="none"))
-        training = ExperimentTraining(config, workload, place)
+    def build(tensor_device: str) -> ExperimentTraining:
+        how = dataclasses.replace(config.estimating, target="none")  # a GPU's name, and tensors on the CPU
+        workload = build_workload(dataclasses.replace(config, device=tensor_device, how=how))
+        training = ExperimentTraining(config, workload, tensor_device)
         _count(subject.record, config, training)
         return training
 
@@ -159,13 +160,12 @@ def _estimate(subject: Subject) -> None:
 
 
 def _count(record: Record, config: ExperimentConfig, training: ExperimentTraining) -> None:
-    """Put what only the built workload tells into the record: sizes, and traps that raise no error."""
+    """Put what only the built workload shows into the record: sizes, and traps that raise no error."""
     record.num_parameters = sum(p.numel() for p in training.trainer.model.parameters())
     record.samples_per_step = config.batch_size * config.accumulation_steps
     if training.tokens_per_batch is not None:
         record.tokens_per_step = training.tokens_per_batch * config.accumulation_steps
-    if training.trainer.is_private:
-        record.warnings += [w for w in silent_traps(training.model) if w not in record.warnings]
+    record.warnings += [w for w in training.trainer.warnings() if w not in record.warnings]
 
 
 PASSES: dict[str, Callable[[Subject], None]] = {

@@ -1,9 +1,9 @@
-"""The gradient check: a trainer's clipped gradient, noise off, against a naive loop over samples.
+"""The gradient check: a trainer's clipped gradient, without noise, against a naive loop over samples.
 
-The naive loop runs once, in float64. The trainer is held against it in float64, in float32 and, where the
-experiment trains so, under bf16 autocast. First the check makes sure that there is one right gradient: it
-switches dropout off, and tells instead of comparing where losses are not finite, change from one forward to
-the next, or depend on the rest of the batch. `gradient_verdict` judges what comes of it.
+The naive loop runs once, in float64. The trainer is compared with it in float64, in float32 and, if the
+experiment trains that way, under bf16 autocast. First the check makes sure that there is one right gradient:
+it switches dropout off, and refuses to judge if losses are not finite, change from one forward to the next,
+or depend on the rest of the batch. `figures/gradient_verdict.py` judges the errors.
 """
 
 import copy
@@ -23,7 +23,7 @@ from dpprof.figures.gradient_verdict import TOLERANCES
 from dpprof.measure.observe import Subject
 from dpprof.measure.passes.losses import KeptLosses
 from dpprof.measure.trainers.base import call
-from dpprof.measure.trainers.build import build_trainer
+from dpprof.measure.trainers.build import build_trainer, load_trainer
 from dpprof.measure.trainers.reference import (
     clipped_mean,
     global_norm,
@@ -34,7 +34,7 @@ from dpprof.measure.trainers.reference import (
 from dpprof.measure.workloads.sampling import sampled
 from dpprof.measure.workloads.workload import Batch, Workload, build_workload
 from dpprof.record.record import GradientCheck
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import trainer_info
 
 # How the trainer computes: its precision, and the type of its weights.
 _WAYS = {
@@ -49,16 +49,16 @@ class Undecidable(Exception):
 
 
 class Wrong(Exception):
-    """The gradient is wrong in a way that no relative error tells; the message says how."""
+    """The gradient is wrong in a way that no relative error shows; the message says how."""
 
 
 def run(subject: Subject) -> None:
-    """Check the experiment's trainer and put what was found into the record."""
+    """Check the experiment's trainer and put the result into the record."""
     subject.record.gradient_check = check(subject.config)
 
 
 def check(config: ExperimentConfig) -> GradientCheck:
-    """Hold the clipped gradient of one physical batch, noise off, against the naive loop."""
+    """Compare the clipped gradient of one physical batch, without noise, with the naive loop's."""
     case = _Case(config)
     found = GradientCheck(dropout_off=switch_dropout_off(case.workload.model))
     try:
@@ -76,15 +76,15 @@ def check(config: ExperimentConfig) -> GradientCheck:
 
 
 def gradient_error(config: ExperimentConfig, way: str) -> float:
-    """The trainer's relative L2 error in `float64`, `float32` or `bfloat16`, without a judgement."""
+    """The trainer's relative L2 error in `float64`, `float32` or `bfloat16`, without a verdict."""
     case = _Case(config)
     return case.error(way, *case.reference(TOLERANCES["float64"]))
 
 
 def switch_dropout_off(model: nn.Module) -> bool:
-    """Set the probability of every dropout that a module holds to 0. Returns whether any was above.
+    """Set the probability of every dropout module to 0. Returns whether any was above 0.
 
-    What a model drops by a function, with a probability of its own, is out of reach.
+    It cannot reach dropout that a model applies by a function call.
     """
     found = False
     for module in model.modules():
@@ -100,7 +100,7 @@ def switch_dropout_off(model: nn.Module) -> bool:
 
 
 class _Case:
-    """An experiment's model, its loss and one physical batch, evaluated in one way and another."""
+    """An experiment's model, its loss and one physical batch, to be evaluated in several ways."""
 
     def __init__(self, config: ExperimentConfig) -> None:
         self.config = dataclasses.replace(
@@ -108,14 +108,14 @@ class _Case:
         )
         self.workload = build_workload(self.config)
         batches = iter(self.workload.batches)
-        if config.poisson_sampling:  # the workload's own may have any size
+        if config.poisson_sampling:  # the workload's own batch may have any size
             batches = sampled(batches, (config.batch_size,))
         self.batch: Batch = next(batches)
-        self.is_private = TRAINERS[config.trainer].is_private
+        self.is_private = trainer_info(config.trainer).is_private
 
     def copied(self, dtype: torch.dtype) -> tuple[Workload, Batch]:
-        """A copy in training mode, so that no evaluation sees what another one left, and the batch."""
-        gc.collect()  # the copy before, which Opacus's hooks hold in a cycle
+        """A copy in training mode, so that no evaluation sees what another one left behind, and the batch."""
+        gc.collect()  # the previous copy, which a library's hooks may hold in a cycle
         model = copy.deepcopy(self.workload.model).to(self.config.device, dtype).train()
 
         def moved(leaf: Any) -> Any:
@@ -164,9 +164,9 @@ class _Case:
     def reference(self, tolerance: float) -> tuple[list[Tensor], float | None]:
         """The naive loop's clipped gradient in float64, and the norm that it clips to.
 
-        That is 0.9 of the samples' median norm, so that at least half of them really are clipped: under a
-        norm that clips nothing every trainer would pass. Raises Undecidable if there is no such gradient, or
-        if computed twice it changes by more than the tolerance.
+        That norm is 0.9 of the samples' median norm, so that at least half of them are clipped: with a norm
+        that clips nothing, every trainer would pass. Raises Undecidable if there is no such gradient, or
+        if it changes by more than the tolerance when computed twice.
         """
         workload, batch = self.copied(torch.float64)
         batch_size = self.config.batch_size
@@ -185,7 +185,8 @@ class _Case:
         if not any(norms):
             raise Undecidable("every sample's gradient is zero")
         max_grad_norm = 0.9 * statistics.median(filter(None, norms)) if self.is_private else None
-        return clipped_mean(per_sample, max_grad_norm), max_grad_norm
+        trainer = load_trainer(self.config.trainer)
+        return clipped_mean(per_sample, max_grad_norm, trainer.clip_factor), max_grad_norm
 
     def error(self, way: str, reference: list[Tensor], max_grad_norm: float | None) -> float:
         """Relative L2 error of the trainer's gradient, computed in one of `_WAYS`.
@@ -210,7 +211,7 @@ class _Case:
 
 
 class _LeastPrecise(TorchDispatchMode):
-    """Notes the least precise type that a float64 tensor is turned into on the way."""
+    """Notes the least precise type that a float64 tensor is converted to on the way."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """How a training step is observed: what a trainer and a pass agree on.
 
-Trainers drive steps and announce them; passes watch. Neither imports the other.
+Trainers drive steps and say what they do; passes watch. Neither imports the other.
 """
 
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class Observer:
     """Watches training steps. This one does nothing; a pass overrides what it needs.
 
-    `follows_tensors` asks the trainer to announce, by `book` and `making`, tensors that it does not hold
+    `follows_tensors` asks the trainer to label, by `label` and `label_new`, tensors that it does not hold
     itself: those that live and die inside a library's functions.
     """
 
@@ -48,13 +48,13 @@ class Observer:
     def losses(self, losses: "Tensor") -> None:
         """These are the losses of one physical batch, shape (B,), in the graph that backward goes through."""
 
-    def book(self, category: str, tensors: "NamedTensors") -> None:
-        """These tensors have been of this category since they were made."""
+    def label(self, category: str, tensors: "NamedTensors") -> None:
+        """These tensors belong to a category, and have done so since they were made."""
 
-    def making(
+    def label_new(
         self, category: str, accepts: "Callable[[Size], bool] | None" = None
     ) -> AbstractContextManager[Any]:
-        """Surrounds what makes tensors of this category, as long as nothing more particular is booked.
+        """Surrounds what makes tensors of a category: new ones belong to it unless `label` says otherwise.
 
         `accepts` tells by its shape whether a tensor is one of them.
         """

@@ -67,7 +67,7 @@ def raise_known(output: str) -> None:
 
 
 def first_error(output: str) -> str | None:
-    """The program's first error message, whatever it is."""
+    """The program's first error message of any kind."""
     return next(_errors(output), None)
 
 

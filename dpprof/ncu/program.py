@@ -1,4 +1,4 @@
-"""The `ncu` program: whether it is here and may count, and its command lines.
+"""The `ncu` program: where it is, whether it may count, and its command lines.
 
 Options: Nsight Compute's documentation, "Nsight Compute CLI".
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from dpprof.errors import CountersError, CountersUnavailable
 from dpprof.ncu.messages import NO_PERMISSION, first_error, raise_known
 
-# Where its installers put it without touching PATH.
+# Where its installers put it without adding it to PATH.
 _USUAL_PLACES = (
     "/usr/local/cuda/bin/ncu",
     "/opt/nvidia/nsight-compute/*/ncu",
@@ -41,9 +41,9 @@ def find() -> str | None:
 
 
 def require(device: str) -> str:
-    """The path of `ncu`, if it can be expected to count on this machine.
+    """The path of `ncu`, if this machine can be expected to count.
 
-    Raises CountersUnavailable with what is missing and how to get it. Only the run itself tells for certain.
+    Raises CountersUnavailable with what is missing and how to get it. Only a run shows for certain.
     """
     if device != "cuda":
         raise CountersUnavailable(
@@ -62,7 +62,7 @@ def require(device: str) -> str:
 
 
 def _may_read_counters() -> bool:
-    """False where the driver keeps the counters for administrators and this process is none (Linux)."""
+    """False if the driver reserves the counters for administrators and this process is none (Linux)."""
     try:
         if not re.search(r"RmProfilingAdminOnly:\s*1", _DRIVER_PARAMETERS.read_text()):
             return True
@@ -88,9 +88,9 @@ def version(ncu: str) -> str:
 
 @cache
 def available_metrics(ncu: str) -> frozenset[str]:
-    """Base names of the metrics that this machine's GPU has; with several kinds of GPU, that all have.
+    """Base names of the metrics that this machine's GPU has; with several kinds of GPU, those that all have.
 
-    Raises CountersUnavailable or CountersError if the program cannot tell.
+    Raises CountersUnavailable or CountersError if the program cannot list them.
     """
     rows = csv.reader(_talk([ncu, "--query-metrics", "--csv"]).splitlines())
     # Name, type, unit, meaning, then a column for each kind of GPU.
@@ -101,10 +101,10 @@ def available_metrics(ncu: str) -> frozenset[str]:
 
 
 def count_command(ncu: str, report: Path, metrics: list[str], wrapped: list[str]) -> list[str]:
-    """The command that runs another one and counts what lies between cudaProfilerStart and -Stop.
+    """The command that wraps another one and counts what runs between cudaProfilerStart and -Stop.
 
-    Those calls hold for the whole process. NVTX ranges of a thread would lose the backward pass, which
-    autograd runs in a thread of its own; start/end ranges belong to no thread.
+    Those calls apply to the whole process. NVTX push/pop ranges belong to one thread and would lose the
+    backward pass, which autograd runs in another; start/end ranges belong to none.
     """
     return [
         ncu,

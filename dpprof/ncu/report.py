@@ -1,6 +1,6 @@
-"""Reads what Nsight Compute printed of a report: `ncu --import X.ncu-rep --csv --page raw`.
+"""Reads a report that Nsight Compute printed: `ncu --import X.ncu-rep --csv --page raw`.
 
-The first row holds names, the second one units, then comes a row for every kernel launch. Columns are found
+The first row holds names, the second one units; then comes one row per kernel launch. Columns are found
 by name; lines that start with `==` are the program's own messages.
 """
 
@@ -15,7 +15,7 @@ from dpprof.ncu.messages import raise_known
 
 _KERNEL = "Kernel Name"
 _RANGES = "Start/Stop_Range"
-# How a report becomes what can be read here.
+# How to turn a report into what this module reads.
 EXPORT = "export it with: LC_ALL=C ncu --import REPORT --csv --page raw --print-units base"
 # NVTX start/end ranges of a launch stand in quotes, `ID:DOMAIN:NAME`, then the types and values of payload,
 # colour and message; the message is the name again, or none.
@@ -27,7 +27,7 @@ _PREFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "": 1.0, "K": 1e3, "M": 1e6, "G": 
 _WORDS = r"([numKMGT]?)(byte|sector|second|s|inst|cycle|thread|warp|block|request|register|wavefront|hz)"
 _UNIT = re.compile(rf"{_WORDS}(?:/{_WORDS})?")
 _UNSCALED = ("", "%", "ratio")
-# What the figures that everything rests on are counted in, by a part of their names.
+# The units that dpprof's own figures must have, by a part of their names.
 _EXPECTED = {"_time_": "second", "_bytes_": "byte", "_sectors_": "sector"}
 _NOTHING = ("", "n/a", "nan", "-nan", "inf")
 
@@ -45,8 +45,8 @@ class Launch:
 def read_csv(text: str, name: str = "the report") -> list[Launch]:
     """The kernel launches of a report's raw page, in order; `name` is what errors call it.
 
-    A metric that is blank or n/a for a launch is left out of its values. Raises CountersError if there is
-    none, or if the text cannot be read for certain.
+    A metric that is blank or n/a for a launch is left out of its values. Raises CountersError if there are no
+    launches, or if the text is ambiguous.
     """
     lines = _table(text, name)
     _, header = next(lines)
@@ -109,9 +109,9 @@ def _range_names(cell: str) -> tuple[str, ...]:
 
 
 def _scale(column: str, unit: str, name: str, line: int) -> float:
-    """What a column's values are multiplied by to be in base units; 0 if its unit is unknown here.
+    """The factor that converts a column's values to base units; 0 if its unit is unknown.
 
-    Raises CountersError where figures of ours depend on it.
+    Raises CountersError if dpprof's own figures depend on the column.
     """
     unit = unit.strip()
     match = _UNIT.fullmatch(unit)
@@ -127,7 +127,7 @@ def _scale(column: str, unit: str, name: str, line: int) -> float:
 
 
 def _number(text: str, column: str, name: str, line: int) -> float | None:
-    """A value, thousands separated by commas or not; None where there is none, or a text."""
+    """A value, with or without commas between thousands; None for a blank or a text."""
     text = text.strip()
     if text.lower() in _NOTHING:
         return None

@@ -14,7 +14,7 @@ from dpprof.vocabulary.phases import PHASE_LABEL
 def by_kernel(launches: Iterable[Launch], metrics: Iterable[str]) -> CounterResult:
     """Rows of kernels with the metrics asked for, the longest first.
 
-    A metric that some launches lack is left out of their rows, and told as missing with their number.
+    A metric that some launches lack is left out of their rows, and listed as missing with a count.
     """
     wanted = [metric for metric in metrics if metric != DURATION]
     groups: dict[tuple[str, str | None], list[CounterRow]] = defaultdict(list)
@@ -48,8 +48,7 @@ def phase_of(ranges: Iterable[str]) -> str | None:
 
 @cache
 def short_name(kernel: str) -> str:
-    """A demangled name without its return type and parameters, which tell nothing that its template
-    arguments do not."""
+    """A demangled name without its return type and parameters, which its template arguments imply."""
     name = kernel.removeprefix("void ")
     if not name.endswith(")"):
         return name

@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.settings import parse_all
+from dpprof.config.flat import from_flat, to_flat
 from dpprof.errors import DpprofError
 from dpprof.record.ledger import LedgerResult, StepTimeline
 from dpprof.record.record import Failure, Record
@@ -58,6 +58,7 @@ class RunFolder:
         self.counter_reports = self.path / "ncu_reports"
         self.counter_log = self.path / "ncu.log"
         self.mlflow = self.path / "mlflow.json"
+        self.reports = self.path / "reports.json"
 
     @property
     def name(self) -> str:
@@ -81,7 +82,8 @@ class RunFolder:
     def clear_answers(self) -> None:
         """Delete what an earlier measurement left, and make the place for the traces."""
         pages = (self.timeline_page, self.timeline_image, self.roofline_page)
-        for path in (self.record, self.error, self.ledger, *pages, self.counter_log, self.mlflow):
+        notes = (self.mlflow, self.reports)
+        for path in (self.record, self.error, self.ledger, *pages, self.counter_log, *notes):
             path.unlink(missing_ok=True)
         for path in (self.tensorboard, self.counter_reports):
             shutil.rmtree(path, ignore_errors=True)
@@ -89,7 +91,7 @@ class RunFolder:
 
     def write_config(self, config: ExperimentConfig) -> None:
         """Save the experiment's configuration."""
-        write_text(self.config, json.dumps(dataclasses.asdict(config), indent=1))
+        write_text(self.config, json.dumps(to_flat(config), indent=1))
 
     def read_config(self) -> ExperimentConfig:
         """The experiment's configuration; what the file leaves out has its default.
@@ -104,7 +106,7 @@ class RunFolder:
             raise DpprofError(f"{self.config} is damaged: it holds no JSON object")
         if "loop" not in data and self.record.exists():  # dpprof 0.1 knew no other loop
             data["loop"] = LEAN
-        return parse_all(ExperimentConfig, data)
+        return from_flat(data)
 
     def read_record(self) -> Record | None:
         """What was measured, if anything was."""
@@ -139,7 +141,7 @@ class RunFolder:
 
     def artifacts(self) -> list[Path]:
         """The files and folders to upload, those that exist and hold something."""
-        own = {self.mlflow.name}
+        own = {self.mlflow.name, self.reports.name}
         paths = sorted(self.path.iterdir())
         return [
             p
@@ -158,6 +160,7 @@ class SweepFolder:
         self.summary_json = self.path / "summary.json"
         self.comparison_page = self.path / "comparison.html"
         self.roofline_page = self.path / "roofline.html"
+        self.reports = self.path / "reports.json"
 
     @property
     def name(self) -> str:

@@ -3,8 +3,11 @@
 `LedgerResult` is part of `record.json`; together with the `StepTimeline` it is `ledger.json.gz`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+
+K = TypeVar("K")
 
 
 @dataclass
@@ -21,6 +24,20 @@ class TrafficRow:
     read: int
     written: int
     flops: int
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Bytes that some operators read and write together, and their floating-point operations."""
+
+    read: int = 0
+    written: int = 0
+    flops: int = 0
+
+    @property
+    def num_bytes(self) -> int:
+        """Read and written together."""
+        return self.read + self.written
 
 
 @dataclass
@@ -63,6 +80,25 @@ class LedgerResult:
     block_rounding: int = 0
     growth: int = 0
     doubts: list[Doubt] = field(default_factory=list)
+
+    def moved(self, by: Callable[[TrafficRow], K]) -> dict[K, Moved]:
+        """What the step moves, summed over the rows for which `by` gives the same, e.g. their phase."""
+        sums: dict[K, Moved] = {}
+        for row in self.traffic:
+            key = by(row)
+            so_far = sums.get(key, Moved())
+            sums[key] = Moved(so_far.read + row.read, so_far.written + row.written, so_far.flops + row.flops)
+        return sums
+
+    @property
+    def moved_in_step(self) -> Moved:
+        """What the whole step moves."""
+        return self.moved(by=lambda row: None).get(None, Moved())
+
+    @property
+    def operators(self) -> set[str]:
+        """The names of the operators that the step runs."""
+        return {row.name for row in self.traffic}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:

@@ -1,6 +1,6 @@
 """What one experiment measured, as plain data. Bytes and seconds; a figure not measured is None.
 
-`record.json` is this class. `metrics.py` turns it into named figures with units.
+`record.json` is this class. `figures` makes figures of it, with names and units.
 """
 
 import dataclasses
@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from dpprof.config.flat import ESTIMATE
 from dpprof.errors import DpprofError
 from dpprof.record.counters import CounterResult
 from dpprof.record.ledger import LedgerResult
@@ -153,6 +154,11 @@ class Record:
         """Whether the first pass, clean or estimate, finished: its figures stand, whatever happened later."""
         outcome = next(iter(self.passes.values()), None)
         return outcome is not None and outcome.status == "finished"
+
+    @property
+    def is_estimate(self) -> bool:
+        """Whether its figures were computed on fake tensors."""
+        return ESTIMATE in self.passes
 
     @property
     def num_losses(self) -> int:

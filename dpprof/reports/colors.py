@@ -1,7 +1,10 @@
-"""Colours of categories, operator classes and phases: one meaning, one colour, on every page.
+"""Colours of trainers, categories, operator classes and phases: one meaning, one colour, on every page.
 
-From Okabe and Ito's palette, which colour-blind readers tell apart; greys for what any training needs.
+From Okabe and Ito's palette, which colour-blind readers tell apart; greys for what any training needs. What
+no table lists, such as a phase that only another package's trainer has, gets a grey and keeps its name.
 """
+
+from dpprof.vocabulary.trainers import UNLISTED_COLOR, trainer_info
 
 CATEGORY_COLORS = {
     "parameters": "#8c8c8c",
@@ -45,12 +48,26 @@ PHASE_COLORS = {
     "optimizer_step": "#5e5e5e",
     "between phases": "#e8e8e8",
 }
-TRAINER_COLORS = {
-    "StandardTrainer": "#5e5e5e",
-    "DPSGDTrainer": "#d55e00",
-    "DPGhostClippingTrainer": "#0072b2",
-    "DPFastGradientClippingTrainer": "#009e73",
-}
+
+
+def trainer_color(name: str) -> str:
+    """The colour of a trainer, as the table of trainers has it."""
+    return trainer_info(name).color
+
+
+def category_color(name: str) -> str:
+    """The colour of a category of memory."""
+    return CATEGORY_COLORS.get(name, UNLISTED_COLOR)
+
+
+def class_color(name: str) -> str:
+    """The colour of an operator class."""
+    return CLASS_COLORS.get(name, UNLISTED_COLOR)
+
+
+def phase_color(name: str) -> str:
+    """The colour of a phase of a step."""
+    return PHASE_COLORS.get(name, UNLISTED_COLOR)
 
 
 def ink(color: str) -> str:

@@ -1,13 +1,23 @@
 """The tables of one experiment's hardware counters, as plain data: what really moved, where, and how fast."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dpprof.config.counter_metrics import BASIC
-from dpprof.figures.metrics import MIB, counted
-from dpprof.record.counters import CounterResult, CounterRow, total
-from dpprof.record.ledger import LedgerResult
+from dpprof.figures.counters import (
+    DRAM_READ,
+    DRAM_WRITTEN,
+    L1_LOAD,
+    L1_STORE,
+    L2_READ,
+    L2_WRITTEN,
+    CounterFigures,
+    StepCounters,
+)
+from dpprof.record.counters import CounterResult
+from dpprof.record.ledger import LedgerResult, Moved
 from dpprof.reports.tables import BETWEEN, phase_order
+from dpprof.vocabulary.units import mib
 
 STEP = "step"
 
@@ -41,7 +51,8 @@ class CountedRow:
     @property
     def dram_mib(self) -> float | None:
         """Read from the device's memory and written to it, together."""
-        return _sum(self.dram_read_mib, self.dram_written_mib)
+        read, written = self.dram_read_mib, self.dram_written_mib
+        return None if read is None or written is None else read + written
 
 
 @dataclass(frozen=True)
@@ -66,63 +77,52 @@ class CounterTables:
 
 def compute(counters: CounterResult, ledger: LedgerResult | None) -> CounterTables:
     """The tables of hardware counters, beside the bytes that the ledger booked where there is one."""
-    rows = counters.rows
-    phases = sorted(dict.fromkeys(row.phase for row in rows), key=phase_order)
+    found = StepCounters.of(counters, ledger)
+    moved = ledger.moved(by=lambda row: row.phase) if ledger else None
     return CounterTables(
-        by_phase=[_phase(phase, rows, ledger) for phase in phases],
+        by_phase=[
+            _row(
+                phase or BETWEEN,
+                found.phases[phase],
+                phase=phase or BETWEEN,
+                moved=None if moved is None else moved.get(phase, Moved()),
+            )
+            for phase in sorted(found.phases, key=phase_order)
+        ],
         by_class=_most_traffic_first(
-            _row(total(name, name, None, (row for row in rows if row.kernel_class == name)))
-            for name in dict.fromkeys(row.kernel_class for row in rows)
+            _row(name, of_class, kernel_class=name) for name, of_class in found.classes.items()
         ),
-        kernels=_most_traffic_first(_row(row, row.phase or BETWEEN) for row in rows),
-        step=_row(total(STEP, "", None, rows), ledger_bytes=_ledger_bytes(ledger, lambda phase: True)),
+        kernels=_most_traffic_first(
+            _row(row.name, CounterFigures.of(row), row.kernel_class, row.phase or BETWEEN)
+            for row in counters.rows
+        ),
+        step=_row(STEP, found.step, moved=ledger.moved_in_step if ledger else None),
         settings=counters.settings,
         missing=counters.missing,
     )
 
 
-def _phase(phase: str | None, rows: list[CounterRow], ledger: LedgerResult | None) -> CountedRow:
-    within = [row for row in rows if row.phase == phase]
-    return _row(
-        total(phase or BETWEEN, "", phase, within),
-        phase or BETWEEN,
-        _ledger_bytes(ledger, lambda booked: booked == phase),
-    )
-
-
-def _ledger_bytes(ledger: LedgerResult | None, wanted: Callable[[str | None], bool]) -> int | None:
-    if ledger is None:
-        return None
-    return sum(row.read + row.written for row in ledger.traffic if wanted(row.phase))
-
-
-def _row(row: CounterRow, phase: str = "", ledger_bytes: int | None = None) -> CountedRow:
-    figures = counted(row)
-    read, written = figures.get("dram_read_mib"), figures.get("dram_written_mib")
-    dram = _sum(read, written)
-    ledger_mib = None if ledger_bytes is None else ledger_bytes / MIB
+def _row(
+    name: str, counters: CounterFigures, kernel_class: str = "", phase: str = "", moved: Moved | None = None
+) -> CountedRow:
     return CountedRow(
-        name=row.name,
-        kernel_class=row.kernel_class,
+        name=name,
+        kernel_class=kernel_class,
         phase=phase,
-        launches=row.launches,
-        kernel_ms=figures["kernel_ms"],
-        dram_read_mib=read,
-        dram_written_mib=written,
-        dram_gib_per_s=dram / 1024 / row.seconds if dram is not None and row.seconds else None,
-        dram_pct_of_peak=figures.get("dram_pct_of_peak"),
-        l2_read_mib=figures.get("l2_read_mib"),
-        l2_written_mib=figures.get("l2_written_mib"),
-        l1_load_mib=figures.get("l1_global_load_mib"),
-        l1_store_mib=figures.get("l1_global_store_mib"),
-        extra={name: value for name, value in row.values.items() if name not in BASIC},
-        ledger_mib=ledger_mib,
-        dram_to_ledger=dram / ledger_mib if dram is not None and ledger_mib else None,
+        launches=counters.kernel_launches,
+        kernel_ms=counters.kernel_ms,
+        dram_read_mib=counters.moved_mib(DRAM_READ),
+        dram_written_mib=counters.moved_mib(DRAM_WRITTEN),
+        dram_gib_per_s=counters.dram_gib_per_s,
+        dram_pct_of_peak=counters.dram_pct_of_peak,
+        l2_read_mib=counters.moved_mib(L2_READ),
+        l2_written_mib=counters.moved_mib(L2_WRITTEN),
+        l1_load_mib=counters.moved_mib(L1_LOAD),
+        l1_store_mib=counters.moved_mib(L1_STORE),
+        extra={metric: value for metric, value in counters.values.items() if metric not in BASIC},
+        ledger_mib=None if moved is None else mib(moved.num_bytes),
+        dram_to_ledger=counters.dram_to_ledger,
     )
-
-
-def _sum(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one + other
 
 
 def _most_traffic_first(rows: Iterable[CountedRow]) -> list[CountedRow]:

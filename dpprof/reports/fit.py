@@ -4,15 +4,18 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from dpprof.config.experiment import ExperimentConfig, FitConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.fit import FitConfig
 from dpprof.figures.capacity import capacity_bytes
-from dpprof.figures.metrics import UNTRACKED, metrics, part
+from dpprof.figures.figures import Figures
+from dpprof.figures.ledger import UNTRACKED
 from dpprof.figures.results import FINISHED, Result, describe, device_name
 from dpprof.reports.colors import words
-from dpprof.reports.comparison.markdown import markdown_table
 from dpprof.reports.comparison.models import distinct_names, identity
+from dpprof.reports.markdown_table import markdown_table
 from dpprof.vocabulary.formats import fixed, number
-from dpprof.vocabulary.trainers import STANDARD
+from dpprof.vocabulary.trainers import trainer_info
+from dpprof.vocabulary.units import MIB
 
 _NOT_SEARCHED = "not searched"
 _IN_DOUBT = (
@@ -67,7 +70,8 @@ def rows(answers: list[Answer], fit: FitConfig) -> list[dict[str, Any]]:
 def _row(answer: Answer, fit: FitConfig, model: str) -> dict[str, Any]:
     config, best = answer.config, answer.best
     given = "seq_len" if answer.along == "batch_size" else "batch_size"
-    figures = metrics(best.record) if best is not None and best.record is not None else {}
+    figures = best.figures if best else None
+    estimate = figures.estimate if figures else None
     row: dict[str, Any] = {
         "model": model,
         "precision": config.precision,
@@ -75,16 +79,18 @@ def _row(answer: Answer, fit: FitConfig, model: str) -> dict[str, Any]:
         "trainer": config.trainer,
         f"largest_{answer.along}": None if answer.failure else answer.size,
         "is_at_least": answer.is_open,
-        "needed_gib": figures["memory/needed_mib"] / 1024 if figures else None,
-        "doubt_gib": figures["memory/doubt_mib"] / 1024 if "memory/doubt_mib" in figures else None,
+        "needed_gib": estimate.needed_mib / 1024 if estimate else None,
+        "doubt_gib": estimate.doubt_mib / 1024 if estimate and estimate.doubt_mib is not None else None,
         "limiting_phase": None if answer.is_open else _peak_phase(best),
         "limiting_category": None if answer.is_open else _largest_category(figures),
         "evaluations": answer.num_evaluations,
         "failure": describe(answer.failure) if answer.failure else None,
     }
     if answer.along == "batch_size":
-        is_asked = answer.size and config.trainer != STANDARD and not config.poisson_sampling
-        row["expected_batch"] = expected_batch(answer.size, config.poisson_tail) if is_asked else None
+        is_asked = answer.size and trainer_info(config.trainer).is_private and not config.poisson_sampling
+        row["expected_batch"] = (
+            expected_batch(answer.size, config.estimating.poisson_tail) if is_asked else None
+        )
         if fit.logical_batch:
             row["physical_steps"] = math.ceil(fit.logical_batch / answer.size) if answer.size else None
     if fit.verify:
@@ -97,8 +103,8 @@ def _peak_phase(best: Result | None) -> str | None:
     return ledger.peak_phase if ledger is not None else None
 
 
-def _largest_category(figures: dict[str, float]) -> str | None:
-    held = part(figures, "memory/at_peak/", "_mib")
+def _largest_category(figures: Figures | None) -> str | None:
+    held = figures.ledger.all_at_peak_mib if figures and figures.ledger else {}
     held.pop(UNTRACKED, None)
     return max(held, key=lambda name: held[name], default=None)
 
@@ -110,19 +116,20 @@ def _measured(answer: Answer) -> dict[str, Any]:
     if not answer.verified:
         return dict.fromkeys(("tokens_per_s", "measured_gib", "next_size", "confirmed"))
     limit = capacity_bytes(answer.best.config) if answer.best else None
-    found = [metrics(r.record) if r.status == FINISHED and r.record else {} for r in answer.verified]
-    peaks = [figures.get("memory/peak_allocated_mib") for figures in found]
-    estimated = metrics(answer.best.record) if answer.best and answer.best.record else {}
-    beside = estimated.get("memory/added/cuda_context_mib", 0.0)  # no allocator reports it
-    fits = [peak is not None and limit is not None and (peak + beside) * 2**20 <= limit for peak in peaks]
+    found = [result.figures if result.status == FINISHED else None for result in answer.verified]
+    peaks = [figures.memory.peak_allocated_mib if figures else None for figures in found]
+    estimated = answer.best.figures.estimate if answer.best and answer.best.figures else None
+    beside = estimated.added_mib.get("cuda_context", 0.0) if estimated else 0.0  # no allocator reports it
+    fits = [peak is not None and limit is not None and (peak + beside) * MIB <= limit for peak in peaks]
+    step = found[0].step if found[0] else None
     following = _NOT_SEARCHED if answer.is_open else describe(answer.verified[1])
     if not answer.is_open and peaks[1] is not None:
         following = f"{_gib((peaks[1] + beside) / 1024)} GiB"
     return {
-        "tokens_per_s": found[0].get("throughput/tokens_per_s"),
+        "tokens_per_s": step.tokens_per_s if step else None,
         "measured_gib": None if peaks[0] is None else (peaks[0] + beside) / 1024,
         "next_size": following,
-        "confirmed": fits[0] if estimated.get("memory/doubt_mib") else fits == [True, False][: len(fits)],
+        "confirmed": fits[0] if estimated and estimated.doubt_mib else fits == [True, False][: len(fits)],
     }
 
 
@@ -185,7 +192,7 @@ def _gib(value: float | None) -> str:
 
 
 def _explained(config: ExperimentConfig, fit: FitConfig, found: list[dict[str, Any]]) -> str:
-    size = _size_name(config, fit)
+    size, tail = _size_name(config, fit), config.estimating.poisson_tail
     open_ones = [row["is_at_least"] for row in found if not row["failure"]]
     known = "it fits, and the next larger one does not, both estimated"
     if open_ones and all(open_ones):
@@ -202,12 +209,12 @@ def _explained(config: ExperimentConfig, fit: FitConfig, found: list[dict[str, A
     if config.poisson_sampling:
         text += (
             " Batches are Poisson sampled: a step was estimated with a batch that at most "
-            f"{config.poisson_tail:g} of the steps exceed, after steps with a full and an empty one."
+            f"{tail:g} of the steps exceed, after steps with a full and an empty one."
         )
     elif fit.along == "batch_size":
         text += (
             " Under Poisson sampling an expected batch of no more than `expected batch` exceeds the largest "
-            f"one in at most {config.poisson_tail:g} of the steps."
+            f"one in at most {tail:g} of the steps."
         )
     if fit.logical_batch:
         text += (

@@ -7,7 +7,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from dpprof.record.folder import write_bytes
-from dpprof.reports.colors import CATEGORY_COLORS, words
+from dpprof.reports.colors import category_color, words
 from dpprof.reports.levels import Levels
 from dpprof.reports.tables import LedgerTables
 from dpprof.vocabulary.formats import fixed, size
@@ -24,7 +24,7 @@ def draw(levels: Levels, tables: LedgerTables, title: str) -> Figure:
         levels.ms,
         *levels.mib.values(),
         labels=[words(category) for category in levels.mib],
-        colors=[CATEGORY_COLORS[category] for category in levels.mib],
+        colors=[category_color(category) for category in levels.mib],
         step="post",
         linewidth=0,
     )

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpprof.figures.metrics import MIB
 from dpprof.record.ledger import PhaseMark, StepTimeline
 from dpprof.vocabulary.categories import CATEGORIES
+from dpprof.vocabulary.order import listed_first
+from dpprof.vocabulary.units import MIB, MS_PER_S, mib
 
 _MAX_POINTS = 4000
 
@@ -46,7 +47,8 @@ def compute(timeline: StepTimeline, phase_s: dict[str, float], most: int = _MAX_
     that is not in it is as wide as it was under the ledger. What happens between phases, where the ledger
     itself is at work, is drawn as a moment.
     """
-    categories = [c for c in CATEGORIES if c in {*timeline.start, *timeline.category, *timeline.moved_to}]
+    found = (*timeline.start, *timeline.category, *filter(None, timeline.moved_to))
+    categories = listed_first(found, CATEGORIES)
     column = {category: i for i, category in enumerate(categories)}
     changes = np.zeros((len(timeline.seconds) + 1, len(categories)), dtype=np.int64)
     for category, num_bytes in timeline.start.items():
@@ -65,17 +67,18 @@ def compute(timeline: StepTimeline, phase_s: dict[str, float], most: int = _MAX_
     kept, tolerance = _thin(total.tolist(), {0, len(total) - 1, peak, *bounds}, most)
     moments = np.array([0.0, *timeline.seconds])[kept]
     knots, drawn = _stretch(timeline.phases, timeline.step_s, phase_s)
-    ms = 1e3 * np.interp([*moments, timeline.step_s], knots, drawn)
+    ms = MS_PER_S * np.interp([*moments, timeline.step_s], knots, drawn)
     kept_levels = levels[[*kept, kept[-1]]] / MIB
     return Levels(
         ms=ms.tolist(),
         mib={c: kept_levels[:, i].tolist() for c, i in column.items() if kept_levels[:, i].any()},
         total_mib=kept_levels.sum(axis=1).tolist(),
         spans=[
-            Span(p.name, *(1e3 * np.interp([p.start, p.end], knots, drawn)).tolist()) for p in timeline.phases
+            Span(p.name, *(MS_PER_S * np.interp([p.start, p.end], knots, drawn)).tolist())
+            for p in timeline.phases
         ],
         num_recorded=len(total),
-        tolerance_mib=tolerance / MIB,
+        tolerance_mib=mib(tolerance),
         peak_index=kept.index(peak),
     )
 

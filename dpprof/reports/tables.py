@@ -1,25 +1,19 @@
 """The tables of one experiment's ledger, as plain data: what fills the memory, and what moves."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from dpprof.figures.metrics import (
-    MIB,
-    UNTRACKED,
-    at_peak,
-    is_estimate,
-    ledger_doubt,
-    metrics,
-    unexplained_pct,
-)
-from dpprof.record.ledger import HeldTensor, LedgerResult, StepTimeline, TrafficRow
-from dpprof.record.record import Record
+from dpprof.figures.figures import Figures
+from dpprof.figures.ledger import UNTRACKED, LedgerFigures, ledger_doubt
+from dpprof.record.ledger import HeldTensor, LedgerResult, Moved, PhasePeak, StepTimeline
 from dpprof.vocabulary.categories import CATEGORIES
 from dpprof.vocabulary.formats import fixed
 from dpprof.vocabulary.phases import PHASES
+from dpprof.vocabulary.units import MIB, mib
 
 BETWEEN = "between phases"
+_UNLISTED_HELP = "as the trainer names it: dpprof lists no such category"
 _UNTRACKED_HELP = "held by the allocator beyond what the ledger saw: workspaces and rounding"
 
 
@@ -51,11 +45,11 @@ class PhaseRow:
 
 @dataclass(frozen=True)
 class TensorRow:
-    """A storage alive at the peak. `place` is its parameter or the module that it was made for."""
+    """A storage alive at the peak. `owner` is its parameter or the module that it was made for."""
 
     mib: float
     category: str
-    place: str
+    owner: str
     shape: str
     dtype: str
     phase: str
@@ -131,56 +125,58 @@ class LedgerTables:
         return ledger_doubt(self.unexplained_pct)
 
 
-def compute(record: Record, ledger: LedgerResult, timeline: StepTimeline) -> LedgerTables:
-    """The tables of a record with a ledger."""
-    figures, held = metrics(record), at_peak(record)
+def compute(
+    figures: Figures, of_ledger: LedgerFigures, ledger: LedgerResult, timeline: StepTimeline
+) -> LedgerTables:
+    """The tables of a run with a ledger, from its figures and the ledger itself."""
     return LedgerTables(
-        peak_mib=ledger.peak / MIB,
-        held_mib=sum(held.values()) / MIB,
-        allocator_mib=figures.get("memory/peak_allocated_mib"),
-        is_estimate=is_estimate(record),
+        peak_mib=of_ledger.peak_mib,
+        held_mib=sum(of_ledger.at_peak_mib.values()),
+        allocator_mib=figures.memory.peak_allocated_mib,
+        is_estimate=figures.estimate is not None,
         peak_phase=ledger.peak_phase or BETWEEN,
-        unexplained_pct=unexplained_pct(record),
-        at_peak=_shares(held),
-        after_step=_shares(ledger.after_step),
+        unexplained_pct=of_ledger.unexplained_pct,
+        at_peak=_shares(of_ledger.at_peak_mib),
+        after_step=_shares({category: mib(held) for category, held in ledger.after_step.items()}),
         phases=[
-            PhaseRow(
-                phase=phase,
-                peak_mib=peak.num_bytes / MIB,
-                allocator_mib=record.memory.phase_peak[phase] / MIB
-                if phase in record.memory.phase_peak
-                else None,
-                largest=max(peak.by_category.items(), key=lambda item: item[1])[0],
-                ms=figures.get(f"latency/{phase}_ms"),
-            )
-            for phase, peak in ledger.phase_peak.items()
-            if peak.by_category
+            _phase(figures, phase, peak) for phase, peak in ledger.phase_peak.items() if peak.by_category
         ],
         tensors=[_tensor(tensor) for tensor in timeline.tensors],
         num_tensors=timeline.num_tensors,
-        by_phase=_moved(ledger.traffic, lambda row: row.phase or BETWEEN, ledger.phase_peak),
+        by_phase=_rows(ledger.moved(by=lambda row: row.phase or BETWEEN), ledger.phase_peak),
         by_class=sorted(
-            _moved(ledger.traffic, lambda row: row.operator_class, ()), key=lambda row: -row.moved_mib
+            _rows(ledger.moved(by=lambda row: row.operator_class)), key=lambda row: -row.moved_mib
         ),
-        moved=_sum("step", ledger.traffic),
+        moved=_row("step", ledger.moved_in_step),
     )
 
 
-def _shares(by_category: dict[str, int]) -> list[Share]:
-    total = sum(by_category.values())
+def _phase(figures: Figures, name: str, peak: PhasePeak) -> PhaseRow:
+    phase = figures.phases[name]
+    return PhaseRow(
+        phase=name,
+        peak_mib=mib(peak.num_bytes),
+        allocator_mib=phase.allocator_peak_mib,
+        largest=max(peak.by_category.items(), key=lambda item: item[1])[0],
+        ms=phase.ms,
+    )
+
+
+def _shares(by_category_mib: dict[str, float]) -> list[Share]:
+    total = sum(by_category_mib.values())
     meanings = CATEGORIES | {UNTRACKED: _UNTRACKED_HELP}
     shares = [
-        Share(category, num_bytes / MIB, 100 * num_bytes / total, meanings[category])
-        for category, num_bytes in by_category.items()
+        Share(category, held, 100 * held / total, meanings.get(category, _UNLISTED_HELP))
+        for category, held in by_category_mib.items()
     ]
     return sorted(shares, key=lambda share: -share.mib)
 
 
 def _tensor(tensor: HeldTensor) -> TensorRow:
     return TensorRow(
-        mib=tensor.num_bytes / MIB,
+        mib=mib(tensor.num_bytes),
         category=tensor.category,
-        place=tensor.name or tensor.module,
+        owner=tensor.name or tensor.module,
         shape=" x ".join(map(str, tensor.shape)) or "scalar",
         dtype=tensor.dtype,
         phase=tensor.phase or "before the step",
@@ -188,15 +184,10 @@ def _tensor(tensor: HeldTensor) -> TensorRow:
     )
 
 
-def _moved(
-    traffic: list[TrafficRow], name_of: Callable[[TrafficRow], str], order: Iterable[str]
-) -> list[MovedRow]:
-    groups: dict[str, list[TrafficRow]] = {name: [] for name in order}
-    for row in traffic:
-        groups.setdefault(name_of(row), []).append(row)
-    return [_sum(name, rows) for name, rows in groups.items()]
+def _rows(moved: Mapping[str, Moved], first: Iterable[str] = ()) -> list[MovedRow]:
+    """A row for each name: those of `first`, whether anything moved there or not, then the others."""
+    return [_row(name, moved.get(name, Moved())) for name in dict.fromkeys([*first, *moved])]
 
 
-def _sum(name: str, rows: list[TrafficRow]) -> MovedRow:
-    read, written = sum(row.read for row in rows), sum(row.written for row in rows)
-    return MovedRow(name, read / MIB, written / MIB, sum(row.flops for row in rows) / 1e9)
+def _row(name: str, moved: Moved) -> MovedRow:
+    return MovedRow(name, mib(moved.read), mib(moved.written), moved.flops / 1e9)

@@ -1,25 +1,33 @@
 """Latency, memory and throughput as TensorBoard scalars and hparams, so that runs compare there."""
 
+from pathlib import Path
+
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from dpprof.config.experiment import SIZE_FIELDS
-from dpprof.figures.metrics import metrics, series
-from dpprof.record.folder import RunFolder
-from dpprof.record.record import Record
+from dpprof.config.training import SIZE_FIELDS
+from dpprof.figures.names import metrics, named, series
+from dpprof.figures.results import Result
 
 _HPARAMS = (
     *("trainer", "workload", "model_size", *SIZE_FIELDS),
     *("batch_size", "seq_len", "precision", "device", "accumulation_steps"),
 )
-_GROUPS = ("latency/", "memory/", "throughput/")
+_GROUPS = ("latency", "memory", "throughput")
 
 
-def write_scalars(folder: RunFolder, record: Record) -> None:
-    """Write an event file into the folder's TensorBoard directory: series by step, other figures once."""
-    figures = {name: value for name, value in metrics(record).items() if name.startswith(_GROUPS)}
+def write_scalars(result: Result) -> list[Path]:
+    """Write an event file into the folder's TensorBoard directory in place of an earlier one: series by step,
+    other figures once. Nothing where the clean pass did not finish. Returns the files.
+    """
+    record, of_run, directory = result.record, result.figures, result.folder.tensorboard
+    if record is None or of_run is None:
+        return []
+    for path in _event_files(directory):
+        path.unlink()
+    figures = metrics(metric for metric in named(of_run) if metric.group in _GROUPS)
     parts = hparams({name: record.config[name] for name in _HPARAMS}, dict.fromkeys(figures, 0.0))
-    with SummaryWriter(str(folder.tensorboard)) as writer:
+    with SummaryWriter(str(directory)) as writer:
         for part in parts:
             writer.file_writer.add_summary(part)
         for name, value in figures.items():
@@ -27,3 +35,8 @@ def write_scalars(folder: RunFolder, record: Record) -> None:
         for name, values in series(record).items():
             for step, value in enumerate(values):
                 writer.add_scalar(f"{name}_by_step", value, step)
+    return _event_files(directory)
+
+
+def _event_files(directory: Path) -> list[Path]:
+    return sorted(directory.glob("events.out.tfevents.*"))

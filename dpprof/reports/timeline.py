@@ -5,44 +5,40 @@ without JavaScript.
 """
 
 from dataclasses import dataclass
-
-import jinja2
+from pathlib import Path
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.figures.capacity import doubt_words, floor_s, reservations
-from dpprof.figures.metrics import UNTRACKED, metrics, part
-from dpprof.figures.results import describe_steps, device_name, held_against
-from dpprof.record.folder import RunFolder, write_text
-from dpprof.record.ledger import LedgerResult, TrafficRow
+from dpprof.figures.capacity import assumptions, doubt_words
+from dpprof.figures.estimate import EstimateFigures
+from dpprof.figures.figures import Figures
+from dpprof.figures.ledger import UNTRACKED
+from dpprof.figures.results import Result, describe_steps, device_name, estimate_held_against
+from dpprof.record.folder import write_text
+from dpprof.record.ledger import LedgerResult
 from dpprof.record.record import Record
-from dpprof.reports import image, levels, tables
-from dpprof.reports.colors import CATEGORY_COLORS, words
-from dpprof.reports.figures import memory_figure, traffic_figure
-from dpprof.vocabulary.formats import fixed
+from dpprof.reports import html, image, levels, tables
+from dpprof.reports.charts import memory_figure, traffic_figure
+from dpprof.reports.colors import category_color
+from dpprof.vocabulary.units import MS_PER_S, ms
 
 _SHOWN_TENSORS = 20
-_templates = jinja2.Environment(
-    loader=jinja2.PackageLoader("dpprof.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
-)
-_templates.filters |= {"words": words, "fixed": fixed}
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What an estimate adds to the ledger: MiB beyond the tensors, MiB in doubt, whether it fits, in words,
-    and the least time of each phase in ms.
+    """What an estimate adds to the ledger: its figures, the device that it is for, whether it fits in words,
+    the least time of each phase in ms, and what all of it rests on.
     """
 
-    added_mib: dict[str, float]
-    needed_mib: float
-    doubt_mib: dict[str, float]
+    figures: EstimateFigures
+    device: str
     held_against: str
     floor_ms: dict[str, float]
-    reservations: list[str]
+    assumptions: list[str]
 
 
 @dataclass(frozen=True)
-class Page:
+class TimelineData:
     """What the page shows. `num_steps` timed steps are behind the widths of the phases; 0: none are known."""
 
     title: str
@@ -50,47 +46,48 @@ class Page:
     facts: dict[str, str]
     tables: tables.LedgerTables
     levels: levels.Levels
-    traffic: list[TrafficRow]
+    ledger: LedgerResult
     num_steps: int
     estimate: Estimate | None
-    step_overhead: float | None
+    slowdown: float | None
 
 
-def compute(folder: RunFolder) -> Page | None:
-    """The page of a run folder; None if its ledger pass left no data."""
-    timeline, record = folder.read_timeline(), folder.read_record()
-    if timeline is None or record is None or record.ledger is None:
+def compute(result: Result) -> TimelineData | None:
+    """The page of a run; None if its ledger pass left no data."""
+    timeline, record, figures = result.folder.read_timeline(), result.record, result.figures
+    if timeline is None or record is None or figures is None:
         return None
-    config = folder.read_config()
-    phase_s = {phase: sum(seconds) / len(seconds) for phase, seconds in record.phase_s.items() if seconds}
-    if config.is_estimate:
-        phase_s = floor_s(config, record.ledger)
-    mean_step_s = sum(record.step_s) / len(record.step_s) if record.step_s else None
-    return Page(
-        title=folder.name,
+    ledger, config = record.ledger, result.config
+    if ledger is None or figures.ledger is None:
+        return None
+    return TimelineData(
+        title=result.folder.name,
         steps=describe_steps(config),
         facts=_facts(record, config),
-        tables=tables.compute(record, record.ledger, timeline),
-        levels=levels.compute(timeline, phase_s),
-        traffic=record.ledger.traffic,
+        tables=tables.compute(figures, figures.ledger, ledger, timeline),
+        levels=levels.compute(timeline, _phase_s(figures)),
+        ledger=ledger,
         num_steps=len(record.step_s),
-        estimate=_estimate(config, record, record.ledger) if config.is_estimate else None,
-        step_overhead=record.ledger.step_s / mean_step_s if mean_step_s and not record.step_samples else None,
+        estimate=_estimate(config, figures.estimate, ledger) if figures.estimate else None,
+        slowdown=figures.ledger.slowdown,
     )
 
 
-def _estimate(config: ExperimentConfig, record: Record, ledger: LedgerResult) -> Estimate:
-    figures = metrics(record)
-    floor_ms = part(figures, "floor/", "_ms")
-    floor_ms.pop("step", None)
+def _phase_s(figures: Figures) -> dict[str, float]:
+    """How wide each phase is drawn: its median time, of an estimate the least that it can take."""
+    if figures.estimate is not None:
+        return figures.estimate.floor_s
+    return {name: phase.ms / MS_PER_S for name, phase in figures.phases.items() if phase.ms is not None}
+
+
+def _estimate(config: ExperimentConfig, figures: EstimateFigures, ledger: LedgerResult) -> Estimate:
     return Estimate(
-        added_mib=part(figures, "memory/added/", "_mib"),
-        needed_mib=figures["memory/needed_mib"],
-        doubt_mib=part(figures, "memory/doubt/", "_mib"),
-        held_against=held_against(figures, device_name(config)),
-        floor_ms=floor_ms,
-        reservations=[
-            *reservations(config, ledger),
+        figures=figures,
+        device=device_name(config),
+        held_against=estimate_held_against(figures, config),
+        floor_ms={phase: ms(seconds) for phase, seconds in figures.floor_s.items()},
+        assumptions=[
+            *assumptions(config, ledger),
             *(doubt_words(doubt.text, doubt.num_bytes) for doubt in ledger.doubts),
         ],
     )
@@ -116,27 +113,26 @@ def _device(record: Record, config: ExperimentConfig) -> str:
     return record.environment.get("gpu", record.environment.get("cpu", ""))
 
 
-def render(page: Page) -> str:
+def render(data: TimelineData) -> str:
     """One self-contained HTML page: two charts (plotly inlined) and their figures as tables."""
-    config = {"displaylogo": False, "responsive": True}
-    memory, traffic = (
-        memory_figure(page.levels, page.tables),
-        traffic_figure(page.traffic, [row.name for row in page.tables.by_phase]),
-    )
-    return _templates.get_template("timeline.html").render(
-        page=page,
-        tables=page.tables,
-        memory=memory.to_html(full_html=False, include_plotlyjs=True, config=config, div_id="memory"),
-        traffic=traffic.to_html(full_html=False, include_plotlyjs=False, config=config, div_id="traffic"),
-        colors=CATEGORY_COLORS,
+    traffic = traffic_figure(data.ledger, [row.name for row in data.tables.by_phase])
+    return html.render(
+        "timeline.html",
+        data=data,
+        tables=data.tables,
+        memory=html.chart(memory_figure(data.levels, data.tables), "memory"),
+        traffic=html.chart(traffic, "traffic", with_plotly=False),
+        color=category_color,
         untracked=UNTRACKED,
         shown_tensors=_SHOWN_TENSORS,
     )
 
 
-def write_timeline(folder: RunFolder) -> None:
-    """Render the page and the image of a run folder, if its ledger pass left data."""
-    page = compute(folder)
-    if page is not None:
-        image.write(folder.timeline_image, page.levels, page.tables, page.title)
-        write_text(folder.timeline_page, render(page))
+def write_timeline(result: Result) -> list[Path]:
+    """Render the page and the image of a run, if its ledger pass left data. Returns the files."""
+    folder, data = result.folder, compute(result)
+    if data is None:
+        return []
+    image.write(folder.timeline_image, data.levels, data.tables, data.title)
+    write_text(folder.timeline_page, render(data))
+    return [folder.timeline_page, folder.timeline_image]

@@ -9,7 +9,7 @@ from mlflow.store.artifact.artifact_repository_registry import get_artifact_repo
 
 from dpprof.errors import ConfigError
 from dpprof.record.folder import RunFolder
-from dpprof.tracking.store import KIND_TAG, PARENT_TAG, open_store, telling
+from dpprof.tracking.store import KIND_TAG, PARENT_TAG, open_store, translated_errors
 
 _PAGE = 1000
 
@@ -23,7 +23,7 @@ def fetch(name: str, into: Path) -> tuple[str, list[tuple[str, RunFolder]]] | No
     """
     if _is_missing(get_tracking_uri()):
         return None
-    with telling():
+    with translated_errors():
         client = open_store()
         run = _find(client, name)
         if run is None:

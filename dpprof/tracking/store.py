@@ -13,7 +13,7 @@ KIND_TAG = "dpprof.kind"
 
 
 @contextmanager
-def telling() -> Iterator[None]:
+def translated_errors() -> Iterator[None]:
     """Turn whatever MLflow raises for an unreachable or refusing store into a TrackingError."""
     try:
         yield

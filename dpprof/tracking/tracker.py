@@ -16,12 +16,14 @@ from mlflow.environment_variables import MLFLOW_EXPERIMENT_ID, MLFLOW_EXPERIMENT
 from mlflow.exceptions import MlflowException
 from mlflow.tracking.multimedia import Image
 
-from dpprof.config.experiment import ESTIMATE, SIZE_FIELDS, ExperimentConfig
-from dpprof.figures.metrics import memory_metrics, metrics, series
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import ESTIMATE, to_flat
+from dpprof.config.training import SIZE_FIELDS
+from dpprof.figures.names import series
 from dpprof.figures.results import Result, describe, nonfinite_losses
 from dpprof.record.folder import RunFolder, write_text
-from dpprof.record.record import Record
-from dpprof.tracking.store import KIND_TAG, PARENT_TAG, open_store, telling
+from dpprof.tracking.store import KIND_TAG, PARENT_TAG, open_store, translated_errors
+from dpprof.tracking.tables import tables
 
 DEFAULT_EXPERIMENT = "dpprof"
 _NOTE = "mlflow.note.content"
@@ -29,8 +31,6 @@ _MAX_DESCRIPTION = 8000
 _MAX_TAG = 5000
 _METRICS_PER_BATCH = 1000
 _PARAMS_PER_BATCH = 100
-_TOP_OPERATORS = 50
-_TOP_KERNELS = 50
 _RESOLVED = ("device", "model_size", *SIZE_FIELDS)
 
 
@@ -38,7 +38,7 @@ class Tracker:
     """Writes runs into the store that MLflow's own settings name (`MLFLOW_TRACKING_URI`, ...)."""
 
     def __init__(self) -> None:
-        with telling():
+        with translated_errors():
             self._client = open_store()
             self._experiment_id = self._find_experiment()
         self._given_run_id: str | None = MLFLOW_RUN_ID.get()
@@ -57,7 +57,7 @@ class Tracker:
         if the store still has it; else a new one.
         """
         tags = {"mlflow.source.name": "dpprof", KIND_TAG: kind, f"dpprof.{kind}": name}
-        with telling():
+        with translated_errors():
             run_id = self._given_run_id or self._reopen(earlier)
             if run_id is None:
                 run_id = self._client.create_run(self._experiment_id, run_name=name).info.run_id
@@ -88,7 +88,7 @@ class Tracker:
 
         Images among the files also go to MLflow's chart view; the table becomes `cells.json`.
         """
-        with telling():
+        with translated_errors():
             self._client.set_tag(run_id, _NOTE, shorten(description))
             for path in files:
                 self._client.log_artifact(run_id, str(path))
@@ -114,7 +114,7 @@ class Tracker:
         parent. Raises TrackingError; a run left half-written is deleted when the folder is logged again.
         """
         folder = result.folder
-        with telling():
+        with translated_errors():
             run_id = self._logged_before(folder)
             if run_id is not None:
                 self._set_tags(run_id, {**tags, PARENT_TAG: parent} if parent else tags)
@@ -129,22 +129,17 @@ class Tracker:
 
     def forget(self, folder: RunFolder) -> None:
         """Delete the run that the folder was logged as, before the experiment is done again."""
-        with telling():
+        with translated_errors():
             run_id = self._logged_before(folder)
             if run_id is not None:
                 self._client.delete_run(run_id)
-
-    def set_status(self, run_id: str, status: str) -> None:
-        """Change how a run ended."""
-        with telling():
-            self._client.set_terminated(run_id, status)
 
     def log_metrics(
         self, run_id: str, figures: Mapping[str, float], config: ExperimentConfig | None = None
     ) -> None:
         """Add figures to a run; those of an estimate go under `estimate/`."""
         prefix = f"{ESTIMATE}/" if config is not None and config.is_estimate else ""
-        with telling():
+        with translated_errors():
             self._log_metrics(run_id, [(prefix + name, value, 0) for name, value in figures.items()])
 
     def _logged_before(self, folder: RunFolder) -> str | None:
@@ -174,7 +169,7 @@ class Tracker:
 
     def _write(self, run_id: str, result: Result, tags: Mapping[str, str]) -> None:
         record, failure = result.record, result.failure
-        params: dict[str, object] = dict(vars(result.config))
+        params: dict[str, object] = to_flat(result.config)
         params |= {f"resolved_{name}": params[name] for name in _RESOLVED}
         own_tags = {
             "mlflow.source.name": "dpprof",
@@ -184,18 +179,15 @@ class Tracker:
             KIND_TAG: ESTIMATE if result.config.is_estimate else "experiment",
             **tags,
         }
-        figures: dict[str, float] = {}
         if record is not None:
             params |= record.environment
             if record.num_parameters is not None:
                 params["num_parameters"] = record.num_parameters
         if failure is not None:
-            figures |= memory_metrics(failure.memory)
             if failure.kind != "interrupted":
                 own_tags["dpprof.failure"] = failure.kind
             own_tags["dpprof.failure_reason"] = failure.message
         if record is not None and record.headline_finished:
-            figures |= metrics(record)
             failed = record.failed_passes
             if failed:
                 own_tags["dpprof.failed_pass"] = "; ".join(f"{name}: {why}" for name, why in failed.items())
@@ -208,10 +200,10 @@ class Tracker:
                 own_tags["dpprof.warnings"] = "; ".join(record.warnings)
             by_step = series(record)
             self._log_metrics(run_id, [(n, v, i) for n, vs in by_step.items() for i, v in enumerate(vs)])
-            self._log_operators(run_id, record)
-            self._log_kernels(run_id, record)
+            for name, columns in tables(record).items():
+                self._client.log_table(run_id, columns, name)
         self._log_params(run_id, params)
-        self.log_metrics(run_id, figures, result.config)
+        self.log_metrics(run_id, result.metrics, result.config)
         self._set_tags(run_id, own_tags)
         if result.folder.timeline_image.exists():
             image = Image(str(result.folder.timeline_image))
@@ -221,40 +213,6 @@ class Tracker:
                 self._client.log_artifacts(run_id, str(path), path.name)
             else:
                 self._client.log_artifact(run_id, str(path))
-
-    def _log_operators(self, run_id: str, record: Record) -> None:
-        """The operators with the most self time as a table artifact, per traced step."""
-        steps = record.traced_steps
-        if not steps:
-            return
-        rows = record.operators[:_TOP_OPERATORS]
-        columns: dict[str, list[Any]] = {
-            "operator": [row.name for row in rows],
-            "class": [row.operator_class for row in rows],
-            "phase": [row.phase or "" for row in rows],
-            "calls_per_step": [row.calls / steps for row in rows],
-            "host_self_ms_per_step": [1e3 * row.self_s / steps for row in rows],
-            "allocated_mib_per_step": [row.allocated / 2**20 / steps for row in rows],
-        }
-        if any(row.device_self_s is not None for row in rows):
-            columns["device_self_ms_per_step"] = [1e3 * (row.device_self_s or 0.0) / steps for row in rows]
-        self._client.log_table(run_id, columns, "operators.json")
-
-    def _log_kernels(self, run_id: str, record: Record) -> None:
-        """The kernels that take most of the counted step as a table artifact."""
-        if record.counters is None:
-            return
-        rows = record.counters.rows[:_TOP_KERNELS]
-        columns: dict[str, list[Any]] = {
-            "kernel": [row.name for row in rows],
-            "class": [row.kernel_class for row in rows],
-            "phase": [row.phase or "" for row in rows],
-            "launches": [row.launches for row in rows],
-            "ms": [1e3 * row.seconds for row in rows],
-        }
-        metrics = dict.fromkeys(metric for row in rows for metric in row.values)
-        columns |= {metric: [row.values.get(metric) for row in rows] for metric in metrics}
-        self._client.log_table(run_id, columns, "kernels.json")
 
     def _log_params(self, run_id: str, params: Mapping[str, object]) -> None:
         """Log params, except those the run has already: `mlflow run` logs them as they were given."""

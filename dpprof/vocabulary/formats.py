@@ -1,13 +1,13 @@
-"""How figures are printed: the one place for it. What is not zero never reads as zero."""
+"""How figures are printed, in one place. A figure that is not zero never reads as zero."""
 
 MIB_PER_GIB = 1024
 KIB_PER_MIB = 1024
-# Below this a size in MiB is told in KiB.
+# Smaller sizes are printed in KiB.
 _LEAST_MIB = 0.1
 
 
 def fixed(value: float | None, digits: int) -> str:
-    """A figure with so many decimals, or with two digits where these would say too little.
+    """A figure with a number of decimals, or with two significant digits if the decimals would hide it.
 
     Empty where nothing was measured.
     """
@@ -20,7 +20,7 @@ def fixed(value: float | None, digits: int) -> str:
 
 
 def number(value: float | None) -> str:
-    """A figure with three digits or more, a small one with two; empty where nothing was measured."""
+    """A figure with three significant digits or more, a small one with two; empty if not measured."""
     if value is None:
         return ""
     return fixed(value, 0 if abs(value) >= 1000 else 1 if abs(value) >= 10 else 2)

@@ -1,8 +1,8 @@
 """The two training loops that every trainer can run, and what the second one saves.
 
-`documented` is the loop of the library's own tutorial, PyTorch's for standard training and Opacus's for its
-algorithms: `out = model(x)`, and `optimizer.zero_grad()` with its default. `lean` is the same loop with every
-saving that a careful user can make without patching the library.
+`documented` is the loop of the library's own tutorial: PyTorch's for standard training, Opacus's for its
+algorithms. It has `out = model(x)`, and `optimizer.zero_grad()` with its default. `lean` is the same loop
+with every saving that a careful user can make without patching the library.
 """
 
 DOCUMENTED, LEAN = "documented", "lean"
@@ -25,10 +25,10 @@ ALL = "all"
 
 
 def savings_to_measure(savings: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
-    """Each saving alone, and all together if there are several: what to call it, and the savings to make.
+    """Each saving alone, and all together if there are several, by the name of the trial.
 
-    A step is taken with each, in this order, and must begin with what its own loop would have left. One that
-    keeps the output begins with the step before's: so loops that keep it come before those that drop it.
+    One step is done with each, in this order, and each must begin with what its own loop would have left.
+    A step that keeps the output begins with the output of the step before: loops that keep it come first.
     """
     alone: dict[str, tuple[str, ...]] = {saving: (saving,) for saving in savings}
     return alone | {ALL: savings} if len(savings) > 1 else alone

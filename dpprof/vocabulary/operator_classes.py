@@ -1,21 +1,22 @@
-"""The classes that operators and kernels are grouped into: what kind of work it is, by name and phase.
+"""The classes of operators and kernels: the kind of work that each does, by its name and phase.
 
 The class of an operator, in this order:
 1. Everything in the phases `clip`, `noise` and `optimizer_step` belongs to `norm_clip`, `noise` and
    `optimizer`: a multiplication that clips is the cost of clipping.
-2. Everything inside an operator of `attention`, `embedding` or `loss` belongs to it, whatever it is made of.
-3. Else its own name decides; one without a class of its own (`empty`, `view`) belongs to the operator
-   around it, and to `other` if there is none.
+2. Everything inside an operator of `attention`, `embedding` or `loss` belongs to that class.
+3. Otherwise its name decides. An operator without a class of its own (`empty`, `view`) belongs to the
+   operator around it, or to `other` if there is none.
 
-A kernel knows its name and its phase alone: rules 1 and 3, with patterns for what PyTorch, cuBLAS, CUTLASS,
-cuDNN and CUB call their kernels. So the products of an attention that is not fused are matrix products there.
+Of a kernel only its name and its phase are known: rules 1 and 3 apply, with patterns for the names that
+PyTorch, cuBLAS, CUTLASS, cuDNN and CUB give their kernels. So the products of an unfused attention count as
+matrix products there.
 """
 
 import re
 from functools import cache
 
 _PHASE_CLASS = {"clip": "norm_clip", "noise": "noise", "optimizer_step": "optimizer"}
-# Operators that everything inside belongs to.
+# Classes to which everything inside their operators belongs.
 WHOLE = ("attention", "embedding", "loss")
 _CLASSES = [
     ("attention", r"scaled_dot_product|flash_attention|efficient_attention|cudnn_attention"),
@@ -47,7 +48,7 @@ _WHOLE_PATTERN = {name: re.compile(pattern) for name, pattern in _CLASSES if nam
 _NAME_PATTERN = [(name, re.compile(pattern)) for name, pattern in _CLASSES if name not in WHOLE]
 # softmax_warp_forward<..., is_log_softmax, is_masked>
 _LOG_SOFTMAX_OF_SHORT_ROWS = r"softmax_warp_\w+<.*(?:\(bool\)1|true),\s*(?:\(bool\)0|false)>"
-# What kernels are called, the first match counts: a fused attention holds products, a loss a softmax.
+# Names of kernels. The first match counts: a fused attention holds products, a loss a softmax.
 _KERNELS = [
     (class_name, re.compile("|".join(patterns.split()), re.IGNORECASE))
     for class_name, patterns in (
@@ -77,7 +78,7 @@ OPERATOR_CLASSES = (*(name for name, _ in _CLASSES), "optimizer", "other")
 
 @cache
 def class_by_name(name: str) -> str | None:
-    """The class that an operator's name alone tells, e.g. `aten::addmm` -> `matrix_product`."""
+    """The class that follows from an operator's name alone, e.g. `aten::addmm` -> `matrix_product`."""
     bare = name.rpartition("::")[2]
     for class_name, pattern in _WHOLE_PATTERN.items():
         if pattern.search(bare):
@@ -90,7 +91,7 @@ def class_by_name(name: str) -> str | None:
 
 
 def class_in_phase(class_name: str | None, phase: str | None) -> str:
-    """The class that counts, given the one that the operator itself tells and the phase it runs in."""
+    """The class that counts, given an operator's own class and the phase that it runs in."""
     return _PHASE_CLASS.get(phase or "", class_name or "other")
 
 

@@ -66,7 +66,7 @@ BUILT_IN = (
             "clip_factors",
             "noise",
         ),
-        target="dpprof.measure.trainers.dpsgd:DPSGDTrainer",
+        target="dpprof.measure.trainers.opacus.dpsgd:DPSGDTrainer",
     ),
     TrainerInfo(
         "DPGhostClippingTrainer",
@@ -91,7 +91,7 @@ BUILT_IN = (
             "clip_factors",
             "noise",
         ),
-        target="dpprof.measure.trainers.ghost_clipping:DPGhostClippingTrainer",
+        target="dpprof.measure.trainers.opacus.ghost_clipping:DPGhostClippingTrainer",
     ),
     TrainerInfo(
         "DPFastGradientClippingTrainer",
@@ -115,7 +115,7 @@ BUILT_IN = (
             "clip_factors",
             "noise",
         ),
-        target="dpprof.measure.trainers.fast_gradient_clipping:DPFastGradientClippingTrainer",
+        target="dpprof.measure.trainers.opacus.fast_gradient_clipping:DPFastGradientClippingTrainer",
     ),
 )
 TRAINERS = table(ENTRY_POINTS, TrainerInfo, BUILT_IN)

@@ -5,7 +5,7 @@ from pathlib import Path
 from conftest import Run, measure_here, runs_of
 
 from dpprof.drive.sources import read_comparison
-from dpprof.measure.trainers.trap_sentences import SENTENCES, WARNINGS
+from dpprof.measure.trainers.opacus.trap_sentences import SENTENCES, WARNINGS
 from dpprof.record.folder import RunFolder
 from dpprof.reports.comparison.doubts import doubts
 

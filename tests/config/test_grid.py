@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from dpprof.config.grid import Grid, SweepConfig, build_grid
+from dpprof.config.estimating import EstimatingConfig
+from dpprof.config.grid import Grid, build_grid
+from dpprof.config.measuring import MeasuringConfig
 from dpprof.errors import ConfigError
 from dpprof.vocabulary.trainers import TRAINERS
 
@@ -81,7 +83,7 @@ def test_experiments_are_resolved_and_keep_what_is_not_an_axis() -> None:
         trainers="standard", batch_sizes="2", seq_lens="16", lr="0.5", passes="clean", hidden_dim="8"
     )
     (config,) = found.experiments.values()
-    assert (config.device, config.lr, config.passes, config.hidden_dim) == ("cpu", 0.5, "clean", 8)
+    assert (config.device, config.lr, config.measuring.passes, config.hidden_dim) == ("cpu", 0.5, "clean", 8)
     assert config.vocab_size == 1_000
 
 
@@ -138,7 +140,7 @@ def test_a_json_file_may_hold_any_option_as_text_number_or_list(tmp_path: Path) 
     }
     found = grid(config=saved(tmp_path, content))
     assert points(found) == [("tiny", "fp32", 16, size, "DPSGDTrainer") for size in (1, 2)]
-    assert {(c.passes, c.lr) for c in found.experiments.values()} == {("clean,memory", 0.5)}
+    assert {(c.measuring.passes, c.lr) for c in found.experiments.values()} == {("clean,memory", 0.5)}
     assert (found.config.sweep_name, found.config.resume) == ("mine", True)
 
 
@@ -195,10 +197,6 @@ def test_a_bad_value_in_the_file(tmp_path: Path, content: dict[str, object], mes
     assert found.startswith(message)
 
 
-def test_a_sweep_name_may_have_blanks_and_letters_of_any_language() -> None:
-    assert SweepConfig(sweep_name="Größe 1.2-b").sweep_name == "Größe 1.2-b"
-
-
 def test_a_foreign_workloads_cells_are_told_apart_by_the_varied_size() -> None:
     values = {"workload": "pkg:make", "model_sizes": "tiny,small", "trainers": "standard", "seq_lens": "8"}
     names = list(grid(**{**values, "batch_sizes": "2"}).experiments)
@@ -238,12 +236,15 @@ def test_repeats_go_round_the_whole_grid() -> None:
     assert experiments[f"{plain[1]}_rep3"] == experiments[plain[1]]
 
 
-def test_an_estimate_leaves_out_what_only_measuring_has(tmp_path: Path) -> None:
-    """One file serves both."""
-    path = tmp_path / "options.json"
-    path.write_text('{"counters": "ncu", "counter_metrics": "full", "measured_steps": 99, "seq_lens": [32]}')
-    values = {"config": str(path), "passes": "estimate", "counters": "off"}
-    grid = build_grid(values, cuda_available=lambda: False)
-    for config in grid.experiments.values():
-        assert (config.counters, config.counter_metrics, config.seq_len) == ("off", "basic", 32)
-        assert config.is_estimate
+@pytest.mark.parametrize(
+    "expected",
+    [MeasuringConfig(counters="auto", measured_steps=99), EstimatingConfig(target="T4", savings=False)],
+)
+def test_one_file_serves_to_measure_and_to_estimate(
+    tmp_path: Path, expected: MeasuringConfig | EstimatingConfig
+) -> None:
+    """What only the other way has is left out."""
+    content = {"counters": "auto", "measured_steps": 99, "seq_lens": [32], "target": "T4", "savings": False}
+    values = {"config": saved(tmp_path, content), "seq_lens": "auto"}
+    found = build_grid(values, type(expected), cuda_available=lambda: True)
+    assert {(config.how, config.seq_len) for config in found.experiments.values()} == {(expected, 32)}

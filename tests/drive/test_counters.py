@@ -8,20 +8,25 @@ import signal
 import sys
 import time
 from pathlib import Path
-from threading import Event, Timer
+from threading import Timer
 from typing import Any
 
 import psutil
 import pytest
+from example_config import changed, experiment
+from example_ncu import STEP, StandIn
 from mlflow import MlflowClient
 
 from dpprof.config.counter_metrics import BASIC
-from dpprof.config.experiment import DriveConfig, ExperimentConfig
-from dpprof.drive import counters
-from dpprof.drive.campaign import Sweep, reusable_results
+from dpprof.config.drive import DriveConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import to_flat
 from dpprof.drive.counters import count
+from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.run import drive_experiment
-from dpprof.figures.metrics import metrics
+from dpprof.drive.stop import Stop
+from dpprof.drive.sweep import Sweep, reusable_results
+from dpprof.errors import CountersError
 from dpprof.figures.results import FAILED, FINISHED, KILLED, Result, describe, read_result
 from dpprof.ncu import program
 from dpprof.record.folder import RunFolder
@@ -29,8 +34,7 @@ from dpprof.record.record import PassOutcome, Record
 from dpprof.tracking.tracker import Tracker
 
 HERE = Path(__file__).parents[1]
-STEP = (HERE / "ncu" / "reports" / "step.csv").read_text()
-CONFIG = ExperimentConfig(
+CONFIG = experiment(
     trainer="DPSGDTrainer",
     batch_size=2,
     seq_len=16,
@@ -41,34 +45,9 @@ CONFIG = ExperimentConfig(
 ).resolve(cuda_available=False)
 
 
-class StandIn:
-    """The stand-in on PATH, and what it was asked."""
-
-    def __init__(self, place: Path) -> None:
-        self.place = place
-        place.mkdir()
-        shutil.copy(HERE / "stand_in_ncu.py", place / "ncu")
-        text = (place / "ncu").read_text().replace("/usr/bin/env python3", sys.executable, 1)
-        (place / "ncu").write_text(text)
-        (place / "ncu").chmod(0o755)
-        self.plan(metrics=[name.partition(".")[0] for name in BASIC], report=STEP)
-
-    def plan(self, **changes: Any) -> None:
-        """Change what it does."""
-        path = self.place / "ncu.json"
-        before = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps(before | changes))
-
-    @property
-    def calls(self) -> list[list[str]]:
-        """Its command lines so far."""
-        return [list(call) for call in json.loads((self.place / "ncu.calls.json").read_text())]
-
-
 @pytest.fixture
-def ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+def ncu(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """A machine that may count on its CPU: the rest of the path is the real one."""
-    stand_in = StandIn(tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{stand_in.place}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr(program, "require", lambda device: str(stand_in.place / "ncu"))
     return stand_in
@@ -80,9 +59,9 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder(tmp_path / "100 % & more" / "run")
 
 
-def drive(folder: RunFolder, config: ExperimentConfig = CONFIG, **settings: Any) -> Result:
+def drive(folder: RunFolder, config: ExperimentConfig = CONFIG) -> Result:
     lines: list[str] = []
-    result = drive_experiment(config, folder, DriveConfig(**settings), lines.append)
+    result = drive_experiment(config, folder, LocalLauncher(), 600, lines.append)
     (folder.path / "lines.txt").write_text("\n".join(lines))
     return result
 
@@ -91,18 +70,18 @@ def drive(folder: RunFolder, config: ExperimentConfig = CONFIG, **settings: Any)
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder with everything but its counters, really measured."""
     folder = RunFolder(tmp_path_factory.mktemp("measured") / "run")
-    result = drive(folder, dataclasses.replace(CONFIG, counters="off"))
+    result = drive(folder, changed(CONFIG, counters="off"))
     assert result.status == FINISHED
     return folder.path
 
 
-def count_in(folder: RunFolder, measured: Path, config: ExperimentConfig, timeout_s: float = 60.0) -> Result:
+def count_in(folder: RunFolder, measured: Path, config: ExperimentConfig, stop: Stop | None = None) -> Result:
     """Count in a copy of a measured folder."""
     shutil.copytree(measured, folder.path, dirs_exist_ok=True)
     folder.write_config(config)
     record = folder.read_record()
     assert record is not None
-    count(config, folder, record, timeout_s, lambda line: None, Event())
+    count(config, folder, record, LocalLauncher(), 60.0, lambda line: None, stop or Stop())
     return read_result(folder)
 
 
@@ -124,7 +103,7 @@ def test_the_step_is_counted_in_a_second_process(
     assert sum(row.launches for row in result.record.counters.rows) == 11
     assert result.record.counters.settings["version"] == "2024.1.1.0"
     assert result.record.environment["ncu_cache_control"] == "none"
-    figures = metrics(result.record)
+    figures = result.metrics
     assert figures["counters/forward/kernel_ms"] == pytest.approx((3 + 40 + 10 + 6) / 1e3)
     report = "ncu_reports/report_DPSGDTrainer_bs2_seq16"
     assert (
@@ -172,14 +151,14 @@ def test_the_chips_own_names_are_asked_for(ncu: StandIn, folder: RunFolder, meas
     names = ["gpu__time_duration", "dram__bytes_op_read", "dram__bytes_op_write", "sm__cycles_active"]
     ncu.plan(metrics=names, report=(HERE / "ncu" / "reports" / "sm_120.csv").read_text())
     wanted = "dram_read_throughput,dram__bytes_write.sum,sm__cycles_active.avg,gst_throughput"
-    result = count_in(folder, measured, dataclasses.replace(CONFIG, counter_metrics=wanted))
+    result = count_in(folder, measured, changed(CONFIG, counter_metrics=wanted))
     command = next(call for call in ncu.calls if "--export" in call)
     assert command[command.index("--metrics") + 1] == (
         "gpu__time_duration.sum,dram__bytes_op_read.sum,dram__bytes_op_write.sum,sm__cycles_active.avg"
     )
     assert result.record is not None
     assert result.record.counters is not None
-    figures = metrics(result.record)
+    figures = result.metrics
     assert figures["counters/dram_read_gib_per_s"] == pytest.approx(1000 / 2**30 / 2e-6)
     assert "counters/l1_global_store_mib" not in figures
     assert result.record.counters.missing == {
@@ -212,7 +191,7 @@ def test_what_the_machine_lacks(
 ) -> None:
     """auto goes without, ncu fails; in both the clean figures stand, and the sentence is the same."""
     ncu.plan(**plan)
-    result = count_in(folder, measured, dataclasses.replace(CONFIG, counters=mode))
+    result = count_in(folder, measured, changed(CONFIG, counters=mode))
     assert result.record is not None
     assert result.record.step_s
     assert outcome(result).status == "skipped"
@@ -253,7 +232,7 @@ def test_a_failed_pass(
     ncu: StandIn, folder: RunFolder, measured: Path, mode: str, plan: dict[str, Any], sentence: str
 ) -> None:
     ncu.plan(**plan)
-    result = count_in(folder, measured, dataclasses.replace(CONFIG, counters=mode))
+    result = count_in(folder, measured, changed(CONFIG, counters=mode))
     assert outcome(result).status == "failed"
     assert (outcome(result).reason or "").startswith(sentence)
     assert result.status == (FINISHED if mode == "auto" else FAILED)
@@ -265,8 +244,8 @@ def test_the_wrapped_process_fails(ncu: StandIn, folder: RunFolder) -> None:
     """For real: there is no such factory."""
     config = dataclasses.replace(CONFIG, workload="example_workloads:nothing_of_the_name")
     folder.create(config)
-    record = Record(vars(config), {})
-    count(config, folder, record, 60.0, lambda line: None, Event())
+    record = Record(to_flat(config), {})
+    count(config, folder, record, LocalLauncher(), 60.0, lambda line: None, Stop())
     reason = record.passes["counters"].reason or ""
     assert record.passes["counters"].status == "failed"
     assert reason.startswith("the measured process failed under ncu: ConfigError: workload")
@@ -277,9 +256,9 @@ def test_the_wrapped_process_fails(ncu: StandIn, folder: RunFolder) -> None:
 def test_the_pass_takes_too_long(ncu: StandIn, folder: RunFolder) -> None:
     ncu.plan(hang=True)
     folder.create(CONFIG)
-    config = dataclasses.replace(CONFIG, counters="ncu")
-    record = Record(vars(config), {})
-    count(config, folder, record, 12.0, lambda line: None, Event())
+    config = changed(CONFIG, counters="ncu")
+    record = Record(to_flat(config), {})
+    count(config, folder, record, LocalLauncher(), 12.0, lambda line: None, Stop())
     failure = folder.read_error()
     assert failure is not None
     assert failure.kind == "timeout"
@@ -289,9 +268,9 @@ def test_the_pass_takes_too_long(ncu: StandIn, folder: RunFolder) -> None:
 
 def test_the_pass_is_stopped(ncu: StandIn, folder: RunFolder) -> None:
     folder.create(CONFIG)
-    record, stop = Record(vars(CONFIG), {}), Event()
-    Timer(1.5, stop.set).start()
-    count(CONFIG, folder, record, 60.0, lambda line: None, stop)
+    record, stop = Record(to_flat(CONFIG), {}), Stop()
+    Timer(1.5, stop.request).start()
+    count(CONFIG, folder, record, LocalLauncher(), 60.0, lambda line: None, stop)
     failure = folder.read_error()
     assert failure is not None
     assert failure.kind == "interrupted"
@@ -305,15 +284,20 @@ def test_the_profiled_process_ends_with_a_killed_driver(ncu: StandIn, folder: Ru
     folder.create(CONFIG)
     environment = os.environ | {"PYTHONPATH": str(HERE)}
     program_text = (
-        "import sys, threading, pathlib, json\n"
-        "from dpprof.drive.launch.local import run_logged\n"
-        "command, log = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2])\n"
-        "run_logged(command, log, 60, lambda line: None, threading.Event())\n"
+        "import sys, json\n"
+        "from dpprof.drive.jobs import run_job\n"
+        "from dpprof.drive.launch.job import Job\n"
+        "from dpprof.drive.launch.local import LocalLauncher\n"
+        "from dpprof.drive.stop import Stop\n"
+        "from dpprof.record.folder import RunFolder\n"
+        "folder = RunFolder(sys.argv[2])\n"
+        "job = Job(folder, json.loads(sys.argv[1]), folder.counter_log, 60)\n"
+        "run_job(LocalLauncher(), job, lambda line: None, Stop())\n"
     )
     sleeper = "from dpprof.process import end_with_driver; import time; end_with_driver(); time.sleep(120)"
     command = ["sh", "-c", '"$@"; true', "wrapper", sys.executable, "-c", sleeper, str(folder.path)]
     driver = psutil.Popen(
-        [sys.executable, "-c", program_text, json.dumps(command), str(folder.counter_log)], env=environment
+        [sys.executable, "-c", program_text, json.dumps(command), str(folder.path)], env=environment
     )
     deadline = time.monotonic() + 20
     while len(_processes_of(folder)) < 3 and time.monotonic() < deadline:
@@ -345,7 +329,7 @@ def test_without_an_nvidia_gpu_nothing_is_started(folder: RunFolder, measured: P
     assert "need an NVIDIA GPU" in (outcome(result).reason or "")
     assert (outcome(result).seconds or 0) < 0.5
     assert not folder.counter_reports.exists()
-    refused = drive(folder, dataclasses.replace(CONFIG, counters="ncu"))
+    refused = drive(folder, changed(CONFIG, counters="ncu"))
     assert refused.record is None
     assert refused.failure is not None
     assert refused.failure.message == outcome(result).reason
@@ -356,7 +340,7 @@ def test_without_an_nvidia_gpu_nothing_is_started(folder: RunFolder, measured: P
 def test_a_killed_counters_pass_is_no_end(folder: RunFolder, measured: Path, mode: str) -> None:
     """As after SIGKILL of the driver: the pass runs in the record, and nothing says why it is not done."""
     shutil.copytree(measured, folder.path, dirs_exist_ok=True)
-    folder.write_config(dataclasses.replace(CONFIG, counters=mode))
+    folder.write_config(changed(CONFIG, counters=mode))
     record = folder.read_record()
     assert record is not None
     record.passes["counters"] = PassOutcome("running")
@@ -373,9 +357,8 @@ def test_resume_counts_what_could_not_be_counted_before(
     """Only where it can be by now: a machine without a GPU measures nothing twice."""
     ncu.plan(metrics=[])  # no driver
     assert outcome(count_in(folder, measured, CONFIG)).status == "skipped"
-    sweep = Sweep(
-        folder.path.parent.name, {"run": CONFIG}, DriveConfig(runs_dir=str(folder.path.parent.parent))
-    )
+    drive_config = DriveConfig(runs_dir=str(folder.path.parent.parent))
+    sweep = Sweep(folder.path.parent.name, drive_config, LocalLauncher(), {"run": CONFIG})
     assert list(reusable_results(sweep, resume=True)) == []
     monkeypatch.undo()  # without the stand-in: this machine has no GPU
     assert list(reusable_results(sweep, resume=True)) == ["run"]
@@ -384,11 +367,14 @@ def test_resume_counts_what_could_not_be_counted_before(
 def test_ctrl_c_while_the_program_talks(
     ncu: StandIn, folder: RunFolder, measured: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """In a terminal it ends the program too."""
+    stop = Stop()
+
     def interrupted(program: str) -> frozenset[str]:
-        raise KeyboardInterrupt
+        stop.request()
+        raise CountersError("ncu --query-metrics failed: exit code -2")
 
     monkeypatch.setattr(program, "available_metrics", interrupted)
-    monkeypatch.setattr(counters, "finish_undisturbed", lambda: None)
-    result = count_in(folder, measured, CONFIG)
+    result = count_in(folder, measured, CONFIG, stop)
     assert result.status == KILLED
     assert outcome(result).reason == "stopped by the user"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpprof.drive.search import Evaluation, Levels, largest_that_fits
+from dpprof.drive.search import BytesByEvent, Evaluation, largest_that_fits
 
 MOST = 10_000
 LINES = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 300)), min_size=1, max_size=6)
@@ -19,7 +19,7 @@ CURVES = st.lists(
 def evaluating(levels_of: Callable[[int], list[int]], asked: list[int]) -> Callable[[int], Evaluation]:
     def evaluate(size: int) -> Evaluation:
         asked.append(size)
-        levels: Levels = np.array(levels_of(size), dtype=float)
+        levels: BytesByEvent = np.array(levels_of(size), dtype=float)
         return Evaluation(size, max(levels_of(size)), levels)
 
     return evaluate

@@ -2,11 +2,12 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from threading import Event, get_ident
+from threading import get_ident, main_thread
 
 import pytest
 
-from dpprof.drive.workers import run_jobs
+from dpprof.drive.stop import Stop, Stopped, stop_on_signals
+from dpprof.drive.workers import run_in_order
 
 
 @pytest.fixture
@@ -18,46 +19,70 @@ def handlers() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def test_results_come_in_order_from_several_threads() -> None:
+def wait_for(stop: Stop) -> bool:
+    deadline = time.monotonic() + 10
+    while not stop.requested and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return stop.requested
+
+
+@pytest.mark.parametrize("at_a_time", [1, 2])
+def test_results_come_in_order(at_a_time: int) -> None:
     threads = set()
 
-    def job(stop: Event, index: int) -> int:
+    def task(index: int) -> int:
         threads.add(get_ident())
         time.sleep(0.05 * (3 - index))
         return index
 
-    jobs = [lambda stop, index=index: job(stop, index) for index in range(3)]
-    assert list(run_jobs(jobs, workers=2)) == [0, 1, 2]
-    assert len(threads) == 2
+    tasks = [lambda index=index: task(index) for index in range(3)]
+    assert list(run_in_order(tasks, at_a_time, Stop())) == [0, 1, 2]
+    assert len(threads) == at_a_time
+    assert (main_thread().ident in threads) == (at_a_time == 1)
 
 
 def test_a_fault_reaches_the_caller_and_stops_the_others() -> None:
+    stop = Stop()
     stopped = []
 
-    def fault(stop: Event) -> None:
+    def fault() -> None:
         raise ValueError("mine")
 
-    def wait(stop: Event) -> None:
-        stopped.append(stop.wait(10))
+    def wait() -> None:
+        stopped.append(wait_for(stop))
 
     with pytest.raises(ValueError, match="mine"):
-        list(run_jobs([fault, wait, wait], workers=2))
+        list(run_in_order([fault, wait, wait], 2, stop))
     assert stopped in ([True], [True, True])
 
 
+@pytest.mark.parametrize("at_a_time", [1, 2])
 @pytest.mark.usefixtures("handlers")
-def test_ctrl_c_stops_what_runs_and_starts_nothing_more() -> None:
-    ended: list[bool | None] = []
+def test_ctrl_c_stops_what_runs_and_starts_nothing_more(at_a_time: int) -> None:
+    stop = Stop()
 
-    def interrupt(stop: Event) -> None:
+    def interrupt() -> str:
         time.sleep(0.2)
         os.kill(os.getpid(), signal.SIGINT)
-        ended.append(stop.wait(10))
+        return "stopped" if wait_for(stop) else "not stopped"
 
-    def never(stop: Event) -> None:
-        ended.append(None)
+    def give_up() -> str:
+        wait_for(stop)
+        raise Stopped
 
-    with pytest.raises(KeyboardInterrupt):
-        list(run_jobs([interrupt, never], workers=1))
-    assert ended == [True]
+    def never() -> str:
+        return "never"
+
+    tasks = [interrupt, *[give_up] * (at_a_time - 1), never]
+    with stop_on_signals(stop):
+        assert list(run_in_order(tasks, at_a_time, stop)) == ["stopped"]
+        os.kill(os.getpid(), signal.SIGTERM)
     assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN, "a second Ctrl-C changes nothing"
+
+
+@pytest.mark.usefixtures("handlers")
+def test_signals_work_as_before_where_nothing_was_stopped() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with stop_on_signals(Stop()):
+        assert signal.getsignal(signal.SIGINT) != before
+    assert signal.getsignal(signal.SIGINT) == before

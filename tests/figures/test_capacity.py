@@ -1,6 +1,7 @@
 import dataclasses
 
 import pytest
+from example_config import changed, experiment
 
 from dpprof.config.devices import BLOCK_BYTES, DEVICES
 from dpprof.config.experiment import ExperimentConfig
@@ -10,8 +11,8 @@ from dpprof.record.ledger import Doubt, LedgerResult, PhasePeak, TrafficRow
 
 MIB, GIB = 2**20, 2**30
 ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
-ON_H100 = ExperimentConfig(passes="estimate", target="H100", batch_size=3, seq_len=130, hidden_dim=64)
-ON_CPU = ExperimentConfig(passes="estimate", device="cpu")
+ON_H100 = experiment(passes="estimate", target="H100", batch_size=3, seq_len=130, hidden_dim=64)
+ON_CPU = experiment(passes="estimate", device="cpu")
 
 
 def resolved(config: ExperimentConfig) -> ExperimentConfig:
@@ -60,7 +61,7 @@ def test_flash_attention_needs_room_for_the_queries_gradient_in_fp32() -> None:
 def test_a_memory_given_goes_before_the_targets() -> None:
     config = resolved(ON_H100)
     assert capacity.capacity_bytes(config) == round(DEVICES["H100"].memory_gib * GIB)
-    assert capacity.capacity_bytes(dataclasses.replace(config, device_memory_gib=24.0)) == 24 * GIB
+    assert capacity.capacity_bytes(changed(config, device_memory_gib=24.0)) == 24 * GIB
 
 
 def test_the_floor_is_the_longer_of_bytes_and_flops_in_each_phase() -> None:
@@ -76,9 +77,9 @@ def test_the_floor_is_the_longer_of_bytes_and_flops_in_each_phase() -> None:
 
 def test_without_a_rate_only_the_bytes_count_and_without_a_target_nothing() -> None:
     found = ledger(row("forward", moved=320 * 10**6, flops=10**15))
-    on_t4 = dataclasses.replace(resolved(ON_H100), target="T4", precision="bf16")
+    on_t4 = changed(resolved(ON_H100), target="T4", precision="bf16")
     assert capacity.floor_s(on_t4, found) == pytest.approx({"forward": 1e-3})
-    assert capacity.floor_s(dataclasses.replace(on_t4, target="none"), found) == {}
+    assert capacity.floor_s(changed(on_t4, target="none"), found) == {}
 
 
 @pytest.mark.parametrize(
@@ -92,10 +93,10 @@ def test_without_a_rate_only_the_bytes_count_and_without_a_target_nothing() -> N
 )
 def test_what_an_estimate_rests_on_is_told(name: str, precision: str, words: list[str]) -> None:
     config = dataclasses.replace(resolved(ON_H100), precision=precision)
-    found = capacity.reservations(config, ledger(row("forward", name)))
+    found = capacity.assumptions(config, ledger(row("forward", name)))
     assert len(found) == len(words)
     assert all(word in text for word, text in zip(words, found, strict=True))
-    (on_cpu,) = capacity.reservations(resolved(ON_CPU), ledger(row("forward", ATTENTION)))
+    (on_cpu,) = capacity.assumptions(resolved(ON_CPU), ledger(row("forward", ATTENTION)))
     assert "in one run of its own on this machine" in on_cpu
 
 
@@ -109,7 +110,7 @@ def test_every_device_has_a_source_and_rates_that_can_be() -> None:
 
 def test_a_target_is_no_use_on_the_cpu() -> None:
     with pytest.raises(ConfigError, match=r"^target: got 'H100', allowed: none with device=cpu"):
-        ExperimentConfig(passes="estimate", device="cpu", target="H100")
+        experiment(passes="estimate", device="cpu", target="H100")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_a_target_is_no_use_on_the_cpu() -> None:
 def test_it_fits_only_with_room_for_what_is_in_doubt(
     limit_mib: int, doubts: list[int | None], expected: bool | None
 ) -> None:
-    config = dataclasses.replace(resolved(ON_CPU), device_memory_gib=limit_mib / 1024)
+    config = changed(resolved(ON_CPU), device_memory_gib=limit_mib / 1024)
     found = ledger(row("forward"))
     found.doubts = [Doubt(str(i), "", None if mib is None else mib * MIB) for i, mib in enumerate(doubts)]
     assert capacity.fits(config, found) is expected

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from example_config import changed
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.figures.metrics import unexplained_pct
+from dpprof.figures.ledger import LedgerFigures
 from dpprof.measure.entry import measure
 from dpprof.measure.experiment import run_experiment
 from dpprof.measure.gradient_check import gradient_error
@@ -57,12 +58,14 @@ def test_memory_figures_are_in_order(records: dict[str, Record], trainer: str) -
     assert memory.after_cleanup is not None
     assert 4 * num_parameters <= memory.after_cleanup <= memory.after_step <= memory.peak_allocated
     assert memory.peak_allocated <= memory.peak_reserved
-    assert len(memory.step_peak) == CONFIG.measured_steps
+    assert len(memory.step_peak) == CONFIG.measuring.measured_steps
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_the_ledger_sees_the_allocators_peak(records: dict[str, Record], trainer: str) -> None:
-    unexplained = unexplained_pct(records[trainer])
+    record = records[trainer]
+    assert record.ledger is not None
+    unexplained = LedgerFigures.of(record, record.ledger).unexplained_pct
     assert unexplained is not None
     assert abs(unexplained) < 2
 
@@ -75,13 +78,13 @@ def test_an_estimate_gives_the_allocators_peak(
 ) -> None:
     """Once from fake tensors of the GPU, once from those of the CPU, as on a machine without one."""
     base = dataclasses.replace(CONFIG, model_size="medium", trainer=trainer, precision=precision)
-    measured = dataclasses.replace(base, passes="clean", measured_steps=2).resolve(cuda_available=True)
+    measured = changed(base, passes="clean", measured_steps=2).resolve(cuda_available=True)
     truth = run_experiment(measured, folder_for(tmp_path / "measured", measured), print).memory.peak_allocated
     assert truth is not None
     if as_without_cuda:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     target = "H100" if torch.cuda.get_device_capability() >= (9, 0) else "none"  # for cuBLAS's workspace
-    estimated = dataclasses.replace(base, passes="estimate", target=target).resolve(cuda_available=True)
+    estimated = changed(base, passes="estimate", target=target).resolve(cuda_available=True)
     found = run_experiment(estimated, folder_for(tmp_path / "estimated", estimated), print)
     assert found.memory.peak_allocated == pytest.approx(truth, rel=0.05)
 

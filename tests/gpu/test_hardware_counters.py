@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from example_config import changed, experiment
+from record_metrics import metrics
 
 from dpprof.config.counter_metrics import BASIC, DRAM_READ, DRAM_WRITTEN
-from dpprof.config.experiment import DriveConfig, ExperimentConfig
+from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.run import drive_experiment
 from dpprof.errors import CountersUnavailable
-from dpprof.figures.metrics import metrics
 from dpprof.figures.results import FINISHED, Result
 from dpprof.ncu import program
 from dpprof.record.counters import total
@@ -34,7 +35,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(bool(_lacking()), reason=_lacking() or "can count"),
 ]
-CONFIG = ExperimentConfig(
+CONFIG = experiment(
     device="cuda",
     model_size="tiny",
     batch_size=4,
@@ -50,7 +51,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     for trainer in TRAINERS:
         config = dataclasses.replace(CONFIG, trainer=trainer).resolve(cuda_available=True)
         folder = RunFolder(tmp_path_factory.mktemp("counted") / config.run_name)
-        found[trainer] = drive_experiment(config, folder, DriveConfig(timeout_s=900), print)
+        found[trainer] = drive_experiment(config, folder, LocalLauncher(), 900, print)
     return found
 
 
@@ -112,12 +113,10 @@ def test_no_more_than_the_ceilings(results: dict[str, Result], trainer: str) -> 
 
 
 def test_nvprofs_names_and_the_full_set(tmp_path: Path) -> None:
-    config = dataclasses.replace(
-        CONFIG, passes="clean", counter_metrics="full,dram_utilization,gld_throughput"
-    )
+    config = changed(CONFIG, passes="clean", counter_metrics="full,dram_utilization,gld_throughput")
     result = drive_experiment(
-        config.resolve(cuda_available=True), RunFolder(tmp_path / "full"), DriveConfig(timeout_s=900), print
+        config.resolve(cuda_available=True), RunFolder(tmp_path / "full"), LocalLauncher(), 900, print
     )
     assert result.status == FINISHED, result.failure
     assert result.record is not None
-    assert metrics(result.record)["counters/dram_pct_of_peak"] > 0
+    assert result.metrics["counters/dram_pct_of_peak"] > 0

@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import call_dpprof, environment, measure_here, run_dpprof, runs_of
+from record_metrics import metrics
 
 from dpprof.drive.sources import read_comparison
 from dpprof.figures.capacity import needed_bytes
-from dpprof.figures.metrics import metrics
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.reports.comparison.estimates import pairs
 

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from example_config import changed, experiment
 
-from dpprof.config.experiment import ESTIMATE, PASSES, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import ESTIMATE
+from dpprof.config.measuring import PASS_NAMES
 from dpprof.drive.run import rendered
-from dpprof.errors import EstimateError, is_oom
+from dpprof.errors import EstimateError
 from dpprof.figures.results import read_result
 from dpprof.measure.entry import measure
 from dpprof.measure.experiment import PASSES as REGISTERED_PASSES
@@ -18,10 +21,11 @@ from dpprof.measure.experiment import PassFailed, run_experiment
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import LedgerResult
 from dpprof.record.record import Record
+from dpprof.vocabulary.out_of_memory import is_oom
 from dpprof.vocabulary.phases import PHASES
 from dpprof.vocabulary.trainers import TRAINERS
 
-CONFIG = ExperimentConfig(
+CONFIG = experiment(
     model_size="tiny", hidden_dim=16, vocab_size=64, batch_size=2, seq_len=8, warmup_steps=1, measured_steps=2
 ).resolve(cuda_available=False)
 
@@ -33,13 +37,13 @@ def folder_for(tmp_path: Path, config: ExperimentConfig) -> RunFolder:
 
 
 def test_registry_of_passes_holds_the_configured_names() -> None:
-    assert tuple(REGISTERED_PASSES) == (*PASSES, ESTIMATE)
+    assert tuple(REGISTERED_PASSES) == (*PASS_NAMES, ESTIMATE)
 
 
 @pytest.mark.parametrize("workload", ["mlp", "two_tower"])
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_a_workload_of_ones_own(tmp_path: Path, workload: str, trainer: str) -> None:
-    config = dataclasses.replace(
+    config = changed(
         CONFIG, trainer=trainer, workload=f"example_workloads:{workload}", passes="clean,gradient_check"
     )
     record = run_experiment(config, folder_for(tmp_path, config), print)
@@ -104,7 +108,7 @@ def test_measuring_by_hand_takes_a_partial_config_and_leaves_no_old_answer(tmp_p
 
 
 def test_accumulation_counts_the_logical_step(tmp_path: Path) -> None:
-    config = dataclasses.replace(CONFIG, trainer="DPSGDTrainer", accumulation_steps=3, passes="clean")
+    config = changed(CONFIG, trainer="DPSGDTrainer", accumulation_steps=3, passes="clean")
     record = run_experiment(config, folder_for(tmp_path, config), print)
     assert (record.samples_per_step, record.tokens_per_step) == (6, 48)
     assert len(record.step_s) == len(record.phase_s["forward"]) == 2
@@ -118,7 +122,7 @@ def test_accumulation_counts_the_logical_step(tmp_path: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_record_of_memory(tmp_path: Path) -> None:
-    config = dataclasses.replace(CONFIG, trainer="DPGhostClippingTrainer", passes="clean,memory")
+    config = changed(CONFIG, trainer="DPGhostClippingTrainer", passes="clean,memory")
     first = run_experiment(config, folder_for(tmp_path, config), print)
     second = run_experiment(config, folder_for(tmp_path, config), print)
     assert first.memory.step_peak == second.memory.step_peak
@@ -128,7 +132,7 @@ def test_the_same_seed_gives_the_same_record_of_memory(tmp_path: Path) -> None:
 def test_memory_by_arithmetic(tmp_path: Path) -> None:
     """After a step of flat clipping: parameters, gradients, sums and B per-sample gradients; after clean-up
     the parameters alone."""
-    config = dataclasses.replace(CONFIG, trainer="DPSGDTrainer", passes="clean,memory")
+    config = changed(CONFIG, trainer="DPSGDTrainer", passes="clean,memory")
     record = run_experiment(config, folder_for(tmp_path, config), print)
     assert record.num_parameters is not None
     size = 4 * record.num_parameters
@@ -159,7 +163,7 @@ def test_is_oom(error: Exception, expected: bool) -> None:
 def estimate(tmp_path: Path, **settings: Any) -> Record:
     """A tiny estimate, made in this process."""
     given = {"model_size": "tiny", "batch_size": 2, "seq_len": 16, "passes": ESTIMATE, **settings}
-    config = ExperimentConfig(**given).resolve(cuda_available=False)
+    config = experiment(**given).resolve(cuda_available=False)
     folder = RunFolder(tmp_path / str(config.device))
     folder.create(config)
     return run_experiment(config, folder, lambda text: None)
@@ -220,7 +224,7 @@ def test_a_module_under_functorch_is_estimated_as_it_is_measured(
     """Modules with raw parameters: the same peak, traffic and operations with data and without."""
     settings: dict[str, Any] = {"trainer": trainer, "workload": f"example_trapped:{workload}"}
     estimated = estimate(tmp_path, device="cpu", **settings).ledger
-    config = dataclasses.replace(CONFIG, seq_len=16, passes="clean,ledger", **settings)
+    config = changed(CONFIG, seq_len=16, passes="clean,ledger", **settings)
     measured = run_experiment(config, folder_for(tmp_path, config), print).ledger
     assert estimated is not None
     assert measured is not None

@@ -10,8 +10,7 @@ from torch import nn
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS, GradientVerdict, judge
 from dpprof.measure.gradient_check import check, switch_dropout_off
-from dpprof.measure.trainers import TRAINER_CLASSES
-from dpprof.measure.trainers.dpsgd import DPSGDTrainer
+from dpprof.measure.trainers.opacus.dpsgd import DPSGDTrainer
 from dpprof.measure.trainers.reference import global_norm
 from dpprof.vocabulary.trainers import TRAINERS
 
@@ -111,7 +110,8 @@ class NanGradients(DPSGDTrainer):
     ],
 )
 def test_a_wrong_trainer_fails(monkeypatch: pytest.MonkeyPatch, wrong: type[Any], reason: str) -> None:
-    monkeypatch.setitem(TRAINER_CLASSES, "DPSGDTrainer", wrong)
+    info = dataclasses.replace(TRAINERS["DPSGDTrainer"], target=f"{__name__}:{wrong.__name__}")
+    monkeypatch.setitem(TRAINERS, "DPSGDTrainer", info)
     found = verdict("mlp")
     assert (found.word, reason in found.reason) == (FAIL, True), found
 

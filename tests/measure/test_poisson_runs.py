@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from conftest import call_dpprof, measure_here, runs_of
 
-from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import from_flat
 from dpprof.config.poisson import largest_batch
-from dpprof.config.settings import parse_all
 from dpprof.measure.experiment import ExperimentTraining
 from dpprof.measure.passes.ledger import Ledger, keep_ledger, warmup_steps
+from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.workloads.sampling import batch_sizes
 from dpprof.measure.workloads.workload import build_workload
@@ -108,12 +108,12 @@ def test_what_does_not_go_with_sampling_is_refused(
 def test_memory_is_that_of_a_training_with_batches_of_that_size(trainer: str) -> None:
     """An estimate of sampled batches needs what one of fixed batches of the largest size needs."""
     given = {"trainer": trainer, "model_size": "tiny", "seq_len": 16, "passes": "estimate", "device": "cpu"}
-    sampled = parse_all(ExperimentConfig, given | {"batch_size": 3, "poisson_sampling": True})
-    fixed = parse_all(ExperimentConfig, given | {"batch_size": sampled.estimated_batch})
+    sampled = from_flat(given | {"batch_size": 3, "poisson_sampling": True})
+    fixed = from_flat(given | {"batch_size": sampled.estimated_batch})
     peaks = []
     for config in (sampled, fixed):
         config = config.resolve(cuda_available=False)
-        with fake_tensors():
+        with fake_tensors(load_trainer(config.trainer)):
             kept = keep_ledger(
                 lambda c=config: ExperimentTraining(c, build_workload(c)),  # type: ignore[misc]
                 Ledger("cpu"),

@@ -138,7 +138,7 @@ def test_a_damaged_record(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "null", "[]", "{}", '{"memory": {}}', changed(Failure("oom", "").to_json(), memory=None)],
+    ["", "null", "[]", "{}", '{"memory": {}}', changed(Failure("oom", "", at=0.0).to_json(), memory=None)],
 )
 def test_a_damaged_failure(text: str) -> None:
     with pytest.raises(DpprofError, match=r"^not a dpprof error file: "):

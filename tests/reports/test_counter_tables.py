@@ -1,8 +1,8 @@
 import example_counters
 import example_ledger
 import pytest
+from record_metrics import metrics
 
-from dpprof.figures.metrics import metrics
 from dpprof.record.counters import CounterResult, CounterRow
 from dpprof.reports.counter_tables import CountedRow, CounterTables, compute
 

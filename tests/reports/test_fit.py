@@ -1,10 +1,12 @@
 from typing import Any
 
 import pytest
+from example_config import experiment
 from example_results import result
 from scipy.stats import poisson
 
-from dpprof.config.experiment import ExperimentConfig, FitConfig
+from dpprof.config.estimating import EstimatingConfig
+from dpprof.config.fit import FitConfig
 from dpprof.figures.results import Result
 from dpprof.record.record import PassOutcome
 from dpprof.reports.fit import Answer, expected_batch, rows, to_markdown
@@ -43,7 +45,7 @@ def test_a_search_that_ended_at_its_limit_claims_no_more_than_it_tried() -> None
         "",
         "1,048,576 or more (not searched further)",
         "1.00",
-        f"{expected_batch(2**20, ExperimentConfig().poisson_tail):,.0f} or more",
+        f"{expected_batch(2**20, EstimatingConfig().poisson_tail):,.0f} or more",
         "4 or fewer",
     ]
     text = to_markdown("f", found, fit)
@@ -85,7 +87,7 @@ def test_models_are_told_apart_in_the_table() -> None:
         {"workload": "pkg:make", "model_size": "small"},
         {"model_size": "1b", "hidden_dim": 64, "num_layers": 2},
     ]
-    configs = [ExperimentConfig(**settings).resolve(cuda_available=False) for settings in given]
+    configs = [experiment(**settings).resolve(cuda_available=False) for settings in given]
     found = [Answer(config, "batch_size", "", 0, 1) for config in configs]
     names = [row["model"] for row in rows(found, FitConfig())]
     assert names == ["pkg:make tiny", "pkg:make small", "1b-hidden64-layers2"]

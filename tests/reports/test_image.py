@@ -7,11 +7,11 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
-from dpprof.reports import image, levels, tables
+from dpprof.reports import image, levels
 from dpprof.reports.colors import CATEGORY_COLORS
 
 LEVELS = levels.compute(example_ledger.timeline(), {"forward": 0.05, "backward": 0.1})
-TABLES = tables.compute(example_ledger.record(), example_ledger.ledger(), example_ledger.timeline())
+TABLES = example_ledger.tables(example_ledger.record())
 
 
 def test_the_image_stacks_the_categories_up_to_the_total() -> None:

@@ -2,17 +2,14 @@ import dataclasses
 
 import example_ledger
 import pytest
+from example_ledger import tables
 
+from dpprof.config.flat import to_flat
 from dpprof.record.ledger import TrafficRow
-from dpprof.record.record import Memory, PassOutcome, Record
-from dpprof.reports.tables import LedgerTables, MovedRow, compute
+from dpprof.record.record import Memory, PassOutcome
+from dpprof.reports.tables import MovedRow
 
 MIB = 2**20
-
-
-def tables(record: Record) -> LedgerTables:
-    assert record.ledger is not None
-    return compute(record, record.ledger, example_ledger.timeline())
 
 
 def test_the_peak_with_what_the_allocator_had_beyond_it() -> None:
@@ -64,7 +61,9 @@ def test_what_is_held_at_the_peak_is_the_sum_of_its_shares_and_says_what_it_rest
     allocator: int | None, is_estimate: bool, held: float, origin: str
 ) -> None:
     passes = {"estimate" if is_estimate else "clean": PassOutcome("finished")}
-    found = tables(example_ledger.record(memory=Memory(peak_allocated=allocator), passes=passes))
+    config = to_flat(example_ledger.CONFIG) | ({"passes": "estimate"} if is_estimate else {})
+    memory = Memory(peak_allocated=allocator)
+    found = tables(example_ledger.record(config=config, memory=memory, passes=passes))
     assert found.held_mib == held == pytest.approx(sum(share.mib for share in found.at_peak))
     assert found.origin == origin
 

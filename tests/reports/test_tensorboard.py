@@ -6,6 +6,7 @@ from tensorboard.backend.event_processing.event_file_loader import (  # type: ig
 )
 from tensorboard.plugins.hparams import plugin_data_pb2  # type: ignore[import-untyped]
 
+from dpprof.figures.results import read_result
 from dpprof.reports.tensorboard import write_scalars
 
 
@@ -13,8 +14,7 @@ def test_the_sizes_stand_beside_the_model_size_that_they_may_differ_from(tmp_pat
     record = example_ledger.record()
     record.config["num_layers"] = 7
     folder = example_ledger.folder(tmp_path / "run", record, None)
-    write_scalars(folder, record)
-    (file,) = folder.tensorboard.rglob("events*")
+    (file,) = write_scalars(read_result(folder))
     values = [value for event in EventFileLoader(str(file)).Load() for value in event.summary.value]
     (start,) = (value for value in values if value.tag == "_hparams_/session_start_info")
     data = plugin_data_pb2.HParamsPluginData.FromString(start.metadata.plugin_data.content)

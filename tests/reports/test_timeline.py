@@ -6,12 +6,24 @@ import numpy as np
 import pytest
 from page_reader import Page, charts, numbers
 
+from dpprof.figures.results import read_result
 from dpprof.record.ledger import StepTimeline
 from dpprof.record.record import Memory, Record
-from dpprof.reports.colors import CATEGORY_COLORS, CLASS_COLORS
+from dpprof.reports.colors import (
+    CATEGORY_COLORS,
+    CLASS_COLORS,
+    PHASE_COLORS,
+    category_color,
+    class_color,
+    phase_color,
+    trainer_color,
+)
+from dpprof.reports.tables import BETWEEN
 from dpprof.reports.timeline import compute, render, write_timeline
 from dpprof.vocabulary.categories import CATEGORIES
 from dpprof.vocabulary.operator_classes import OPERATOR_CLASSES
+from dpprof.vocabulary.phases import PHASES
+from dpprof.vocabulary.trainers import TRAINERS, UNLISTED_COLOR
 
 MIB = 2**20
 
@@ -20,7 +32,7 @@ def page_of(
     tmp_path: Path, record: Record | None = None, timeline: StepTimeline | None = None, name: str = "run"
 ) -> str:
     record, timeline = record or example_ledger.record(), timeline or example_ledger.timeline()
-    page = compute(example_ledger.folder(tmp_path / name, record, timeline))
+    page = compute(read_result(example_ledger.folder(tmp_path / name, record, timeline)))
     assert page is not None
     return render(page)
 
@@ -53,6 +65,25 @@ def test_the_memory_chart_draws_every_category_the_phases_and_the_peak(tmp_path:
     low, high = layout["yaxis"]["range"]
     assert low == 0
     assert high > 30
+
+
+def test_one_slow_step_changes_neither_the_slow_down_nor_the_widths(tmp_path: Path) -> None:
+    """The page says what MLflow says: medians."""
+    record = example_ledger.record(
+        step_s=[0.1, 0.9, 0.1],
+        phase_s={"forward": [0.03, 0.7, 0.03], "backward": [0.06, 0.1, 0.06]},
+        ledger=example_ledger.ledger(step_s=0.6),
+    )
+    result = read_result(example_ledger.folder(tmp_path / "run", record, example_ledger.timeline()))
+    page = compute(result)
+    assert page is not None
+    assert page.slowdown == result.metrics["overhead/ledger_step_ratio"] == pytest.approx(6)
+    assert "which slows a step down 6.0 times" in " ".join(render(page).split())
+    drawn = {span.name: span.end_ms - span.start_ms for span in page.levels.spans}
+    listed = {row.phase: row.ms for row in page.tables.phases}
+    assert drawn == pytest.approx(listed)
+    assert listed == pytest.approx({"forward": 30, "backward": 60})
+    assert {name: result.metrics[f"latency/{name}_ms"] for name in drawn} == listed
 
 
 def test_hover_tells_the_phase_of_a_moment(tmp_path: Path) -> None:
@@ -173,7 +204,7 @@ def test_texts_from_outside_cannot_become_tags(tmp_path: Path) -> None:
     assert page.tags == harmless.tags
     assert page.tables["tensors"][1][2] == evil
     assert dict(page.tables["facts"])["device"] == evil
-    named = compute(example_ledger.folder(tmp_path / "name", record, timeline))
+    named = compute(read_result(example_ledger.folder(tmp_path / "name", record, timeline)))
     assert named is not None
     assert Page(render(dataclasses.replace(named, title=evil))).heading == evil
 
@@ -185,14 +216,14 @@ def test_there_is_no_page_without_a_ledger(tmp_path: Path) -> None:
         ("no timeline", example_ledger.record(), None),
     ]:
         folder = example_ledger.folder(tmp_path / name, record, timeline)
-        write_timeline(folder)
+        write_timeline(read_result(folder))
         assert not folder.timeline_page.exists()
         assert not folder.timeline_image.exists()
 
 
 def test_the_page_and_the_image_of_a_run_folder(tmp_path: Path) -> None:
     folder = example_ledger.folder(tmp_path / "run", example_ledger.record(), example_ledger.timeline())
-    write_timeline(folder)
+    write_timeline(read_result(folder))
     assert Page(folder.timeline_page.read_text(encoding="utf-8")).heading == "run"
     assert folder.timeline_image.read_bytes().startswith(b"\x89PNG")
 
@@ -202,6 +233,13 @@ def test_every_category_and_class_has_a_colour_of_its_own() -> None:
     assert set(CLASS_COLORS) == set(OPERATOR_CLASSES)
     for colors in (CATEGORY_COLORS, CLASS_COLORS):
         assert len(set(colors.values())) == len(colors)
+    assert list(PHASE_COLORS) == [*PHASES, BETWEEN]
+    assert [trainer_color(name) for name in TRAINERS] == [info.color for info in TRAINERS.values()]
+
+
+def test_what_no_table_lists_is_grey() -> None:
+    for color in (trainer_color, category_color, class_color, phase_color):
+        assert color("anything else") == UNLISTED_COLOR
 
 
 @pytest.mark.parametrize("checkpointing", [True, False])

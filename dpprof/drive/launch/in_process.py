@@ -3,18 +3,59 @@
 Not for figures: memory held by the driving process counts too, and there is no time-out.
 """
 
-from collections.abc import Callable
-from threading import Event
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
-from dpprof.drive.launch.exit import Exit
+from dpprof.drive.launch.job import Exit, Job, measuring_command
+from dpprof.drive.launch.launcher import Handle
+from dpprof.drive.launch.local import LocalLauncher
 from dpprof.measure.entry import measure
-from dpprof.record.folder import RunFolder
+from dpprof.vocabulary.log_lines import SAID
 
 
-def launch(folder: RunFolder, timeout_s: float, on_line: Callable[[str], None], stop: Event) -> Exit:
-    """Run the experiment here, heeding neither `timeout_s` nor `stop`. Output goes to the terminal."""
-    on_line("in this process")
-    code = measure(folder)
-    failure = folder.read_error()
-    interrupted = failure is not None and failure.kind == "interrupted"
-    return Exit(code, interrupted=interrupted)
+@dataclass(frozen=True)
+class Done:
+    """A job that is over."""
+
+    exit: Exit
+
+    def poll(self) -> Exit:
+        """How it ended."""
+        return self.exit
+
+    def cancel(self) -> None:
+        """Nothing is left to end."""
+
+
+class InProcessLauncher(LocalLauncher):
+    """This process, for the measuring; a child process for any other command, as that of a profiler."""
+
+    can_end_jobs = False
+
+    def submit(self, job: Job, on_line: Callable[[str], None]) -> Handle:
+        """Run the job to its end, whatever time it takes. Output goes to the terminal."""
+        if job.command != measuring_command(job.folder):
+            return super().submit(job, on_line)
+        on_line(f"{SAID}in this process")
+        try:
+            with _interruptible():
+                code = measure(job.folder)
+        except KeyboardInterrupt:  # as the measuring came to its end
+            return Done(Exit(1, interrupted=True))
+        failure = job.folder.read_error()
+        return Done(Exit(code, interrupted=failure is not None and failure.kind == "interrupted"))
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM end what is measured, as they end a measuring process."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

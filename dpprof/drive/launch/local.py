@@ -1,98 +1,104 @@
-"""Runs an experiment, or any other command, in a child process of its own."""
+"""Runs every job in a child process of its own."""
 
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-from threading import Event
 
-from dpprof.drive.launch.exit import Exit
+from dpprof.drive.launch.job import Exit, Job
 from dpprof.drive.launch.kernel_oom import oom_kill_counts
-from dpprof.process import END_WITH, finish_undisturbed, peak_rss_bytes
-from dpprof.record.folder import RunFolder
-from dpprof.vocabulary.log_lines import SAID
+from dpprof.drive.launch.launcher import Handle
+from dpprof.drive.launch.local_machine import LocalMachine
+from dpprof.process import END_WITH, peak_rss_bytes
 
-_POLL_S = 0.25
 _GRACE_S = 5.0
 
 
-def launch(folder: RunFolder, timeout_s: float, on_line: Callable[[str], None], stop: Event) -> Exit:
-    """Start `python -m dpprof.measure`, follow its log until it ends or `timeout_s` is over."""
+class LocalLauncher:
+    """Child processes on this machine."""
 
-    def tell(line: str) -> None:
-        if line.startswith(SAID):
-            on_line(line.removeprefix(SAID))
+    # Two at a time would share processors, memory bandwidth and the GPU.
+    slots = 1
+    can_end_jobs = True
 
-    command = [sys.executable, "-m", "dpprof.measure", str(folder.path)]
-    return run_logged(command, folder.log, timeout_s, tell, stop)
+    def __init__(self) -> None:
+        self.machine = LocalMachine()
+
+    def submit(self, job: Job, on_line: Callable[[str], None]) -> Handle:
+        """Start the job's process."""
+        return Child(job, on_line)
 
 
-def run_logged(
-    command: Sequence[str], log_path: Path, timeout_s: float, on_line: Callable[[str], None], stop: Event
-) -> Exit:
-    """Run a command to its end, its output in a file; `on_line` gets each line of it.
+class Child:
+    """The process of a job, and whatever it starts."""
 
-    Ctrl-C (KeyboardInterrupt) stops the child and is reported in the Exit, not raised; so does `stop`, for
-    threads, which no signal reaches.
-    """
-    oom_kills_before = oom_kill_counts()
-    started = time.monotonic()
-    timed_out = interrupted = False
-    peak_rss = None
-    with open(log_path, "w+", encoding="utf-8", errors="replace") as log:
-        # A session of its own: Ctrl-C in the terminal reaches the driving process alone, which then
-        # decides; and whatever the child starts can be stopped with it.
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=os.environ | {END_WITH: str(os.getpid()), "PYTHONUNBUFFERED": "1"},
+    def __init__(self, job: Job, on_line: Callable[[str], None]) -> None:
+        self._job, self._on_line = job, on_line
+        self._exit: Exit | None = None
+        self._timed_out = self._interrupted = False
+        self._kill_at: float | None = None
+        self._peak_rss: int | None = None
+        self._oom_kills_before = oom_kill_counts()
+        self._started = time.monotonic()
+        with open(job.log, "w", encoding="utf-8", errors="replace") as log:
+            # A session of its own: Ctrl-C in the terminal reaches the driving process alone, which then
+            # decides; and whatever the child starts can be stopped with it.
+            self._process = subprocess.Popen(
+                job.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=os.environ | {END_WITH: str(os.getpid()), "PYTHONUNBUFFERED": "1"},
+            )
+        self._log = open(job.log, encoding="utf-8", errors="replace")  # noqa: SIM115 - closed in _end
+
+    def poll(self) -> Exit | None:
+        """How the process ended, if it did. Ends one whose time is over."""
+        if self._exit is not None:
+            return self._exit
+        if self._process.poll() is not None:
+            return self._end(self._process.returncode)
+        self._peak_rss = peak_rss_bytes(self._process.pid) or self._peak_rss
+        self._pass_on_lines()
+        now = time.monotonic()
+        if self._kill_at is None and now - self._started > self._job.timeout_s:
+            self._timed_out = True
+            self._terminate()
+        if self._kill_at is not None and now > self._kill_at:
+            self._signal(signal.SIGKILL)
+        return None
+
+    def cancel(self) -> None:
+        """Ask the process to end; it is killed if it takes too long."""
+        if self._exit is None and self._kill_at is None:
+            self._interrupted = True
+            self._terminate()
+
+    def _terminate(self) -> None:
+        self._kill_at = time.monotonic() + _GRACE_S
+        self._signal(signal.SIGTERM)
+
+    def _end(self, code: int) -> Exit:
+        self._signal(signal.SIGKILL)  # whatever it started
+        self._pass_on_lines()
+        self._log.close()
+        pairs = zip(oom_kill_counts(), self._oom_kills_before, strict=True)
+        self._exit = Exit(
+            code=code,
+            timed_out=self._timed_out,
+            interrupted=self._interrupted,
+            oom_killed=any(now > before for now, before in pairs),
+            peak_rss=self._peak_rss,
         )
-        with open(log_path, encoding="utf-8", errors="replace") as reader:
-            try:
-                while child.poll() is None:
-                    peak_rss = peak_rss_bytes(child.pid) or peak_rss
-                    for line in reader:
-                        on_line(line.strip())
-                    if stop.is_set():
-                        interrupted = True
-                        break
-                    if time.monotonic() - started > timeout_s:
-                        timed_out = True
-                        break
-                    time.sleep(_POLL_S)
-            except KeyboardInterrupt:
-                interrupted = True
-                finish_undisturbed()
-            finally:
-                _stop(child)
-            for line in reader:  # what it said last
-                on_line(line.strip())
-    return Exit(
-        code=child.returncode,
-        timed_out=timed_out,
-        interrupted=interrupted,
-        oom_killed=any(now > before for now, before in zip(oom_kill_counts(), oom_kills_before, strict=True)),
-        peak_rss=peak_rss,
-    )
+        return self._exit
 
+    def _pass_on_lines(self) -> None:
+        for line in self._log:
+            self._on_line(line.strip())
 
-def _stop(child: "subprocess.Popen[bytes]") -> None:
-    """End the child and all that it started: ask first, then kill. Returns when it is gone."""
-    with suppress(subprocess.TimeoutExpired):
-        if child.poll() is None:
-            _signal_group(child, signal.SIGTERM)
-            child.wait(_GRACE_S)
-    _signal_group(child, signal.SIGKILL)
-    child.wait()
-
-
-def _signal_group(child: "subprocess.Popen[bytes]", number: int) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(child.pid, number)
+    def _signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)

@@ -7,6 +7,7 @@ from dpprof.config.devices import BLOCK_BYTES
 from dpprof.measure.passes.storages import Life, StepLog
 from dpprof.record.ledger import HeldTensor, LedgerResult, PhaseMark, PhasePeak, StepTimeline, TrafficRow
 from dpprof.vocabulary.categories import CATEGORIES
+from dpprof.vocabulary.order import listed_first
 
 # What a storage is that nothing tells the purpose of: one made in the step, and one that was there before.
 BORN, PRESENT = "temporary", "other"
@@ -17,7 +18,7 @@ class Account:
     """A step's storages, replayed from its log.
 
     Whatever a storage is first found to be for, it has been for since its birth; so this can only be told
-    after the step, and is settled here: what later steps book of the same storages changes nothing. `peak`
+    after the step, and is copied here: labels that later steps give the same storages change nothing. `peak`
     is in bytes; `peak_event` is the index of the event that brought it (-1: the step's start).
     """
 
@@ -41,7 +42,7 @@ class Account:
         return life.first_category or (PRESENT if id(life) in self._present else BORN)
 
     def _changes(self) -> Iterator[tuple[str, int, str | None]]:
-        """For each event the category that changed, by how many bytes, and where to they went over if so."""
+        """For each event the category that changed, by how many bytes, and the one they moved to, if any."""
         category: dict[int, str] = {}
         held = dict(self._present)
         for event in self.log.events:
@@ -156,4 +157,5 @@ class Account:
 
 def _held(levels: dict[str, int]) -> dict[str, int]:
     """The categories that hold something, in their usual order."""
-    return {category: levels[category] for category in CATEGORIES if levels.get(category)}
+    held = (category for category, num_bytes in levels.items() if num_bytes)
+    return {category: levels[category] for category in listed_first(held, CATEGORIES)}

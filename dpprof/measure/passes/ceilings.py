@@ -1,7 +1,7 @@
-"""The ceilings pass: what this machine reaches at best, for the roofline.
+"""The ceilings pass: the most that this machine reaches, for the roofline.
 
 A copy of a tensor larger than the usual caches, and a square matrix product, as torch does them: in fp32
-without TF32, its default, or in bf16. The best of several tries counts: a ceiling is not a typical value.
+without TF32 (torch's default), or in bf16. The best of several tries counts: a ceiling is no typical value.
 """
 
 import time
@@ -44,7 +44,7 @@ def matmul_flop_per_s(device: str, precision: str, rows: int) -> float:
 
 
 def _fastest(work: Callable[[], object], device: str) -> float:
-    """Seconds of the quickest try, after one that does not count."""
+    """Seconds of the fastest try, after one that does not count."""
     seconds = []
     for _ in range(1 + _TRIES):
         if device == "cuda":

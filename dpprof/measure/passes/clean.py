@@ -1,6 +1,6 @@
 """The clean pass: warm-up, then timed steps with nothing attached.
 
-Step latency, latency per phase and, on CUDA, the headline peak memory come from here and from nowhere else.
+Step latency, latency per phase and, on CUDA, the headline peak memory come from this pass alone.
 """
 
 import gc
@@ -26,19 +26,19 @@ def run(subject: Subject) -> None:
     first = _PeakMemory() if on_cuda else Observer()
     record.startup_s = process_age_s()
     training.run(1, first)
-    training.run(config.warmup_steps - 1, Observer())
+    training.run(config.measuring.warmup_steps - 1, Observer())
     gc.collect()
     _synchronise(on_cuda)
 
     peaks = _PeakMemory() if on_cuda else None
     stopwatch = Stopwatch(on_cuda=on_cuda, inner=peaks)
     neighbours = _Neighbours()
-    training.run(config.measured_steps, stopwatch)
+    training.run(config.measuring.measured_steps, stopwatch)
     _synchronise(on_cuda)
     neighbours.note(record)
     record.step_s, record.phase_s = stopwatch.results()
     if config.poisson_sampling:
-        record.step_samples = training.num_samples[-config.measured_steps :]
+        record.step_samples = training.num_samples[-config.measuring.measured_steps :]
     record.nonfinite_losses = stopwatch.kept.count_nonfinite()
 
     record.held = {
@@ -67,7 +67,7 @@ def _synchronise(on_cuda: bool) -> None:
 
 
 class _Neighbours:
-    """What others do beside the timed steps: read before and after them, never within."""
+    """What other processes do during the timed steps: read before and after them, never in between."""
 
     def __init__(self) -> None:
         self._others_s = others_processor_s()
@@ -75,17 +75,17 @@ class _Neighbours:
         self._began = time.perf_counter()
 
     def note(self, record: Record) -> None:
-        """Put what happened since the start into the record."""
+        """Put what has happened since the start into the record."""
         record.timed_s = time.perf_counter() - self._began
         record.involuntary_switches = involuntary_switches() - self._switches
         others_s = others_processor_s()
         if others_s is not None and self._others_s is not None:
-            # Counted in ticks, next to nothing may come out below nothing.
+            # It is counted in ticks: a difference close to zero may come out negative.
             record.others_processor_s = max(0.0, others_s - self._others_s)
 
 
 class _HostClock:
-    """Reads the host's clock: right where operators run when they are called."""
+    """Reads the host's clock: right on a device where operators run as they are called."""
 
     def mark(self) -> float:
         return time.perf_counter()
@@ -95,7 +95,7 @@ class _HostClock:
 
 
 class _CudaClock:
-    """Puts events into the stream, so that nothing waits; read after a synchronisation."""
+    """Records events in the stream, so that nothing waits; they are read after a synchronisation."""
 
     def mark(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)
@@ -109,7 +109,7 @@ class _CudaClock:
 class _PeakMemory(Observer):
     """Peak bytes of each step, allocated and reserved, from the CUDA allocator's statistics.
 
-    The allocator counts when the host asks it, so no synchronisation is needed.
+    The allocator counts on the host, so no synchronisation is needed.
     """
 
     def __init__(self) -> None:
@@ -125,9 +125,9 @@ class _PeakMemory(Observer):
 
 
 class Stopwatch(Observer):
-    """Marks the clock around steps and phases; differences are taken after the last step.
+    """Reads the clock around steps and phases; the differences are taken after the last step.
 
-    `kept` are the losses of the steps: they too are looked at only afterwards.
+    `kept` are the losses of the steps, which are also read only afterwards.
     """
 
     def __init__(self, *, on_cuda: bool, inner: Observer | None = None) -> None:
@@ -139,7 +139,7 @@ class Stopwatch(Observer):
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Marks the start and the end of a step."""
+        """Reads the clock at the start and the end of a step."""
         with self._inner.step():
             start = self._clock.mark()
             yield
@@ -147,7 +147,7 @@ class Stopwatch(Observer):
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Marks the start and the end of a phase."""
+        """Reads the clock at the start and the end of a phase."""
         start = self._clock.mark()
         yield
         self._phases[name][len(self._steps)].append((start, self._clock.mark()))

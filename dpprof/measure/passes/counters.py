@@ -1,6 +1,6 @@
-"""The counters pass, as seen from inside: the one step that Nsight Compute counts.
+"""The counters pass, from inside: the one step that Nsight Compute counts.
 
-Runs in a measuring process of its own, wrapped by `ncu` (`dpprof/counters.py` starts it). Everything before
+Runs in a measuring process of its own, wrapped by `ncu` (`drive/counters.py` starts it). Everything before
 the step runs at full speed: counting begins with cudaProfilerStart.
 """
 
@@ -16,12 +16,12 @@ from dpprof.vocabulary.phases import PHASE_LABEL
 def run(subject: Subject) -> None:
     """Warm up, then do one step between cudaProfilerStart and cudaProfilerStop."""
     training = subject.build()
-    training.run(subject.config.warmup_steps, Observer())
+    training.run(subject.config.measuring.warmup_steps, Observer())
     training.run(1, _Counted() if subject.config.device == "cuda" else Observer())
 
 
 class _Counted(Observer):
-    """Opens the process-wide range around a step, and a start/end range, of no thread, for every phase."""
+    """Opens the process-wide range around a step, and around each phase a range of no thread."""
 
     @contextmanager
     def step(self) -> Iterator[None]:

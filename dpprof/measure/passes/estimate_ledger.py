@@ -1,7 +1,7 @@
-"""The ledger of an estimate: what operators take within themselves is booked where it can be known.
+"""The ledger of an estimate: it also counts what operators use internally, where that can be known.
 
-For the CPU each operator is tried once (`trial.py`), and what it took is booked. For CUDA nothing can be
-tried: what cuDNN may take is a doubt, by assumptions that are meant to be on the side of too much.
+For the CPU each operator is tried once (`trial.py`), and the memory that it took is counted. For CUDA nothing
+can be tried: what cuDNN may take becomes a doubt, whose size rests on deliberately high assumptions.
 """
 
 from collections.abc import Iterator
@@ -20,13 +20,13 @@ from dpprof.record.ledger import Doubt
 
 _aten = torch.ops.aten
 _CONVOLUTIONS = {_aten.convolution, _aten.convolution_backward}
-# Results that depend on data: a trial on zeros would tell of other sizes.
+# Results whose size depends on data: a trial on zeros would show other sizes.
 _BY_DATA = {_aten.unique_dim}
-# A workspace is taken to be no more than this many times the operator's tensors. Winograd's transform of
+# A workspace is assumed to be no more than this many times the operator's tensors. Winograd's transform of
 # 6 x 6 tiles for 4 x 4 results takes 36 / 16 times the input and the output and 36 / 9 times the weight of a
 # convolution (Lavin and Gray 2016, F(4 x 4, 3 x 3)); nothing in cuDNN promises to stay below that.
 _WORKSPACES = 4
-# What a recurrent layer keeps for backward is taken to be no more than this many values for each time step,
+# What a recurrent layer keeps for backward is assumed to be no more than this many values for each time step,
 # sample and hidden unit: four gates, the cell and its tanh, twice over.
 _KEPT_VALUES = 12
 _ASSUMED = {
@@ -47,27 +47,27 @@ _RECURRENT_FUNCTIONS = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 
 
 class EstimateLedger(Ledger):
-    """A ledger that also knows how much higher the peak may be than what it booked."""
+    """A ledger that also knows how much higher the peak may be than the bytes it counted."""
 
     def __init__(self, device_type: str) -> None:
         super().__init__(device_type)
         self._highest: dict[str, int] = {}
 
     def _assume_workspace(self, name: str, times: int, args: tuple[Any, ...], result: Any) -> None:
-        """An operator that runs now may take some times its tensors: the level so reached is kept."""
+        """Assume that the running operator takes a multiple of its tensors, and note the level it reaches."""
         made = sum(footprint(tensor) for tensor in tensors_in((result,)))
         given = sum(footprint(tensor) for tensor in tensors_in(args))
         level = self.storages.live_bytes() + made + times * (given + made)
         self._highest[name] = max(level, self._highest.get(name, 0))
 
     def doubts(self, peak: int) -> Iterator[Doubt]:
-        """What the estimate cannot follow, and by how much it may raise the peak."""
+        """What the estimate cannot see, and how much it may add to the peak."""
         for name, level in self._highest.items():
             yield Doubt(name, _ASSUMED[name], max(0, level - peak))
 
 
 class CpuLedger(EstimateLedger):
-    """Of fake tensors on the CPU. Operators run for real once each, so that what they take is known."""
+    """For fake tensors on the CPU. Each operator runs once for real, which shows how much memory it takes."""
 
     def __init__(self) -> None:
         super().__init__("cpu")
@@ -75,7 +75,7 @@ class CpuLedger(EstimateLedger):
         self._has_untried_layer = False
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an operator on fake tensors; its results get the sizes that real ones have."""
+        """Run an operator on fake tensors; its results get the sizes of real ones."""
         result = super().call(func, args, kwargs)
         given = {t.untyped_storage()._cdata for t in tensors_in((*args, *kwargs.values())) if _has_storage(t)}
         if func._overloadpacket in _BY_DATA or makes_nothing(func) or not given:
@@ -95,7 +95,7 @@ class CpuLedger(EstimateLedger):
         return tree_unflatten([_as_real(leaf, layout, given) for leaf, layout in pairs], spec)
 
     def doubts(self, peak: int) -> Iterator[Doubt]:
-        """What operators too large to be tried take."""
+        """The memory of operators that are too large to try."""
         yield from super().doubts(peak)
         if self._has_untried_layer:
             yield Doubt(
@@ -110,7 +110,7 @@ def _has_storage(tensor: Tensor) -> bool:
 
 
 def _as_real(leaf: Any, layout: Layout | None, given: set[int]) -> Any:
-    """A fake result, or one of the real one's form if a new storage is of another size than its."""
+    """The fake result, or one with the real layout if the real storage has another size."""
     if not isinstance(leaf, Tensor) or layout is None or leaf.untyped_storage()._cdata in given:
         return leaf
     same_size = leaf.untyped_storage().nbytes() == layout.num_elements * layout.dtype.itemsize
@@ -118,7 +118,7 @@ def _as_real(leaf: Any, layout: Layout | None, given: set[int]) -> Any:
 
 
 class CudaLedger(EstimateLedger):
-    """Of fake tensors that are CUDA's, or stand for them, on a device type."""
+    """For fake tensors on CUDA, or on the CPU in place of CUDA."""
 
     def __init__(self, device_type: str) -> None:
         super().__init__(device_type)
@@ -136,7 +136,7 @@ class CudaLedger(EstimateLedger):
         self._recurrent.__exit__(kind, error, trace)
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an operator, and keep in mind what cuDNN may take for it."""
+        """Run an operator, and note what cuDNN may take for it."""
         result = super().call(func, args, kwargs)
         if func._overloadpacket in _CONVOLUTIONS:
             self._assume_workspace("cudnn_convolution_workspace", _WORKSPACES, args, result)
@@ -145,7 +145,7 @@ class CudaLedger(EstimateLedger):
         return result
 
     def doubts(self, peak: int) -> Iterator[Doubt]:
-        """What cuDNN takes for convolutions and recurrent layers."""
+        """What cuDNN may take for convolutions and recurrent layers."""
         yield from super().doubts(peak)
         if self._kept:
             yield Doubt(
@@ -157,14 +157,14 @@ class CudaLedger(EstimateLedger):
 
 
 class _RecurrentCalls(TorchFunctionMode):
-    """Adds up what torch's recurrent functions may keep for backward in a forward pass, in bytes."""
+    """Adds up the bytes that torch's recurrent functions may keep for backward in a forward pass."""
 
     def __init__(self) -> None:
         super().__init__()
         self._num_bytes = 0
 
     def take(self) -> int:
-        """The sum since it was last asked for."""
+        """The sum since the last call."""
         taken, self._num_bytes = self._num_bytes, 0
         return taken
 

@@ -1,8 +1,8 @@
 """The ledger pass: whose bytes fill the memory, and how many of them every phase moves.
 
 A `TorchDispatchMode` sees each operator as autograd has taken it apart, from the model's creation on. It
-books every tensor storage, with what it is for, and every byte that an operator reads and writes. It never
-looks at data, so it works alike on CPU, CUDA and fake tensors.
+accounts for every tensor storage, with what it is for, and for every byte that an operator reads and writes.
+It never looks at data, so it works alike on CPU, CUDA and fake tensors.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dpprof.config.experiment import SAMPLED_WARMUP_STEPS, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.measuring import SAMPLED_WARMUP_STEPS
 from dpprof.measure.observe import Observer, Subject, Training
 from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.modules import ModulePaths
@@ -75,14 +76,14 @@ def keep_ledger(
 
 def _highest(training: Training, ledger: "Ledger", num_steps: int) -> tuple[Account, list[TrafficRow]]:
     """Do some steps; the account and the traffic of the one with the highest peak."""
-    follower = Follower(ledger, training)
-    training.run(num_steps, follower)
-    assert follower.highest is not None, "no step was done"
-    return follower.highest
+    observer = LedgerObserver(ledger, training)
+    training.run(num_steps, observer)
+    assert observer.highest is not None, "no step was done"
+    return observer.highest
 
 
 class Ledger(TorchDispatchMode):
-    """Books the storages and the traffic of every operator called while it is entered, on one device type."""
+    """Counts the storages and the traffic of all operators called while it is entered, on one device type."""
 
     def __init__(self, device_type: str) -> None:
         super().__init__()
@@ -105,7 +106,7 @@ class Ledger(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run an operator and book it."""
+        """Run an operator and account for it."""
         kwargs = kwargs or {}
         result = self.call(func, args, kwargs)
         if func is torch.ops.prim.device.default:  # a fake tensor's device: asked often, and no operator
@@ -113,14 +114,14 @@ class Ledger(TorchDispatchMode):
         name = func._schema.name
         for tensor in tensors_in((result, *args, *kwargs.values())):
             self.storages.see(tensor, name, self.modules.current)
-        self._book_traffic(func, name, args, kwargs, result)
+        self._count_traffic(func, name, args, kwargs, result)
         return result
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an operator; what it makes is booked when it returns."""
+        """Run an operator; what it makes is accounted for when it returns."""
         return func(*args, **kwargs)
 
-    def _book_traffic(
+    def _count_traffic(
         self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
         read, written = bytes_moved(func, args, kwargs, result)
@@ -136,16 +137,20 @@ class Ledger(TorchDispatchMode):
             row.flops += num_flops
 
     def take_traffic(self) -> list[TrafficRow]:
-        """The rows booked since the last call, most bytes first."""
+        """The rows counted since the last call, most bytes first."""
         rows, self._rows = list(self._rows.values()), {}
         return sorted(rows, key=lambda row: -(row.read + row.written))
 
     def _recomputing(self) -> AbstractContextManager[None]:
         """Surrounds a call of a module: outside forward it recomputes activations."""
-        return nullcontext() if self.storages.phase == "forward" else self.storages.keeping("activations")
+        return (
+            nullcontext()
+            if self.storages.phase == "forward"
+            else self.storages.label_surviving("activations")
+        )
 
 
-class Follower(Observer):
+class LedgerObserver(Observer):
     """Tells the ledger of steps and phases, and at the end of each of what the trainer holds.
 
     `highest` has the account and the traffic of the step with the highest peak so far; of others nothing
@@ -164,11 +169,11 @@ class Follower(Observer):
     def step(self) -> Iterator[None]:
         """Keeps the account of a step."""
         self._ledger.modules.name(self._training.model)
-        self._storages.book_held(self._training.held_tensors())
+        self._storages.label_held(self._training.held_tensors())
         self._storages.start_step()
         self._ledger.take_traffic()
         yield
-        self._storages.book_held(self._training.held_tensors())
+        self._storages.label_held(self._training.held_tensors())
         account, traffic = Account(self._storages.end_step()), self._ledger.take_traffic()
         if self.highest is None or account.peak > self.highest[0].peak:
             self.highest = account, traffic
@@ -176,17 +181,17 @@ class Follower(Observer):
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Keeps the span of a phase. What forward leaves alive, it leaves for backward: activations."""
-        keeping = self._storages.keeping("activations") if name == "forward" else nullcontext()
-        with self._storages.in_phase(name), keeping:
+        surviving = self._storages.label_surviving("activations") if name == "forward" else nullcontext()
+        with self._storages.in_phase(name), surviving:
             yield
-        self._storages.book_held(self._training.held_tensors())
+        self._storages.label_held(self._training.held_tensors())
 
-    def book(self, category: str, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """These tensors have been of this category since they were made."""
-        self._storages.book(category, tensors)
+    def label(self, category: str, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """These tensors belong to a category, and have done so since they were made."""
+        self._storages.label(category, tensors)
 
-    def making(
+    def label_new(
         self, category: str, accepts: Callable[[torch.Size], bool] | None = None
     ) -> AbstractContextManager[None]:
         """Surrounds what makes tensors of this category."""
-        return self._storages.making(category, accepts)
+        return self._storages.label_new(category, accepts)

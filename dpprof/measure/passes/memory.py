@@ -1,9 +1,9 @@
 """The memory pass: a short recording of the allocator's events, from the model's creation on.
 
-Gives the peak of each phase, which the ledger is held against, and what each saving that the loop leaves
-unmade would save: a step with it, after the others. On the CPU, where torch keeps no allocator statistics,
-the headline peak memory comes from here too. No shapes and no stacks are recorded: those keep
-references to tensors, and memory measured under them would not be the model's.
+Gives the peak of each phase, against which the ledger is checked, and what each saving that the loop does
+not make would save: one more step for each, after the others. On the CPU, where torch keeps no allocator
+statistics, the headline peak memory comes from here too. It records neither shapes nor stacks: they keep
+references to tensors, and the memory would not be the model's.
 """
 
 import bisect
@@ -22,7 +22,7 @@ _CLEANUP = "cleanup"
 
 
 def run(subject: Subject) -> None:
-    """Record a first step and some more, then one with each saving."""
+    """Record the first step and a few more, then one with each saving."""
     on_cuda = subject.config.device == "cuda"
     activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_cuda
     held_before = torch.cuda.memory_allocated() if on_cuda else 0
@@ -37,7 +37,7 @@ def run(subject: Subject) -> None:
             training.drop_gradients()
             gc.collect()
     recording = read(profiler, subject.config.device, frozenset({_CLEANUP}))
-    levels = Levels(recording, held_before)
+    levels = AllocatedBytes(recording, held_before)
     memory = subject.record.memory
     first, *rest = recording.steps
     others, saving = rest[:_RECORDED_STEPS], rest[_RECORDED_STEPS:]
@@ -54,7 +54,7 @@ def run(subject: Subject) -> None:
         memory.after_cleanup = levels.at(recording.marks[0].end)
 
 
-class Levels:
+class AllocatedBytes:
     """Bytes allocated over time."""
 
     def __init__(self, recording: Recording, base: int) -> None:
@@ -69,7 +69,7 @@ class Levels:
         return self.values[past - 1] if past else self.base
 
     def within(self, span: Span) -> list[int]:
-        """The levels of a span, in order, from the one that it starts with."""
+        """The levels within a span, in order, beginning with the one at its start."""
         first, last = (bisect.bisect_right(self.times, moment) for moment in (span.start, span.end))
         return [self.at(span.start), *self.values[first:last]]
 
@@ -78,7 +78,7 @@ class Levels:
         return max(self.within(span))
 
 
-def phase_peaks(phases: list[Span], levels: Levels, steps: list[Span]) -> dict[str, int]:
+def phase_peaks(phases: list[Span], levels: AllocatedBytes, steps: list[Span]) -> dict[str, int]:
     """The most bytes allocated at any moment of each phase, over some steps."""
     peaks: dict[str, int] = {}
     for phase in phases:

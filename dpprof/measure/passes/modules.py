@@ -1,7 +1,7 @@
-"""Tells which module of a model an operator works for, in forward and in backward.
+"""Finds the module of a model that an operator works for, in forward and in backward.
 
 Forward: global module hooks keep a stack of the modules being called. Backward: autograd gives every node
-that it makes a sequence number, so the node being run tells where in forward it was made.
+a sequence number when it creates it, so the node being run leads back to its place in forward.
 """
 
 import bisect
@@ -22,7 +22,7 @@ _OUT_OF_FORWARD = 2**63  # AccumulateGrad has the largest number there is
 
 
 class _Thread:
-    """The modules being called in one thread, and from which sequence number on each was the innermost."""
+    """The modules being called in one thread, and the sequence number at which each became the innermost."""
 
     def __init__(self) -> None:
         self.stack: list[str] = []
@@ -39,7 +39,7 @@ class _Thread:
 
 
 class ModulePaths:
-    """Follows module calls while it is entered. `around` gives what surrounds each outermost call."""
+    """Follows module calls while it is entered. `around()` makes the context of each outermost call."""
 
     def __init__(self, around: Callable[[], AbstractContextManager[None]]) -> None:
         self._around = around
@@ -91,10 +91,10 @@ class ModulePaths:
         return found
 
     def current(self) -> str:
-        """The path of the module that the operator being run works for; empty if nothing tells.
+        """The path of the module that the operator being run works for; empty if it is unknown.
 
         With forward calls in several threads (a recomputation in autograd's own thread) sequence numbers
-        may be ambiguous: then nothing is told.
+        may be ambiguous: then the module is unknown.
         """
         stack = self._thread().stack
         if stack:

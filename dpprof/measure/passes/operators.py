@@ -53,7 +53,7 @@ def account(recording: Recording, *, has_kernels: bool) -> list[OperatorRow]:
 
 
 class _Node:
-    """An operator in its nest: class, time not spent in inner operators, bytes allocated by itself."""
+    """An operator in the tree of calls: its class, its time outside inner operators, its own allocations."""
 
     __slots__ = ("allocated", "class_name", "operator", "self_ns", "whole")
 
@@ -72,9 +72,9 @@ class _Node:
 def _nest(
     operators: list[Operator], allocations: list[tuple[int, int]]
 ) -> tuple[list[_Node], list[tuple[int, int]]]:
-    """Nest one thread's operators, sorted by (start, -end), and give each allocation to the innermost.
+    """Nest one thread's operators, sorted by (start, -end), and assign each allocation to the innermost one.
 
-    Second come the allocations outside any operator: `copy.deepcopy` of a tensor makes such.
+    Also returns the allocations outside all operators (`copy.deepcopy` of a tensor makes some).
     """
     nodes: list[_Node] = []
     outside: list[tuple[int, int]] = []
@@ -83,7 +83,7 @@ def _nest(
     following = next(pending, None)
 
     def close_until(at: int) -> None:
-        """Pop operators that end before `at`, giving allocations on the way to whichever was innermost."""
+        """Pop operators that end before `at`; assign allocations on the way to the innermost."""
         nonlocal following
         while True:
             end = stack[-1].operator.end if stack else at
@@ -112,7 +112,7 @@ def _nest(
 
 
 class _Ranges:
-    """Looks up which of some ranges, none of them overlapping, holds a moment."""
+    """Finds which of several ranges, none of which overlap, contains a moment."""
 
     def __init__(self, spans: list[Span]) -> None:
         self._spans = spans

@@ -1,8 +1,8 @@
-"""The pace pass: steps in turns with a fixed computation, so that a slow machine is not taken for slow code.
+"""The pace pass: steps alternate with a fixed computation: a slow machine must not look like slow code.
 
-A machine shared with others changes its pace from one second to the next, by a third and more, and a step
-time alone cannot tell that from a change of the code. A small network of a fixed size, trained by plain
-PyTorch, slows down with the machine about as the step does: the ratio of the two, pair by pair, stays.
+A shared machine changes its pace from one second to the next, by a third and more, and a step time alone
+cannot tell that from a change in the code. A small network of fixed size, trained with plain PyTorch, slows
+down with the machine about as much as the step does: the ratio of the two, pair by pair, stays the same.
 """
 
 import gc
@@ -15,7 +15,7 @@ from torch import nn
 from dpprof.measure.observe import Observer, Subject
 from dpprof.record.record import Pace
 
-# Rows and width of the fixed network: milliseconds of work, for the host and for a GPU.
+# Rows and width of the fixed network: milliseconds of work for a CPU, and for a GPU.
 _SIZES = {"cpu": (128, 64), "cuda": (8192, 1024)}
 NUM_BLOCKS = 8
 
@@ -26,19 +26,19 @@ def run(subject: Subject) -> None:
     on_cuda = config.device == "cuda"
     training = subject.build(is_timed=True)
     compute = fixed_computation(config.device)
-    for _ in range(config.warmup_steps):
+    for _ in range(config.measuring.warmup_steps):
         training.run(1, Observer())
         compute()
     gc.collect()
     pace = Pace(step_s=[], fixed_s=[])
-    for _ in range(config.measured_steps):
+    for _ in range(config.measuring.measured_steps):
         pace.step_s.append(_seconds(lambda: training.run(1, Observer()), on_cuda=on_cuda))
         pace.fixed_s.append(_seconds(compute, on_cuda=on_cuda))
     subject.record.pace = pace
 
 
 def fixed_computation(device: str, num_blocks: int = NUM_BLOCKS) -> Callable[[], None]:
-    """One forward and backward of a stack of linear layers: the same for every experiment of a device."""
+    """One forward and backward of a stack of linear layers: the same for every experiment on a device."""
     rows, width = _SIZES[device]
     with torch.device(device):
         blocks = [

@@ -16,16 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpprof.vocabulary.categories import CATEGORIES
-
 
 @dataclass(slots=True, eq=False)
 class Life:
     """One storage: how large it is, how it came about, and what it is for.
 
-    `shape` and `dtype` are those of the first tensor over it, or of the one that was booked.
-    `category` is None as long as nothing tells. What is booked first holds from birth on: `first_category`.
-    `settled` is False for a category that was only expected of it (`Storages.making`).
+    `shape` and `dtype` are those of the first tensor over it, or of the one that was labelled.
+    `category` is None as long as nothing tells. The first label holds from birth on: `first_category`.
+    `is_labelled` is False for a category that was only expected of it (`Storages.label_new`).
     """
 
     num_bytes: int
@@ -37,7 +35,7 @@ class Life:
     name: str = ""
     category: str | None = None
     first_category: str | None = None
-    settled: bool = False
+    is_labelled: bool = False
     alive: bool = True
     reference: Any = None
 
@@ -158,38 +156,36 @@ class Storages:
                 life.category = life.first_category = category
                 return
 
-    def book(self, category: str, tensors: Iterable[tuple[str, Tensor]]) -> None:
-        """Say what some tensors, given with their names, are for. The first booking holds from birth on."""
-        assert category in CATEGORIES, category
+    def label(self, category: str, tensors: Iterable[tuple[str, Tensor]]) -> None:
+        """Say what some tensors, given with their names, are for. The first label holds from birth on."""
         for name, tensor in tensors:
             life = self.see(tensor)
             if life is not None:
-                self._settle(life, category, name, tensor)
+                self._set_label(life, category, name, tensor)
 
-    def book_held(self, held: dict[str, list[tuple[str, Tensor]]]) -> None:
-        """Book what a trainer holds. A storage under two categories belongs to the one named first."""
+    def label_held(self, held: dict[str, list[tuple[str, Tensor]]]) -> None:
+        """Label what a trainer holds. A storage under two categories belongs to the one named first."""
         done: set[int] = set()
         for category, tensors in held.items():
             for name, tensor in tensors:
                 life = self.see(tensor)
                 if life is not None and id(life) not in done:
                     done.add(id(life))
-                    self._settle(life, category, name, tensor)
+                    self._set_label(life, category, name, tensor)
 
-    def _settle(self, life: Life, category: str, name: str, tensor: Tensor) -> None:
+    def _set_label(self, life: Life, category: str, name: str, tensor: Tensor) -> None:
         life.name = name or life.name
-        if not life.settled:
+        if not life.is_labelled:
             life.shape, life.dtype = tuple(tensor.shape), _dtype(tensor)
             life.category = life.first_category = category
-            life.settled = True
+            life.is_labelled = True
         elif life.category != category:
             life.category = category
             self._note(life, 0, category)
 
     @contextmanager
-    def making(self, category: str, accepts: Callable[[torch.Size], bool] | None = None) -> Iterator[None]:
-        """Expect what is born inside, of an accepted shape, to be of a category unless it is booked."""
-        assert category in CATEGORIES, category
+    def label_new(self, category: str, accepts: Callable[[torch.Size], bool] | None = None) -> Iterator[None]:
+        """Expect what is born inside, of an accepted shape, to be of a category unless it is labelled."""
         self._expected.append((category, accepts))
         try:
             yield
@@ -197,8 +193,8 @@ class Storages:
             self._expected.pop()
 
     @contextmanager
-    def keeping(self, category: str) -> Iterator[None]:
-        """What is born inside, outlives it and is not booked, is of this category."""
+    def label_surviving(self, category: str) -> Iterator[None]:
+        """What is born inside, outlives it and is not labelled, is of this category."""
         born: list[Life] = []
         self._newborn.append(born)
         try:

@@ -28,7 +28,7 @@ def run(subject: Subject) -> None:
 
 
 class _Profiler(Observer):
-    """torch.profiler as an observer: it still writes what it has when a step fails."""
+    """torch.profiler as an observer: if a step fails, it still writes what it has."""
 
     def __init__(self, subject: Subject, on_cuda: bool) -> None:
         self._subject = subject

@@ -1,17 +1,18 @@
 """Bytes that an operator reads and writes, and its floating-point operations, from shapes alone.
 
-The bytes are those of eager execution if nothing stayed in a cache between operators, nor left it within
-one: every operand is read once, every result written once. So:
+The bytes are those of eager execution with no cache between operators and a perfect cache within each:
+every operand is read once, and every result is written once. So:
 
-- Views are free, and so is handing out memory without touching it (`empty`).
-- An in-place operator reads and writes what it changes, once each way; one that overwrites without
-  looking (`copy_`, `zero_`, `normal_`) only writes it.
-- An expanded tensor counts the memory that it really has.
-- Indexing reads what it picks and not the whole table; scattering reads and writes where it scatters to.
+- Views are free, and so is allocating memory without touching it (`empty`).
+- An in-place operator reads and writes what it changes, once each; one that overwrites it without reading
+  it (`copy_`, `zero_`, `normal_`) only writes it.
+- An expanded tensor counts only the memory behind it.
+- Indexing reads the rows that it picks, not the whole table; scattering reads and writes the rows that it
+  scatters to.
 
-Working memory within an operator is not seen. FLOPs are those of matrix products, convolutions, recurrent
-layers and attention (`torch.utils.flop_counter`), a multiplication and an addition counted as two; attention
-counts in full, causal or not, as torch counts it.
+Working memory inside an operator is not counted. FLOPs are those of matrix products, convolutions, recurrent
+layers and attention (`torch.utils.flop_counter`); a multiplication and an addition count as two. Attention
+counts in full even if it is causal, as in torch.
 """
 
 import math
@@ -64,14 +65,14 @@ _LOOKS_AT_SHAPE_ONLY = {
 }
 # The argument that only serves as a shape there, where it is not the first.
 _SHAPE_ARGUMENT = {"nll_loss_backward": 1, "nll_loss2d_backward": 1}
-# Operators that read as much of their first tensor as comes out of them.
+# Operators that read as much of their first tensor as they return.
 _PICKS = {"embedding", "index_select", "gather", "index", "take", "take_along_dim", "nll_loss_forward"}
-# Operators that change their first tensor only where an index tells.
+# Operators that change their first tensor only at given indices.
 _SCATTERS = {"scatter_add_", "scatter_", "scatter_reduce_", "index_add_", "index_copy_", "index_put_"}
 
 
 def footprint(tensor: Tensor) -> int:
-    """Bytes of memory behind a tensor's elements: dimensions without a stride of their own count once."""
+    """Bytes of memory behind a tensor's elements: a dimension of stride 0 counts once."""
     if tensor.layout is not torch.strided:
         return 0
     elements = 1
@@ -84,7 +85,7 @@ def footprint(tensor: Tensor) -> int:
 
 
 def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
-    """The tensors among an operator's arguments or results, those in lists too."""
+    """The tensors among an operator's arguments or results, including those in lists."""
     for value in values:
         if isinstance(value, Tensor):
             yield value
@@ -108,7 +109,7 @@ def _returns_view(operator: Any) -> bool:
 
 
 def makes_nothing(operator: Any) -> bool:
-    """Whether an operator (an `OpOverload`) only gives a view, or hands out memory without touching it."""
+    """Whether an operator (an `OpOverload`) only returns a view, or allocates memory without touching it."""
     return operator._overloadpacket.__name__ in _NO_TRAFFIC or _returns_view(operator)
 
 
@@ -146,14 +147,14 @@ def bytes_moved(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], re
 
 
 def _picked(name: str, args: tuple[Any, ...], result: Tensor) -> int:
-    """Bytes that an indexing operator reads of its table: as many as come out, or one element per target."""
+    """Bytes that an indexing operator reads from its table: as many as it returns, or one per target."""
     if name == "nll_loss_forward":
         return int(args[1].numel() * args[0].element_size())
     return footprint(result)
 
 
 def _scattered(name: str, args: tuple[Any, ...]) -> int:
-    """Bytes of its first tensor that a scattering operator changes. Where a mask tells, at most all."""
+    """Bytes of its first tensor that a scattering operator changes; with a mask, at most all of them."""
     table = args[0]
     if name == "index_put_":
         indices = [index for index in args[1] if index is not None]
@@ -169,7 +170,7 @@ def _scattered(name: str, args: tuple[Any, ...]) -> int:
 
 
 def _adds(name: str, args: tuple[Any, ...]) -> bool:
-    """Whether a scattering operator adds to what is there, rather than overwriting it."""
+    """Whether a scattering operator adds to its target instead of overwriting it."""
     return "add" in name or "reduce" in name or (name == "index_put_" and len(args) > 3 and args[3])
 
 
@@ -200,23 +201,23 @@ def _add_matrix_vector(bias: Tensor, matrix: Tensor, vector: Tensor, **_: Any) -
 
 
 def _recurrent_layer(sequence: Tensor, weight_in: Tensor, weight_hidden: Tensor, *_: Any, **__: Any) -> int:
-    """One layer in one direction: both weights meet every time step of every sample, shape (..., I)."""
+    """One layer in one direction: both weights multiply every time step of every sample, shape (..., I)."""
     num_steps = sequence.numel() // sequence.shape[-1]
     return 2 * num_steps * (weight_in.numel() + weight_hidden.numel())
 
 
 def _recurrent_layers(sequence: Tensor, weights: list[Tensor], *_: Any, **__: Any) -> int:
-    """All layers and directions at once: their matrices lie among their biases."""
+    """All layers and directions at once: the weight matrices and the biases come in one list."""
     num_steps = sequence.numel() // sequence.shape[-1]
     return 2 * num_steps * sum(weight.numel() for weight in weights if weight.ndim == 2)
 
 
 def _twice(formula: Callable[..., int]) -> Callable[..., int]:
-    """Backward: as much for the gradient of the inputs as for that of the weights."""
+    """Backward: the gradient of the inputs costs as much as that of the weights."""
     return lambda *args, **kwargs: 2 * formula(*args, **kwargs)
 
 
-# What torch's registry lacks. A recurrent layer that is not fused is made of matrix products, which it has.
+# What torch's registry lacks. An unfused recurrent layer consists of matrix products, which the registry has.
 _FORMULAS: dict[Any, Callable[..., int]] = {
     _aten._scaled_dot_product_flash_attention_for_cpu: _attention_for_cpu,
     _aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_for_cpu_backward,

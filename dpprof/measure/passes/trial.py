@@ -1,8 +1,8 @@
-"""Runs single operators for real, on tensors of zeros, to see the memory that they take within.
+"""Runs single operators for real, on tensors of zeros, to see how much memory they use internally.
 
-The shapes that go in and come out do not tell it: oneDNN reorders the inputs of a convolution, its LSTM
-keeps a workspace for backward, others copy what is not contiguous. So an estimate for the CPU asks the
-operator itself, once for each of its shapes, and the allocator's events tell. The answer is that of this
+The shapes of inputs and results do not show it: oneDNN reorders the inputs of a convolution, its LSTM keeps
+a workspace for backward, and other operators copy what is not contiguous. So an estimate for the CPU runs
+each operator once for each set of shapes and reads the allocator's events. The answer holds for this
 machine's processor, number of threads and libraries.
 """
 
@@ -20,14 +20,14 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 from dpprof.measure.passes.events import read
 from dpprof.measure.passes.traffic import footprint, tensors_in
 
-# What is tried takes its memory for real, and its time.
+# A trial really takes the memory, and the time.
 _LARGEST_BYTES = 2**30
 _MOST_FLOPS = 10**11
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The form of a tensor, out of which another one can be made. `num_elements` are those of its storage."""
+    """The layout of a tensor, from which another one can be made. `num_elements` are those of its storage."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -36,27 +36,27 @@ class Layout:
 
     @classmethod
     def of_argument(cls, tensor: Tensor) -> "Layout":
-        """The form of a strided tensor without what its storage has beyond it."""
+        """The layout of a strided tensor, without the rest of its storage."""
         shape, stride = tuple(tensor.shape), tuple(tensor.stride())
         last = sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
         return cls(shape, stride, tensor.dtype, 0 if 0 in shape else last + 1)
 
     @classmethod
     def of_result(cls, tensor: Tensor) -> "Layout":
-        """The form of a strided tensor over the whole of its storage."""
+        """The layout of a strided tensor over the whole of its storage."""
         num_elements = tensor.untyped_storage().nbytes() // tensor.element_size()
         return cls(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, num_elements)
 
     def zeros(self) -> Tensor:
-        """A tensor of this form on the CPU; elements that share memory in the original share it here."""
+        """A tensor of this layout on the CPU; elements that share memory in the original share it here."""
         storage = torch.zeros(self.num_elements, dtype=self.dtype, device="cpu")
         return storage.as_strided(self.shape, self.stride)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What one call of an operator took: the most bytes that it had allocated at a time, its results among
-    them, those that were left of them, and the forms of its results (None: no tensor).
+    """The memory of one call of an operator: the most bytes it had allocated at a time, results included, the
+    bytes that remained, and the layouts of its results (None: no tensor).
     """
 
     peak: int
@@ -65,7 +65,7 @@ class Trial:
 
 
 class Trials:
-    """Tries operators, each once for all calls of the same forms.
+    """Tries operators: once for all calls with the same layouts.
 
     In a thread of its own, where no dispatch mode, no transform of functorch and no autocast is active.
     """
@@ -99,12 +99,12 @@ def _form(leaf: Any) -> object:
 
 
 def _tried(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Trial | None:
-    """The trial of a call whose tensors are given by their forms; None if it fails."""
+    """The trial of a call whose tensors are given by their layouts; None if it fails."""
     real_args, real_kwargs = tree_map_only(Layout, Layout.zeros, (args, kwargs))
     try:
         return _recorded(lambda: operator(*real_args, **real_kwargs))
     except (RuntimeError, ValueError, IndexError):
-        return None  # zeros are no fit data for every operator: a singular matrix, no probabilities
+        return None  # zeros do not suit every operator: a singular matrix, or no probabilities
 
 
 def _recorded(call: Callable[[], Any]) -> Trial:

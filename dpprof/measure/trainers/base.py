@@ -6,7 +6,7 @@ binds them anew where that loop does: so both hold the same bytes at any moment.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import islice
 from typing import Any
 
@@ -20,9 +20,36 @@ from dpprof.measure.workloads.sampling import num_samples
 from dpprof.vocabulary.loops import DOCUMENTED, LEAN, OUTPUTS
 from dpprof.vocabulary.phases import PHASE_LABEL, STEP_LABEL
 
+# The tensors of each category, each with the name of its parameter or whatever tells what it is.
+Held = dict[str, list[tuple[str, Tensor]]]
+
 
 class TrainerBase(ABC):
     """One optimisation algorithm over one model.
+
+    A subclass writes `step`: all of one training step, divided into phases by `with self.phase("forward"):`.
+    Phases that `vocabulary.phases` lists have the meaning given there; what else the algorithm does gets a
+    phase of its own. `self.compute_losses(batch)` is forward and loss; the loss that backward starts from is
+    bound to `self.last_loss`, as the loop binds its variable. The step leaves in `p.grad` the gradient that
+    `self.optimizer` has used. With Poisson sampling a batch may have no sample; `self.batch_size` is then the
+    expected one.
+
+    It may override:
+
+    - `wrap_model`, `wrap_optimizer`: what the library puts around the model and the optimizer.
+    - `held_tensors`, `drop_gradients`: what it keeps between steps beyond parameters, gradients and
+      optimizer state, by category (of `vocabulary.categories` or its own).
+    - `label_transient_tensors`: patches that label tensors which only live inside a library's functions.
+      Tensors that `step` itself makes are labelled there: `self.observer.label("noise", [(name, tensor)])`,
+      or `with self.observer.label_new("noise"):` around what makes them.
+    - `all_savings`: the names of `vocabulary.loops.SAVINGS` that its lean loop makes; `self.saves(name)`
+      tells whether this step makes one.
+    - `clip_factor`: how it scales a sample's gradient, if not as Abadi et al. do.
+    - `explain`, `warnings`: what to say of models that its library cannot train, or not as one would expect.
+    - `on_fake_tensors`: stand-ins for what its library cannot do without data.
+
+    Its `vocabulary.trainers.TrainerInfo` lists the phases and categories. `tests/measure/trainers` holds
+    every listed trainer to this.
 
     Args:
         model: moved to `device` and put in training mode.
@@ -33,12 +60,14 @@ class TrainerBase(ABC):
         batch_size: samples in one physical batch; under Poisson sampling those expected.
         accumulation_steps: physical batches in one step. Gradients average over the logical batch.
         precision: `fp32`, or `bf16` to run forward under autocast.
-        noise_multiplier, max_grad_norm: as in Opacus; without effect where nothing is private.
+        noise_multiplier: standard deviation of the noise over `max_grad_norm`; without effect where nothing
+            is private, as is the next one.
+        max_grad_norm: the L2 norm that each sample's gradient is clipped to.
         poisson_sampling: whether batches may have any number of samples, none among them.
-        loop: `documented`, or `lean` to make every saving that the trainer has (`loops.SAVINGS`).
+        loop: `documented`, or `lean` to make every saving that the trainer has.
+        options: the trainer's own settings, an instance of `TrainerInfo.options`; None if it has none.
     """
 
-    is_private: bool = True
     all_savings: tuple[str, ...] = (OUTPUTS,)
 
     def __init__(
@@ -56,6 +85,7 @@ class TrainerBase(ABC):
         max_grad_norm: float = 1.0,
         loop: str = DOCUMENTED,
         poisson_sampling: bool = False,
+        options: Any = None,
     ) -> None:
         self.device = torch.device(device)
         # The parameters of a fake model cannot be moved, not even to where they are.
@@ -68,37 +98,44 @@ class TrainerBase(ABC):
         self.noise_multiplier = noise_multiplier
         self.max_grad_norm = max_grad_norm
         self.poisson_sampling = poisson_sampling
+        self.options = options
         self.observer = Observer()
         self._outputs: Any = None
-        self._loss: Tensor | None = None
+        self.last_loss: Tensor | None = None
         self.save(self.all_savings if loop == LEAN else ())
-        self.forward_model = self._wrap_model()
-        self.optimizer = self._wrap_optimizer(optimizer_cls(self.parameters, **optimizer_params))
+        self.forward_model = self.wrap_model()
+        self.optimizer = self.wrap_optimizer(optimizer_cls(self.parameters, **optimizer_params))
 
     @property
     def parameters(self) -> list[nn.Parameter]:
         """The model's trainable parameters."""
         return [p for p in self.model.parameters() if p.requires_grad]
 
-    def _wrap_model(self) -> nn.Module:
+    def wrap_model(self) -> nn.Module:
+        """The module that forward calls: the model itself, or what a library puts around it."""
         return self.model
 
-    def _wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> Any:
+    def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> Any:
+        """The optimizer, or what a library puts around it."""
         return optimizer
 
     @property
     def savings(self) -> tuple[str, ...]:
         """The savings that the loop leaves unmade."""
-        return tuple(saving for saving in self.all_savings if saving not in self._made)
+        return tuple(saving for saving in self.all_savings if not self.saves(saving))
 
     def save(self, savings: Iterable[str]) -> None:
         """Make these savings, and no others, from the next step on."""
-        self._made = frozenset(savings)
-        if OUTPUTS in self._made:
+        self._savings_made = frozenset(savings)
+        if self.saves(OUTPUTS):
             self._outputs = None
 
+    def saves(self, saving: str) -> bool:
+        """Whether the loop makes a saving."""
+        return saving in self._savings_made
+
     @abstractmethod
-    def _step(self, physical_batches: tuple[Any, ...]) -> None:
+    def step(self, physical_batches: tuple[Any, ...]) -> None:
         """One training step in phases; `profile_step` has checked the number of batches."""
 
     def profile_step(self, *physical_batches: Any) -> None:
@@ -111,9 +148,9 @@ class TrainerBase(ABC):
                 f"a step takes {self.accumulation_steps} physical batches, got {len(physical_batches)}"
             )
         if self.observer.follows_tensors:
-            self.observer.book("inputs", _named_leaves(physical_batches))
+            self.observer.label("inputs", _named_leaves(physical_batches))
         with self.observer.step(), record_function(STEP_LABEL):
-            self._step(physical_batches)
+            self.step(physical_batches)
 
     def run_profiling(self, batches: Iterable[Any], observer: Observer) -> None:
         """Train on physical batches until they run out, under the observer.
@@ -123,27 +160,24 @@ class TrainerBase(ABC):
         source = iter(batches)
         self.observer = observer
         try:
-            with observer, self._announcing() if observer.follows_tensors else nullcontext():
+            with observer, self.label_transient_tensors() if observer.follows_tensors else nullcontext():
                 while logical := tuple(islice(source, self.accumulation_steps)):
                     self.profile_step(*(_moved(batch, self.device) for batch in logical))
         finally:
             self.observer = Observer()
 
-    def held_tensors(self) -> dict[str, list[tuple[str, Tensor]]]:
+    def held_tensors(self) -> Held:
         """The tensors that the trainer holds now, by category; only categories that hold any.
 
-        Each comes with the name of its parameter; optimizer state as `<parameter>.<key>`.
+        Each comes with the name of its parameter; optimizer state as `<parameter>.<key>`. A subclass adds
+        what else it holds.
         """
-        named = dict(self.model.named_parameters())
-        name_of = {parameter: name for name, parameter in named.items()}
-        held: dict[str, list[tuple[str, Tensor]]] = {
-            "parameters": list(named.items()),
+        name_of = {parameter: name for name, parameter in self.model.named_parameters()}
+        held: Held = {
+            "parameters": list(self.model.named_parameters()),
             "buffers": list(self.model.named_buffers()),
             "outputs": self._kept_by_the_loop(),
-            "gradients": _attributes(named, "grad"),
-            "per_sample_gradients": _attributes(named, "grad_sample"),
-            "gradient_norms": _attributes(named, "_norm_sample"),
-            "summed_gradients": _attributes(named, "summed_grad"),
+            "gradients": attributes(self.model, "grad"),
             "optimizer_state": [
                 (f"{name_of[parameter]}.{key}", value)
                 for parameter, state in self.optimizer.state.items()
@@ -155,34 +189,34 @@ class TrainerBase(ABC):
 
     def _kept_by_the_loop(self) -> list[tuple[str, Tensor]]:
         outputs = [(f"output{path}", tensor) for path, tensor in _named_leaves(self._outputs)]
-        return outputs if self._loss is None else [*outputs, ("loss", self._loss)]
+        return outputs if self.last_loss is None else [*outputs, ("loss", self.last_loss)]
 
     def drop_gradients(self) -> None:
-        """Let go of all gradients and norms, and of the last output and loss, as the next step would."""
-        self._outputs = self._loss = None
+        """Let go of all gradients, and of the last output and loss, as the next step would."""
+        self._outputs = self.last_loss = None
         self.optimizer.zero_grad(set_to_none=True)
-        for parameter in self.parameters:
-            if hasattr(parameter, "_norm_sample"):
-                del parameter._norm_sample
 
     @contextmanager
-    def _announcing(self) -> Iterator[None]:
-        """Announces to the observer what only lives inside library functions; a subclass knows of such."""
+    def label_transient_tensors(self) -> Iterator[None]:
+        """Surrounds the steps of an observer that follows tensors: labels those that only live inside a
+        library's functions. Timed steps run the library as it is.
+        """
         yield
 
     @contextmanager
-    def _phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str) -> Iterator[None]:
+        """Surrounds one phase of a step; a phase may occur several times in a step, not within another."""
         with self.observer.phase(name), record_function(PHASE_LABEL + name):
             yield
 
-    def _losses(self, batch: Any) -> Tensor:
+    def compute_losses(self, batch: Any) -> Tensor:
         """Forward and loss of one physical batch: one loss per sample, shape (B,).
 
         Raises ValueError if the loss is not per sample.
         """
         inputs, targets = batch
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-            if OUTPUTS in self._made:
+            if self.saves(OUTPUTS):
                 losses = self.loss(call(self.forward_model, inputs), targets)
             else:
                 self._outputs = call(self.forward_model, inputs)
@@ -196,12 +230,35 @@ class TrainerBase(ABC):
         self.observer.losses(losses)
         return losses
 
+    @staticmethod
+    def clip_factor(norm: Tensor, max_grad_norm: float) -> Tensor:
+        """What a gradient of this L2 norm is multiplied by: 1 / max(1, norm / C) (Abadi et al. 2016)."""
+        return 1 / (norm / max_grad_norm).clamp(min=1.0)
 
-def _attributes(named: dict[str, nn.Parameter], attribute: str) -> list[tuple[str, Tensor]]:
-    """The tensors under an attribute that each parameter may hold: none, a tensor, or a list of them."""
-    found = ((name, getattr(parameter, attribute, None)) for name, parameter in named.items())
-    listed = ((name, value if isinstance(value, list) else [value]) for name, value in found)
-    return [(name, tensor) for name, values in listed for tensor in values if tensor is not None]
+    @classmethod
+    def explain(cls, error: Exception, model: nn.Module, batch_size: int) -> str | None:
+        """One sentence on an error that this trainer's library raised over a model, with the module at fault
+        and the remedy; None where the cause is not proven. The batch had so many samples.
+        """
+        return None
+
+    def warnings(self) -> list[str]:
+        """What to tell beside the figures of a model that trains, but not as one would expect."""
+        return []
+
+    @classmethod
+    def on_fake_tensors(cls) -> AbstractContextManager[Any]:
+        """Surrounds training on fake tensors, which have no data: puts stand-ins in place for what the
+        library cannot do with them.
+        """
+        return nullcontext()
+
+
+def attributes(model: nn.Module, name: str) -> list[tuple[str, Tensor]]:
+    """The tensors under an attribute that each parameter may have: none, a tensor, or a list of them."""
+    found = [(of, getattr(parameter, name, None)) for of, parameter in model.named_parameters()]
+    listed = [(of, value if isinstance(value, list) else [value]) for of, value in found]
+    return [(of, tensor) for of, values in listed for tensor in values if tensor is not None]
 
 
 def _named_leaves(tree: Any) -> list[tuple[str, Tensor]]:

@@ -1,5 +1,7 @@
 """From an experiment's settings to its trainer."""
 
+import importlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,22 +16,40 @@ _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "
 
 
 def load_trainer(name: str) -> type[TrainerBase]:
-    """The class of a listed trainer."""
+    """The class of a listed trainer. Raises ImportError or AttributeError if it is not there."""
     trainer: type[TrainerBase] = load(TRAINERS[name].target)
     return trainer
 
 
-def build_trainer(config: ExperimentConfig, workload: Workload, place: str | None = None) -> TrainerBase:
-    """The configured trainer over a workload's model; `place` is where tensors are, if not on its device."""
+def import_trainers(wanted: str, say: Callable[[str], None]) -> None:
+    """Import the modules of all listed trainers, so that resident memory compares between trainers.
+
+    Raises what the wanted trainer's module raises; of another one that cannot be imported it only says so.
+    """
+    for name, info in TRAINERS.items():
+        try:
+            importlib.import_module(info.target.partition(":")[0])
+        except Exception as error:
+            if name == wanted:
+                raise
+            say(f"{name} cannot be imported ({type(error).__name__}: {error}); this run does not need it")
+
+
+def build_trainer(
+    config: ExperimentConfig, workload: Workload, tensor_device: str | None = None
+) -> TrainerBase:
+    """The configured trainer over a workload's model, its tensors on `tensor_device` if that is given."""
     # As torch itself chooses by the device of the parameters, which may be elsewhere for an estimate.
     params: dict[str, Any] = {"lr": config.lr, "foreach": config.device == "cuda"}
     if config.optimizer == "sgd":
         params["momentum"] = config.momentum
+    options = TRAINERS[config.trainer].options
+    own: dict[str, Any] = {"options": config.options_of(options)} if options is not None else {}
     return load_trainer(config.trainer)(
         workload.model,
         _OPTIMIZERS[config.optimizer],
         params,
-        place or config.device,
+        tensor_device or config.device,
         loss=workload.loss,
         batch_size=config.batch_size,
         accumulation_steps=config.accumulation_steps,
@@ -38,4 +58,5 @@ def build_trainer(config: ExperimentConfig, workload: Workload, place: str | Non
         max_grad_norm=config.max_grad_norm,
         loop=config.loop,
         poisson_sampling=config.poisson_sampling,
+        **own,
     )

@@ -1,38 +1,28 @@
 """Trains on fake tensors: shapes and types without data, so that any model can be run on any machine.
 
-Three things in Opacus cannot run so as they stand; each gets a stand-in of the same memory, or of more:
-
-- The ghost norm of an embedding calls `torch.unique`, whose result depends on data. The stand-in gives as
-  many rows as there are tokens: an upper bound, reached when no token occurs twice in a sample.
-- The optimizer of ghost and fast gradient clipping copies gradients by `copy.deepcopy`, which corrupts
-  memory on fake tensors. The stand-in is `clone`.
-- A module without a grad sampler of its own is copied and moved to the meta device, where torch cannot move
-  fake parameters. The stand-in copies it onto the meta device.
+`torch.unique` along a dimension, whose result depends on data, gets a stand-in that gives as many rows as
+there are: an upper bound, reached when no row occurs twice (the ghost norm of an embedding calls it). What
+else a trainer's library cannot do without data, the trainer replaces (`TrainerBase.on_fake_tensors`).
 """
 
-import copy
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from opacus.grad_sample import functorch
-from opacus.optimizers import optimizer_fast_gradient_clipping
-from torch import Tensor, nn
+from torch import Tensor
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensorMode,
     UnsupportedOperatorException,
-    unset_fake_temporarily,
 )
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpprof.errors import EstimateError
-from dpprof.measure.trainers.announce import replaced
+from dpprof.measure.trainers.base import TrainerBase
 
 _FP32_ON_CUDA = {
     F.layer_norm,
@@ -50,20 +40,18 @@ _CANNOT = (
 
 
 @contextmanager
-def fake_tensors(*, as_on_cuda: bool = False) -> Iterator[None]:
-    """Every tensor made inside is a fake one. Opacus's stand-ins are in place meanwhile.
+def fake_tensors(trainer: type[TrainerBase] = TrainerBase, *, as_on_cuda: bool = False) -> Iterator[None]:
+    """Every tensor made inside is a fake one. The stand-ins of the trainer that is used are in place.
 
     `as_on_cuda` runs what autocast treats differently on the CPU as it is on CUDA.
 
     Raises EstimateError, which names the operator, where a result depends on data and has no stand-in.
     """
-    by_clone = SimpleNamespace(deepcopy=torch.clone)
     with ExitStack() as stack:
         # What a workload makes by other means than torch's, such as numpy's, becomes fake when used.
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(_UpperBounds())
-        stack.enter_context(replaced(optimizer_fast_gradient_clipping, "copy", by_clone))
-        stack.enter_context(replaced(functorch, "copy", SimpleNamespace(deepcopy=_copy_on_meta)))
+        stack.enter_context(trainer.on_fake_tensors())
         if as_on_cuda:
             stack.enter_context(_CudaAutocast())
         try:
@@ -76,16 +64,6 @@ def fake_tensors(*, as_on_cuda: bool = False) -> Iterator[None]:
             raise EstimateError(
                 _CANNOT.format(operator=error.func, why="has no form without data")
             ) from error
-
-
-def _copy_on_meta(module: nn.Module) -> nn.Module:
-    """A deep copy whose parameters have no data and are not fake: nothing that a ledger would see."""
-    with unset_fake_temporarily():
-        on_meta = {
-            id(p): nn.Parameter(torch.empty(p.shape, dtype=p.dtype, device="meta"), p.requires_grad)
-            for p in module.parameters()
-        }
-        return copy.deepcopy(module, on_meta)
 
 
 class _CudaAutocast(TorchFunctionMode):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from dpprof.measure.trainers.base import call
+from dpprof.measure.trainers.base import TrainerBase, call
 
 
 def naive_per_sample_gradients(
@@ -44,16 +44,20 @@ def global_norm(gradient: list[Tensor]) -> Tensor:
     return norm
 
 
-def clipped_mean(per_sample: list[list[Tensor]], max_grad_norm: float | None) -> list[Tensor]:
+def clipped_mean(
+    per_sample: list[list[Tensor]],
+    max_grad_norm: float | None,
+    clip_factor: Callable[[Tensor, float], Tensor] = TrainerBase.clip_factor,
+) -> list[Tensor]:
     """Mean over samples of the gradients, each clipped to `max_grad_norm` in L2 (None: unclipped).
 
-    The factor is Opacus's, min(1, C / (norm + 1e-6)).
+    `clip_factor` is the trainer's (`TrainerBase.clip_factor`).
     """
     total = [torch.zeros_like(g) for g in per_sample[0]]
     for gradient in per_sample:
         factor: Tensor | float = 1.0
         if max_grad_norm is not None:
-            factor = (max_grad_norm / (global_norm(gradient) + 1e-6)).clamp(max=1.0)
+            factor = clip_factor(global_norm(gradient), max_grad_norm)
         for sum_so_far, g in zip(total, gradient, strict=True):
             sum_so_far += factor * g
     return [t / len(per_sample) for t in total]

@@ -12,17 +12,16 @@ class StandardTrainer(TrainerBase):
     the number of physical batches, as in "Automatic Mixed Precision examples", gradient accumulation.
     """
 
-    is_private = False
-
-    def _step(self, physical_batches: tuple[Any, ...]) -> None:
-        with self._phase("zero_grad"):
+    def step(self, physical_batches: tuple[Any, ...]) -> None:
+        """Forward and backward of each physical batch, then the optimizer."""
+        with self.phase("zero_grad"):
             self.optimizer.zero_grad()
         for batch in physical_batches:
-            with self._phase("forward"):
-                self._loss = self._losses(batch).mean()
+            with self.phase("forward"):
+                self.last_loss = self.compute_losses(batch).mean()
                 if self.accumulation_steps > 1:
-                    self._loss = self._loss / self.accumulation_steps
-            with self._phase("backward"):
-                self._loss.backward()
-        with self._phase("optimizer_step"):
+                    self.last_loss = self.last_loss / self.accumulation_steps
+            with self.phase("backward"):
+                self.last_loss.backward()
+        with self.phase("optimizer_step"):
             self.optimizer.step()

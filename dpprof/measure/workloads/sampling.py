@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from dpprof.config.experiment import SAMPLED_WARMUP_STEPS, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.measuring import SAMPLED_WARMUP_STEPS
 
 EMPTY = 0
 
@@ -21,18 +22,18 @@ EMPTY = 0
 def batch_sizes(config: ExperimentConfig, *, is_timed: bool) -> Iterator[int]:
     """The number of samples in each step's batch, without end.
 
-    The first batch has `batch_size` samples and the second none: a model that can take the one but not the
-    other shows it during warm-up. Where steps are timed, the others are drawn by the seed. Where memory is
-    looked at, they are as large as the largest of the timed steps; in an estimate, as large as `poisson_tail`
-    says.
+    The first batch has `batch_size` samples and the second none: a model that cannot train on one of
+    them fails during warm-up. If steps are timed, the others are drawn by the seed. If memory is measured,
+    they are as large as the largest of the timed steps; in an estimate, as large as `poisson_tail` says.
     """
     yield from (config.batch_size, EMPTY)
     if config.is_estimate:
         yield from itertools.repeat(config.estimated_batch)
     if is_timed:
         yield from _drawn(config)
-    first = config.warmup_steps - (SAMPLED_WARMUP_STEPS - 1)
-    yield from itertools.repeat(max(itertools.islice(_drawn(config), first, first + config.measured_steps)))
+    how = config.measuring
+    first = how.warmup_steps - (SAMPLED_WARMUP_STEPS - 1)
+    yield from itertools.repeat(max(itertools.islice(_drawn(config), first, first + how.measured_steps)))
 
 
 def _drawn(config: ExperimentConfig) -> Iterator[int]:

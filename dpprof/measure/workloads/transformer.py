@@ -6,10 +6,18 @@ Written for per-sample gradients: no in-place operator on a module's output, no 
 with children, position ids that carry the batch dimension, an untied head.
 """
 
+from collections.abc import Callable, Iterable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.measure.workloads.data import get_random_dataloader
+
+Loss = Callable[[Any, Any], Tensor]
 
 
 class CausalSelfAttention(nn.Module):
@@ -117,3 +125,25 @@ def sequence_loss(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
     """Cross-entropy averaged over each sequence's tokens: (B, T, V), (B, T) -> (B,)."""
     loss = F.cross_entropy(logits_BTV.flatten(0, 1), labels_BT.flatten(), reduction="none")
     return loss.view(labels_BT.shape).mean(dim=1)
+
+
+def simple_big_model(config: ExperimentConfig) -> tuple[nn.Module, Iterable[Any], Loss, int]:
+    """The built-in workload's factory: model, batches, loss, and the tokens of a batch."""
+    model = SimpleBigModel(
+        vocab_size=config.vocab_size,
+        hidden_dim=config.hidden_dim,
+        num_layers=config.num_layers,
+        num_heads=config.num_heads,
+        max_seq_len=config.seq_len,
+        attention=config.attention,
+        activation_checkpointing=config.activation_checkpointing,
+    )
+    batches = get_random_dataloader(
+        config.batch_size,
+        config.seq_len,
+        config.vocab_size,
+        config.device,
+        data=config.data,
+        seed=config.seed,
+    )
+    return model, batches, sequence_loss, config.batch_size * config.seq_len

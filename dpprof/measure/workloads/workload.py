@@ -1,7 +1,8 @@
-"""The contract of a workload, and how one is found by name.
+"""What a workload must provide, and how one is found by name.
 
-`workload=package.module:factory` names a function that takes the `ExperimentConfig` and returns a
-`Workload`, or a plain tuple `(model, batches, loss)`:
+`workload=package.module:factory`, or the target of a listed workload (`vocabulary/workloads.py`), names a
+function that takes the `ExperimentConfig` and returns a `Workload`, or a plain tuple `(model, batches,
+loss)`:
 
 - `model`: an `nn.Module` whose batch dimension is the first one everywhere.
 - `batches`: an endless iterable of `(inputs, targets)`. `inputs` is what the model takes: a tensor, or a
@@ -12,7 +13,8 @@
 
 The factory is called several times in one process (each pass trains a fresh model), inside
 `torch.device(config.device)` and after `torch.manual_seed(config.seed)`: a model made by it lands on the
-right device. Batches are moved there before each step. It must not keep state between calls.
+right device. Batches are moved there before each step. It must not keep state between calls. That of a
+listed workload has its own options from `config.options_of(TheirDataclass)`.
 """
 
 import importlib
@@ -22,10 +24,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from dpprof.config.experiment import BUILT_IN_WORKLOAD, ExperimentConfig
-from dpprof.errors import ConfigError, DpprofError, WorkloadError, is_oom
-from dpprof.measure.workloads.data import get_random_dataloader
-from dpprof.measure.workloads.transformer import SimpleBigModel, sequence_loss
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.errors import ConfigError, DpprofError, WorkloadError
+from dpprof.vocabulary.out_of_memory import is_oom
+from dpprof.vocabulary.workloads import WORKLOADS
 
 Batch = tuple[Any, Any]
 
@@ -47,30 +49,7 @@ def build_workload(config: ExperimentConfig) -> Workload:
     """
     torch.manual_seed(config.seed)
     with torch.device(config.device):
-        if config.workload == BUILT_IN_WORKLOAD:
-            return _transformer(config)
         return _checked(config.workload, _made(config))
-
-
-def _transformer(config: ExperimentConfig) -> Workload:
-    model = SimpleBigModel(
-        vocab_size=config.vocab_size,
-        hidden_dim=config.hidden_dim,
-        num_layers=config.num_layers,
-        num_heads=config.num_heads,
-        max_seq_len=config.seq_len,
-        attention=config.attention,
-        activation_checkpointing=config.activation_checkpointing,
-    )
-    batches = get_random_dataloader(
-        config.batch_size,
-        config.seq_len,
-        config.vocab_size,
-        config.device,
-        data=config.data,
-        seed=config.seed,
-    )
-    return Workload(model, batches, sequence_loss, config.batch_size * config.seq_len)
 
 
 def checked_batch(batch: Any) -> Any:
@@ -84,7 +63,8 @@ def checked_batch(batch: Any) -> Any:
 
 def _made(config: ExperimentConfig) -> Any:
     """What the workload's factory returns. An error on fake tensors may be theirs, and stays as it is."""
-    factory = _factory(config.workload)
+    listed = WORKLOADS.get(config.workload)
+    factory = _factory(listed.target if listed else config.workload)
     try:
         return factory(config)
     except DpprofError:

@@ -3,11 +3,16 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dpprof.figures.names import IQR, MOVED, PEAK, STEP
 from dpprof.reports.colors import CATEGORY_COLORS, PHASE_COLORS
-from dpprof.reports.comparison.cells import IQR, MOVED, PEAK, STEP, Cell, Comparison
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.tables import BETWEEN
+from dpprof.vocabulary.order import listed_first
+from dpprof.vocabulary.trainers import UNLISTED_COLOR
 
 UNITEMISED = "not itemised"
+_UNITEMISED_COLOR = "#8c8c8c"
 # A limit further away than this, in times the longest bar, would leave nothing to see of the bars.
 _FARTHEST_LIMIT = 3.0
 
@@ -22,6 +27,10 @@ class Measure:
     metric: str
     parts: Callable[[Cell], dict[str, float]]
     colors: dict[str, str]
+
+    def color(self, part: str) -> str:
+        """The colour of a part."""
+        return _UNITEMISED_COLOR if part == UNITEMISED else self.colors.get(part, UNLISTED_COLOR)
 
 
 @dataclass(frozen=True)
@@ -63,12 +72,13 @@ MEASURES = (
 
 
 def bar(comparison: Comparison, cell: Cell, measure: Measure) -> Bar:
-    """The bar of one cell. Parts come in the order of the measure's colours."""
+    """The bar of one cell. Parts come in the order of the measure's colours, unlisted ones last."""
     total = cell.figures.get(measure.metric) if cell.finished else None
     parts = {}
     if total is not None:
         found = measure.parts(cell)
-        parts = {name: found[name] for name in measure.colors if found.get(name)} or {UNITEMISED: total}
+        drawn = listed_first((name for name, value in found.items() if value), measure.colors)
+        parts = {name: found[name] for name in drawn} or {UNITEMISED: total}
     spread = cell.figures.get(IQR) if measure.metric == STEP and total is not None else None
     return Bar(
         cell=cell,
@@ -89,3 +99,9 @@ def scale(bars: list[Bar]) -> float:
     limits = [bar.limit for bar in bars if bar.limit is not None]
     near = [limit for limit in limits if not longest or limit <= _FARTHEST_LIMIT * longest]
     return max([longest, *near]) or 1.0
+
+
+def legend(bars: list[Bar], measure: Measure) -> list[str]:
+    """The names of the parts that some bars have, in order; a bar that is not itemised needs none."""
+    found = (name for bar in bars for name in bar.parts if name != UNITEMISED)
+    return listed_first(found, measure.colors)

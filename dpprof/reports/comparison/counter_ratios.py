@@ -3,18 +3,29 @@ what DP-SGD is commonly expected to cost there."""
 
 from dataclasses import dataclass
 
-from dpprof.reports.comparison.cells import Cell, Comparison
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.vocabulary.formats import fixed
-from dpprof.vocabulary.trainers import STANDARD
+from dpprof.vocabulary.trainers import trainer_info
 
-# What is compared: the metric, its words, and the ratios to standard training that are commonly expected.
-LEVELS = {
-    "counters/dram_read_mib": ("DRAM read", 2.0, 5.0),
-    "counters/dram_written_mib": ("DRAM written", 2.0, 5.0),
-    "counters/l2_read_mib": ("L2 read", 1.5, 3.0),
-    "counters/l2_written_mib": ("L2 written", 1.5, 3.0),
+
+@dataclass(frozen=True)
+class Expected:
+    """Bytes at one level in one direction, and the ratios to standard training that are commonly expected."""
+
+    name: str
+    low: float
+    high: float
+
+
+# What is compared, by metric.
+EXPECTED = {
+    "counters/dram_read_mib": Expected("DRAM read", 2.0, 5.0),
+    "counters/dram_written_mib": Expected("DRAM written", 2.0, 5.0),
+    "counters/l2_read_mib": Expected("L2 read", 1.5, 3.0),
+    "counters/l2_written_mib": Expected("L2 written", 1.5, 3.0),
 }
-_EXPECTED = (
+_IN_WORDS = (
     "Commonly expected of DP-SGD: 2 to 5 times the DRAM traffic of standard training, 1.5 to 3 times its L2 "
     "traffic."
 )
@@ -23,7 +34,7 @@ _LISTED = 4
 
 
 @dataclass(frozen=True)
-class Level:
+class CountedBytes:
     """MiB that a step moves at one level, and how that compares. None: not counted, or nothing to compare
     with. `side` is `below` or `above` where the ratio is not among those expected."""
 
@@ -33,31 +44,34 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Counted:
-    """One cell with hardware counters. `dram_to_ledger` is DRAM bytes over those that operators ask for."""
+class CounterRow:
+    """One cell with hardware counters: what it moves, in the order of `EXPECTED`.
 
-    cell: Cell
+    `dram_to_ledger` is DRAM bytes over those that operators ask for.
+    """
+
+    trainer: str
     model: str
     place: str
     kernel_ms: float
-    levels: list[Level]
+    moved: list[CountedBytes]
     dram_to_ledger: float | None
 
     @property
     def is_private(self) -> bool:
         """Whether it is one of those that are compared with standard training."""
-        return self.cell.trainer != STANDARD
+        return trainer_info(self.trainer).is_private
 
 
-def counted(comparison: Comparison) -> list[Counted]:
+def counter_rows(comparison: Comparison) -> list[CounterRow]:
     """The finished cells that have counters, in order."""
     return [
-        Counted(
-            cell=cell,
+        CounterRow(
+            trainer=cell.trainer,
             model=comparison.model(cell).label,
             place=comparison.place_name(cell),
             kernel_ms=cell.figures[_KERNELS],
-            levels=[_level(comparison, cell, metric) for metric in LEVELS],
+            moved=[_moved(comparison, cell, metric) for metric in EXPECTED],
             dram_to_ledger=cell.figures.get("counters/dram_to_ledger_ratio"),
         )
         for cell in comparison.cells
@@ -65,37 +79,36 @@ def counted(comparison: Comparison) -> list[Counted]:
     ]
 
 
-def _level(comparison: Comparison, cell: Cell, metric: str) -> Level:
-    _, low, high = LEVELS[metric]
+def _moved(comparison: Comparison, cell: Cell, metric: str) -> CountedBytes:
+    expected = EXPECTED[metric]
     ratio = comparison.ratio(cell, metric)
     side = None
-    if ratio is not None and cell.trainer != STANDARD:
-        side = "below" if ratio < low else "above" if ratio > high else None
-    return Level(cell.figures.get(metric), ratio, side)
+    if ratio is not None and trainer_info(cell.trainer).is_private:
+        side = "below" if ratio < expected.low else "above" if ratio > expected.high else None
+    return CountedBytes(cell.figures.get(metric), ratio, side)
 
 
-def judgement(rows: list[Counted]) -> list[str]:
+def judgement(rows: list[CounterRow]) -> list[str]:
     """What is commonly expected, and a sentence for each level and side on which the ratios are not so.
 
     Nothing where there is no ratio to judge.
     """
-    if not any(level.ratio for row in rows if row.is_private for level in row.levels):
+    if not any(moved.ratio for row in rows if row.is_private for moved in row.moved):
         return []
-    return [_EXPECTED, *(_disagreements(rows) or ["What was counted agrees."])]
+    return [_IN_WORDS, *(_disagreements(rows) or ["What was counted agrees."])]
 
 
-def _disagreements(rows: list[Counted]) -> list[str]:
+def _disagreements(rows: list[CounterRow]) -> list[str]:
     sentences = []
-    for index, (name, low, high) in enumerate(LEVELS.values()):
-        for side in ("below", "above"):
-            found = [row for row in rows if row.levels[index].side == side]
+    for index, expected in enumerate(EXPECTED.values()):
+        for side, limit in (("below", expected.low), ("above", expected.high)):
+            found = [row for row in rows if row.moved[index].side == side]
             if found:
                 listed = ", ".join(_shown(row, index) for row in found[:_LISTED])
                 more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
-                limit = low if side == "below" else high
-                sentences.append(f"{name}: {side} {limit:g} times standard: {listed}{more}.")
+                sentences.append(f"{expected.name}: {side} {limit:g} times standard: {listed}{more}.")
     return sentences
 
 
-def _shown(row: Counted, index: int) -> str:
-    return f"{row.cell.trainer} at {row.model}, {row.place} ({fixed(row.levels[index].ratio, 2)})"
+def _shown(row: CounterRow, index: int) -> str:
+    return f"{row.trainer} at {row.model}, {row.place} ({fixed(row.moved[index].ratio, 2)})"

@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 
 from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL
-from dpprof.figures.metrics import ledger_doubt
-from dpprof.reports.comparison.cells import Comparison, Run
+from dpprof.figures.ledger import ledger_doubt
+from dpprof.reports.comparison.comparison import Comparison
+from dpprof.reports.comparison.places import full_name
+from dpprof.reports.comparison.run import Run
 
 # What two runs must have in common before their figures compare, with the words for it.
 _SAME = {
@@ -115,9 +117,7 @@ def _where(comparison: Comparison) -> str:
     found = [cell for cell in first if comparison.is_disturbed_at(cell)]
     if len(found) == len(first) > 1:
         return f"at any of the {len(first)} places"
-    return "at " + _shortened(
-        [f"{comparison.model(cell).label}, {comparison.place_name(cell)}" for cell in found]
-    )
+    return "at " + _shortened([full_name(comparison, cell) for cell in found])
 
 
 def _shortened(texts: list[str]) -> str:

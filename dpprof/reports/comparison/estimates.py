@@ -1,16 +1,11 @@
 """Estimates beside measurements of the same experiments: how far off they are, and how close to the floor."""
 
 import re
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import starmap
 
-from dpprof.figures.capacity import doubt_words
-from dpprof.figures.results import device_name
-from dpprof.reports.comparison.cells import PEAK, STEP, Cell, Comparison, Run
-from dpprof.vocabulary.formats import memory
-
-_LISTED_CELLS = 6
+from dpprof.figures.names import PEAK, STEP
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
 
 
 @dataclass(frozen=True)
@@ -59,50 +54,8 @@ def without_paired(comparison: Comparison) -> Comparison:
     return Comparison(comparison.name, kept)
 
 
-def rests_on(runs: list[Run]) -> list[str]:
-    """What some estimates rest on, in sentences, each thing once; a doubt with its largest size."""
-    doubts: dict[str, int | None] = {}
-    for run in runs:
-        for text, num_bytes in run.doubts.items():
-            known = doubts.get(text, 0)
-            doubts[text] = None if num_bytes is None or known is None else max(known, num_bytes)
-    texts = [text for run in runs for text in run.reservations]
-    return list(dict.fromkeys([*texts, *starmap(doubt_words, doubts.items())]))
-
-
-def fit_sentences(cells: list[Cell], at: Callable[[Cell], str]) -> Iterator[str]:
-    """Which estimates fit the device that they are held against, which do not, and which nobody can tell of.
-
-    `at` gives a cell's place in words.
-    """
-    by_device: dict[str, list[Cell]] = {}
-    for cell in cells:
-        if "memory/capacity_mib" in cell.figures:
-            by_device.setdefault(device_name(cell.config), []).append(cell)
-    for device, held in by_device.items():
-        lack = [cell for cell in held if cell.figures.get("memory/fits") == 0]
-        unclear = [cell for cell in held if "memory/fits" not in cell.figures]
-        if not lack and not unclear:
-            yield f"By these estimates {device} holds every one of the {len(held)} experiments."
-        if lack:
-            yield f"{len(lack)} of {len(held)} do not fit {device}: {_with_needs(lack, at)}."
-        if unclear:
-            yield (
-                f"{len(unclear)} of {len(held)} may or may not fit {device}, as what is in doubt decides: "
-                f"{_with_needs(unclear, at)}."
-            )
-
-
-def _with_needs(cells: list[Cell], at: Callable[[Cell], str]) -> str:
-    each = ", ".join(
-        f"{cell.trainer} at {at(cell)} ({memory(cell.figures['memory/needed_mib'])})"
-        for cell in cells[:_LISTED_CELLS]
-    )
-    return each + (f" and {len(cells) - _LISTED_CELLS} more" if len(cells) > _LISTED_CELLS else "")
-
-
 def _pair(estimate: Cell, twin: Cell) -> Pair:
-    is_same_device = _is_device(estimate.config.target, twin.environment.get("gpu", ""))
+    is_same_device = _is_device(estimate.config.estimating.target, twin.environment.get("gpu", ""))
     return Pair(
         name=twin.runs[0].name,
         estimated_mib=estimate.figures["ledger/peak_mib"],

@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from dpprof.reports.comparison.cells import PEAK, SAMPLES, STEP, Comparison
+from dpprof.figures.names import MOVED, PEAK, SAMPLES, STEP
+from dpprof.reports.comparison.comparison import Comparison
+from dpprof.reports.comparison.data import ComparisonData, compute
 from dpprof.reports.comparison.markdown import to_markdown
 
 FORMATS = ("csv", "json", "markdown")
@@ -13,31 +15,32 @@ def export(comparison: Comparison, form: str) -> str:
     if form == "json":
         return comparison.to_json() + "\n"
     if form == "markdown":
-        return to_markdown(comparison)
+        return to_markdown(compute(comparison))
     import pandas
 
     return str(pandas.DataFrame(_rows(comparison)).to_csv(index=False))
 
 
-def table(comparison: Comparison) -> dict[str, list[Any]]:
+def table(data: ComparisonData) -> dict[str, list[Any]]:
     """The headline figures by column, a row for each cell."""
     columns: dict[str, list[Any]] = {}
-    for cell in comparison.cells:
+    for shown in data.rows:
+        cell, time = shown.cell, shown.bars["step_time"]
         figures = cell.figures if cell.finished else {}
         row = {
-            "model": comparison.model(cell).label,
+            "model": shown.model.label,
             **{
-                name: cell.settings[name]
-                for name in ("precision", "seq_len", "batch_size", *comparison.varying)
+                name: cell.settings.get(name)
+                for name in ("precision", "seq_len", "batch_size", *data.comparison.varying)
             },
             "trainer": cell.trainer,
             "status": cell.failure or cell.status,
             "step_ms": figures.get(STEP),
-            "step_time_ratio": comparison.ratio(cell, STEP),
-            "disturbed": "yes" if comparison.is_disturbed_at(cell) else "",
+            "step_time_ratio": time.ratio,
+            "disturbed": "yes" if time.is_disturbed else "",
             "peak_mib": figures.get(PEAK),
-            "peak_ratio": comparison.ratio(cell, PEAK),
-            "moved_mib": figures.get("io/total_mib"),
+            "peak_ratio": shown.bars["peak_memory"].ratio,
+            "moved_mib": figures.get(MOVED),
             "samples_per_s": figures.get(SAMPLES),
             "gradient_check": cell.gradient_check,
         }

@@ -1,11 +1,13 @@
 """How memory and time grow with the batch and with the sequence: straight lines through measured cells."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from dpprof.reports.comparison.cells import PEAK, STEP, Cell, Comparison
+from dpprof.figures.names import PEAK, STEP
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
 
 # A line through the origin is fitted with a remainder of this order, in parts of the figure.
 _ROUNDING = 1e-9
@@ -19,7 +21,7 @@ class Line:
     `slope` its rise: per sample along `batch_size`; along `seq_len` per token of the step, batch x sequence.
     `peak_phases` are those in which the peaks lie, where the figure is the peak and the ledger tells: with
     more than one the figure follows no single line. `off_pct` is how far the line misses the worst of three
-    or more cells; two cells check nothing.
+    or more cells; two cells check nothing. `phase` is there where the figure is the peak in one phase alone.
     """
 
     source: str
@@ -34,6 +36,7 @@ class Line:
     slope: float
     peak_phases: list[str]
     off_pct: float | None
+    phase: str | None = None
 
 
 def lines(comparison: Comparison, metric: str, along: str) -> list[Line]:
@@ -42,14 +45,14 @@ def lines(comparison: Comparison, metric: str, along: str) -> list[Line]:
     None through disturbed step times, and none of Poisson-sampled batches, whose sizes are not those that
     `along` tells.
     """
-    groups: dict[object, list[Cell]] = {}
-    for cell in comparison.cells:
-        if metric == STEP and cell.is_disturbed:
-            continue
-        if cell.finished and metric in cell.figures and not cell.settings["poisson_sampling"]:
-            rest = tuple((name, value) for name, value in cell.settings.items() if name != along)
-            groups.setdefault((cell.source, rest), []).append(cell)
-    return [_line(comparison, cells, metric, along) for cells in groups.values() if len(cells) > 1]
+    found = _comparable(comparison, lambda cell: cell.figures.get(metric), along, is_time=metric == STEP)
+    return [_line(comparison, cells, metric, along) for cells in found]
+
+
+def phase_lines(comparison: Comparison, phase: str) -> list[Line]:
+    """The lines of all trainers through one phase's peak along the batch."""
+    found = _comparable(comparison, lambda cell: cell.peak_by_phase.get(phase), "batch_size", is_time=False)
+    return [_line(comparison, cells, PEAK, "batch_size", phase) for cells in found]
 
 
 def growth(comparison: Comparison) -> Iterator[Line]:
@@ -59,11 +62,27 @@ def growth(comparison: Comparison) -> Iterator[Line]:
             yield from lines(comparison, metric, along)
 
 
-def _line(comparison: Comparison, cells: list[Cell], metric: str, along: str) -> Line:
+def _comparable(
+    comparison: Comparison, value: Callable[[Cell], float | None], along: str, *, is_time: bool
+) -> list[list[Cell]]:
+    """Finished cells with a value that differ in `along` alone, two or more together."""
+    groups: dict[object, list[Cell]] = {}
+    for cell in comparison.cells:
+        if is_time and cell.is_disturbed:
+            continue
+        if cell.finished and value(cell) is not None and not cell.settings["poisson_sampling"]:
+            rest = tuple((name, setting) for name, setting in cell.settings.items() if name != along)
+            groups.setdefault((cell.source, rest), []).append(cell)
+    return [cells for cells in groups.values() if len(cells) > 1]
+
+
+def _line(
+    comparison: Comparison, cells: list[Cell], metric: str, along: str, phase: str | None = None
+) -> Line:
     cells = sorted(cells, key=lambda cell: int(cell.settings[along]))
     first = cells[0]
     x = [int(cell.settings[along]) for cell in cells]
-    y = [cell.figures[metric] for cell in cells]
+    y = [cell.figures[metric] if phase is None else cell.peak_by_phase[phase] for cell in cells]
     # A step's time is that of all its physical batches, its peak that of one.
     batches = first.config.accumulation_steps if metric == STEP else 1
     units = np.array(x, dtype=float) * batches * (1 if along == "batch_size" else first.config.batch_size)
@@ -82,10 +101,12 @@ def _line(comparison: Comparison, cells: list[Cell], metric: str, along: str) ->
         y=y,
         fixed=fixed,
         slope=slope,
-        peak_phases=_peak_phases(cells) if metric == PEAK else [],
+        peak_phases=_peak_phases(cells) if metric == PEAK and phase is None else [],
         off_pct=100 * max(off) if len(x) > 2 else None,
+        phase=phase,
     )
 
 
 def _peak_phases(cells: list[Cell]) -> list[str]:
-    return list(dict.fromkeys(phase for cell in cells if (phase := cell.counted[0].peak_phase) is not None))
+    phases = (cell.representative[0].peak_phase for cell in cells)
+    return list(dict.fromkeys(phase for phase in phases if phase is not None))

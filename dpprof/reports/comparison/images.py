@@ -7,33 +7,29 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from dpprof.reports.colors import ink, words
-from dpprof.reports.comparison.bars import Bar, Measure, bar, scale
-from dpprof.reports.comparison.cells import Comparison
+from dpprof.reports.comparison.bars import Bar, Measure, legend
+from dpprof.reports.comparison.data import ComparisonData
+from dpprof.reports.comparison.rows import ModelRows
 from dpprof.vocabulary.formats import fixed, number
 
 _ROW_INCHES = 0.27
 _LABELLED_SHARE = 0.12
-_NEUTRAL = "#8c8c8c"
 
 
-def draw(comparison: Comparison, measure: Measure) -> Figure | None:
+def draw(data: ComparisonData, measure: Measure) -> Figure | None:
     """One measure of every cell, a panel for each model; None if no cell has the measure."""
-    by_model: dict[str, list[list[Bar]]] = {}
-    for place in comparison.places:
-        bars = [bar(comparison, cell, measure) for cell in place]
-        by_model.setdefault(comparison.model(place[0]).label, []).append(bars)
-    if not any(b.total is not None for places in by_model.values() for bars in places for b in bars):
+    bars = [row.bars[measure.key] for row in data.rows]
+    if not any(bar.total is not None for bar in bars):
         return None
-    rows = [sum(len(bars) + 1 for bars in places) for places in by_model.values()]
+    rows = [sum(len(place.rows) + 1 for place in model.places) for model in data.models]
     figure = Figure(figsize=(10, 1.4 + _ROW_INCHES * sum(rows)), dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(len(rows), squeeze=False, height_ratios=rows)[:, 0]
-    for axes, (model, places) in zip(panels, by_model.items(), strict=True):
-        _panel(axes, comparison, measure, places)
-        axes.set_title(f"{model}: {measure.title} [{measure.unit}]", fontsize=10, loc="left")
-    found = {name for places in by_model.values() for bars in places for b in bars for name in b.parts}
-    shown = [name for name in measure.colors if name in found]
-    handles = [figure.gca().barh(0, 0, color=measure.colors[name], label=words(name)) for name in shown]
+    for axes, model in zip(panels, data.models, strict=True):
+        _panel(axes, measure, model)
+        axes.set_title(f"{model.model.label}: {measure.title} [{measure.unit}]", fontsize=10, loc="left")
+    shown = legend(bars, measure)
+    handles = [figure.gca().barh(0, 0, color=measure.color(name), label=words(name)) for name in shown]
     figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     return figure
 
@@ -45,16 +41,16 @@ def png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def _panel(axes: Axes, comparison: Comparison, measure: Measure, places: list[list[Bar]]) -> None:
-    whole = scale([b for bars in places for b in bars])
+def _panel(axes: Axes, measure: Measure, model: ModelRows) -> None:
+    whole = model.scales[measure.key]
     at, ticks, names = 0, [], []
-    for bars in places:
-        axes.text(0, at, comparison.place_name(bars[0].cell), va="center", fontsize=8, style="italic")
-        for one in bars:
+    for place in model.places:
+        axes.text(0, at, place.name, va="center", fontsize=8, style="italic")
+        for row in place.rows:
             at += 1
             ticks.append(at)
-            names.append(one.cell.trainer)
-            _bar(axes, at, one, measure, whole)
+            names.append(row.cell.trainer)
+            _bar(axes, at, row.bars[measure.key], measure, whole)
         at += 1
     axes.set_yticks(ticks, names, fontsize=8)
     axes.set(xlim=(0, 1.3 * whole), ylim=(at - 0.4, -0.6))
@@ -64,7 +60,7 @@ def _panel(axes: Axes, comparison: Comparison, measure: Measure, places: list[li
 def _bar(axes: Axes, at: int, one: Bar, measure: Measure, whole: float) -> None:
     left = 0.0
     for name, value in one.parts.items():
-        color = measure.colors.get(name, _NEUTRAL)
+        color = measure.color(name)
         axes.barh(at, value, left=left, color=color, edgecolor="#444444", linewidth=0.3, height=0.8)
         if value > _LABELLED_SHARE * whole:
             axes.text(

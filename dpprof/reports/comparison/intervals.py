@@ -10,7 +10,7 @@ import math
 import statistics
 from dataclasses import dataclass
 
-from dpprof.reports.comparison.cells import Cell
+from dpprof.reports.comparison.cell import Cell
 
 CONFIDENCE = 0.95
 # Fewer steps than this say nothing of their spread.

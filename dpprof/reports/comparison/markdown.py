@@ -1,17 +1,14 @@
 """A comparison as Markdown: the verdict, then tables that read as plain text too."""
 
-import statistics
-
-from dpprof.figures.gradient_verdict import FAIL
+from dpprof.figures.names import IQR, PEAK, SAMPLES, STEP
 from dpprof.figures.results import FINISHED
-from dpprof.reports.comparison.cells import IQR, PEAK, SAMPLES, STEP, Cell, Comparison, Run, faults
-from dpprof.reports.comparison.counter_ratios import LEVELS, counted, judgement
-from dpprof.reports.comparison.doubts import doubts
-from dpprof.reports.comparison.estimates import pairs
+from dpprof.reports.comparison.counter_ratios import EXPECTED
+from dpprof.reports.comparison.data import ComparisonData
+from dpprof.reports.comparison.estimates import Pair
 from dpprof.reports.comparison.models import short_count
-from dpprof.reports.comparison.verdict import verdict
+from dpprof.reports.comparison.rows import Row
+from dpprof.reports.markdown_table import escape, markdown_table
 from dpprof.vocabulary.formats import fixed, number, signed
-from dpprof.vocabulary.trainers import TRAINERS
 
 _NOTE = (
     "Step time is the median of the clean pass, ± half its interquartile range; peak is the most memory "
@@ -27,106 +24,110 @@ _DISTURBED_NOTE = (
 )
 
 
-def to_markdown(comparison: Comparison) -> str:
+def to_markdown(data: ComparisonData) -> str:
     """The whole comparison: verdict, doubts, tables, failures."""
+    comparison = data.comparison
     steps = f"{comparison.steps}\n" if comparison.steps else ""
-    parts = [
-        f"# {_escape(comparison.name)}\n",
-        steps,
-        verdict_markdown(comparison),
-        trainer_table(comparison),
-    ]
-    parts += [cell_table(comparison), counter_table(comparison), estimate_table(comparison)]
-    disturbed = any(cell.is_disturbed for cell in comparison.cells)
-    parts += [failure_table(comparison), _NOTE, _DISTURBED_NOTE if disturbed else ""]
+    parts = [f"# {escape(comparison.name)}\n", steps, verdict_markdown(data), *tables(data), _NOTE]
+    if any(cell.is_disturbed for cell in comparison.cells):
+        parts.append(_DISTURBED_NOTE)
     return "\n".join(part for part in parts if part)
 
 
-def verdict_markdown(comparison: Comparison) -> str:
+def tables(data: ComparisonData) -> list[str]:
+    """The tables that have something to show, with their headings."""
+    made = [
+        trainer_table(data),
+        cell_table(data),
+        counter_table(data),
+        estimate_table(data.pairs),
+        failure_table(data),
+    ]
+    return [table for table in made if table]
+
+
+def verdict_markdown(data: ComparisonData) -> str:
     """The verdict and the doubts, a paragraph each."""
     lines = []
-    for found in verdict(comparison):
-        lines.append(f"**{found.topic}.** {_escape(found.text)}\n")
-        lines += ["".join(f"- {_escape(point)}\n" for point in found.points)] if found.points else []
-    lines += [f"**Warning.** {_escape(doubt)}\n" for doubt in doubts(comparison)]
+    for found in data.findings:
+        lines.append(f"**{found.topic}.** {escape(found.text)}\n")
+        lines += ["".join(f"- {escape(point)}\n" for point in found.points)] if found.points else []
+    lines += [f"**Warning.** {escape(doubt)}\n" for doubt in data.doubts]
     return "\n".join(lines)
 
 
-def trainer_table(comparison: Comparison) -> str:
+def trainer_table(data: ComparisonData) -> str:
     """Success and mean peak by trainer, over all runs."""
-    rows = []
-    for trainer in TRAINERS:
-        runs = [run for cell in comparison.cells if cell.trainer == trainer for run in cell.runs]
-        finished = [run for run in runs if run.status == FINISHED]
-        peaks = [run.figures[PEAK] for run in finished if PEAK in run.figures]
-        mean = number(statistics.fmean(peaks) if peaks else None)
-        if runs:
-            rows.append([trainer, f"{len(finished)} of {len(runs)}", mean])
+    rows = [
+        [row.trainer, f"{row.num_finished} of {row.num_runs}", number(row.mean_peak_mib)]
+        for row in data.trainers
+    ]
     return markdown_table(["trainer", "finished", "mean peak MiB"], rows, right=2)
 
 
-def cell_table(comparison: Comparison) -> str:
+def cell_table(data: ComparisonData) -> str:
     """A row for every cell: where it stands, step time, peak and throughput, with ratios."""
+    comparison = data.comparison
     sources = len(comparison.sources) > 1
     is_checked = any(cell.gradient_check for cell in comparison.cells)
-    before = ["source"] if sources else []
     varying = [name for name in comparison.varying if name != "precision"]
-    header = [*before, "model", "precision", "seq", "batch", *varying, "trainer"]
+    header = [*(["source"] if sources else []), "model", "precision", "seq", "batch", *varying, "trainer"]
+    names = ["precision", "seq_len", "batch_size", *varying, "trainer"]
     rows = []
-    for cell in comparison.cells:
-        settings, figures = cell.settings, cell.figures
-        shown = [cell.source] if sources else []
-        shown += [
-            _model(comparison, cell),
-            settings["precision"],
-            str(settings["seq_len"]),
-            str(settings["batch_size"]),
-        ]
-        shown += [*(str(settings[name]) for name in varying), cell.trainer]
-        step = number(figures.get(STEP))
-        if IQR in figures:
-            step += f" ± {number(figures[IQR] / 2)}"
-        if "floor/step_ms" in figures:
-            step = f">= {number(figures['floor/step_ms'])}"
-        if cell.is_disturbed:
-            step += _DISTURBED
-        if cell.status != FINISHED and STEP not in figures:
-            step = cell.failure or cell.status
-        ratio = _ratio(comparison, cell, STEP)
-        shown += [step, ratio + _DISTURBED if ratio and comparison.is_disturbed_at(cell) else ratio]
-        shown += [number(figures.get(PEAK)), _ratio(comparison, cell, PEAK), number(figures.get(SAMPLES))]
-        shown += [cell.gradient_check or ""] if is_checked else []
-        rows.append(shown)
+    for row in data.rows:
+        shown = [row.cell.source] if sources else []
+        shown += [_model(row), *(str(row.cell.settings.get(name, "")) for name in names), *_figures(row)]
+        rows.append(shown + ([row.cell.gradient_check or ""] if is_checked else []))
     figures_from = len(header)
     header += ["step ms", "x", "peak MiB", "x", "samples/s"]
     header += ["gradient check"] if is_checked else []
     return markdown_table(header, rows, right=figures_from)
 
 
-def counter_table(comparison: Comparison) -> str:
+def _figures(row: Row) -> list[str]:
+    """Step time and peak, each with its ratio, and throughput."""
+    cell, figures, time = row.cell, row.cell.figures, row.bars["step_time"]
+    step = number(figures.get(STEP))
+    if IQR in figures:
+        step += f" ± {number(figures[IQR] / 2)}"
+    if time.floor is not None:
+        step = f">= {number(time.floor)}"
+    if cell.is_disturbed:
+        step += _DISTURBED
+    if cell.status != FINISHED and STEP not in figures:
+        step = cell.failure or cell.status
+    ratio = fixed(time.ratio, 2)
+    return [
+        step,
+        ratio + _DISTURBED if ratio and time.is_disturbed else ratio,
+        number(figures.get(PEAK)),
+        fixed(row.bars["peak_memory"].ratio, 2),
+        number(figures.get(SAMPLES)),
+    ]
+
+
+def counter_table(data: ComparisonData) -> str:
     """Bytes by level of the memory for every cell with hardware counters; empty if there is none."""
-    found = counted(comparison)
-    if not found:
+    if not data.counters:
         return ""
     header = ["model", "place", "trainer", "kernel ms"]
-    header += [word for name, _, _ in LEVELS.values() for word in (f"{name} MiB", "x")]
+    header += [word for expected in EXPECTED.values() for word in (f"{expected.name} MiB", "x")]
     rows = [
         [
-            *(row.model, row.place, row.cell.trainer, number(row.kernel_ms)),
-            *(number(value) for level in row.levels for value in (level.mib, level.ratio)),
+            *(row.model, row.place, row.trainer, number(row.kernel_ms)),
+            *(number(value) for moved in row.moved for value in (moved.mib, moved.ratio)),
             number(row.dram_to_ledger),
         ]
-        for row in found
+        for row in data.counters
     ]
     table = markdown_table([*header, "DRAM / ledger"], rows, right=3)
-    said = "".join(f"- {line}\n" for line in judgement(found))
+    said = "".join(f"- {line}\n" for line in data.judgement)
     return f"## Hardware counters of one step\n\n{table}\n{said}"
 
 
-def estimate_table(comparison: Comparison) -> str:
+def estimate_table(pairs: list[Pair]) -> str:
     """Estimates beside the measurements of the same experiments; empty if there are no such pairs."""
-    found = pairs(comparison)
-    if not found:
+    if not pairs:
         return ""
     header = ["run", "ledger's peak MiB", "estimated", "off %", "allocator's peak MiB", "estimated", "off %"]
     header += ["step ms", "x the floor"]
@@ -138,7 +139,7 @@ def estimate_table(comparison: Comparison) -> str:
             percent(pair.allocator_off_pct),
             *(number(pair.step_ms), number(pair.to_floor)),
         ]
-        for pair in found
+        for pair in pairs
     ]
     return "## Estimate and measurement\n\n" + markdown_table(header, rows, right=1)
 
@@ -148,50 +149,13 @@ def percent(value: float | None) -> str:
     return "" if value is None else signed(value, 2)
 
 
-def failure_table(comparison: Comparison) -> str:
+def failure_table(data: ComparisonData) -> str:
     """The runs that failed or lack a pass, with the reasons; empty if there are none."""
-    rows = [[run.name, failure(run), reason(run)] for _, run in faults(comparison)]
+    rows = [[failed.name, failed.failure, failed.reason] for failed in data.failed]
     return "## Failures\n\n" + markdown_table(["run", "failure", "reason"], rows) if rows else ""
 
 
-def failure(run: Run) -> str:
-    """What of a run failed: its kind of failure, a pass, or the gradient check."""
-    return run.failure or ("later pass" if run.failed_passes else "gradient check")
-
-
-def reason(run: Run) -> str:
-    """Why a run failed, or a pass of it, in one line."""
-    reasons = [run.reason] if run.reason else []
-    reasons += [f"{name} pass: {why}" for name, why in run.failed_passes.items()]
-    if run.gradient_check == FAIL:
-        reasons.append(f"gradient check: {run.gradient_check_reason}")
-    first_lines = [why.strip().splitlines()[0] if why.strip() else "" for why in reasons]
-    return "; ".join(first_lines)[:300]
-
-
-def _model(comparison: Comparison, cell: Cell) -> str:
-    model = comparison.model(cell)
-    if model.needs_count or cell.num_parameters is None:
-        return model.label
-    return f"{model.name} ({short_count(cell.num_parameters)})"
-
-
-def _ratio(comparison: Comparison, cell: Cell, metric: str) -> str:
-    return fixed(comparison.ratio(cell, metric), 2)
-
-
-def markdown_table(header: list[str], rows: list[list[str]], right: int | None = None) -> str:
-    """A Markdown table, padded so that it reads as plain text too; right-aligned from column `right` on."""
-    right = len(header) if right is None else right
-    cells = [[_escape(text) for text in line] for line in [header, *rows]]
-    widths = [max(3, *(len(line[i]) for line in cells)) for i in range(len(header))]
-    rule = ["-" * width if i < right else "-" * (width - 1) + ":" for i, width in enumerate(widths)]
-    padded = [
-        [text.ljust(width) if i < right else text.rjust(width) for i, (text, width) in enumerate(pairs)]
-        for pairs in (list(zip(line, widths, strict=True)) for line in [cells[0], rule, *cells[1:]])
-    ]
-    return "\n".join("| " + " | ".join(line) + " |" for line in padded) + "\n"
-
-
-def _escape(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+def _model(row: Row) -> str:
+    if row.model.needs_count or row.cell.num_parameters is None:
+        return row.model.label
+    return f"{row.model.name} ({short_count(row.cell.num_parameters)})"

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from dpprof.config.experiment import BUILT_IN_WORKLOAD, SIZE_FIELDS, ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.training import SIZE_FIELDS
+from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
 
 # What decides how many parameters a model has, beyond what it is called after.
 _COUNT_VARIES_WITH = ("seq_len", "attention")

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dpprof.errors import ConfigError
-from dpprof.reports.comparison.cells import PEAK, STEP, Cell, Comparison
+from dpprof.figures.names import PEAK, STEP
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
+from dpprof.reports.comparison.failures import reason
 from dpprof.reports.comparison.intervals import pace_ratio, step_ratio
-from dpprof.reports.comparison.markdown import reason
 
 # Of this interval each bound holds with 95 % confidence.
 _CONFIDENCE = 0.90

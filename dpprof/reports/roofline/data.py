@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from functools import cached_property
 
-from dpprof.reports.comparison.cells import Cell, Comparison
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.roofline.points import Point, points
 from dpprof.reports.roofline.roofs import Given, Roof, roof_key, roofs
 
@@ -62,7 +63,7 @@ class Roofline:
 def compute(comparison: Comparison, given: Given) -> Roofline:
     """Every cell that has a ledger or hardware counters; an estimate has none, as nothing ran."""
     measured = [cell for cell in comparison.cells if not cell.is_estimate]
-    found = {id(cell): points(cell.figures) for cell in measured}
+    found = {id(cell): points(cell) for cell in measured}
     drawn = [cell for cell in measured if found[id(cell)]]
     under = roofs(measured, given)
     return Roofline(
@@ -77,7 +78,7 @@ def _section(comparison: Comparison, cell: Cell, roof: Roof, found: list[Point])
     return Section(
         label=f"{cell.trainer}, {comparison.model(cell).label}, {comparison.place_name(cell)}",
         trainer=cell.trainer,
-        num_runs=len(cell.counted),
+        num_runs=len(cell.representative),
         roof=roof,
         rows=[_row(point, roof) for point in found],
     )

@@ -2,26 +2,21 @@
 
 from dataclasses import dataclass
 
-import jinja2
-
-from dpprof.reports.colors import words
+from dpprof.reports import html
 from dpprof.reports.counter_tables import CounterTables
+from dpprof.reports.roofline.chart import roofline_figure
 from dpprof.reports.roofline.data import Roofline, Section
 from dpprof.reports.roofline.doubts import doubts
-from dpprof.reports.roofline.figure import roofline_figure
 from dpprof.reports.roofline.points import COUNTERS, LEDGER, STEP
 from dpprof.reports.roofline.roof_lines import LOOKS
-from dpprof.reports.roofline.texts import COLUMNS, GIB, GIGA, NO_CEILINGS, cells, origin, scaled
+from dpprof.reports.roofline.texts import COLUMNS, GIGA, NO_CEILINGS, cells, origin, scaled
+from dpprof.vocabulary.units import GIB
 
 _SHOWN_KERNELS = 20
-_templates = jinja2.Environment(
-    loader=jinja2.PackageLoader("dpprof.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
-)
-_templates.filters |= {"words": words, "scaled": scaled, "origin": origin}
 
 
 @dataclass(frozen=True)
-class Page:
+class RooflineData:
     """What the page shows. `counters` are those of a single run that has them."""
 
     roofline: Roofline
@@ -34,19 +29,17 @@ class Page:
         return self.roofline.sections[0] if len(self.roofline.sections) == 1 else None
 
 
-def compute(roofline: Roofline, counters: CounterTables | None) -> Page:
+def compute(roofline: Roofline, counters: CounterTables | None) -> RooflineData:
     """The page of a roofline and, of a single run, of its hardware counters."""
-    return Page(roofline, doubts(roofline), counters)
+    return RooflineData(roofline, doubts(roofline), counters)
 
 
-def render(page: Page) -> str:
+def render(page: RooflineData) -> str:
     """One self-contained HTML page, with plotly inlined where there is a chart."""
-    figure = roofline_figure(page.roofline)
-    config = {"displaylogo": False, "responsive": True}
-    return _templates.get_template("roofline.html").render(
+    return html.render(
+        "roofline.html",
         page=page,
-        chart=figure
-        and figure.to_html(full_html=False, include_plotlyjs=True, config=config, div_id="roofline"),
+        chart=html.chart(roofline_figure(page.roofline), "roofline"),
         step_name=STEP,
         columns=COLUMNS,
         no_ceilings=NO_CEILINGS,
@@ -54,6 +47,8 @@ def render(page: Page) -> str:
         giga=GIGA,
         gib=GIB,
         cells=cells,
+        scaled=scaled,
+        origin=origin,
         from_counters=COUNTERS,
         from_ledger=LEDGER,
         shown_kernels=_SHOWN_KERNELS,

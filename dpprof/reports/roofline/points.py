@@ -7,12 +7,14 @@ multicore architectures", CACM 52(4), 2009.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dpprof.figures.metrics import MIB
+from dpprof.figures import names
+from dpprof.figures.phases import PhaseFigures
+from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.tables import phase_order
+from dpprof.vocabulary.units import MIB, MS_PER_S
 
 STEP = "step"
 COUNTERS, LEDGER = "counters", "ledger"
-_CLASSES = "counters/class/"
 
 
 @dataclass(frozen=True)
@@ -46,50 +48,52 @@ class Point:
         return self.num_bytes / self.seconds if self.seconds else None
 
 
-def points(figures: dict[str, float]) -> list[Point]:
-    """The phases in the order in which they run, then the step, from figures by metric name."""
-    names = dict.fromkeys(
-        name.split("/")[1]
-        for name in figures
-        if name.count("/") == 2 and name.startswith(("io/", "counters/")) and not name.startswith(_CLASSES)
+@dataclass(frozen=True)
+class _Work:
+    """What is known of a phase or of the step: MiB and ms, by source, and FLOPs."""
+
+    flops: float | None
+    booked_mib: float | None
+    wall_ms: float | None
+    dram_mib: float | None
+    kernel_ms: float | None
+
+
+def points(cell: Cell) -> list[Point]:
+    """The phases in the order in which they run, then the step."""
+    known = {name: _of_phase(phase) for name, phase in cell.phases.items()}
+    works = [(name, known[name]) for name in sorted(known, key=phase_order)]
+    # Under Poisson sampling the ledger's bytes are of another batch than the time.
+    varies = "step/mean_batch" in cell.figures
+    return list(_points([*works, (STEP, _of_step(cell.figures))], varies))
+
+
+def _of_phase(phase: PhaseFigures) -> _Work:
+    counters = phase.counters
+    return _Work(
+        flops=phase.flops,
+        booked_mib=phase.moved_mib,
+        wall_ms=phase.ms,
+        dram_mib=counters.dram_mib if counters else None,
+        kernel_ms=counters.kernel_ms if counters else None,
     )
-    return list(_known(figures, [*sorted(names, key=phase_order), STEP]))
 
 
-def _known(figures: dict[str, float], phases: list[str]) -> Iterator[Point]:
-    for phase in phases:
-        flops = figures.get("flops/total" if phase == STEP else f"flops/{phase}")
-        counted = _counted(figures, "counters" if phase == STEP else f"counters/{phase}")
-        booked = _booked(figures, phase)
-        if counted is not None:
-            yield Point(phase, COUNTERS, *counted, flops)
-        elif booked is not None:
-            yield Point(phase, LEDGER, *booked, flops)
+def _of_step(figures: dict[str, float]) -> _Work:
+    read, written = figures.get("counters/dram_read_mib"), figures.get("counters/dram_written_mib")
+    return _Work(
+        flops=figures.get("flops/total"),
+        booked_mib=figures.get(names.MOVED),
+        wall_ms=figures.get(names.STEP),
+        dram_mib=None if read is None or written is None else read + written,
+        kernel_ms=figures.get("counters/kernel_ms"),
+    )
 
 
-def _counted(figures: dict[str, float], prefix: str) -> tuple[float, float] | None:
-    """DRAM bytes and seconds of kernels, where all of these were counted."""
-    names = [f"{prefix}/{name}" for name in ("dram_read_mib", "dram_written_mib", "kernel_ms")]
-    if any(name not in figures for name in names):
-        return None
-    read, written, ms = (figures[name] for name in names)
-    return (read + written) * MIB, ms / 1e3
-
-
-def _booked(figures: dict[str, float], phase: str) -> tuple[float, float | None] | None:
-    """The ledger's bytes, and wall time where it was measured."""
-    if phase == STEP:
-        mib, ms = figures.get("io/total_mib"), figures.get("latency/step_ms_median")
-    else:
-        mib, ms = _moved_mib(figures, phase), figures.get(f"latency/{phase}_ms")
-    if mib is None:
-        return None
-    if "step/mean_batch" in figures:  # Poisson sampled: the bytes are of another batch than the time
-        ms = None
-    return mib * MIB, None if ms is None else ms / 1e3
-
-
-def _moved_mib(figures: dict[str, float], phase: str) -> float | None:
-    if f"io/{phase}/read_mib" not in figures:
-        return None
-    return figures[f"io/{phase}/read_mib"] + figures[f"io/{phase}/written_mib"]
+def _points(works: list[tuple[str, _Work]], varies: bool) -> Iterator[Point]:
+    for name, work in works:
+        if work.dram_mib is not None and work.kernel_ms is not None:
+            yield Point(name, COUNTERS, work.dram_mib * MIB, work.kernel_ms / MS_PER_S, work.flops)
+        elif work.booked_mib is not None:
+            seconds = None if work.wall_ms is None or varies else work.wall_ms / MS_PER_S
+            yield Point(name, LEDGER, work.booked_mib * MIB, seconds, work.flops)

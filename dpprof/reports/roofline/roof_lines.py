@@ -7,7 +7,8 @@ from typing import Any
 import plotly.graph_objects as go
 
 from dpprof.reports.roofline.roofs import Roof
-from dpprof.reports.roofline.texts import GIB, flop_rate, scaled
+from dpprof.reports.roofline.texts import flop_rate, scaled
+from dpprof.vocabulary.units import GIB
 
 # Logarithms of where the axes begin and end.
 Ranges = tuple[tuple[float, float], tuple[float, float]]

@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dpprof.reports.comparison.cells import Cell
+from dpprof.reports.comparison.cell import Cell
+from dpprof.vocabulary.units import GIB
 
 COPY, MATMUL = "ceilings/copy_gib_per_s", "ceilings/matmul_tflop_per_s"
-_PER_S = {COPY: 2**30, MATMUL: 10**12}
+_PER_S = {COPY: GIB, MATMUL: 10**12}
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def _ceiling(cells: list[Cell], metric: str, given: float | None) -> Ceiling | N
     measured = [
         run.figures[metric] * _PER_S[metric]
         for cell in cells
-        for run in cell.counted
+        for run in cell.representative
         if metric in run.figures
     ]
     return Ceiling(max(measured), min(measured), len(measured)) if measured else None

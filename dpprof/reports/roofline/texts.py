@@ -1,12 +1,12 @@
 """The figures of the roofline as texts: the same ones on the page and in the terminal."""
 
-from dpprof.figures.metrics import MIB
 from dpprof.reports.roofline.data import Row
 from dpprof.reports.roofline.points import COUNTERS
 from dpprof.reports.roofline.roofs import Ceiling, Roof
 from dpprof.vocabulary.formats import number
+from dpprof.vocabulary.units import GIB, MIB
 
-GIGA, TERA, GIB = 1e9, 1e12, 2**30
+GIGA, TERA = 1e9, 1e12
 NO_CEILINGS = (
     "No ceilings are known, so nothing says how near these figures come to what the machine can do. Measure "
     "them with --passes clean,ledger,ceilings, or give them: "

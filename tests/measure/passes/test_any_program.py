@@ -162,33 +162,33 @@ def test_every_storage_of_any_program_counts_once_as_long_as_it_lives(program: l
 CATEGORY = st.sampled_from(["parameters", "gradients", "activations", "noise"])
 
 
-Booking = tuple[str, str, int]
+Label = tuple[str, str, int]
 
 
-BOOKINGS: st.SearchStrategy[Booking] = st.tuples(st.just("book"), CATEGORY, NUMBERS)
+LABELS: st.SearchStrategy[Label] = st.tuples(st.just("label"), CATEGORY, NUMBERS)
 
 
 EXPECTED_ACTS = st.tuples(ACTS, st.none() | CATEGORY)
 
 
 class Story:
-    """What a storage was at each moment, told by the one who books: bytes, and what it was booked as."""
+    """What a storage was at each moment, told by the one who labels: bytes, and its label."""
 
     def __init__(self, by_default: str) -> None:
         self.by_default = by_default
         self.sizes: dict[int, int] = {}
-        self.bookings: dict[int, str] = {}
+        self.labels: dict[int, str] = {}
 
     def category(self, moment: int) -> str:
-        if not self.bookings:
+        if not self.labels:
             return self.by_default
-        return self.bookings[max((at for at in self.bookings if at <= moment), default=min(self.bookings))]
+        return self.labels[max((at for at in self.labels if at <= moment), default=min(self.labels))]
 
 
 @settings(deadline=None)
 @given(
-    st.lists(EXPECTED_ACTS | BOOKINGS, max_size=12),
-    st.lists(EXPECTED_ACTS | BOOKINGS, max_size=30),
+    st.lists(EXPECTED_ACTS | LABELS, max_size=12),
+    st.lists(EXPECTED_ACTS | LABELS, max_size=30),
 )
 def test_the_log_of_any_program_tells_what_was_alive_at_every_moment(
     before: list[Any], within: list[Any]
@@ -198,20 +198,20 @@ def test_the_log_of_any_program_tells_what_was_alive_at_every_moment(
     current: dict[int, Story] = {}
 
     def do(storages: Storages, step: Any, moment: int) -> None:
-        if step[0] == "book":
+        if step[0] == "label":
             _, category, which = step
             if world.tensors:
                 tensor = world.tensors[which % len(world.tensors)]
-                storages.book(category, [("", tensor)])
+                storages.label(category, [("", tensor)])
                 if tensor.untyped_storage().nbytes():
-                    current[tensor.untyped_storage()._cdata].bookings[moment] = category
+                    current[tensor.untyped_storage()._cdata].labels[moment] = category
             expected = None
         else:
             what, expected = step
             if expected is None:
                 act(world, *what)
             else:
-                with storages.making(expected):
+                with storages.label_new(expected):
                     act(world, *what)
         sizes = world.sizes()
         for gone in [key for key in current if key not in sizes]:

@@ -6,11 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import ROOT
+from example_config import experiment
+from record_metrics import metrics
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from dpprof.config.experiment import ExperimentConfig
-from dpprof.figures.metrics import metrics
 from dpprof.figures.results import Result, describe
 from dpprof.measure.experiment import run_experiment
 from dpprof.measure.passes import trial
@@ -29,8 +29,8 @@ def _odd_models(monkeypatch: pytest.MonkeyPatch) -> None:
 def run(folder: Path, model: str, **settings: Any) -> Result:
     """A run of one of the benchmarks' models, in this process."""
     given = {"workload": f"odd_models:{model}", "device": "cpu", "batch_size": 3, "seq_len": 5, **settings}
-    config = ExperimentConfig(**given).resolve(cuda_available=False)
-    made = RunFolder(folder / str(config.passes))
+    config = experiment(**given).resolve(cuda_available=False)
+    made = RunFolder(folder / str(given.get("passes", "measured")))
     made.create(config)
     return Result("r", made, config, run_experiment(config, made, lambda text: None), None)
 

@@ -1,11 +1,10 @@
 """Bytes moved and operations of whole training steps, held against arithmetic."""
 
 import pytest
-from tiny_ledgers import FLAT, modules, sizes, tiny
+from tiny_ledgers import BUILT_IN, FLAT, modules, sizes, tiny
 from torch import nn
 
 from dpprof.record.ledger import TrafficRow
-from dpprof.vocabulary.trainers import TRAINERS
 
 
 def totals(traffic: list[TrafficRow], phase: str) -> tuple[int, int]:
@@ -13,7 +12,7 @@ def totals(traffic: list[TrafficRow], phase: str) -> tuple[int, int]:
     return sum(row.read for row in rows), sum(row.written for row in rows)
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", BUILT_IN)
 def test_traffic_of_noise_and_optimizer_by_arithmetic(trainer: str) -> None:
     _, traffic = tiny(trainer)
     weights = sum(sizes())
@@ -36,7 +35,7 @@ def flops(traffic: list[TrafficRow], phase: str) -> int:
     return sum(row.flops for row in traffic if row.phase == phase)
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", BUILT_IN)
 def test_flops_by_arithmetic(trainer: str) -> None:
     _, traffic = tiny(trainer)
     tokens, length, width = 4 * 48, 48, 64

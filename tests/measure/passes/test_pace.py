@@ -2,9 +2,10 @@ import time
 
 import pytest
 import torch
+from example_config import experiment
+from record_metrics import metrics
 
-from dpprof.config.experiment import ExperimentConfig
-from dpprof.figures.metrics import metrics
+from dpprof.config.flat import to_flat
 from dpprof.measure.observe import Subject
 from dpprof.measure.passes import pace
 from dpprof.record.folder import RunFolder
@@ -27,8 +28,8 @@ class Training:
 
 
 def paced(training: Training, monkeypatch: pytest.MonkeyPatch, fixed_s: float) -> Record:
-    config = ExperimentConfig(device="cpu", warmup_steps=2, measured_steps=5)
-    record = Record(vars(config), {})
+    config = experiment(device="cpu", warmup_steps=2, measured_steps=5)
+    record = Record(to_flat(config), {})
     fixed = Training(fixed_s)
     monkeypatch.setattr(pace, "fixed_computation", lambda device: lambda: fixed.run(1, None))
     pace.run(Subject(config, RunFolder("nowhere"), record, lambda **_: training))  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ storages = pytest.fixture(followed_storages)
 
 def test_a_log_keeps_no_storage_alive(storages: Storages) -> None:
     storages.start_step()
-    with storages.making("noise"), storages.keeping("activations"):
+    with storages.label_new("noise"), storages.label_surviving("activations"):
         tensor = torch.zeros(100)
     storage = StorageWeakRef(tensor.untyped_storage())
     del tensor

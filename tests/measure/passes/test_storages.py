@@ -21,7 +21,7 @@ storages = pytest.fixture(followed_storages)
 def test_a_storage_is_freed_at_once_when_its_last_tensor_is(storages: Storages) -> None:
     tensor = torch.zeros(100)
     storage, view = StorageWeakRef(tensor.untyped_storage()), tensor[10:20]
-    storages.book("noise", [("", tensor)])
+    storages.label("noise", [("", tensor)])
     del tensor
     assert not storage.expired()
     assert storages.live_bytes() == 400
@@ -37,7 +37,7 @@ def test_a_storage_has_what_it_was_born_with(storages: Storages) -> None:
     assert (life.num_bytes, life.shape, life.dtype) == (24, (3, 4), "bfloat16")
     assert (life.operator, life.phase, life.alive) == ("aten::zeros", "forward", True)
     assert (life.category, life.name) == (None, "")
-    storages.book("noise", [("head", tensor.view(4, 3))])
+    storages.label("noise", [("head", tensor.view(4, 3))])
     assert (life.shape, life.name, life.category) == ((4, 3), "head", "noise")
 
 
@@ -102,7 +102,7 @@ def test_empty_tensors_have_no_storage_to_follow(storages: Storages) -> None:
 def test_other_devices_are_left_out(storages: Storages) -> None:
     on_meta = torch.zeros(1_000, device="meta") + 1
     assert storages.live_bytes() == 0
-    storages.book("noise", [("", on_meta)])
+    storages.label("noise", [("", on_meta)])
     assert storages.live_bytes() == 0
     with Ledger("meta") as ledger:
         moved = torch.zeros(10).to("meta")
@@ -114,7 +114,7 @@ def test_sparse_tensors_are_left_out_and_what_they_are_made_of_is_not(storages: 
     values, indices = torch.ones(3), torch.tensor([[0, 1, 2]])
     sparse = torch.sparse_coo_tensor(indices, values, (10,), is_coalesced=True)
     assert storages.see(sparse) is None
-    storages.book("noise", [("", sparse)])
+    storages.label("noise", [("", sparse)])
     assert storages.live_bytes() == 3 * 4 + 3 * 8
     assert category_of(storages, values) is None
     dense = (sparse * 2).to_dense()
@@ -129,7 +129,7 @@ def test_a_storage_resized_behind_torchs_operators_is_found_out_when_next_seen(s
     tensor.add_(1)
     assert storages.live_bytes() == 400
     tensor.untyped_storage().resize_(0)
-    storages.book("noise", [("", tensor)])
+    storages.label("noise", [("", tensor)])
     assert storages.live_bytes() == 0
     tensor.untyped_storage().resize_(40)
     tensor.zero_()
@@ -159,7 +159,7 @@ def test_thousands_of_storages_at_the_same_addresses(storages: Storages) -> None
         tensor = torch.empty(64)
         addresses.add(tensor.untyped_storage()._cdata)
         assert storages.live_bytes() == 256
-        storages.book("noise", [("", tensor)])
+        storages.label("noise", [("", tensor)])
         del tensor
         assert storages.live_bytes() == 0
     assert len(addresses) < 1_000
@@ -177,7 +177,7 @@ def test_a_new_storage_does_not_inherit_from_the_one_that_lived_there(storages: 
         if address in addresses:
             return
         addresses[address] = f"number {index}"
-        storages.book("noise", [("", tensor)])
+        storages.label("noise", [("", tensor)])
         del tensor
     pytest.fail("no address was used twice")
 
@@ -218,7 +218,7 @@ def test_after_the_ledger_nothing_is_followed_any_more() -> None:
 def test_two_ledgers_after_each_other_do_not_share() -> None:
     with Ledger("cpu") as first:
         kept = torch.zeros(10)
-        first.storages.book("noise", [("", kept)])
+        first.storages.label("noise", [("", kept)])
     with Ledger("cpu") as second:
         assert second.storages.live_bytes() == 0
         kept.add_(1)
@@ -235,7 +235,7 @@ def test_fake_tensors_have_the_bytes_that_real_ones_would_have() -> None:
         del huge
         assert storages.live_bytes() == 2 * 10**12
         product = view @ torch.empty(1_000_000, 7, dtype=torch.bfloat16)
-        storages.book("noise", [("", product)])
+        storages.label("noise", [("", product)])
         assert storages.live_bytes() == 2 * 10**12 + 2 * 10 * 7
         assert category_of(storages, product) == "noise"
         del view
@@ -248,11 +248,11 @@ def test_training_on_fake_tensors_takes_the_same_bytes() -> None:
     def step() -> list[tuple[str, int, str | None]]:
         with Ledger("cpu") as ledger:
             model = nn.Sequential(nn.Linear(6, 5), nn.GELU(), nn.Linear(5, 4))
-            ledger.storages.book("parameters", model.named_parameters())
+            ledger.storages.label("parameters", model.named_parameters())
             x = torch.randn(3, 6)
             ledger.storages.start_step()
             model(x).square().mean().backward()
-            ledger.storages.book("gradients", ((name, p.grad) for name, p in model.named_parameters()))  # type: ignore
+            ledger.storages.label("gradients", ((name, p.grad) for name, p in model.named_parameters()))  # type: ignore
             return changes(ledger.storages.end_step())
 
     real = step()

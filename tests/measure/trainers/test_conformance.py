@@ -1,4 +1,7 @@
-"""Every registered trainer does what the algorithm says, held against references."""
+"""Every listed trainer does what its algorithm and the table say, held against references.
+
+Those of other packages too, where they are installed: `pytest -k NAME` with this file.
+"""
 
 import dataclasses
 import itertools
@@ -6,44 +9,26 @@ from typing import Any
 
 import pytest
 import torch
-from opacus import GradSampleModule
-from opacus.grad_sample import GradSampleModuleFastGradientClipping
-from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
-from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
-from torch import Tensor, nn
+from example_trainers import CONFIG, Phases, held, make, weights
 
-from dpprof.config.experiment import ExperimentConfig
+from dpprof.measure.experiment import ExperimentTraining
 from dpprof.measure.gradient_check import gradient_error
 from dpprof.measure.observe import Observer
-from dpprof.measure.trainers import TRAINER_CLASSES
+from dpprof.measure.passes.ledger import Ledger, LedgerObserver
 from dpprof.measure.trainers.base import TrainerBase
-from dpprof.measure.trainers.build import build_trainer
+from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.reference import clipped_mean, naive_per_sample_gradients, relative_error
 from dpprof.measure.workloads.transformer import sequence_loss
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.vocabulary.loops import LOOPS
-from dpprof.vocabulary.phases import PHASES
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import BUILT_IN, TRAINERS
 
-PRIVATE = [name for name, cls in TRAINER_CLASSES.items() if cls.is_private]
-CONFIG = ExperimentConfig(
-    model_size="tiny", vocab_size=50, hidden_dim=16, num_layers=2, num_heads=2, batch_size=3, seq_len=8
-).resolve(cuda_available=False)
+PRIVATE = [name for name, info in TRAINERS.items() if info.is_private]
 
 
-def make(trainer: str, **changes: Any) -> tuple[TrainerBase, Any]:
-    config = dataclasses.replace(CONFIG, trainer=trainer, **changes)
-    workload = build_workload(config)
-    return build_trainer(config, workload), iter(workload.batches)
-
-
-def weights(trainer: TrainerBase) -> list[torch.Tensor]:
-    return [p.detach().clone() for p in trainer.parameters]
-
-
-def test_registry_holds_the_configured_names() -> None:
-    assert list(TRAINER_CLASSES) == list(TRAINERS)
-    assert [cls.__name__ for cls in TRAINER_CLASSES.values()] == list(TRAINERS)
+def test_the_table_names_each_trainers_class() -> None:
+    assert [load_trainer(info.name).__name__ for info in BUILT_IN] == [info.name for info in BUILT_IN]
+    assert all(issubclass(load_trainer(name), TrainerBase) for name in TRAINERS)
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
@@ -99,7 +84,7 @@ def test_a_sampled_batch_of_any_size_is_divided_by_the_expected_one(trainer: str
     model = build_workload(CONFIG).model.double()
     per_sample = naive_per_sample_gradients(model, sequence_loss, batch, num_samples)
     made.profile_step(batch)
-    mean = clipped_mean(per_sample, 0.3)
+    mean = clipped_mean(per_sample, 0.3, load_trainer(trainer).clip_factor)
     assert relative_error(held(made)["gradients"], [g * num_samples / 3 for g in mean]) < 1e-12
 
 
@@ -107,64 +92,6 @@ def test_a_step_refuses_the_wrong_number_of_batches() -> None:
     trainer, batches = make("StandardTrainer", accumulation_steps=2)
     with pytest.raises(ValueError, match="takes 2 physical batches, got 1"):
         trainer.profile_step(next(batches))
-
-
-def opacus_flat(model: nn.Module, inner: torch.optim.Optimizer, batch: Any, wrapped: list[Any]) -> None:
-    """One step of flat clipping as a user of Opacus writes it."""
-    if not wrapped:
-        wrapped += [
-            GradSampleModule(model),
-            DPOptimizer(inner, noise_multiplier=1.0, max_grad_norm=0.3, expected_batch_size=3),
-        ]
-    module, optimizer = wrapped
-    ids, labels = batch
-    optimizer.zero_grad()
-    logits = module(ids)
-    losses = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
-    losses.view(labels.shape).mean(dim=1).mean().backward()
-    optimizer.step()
-
-
-def opacus_fast(
-    model: nn.Module, inner: torch.optim.Optimizer, batch: Any, wrapped: list[Any], ghost: bool
-) -> None:
-    """One step of fast gradient or ghost clipping as a user of Opacus writes it."""
-    if not wrapped:
-        module = GradSampleModuleFastGradientClipping(model, max_grad_norm=0.3, use_ghost_clipping=ghost)
-        optimizer = DPOptimizerFastGradientClipping(
-            inner, noise_multiplier=1.0, max_grad_norm=0.3, expected_batch_size=3
-        )
-        wrapped += [module, optimizer, DPLossFastGradientClipping(module, optimizer, nn.CrossEntropyLoss())]
-    module, optimizer, criterion = wrapped
-    ids, labels = batch
-    optimizer.zero_grad()
-    criterion(module(ids).flatten(0, 1), labels.flatten(), shape=labels.shape).backward()
-    optimizer.step()
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-@pytest.mark.parametrize("trainer", PRIVATE)
-def test_step_is_bitwise_that_of_opacus(trainer: str, optimizer: str) -> None:
-    """Steps taken apart into phases give exactly what Opacus's own `backward()` and `step()` give."""
-    ours, batches = make(trainer, optimizer=optimizer, max_grad_norm=0.3)
-    theirs = build_workload(CONFIG).model.train()
-    cls: Any = torch.optim.SGD if optimizer == "sgd" else torch.optim.AdamW
-    inner = cls(theirs.parameters(), lr=CONFIG.lr)
-    wrapped: list[Any] = []
-    for step, batch in enumerate(itertools.islice(batches, 3)):
-        torch.manual_seed(step)
-        ours.profile_step(batch)
-        torch.manual_seed(step)
-        if trainer == "DPSGDTrainer":
-            opacus_flat(theirs, inner, batch, wrapped)
-        else:
-            opacus_fast(theirs, inner, batch, wrapped, ghost=trainer == "DPGhostClippingTrainer")
-        for a, b in zip(weights(ours), theirs.parameters(), strict=True):
-            assert torch.equal(a, b)
-
-
-def held(trainer: TrainerBase) -> dict[str, list[Tensor]]:
-    return {category: [t for _, t in named] for category, named in trainer.held_tensors().items()}
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
@@ -178,38 +105,29 @@ def test_bf16_stays_close_to_fp32(trainer: str) -> None:
     assert 0 < error < 0.02
 
 
-class Names(Observer):
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    def phase(self, name: str) -> Any:
-        self.seen.append(name)
-        return super().phase(name)
-
-
-STEPS = {
-    "StandardTrainer": ["zero_grad", "forward", "backward", "optimizer_step"],
-    "DPSGDTrainer": ["zero_grad", "forward", "backward", "clip", "noise", "optimizer_step"],
-}
-TWO_BACKWARDS = ["backward_norms", "clip", "backward_weighted", "clip"]
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_a_step_has_the_phases_that_the_table_lists(trainer: str) -> None:
+    made, batches = make(trainer)
+    names = Phases()
+    made.run_profiling(itertools.islice(batches, 1), names)
+    assert tuple(dict.fromkeys(names.seen)) == TRAINERS[trainer].phases
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
-def test_phases_of_a_step(trainer: str) -> None:
-    made, batches = make(trainer)
-    names = Names()
-    made.run_profiling(itertools.islice(batches, 1), names)
-    two = ["zero_grad", "forward", *TWO_BACKWARDS, "noise", "optimizer_step"]
-    assert names.seen == STEPS.get(trainer, two)
-    assert set(names.seen) <= set(PHASES)
-
-
-HELD = {
-    "StandardTrainer": {"gradients"},
-    "DPSGDTrainer": {"gradients", "per_sample_gradients", "summed_gradients"},
-    "DPGhostClippingTrainer": {"gradients", "gradient_norms", "summed_gradients"},
-    "DPFastGradientClippingTrainer": {"gradients", "gradient_norms", "summed_gradients"},
-}
+def test_memory_has_the_categories_that_the_table_lists(trainer: str) -> None:
+    """All of them, over models with and without buffers, and none that it does not list."""
+    seen: set[str] = set()
+    for workload in (CONFIG.workload, "example_workloads:with_buffer"):
+        config = dataclasses.replace(CONFIG, trainer=trainer, workload=workload, optimizer="adamw")
+        with Ledger("cpu") as ledger:
+            training = ExperimentTraining(config, build_workload(config))
+            observer = LedgerObserver(ledger, training)
+            training.run(2, observer)
+            seen.update(training.held_tensors())
+        assert observer.highest is not None
+        timeline = observer.highest[0].timeline()
+        seen.update(timeline.start, timeline.category, filter(None, timeline.moved_to))
+    assert seen - {"temporary", "other"} == set(TRAINERS[trainer].categories)
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -217,21 +135,17 @@ HELD = {
 def test_held_tensors_by_arithmetic(trainer: str, loop: str) -> None:
     made, batches = make(trainer, optimizer="adamw", loop=loop)
     made.run_profiling(itertools.islice(batches, 2), Observer())
-    found = held(made)
-    size = {category: sum(t.nbytes for t in tensors) for category, tensors in found.items()}
+    size = {category: sum(t.nbytes for t in tensors) for category, tensors in held(made).items()}
     num_parameters = sum(p.numel() for p in made.parameters)
-    assert set(found) == HELD[trainer] | {"parameters", "optimizer_state", "outputs"}
-    # The logits are kept by the documented loop alone, the loss by both.
-    losses = 1 if trainer in ("StandardTrainer", "DPSGDTrainer") else 3
-    assert size["outputs"] == 4 * (losses + (3 * 8 * 50 if loop == "documented" else 0))
+    logits = 4 * 3 * 8 * 50
+    assert (size["outputs"] > logits) == (loop == "documented"), "that loop alone keeps them"
     assert size["parameters"] == 4 * num_parameters
     assert size["gradients"] == 4 * num_parameters
     assert size["optimizer_state"] == 2 * 4 * num_parameters + 4 * len(made.parameters)
-    if "per_sample_gradients" in found:
-        assert size["per_sample_gradients"] == 3 * 4 * num_parameters
     made.drop_gradients()
-    left = {"DPGhostClippingTrainer": {"gradient_norms"}, "DPFastGradientClippingTrainer": {"gradient_norms"}}
-    assert set(held(made)) == {"parameters", "optimizer_state"} | left.get(trainer, set())
+    left = {category: sum(t.nbytes for t in tensors) for category, tensors in held(made).items()}
+    rest = sum(left.values()) - size["parameters"] - size["optimizer_state"]
+    assert rest <= 4 * 3 * len(made.parameters), "no more than a number for each sample and parameter"
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)

@@ -9,11 +9,13 @@ from documented_loop import NUM_STEPS, allocated, keep_ours, keep_theirs, train_
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.experiment import ExperimentTraining
 from dpprof.measure.passes.ledger import Ledger, keep_ledger
+from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.ledger import TrafficRow
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import BUILT_IN
 
+TRAINERS = [info.name for info in BUILT_IN]
 MODELS: dict[str, dict[str, Any]] = {
     "small": {"model_size": "small", "batch_size": 4, "seq_len": 128},
     "medium": {"model_size": "medium", "batch_size": 4, "seq_len": 512},
@@ -54,9 +56,9 @@ def by_operator(traffic: list[TrafficRow]) -> dict[str, tuple[int, int, int, int
 )
 def test_the_ledger_is_that_of_the_tutorials_loop(model: str, fake: bool, trainer: str) -> None:
     config = resolved(model, trainer)
-    with fake_tensors() if fake else nullcontext():
+    with fake_tensors(load_trainer(config.trainer)) if fake else nullcontext():
         theirs, their_traffic = keep_theirs(config)
-    with fake_tensors() if fake else nullcontext():
+    with fake_tensors(load_trainer(config.trainer)) if fake else nullcontext():
         ours = keep_ours(config)
     assert ours.account.peak == theirs.peak
     assert sum(ours.account.after_step.values()) == sum(theirs.after_step.values())
@@ -68,7 +70,7 @@ def test_the_ledger_is_that_of_the_tutorials_loop(model: str, fake: bool, traine
 def test_a_saving_saves_what_a_loop_with_it_does_not_need(model: str, trainer: str) -> None:
     """A step with a saving, taken after others, has the peak of a training that always made it."""
     config = resolved(model, trainer)
-    with fake_tensors():
+    with fake_tensors(load_trainer(config.trainer)):
         kept = keep_ours(config, with_savings=True)
     names = ("outputs",) if trainer == "StandardTrainer" else ("gradients", "outputs", "all")
     assert tuple(kept.saved) == names
@@ -79,13 +81,13 @@ def test_a_saving_saves_what_a_loop_with_it_does_not_need(model: str, trainer: s
             training.save(made)
             return training
 
-        with fake_tensors():
+        with fake_tensors(load_trainer(config.trainer)):
             always = keep_ledger(build, Ledger("cpu"), 1)
         assert kept.account.peak - kept.saved[name] == always.account.peak, name
     lean = resolved(model, trainer, loop="lean")
-    with fake_tensors():
+    with fake_tensors(load_trainer(config.trainer)):
         assert keep_ours(lean).account.peak == kept.account.peak - kept.saved[names[-1]]
-    with fake_tensors():
+    with fake_tensors(load_trainer(config.trainer)):
         assert keep_ours(lean, with_savings=True).saved == {}
 
 
@@ -93,7 +95,7 @@ def test_opacus_keeps_the_gradients_between_the_two_backward_passes_in_both_loop
     """They are zeroed there, 4 bytes of traffic for each parameter, and no user can change it."""
     for loop in ("documented", "lean"):
         config = resolved("small", "DPGhostClippingTrainer", loop=loop)
-        with fake_tensors():
+        with fake_tensors(load_trainer(config.trainer)):
             kept = keep_ours(config)
         weights = kept.account.start["parameters"]
         zeroed = [row for row in kept.traffic if row.phase == "clip" and row.name == "aten::zero_"]

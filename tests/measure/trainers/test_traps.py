@@ -16,14 +16,17 @@ from dpprof.errors import DpprofError, EstimateError, WorkloadError
 from dpprof.measure.experiment import ExperimentTraining
 from dpprof.measure.gradient_check import gradient_error
 from dpprof.measure.observe import Observer
-from dpprof.measure.trainers import TRAINER_CLASSES
+from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
-from dpprof.measure.trainers.silent_traps import silent_traps
-from dpprof.measure.trainers.trap_sentences import SENTENCES, WARNINGS
+from dpprof.measure.trainers.opacus.silent_traps import silent_traps
+from dpprof.measure.trainers.opacus.trap_sentences import SENTENCES as OPACUS_SENTENCES
+from dpprof.measure.trainers.opacus.trap_sentences import WARNINGS
+from dpprof.measure.trainers.traps import SENTENCES as ANY_SENTENCES
 from dpprof.measure.workloads.workload import build_workload
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import BUILT_IN, TRAINERS
 
-PRIVATE = tuple(name for name, cls in TRAINER_CLASSES.items() if cls.is_private)
+SENTENCES = OPACUS_SENTENCES | ANY_SENTENCES
+PRIVATE = tuple(info.name for info in BUILT_IN if info.is_private)
 FLAT, GHOST, FAST = PRIVATE
 # Three samples, so that no other dimension is mistaken for the batch's.
 CONFIG = ExperimentConfig(model_size="tiny", batch_size=3, seq_len=4).resolve(cuda_available=False)
@@ -37,7 +40,7 @@ def configured(workload: str, trainer: str) -> ExperimentConfig:
 def train(workload: str, trainer: str, *, on_fakes: bool = False) -> None:
     """Two steps."""
     config = configured(workload, trainer)
-    with fake_tensors() if on_fakes else nullcontext():
+    with fake_tensors(load_trainer(config.trainer)) if on_fakes else nullcontext():
         ExperimentTraining(config, build_workload(config)).run(2, Observer())
 
 
@@ -255,7 +258,7 @@ def test_a_workload_that_breaks_the_contract(workload: str, words: str) -> None:
 
 def train_sampled(workload: str, trainer: str, *, on_fakes: bool = False) -> None:
     config = dataclasses.replace(configured(workload, trainer), poisson_sampling=True)
-    with fake_tensors() if on_fakes else nullcontext():
+    with fake_tensors(load_trainer(config.trainer)) if on_fakes else nullcontext():
         ExperimentTraining(config, build_workload(config)).run(3, Observer())
 
 

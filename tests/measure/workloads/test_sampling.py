@@ -2,14 +2,14 @@ from itertools import islice
 
 import pytest
 import torch
+from example_config import experiment
 
-from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.poisson import largest_batch
 from dpprof.measure.workloads.sampling import batch_sizes, num_samples, sampled
 
 
 def sizes(count: int, *, is_timed: bool, **changes: object) -> list[int]:
-    config = ExperimentConfig(poisson_sampling=True, **changes)  # type: ignore[arg-type]
+    config = experiment(poisson_sampling=True, **changes)
     return list(islice(batch_sizes(config, is_timed=is_timed), count))
 
 

@@ -2,7 +2,8 @@ import pytest
 from example_results import comparison, result
 
 from dpprof.record.record import Failure
-from dpprof.reports.comparison.bars import MEASURES, UNITEMISED, Bar, bar, scale
+from dpprof.reports.comparison.bars import MEASURES, UNITEMISED, Bar, bar, legend, scale
+from dpprof.vocabulary.trainers import UNLISTED_COLOR
 
 MEMORY, TIME, MOVED = MEASURES
 OOM = Failure("oom", "CUDA out of memory")
@@ -30,6 +31,26 @@ def test_the_parts_of_a_bar_add_up_to_its_figure() -> None:
     for one in (memory, time, moved):
         assert one.total == pytest.approx(sum(one.parts.values()))
         assert one.ratio is None
+
+
+def test_parts_that_no_table_lists_are_drawn_last_in_grey() -> None:
+    found = comparison(
+        result(
+            "DPSGDTrainer",
+            step_s=0.1,
+            peak_mib=10,
+            at_peak={"flat_gradients": 6, "parameters": 4},
+            phase_ms={"per_sample_backward": 50, "forward": 30},
+            moved=[("per_sample_backward", "copy", 3), ("forward", "copy", 5)],
+        )
+    )
+    memory, time, moved = (bar(found, found.cells[0], measure) for measure in MEASURES)
+    assert list(memory.parts.items()) == [("parameters", 4), ("flat_gradients", 6)]
+    assert list(time.parts) == ["forward", "between phases", "per_sample_backward"]
+    assert time.total == pytest.approx(sum(time.parts.values()))
+    assert list(moved.parts.items()) == [("forward", 5), ("per_sample_backward", 3)]
+    assert legend([time], TIME) == list(time.parts)
+    assert TIME.color("per_sample_backward") == MEMORY.color("flat_gradients") == UNLISTED_COLOR
 
 
 def test_phases_that_take_longer_than_the_step_leave_nothing_between() -> None:

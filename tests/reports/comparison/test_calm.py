@@ -1,6 +1,6 @@
 import pytest
+from record_metrics import metrics
 
-from dpprof.figures.metrics import metrics
 from dpprof.record.record import Record
 from dpprof.reports.comparison.calm import disturbances
 

@@ -3,11 +3,14 @@ from typing import Any
 
 import pytest
 from example_results import MIB, comparison, result
+from record_metrics import metrics
 
 from dpprof.errors import DpprofError
-from dpprof.figures.metrics import metrics
+from dpprof.figures.names import PEAK, STEP
 from dpprof.record.record import Failure, Memory, PassOutcome
-from dpprof.reports.comparison.cells import PEAK, STEP, Cell, Comparison, Run, compare, merge
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison, compare, merge
+from dpprof.reports.comparison.run import Run
 
 VS_STEP = "vs_standard/latency/step_ms_median_ratio"
 

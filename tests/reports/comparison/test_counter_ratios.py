@@ -9,8 +9,9 @@ from dpprof.figures.results import Result
 from dpprof.record.counters import CounterResult, CounterRow
 from dpprof.record.record import PassOutcome
 from dpprof.reports.comparison import page
-from dpprof.reports.comparison.cells import Comparison
-from dpprof.reports.comparison.counter_ratios import counted, judgement
+from dpprof.reports.comparison.comparison import Comparison
+from dpprof.reports.comparison.counter_ratios import counter_rows, judgement
+from dpprof.reports.comparison.data import compute
 from dpprof.reports.comparison.doubts import doubts
 from dpprof.reports.comparison.markdown import counter_table, to_markdown
 
@@ -38,21 +39,21 @@ def measured() -> Comparison:
 
 
 def test_bytes_and_ratios_to_standard(measured: Comparison) -> None:
-    standard, flat, ghost = counted(measured)
-    assert [level.mib for level in standard.levels] == [10, 4, 20, None]
-    assert [level.ratio for level in standard.levels] == [1, 1, 1, None]
-    assert [level.side for level in standard.levels] == [None] * 4
+    standard, flat, ghost = counter_rows(measured)
+    assert [level.mib for level in standard.moved] == [10, 4, 20, None]
+    assert [level.ratio for level in standard.moved] == [1, 1, 1, None]
+    assert [level.side for level in standard.moved] == [None] * 4
     assert flat.kernel_ms == 5
     assert flat.dram_to_ledger == pytest.approx(0.5)
-    assert [level.ratio for level in flat.levels] == pytest.approx([1.5, 3.0, 4.0, None])
-    assert [level.side for level in flat.levels] == ["below", None, "above", None]
-    assert [level.mib for level in ghost.levels] == [60, None, None, 7]
-    assert [level.ratio for level in ghost.levels] == [6, None, None, None]
+    assert [level.ratio for level in flat.moved] == pytest.approx([1.5, 3.0, 4.0, None])
+    assert [level.side for level in flat.moved] == ["below", None, "above", None]
+    assert [level.mib for level in ghost.moved] == [60, None, None, 7]
+    assert [level.ratio for level in ghost.moved] == [6, None, None, None]
     assert ghost.dram_to_ledger is None
 
 
 def test_where_the_measurement_disagrees(measured: Comparison) -> None:
-    expected, *sentences = judgement(counted(measured))
+    expected, *sentences = judgement(counter_rows(measured))
     assert expected.startswith("Commonly expected of DP-SGD")
     assert sentences == [
         "DRAM read: below 2 times standard: DPSGDTrainer at tiny, batch 4, sequence 512 (1.50).",
@@ -62,13 +63,13 @@ def test_where_the_measurement_disagrees(measured: Comparison) -> None:
 
 
 def test_markdown_and_page_show_the_same(measured: Comparison) -> None:
-    text = to_markdown(measured)
+    text = to_markdown(compute(measured))
     assert "## Hardware counters of one step" in text
     assert "Commonly expected of DP-SGD: 2 to 5 times" in text
-    flat = next(line for line in counter_table(measured).splitlines() if FLAT in line)
+    flat = next(line for line in counter_table(compute(measured)).splitlines() if FLAT in line)
     cells = [cell.strip() for cell in flat.strip("|").split("|")]
     assert cells[3:] == ["5.00", "15.0", "1.50", "12.0", "3.00", "80.0", "4.00", "", "", "0.50"]
-    html = page.render(page.compute(measured, {}))
+    html = page.render(compute(measured))
     assert 'id="counters"' in html
     assert "4.00<br>above" in html
     assert "L2 read: above 3 times standard" in html
@@ -78,19 +79,19 @@ def test_agreement_is_told_too() -> None:
     found = comparison(
         with_counters("StandardTrainer", 2, {DRAM_READ: 10}), with_counters(FLAT, 5, {DRAM_READ: 30})
     )
-    assert "- What was counted agrees." in counter_table(found)
+    assert "- What was counted agrees." in counter_table(compute(found))
 
 
 def test_without_standard_there_is_no_ratio_and_nothing_agrees() -> None:
     found = comparison(with_counters(FLAT, 5, {DRAM_READ: 30}))
-    assert [level.ratio for level in counted(found)[0].levels] == [None] * 4
-    assert "agrees" not in counter_table(found)
+    assert [level.ratio for level in counter_rows(found)[0].moved] == [None] * 4
+    assert "agrees" not in counter_table(compute(found))
 
 
 def test_without_counters_there_is_no_table() -> None:
     found = comparison(result(step_s=0.01))
-    assert counter_table(found) == ""
-    assert 'id="counters"' not in page.render(page.compute(found, {}))
+    assert counter_table(compute(found)) == ""
+    assert 'id="counters"' not in page.render(compute(found))
 
 
 def test_a_pass_that_a_machine_cannot_run_is_told_once() -> None:

@@ -4,7 +4,7 @@ import pytest
 from example_results import comparison, result
 
 from dpprof.record.record import GradientCheck
-from dpprof.reports.comparison.cells import Comparison
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.doubts import doubts
 
 SAME = {"torch_version": "2.13.0", "cpu": "X", "opacus_version": "1.6.0"}

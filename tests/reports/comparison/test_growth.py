@@ -1,8 +1,8 @@
 import pytest
 from example_results import comparison, result
 
+from dpprof.figures.names import PEAK, STEP
 from dpprof.record.record import Failure
-from dpprof.reports.comparison.cells import PEAK, STEP
 from dpprof.reports.comparison.growth import growth, lines
 
 

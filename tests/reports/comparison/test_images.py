@@ -4,13 +4,18 @@ from example_results import comparison, result
 
 from dpprof.record.record import Failure
 from dpprof.reports.comparison.bars import MEASURES
+from dpprof.reports.comparison.data import compute
 from dpprof.reports.comparison.images import draw, png
 
-FOUND = comparison(
-    result(step_s=0.1, peak_mib=10, at_peak={"parameters": 4, "activations": 6}),
-    result("DPSGDTrainer", step_s=0.3, peak_mib=30, at_peak={"parameters": 10, "per_sample_gradients": 20}),
-    result("DPGhostClippingTrainer", failure=Failure("oom", "x")),
-    result(step_s=0.2, peak_mib=500, model_size="small", name="large"),
+FOUND = compute(
+    comparison(
+        result(step_s=0.1, peak_mib=10, at_peak={"parameters": 4, "activations": 6}),
+        result(
+            "DPSGDTrainer", step_s=0.3, peak_mib=30, at_peak={"parameters": 10, "per_sample_gradients": 20}
+        ),
+        result("DPGhostClippingTrainer", failure=Failure("oom", "x")),
+        result(step_s=0.2, peak_mib=500, model_size="small", name="large"),
+    )
 )
 
 
@@ -39,7 +44,7 @@ def test_bars_are_as_long_as_their_parts() -> None:
 
 def test_disturbed_step_times_are_marked() -> None:
     busy = {"cpu_cores": "2", "torch_threads": "2"}
-    found = comparison(result(step_s=0.1, peak_mib=10, environment=busy, others_processors=1.0))
+    found = compute(comparison(result(step_s=0.1, peak_mib=10, environment=busy, others_processors=1.0)))
     marked = [
         [text.get_text() for text in figure.axes[0].texts if "1.00 x" in text.get_text()]
         for measure in MEASURES[:2]
@@ -58,5 +63,5 @@ def test_the_picture_is_a_png_that_grows_with_its_rows() -> None:
 
 
 def test_what_nobody_measured_is_not_drawn() -> None:
-    assert draw(comparison(result(step_s=0.1, peak_mib=10)), MEASURES[2]) is None
-    assert draw(comparison(), MEASURES[0]) is None
+    assert draw(compute(comparison(result(step_s=0.1, peak_mib=10))), MEASURES[2]) is None
+    assert draw(compute(comparison()), MEASURES[0]) is None

@@ -6,7 +6,7 @@ import pytest
 from example_results import comparison, result
 from scipy import stats
 
-from dpprof.reports.comparison.cells import Cell
+from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.intervals import step_ratio
 
 RUNS = ([0.100, 0.103, 0.099, 0.101], [0.120, 0.118, 0.125])

@@ -4,13 +4,18 @@ import re
 from example_results import FINISHED, MIB, comparison, result
 
 from dpprof.record.record import Failure, GradientCheck, Memory, PassOutcome
-from dpprof.reports.comparison.cells import Comparison, compare
+from dpprof.reports.comparison.comparison import Comparison, compare
+from dpprof.reports.comparison.data import compute
 from dpprof.reports.comparison.markdown import to_markdown, verdict_markdown
+
+
+def markdown(found: Comparison) -> str:
+    return to_markdown(compute(found))
 
 
 def table(found: Comparison, number: int) -> list[list[str]]:
     """The rows, header left out, of one of the Markdown tables."""
-    blocks = [block for block in to_markdown(found).split("\n\n") if block.startswith("| ")]
+    blocks = [block for block in markdown(found).split("\n\n") if block.startswith("| ")]
     lines = [line.strip("|").split(" | ") for line in blocks[number].strip().splitlines()]
     assert {len(line) for line in lines} == {len(lines[0])}
     return [[text.strip() for text in line] for line in lines[2:]]
@@ -63,7 +68,7 @@ def test_what_the_gradient_check_says_has_a_column_where_it_was_asked_for() -> N
     found = comparison(*runs)
     assert [row[-1] for row in table(found, 1)] == ["fail", "cannot tell", ""], "the worst of a cell's runs"
     assert table(found, 2) == [["r2", "gradient check", "gradient check: samples mix"]]
-    assert "gradient check" not in to_markdown(comparison(runs[-1]))
+    assert "gradient check" not in markdown(comparison(runs[-1]))
 
 
 def test_the_source_and_what_varies_have_columns() -> None:
@@ -75,7 +80,7 @@ def test_the_source_and_what_varies_have_columns() -> None:
 
 
 def test_texts_are_left_and_numbers_right() -> None:
-    lines = to_markdown(comparison(result(step_s=0.1))).splitlines()
+    lines = markdown(comparison(result(step_s=0.1))).splitlines()
     rules = [re.sub("-+", "-", line) for line in lines if "---" in line]
     assert rules == ["| - | - | -: |", "| - | - | - | - | - | -: | -: | -: | -: | -: |"]
     for previous, line in itertools.pairwise(lines):
@@ -107,13 +112,13 @@ def test_failures_are_listed_with_the_first_line_of_their_reason() -> None:
         ["DPSGDTrainer_tiny_bs4_seq512", "oom", "no memory left"],
         ["DPGhostClippingTrainer_tiny_bs4_seq512", "later pass", "trace pass: RuntimeError: no"],
     ]
-    assert "## Failures" not in to_markdown(comparison(result(step_s=0.1)))
+    assert "## Failures" not in markdown(comparison(result(step_s=0.1)))
 
 
 def test_a_reason_cannot_break_the_table_or_become_a_tag() -> None:
     failed = result(failure=Failure("error", "a | b <script>"), name="a<b|c")
-    markdown = to_markdown(comparison(failed))
-    assert "| a&lt;b\\|c | error   | a \\| b &lt;script> |" in markdown.splitlines()
+    text = markdown(comparison(failed))
+    assert "| a&lt;b\\|c | error   | a \\| b &lt;script> |" in text.splitlines()
 
 
 def test_a_long_reason_is_cut() -> None:
@@ -126,12 +131,12 @@ def test_the_verdict_comes_first_with_its_points_as_a_list() -> None:
         result(step_s=0.1, peak_mib=10, environment={"torch_version": "1"}),
         result("DPSGDTrainer", step_s=0.2, peak_mib=20, environment={"torch_version": "2"}),
     )
-    markdown = to_markdown(found)
-    _, loop, first = markdown.split("\n\n")[:3]
+    text = markdown(found)
+    _, loop, first = text.split("\n\n")[:3]
     assert loop.startswith("Steps follow the documented training loop")
     assert first.startswith("**DPSGDTrainer.** Against StandardTrainer at tiny")
-    assert "\n\n- Memory: a peak of 20.0 MiB" in markdown
-    assert "**Warning.** These runs differ in torch (1, 2)" in verdict_markdown(found)
+    assert "\n\n- Memory: a peak of 20.0 MiB" in text
+    assert "**Warning.** These runs differ in torch (1, 2)" in verdict_markdown(compute(found))
 
 
 def test_disturbed_step_times_and_ratios_are_marked() -> None:
@@ -143,5 +148,5 @@ def test_disturbed_step_times_and_ratios_are_marked() -> None:
         ["100.0 ± 0.00", "1.00 (disturbed)", "10.0", "1.00"],
         ["200.0 ± 0.00 (disturbed)", "2.00 (disturbed)", "20.0", "2.00"],
     ]
-    assert "\n`disturbed` marks step times measured while" in to_markdown(found)
-    assert "isturbed" not in to_markdown(comparison(calm))
+    assert "\n`disturbed` marks step times measured while" in markdown(found)
+    assert "isturbed" not in markdown(comparison(calm))

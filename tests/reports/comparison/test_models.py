@@ -5,13 +5,17 @@ import dataclasses
 from example_results import comparison, result
 
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.figures.names import PEAK
 from dpprof.figures.results import Result
-from dpprof.reports.comparison.cells import PEAK, Comparison, compare
+from dpprof.reports.comparison.comparison import Comparison, compare
+from dpprof.reports.comparison.data import compute
+from dpprof.reports.comparison.findings.extra import Extra
+from dpprof.reports.comparison.findings.largest_batch import extrapolate
+from dpprof.reports.comparison.findings.verdict import verdict
 from dpprof.reports.comparison.growth import lines
 from dpprof.reports.comparison.markdown import to_markdown
 from dpprof.reports.comparison.models import distinct_names, short_count
-from dpprof.reports.comparison.page import compute, render
-from dpprof.reports.comparison.verdict import verdict
+from dpprof.reports.comparison.page import render
 
 
 def counted(num_parameters: int | None, trainer: str = "StandardTrainer", **settings: object) -> Result:
@@ -25,7 +29,7 @@ def labels(found: Comparison) -> list[str]:
 
 
 def headings(found: Comparison) -> list[str]:
-    return [group.model.heading for group in compute(found, {}).groups]
+    return [group.model.heading for group in compute(found).models]
 
 
 def test_one_factory_name_in_two_modules_is_two_models() -> None:
@@ -50,23 +54,23 @@ def test_one_setting_with_different_parameters_in_two_sources_is_two_models() ->
     found = compare("x", {"old": old, "new": new})
     assert sorted(headings(found)) == ["make (1,230,000 parameters)", "make (5 parameters)"]
     assert sorted(labels(found)) == ["make (1,230,000 parameters)", "make (5 parameters)"]
-    page = render(compute(found, {}))
+    page = render(compute(found))
     assert (
         page.count("<h2>make (5 parameters)</h2>") == page.count("<h2>make (1,230,000 parameters)</h2>") == 1
     )
-    tables = to_markdown(found)
+    tables = to_markdown(compute(found))
     assert "| make (5 parameters) " in tables
     assert "| make (1,230,000 parameters) " in tables
-    assert {finding.text for finding in verdict(found) if finding.topic == "DPSGDTrainer"} == {
-        "Against StandardTrainer at make (1,230,000 parameters), batch 4, sequence 512, new:"
-    }
+    (extra,) = (finding.data for finding in verdict(found) if isinstance(finding.data, Extra))
+    assert extra.trainer == "DPSGDTrainer"
+    assert extra.place == "make (1,230,000 parameters), batch 4, sequence 512, new"
 
 
 def test_a_count_that_grows_with_the_sequence_is_one_model_and_each_place_has_its_own() -> None:
     found = comparison(counted(50, seq_len=16), counted(90, seq_len=32))
     assert labels(found) == ["tiny", "tiny"]
     assert headings(found) == ["tiny (50 to 90 parameters)"]
-    page = render(compute(found, {}))
+    page = render(compute(found))
     assert "<h3>tiny, batch 4, sequence 16 (50 parameters)</h3>" in page
     assert "<h3>tiny, batch 4, sequence 32 (90 parameters)</h3>" in page
 
@@ -92,10 +96,13 @@ def test_largest_batches_of_two_models_are_not_mixed() -> None:
         for trainer, slope in zip(("DPSGDTrainer", "DPGhostClippingTrainer"), slopes, strict=True)
         for batch in (2, 4)
     ]
-    (text,) = (finding.text for finding in verdict(comparison(*cells)) if finding.topic == "Largest batch")
-    assert "for b:make, sequence 512" in text
-    assert "DPSGDTrainer 256 (" in text
-    assert "DPGhostClippingTrainer 128 (" in text
+    found = extrapolate(comparison(*cells))
+    assert found is not None
+    assert (found.model, found.place) == ("b:make", "sequence 512")
+    assert {reach.trainer: reach.batch for reach in found.reaches} == {
+        "DPSGDTrainer": 256,
+        "DPGhostClippingTrainer": 128,
+    }
 
 
 def test_names_that_nothing_else_has_stay_short() -> None:

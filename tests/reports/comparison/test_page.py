@@ -12,14 +12,15 @@ import example_ledger
 import pytest
 from example_results import MIB, comparison, result
 
-from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.settings import parse_all
+from dpprof.config.flat import from_flat
 from dpprof.errors import ConfigError
 from dpprof.figures.results import read_result
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Failure, GradientCheck, PassOutcome
-from dpprof.reports.comparison.cells import Comparison, compare
-from dpprof.reports.comparison.page import code, compute, render
+from dpprof.reports.comparison.comparison import Comparison, compare
+from dpprof.reports.comparison.data import compute
+from dpprof.reports.comparison.page import render
+from dpprof.reports.html import code
 
 OOM = Failure("oom", "CUDA out of memory")
 STEPS = [0.1] * 9
@@ -51,7 +52,7 @@ def example() -> Comparison:
 
 
 def shown(found: Comparison, folders: dict[tuple[str, str], RunFolder] | None = None) -> str:
-    return render(compute(found, folders or {}))
+    return render(compute(found, folders))
 
 
 class Text(HTMLParser):
@@ -224,7 +225,7 @@ def test_no_name_can_become_part_of_the_page() -> None:
 
 def test_the_name_of_a_workload_cannot_be_hostile() -> None:
     with pytest.raises(ConfigError, match="workload"):
-        parse_all(ExperimentConfig, {"workload": HOSTILE})
+        from_flat({"workload": HOSTILE})
 
 
 def test_the_timelines_are_those_of_the_runs(tmp_path: Path) -> None:
@@ -254,7 +255,7 @@ def test_a_damaged_timeline_is_told_and_the_rest_stands(tmp_path: Path) -> None:
     folder.ledger.write_bytes(b"no gzip")
     page = compute(comparison(read_result(folder)), {("s", "run"): folder})
     assert page.timelines == {}
-    (doubt,) = page.doubts
+    (doubt,) = page.damaged
     assert "ledger.json.gz is damaged" in doubt
     assert "30.3 MiB" in Text(render(page)).text
 
@@ -277,6 +278,6 @@ def test_code_in_a_sentence_is_set_as_code_and_everything_is_escaped() -> None:
     saving = result("DPSGDTrainer", step_s=0.1, peak_mib=100.0, name="a<b>`c`")
     assert saving.record is not None
     saving.record.memory.saved = {"gradients": 20 * MIB, "outputs": 0, "all": 20 * MIB}
-    drawn = render(compute(comparison(saving), {}))
+    drawn = render(compute(comparison(saving)))
     assert "call <code>zero_grad(set_to_none=True)</code>: -20.0 MiB." in drawn
     assert code("a <b> `c <d>`") == "a &lt;b&gt; <code>c &lt;d&gt;</code>"

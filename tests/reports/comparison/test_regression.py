@@ -5,8 +5,10 @@ import pytest
 from example_results import comparison, result
 
 from dpprof.errors import ConfigError
+from dpprof.figures.names import PEAK
 from dpprof.record.record import Failure
-from dpprof.reports.comparison.cells import PEAK, Cell, Comparison
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.regression import Change, Check, check
 
 NOISE = (0.99, 1.0, 1.01, 1.0, 0.995, 1.005, 1.0, 0.992, 1.008)

@@ -10,7 +10,7 @@ from page_reader import Page, charts, numbers
 
 from dpprof.record.counters import CounterResult
 from dpprof.reports import counter_tables
-from dpprof.reports.comparison.cells import Cell
+from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.roofline.data import compute
 from dpprof.reports.roofline.page import compute as page_of
 from dpprof.reports.roofline.page import render

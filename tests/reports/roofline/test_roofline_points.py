@@ -1,8 +1,13 @@
-from example_roofline import CEILINGS, COUNTERS, LEDGER
+from example_roofline import CEILINGS, COUNTERS, LEDGER, cell
 
-from dpprof.reports.roofline.points import Point, points
+from dpprof.reports.roofline import points as roofline
+from dpprof.reports.roofline.points import Point
 
 MIB = 2**20
+
+
+def points(figures: dict[str, float]) -> list[Point]:
+    return roofline.points(cell(figures))
 
 
 def test_phases_come_as_a_step_goes_through_them_and_the_step_last() -> None:

@@ -12,9 +12,9 @@ from dpprof.figures.results import read_result
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.ledger import LedgerResult
 from dpprof.record.record import Ceilings, Record
-from dpprof.reports.comparison.cells import compare
-from dpprof.reports.comparison.write import write_comparison, written
+from dpprof.reports.comparison.comparison import compare
 from dpprof.reports.roofline.write import write_run_roofline, write_sweep_roofline
+from dpprof.reports.sweep_reports import write_sweep_reports
 
 CEILINGS = Ceilings(copy_bytes_per_s=2.0**35, matmul_flop_per_s=1e12, precision="fp32")
 
@@ -74,8 +74,8 @@ def test_a_runs_page_holds_its_figures(tmp_path: Path) -> None:
 
 def test_a_sweeps_page_stands_in_its_folder_and_among_what_was_written(tmp_path: Path) -> None:
     folder = sweep(tmp_path / "s", ceilings=CEILINGS)
-    write_comparison(folder, [read_result(found) for found in folder.runs()])
-    assert folder.roofline_page in written(folder)
+    _, files = write_sweep_reports(folder, [read_result(found) for found in folder.runs()])
+    assert folder.roofline_page in files
     page = Page(folder.roofline_page.read_text(encoding="utf-8"))
     assert page.heading == "s: roofline"
     assert page.tables["phases"][1] == ["DPSGDTrainer, tiny, batch 2, sequence 16 (medians of 2 runs)"]
@@ -86,9 +86,8 @@ def test_a_page_of_an_earlier_try_does_not_stay(tmp_path: Path) -> None:
     folder = sweep(tmp_path / "s")
     folder.roofline_page.write_text("stale")
     results = [read_result(found) for found in folder.runs()]
-    write_sweep_roofline(folder, compare("s", {"s": results}))
+    assert write_sweep_roofline(folder, compare("s", {"s": results})) == []
     assert not folder.roofline_page.exists()
-    assert folder.roofline_page not in written(folder)
 
 
 def test_a_run_that_left_nothing_has_no_page(tmp_path: Path) -> None:

@@ -1,0 +1,26 @@
+"""What measuring and estimating a grid have in common: progress, the comparison at the end, the exit code."""
+
+from dpprof.cli.console import print_comparison
+from dpprof.cli.progress import Progress
+from dpprof.drive.campaign import run_campaign
+from dpprof.drive.sweep import Sweep, reusable_results
+from dpprof.tracking.tracker import Tracker
+
+
+def run_grid(sweep: Sweep, opening: str, done: str, *, resume: bool, is_timed: bool) -> None:
+    """Run a sweep and print what came of it. Raises what the command should end with, if anything.
+
+    `opening` is the first line, `done` the word for what a resumed sweep has behind it. Where times count a
+    busy machine is warned of.
+    """
+    kept = sweep.kept = reusable_results(sweep, resume=resume)
+    tracker = Tracker()
+    with Progress() as progress:
+        progress.say(opening + (f", {len(kept)} of them already {done}" if kept else ""))
+        if is_timed:
+            progress.warn_if_busy(sweep.launcher.machine)
+        run_campaign(sweep, tracker, progress)
+        if sweep.compared is not None:
+            print_comparison(progress.console, sweep.compared)
+        progress.say(f"kept in {sweep.folder.path}, with comparison.html; compare the runs with: mlflow ui")
+    sweep.raise_for_end()

@@ -1,0 +1,76 @@
+"""Which command takes which settings: command line, MLproject and the README's table are made from this."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpprof.config.drive import DriveConfig, WorkersConfig
+from dpprof.config.estimating import EstimatingConfig
+from dpprof.config.fit import FitConfig
+from dpprof.config.measuring import MeasuringConfig
+from dpprof.config.own_options import OwnOption, launching_options, training_options
+from dpprof.config.settings import fields, setting
+from dpprof.config.sweep import AXES, SweepConfig
+from dpprof.config.training import TrainingConfig
+
+
+@dataclass(frozen=True)
+class TestConfig:
+    """The settings of the test entry point."""
+
+    __test__ = False  # not a test class, whatever its name
+
+    device: str = setting(
+        "auto",
+        "auto takes CUDA where there is one.",
+        choices=fields(TrainingConfig)["device"].metadata["choices"],
+    )
+
+
+@dataclass(frozen=True)
+class Takes:
+    """The settings that a command takes: those of some classes, in order, `without` some.
+
+    `without` gives the reason for each name.
+    """
+
+    classes: tuple[type, ...]
+    without: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> list["dataclasses.Field[Any]"]:
+        """The settings that dpprof declares, in order."""
+        declared = (item for cls in self.classes for item in fields(cls).items())
+        return [setting for name, setting in declared if name not in self.without]
+
+    @property
+    def own_options(self) -> list[OwnOption]:
+        """The options that trainers, workloads and launchers declare beside themselves."""
+        found = list(training_options().values()) if TrainingConfig in self.classes else []
+        names = {setting.name for setting in self.settings}
+        return found + (list(launching_options().values()) if "launcher" in names else [])
+
+
+_VARIED = dict.fromkeys(AXES.values(), "the grid varies it")
+_ESTIMATED = _VARIED | {
+    "repeats": "an estimate comes out the same every time",
+    "launcher": "estimates run in processes of their own, several at a time",
+}
+COMMANDS: dict[str, Takes] = {
+    "profile": Takes((TrainingConfig, MeasuringConfig, DriveConfig)),
+    "test": Takes((TestConfig, DriveConfig)),
+    "sweep": Takes((SweepConfig, TrainingConfig, MeasuringConfig, DriveConfig), without=_VARIED),
+    "estimate": Takes(
+        (SweepConfig, TrainingConfig, EstimatingConfig, WorkersConfig, DriveConfig), without=_ESTIMATED
+    ),
+    "fit": Takes(
+        (FitConfig, SweepConfig, TrainingConfig, EstimatingConfig, WorkersConfig, DriveConfig),
+        without=_ESTIMATED
+        | {
+            "resume": "a search goes from one estimate to the next",
+            "accumulation_steps": "logical_batch tells whether steps are accumulated",
+            "savings": "the search asks for the largest size alone",
+        },
+    ),
+}

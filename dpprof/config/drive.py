@@ -1,0 +1,55 @@
+"""How the driving process runs experiments. Plain data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from dpprof.config.settings import OptionValue, options_as, setting
+from dpprof.errors import ConfigError
+from dpprof.vocabulary.launchers import LAUNCHERS, LOCAL
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class WorkersConfig:
+    """How many experiments run at a time, where they do not disturb one another: estimates."""
+
+    workers: int = setting(2, "Experiments to estimate at a time, each in a process of its own.", minimum=1)
+
+
+@dataclass(frozen=True)
+class DriveConfig:
+    """How the driving process runs experiments; nothing here changes what is measured.
+
+    `options` are the values of the launcher's own options, by name; what is left out has its default.
+    """
+
+    runs_dir: str = setting("runs", "Folder that receives one folder per sweep.")
+    timeout_s: float = setting(
+        1800.0, "Seconds one experiment may take before it is stopped; its counters as long again.", above=0
+    )
+    launcher: str = setting(
+        LOCAL,
+        "; ".join(f"{launcher.name} {launcher.help}" for launcher in LAUNCHERS.values()) + ".",
+        choices=tuple(LAUNCHERS),
+    )
+    options: Mapping[str, OptionValue] = field(default_factory=dict, hash=False)
+
+    def options_of(self, kind: type[T]) -> T:
+        """The values of the launcher's own options, as the dataclass that declares them."""
+        return options_as(kind, self.options)
+
+    def check_writable(self) -> None:
+        """Make the runs folder and try to write there. Raises ConfigError."""
+        probe = Path(self.runs_dir) / ".dpprof-write-test"
+        try:
+            probe.parent.mkdir(parents=True, exist_ok=True)
+            probe.write_text("")
+            probe.unlink()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise ConfigError(
+                f"runs_dir: got {self.runs_dir!r}, allowed: a folder that can be written ({reason})"
+            ) from None

@@ -1,0 +1,27 @@
+"""Against what an estimate is held: the settings of an experiment that runs on fake tensors."""
+
+from dataclasses import dataclass
+
+from dpprof.config.devices import DEVICES
+from dpprof.config.settings import setting
+
+
+@dataclass(frozen=True)
+class EstimatingConfig:
+    """Against what an estimate is held, and what it is to find out."""
+
+    target: str = setting(
+        "none", "GPU to hold an estimate against, for its memory and its rates.", choices=("none", *DEVICES)
+    )
+    device_memory_gib: float = setting(
+        0.0, "Memory of the device to hold an estimate against; 0 takes the target's.", minimum=0
+    )
+    poisson_tail: float = setting(
+        1e-6,
+        "Share of steps whose batch may exceed the one estimated, under Poisson sampling.",
+        above=0,
+        below=1,
+    )
+    savings: bool = setting(
+        True, "Also estimate what each change of the lean loop saves; false is about twice as fast."
+    )

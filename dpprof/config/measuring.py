@@ -1,0 +1,48 @@
+"""How an experiment is measured: its steps and its passes."""
+
+from dataclasses import dataclass
+
+from dpprof.config.counter_metrics import metric_names
+from dpprof.config.settings import refuse, setting
+
+PASS_NAMES = ("clean", "pace", "memory", "ledger", "trace", "ceilings", "gradient_check")
+_LISTED = ", ".join(PASS_NAMES)
+# Under Poisson sampling warm-up takes a full batch, an empty one and a sampled one.
+SAMPLED_WARMUP_STEPS = 3
+
+
+@dataclass(frozen=True)
+class MeasuringConfig:
+    """How an experiment is measured."""
+
+    warmup_steps: int = setting(3, "Steps before anything is measured, at least one.", minimum=1)
+    measured_steps: int = setting(10, "Timed steps of the clean pass.", minimum=1)
+    passes: str = setting(
+        "clean,memory,ledger,trace",
+        f"Passes to run, comma-separated, clean among them: {_LISTED}.",
+    )
+    counters: str = setting(
+        "off",
+        "Hardware counters of one step, in a second process under Nsight Compute: off; auto where the "
+        "machine can; ncu, or the run fails.",
+        choices=("off", "auto", "ncu"),
+    )
+    counter_metrics: str = setting(
+        "basic",
+        "Metrics to count, comma-separated: basic, full, Nsight Compute's full names "
+        "(sm__cycles_active.sum), nvprof's old ones.",
+    )
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError."""
+        unknown = [name for name in self.pass_names if name not in PASS_NAMES]
+        if unknown or "clean" not in self.pass_names:
+            raise refuse("passes", self.passes, f"clean, and with it any of {', '.join(PASS_NAMES[1:])}")
+        if metric_names(self.counter_metrics) != metric_names("basic") and self.counters == "off":
+            raise refuse("counter_metrics", self.counter_metrics, "basic, or with it counters=auto")
+
+    @property
+    def pass_names(self) -> tuple[str, ...]:
+        """The passes asked for, in the order in which they run."""
+        asked = {name.strip() for name in self.passes.split(",")}
+        return tuple(name for name in PASS_NAMES if name in asked) + tuple(sorted(asked - set(PASS_NAMES)))

@@ -1,0 +1,46 @@
+"""The settings of a sweep: the axes of its grid, and how it goes about it."""
+
+import re
+from dataclasses import dataclass
+
+from dpprof.config.model_sizes import MODEL_SIZES
+from dpprof.config.settings import refuse, setting
+from dpprof.config.training import PRECISIONS
+from dpprof.errors import ConfigError
+from dpprof.vocabulary.trainers import TRAINERS
+
+# Each axis of the grid and the setting of an experiment that it varies.
+AXES = {
+    "model_sizes": "model_size",
+    "precisions": "precision",
+    "seq_lens": "seq_len",
+    "batch_sizes": "batch_size",
+    "trainers": "trainer",
+}
+
+
+@dataclass(frozen=True)
+class SweepConfig:
+    """The settings of a sweep that an experiment does not have. Lists are comma-separated."""
+
+    trainers: str = setting("all", f"Trainers, or all: {', '.join(TRAINERS)}.")
+    batch_sizes: str = setting("auto", "Physical batch sizes; auto is 4,8 on CUDA and 2,4 on the CPU.")
+    seq_lens: str = setting("auto", "Sequence lengths; auto is 512,1024 on CUDA and 256,512 on the CPU.")
+    model_sizes: str = setting(
+        "auto", f"Sizes of {', '.join(MODEL_SIZES)}; auto is 1b on CUDA and tiny on the CPU."
+    )
+    precisions: str = setting("fp32", f"Precisions of {', '.join(PRECISIONS)}.")
+    repeats: int = setting(
+        1, "Times to measure every cell, in turns with the others: tells runs' spread from change.", minimum=1
+    )
+    config: str = setting(
+        "", "JSON file of experiment and grid options; an option given here that is not its default wins."
+    )
+    sweep_name: str = setting("", "Name of the sweep and its folder; made from the time if empty.")
+    resume: bool = setting(False, "Do only the cells of sweep_name that have no finished record yet.")
+
+    def __post_init__(self) -> None:
+        if self.sweep_name and not re.fullmatch(r"[\w][\w. -]*", self.sweep_name):
+            raise refuse("sweep_name", self.sweep_name, "letters, digits, '_', '-', '.' and blanks")
+        if self.resume and not self.sweep_name:
+            raise ConfigError("resume: got 'true', allowed: only together with sweep_name=<earlier sweep>")

@@ -1,0 +1,176 @@
+"""What is trained: the settings that two experiments share if they train the same thing.
+
+A setting is declared once. Command-line options, the MLproject file and the README's table are derived from
+the configuration classes; `commands.py` says which command takes which of them.
+"""
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from dpprof.config.model_sizes import MODEL_SIZES
+from dpprof.config.settings import fields, parse, refuse, setting
+from dpprof.errors import ConfigError
+from dpprof.vocabulary.loops import LOOPS
+from dpprof.vocabulary.trainers import STANDARD, TRAINER_NAMES
+from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, WORKLOADS
+
+BUILT_IN_DATA = ("random", "zipf")
+PRECISIONS = ("fp32", "bf16")
+SIZE_FIELDS = ("vocab_size", "hidden_dim", "num_layers", "num_heads")
+_SIZE_HELP = "0 takes it from model_size."
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """What is trained: trainer, model, batches, loop, precision, device.
+
+    As given by the user some settings are `auto` or 0; `resolve` replaces them.
+    """
+
+    trainer: str = setting(STANDARD, "Algorithm to train with.", choices=TRAINER_NAMES)
+    batch_size: int = setting(4, "Samples in one physical batch.", minimum=1)
+    seq_len: int = setting(512, "Tokens in one sample.", minimum=1)
+    model_size: str = setting(
+        "auto",
+        "Size of the built-in transformer; auto is 1b on CUDA and tiny on the CPU.",
+        choices=("auto", *MODEL_SIZES),
+    )
+    vocab_size: int = setting(0, f"Vocabulary of the model; {_SIZE_HELP}", minimum=0)
+    hidden_dim: int = setting(0, f"Width of the model; {_SIZE_HELP}", minimum=0)
+    num_layers: int = setting(0, f"Transformer blocks; {_SIZE_HELP}", minimum=0)
+    num_heads: int = setting(0, f"Attention heads; {_SIZE_HELP}", minimum=0)
+    attention: str = setting(
+        "sdpa",
+        "Linear layers with scaled_dot_product_attention, or Opacus's DPMultiheadAttention made causal.",
+        choices=("sdpa", "dp_mha"),
+    )
+    activation_checkpointing: bool = setting(
+        False, "Keep only each block's input and compute its activations again in backward (built-in model)."
+    )
+    precision: str = setting("fp32", "bf16 runs forward under autocast.", choices=PRECISIONS)
+    device: str = setting(
+        "auto",
+        "auto takes CUDA where there is one; an estimate needs none and takes it always.",
+        choices=("auto", "cpu", "cuda"),
+    )
+    data: str = setting(
+        "random",
+        "Tokens: random (uniform), zipf (natural frequencies) or the path of a UTF-8 text file.",
+    )
+    workload: str = setting(
+        BUILT_IN_WORKLOAD,
+        f"The built-in {', '.join(WORKLOADS)}, or package.module:factory to train something of your own.",
+    )
+    loop: str = setting(
+        "documented",
+        "Training loop: documented is the one in PyTorch's or Opacus's tutorial; lean adds every memory "
+        "saving that needs no patch to the library.",
+        choices=LOOPS,
+    )
+    optimizer: str = setting("sgd", "Underlying optimizer.", choices=("sgd", "adamw"))
+    lr: float = setting(0.01, "Learning rate.", above=0)
+    momentum: float = setting(0.0, "Momentum of sgd.", minimum=0)
+    noise_multiplier: float = setting(
+        1.0, "Noise standard deviation over max_grad_norm (DP trainers).", minimum=0
+    )
+    max_grad_norm: float = setting(1.0, "Per-sample clipping norm (DP trainers).", above=0)
+    accumulation_steps: int = setting(
+        1, "Physical batches in one logical batch; figures are then per logical step.", minimum=1
+    )
+    poisson_sampling: bool = setting(
+        False, "Train on Poisson-sampled batches: their sizes vary around batch_size, and some are empty."
+    )
+    seed: int = setting(0, "Seed of the weights, the data and the noise.", minimum=0)
+
+    def __post_init__(self) -> None:
+        """Check what concerns several settings or needs more than a range. Raises ConfigError."""
+        if self.optimizer == "adamw" and self.momentum:
+            raise refuse("momentum", self.momentum, "0 with optimizer=adamw, which has no momentum")
+        if self.poisson_sampling and self.accumulation_steps > 1:
+            raise refuse(
+                "accumulation_steps",
+                self.accumulation_steps,
+                "1 with poisson_sampling=true; a sampled batch that is split needs only the memory of its "
+                "physical batches, so measure those without poisson_sampling",
+            )
+        if self.workload != BUILT_IN_WORKLOAD and self.activation_checkpointing:
+            raise refuse(
+                "activation_checkpointing", True, "false with a workload of your own, which does it itself"
+            )
+        if not re.fullmatch(r"[\w.]+:\w+|\w+", self.workload):
+            raise self._refused_workload()
+
+    def _refused_workload(self) -> ConfigError:
+        return refuse("workload", self.workload, f"{', '.join(WORKLOADS)} or package.module:factory")
+
+    @property
+    def model_name(self) -> str:
+        """A short name of what is trained, safe in file names: the size, or the factory's name.
+
+        Sizes given by hand that are not those of `model_size` follow it: `1b-hidden64-layers2`.
+        """
+        is_built_in = self.workload == BUILT_IN_WORKLOAD
+        own = vars(MODEL_SIZES[self.model_size]) if self.model_size in MODEL_SIZES else {}
+        changed = [
+            f"{name.removeprefix('num_').partition('_')[0]}{given}"
+            for name in SIZE_FIELDS
+            if (given := getattr(self, name)) and given != own.get(name)
+        ]
+        return "-".join([self.model_size if is_built_in else self.workload.rpartition(":")[2], *changed])
+
+    @property
+    def run_name(self) -> str:
+        """`<Trainer>_<model>_bs<B>_seq<T>`: names the run in MLflow and its folder."""
+        return f"{self.trainer}_{self.model_name}_bs{self.batch_size}_seq{self.seq_len}"
+
+    def resolve(self, *, cuda_available: bool) -> Self:
+        """Replace every `auto` and 0 by what it stands for on this machine.
+
+        Raises ConfigError if trainer or workload are not to be had here, if `device=cuda` without CUDA, if
+        the model's sizes do not go together, or if the text file cannot be used.
+        """
+        parse(fields(TrainingConfig)["trainer"], self.trainer)
+        if ":" not in self.workload and self.workload not in WORKLOADS:
+            raise self._refused_workload()
+        device = resolve_device(self.device, cuda_available=cuda_available)
+        model_size = self.model_size
+        if model_size == "auto":
+            model_size = "1b" if device == "cuda" else "tiny"
+        size = MODEL_SIZES[model_size]
+        sizes = {name: getattr(self, name) or getattr(size, name) for name in SIZE_FIELDS}
+        resolved = dataclasses.replace(self, device=device, model_size=model_size, **sizes)
+        if resolved.workload == BUILT_IN_WORKLOAD:
+            resolved._check_model()
+        return resolved
+
+    def _check_model(self) -> None:
+        if self.hidden_dim % self.num_heads:
+            raise refuse("hidden_dim", self.hidden_dim, f"a multiple of num_heads, which is {self.num_heads}")
+        if self.data not in BUILT_IN_DATA:
+            _check_text(self.data, self.seq_len)
+            if self.vocab_size < 256:
+                raise refuse("vocab_size", self.vocab_size, "at least 256 with a text file (byte tokens)")
+
+
+def resolve_device(device: str, *, cuda_available: bool) -> str:
+    """The device to run on: `auto` becomes cuda or cpu. Raises ConfigError for cuda without CUDA."""
+    if device == "cuda" and not cuda_available:
+        raise refuse("device", device, "cpu or auto: torch finds no CUDA device on this machine")
+    if device == "auto":
+        return "cuda" if cuda_available else "cpu"
+    return device
+
+
+def _check_text(path: str, seq_len: int) -> None:
+    allowed = f"{', '.join(BUILT_IN_DATA)}, or the path of a UTF-8 text file"
+    if not Path(path).is_file():
+        raise refuse("data", path, f"{allowed}; there is no such file")
+    if Path(path).stat().st_size <= seq_len:
+        raise refuse("data", path, f"{allowed} of more bytes than seq_len, which is {seq_len}")
+    try:
+        Path(path).read_text(encoding="utf-8")
+    except (UnicodeDecodeError, OSError) as error:
+        raise refuse("data", path, f"{allowed}; this one cannot be read: {error}") from None

@@ -1,0 +1,46 @@
+"""A single experiment, whose MLflow run stands alone."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.drive.campaign import Campaign, Planned, Stage, failed_results, raise_for_checks
+from dpprof.errors import ExperimentsFailed, Interrupted, TrackingError
+from dpprof.figures.results import KILLED
+from dpprof.record.folder import RunFolder
+
+
+@dataclass
+class SingleRun(Campaign):
+    """A resolved experiment in a folder of the campaign's name."""
+
+    config: ExperimentConfig
+
+    @property
+    def run_folder(self) -> RunFolder:
+        """The experiment's folder."""
+        return self.folder.run(self.config.run_name)
+
+    def stages(self) -> Iterator[Stage]:
+        """The experiment."""
+        planned = Planned(1, 1, self.config.run_name, self.config)
+        yield Stage([lambda run_one: [run_one(planned)]], at_a_time=1)
+
+    def has_failed(self) -> bool:
+        """Out of memory is a finding, not a fault."""
+        return bool(failed_results(self.results))
+
+    def summarize(self) -> None:
+        """Its own run says all."""
+
+    def raise_for_end(self) -> None:
+        """Not logged, stopped, failed, or a gradient check that did not pass."""
+        folder = self.run_folder
+        if self.not_logged is not None:
+            raise TrackingError(f"{self.not_logged}. When it is back: dpprof log {folder.path}")
+        if not self.results or self.results[0].status == KILLED:
+            raise Interrupted(f"stopped; what was measured is in {folder.path}")
+        if self.has_failed():
+            seen_at = folder.log if folder.log.exists() else folder.path
+            raise ExperimentsFailed(f"{self.config.run_name} failed; see {seen_at}")
+        raise_for_checks(self.results)

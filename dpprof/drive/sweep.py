@@ -1,0 +1,147 @@
+"""A grid of experiments, measured or estimated, each a child of one MLflow run, and their comparison."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import to_flat
+from dpprof.drive.campaign import (
+    Campaign,
+    Planned,
+    RunOne,
+    Stage,
+    Summary,
+    failed_results,
+    raise_for_checks,
+    results_judged,
+)
+from dpprof.drive.counters import can_count_now
+from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted, TrackingError
+from dpprof.figures.gradient_verdict import FAIL
+from dpprof.figures.names import RATIOS_OF_TIMES
+from dpprof.figures.results import FINISHED, Result, read_result
+from dpprof.reports.comparison import export
+from dpprof.reports.comparison.data import ComparisonData
+from dpprof.reports.comparison.markdown import to_markdown
+from dpprof.reports.sweep_reports import write_sweep_reports
+from dpprof.tracking.tracker import Tracker
+
+
+@dataclass
+class Sweep(Campaign):
+    """Resolved experiments by run name; `kept` are the results of those that need not be done again.
+
+    `workers` of them run at a time; by default as many as the launcher can measure undisturbed.
+    """
+
+    experiments: Mapping[str, ExperimentConfig]
+    kind: str = "sweep"
+    workers: int | None = None
+    kept: Mapping[str, Result] = field(default_factory=dict)
+    compared: ComparisonData | None = field(default=None, init=False)
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Every run bears the sweep's name."""
+        return {f"dpprof.{self.kind}": self.name}
+
+    def open_parent(self, tracker: Tracker) -> str:
+        """Open the parent run, the earlier one of a sweep that is resumed."""
+        earlier = self.folder.read_state().get("mlflow_run_id")
+        return tracker.start_parent(self.name, self.kind, shared_settings(self.experiments), earlier)
+
+    def stages(self) -> Iterator[Stage]:
+        """Every experiment, in order."""
+        assert self.parent is not None, "opened before"
+        self.folder.write_state(self.kind, self.parent)
+        total = len(self.experiments)
+        planned = [
+            Planned(i, total, name, config)
+            for i, (name, config) in enumerate(self.experiments.items(), start=1)
+        ]
+        yield Stage([partial(self._run, one) for one in planned], self.workers or self.launcher.slots)
+
+    def _run(self, planned: Planned, run_one: RunOne) -> list[Result]:
+        return [self.kept[planned.name] if planned.name in self.kept else run_one(planned)]
+
+    def has_failed(self) -> bool:
+        """Out of memory is a finding, not a fault."""
+        return bool(failed_results(self.results) or results_judged(self.results, FAIL))
+
+    def summarize(self) -> Summary:
+        """Compare the results, and write the comparison."""
+        data, files = write_sweep_reports(self.folder, self.results)
+        self.compared, comparison = data, data.comparison
+        ratios: dict[str, dict[str, float]] = {}
+        for cell in comparison.cells:
+            for run in cell.finished:
+                figures = comparison.ratios(cell, run)
+                if comparison.is_disturbed_at(cell):  # MLflow has no mark to show beside a figure
+                    figures = {n: v for n, v in figures.items() if n not in RATIOS_OF_TIMES}
+                ratios[run.name] = figures
+        return Summary(to_markdown(data), files, export.table(data), ratios=ratios)
+
+    def raise_for_end(self) -> None:
+        """Stopped, failed, not logged, or a gradient check that could not tell."""
+        if self.interrupted:
+            done = sum(result.status == FINISHED for result in self.results)
+            raise Interrupted(
+                f"stopped; {done} of {len(self.experiments)} experiments are finished and kept in "
+                f"{self.folder.path}. To go on, give the same options with sweep_name={self.name} resume=true"
+            )
+        failed = failed_results(self.results)
+        if failed:
+            names = ", ".join(result.name for result in failed)
+            raise ExperimentsFailed(f"{len(failed)} of {len(self.experiments)} experiments failed: {names}")
+        raise_for_checks(self.results, [FAIL])
+        if self.not_logged is not None:
+            raise TrackingError(
+                "everything is measured, but not everything is in MLflow. "
+                f"When it is back: dpprof log {self.folder.path}"
+            )
+        raise_for_checks(self.results)
+
+
+def shared_settings(experiments: Mapping[str, ExperimentConfig]) -> dict[str, object]:
+    """The settings that all experiments have in common, with the number of experiments."""
+    configs = [to_flat(config) for config in experiments.values()]
+    shared = {
+        name: value
+        for name, value in configs[0].items()
+        if all(name in config and config[name] == value for config in configs)
+    }
+    return shared | {"num_experiments": len(configs)}
+
+
+def reusable_results(sweep: Sweep, *, resume: bool) -> dict[str, Result]:
+    """The finished results that a resumed sweep keeps, by run name.
+
+    Not those that went without the hardware counters asked for where these can be had by now.
+    Raises ConfigError if the sweep exists and was not to be resumed, or if one of its cells was measured
+    with other settings than those given now.
+    """
+    if not resume:
+        if sweep.folder.path.exists():
+            raise ConfigError(
+                f"sweep_name: got {sweep.name!r}, allowed: a new name, or resume=true to go on with it"
+            )
+        return {}
+    kept = {}
+    for name, config in sweep.experiments.items():
+        folder = sweep.folder.run(name)
+        if not folder.record.exists():
+            continue
+        result = read_result(folder)
+        if result.status != FINISHED or can_count_now(result.config, result.record, sweep.launcher.machine):
+            continue
+        earlier = to_flat(result.config)
+        for setting, value in to_flat(config).items():
+            before = earlier.get(setting)
+            if before != value:
+                raise ConfigError(
+                    f"resume: {folder.path} was measured with {setting}={before}, now {setting}={value}; "
+                    "give the earlier value or a new sweep_name"
+                )
+        kept[name] = result
+    return kept

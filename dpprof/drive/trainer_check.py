@@ -1,0 +1,65 @@
+"""Whether every trainer works on a machine, and computes the right gradient: a sweep with a verdict each."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from dpprof.drive.campaign import Summary
+from dpprof.drive.sweep import Sweep
+from dpprof.errors import ExperimentsFailed
+from dpprof.figures.gradient_verdict import PASS
+from dpprof.figures.names import PEAK, STEP
+from dpprof.figures.results import Result, describe
+
+
+@dataclass
+class TrainerCheck(Sweep):
+    """One small experiment for each trainer."""
+
+    kind: str = "test"
+
+    @property
+    def verdicts(self) -> dict[str, tuple[bool, str]]:
+        """For each trainer whether it passed, and the figures or the reason."""
+        return {result.config.trainer: verdict(result) for result in self.results}
+
+    @property
+    def failed_trainers(self) -> list[str]:
+        """The trainers that did not pass."""
+        return [trainer for trainer, (passed, _) in self.verdicts.items() if not passed]
+
+    def has_failed(self) -> bool:
+        """A trainer failed, for whatever reason: the models are too small to run out of memory."""
+        return bool(self.failed_trainers)
+
+    def summarize(self) -> Summary:
+        """The comparison, with the outcome of every trainer."""
+        summary = super().summarize()
+        return summary if self.interrupted else replace(summary, figures=outcomes(self.results))
+
+    def raise_for_end(self) -> None:
+        """Stopped, or failed, or not logged."""
+        if self.failed_trainers and not self.interrupted:
+            failed = self.failed_trainers
+            names = ", ".join(failed)
+            raise ExperimentsFailed(f"{len(failed)} of {len(self.verdicts)} trainers failed: {names}")
+        super().raise_for_end()
+
+
+def outcomes(results: Iterable[Result]) -> dict[str, float]:
+    """For the parent run: whether each trainer passed, its step latency and its peak memory."""
+    found: dict[str, float] = {}
+    for result in results:
+        trainer = result.config.trainer
+        found[f"test/{trainer}/passed"] = float(verdict(result)[0])
+        metrics = result.metrics if result.figures else {}
+        for name, metric in (("step_ms_median", STEP), ("peak_allocated_mib", PEAK)):
+            if metric in metrics:
+                found[f"test/{trainer}/{name}"] = metrics[metric]
+    return found
+
+
+def verdict(result: Result) -> tuple[bool, str]:
+    """Whether a trainer passed, and the figures or the reason."""
+    check, record = result.gradient_verdict, result.record
+    has_passed = check is not None and check.word == PASS
+    return has_passed and record is not None and not record.failed_passes, describe(result)

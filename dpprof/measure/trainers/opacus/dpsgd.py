@@ -1,0 +1,30 @@
+"""DP-SGD with flat per-sample clipping."""
+
+import torch
+from opacus.grad_sample import GradSampleModule
+from torch import Tensor, nn
+
+from dpprof.measure.trainers.opacus.trainer import OpacusTrainer
+
+
+class DPSGDTrainer(OpacusTrainer):
+    """Materialises every per-sample gradient, then clips each sample's whole gradient to one norm
+    (Abadi et al. 2016; `GradSampleModule` and `DPOptimizer` of Opacus)."""
+
+    def wrap_model(self) -> nn.Module:
+        """With hooks that compute per-sample gradients."""
+        wrapped: nn.Module = GradSampleModule(self.model)
+        return wrapped
+
+    def _is_one_per_sample(self, shape: torch.Size) -> bool:
+        """Whether a tensor has a number per sample, or per sample and parameter, and no more."""
+        return shape[:1] == (self.num_samples,) and shape.numel() <= self.num_samples * len(self.parameters)
+
+    def _reduced(self, losses: Tensor) -> Tensor:
+        return losses.mean()
+
+    def _accumulate_clipped(self, loss: Tensor) -> None:
+        with self.phase("backward"):
+            loss.backward()
+        with self.phase("clip"), self.observer.label_new("clip_factors", self._is_one_per_sample):
+            self.optimizer.clip_and_accumulate()

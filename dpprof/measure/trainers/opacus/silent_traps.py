@@ -1,0 +1,42 @@
+"""Traps that a model trains in without an error: told beside its figures, a sentence for each module."""
+
+from collections.abc import Iterator
+
+from opacus.grad_sample import GradSampleModule
+from opacus.layers.dp_rnn import DPGRU, DPLSTM, DPRNN
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from dpprof.measure.trainers.opacus.trap_sentences import WARNINGS, listed
+
+# Opacus looks into the children of these alone. nn.MultiheadAttention fails, which is told in its own words.
+_LOOKED_INTO = {*GradSampleModule.GRAD_SAMPLERS, DPRNN, DPLSTM, DPGRU, nn.MultiheadAttention}
+
+
+def silent_traps(model: nn.Module) -> list[str]:
+    """The sentences for a model that a trainer of Opacus trains."""
+    return [*_raw_parameters(model), *_zero_gradients(model), *_mixed_samples(model)]
+
+
+def _raw_parameters(module: nn.Module, path: str = "") -> Iterator[str]:
+    """Modules with parameters of their own and with children that have some, the outermost of them."""
+    own = [name for name, p in module.named_parameters(recurse=False) if p.requires_grad]
+    if own and type(module) not in _LOOKED_INTO:
+        if any(True for child in module.children() for _ in child.parameters()):
+            yield WARNINGS["raw"].format(module=path or "the model", parameters=listed(own))
+        return
+    for name, child in module.named_children():
+        yield from _raw_parameters(child, f"{path}.{name}" if path else name)
+
+
+def _zero_gradients(model: nn.Module) -> Iterator[str]:
+    for name, module in model.named_modules():
+        if isinstance(module, nn.EmbeddingBag) and module.mode == "max" and module.weight.requires_grad:
+            yield WARNINGS["bag_max"].format(module=name or "the model")
+
+
+def _mixed_samples(model: nn.Module) -> Iterator[str]:
+    """Batch norms without trainable parameters, which Opacus lets pass."""
+    for name, module in model.named_modules():
+        if isinstance(module, _BatchNorm) and not any(p.requires_grad for p in module.parameters()):
+            yield WARNINGS["mixing"].format(module=name or "the model", kind=type(module).__name__)

@@ -1,0 +1,153 @@
+"""One experiment's settings with every run of them, and the figures of these together."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import HOW_MEASURED, from_flat
+from dpprof.figures.estimate import held_against
+from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS
+from dpprof.figures.medians import median_of
+from dpprof.figures.phases import PhaseFigures
+from dpprof.figures.results import FINISHED
+from dpprof.reports.comparison.run import Run
+
+# Verdicts of the gradient check, the worst last.
+_WORSE = (PASS, CANNOT_TELL, FAIL).index
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One experiment of one source (a sweep, or a single run), with all its runs."""
+
+    source: str
+    settings: dict[str, Any]
+    runs: list[Run]
+
+    @property
+    def trainer(self) -> str:
+        """The trainer's class name."""
+        return str(self.settings["trainer"])
+
+    @cached_property
+    def config(self) -> ExperimentConfig:
+        """The experiment's configuration."""
+        return from_flat(self.settings)
+
+    @property
+    def experiment(self) -> tuple[object, ...]:
+        """What it measures, however it was measured; under Poisson sampling with the batch of its memory."""
+        named = tuple(item for item in self.settings.items() if item[0] not in HOW_MEASURED)
+        if not self.config.poisson_sampling:
+            return named
+        batch = self.config.estimated_batch if self.is_estimate else self.figures.get("step/largest_batch")
+        return (*named, batch)
+
+    @property
+    def is_estimate(self) -> bool:
+        """Whether its figures were computed on fake tensors."""
+        return self.config.is_estimate
+
+    @property
+    def finished(self) -> list[Run]:
+        """The runs that finished."""
+        return [run for run in self.runs if run.status == FINISHED]
+
+    @property
+    def calm(self) -> list[Run]:
+        """The runs that finished and were timed in peace."""
+        return [run for run in self.finished if not run.disturbances]
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether it finished, and no run of it was timed in peace: its step times do not compare."""
+        return bool(self.finished) and not self.calm
+
+    @property
+    def representative(self) -> list[Run]:
+        """The runs behind the figures: the calm ones of those that finished, if there are any; else those
+        that finished, or what the others left.
+        """
+        return self.calm or self.finished or self.runs
+
+    @property
+    def status(self) -> str:
+        """FINISHED if any of the runs did; else as the first one ended."""
+        return FINISHED if self.finished else self.runs[0].status
+
+    @property
+    def failure(self) -> str | None:
+        """The kind of failure if no run finished."""
+        return None if self.finished else self.runs[0].failure
+
+    @property
+    def gradient_check(self) -> str | None:
+        """The worst that the gradient check says of a run; None where it was not asked for."""
+        return max((run.gradient_check for run in self.runs if run.gradient_check), key=_WORSE, default=None)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Where it was measured, as the first run that knows tells."""
+        return next((run.environment for run in self.representative if run.environment), {})
+
+    @property
+    def num_parameters(self) -> int | None:
+        """Parameters of the model, if any run came as far as building it."""
+        known = (run.num_parameters for run in self.representative if run.num_parameters is not None)
+        return next(known, None)
+
+    @cached_property
+    def figures(self) -> dict[str, float]:
+        """Every figure by metric name: with several runs, the median of those that have it."""
+        return median_of([run.figures for run in self.representative])
+
+    @cached_property
+    def phases(self) -> dict[str, PhaseFigures]:
+        """What is said of each phase: with several runs, the medians."""
+        return median_of([run.phases for run in self.representative])
+
+    @cached_property
+    def at_peak(self) -> dict[str, float]:
+        """MiB at the peak by category, those that hold something."""
+        held = median_of([run.at_peak for run in self.representative])
+        return {category: mib for category, mib in held.items() if mib}
+
+    @property
+    def peak_by_phase(self) -> dict[str, float]:
+        """The ledger's peak in each phase, in MiB."""
+        peaks = {name: phase.peak_mib for name, phase in self.phases.items()}
+        return {name: peak for name, peak in peaks.items() if peak is not None}
+
+    @property
+    def phase_ms(self) -> dict[str, float]:
+        """Median milliseconds of each phase."""
+        return {name: phase.ms for name, phase in self.phases.items() if phase.ms is not None}
+
+    @property
+    def moved_by_phase(self) -> dict[str, float]:
+        """MiB read and written in each phase."""
+        moved = {name: phase.moved_mib for name, phase in self.phases.items()}
+        return {name: mib for name, mib in moved.items() if mib is not None}
+
+    @cached_property
+    def compared(self) -> list[str]:
+        """The names of its figures whose ratio to standard training's means something."""
+        return list(dict.fromkeys(name for run in self.representative for name in run.compared))
+
+    @property
+    def held_against(self) -> str:
+        """Whether an estimate fits the device that it is held against; empty if there is none."""
+        is_held, fits = "memory/capacity_mib" in self.figures, self.figures.get("memory/fits")
+        growth = self.figures.get("memory/growth_per_step_mib")
+        doubt = self.figures.get("memory/doubt_mib")
+        return held_against(is_held, None if fits is None else bool(fits), growth, doubt)
+
+    @property
+    def limit_mib(self) -> float | None:
+        """The memory of the device that it ran on, or that an estimate is held against."""
+        if self.is_estimate:
+            return self.figures.get("memory/capacity_mib")
+        name = "gpu_memory_gib" if self.config.device == "cuda" else "memory_gib"
+        gib = self.environment.get(name)
+        return None if gib is None else 1024 * float(gib)

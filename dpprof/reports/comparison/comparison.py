@@ -1,0 +1,183 @@
+"""Cells side by side: plain data, and the JSON file that keeps it.
+
+A place is what cells of several trainers share.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+from dpprof.config.flat import HOW_MEASURED, from_flat, to_flat, trainers_options
+from dpprof.config.model_sizes import MODEL_SIZES
+from dpprof.errors import DpprofError
+from dpprof.figures.gradient_verdict import FAIL
+from dpprof.figures.names import ratio_name, ratios
+from dpprof.figures.results import FAILED, Result, describe_steps, device_name
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.earlier import upgraded
+from dpprof.reports.comparison.models import Model, models_of
+from dpprof.reports.comparison.run import Run
+from dpprof.vocabulary.loops import LEAN
+from dpprof.vocabulary.trainers import STANDARD, trainer_order
+from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
+
+SCHEMA_VERSION = 2
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Cells in order: by model, then by place, then by trainer."""
+
+    name: str
+    cells: list[Cell]
+
+    @property
+    def sources(self) -> list[str]:
+        """Where the cells come from."""
+        return list(dict.fromkeys(cell.source for cell in self.cells))
+
+    @cached_property
+    def places(self) -> list[list[Cell]]:
+        """The cells of each place."""
+        found: dict[object, list[Cell]] = {}
+        for cell in self.cells:
+            found.setdefault(_place(cell), []).append(cell)
+        return list(found.values())
+
+    @property
+    def steps(self) -> str:
+        """What the steps of its cells are, as the head of a page says it; empty without cells."""
+        found = list(dict.fromkeys(describe_steps(cell.config) for cell in self.cells))
+        return f"Steps follow {'; or '.join(found)}." if found else ""
+
+    def model(self, cell: Cell) -> Model:
+        """What the cell trains."""
+        return self._models[_place(cell)]
+
+    @cached_property
+    def _models(self) -> dict[object, Model]:
+        places = self.places
+        return dict(zip((_place(cells[0]) for cells in places), models_of(places), strict=True))
+
+    @cached_property
+    def varying(self) -> list[str]:
+        """Settings that differ between the cells that have them, apart from model, batch and sequence."""
+        shown = {"trainer", "model_size", "workload", "batch_size", "seq_len", *HOW_MEASURED}
+        shown |= {"vocab_size", "hidden_dim", "num_layers", "num_heads"}
+        found: dict[str, set[object]] = {}
+        for cell in self.cells:
+            for name in cell.settings.keys() - shown:
+                found.setdefault(name, set()).add(cell.settings[name])
+        names = dict.fromkeys(name for cell in self.cells for name in cell.settings)
+        return [name for name in names if len(found.get(name, ())) > 1]
+
+    def place_name(self, cell: Cell, without: str = "") -> str:
+        """What tells a place from the others of its model: `batch 4, sequence 256`, and whatever varies.
+
+        `without` names a setting to leave out.
+        """
+        names = {"batch_size": "batch", "seq_len": "sequence"} | {name: name for name in self.varying}
+        named = [name for name in names if name != without and name in cell.settings]
+        parts = [f"{names[name]} {cell.settings[name]}" for name in named]
+        if cell.is_estimate:
+            held_against = device_name(cell.config)
+            parts.append(f"estimated for {held_against}" if held_against else "estimated")
+        return ", ".join([*parts, cell.source] if len(self.sources) > 1 else parts)
+
+    def standard(self, cell: Cell) -> Cell | None:
+        """The finished cell of StandardTrainer at the same place."""
+        twins = (other for other in self._by_place[_place(cell)] if other.trainer == STANDARD)
+        return next((twin for twin in twins if twin.finished), None)
+
+    @cached_property
+    def _by_place(self) -> dict[object, list[Cell]]:
+        return {_place(cells[0]): cells for cells in self.places}
+
+    def is_disturbed_at(self, cell: Cell) -> bool:
+        """Whether any cell at a cell's place was disturbed: then step times do not compare there."""
+        return any(twin.is_disturbed for twin in self._by_place[_place(cell)])
+
+    def ratios(self, cell: Cell, run: Run | None = None) -> dict[str, float]:
+        """`vs_standard/...` ratios of a finished cell, or of one of its runs, to StandardTrainer's cell."""
+        twin = self.standard(cell)
+        if twin is None or not cell.finished:
+            return {}
+        if run is None:
+            return ratios(cell.figures, twin.figures, cell.compared)
+        return ratios(run.figures, twin.figures, run.compared)
+
+    def ratio(self, cell: Cell, metric: str) -> float | None:
+        """The ratio of one figure to StandardTrainer's, where both finished."""
+        return self.ratios(cell).get(ratio_name(metric))
+
+    def to_json(self) -> str:
+        """The text of `summary.json`."""
+        return json.dumps({"schema_version": SCHEMA_VERSION} | dataclasses.asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read `summary.json`. Raises DpprofError if it is none that this version can read."""
+        try:
+            data = upgraded(json.loads(text))
+            if data["schema_version"] != SCHEMA_VERSION:
+                raise DpprofError(f"it has schema version {data['schema_version']}, not {SCHEMA_VERSION}")
+            cells = [
+                Cell(cell["source"], _complete(cell["settings"]), [Run.from_dict(r) for r in cell["runs"]])
+                for cell in data["cells"]
+            ]
+            return cls(data["name"], cells)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DpprofError(f"it is no comparison that dpprof exported: {error!r}") from error
+
+
+def _complete(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings with those that an earlier dpprof did not have; 0.1 knew the lean loop alone."""
+    return to_flat(from_flat({"loop": LEAN} | settings))
+
+
+def compare(name: str, sources: Mapping[str, Iterable[Result]]) -> Comparison:
+    """Set results side by side, by the name of the source that they come from."""
+    grouped: dict[object, Cell] = {}
+    for source, results in sources.items():
+        for result in results:
+            settings = to_flat(result.config)
+            cell = grouped.setdefault((source, *settings.items()), Cell(source, settings, []))
+            cell.runs.append(Run.from_result(result))
+    return Comparison(name, sorted(grouped.values(), key=_order))
+
+
+def merge(comparisons: Iterable[Comparison]) -> Comparison:
+    """Several comparisons as one. Sources of one name are taken for one and the same."""
+    parts = [comparison for comparison in comparisons if comparison.cells]
+    cells = sorted((cell for part in parts for cell in part.cells), key=_order)
+    return Comparison(" and ".join(part.name for part in parts), cells)
+
+
+def _place(cell: Cell) -> tuple[object, ...]:
+    """What a cell shares with its twins: the source and every setting but the trainer and its own options."""
+    own = {"trainer", *trainers_options(cell.config)}
+    return (cell.source, *(value for name, value in cell.settings.items() if name not in own))
+
+
+def _order(cell: Cell) -> tuple[object, ...]:
+    settings, sizes, config = cell.settings, list(MODEL_SIZES), cell.config
+    size = sizes.index(config.model_size) if config.model_size in sizes else len(sizes)
+    factory = "" if config.workload == BUILT_IN_WORKLOAD else config.model_name
+    model = (factory, config.workload, size, config.model_name)
+    rest = tuple(map(str, _place(cell)))
+    place = (settings["precision"], settings["seq_len"], settings["batch_size"], cell.source, rest)
+    own = tuple(str(settings[name]) for name in sorted(trainers_options(config)))
+    return (model, place, trainer_order(cell.trainer), own)
+
+
+def runs_that_failed(comparison: Comparison) -> list[tuple[Cell, Run]]:
+    """The runs that failed, even for lack of memory, or with a later pass or gradient check that failed."""
+    return [
+        (cell, run)
+        for cell in comparison.cells
+        for run in cell.runs
+        if run.status == FAILED or run.failure or run.failed_passes or run.gradient_check == FAIL
+    ]

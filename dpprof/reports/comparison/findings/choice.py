@@ -1,0 +1,92 @@
+"""Which trainer to use: where one is the fastest everywhere and one the smallest, be they the same or not."""
+
+from dataclasses import dataclass
+
+from dpprof.figures.names import PEAK, STEP
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
+from dpprof.reports.comparison.findings.best import Best, winner_of
+from dpprof.reports.comparison.findings.finding import Finding
+from dpprof.reports.comparison.places import Places, full_name, places_of, size_of
+from dpprof.vocabulary.formats import milliseconds, size
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one trainer's step takes."""
+
+    step_ms: float
+    peak_mib: float
+
+
+@dataclass(frozen=True)
+class Trade:
+    """Time against memory at one place: what the fastest trainer's step takes, and the smallest one's."""
+
+    place: str
+    fastest: Cost
+    smallest: Cost
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The trainer to use for its speed and the one for its memory; `trade` sets two that differ side by side.
+
+    `fastest` is None where `smallest` shares the first place in time everywhere, with whichever others.
+    """
+
+    fastest: str | None
+    smallest: str
+    places: Places
+    trade: Trade | None = None
+
+
+def choose(comparison: Comparison, fastest: list[Best], smallest: list[Best]) -> Choice | None:
+    """The choice, if who is best at each place carries one. Both lists are of undisturbed places."""
+    fast, small = winner_of(fastest), winner_of(smallest)
+    if small is None or not fastest or len(fastest) != len(smallest):  # a peak is missing somewhere
+        return None
+    places = places_of(comparison, [best.cells[0] for best in fastest])
+    if fast is None:
+        shares = all(small in {cell.trainer for cell in best.winners} for best in fastest)
+        return Choice(None, small, places) if shares else None
+    if fast == small:
+        return Choice(fast, small, places)
+    trade = _trade(comparison, fastest, small)
+    return Choice(fast, small, places, trade) if trade else None
+
+
+def _trade(comparison: Comparison, fastest: list[Best], small: str) -> Trade | None:
+    """At the largest place where both have a peak."""
+    pairs = [(best.winners[0], cell) for best in fastest for cell in best.cells if cell.trainer == small]
+    known = [pair for pair in pairs if all(PEAK in cell.figures for cell in pair)]
+    if not known:
+        return None
+    one, other = max(known, key=lambda pair: size_of(pair[0]))
+    return Trade(full_name(comparison, one), _cost(one), _cost(other))
+
+
+def _cost(cell: Cell) -> Cost:
+    return Cost(cell.figures[STEP], cell.figures[PEAK])
+
+
+def say(choice: Choice) -> Finding[Choice]:
+    """The choice in a sentence."""
+    fast, small, trade = choice.fastest, choice.smallest, choice.trade
+    if trade is not None:
+        text = (
+            f"{fast} where its memory fits, with {small} where it does not: at {trade.place} "
+            f"{fast} takes {_shown(trade.fastest)}, {small} {_shown(trade.smallest)}"
+        )
+    elif fast is None:
+        text = (
+            f"{small}: of the DP trainers it takes the least memory, and none is faster beyond the spread "
+            f"between steps {choice.places}"
+        )
+    else:
+        text = f"{fast}: of the DP trainers it takes the least time and the least memory {choice.places}"
+    return Finding("Use", f"Train with {text}.", choice)
+
+
+def _shown(cost: Cost) -> str:
+    return f"{milliseconds(cost.step_ms)} and {size(cost.peak_mib)}"

@@ -1,0 +1,56 @@
+"""Where a finding holds: the names of places, and how a sentence tells them."""
+
+from dataclasses import dataclass
+
+from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.comparison import Comparison
+
+_LISTED = 3
+
+
+@dataclass(frozen=True)
+class Places:
+    """The places at which trainers could be set against each other.
+
+    `is_every` says whether these are all the places of the comparison, `is_undisturbed` whether the others
+    are those with disturbed runs, or some of them are.
+    """
+
+    names: tuple[str, ...]
+    is_every: bool = True
+    is_undisturbed: bool = False
+
+    def __str__(self) -> str:
+        if len(self.names) == 1:
+            return f"at {self.names[0]}"
+        if self.is_every:
+            return f"at all {len(self.names)} places"
+        condition = " undisturbed" if self.is_undisturbed else ""
+        return f"at all {len(self.names)} places where several of them finished{condition}"
+
+
+def full_name(comparison: Comparison, cell: Cell) -> str:
+    """A cell's place as no other of the comparison is called: `tiny, batch 4, sequence 256`."""
+    return f"{comparison.model(cell).label}, {comparison.place_name(cell)}"
+
+
+def places_of(comparison: Comparison, cells: list[Cell]) -> Places:
+    """The places of some cells, one of each."""
+    is_every = len(cells) == len(comparison.places)
+    disturbed = any(comparison.is_disturbed_at(place[0]) for place in comparison.places)
+    is_undisturbed = disturbed and not any(map(comparison.is_disturbed_at, cells))
+    names = tuple(full_name(comparison, cell) for cell in cells)
+    return Places(names, is_every, is_undisturbed and not is_every)
+
+
+def some_places(names: tuple[str, ...], total: int) -> str:
+    """Some of so many places in a sentence, the first of them by name."""
+    shown = list(names[:_LISTED])
+    if len(names) > _LISTED:
+        shown.append(f"{len(names) - _LISTED} more")
+    return f"at {len(names)} of {total} places ({'; '.join(shown)})"
+
+
+def size_of(cell: Cell) -> tuple[int, int]:
+    """How large an experiment is, so that the largest can be told: by its model, then by its tokens."""
+    return (cell.num_parameters or 0, cell.config.batch_size * cell.config.seq_len)

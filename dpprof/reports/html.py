@@ -1,0 +1,56 @@
+"""How pages become HTML: one Jinja environment, a base template, and the charts drawn into them.
+
+Everything that a template prints is escaped, unless it is `Markup`.
+"""
+
+import re
+
+import jinja2
+import plotly.graph_objects as go
+from markupsafe import Markup
+
+from dpprof.reports.colors import ink, words
+from dpprof.vocabulary.formats import fixed, memory, number
+
+
+def render(template: str, **values: object) -> str:
+    """A template of `templates/` as text."""
+    return _environment.get_template(template).render(**values)
+
+
+def chart(figure: go.Figure | None, name: str, *, with_plotly: bool = True) -> Markup | None:
+    """A figure as an element called `name`, with the library that draws it unless the page has it already."""
+    if figure is None:
+        return None
+    config = {"displaylogo": False, "responsive": True}
+    html = figure.to_html(full_html=False, include_plotlyjs=with_plotly, config=config, div_id=name)
+    return Markup(html)
+
+
+def breakable(name: str) -> Markup:
+    """A class name that a narrow column may break between its words."""
+    return Markup("<wbr>").join(re.split(r"(?<=[a-z])(?=[A-Z])", name))
+
+
+def code(text: str) -> Markup:
+    """A sentence with what stands in backticks set as code."""
+    parts = re.split(r"`([^`]+)`", text)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if i % 2 else Markup("{}").format(part)
+        for i, part in enumerate(parts)
+    )
+
+
+_environment = jinja2.Environment(
+    loader=jinja2.PackageLoader("dpprof.reports"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+)
+_environment.policies["json.dumps_kwargs"] = {"sort_keys": False}  # curves are stacked in their order
+_environment.filters |= {
+    "words": words,
+    "ink": ink,
+    "number": number,
+    "fixed": fixed,
+    "memory": memory,
+    "code": code,
+    "breakable": breakable,
+}

@@ -1,0 +1,18 @@
+"""What is written of one experiment into its run folder."""
+
+from dpprof.figures.results import Result
+from dpprof.reports.report import Report, write_missing
+from dpprof.reports.roofline.write import write_run_roofline
+from dpprof.reports.tensorboard import write_scalars
+from dpprof.reports.timeline import write_timeline
+
+RUN_REPORTS: tuple[Report[Result], ...] = (
+    Report("memory_timeline", version=1, write=write_timeline),
+    Report("roofline", version=1, write=write_run_roofline),
+    Report("tensorboard", version=1, write=write_scalars),
+)
+
+
+def write_run_reports(result: Result) -> None:
+    """Write the reports that a run's folder lacks or has from another version of them."""
+    write_missing(RUN_REPORTS, result, result.folder.reports)

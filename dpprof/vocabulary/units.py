@@ -1,0 +1,19 @@
+"""Units: the one place where bytes become MiB and seconds become milliseconds."""
+
+MIB, GIB = 2**20, 2**30
+MS_PER_S = 1e3
+
+
+def mib(num_bytes: float) -> float:
+    """Bytes in MiB."""
+    return num_bytes / MIB
+
+
+def gib(num_bytes: float) -> float:
+    """Bytes in GiB."""
+    return num_bytes / GIB
+
+
+def ms(seconds: float) -> float:
+    """Seconds in milliseconds."""
+    return MS_PER_S * seconds

@@ -1,0 +1,88 @@
+from typing import Any
+
+import pytest
+
+from dpprof.config.estimating import EstimatingConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import HOW_MEASURED, from_flat, to_flat
+from dpprof.config.measuring import MeasuringConfig
+from dpprof.errors import ConfigError
+
+# A flat object from before there were parts.
+EARLIER = {
+    "trainer": "DPSGDTrainer",
+    "batch_size": 2,
+    "seq_len": 16,
+    "model_size": "tiny",
+    "vocab_size": 1000,
+    "hidden_dim": 64,
+    "num_layers": 2,
+    "num_heads": 4,
+    "attention": "sdpa",
+    "activation_checkpointing": False,
+    "precision": "fp32",
+    "device": "cpu",
+    "data": "random",
+    "workload": "SimpleBigModel",
+    "loop": "documented",
+    "optimizer": "sgd",
+    "lr": 0.01,
+    "momentum": 0.0,
+    "noise_multiplier": 1.0,
+    "max_grad_norm": 1.0,
+    "accumulation_steps": 1,
+    "poisson_sampling": False,
+    "seed": 0,
+    "warmup_steps": 3,
+    "measured_steps": 10,
+    "passes": "clean,memory,ledger,trace",
+    "counters": "off",
+    "counter_metrics": "basic",
+    "target": "none",
+    "device_memory_gib": 0.0,
+    "poisson_tail": 1e-06,
+    "savings": True,
+}
+MEASURED = EARLIER | {"passes": "clean,memory", "measured_steps": 4, "counters": "auto"}
+ESTIMATED = EARLIER | {"passes": "estimate", "device_memory_gib": 0.5, "savings": False}
+
+
+@pytest.mark.parametrize("flat", [EARLIER, MEASURED, ESTIMATED])
+def test_files_are_as_they_were_before_there_were_parts(flat: dict[str, Any]) -> None:
+    config = from_flat(flat)
+    assert to_flat(config) == flat
+    assert list(to_flat(config)) == list(flat)
+
+
+def test_passes_tell_how() -> None:
+    assert from_flat(MEASURED).how == MeasuringConfig(
+        measured_steps=4, passes="clean,memory", counters="auto"
+    )
+    assert from_flat(ESTIMATED).how == EstimatingConfig(device_memory_gib=0.5, savings=False)
+    assert from_flat({}) == ExperimentConfig()
+    assert from_flat({"passes": "estimate"}) == ExperimentConfig(how=EstimatingConfig())
+
+
+def test_what_the_other_way_has_is_read_over() -> None:
+    assert from_flat(MEASURED | {"target": "T4", "savings": False}) == from_flat(MEASURED)
+    assert from_flat(ESTIMATED | {"warmup_steps": 9, "counters": "ncu"}) == from_flat(ESTIMATED)
+
+
+def test_the_settings_of_both_ways_say_how_it_was_measured() -> None:
+    names = list(EARLIER)
+    assert list(HOW_MEASURED) == names[names.index("warmup_steps") :]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"colour": "red"}, "unknown option 'colour', allowed: trainer, batch_size, "),
+        ({"lr": None}, "lr: got 'None', allowed: a number above 0"),
+        ({"trainer": "../a"}, "trainer: got '../a', allowed: StandardTrainer, "),
+        ({"trainer": 5}, "trainer: got '5', allowed: StandardTrainer, "),
+    ],
+)
+def test_refusals(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        from_flat(values)
+    assert str(refused.value).startswith(message)

@@ -1,0 +1,50 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpprof.config.measuring import PASS_NAMES, MeasuringConfig
+from dpprof.config.settings import parse_all
+from dpprof.errors import ConfigError
+
+
+@settings(deadline=None)
+@given(st.permutations(PASS_NAMES), st.integers(1, len(PASS_NAMES)), st.sampled_from([",", ", ", " ,"]))
+def test_passes_run_in_their_fixed_order(order: list[str], count: int, comma: str) -> None:
+    asked = {*order[:count], "clean"}
+    fixed = ("clean", "pace", "memory", "ledger", "trace", "ceilings", "gradient_check")
+    expected = tuple(name for name in fixed if name in asked)
+    assert MeasuringConfig(passes=comma.join(asked)).pass_names == expected
+
+
+@pytest.mark.parametrize(
+    ("passes", "shown"),
+    [
+        ("memory", "'memory'"),
+        ("clean,leak", "'clean,leak'"),
+        ("clean,", "'clean,'"),
+        ("", "an empty text"),
+        ("estimate", "'estimate'"),
+    ],
+)
+def test_the_clean_pass_and_known_ones(passes: str, shown: str) -> None:
+    allowed = "clean, and with it any of pace, memory, ledger, trace, ceilings, gradient_check"
+    with pytest.raises(ConfigError) as refused:
+        MeasuringConfig(passes=passes)
+    assert str(refused.value) == f"passes: got {shown}, allowed: {allowed}"
+
+
+@pytest.mark.parametrize("name", ["warmup_steps", "measured_steps"])
+def test_at_least_one_step(name: str) -> None:
+    assert getattr(parse_all(MeasuringConfig, {name: "1"}), name) == 1
+    with pytest.raises(ConfigError, match=f"^{name}: got '0', allowed: a whole number of at least 1$"):
+        parse_all(MeasuringConfig, {name: "0"})
+
+
+def test_counter_metrics_are_refused_where_nothing_is_counted() -> None:
+    with pytest.raises(
+        ConfigError, match="counter_metrics: got 'full', allowed: basic, or with it counters=auto"
+    ):
+        MeasuringConfig(counter_metrics="full")
+    assert MeasuringConfig(counter_metrics="full", counters="auto").counter_metrics == "full"
+    with pytest.raises(ConfigError, match="counter_metrics: got 'nonsense'"):
+        MeasuringConfig(counter_metrics="nonsense", counters="auto")

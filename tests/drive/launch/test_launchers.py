@@ -1,0 +1,187 @@
+"""What every registered launcher must do, and a small one of another package, as it was registered."""
+
+import json
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import ROOT, run_dpprof, runs_of
+from example_config import experiment
+from example_launcher_info import TOY
+from example_ncu import StandIn
+
+from dpprof.config.drive import DriveConfig
+from dpprof.drive.jobs import run_job
+from dpprof.drive.launch.job import Job, measuring_job
+from dpprof.drive.launch.launcher import Launcher, make_launcher
+from dpprof.drive.stop import Stop
+from dpprof.errors import ConfigError, CountersUnavailable
+from dpprof.record.folder import RunFolder
+from dpprof.vocabulary.launchers import LAUNCHERS, LauncherInfo
+from dpprof.vocabulary.log_lines import SAID
+
+CONFIG = experiment(
+    workload="example_workloads:mlp", device="cpu", batch_size=2, seq_len=1, passes="clean", measured_steps=1
+)
+# Starts a process of its own and goes on for ever, whatever it is asked.
+ENDLESS = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)", *sys.argv[1:]])
+print("one", flush=True)
+time.sleep(120)
+"""
+
+
+@pytest.fixture(params=[*LAUNCHERS, TOY.name])
+def launcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Launcher:
+    monkeypatch.setitem(LAUNCHERS, TOY.name, TOY)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
+    return make_launcher(DriveConfig(launcher=request.param))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    folder = RunFolder(tmp_path / "a run")
+    folder.create(CONFIG.resolve(cuda_available=False))
+    return folder
+
+
+def endless(folder: RunFolder, timeout_s: float) -> Job:
+    return Job(folder, [sys.executable, "-c", ENDLESS, str(folder.path)], folder.log, timeout_s)
+
+
+def processes_of(folder: RunFolder) -> list[int]:
+    """Living processes that name a run folder."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        words = process.info["cmdline"] or []
+        if process.info["status"] != psutil.STATUS_ZOMBIE and str(folder.path) in words:
+            found.append(process.pid)
+    return found
+
+
+def assert_gone(folder: RunFolder) -> None:
+    deadline = time.monotonic() + 10
+    while processes_of(folder):
+        assert time.monotonic() < deadline, "something outlived the job"
+        time.sleep(0.1)
+
+
+def test_a_job_that_is_done(launcher: Launcher, folder: RunFolder) -> None:
+    lines: list[str] = []
+    ended = run_job(launcher, measuring_job(folder, 120), lines.append, Stop())
+    assert (ended.code, ended.timed_out, ended.interrupted, ended.oom_killed) == (0, False, False, False)
+    record = folder.read_record()
+    assert record is not None
+    assert record.headline_finished
+    assert any(line.startswith(SAID) for line in lines)
+    assert folder.read_error() is None
+
+
+def test_a_job_that_fails(launcher: Launcher, folder: RunFolder) -> None:
+    config = {"workload": "example_workloads:not_a_workload", "device": "cpu"}
+    folder.config.write_text(json.dumps(config))
+    ended = run_job(launcher, measuring_job(folder, 120), lambda line: None, Stop())
+    assert (ended.code, ended.timed_out, ended.interrupted) == (1, False, False)
+    failure = folder.read_error()
+    assert failure is not None
+    assert failure.kind == "error"
+
+
+def test_any_other_command_and_its_lines(launcher: Launcher, folder: RunFolder) -> None:
+    """As that of a profiler around the measuring process."""
+    program = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)"
+    lines: list[str] = []
+    job = Job(folder, [sys.executable, "-c", program], folder.counter_log, 60)
+    assert run_job(launcher, job, lines.append, Stop()).code == 7
+    assert sorted(lines) == ["err", "out"]
+    assert sorted(folder.counter_log.read_text().split()) == ["err", "out"]
+
+
+def test_a_job_that_runs(launcher: Launcher, folder: RunFolder) -> None:
+    """Polling does not wait, passes on what was said so far, and cancelling ends all that was started."""
+    lines: list[str] = []
+    if not launcher.can_end_jobs:
+        # Says so, and holds to it: a measuring job is over once it is submitted.
+        assert launcher.submit(measuring_job(folder, 0.1), lines.append).poll() is not None
+        return
+    handle = launcher.submit(endless(folder, 60), lines.append)
+    deadline = time.monotonic() + 30
+    while lines != ["one"]:
+        began = time.monotonic()
+        assert handle.poll() is None
+        assert time.monotonic() - began < 1
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert len(processes_of(folder)) == 2
+    handle.cancel()
+    handle.cancel()
+    while (ended := handle.poll()) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert (ended.interrupted, ended.timed_out) == (True, False)
+    assert ended.code < 0
+    assert handle.poll() == ended
+    assert_gone(folder)
+
+
+def test_a_job_that_takes_too_long(launcher: Launcher, folder: RunFolder) -> None:
+    if not launcher.can_end_jobs:
+        ended = run_job(launcher, measuring_job(folder, 0.1), lambda line: None, Stop())
+        assert (ended.code, ended.timed_out) == (0, False)
+        return
+    ended = run_job(launcher, endless(folder, 2), lambda line: None, Stop())
+    assert (ended.interrupted, ended.timed_out) == (False, True)
+    assert_gone(folder)
+
+
+def test_a_job_does_not_outlive_a_fault(launcher: Launcher, folder: RunFolder) -> None:
+    def fault(line: str) -> None:
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        run_job(launcher, endless(folder, 60), fault, Stop())
+    assert_gone(folder)
+
+
+def test_the_machine_answers(launcher: Launcher) -> None:
+    assert launcher.slots >= 1
+    assert isinstance(launcher.machine.cuda_available(), bool)
+    assert 0 <= launcher.machine.busy_pct() <= 100
+    with suppress(CountersUnavailable):
+        assert launcher.machine.ncu("cpu").path
+
+
+def test_a_launcher_that_cannot_be_loaded_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LAUNCHERS, "lost", LauncherInfo("lost", "", "example_launcher:NoSuchLauncher"))
+    with pytest.raises(ConfigError, match="launcher: lost cannot be used"):
+        make_launcher(DriveConfig(launcher="lost"))
+
+
+def test_a_launcher_of_another_package_runs_a_sweep_with_counters(tmp_path: Path, stand_in: StandIn) -> None:
+    """Registered by its entry point alone."""
+    package = tmp_path / "site" / "toy_launcher-1.0.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-launcher\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[dpprof.launchers]\ntoy = example_launcher_info:TOY\n")
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), str(package.parent)])
+    arguments = ["--trainers", "standard,dpsgd", "--batch-sizes", "2", "--seq-lens", "16", "--device", "cpu"]
+    arguments += ["--passes", "clean", "--measured-steps", "1", "--counters", "ncu", "--sweep-name", "s"]
+    more = {"PYTHONPATH": path, "PATH": f"{stand_in.place}{os.pathsep}{os.environ['PATH']}"}
+    ended = run_dpprof(tmp_path, "sweep", "--launcher", "toy", *arguments, **more)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    runs = runs_of(tmp_path)
+    assert runs.pop("s").info.status == "FINISHED"
+    assert len(runs) == 2
+    for run in runs.values():
+        assert run.data.metrics["counters/kernel_ms"] > 0
+        assert run.data.params["ncu_version"] == "2024.1.1.0"
+    wrapped = [call[-1] for call in stand_in.calls if "--counted-step" in call]
+    assert sorted(Path(path).name for path in wrapped) == sorted(runs)
+    shown = run_dpprof(tmp_path, "sweep", "--help", **more).stdout
+    assert "toy starts a child process and little more." in " ".join(shown.split())

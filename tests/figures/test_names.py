@@ -1,0 +1,129 @@
+import example_counters
+import example_ledger
+from record_metrics import metrics
+
+from dpprof.figures.figures import Figures
+from dpprof.figures.memory import MemoryFigures
+from dpprof.figures.names import RATIOS_OF_TIMES, memory_metrics, named, ratio_name, ratios, series
+from dpprof.figures.names import metrics as metrics_by_name
+from dpprof.record.record import Ceilings, GradientCheck, Memory, PassOutcome, Record
+
+MIB = 2**20
+
+
+def test_what_was_not_measured_has_no_entry() -> None:
+    assert metrics(Record({}, {})) == {}
+    assert series(Record({}, {})) == {}
+    assert metrics_by_name(memory_metrics(MemoryFigures.of(Memory()))) == {}
+
+
+def test_memory_is_in_mib_and_zero_is_a_figure() -> None:
+    memory = Memory(
+        peak_allocated=3 * MIB,
+        peak_reserved=4 * MIB,
+        first_step_peak=MIB // 2,
+        after_step=2 * MIB,
+        after_cleanup=0,
+        device_used=1024 * MIB,
+        peak_rss=1,
+    )
+    assert metrics_by_name(memory_metrics(MemoryFigures.of(memory))) == {
+        "memory/peak_allocated_mib": 3,
+        "memory/peak_reserved_mib": 4,
+        "memory/first_step_peak_allocated_mib": 0.5,
+        "memory/after_step_mib": 2,
+        "memory/after_cleanup_mib": 0,
+        "memory/device_used_mib": 1024,
+        "memory/peak_rss_mib": 1 / MIB,
+    }
+
+
+def test_overheads_held_bytes_and_gradient_check() -> None:
+    record = Record(
+        {},
+        {},
+        passes={"clean": PassOutcome("finished", seconds=1.5), "trace": PassOutcome("running")},
+        startup_s=0.25,
+        held={"gradients": 2 * MIB, "parameters": MIB},
+        gradient_check=GradientCheck(1e-16, 1e-7, 5e-3),
+        nonfinite_losses=3,
+    )
+    assert metrics(record) == {
+        "memory/held_gradients_mib": 2,
+        "memory/held_parameters_mib": 1,
+        "overhead/startup_s": 0.25,
+        "overhead/clean_pass_s": 1.5,
+        "gradient_check/relative_error_float64": 1e-16,
+        "gradient_check/relative_error_float32": 1e-7,
+        "gradient_check/relative_error_bf16": 5e-3,
+        "loss/nonfinite": 3,
+    }
+
+
+def test_what_others_had_is_in_percent_of_one_processor() -> None:
+    record = Record({}, {}, timed_s=0.5, others_processor_s=0.75)
+    assert metrics(record) == {"overhead/others_processor_pct": 150}
+    assert metrics(Record({}, {}, timed_s=0.5, others_processor_s=0.0))["overhead/others_processor_pct"] == 0
+    assert metrics(Record({}, {}, timed_s=0.5)) == {}
+
+
+def test_series_are_by_step() -> None:
+    record = Record({}, {}, step_s=[0.5, 0.25], memory=Memory(step_peak=[MIB, 3 * MIB]))
+    assert series(record) == {
+        "latency/step_ms": [500, 250],
+        "memory/step_peak_allocated_mib": [1, 3],
+    }
+
+
+def test_ceilings() -> None:
+    record = Record({}, {}, ceilings=Ceilings(3 * 2**30, 5e12, "fp32"))
+    assert metrics(record) == {"ceilings/copy_gib_per_s": 3, "ceilings/matmul_tflop_per_s": 5}
+
+
+def test_a_pass_that_was_skipped_took_no_time() -> None:
+    passes = {"clean": PassOutcome("finished", None, 2.0), "counters": PassOutcome("skipped", "no GPU", 1e-5)}
+    assert metrics(Record({}, {}, passes=passes)) == {"overhead/clean_pass_s": 2.0}
+
+
+def test_what_compares_with_the_standard_trainers_are_times_of_a_step_peaks_and_traffic() -> None:
+    record = example_ledger.record(
+        counters=example_counters.counters(),
+        samples_per_step=2,
+        memory=Memory(1, 2, 3, saved={"all": 4}, after_step=5, peak_rss=6),
+        ledger=example_ledger.ledger(at_peak={"noise": 1}),
+    )
+    known = [metric for metric in named(Figures.of(record)) if metric.value is not None]
+    compared = {metric.name for metric in known if metric.compares}
+    of_counters = {name for name in compared if name.startswith("counters/")}
+    assert {name for name in compared - of_counters if not name.startswith("memory/at_peak/")} == {
+        "latency/step_ms_median",
+        "throughput/samples_per_s",
+        "memory/peak_allocated_mib",
+        "memory/peak_reserved_mib",
+        "memory/peak_rss_mib",
+        "memory/peak_in_forward_mib",
+        "memory/peak_in_backward_mib",
+        *(f"io/{phase}/{way}_mib" for phase in ("forward", "backward") for way in ("read", "written")),
+        *(f"flops/{phase}" for phase in ("forward", "backward")),
+        "io/total_mib",
+        "io/arithmetic_intensity",
+        "flops/total",
+    }
+    assert "memory/at_peak/noise_mib" in compared
+    assert {"counters/kernel_ms", "counters/dram_read_mib", "counters/dram_written_mib"} <= of_counters
+    assert not any("pct" in name or "/forward/" in name or "/class/" in name for name in of_counters)
+
+
+def test_ratios_are_those_of_figures_that_both_have() -> None:
+    own = {"a": 30.0, "b": 9.0, "c": 5.0, "d": 4.0, "e": 1.0}
+    standard = {"a": 10.0, "c": 0.0, "d": 4.0, "e": 2.0}
+    assert ratios(own, standard, ["a", "b", "c", "e", "f"]) == {
+        "vs_standard/a_ratio": 3,
+        "vs_standard/e_ratio": 0.5,
+    }
+
+
+def test_only_the_step_time_and_the_throughput_are_ratios_of_times() -> None:
+    compared = [m for m in named(Figures.of(example_ledger.record(samples_per_step=2))) if m.compares]
+    times = {metric.name for metric in compared if metric.group in ("latency", "throughput")}
+    assert {ratio_name(name) for name in times} == RATIOS_OF_TIMES

@@ -1,0 +1,123 @@
+"""The built-in trainers: steps bitwise those of Opacus, and exactly what each of them holds."""
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from example_trainers import CONFIG, Phases, held, make, weights
+from opacus import GradSampleModule
+from opacus.grad_sample import GradSampleModuleFastGradientClipping
+from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
+from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+from torch import nn
+
+from dpprof.measure.observe import Observer
+from dpprof.measure.workloads.workload import build_workload
+from dpprof.vocabulary.loops import LOOPS
+from dpprof.vocabulary.phases import PHASES
+from dpprof.vocabulary.trainers import BUILT_IN
+
+TRAINERS = [info.name for info in BUILT_IN]
+PRIVATE = [info.name for info in BUILT_IN if info.is_private]
+
+
+def opacus_flat(model: nn.Module, inner: torch.optim.Optimizer, batch: Any, wrapped: list[Any]) -> None:
+    """One step of flat clipping as a user of Opacus writes it."""
+    if not wrapped:
+        wrapped += [
+            GradSampleModule(model),
+            DPOptimizer(inner, noise_multiplier=1.0, max_grad_norm=0.3, expected_batch_size=3),
+        ]
+    module, optimizer = wrapped
+    ids, labels = batch
+    optimizer.zero_grad()
+    logits = module(ids)
+    losses = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+    losses.view(labels.shape).mean(dim=1).mean().backward()
+    optimizer.step()
+
+
+def opacus_fast(
+    model: nn.Module, inner: torch.optim.Optimizer, batch: Any, wrapped: list[Any], ghost: bool
+) -> None:
+    """One step of fast gradient or ghost clipping as a user of Opacus writes it."""
+    if not wrapped:
+        module = GradSampleModuleFastGradientClipping(model, max_grad_norm=0.3, use_ghost_clipping=ghost)
+        optimizer = DPOptimizerFastGradientClipping(
+            inner, noise_multiplier=1.0, max_grad_norm=0.3, expected_batch_size=3
+        )
+        wrapped += [module, optimizer, DPLossFastGradientClipping(module, optimizer, nn.CrossEntropyLoss())]
+    module, optimizer, criterion = wrapped
+    ids, labels = batch
+    optimizer.zero_grad()
+    criterion(module(ids).flatten(0, 1), labels.flatten(), shape=labels.shape).backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize("trainer", PRIVATE)
+def test_step_is_bitwise_that_of_opacus(trainer: str, optimizer: str) -> None:
+    """Steps taken apart into phases give exactly what Opacus's own `backward()` and `step()` give."""
+    ours, batches = make(trainer, optimizer=optimizer, max_grad_norm=0.3)
+    theirs = build_workload(CONFIG).model.train()
+    cls: Any = torch.optim.SGD if optimizer == "sgd" else torch.optim.AdamW
+    inner = cls(theirs.parameters(), lr=CONFIG.lr)
+    wrapped: list[Any] = []
+    for step, batch in enumerate(itertools.islice(batches, 3)):
+        torch.manual_seed(step)
+        ours.profile_step(batch)
+        torch.manual_seed(step)
+        if trainer == "DPSGDTrainer":
+            opacus_flat(theirs, inner, batch, wrapped)
+        else:
+            opacus_fast(theirs, inner, batch, wrapped, ghost=trainer == "DPGhostClippingTrainer")
+        for a, b in zip(weights(ours), theirs.parameters(), strict=True):
+            assert torch.equal(a, b)
+
+
+STEPS = {
+    "StandardTrainer": ["zero_grad", "forward", "backward", "optimizer_step"],
+    "DPSGDTrainer": ["zero_grad", "forward", "backward", "clip", "noise", "optimizer_step"],
+}
+TWO_BACKWARDS = ["backward_norms", "clip", "backward_weighted", "clip"]
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_phases_of_a_step(trainer: str) -> None:
+    made, batches = make(trainer)
+    names = Phases()
+    made.run_profiling(itertools.islice(batches, 1), names)
+    two = ["zero_grad", "forward", *TWO_BACKWARDS, "noise", "optimizer_step"]
+    assert names.seen == STEPS.get(trainer, two)
+    assert set(names.seen) <= set(PHASES)
+
+
+HELD = {
+    "StandardTrainer": {"gradients"},
+    "DPSGDTrainer": {"gradients", "per_sample_gradients", "summed_gradients"},
+    "DPGhostClippingTrainer": {"gradients", "gradient_norms", "summed_gradients"},
+    "DPFastGradientClippingTrainer": {"gradients", "gradient_norms", "summed_gradients"},
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_held_tensors_by_arithmetic(trainer: str, loop: str) -> None:
+    made, batches = make(trainer, optimizer="adamw", loop=loop)
+    made.run_profiling(itertools.islice(batches, 2), Observer())
+    found = held(made)
+    size = {category: sum(t.nbytes for t in tensors) for category, tensors in found.items()}
+    num_parameters = sum(p.numel() for p in made.parameters)
+    assert set(found) == HELD[trainer] | {"parameters", "optimizer_state", "outputs"}
+    # The logits are kept by the documented loop alone, the loss by both.
+    losses = 1 if trainer in ("StandardTrainer", "DPSGDTrainer") else 3
+    assert size["outputs"] == 4 * (losses + (3 * 8 * 50 if loop == "documented" else 0))
+    assert size["parameters"] == 4 * num_parameters
+    assert size["gradients"] == 4 * num_parameters
+    assert size["optimizer_state"] == 2 * 4 * num_parameters + 4 * len(made.parameters)
+    if "per_sample_gradients" in found:
+        assert size["per_sample_gradients"] == 3 * 4 * num_parameters
+    made.drop_gradients()
+    left = {"DPGhostClippingTrainer": {"gradient_norms"}, "DPFastGradientClippingTrainer": {"gradient_norms"}}
+    assert set(held(made)) == {"parameters", "optimizer_state"} | left.get(trainer, set())

@@ -1,0 +1,118 @@
+"""Which reports are written again, and that what they show is computed once."""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import example_ledger
+import pytest
+
+from dpprof.drive.run import rendered
+from dpprof.record.folder import RunFolder, SweepFolder
+from dpprof.reports import run_reports
+from dpprof.reports.comparison import data
+from dpprof.reports.comparison.comparison import Comparison
+from dpprof.reports.comparison.findings.finding import Finding
+from dpprof.reports.comparison.findings.verdict import verdict
+from dpprof.reports.run_reports import RUN_REPORTS
+from dpprof.reports.sweep_reports import SWEEP_REPORTS, write_sweep_reports
+
+LONG_AGO = 1_000_000_000
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """A rendered run folder, all files of which are old."""
+    made = example_ledger.folder(tmp_path / "run", example_ledger.record(), example_ledger.timeline())
+    rendered(made)
+    for path in made.path.rglob("*"):
+        os.utime(path, (LONG_AGO, LONG_AGO))
+    return made
+
+
+def is_new(path: Path) -> bool:
+    return path.stat().st_mtime > LONG_AGO
+
+
+def events(folder: RunFolder) -> list[Path]:
+    return list(folder.tensorboard.glob("events*"))
+
+
+def test_what_is_current_is_left_alone(folder: RunFolder) -> None:
+    rendered(folder)
+    files = [path for path in folder.path.rglob("*") if path.is_file()]
+    assert {folder.timeline_page, folder.timeline_image, *events(folder)} < set(files)
+    assert [path for path in files if is_new(path)] == []
+
+
+def test_a_folder_from_before_versions_gets_new_pages(folder: RunFolder) -> None:
+    folder.reports.unlink()
+    folder.timeline_page.write_text("an old page")
+    rendered(folder)
+    assert "an old page" not in folder.timeline_page.read_text()
+    assert is_new(folder.timeline_image)
+    (event,) = events(folder)
+    assert is_new(event), "in place of the old one"
+
+
+def test_a_new_version_of_a_page_replaces_the_old_one(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = [
+        dataclasses.replace(report, version=report.version + (report.name == "memory_timeline"))
+        for report in RUN_REPORTS
+    ]
+    monkeypatch.setattr(run_reports, "RUN_REPORTS", newer)
+    rendered(folder)
+    assert is_new(folder.timeline_page)
+    assert not is_new(events(folder)[0]), "of the same version"
+    os.utime(folder.timeline_page, (LONG_AGO, LONG_AGO))
+    rendered(folder)
+    assert not is_new(folder.timeline_page)
+
+
+def test_a_page_that_was_deleted_is_written_again(folder: RunFolder) -> None:
+    folder.timeline_page.unlink()
+    rendered(folder)
+    assert folder.timeline_page.exists()
+
+
+def test_versions_that_cannot_be_read_count_as_none(folder: RunFolder) -> None:
+    for damaged in ("{", "[]", '{"memory_timeline": 1}', '{"memory_timeline": {"version": 1}}'):
+        os.utime(folder.timeline_page, (LONG_AGO, LONG_AGO))
+        folder.reports.write_text(damaged)
+        rendered(folder)
+        assert is_new(folder.timeline_page)
+
+
+def test_versions_go_with_a_folder_and_not_to_mlflow(folder: RunFolder) -> None:
+    assert folder.reports.exists()
+    assert folder.reports not in folder.artifacts()
+    folder.clear_answers()
+    assert not folder.reports.exists()
+
+
+def test_every_report_has_a_name_of_its_own() -> None:
+    for names in ([report.name for report in RUN_REPORTS], [report.name for report in SWEEP_REPORTS]):
+        assert len(set(names)) == len(names)
+
+
+def test_a_sweep_is_compared_once(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def counting(comparison: Comparison) -> list[Finding[object]]:
+        asked.append(comparison.name)
+        return verdict(comparison)
+
+    monkeypatch.setattr(data, "verdict", counting)
+    sweep = SweepFolder(folder.path.parent)
+    made, files = write_sweep_reports(sweep, [rendered(folder)])
+    assert asked == [sweep.name]
+    assert made.comparison.cells[0].runs[0].name == "run"
+    assert {sweep.summary_markdown, sweep.summary_json, sweep.comparison_page} < set(files)
+    assert all(path.exists() for path in files)
+    written = json.loads(sweep.reports.read_text())
+    assert {name: entry["version"] for name, entry in written.items()} == {
+        report.name: report.version for report in SWEEP_REPORTS
+    }

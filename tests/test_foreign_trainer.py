@@ -1,0 +1,161 @@
+"""A trainer in a package of its own, installed by pip: every command and the conformance tests take it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, environment, run_dpprof
+
+from dpprof.record.folder import RunFolder
+
+NAME, COLOR = "LoopTrainer", "#7f3c8d"
+PHASE, CATEGORY = "per_sample_backward", "flat_gradients"
+TINY = ["--device", "cpu", "--seq-lens", "16"]
+# The tests that hold any trainer, each kind once: the longer variants are the built-in trainers' own.
+HELD_BY = (
+    "naive_loop and sdpa and False",
+    "accumulated and sgd",
+    "empty_batch and sgd",
+    "sampled_batch and 2",
+    "lists",
+    "held_tensors",
+    "noise_has",
+    "allocators_truth and tiny-1",
+    "same_ledger and changes0",
+)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The PYTHONPATH with which a process finds the package."""
+    folder = tmp_path_factory.mktemp("foreign")
+    source = shutil.copytree(ROOT / "tests" / "foreign_trainer", folder / "source")
+    offline = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        *offline,
+        "--target",
+        str(folder / "site"),
+        str(source),
+    ]
+    subprocess.run(command, check=True)
+    return os.pathsep.join([environment(folder)["PYTHONPATH"], str(folder / "site")])
+
+
+Dpprof = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def dpprof(installed: str, tmp_path_factory: pytest.TempPathFactory) -> Dpprof:
+    """Runs a command with the package installed; gives what it printed."""
+    folder = tmp_path_factory.mktemp("runs")
+
+    def run(*arguments: str) -> str:
+        ended = run_dpprof(folder, *arguments, PYTHONPATH=installed)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended.stdout
+
+    run.folder = folder  # type: ignore[attr-defined]
+    return run
+
+
+@pytest.fixture(scope="module")
+def sweep(dpprof: Dpprof) -> Path:
+    """The folder of a sweep of two batch sizes, beside standard training."""
+    few = ["--passes", "clean,memory,ledger,ceilings", "--measured-steps", "2", "--batch-sizes", "1,2"]
+    dpprof("sweep", *TINY, *few, "--trainers", "standard,dpsgd_loop", "--sweep-name", "s")
+    folder: Path = dpprof.folder / "runs" / "s"  # type: ignore[attr-defined]
+    return folder
+
+
+def test_help_lists_it(dpprof: Dpprof) -> None:
+    assert NAME in dpprof("sweep", "--help")
+    assert "dpsgd_loop" in dpprof("profile", "--help")
+
+
+def test_profile_measures_it_and_its_gradient_is_right(dpprof: Dpprof) -> None:
+    few = ["--measured-steps", "2", "--batch-size", "2", "--seq-len", "16", "--free-per-sample", "false"]
+    passes = ["--passes", "clean,trace,gradient_check"]
+    dpprof("profile", "--device", "cpu", "--trainer", "dpsgd_loop", *few, *passes)
+    (path,) = dpprof.folder.glob(f"runs/*/{NAME}_tiny_bs2_seq16")  # type: ignore[attr-defined]
+    record = RunFolder(path).read_record()
+    assert record is not None
+    assert list(record.phase_s) == ["zero_grad", "forward", PHASE, "clip", "noise", "optimizer_step"]
+    assert record.gradient_check is not None
+    assert record.gradient_check.relative_error_float64 is not None
+    assert record.gradient_check.relative_error_float64 < 1e-12
+    assert record.held[CATEGORY] > 0, "the option reached it"
+
+
+def test_a_sweeps_pages_show_it_with_its_phase_and_its_category(sweep: Path) -> None:
+    record = RunFolder(sweep / f"{NAME}_tiny_bs2_seq16").read_record()
+    assert record is not None
+    assert record.ledger is not None
+    assert record.ledger.peak == record.memory.peak_allocated
+    assert record.ledger.phase_peak[PHASE].by_category[CATEGORY] > 0
+    page = (sweep / "comparison.html").read_text()
+    assert COLOR in page, "in the growth chart"
+    assert "per-sample backward" in page
+    assert "flat gradients" in page
+    timeline = RunFolder(sweep / record_name(2)).timeline_page.read_text()
+    assert PHASE in timeline
+    assert "flat gradients" in timeline
+    assert NAME in (sweep / "summary.md").read_text()
+
+
+def record_name(batch_size: int) -> str:
+    return f"{NAME}_tiny_bs{batch_size}_seq16"
+
+
+def test_commands_that_read_runs_show_it(dpprof: Dpprof, sweep: Path) -> None:
+    assert f"{NAME}. Against StandardTrainer" in dpprof("compare", str(sweep))
+    assert NAME in dpprof("summarize", "--runs-dir", str(sweep.parent))
+    assert f"latency/{PHASE}_ms" in dpprof("export", str(sweep), "--format", "csv")
+    assert PHASE in dpprof("show", str(sweep / record_name(2)))
+    assert PHASE in dpprof("roofline", str(sweep))
+
+
+def test_an_estimate_has_its_memory_to_the_byte(dpprof: Dpprof, sweep: Path) -> None:
+    few = ["--batch-sizes", "2", "--model-sizes", "tiny", "--trainers", "standard,dpsgd_loop"]
+    dpprof("estimate", *TINY, *few, "--savings", "false", "--sweep-name", "e")
+    estimated = RunFolder(sweep.parent / "e" / record_name(2)).read_record()
+    measured = RunFolder(sweep / record_name(2)).read_record()
+    assert estimated is not None
+    assert measured is not None
+    assert estimated.ledger is not None
+    assert measured.ledger is not None
+    assert estimated.ledger.at_peak == measured.ledger.at_peak
+
+
+def test_a_fit_finds_its_largest_batch(dpprof: Dpprof, sweep: Path) -> None:
+    few = ["--model-sizes", "tiny", "--trainers", "dpsgd_loop", "--device-memory-gib", "0.004"]
+    dpprof("fit", *TINY, *few, "--sweep-name", "f")
+    (row,) = json.loads((sweep.parent / "f" / "fit.json").read_text())
+    assert row["trainer"] == NAME
+    assert row["largest_batch_size"] > 0
+
+
+def test_the_tests_of_every_trainer_hold_it(installed: str, tmp_path: Path) -> None:
+    """Against the naive per-sample loop, the allocator, fake tensors, and what its package declares."""
+    files = ["measure/trainers/test_conformance.py", "measure/passes/test_ledger.py"]
+    chosen = f"{NAME} and (({') or ('.join(HELD_BY)}))"
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen]
+        + [str(ROOT / "tests" / file) for file in files],
+        cwd=ROOT,
+        env=environment(tmp_path) | {"PYTHONPATH": installed},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    passed = int(ended.stdout.rpartition(" passed")[0].split()[-1])
+    assert passed >= len(HELD_BY), "a name above finds no test"
