@@ -174,12 +174,6 @@ def swept(request: pytest.FixtureRequest) -> Path:
     return folder
 
 
-@pytest.fixture
-def stand_in(tmp_path: Path) -> StandIn:
-    """A folder with a program that stands in for `ncu`."""
-    return StandIn(tmp_path / "bin")
-
-
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     if CHROMIUM is None:
@@ -206,3 +200,9 @@ def page(browser: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
     yield opened
     opened.screenshot(path=SCREENSHOTS / f"{request.node.name}.png")
     opened.close()
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> StandIn:
+    """A folder with a program that stands in for `ncu`."""
+    return StandIn(tmp_path / "bin")

@@ -1,93 +1,40 @@
 """The counters pass with a stand-in for `ncu`: real processes on the CPU, only what is counted is made up."""
 
 import dataclasses
-import json
-import os
-import shutil
-import signal
 import sys
-import time
 from pathlib import Path
-from threading import Timer
 from typing import Any
 
-import psutil
 import pytest
-from example_config import changed, experiment
+from counting import (
+    CONFIG,
+    HERE,
+    count_in,
+    counting_machine,
+    drive,
+    measured_folder,
+    oddly_named_folder,
+    outcome,
+)
+from example_config import changed
 from example_ncu import STEP, StandIn
 from mlflow import MlflowClient
 
 from dpprof.config.counter_metrics import BASIC
 from dpprof.config.drive import DriveConfig
-from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
 from dpprof.drive.counters import count
 from dpprof.drive.launch.local import LocalLauncher
-from dpprof.drive.run import drive_experiment
 from dpprof.drive.stop import Stop
 from dpprof.drive.sweep import Sweep, reusable_results
-from dpprof.errors import CountersError
-from dpprof.figures.results import FAILED, FINISHED, KILLED, Result, describe, read_result
-from dpprof.ncu import program
+from dpprof.figures.results import FAILED, FINISHED, describe, read_result
 from dpprof.record.folder import RunFolder
-from dpprof.record.record import PassOutcome, Record
+from dpprof.record.record import Record
 from dpprof.tracking.tracker import Tracker
 
-HERE = Path(__file__).parents[1]
-CONFIG = experiment(
-    trainer="DPSGDTrainer",
-    batch_size=2,
-    seq_len=16,
-    device="cpu",
-    passes="clean",
-    measured_steps=1,
-    counters="auto",
-).resolve(cuda_available=False)
-
-
-@pytest.fixture
-def ncu(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    """A machine that may count on its CPU: the rest of the path is the real one."""
-    monkeypatch.setenv("PATH", f"{stand_in.place}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(program, "require", lambda device: str(stand_in.place / "ncu"))
-    return stand_in
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    """An odd name, with a percent sign, which begins a placeholder in ncu's file names."""
-    return RunFolder(tmp_path / "100 % & more" / "run")
-
-
-def drive(folder: RunFolder, config: ExperimentConfig = CONFIG) -> Result:
-    lines: list[str] = []
-    result = drive_experiment(config, folder, LocalLauncher(), 600, lines.append)
-    (folder.path / "lines.txt").write_text("\n".join(lines))
-    return result
-
-
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run folder with everything but its counters, really measured."""
-    folder = RunFolder(tmp_path_factory.mktemp("measured") / "run")
-    result = drive(folder, changed(CONFIG, counters="off"))
-    assert result.status == FINISHED
-    return folder.path
-
-
-def count_in(folder: RunFolder, measured: Path, config: ExperimentConfig, stop: Stop | None = None) -> Result:
-    """Count in a copy of a measured folder."""
-    shutil.copytree(measured, folder.path, dirs_exist_ok=True)
-    folder.write_config(config)
-    record = folder.read_record()
-    assert record is not None
-    count(config, folder, record, LocalLauncher(), 60.0, lambda line: None, stop or Stop())
-    return read_result(folder)
-
-
-def outcome(result: Result) -> PassOutcome:
-    assert result.record is not None
-    return result.record.passes["counters"]
+ncu = pytest.fixture(counting_machine)
+folder = pytest.fixture(oddly_named_folder)
+measured = pytest.fixture(measured_folder, scope="module")
 
 
 def test_the_step_is_counted_in_a_second_process(
@@ -253,74 +200,6 @@ def test_the_wrapped_process_fails(ncu: StandIn, folder: RunFolder) -> None:
     assert "Traceback" in folder.counter_log.read_text()
 
 
-def test_the_pass_takes_too_long(ncu: StandIn, folder: RunFolder) -> None:
-    ncu.plan(hang=True)
-    folder.create(CONFIG)
-    config = changed(CONFIG, counters="ncu")
-    record = Record(to_flat(config), {})
-    count(config, folder, record, LocalLauncher(), 12.0, lambda line: None, Stop())
-    failure = folder.read_error()
-    assert failure is not None
-    assert failure.kind == "timeout"
-    assert failure.message.startswith("stopped after timeout_s=12 seconds")
-    assert not _processes_of(folder)
-
-
-def test_the_pass_is_stopped(ncu: StandIn, folder: RunFolder) -> None:
-    folder.create(CONFIG)
-    record, stop = Record(to_flat(CONFIG), {}), Stop()
-    Timer(1.5, stop.request).start()
-    count(CONFIG, folder, record, LocalLauncher(), 60.0, lambda line: None, stop)
-    failure = folder.read_error()
-    assert failure is not None
-    assert failure.kind == "interrupted"
-    folder.write_record(record)
-    assert read_result(folder).status == KILLED
-    assert not _processes_of(folder)
-
-
-def test_the_profiled_process_ends_with_a_killed_driver(ncu: StandIn, folder: RunFolder) -> None:
-    """Though it is no child of the driver: ncu is in between."""
-    folder.create(CONFIG)
-    environment = os.environ | {"PYTHONPATH": str(HERE)}
-    program_text = (
-        "import sys, json\n"
-        "from dpprof.drive.jobs import run_job\n"
-        "from dpprof.drive.launch.job import Job\n"
-        "from dpprof.drive.launch.local import LocalLauncher\n"
-        "from dpprof.drive.stop import Stop\n"
-        "from dpprof.record.folder import RunFolder\n"
-        "folder = RunFolder(sys.argv[2])\n"
-        "job = Job(folder, json.loads(sys.argv[1]), folder.counter_log, 60)\n"
-        "run_job(LocalLauncher(), job, lambda line: None, Stop())\n"
-    )
-    sleeper = "from dpprof.process import end_with_driver; import time; end_with_driver(); time.sleep(120)"
-    command = ["sh", "-c", '"$@"; true', "wrapper", sys.executable, "-c", sleeper, str(folder.path)]
-    driver = psutil.Popen(
-        [sys.executable, "-c", program_text, json.dumps(command), str(folder.path)], env=environment
-    )
-    deadline = time.monotonic() + 20
-    while len(_processes_of(folder)) < 3 and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert len(_processes_of(folder)) == 3  # the driver, the wrapper and the wrapped
-    time.sleep(1)  # until the wrapped one watches
-    driver.send_signal(signal.SIGKILL)
-    driver.wait()
-    while _processes_of(folder) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not _processes_of(folder)
-
-
-def _processes_of(folder: RunFolder) -> list[int]:
-    """Living processes that were started for a run folder."""
-    found = []
-    for process in psutil.process_iter(["cmdline", "status"]):
-        line = process.info["cmdline"] or []
-        if process.info["status"] != psutil.STATUS_ZOMBIE and any(str(folder.path) in part for part in line):
-            found.append(process.pid)
-    return found
-
-
 def test_without_an_nvidia_gpu_nothing_is_started(folder: RunFolder, measured: Path) -> None:
     """auto says what it goes without; ncu does not even measure."""
     result = count_in(folder, measured, CONFIG)
@@ -336,21 +215,6 @@ def test_without_an_nvidia_gpu_nothing_is_started(folder: RunFolder, measured: P
     assert not folder.log.exists()
 
 
-@pytest.mark.parametrize("mode", ["auto", "ncu"])
-def test_a_killed_counters_pass_is_no_end(folder: RunFolder, measured: Path, mode: str) -> None:
-    """As after SIGKILL of the driver: the pass runs in the record, and nothing says why it is not done."""
-    shutil.copytree(measured, folder.path, dirs_exist_ok=True)
-    folder.write_config(changed(CONFIG, counters=mode))
-    record = folder.read_record()
-    assert record is not None
-    record.passes["counters"] = PassOutcome("running")
-    folder.write_record(record)
-    result = read_result(folder)
-    assert record.failed_passes == {"counters": "it did not finish"}
-    assert result.status == (FINISHED if mode == "auto" else FAILED)
-    assert (result.failure.kind if result.failure else None) == (None if mode == "auto" else "killed")
-
-
 def test_resume_counts_what_could_not_be_counted_before(
     ncu: StandIn, folder: RunFolder, measured: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,19 +226,3 @@ def test_resume_counts_what_could_not_be_counted_before(
     assert list(reusable_results(sweep, resume=True)) == []
     monkeypatch.undo()  # without the stand-in: this machine has no GPU
     assert list(reusable_results(sweep, resume=True)) == ["run"]
-
-
-def test_ctrl_c_while_the_program_talks(
-    ncu: StandIn, folder: RunFolder, measured: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a terminal it ends the program too."""
-    stop = Stop()
-
-    def interrupted(program: str) -> frozenset[str]:
-        stop.request()
-        raise CountersError("ncu --query-metrics failed: exit code -2")
-
-    monkeypatch.setattr(program, "available_metrics", interrupted)
-    result = count_in(folder, measured, CONFIG, stop)
-    assert result.status == KILLED
-    assert outcome(result).reason == "stopped by the user"

@@ -1,0 +1,157 @@
+"""Sweeps that are stopped, killed or cut off from MLflow: real signals, real processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import Run, call_dpprof, environment, run_dpprof, runs_of
+
+QUICK = ["--warmup-steps", "2", "--measured-steps", "2", "--passes", "clean,memory"]
+
+
+def start_hanging(folder: Path, batch_sizes: str) -> "subprocess.Popen[str]":
+    """A sweep that hangs in its experiment of batch size 7, once it does."""
+    arguments = ["--workload", "example_workloads:unlucky", "--trainers", "standard", "--seq-lens", "1"]
+    arguments += ["--batch-sizes", batch_sizes, "--sweep-name", "stopped", *QUICK]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dpprof", "sweep", *arguments],
+        cwd=folder,
+        env=environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    record = folder / "runs" / "stopped" / "StandardTrainer_unlucky_bs7_seq1" / "record.json"
+    deadline = time.monotonic() + 90
+    while not record.exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.1)
+    time.sleep(1.0)
+    return process
+
+
+def measuring_process(driver: "subprocess.Popen[str]") -> psutil.Process:
+    """The measuring process of a running sweep."""
+    (child,) = psutil.Process(driver.pid).children()
+    assert "dpprof.measure" in child.cmdline()
+    return child
+
+
+def wait_until_gone(process: psutil.Process) -> None:
+    deadline = time.monotonic() + 60
+    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, "the measuring process outlived its driver"
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep stopped by Ctrl-C during its second of three experiments."""
+    folder = tmp_path_factory.mktemp("stopped")
+    process = start_hanging(folder, "2,7,4")
+    child = measuring_process(process)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "1 of 3 experiments are finished" in errors
+    assert "Traceback" not in errors
+    wait_until_gone(child)
+    return folder
+
+
+def test_ctrl_c_keeps_what_was_measured(stopped: Path) -> None:
+    statuses = {name: run.info.status for name, run in runs_of(stopped).items()}
+    assert statuses == {
+        "stopped": "KILLED",
+        "StandardTrainer_unlucky_bs2_seq1": "FINISHED",
+        "StandardTrainer_unlucky_bs7_seq1": "KILLED",
+    }
+
+
+RESUME = [
+    "--workload",
+    "example_workloads:unlucky",
+    "--trainers",
+    "standard",
+    "--seq-lens",
+    "1",
+    "--batch-sizes",
+    "2,4",
+    "--sweep-name",
+    "stopped",
+    "--resume",
+    "true",
+    *QUICK,
+]
+
+
+def test_resume_does_only_what_is_missing(stopped: Path) -> None:
+    first = stopped / "runs" / "stopped" / "StandardTrainer_unlucky_bs2_seq1" / "record.json"
+    measured_at = first.stat().st_mtime_ns
+    before = runs_of(stopped)
+    ended = run_dpprof(stopped, "sweep", *RESUME)
+    assert ended.returncode == 0, ended.stderr
+    assert first.stat().st_mtime_ns == measured_at, "a finished cell was measured again"
+    after = runs_of(stopped)
+    assert after["stopped"].info.run_id == before["stopped"].info.run_id
+    assert after["stopped"].info.status == "FINISHED"
+    assert after["StandardTrainer_unlucky_bs4_seq1"].info.status == "FINISHED"
+
+
+def test_resume_refuses_other_settings(stopped: Path) -> None:
+    refused = call_dpprof(stopped, "sweep", *RESUME, "--lr", "0.5")
+    assert refused.returncode == 2
+    assert "lr=0.01, now lr=0.5" in refused.stderr
+
+
+def test_sigterm_stops_like_ctrl_c_and_more_signals_change_nothing(tmp_path: Path) -> None:
+    process = start_hanging(tmp_path, "7")
+    process.terminate()
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    process.terminate()
+    process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert runs_of(tmp_path)["stopped"].info.status == "KILLED"
+
+
+def test_the_child_ends_when_the_driving_process_is_killed(tmp_path: Path) -> None:
+    process = start_hanging(tmp_path, "7")
+    child = measuring_process(process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    wait_until_gone(child)
+
+
+def test_nothing_is_lost_when_mlflow_goes_away(dpprof: Run, tmp_path: Path) -> None:
+    """The store is taken away while an experiment runs, and given back for `dpprof log`."""
+    database = tmp_path / "mlflow.db"
+    process = start_hanging(tmp_path, "2,7,4")
+    database.rename(tmp_path / "away.db")
+    database.mkdir()
+    measuring_process(process).kill()
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 3, errors
+    assert "warning: MLflow at" in output
+    assert (tmp_path / "runs" / "stopped" / "summary.md").exists()
+
+    database.rmdir()
+    (tmp_path / "away.db").rename(database)
+    ended = dpprof("log", "runs/stopped")
+    assert ended.returncode == 0, ended.stderr
+    statuses = {name: run.info.status for name, run in runs_of(tmp_path).items()}
+    assert statuses == {
+        "stopped": "FAILED",
+        "StandardTrainer_unlucky_bs2_seq1": "FINISHED",
+        "StandardTrainer_unlucky_bs7_seq1": "FAILED",
+        "StandardTrainer_unlucky_bs4_seq1": "FINISHED",
+    }
+    again = dpprof("log", "runs/stopped")
+    assert again.returncode == 0
+    assert len(runs_of(tmp_path)) == 4, "logged twice"
