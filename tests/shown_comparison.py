@@ -19,42 +19,41 @@ def record_of(swept: Path, name: str) -> Any:
     return json.loads((swept / "runs" / "grid é" / name / "record.json").read_text())
 
 
+def _check_row(row: Any, record: Any, highest: int) -> None:
+    """The figures of one trainer, and its bar, on the scale of the highest peak."""
+    shown = " ".join(row.locator("> td").all_inner_texts())
+    ledger = record["ledger"]
+    moved = sum(line["read"] + line["written"] for line in ledger["traffic"])
+    step_s = statistics.median(record["step_s"])
+    for figure in (
+        f"{number(record['memory']['peak_allocated'] / 2**20)} MiB",
+        number(1e3 * step_s),
+        f"{number(moved / 2**20)} MiB",
+        number(record["samples_per_step"] / step_s),
+    ):
+        assert figure in shown, f"{figure} is missing in {shown}"
+    row.locator("summary").click()
+    itemised = row.locator("details").inner_text()
+    for num_bytes in ledger["at_peak"].values():
+        assert number(num_bytes / 2**20) in itemised
+    for seconds in record["phase_s"].values():
+        assert number(1e3 * statistics.median(seconds)) in itemised
+    parts = (
+        row.locator(".bar")
+        .first.locator("span")
+        .evaluate_all("spans => spans.map(span => span.getBoundingClientRect().width)")
+    )
+    whole = row.locator(".bar").first.evaluate("bar => bar.getBoundingClientRect().width")
+    assert sum(parts) == pytest.approx(whole * record["memory"]["peak_allocated"] / highest, abs=2)
+
+
 def check_comparison(swept: Path, viewer: Any) -> None:
     """The page in a frame: every figure that it shows of a cell is the record's."""
     viewer.locator("section.place").first.wait_for()
-    for trainer, name in zip(TRAINERS, RUNS, strict=True):
-        record = record_of(swept, name)
-        row = viewer.locator(f'tr[data-trainer="{trainer}"]')
-        shown = " ".join(row.locator("> td").all_inner_texts())
-        ledger = record["ledger"]
-        moved = sum(line["read"] + line["written"] for line in ledger["traffic"])
-        step_s = statistics.median(record["step_s"])
-        for figure in (
-            f"{number(record['memory']['peak_allocated'] / 2**20)} MiB",
-            number(1e3 * step_s),
-            f"{number(moved / 2**20)} MiB",
-            number(record["samples_per_step"] / step_s),
-        ):
-            assert figure in shown, f"{figure} is missing in {shown}"
-        row.locator("summary").click()
-        itemised = row.locator("details").inner_text()
-        for num_bytes in ledger["at_peak"].values():
-            assert number(num_bytes / 2**20) in itemised
-        for seconds in record["phase_s"].values():
-            assert number(1e3 * statistics.median(seconds)) in itemised
-        parts = (
-            row.locator(".bar")
-            .first.locator("span")
-            .evaluate_all("spans => spans.map(span => span.getBoundingClientRect().width)")
-        )
-        whole = row.locator(".bar").first.evaluate("bar => bar.getBoundingClientRect().width")
-        highest = max(
-            json.loads((swept / "runs" / "grid é" / run / "record.json").read_text())["memory"][
-                "peak_allocated"
-            ]
-            for run in RUNS
-        )
-        assert sum(parts) == pytest.approx(whole * record["memory"]["peak_allocated"] / highest, abs=2)
+    records = [record_of(swept, name) for name in RUNS]
+    highest = max(record["memory"]["peak_allocated"] for record in records)
+    for trainer, record in zip(TRAINERS, records, strict=True):
+        _check_row(viewer.locator(f'tr[data-trainer="{trainer}"]'), record, highest)
     viewer.locator("#left-chart .scatterlayer path.js-fill").first.wait_for(state="attached")
     scales = [
         viewer.locator(f"#{side}-chart").evaluate(

@@ -57,13 +57,11 @@ def fit(**options: str | None) -> None:
     name = grid.config.sweep_name or new_name("fit")
     planned = Fit(name, drive, launcher, grid.experiments, own, workers)
     planned.check()
-    tracker = Tracker()
     with Progress() as progress:
         progress.say(f"{name}: {len(grid.experiments)} searches on fake tensors, {workers} at a time")
-        run_campaign(planned, tracker, progress)
+        run_campaign(planned, Tracker(), progress)
         if planned.text:
-            progress.say("")
-            progress.say(planned.text)
+            progress.say(f"\n{planned.text}")
             progress.say(f"kept in {planned.folder.path}, with the run folder of every evaluation")
     planned.raise_for_end()
 

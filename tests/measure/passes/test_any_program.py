@@ -4,6 +4,7 @@ import copy
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -185,6 +186,51 @@ class Story:
         return self.labels[max((at for at in self.labels if at <= moment), default=min(self.labels))]
 
 
+class Stories:
+    """What a program's storages were at each moment, counted beside the ledger. The step begins at moment 0."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.all: list[Story] = []
+        self.current: dict[int, Story] = {}
+
+    def do(self, storages: Storages, step: Any, moment: int) -> None:
+        """Do one thing, with the ledger looking on, and count."""
+        expected = None
+        if step[0] == "label":
+            _, category, which = step
+            if self.world.tensors:
+                tensor = self.world.tensors[which % len(self.world.tensors)]
+                storages.label(category, [("", tensor)])
+                if tensor.untyped_storage().nbytes():
+                    self.current[tensor.untyped_storage()._cdata].labels[moment] = category
+        else:
+            what, expected = step
+            with nullcontext() if expected is None else storages.label_new(expected):
+                act(self.world, *what)
+        sizes = self.world.sizes()
+        for gone in [key for key in self.current if key not in sizes]:
+            del self.current[gone]
+        for key, num_bytes in sizes.items():
+            if key not in self.current:
+                self.current[key] = Story(expected or ("temporary" if moment > 0 else "other"))
+                self.all.append(self.current[key])
+            self.current[key].sizes[moment] = num_bytes
+
+    def begin(self) -> None:
+        """What is alive now is there at the step's beginning."""
+        for key, num_bytes in self.world.sizes().items():
+            self.current[key].sizes[0] = num_bytes
+
+    def levels_at(self, moment: int) -> dict[str, int]:
+        """Bytes alive at a moment by category."""
+        levels: dict[str, int] = defaultdict(int)
+        for story in self.all:
+            if moment in story.sizes:
+                levels[story.category(moment)] += story.sizes[moment]
+        return levels
+
+
 @settings(deadline=None)
 @given(
     st.lists(EXPECTED_ACTS | LABELS, max_size=12),
@@ -193,58 +239,21 @@ class Story:
 def test_the_log_of_any_program_tells_what_was_alive_at_every_moment(
     before: list[Any], within: list[Any]
 ) -> None:
-    world = World()
-    stories: list[Story] = []
-    current: dict[int, Story] = {}
-
-    def do(storages: Storages, step: Any, moment: int) -> None:
-        if step[0] == "label":
-            _, category, which = step
-            if world.tensors:
-                tensor = world.tensors[which % len(world.tensors)]
-                storages.label(category, [("", tensor)])
-                if tensor.untyped_storage().nbytes():
-                    current[tensor.untyped_storage()._cdata].labels[moment] = category
-            expected = None
-        else:
-            what, expected = step
-            if expected is None:
-                act(world, *what)
-            else:
-                with storages.label_new(expected):
-                    act(world, *what)
-        sizes = world.sizes()
-        for gone in [key for key in current if key not in sizes]:
-            del current[gone]
-        for key, num_bytes in sizes.items():
-            if key not in current:
-                current[key] = Story(expected or ("temporary" if moment > 0 else "other"))
-                stories.append(current[key])
-            current[key].sizes[moment] = num_bytes
-
+    stories = Stories()
     with Ledger("cpu") as ledger:
         for number, step in enumerate(before, 1):
-            do(ledger.storages, step, number - len(before) - 1)
-        for key, num_bytes in world.sizes().items():
-            current[key].sizes[0] = num_bytes
+            stories.do(ledger.storages, step, number - len(before) - 1)
+        stories.begin()
         ledger.storages.start_step()
         for moment, step in enumerate(within, 1):
             with ledger.storages.in_phase(str(moment)):
-                do(ledger.storages, step, moment)
+                stories.do(ledger.storages, step, moment)
         log = ledger.storages.end_step()
-        assert ledger.storages.live_bytes() == sum(world.sizes().values())
-
-    def levels_at(moment: int) -> dict[str, int]:
-        levels: dict[str, int] = defaultdict(int)
-        for story in stories:
-            if moment in story.sizes:
-                levels[story.category(moment)] += story.sizes[moment]
-        return levels
-
+        assert ledger.storages.live_bytes() == sum(stories.world.sizes().values())
     account = Account(log)
     timeline = account.timeline()
     levels: dict[str, int] = defaultdict(int, timeline.start)
-    assert levels == levels_at(0)
+    assert levels == stories.levels_at(0)
     event = 0
     for moment, phase in enumerate(log.phases, 1):
         while event < phase.end_event:
@@ -255,8 +264,8 @@ def test_the_log_of_any_program_tells_what_was_alive_at_every_moment(
                 levels[moved_to] += num_bytes
             assert min(levels.values()) >= 0
             event += 1
-        assert {name: held for name, held in levels.items() if held} == levels_at(moment)
+        assert {name: held for name, held in levels.items() if held} == stories.levels_at(moment)
     assert event == len(log.events)
-    assert account.after_step == levels_at(len(within))
-    assert sum(account.after_step.values()) == sum(world.sizes().values())
-    assert account.peak >= max(sum(levels_at(moment).values()) for moment in range(len(within) + 1))
+    assert account.after_step == stories.levels_at(len(within))
+    assert sum(account.after_step.values()) == sum(stories.world.sizes().values())
+    assert account.peak >= max(sum(stories.levels_at(at).values()) for at in range(len(within) + 1))
