@@ -187,7 +187,7 @@ class Story:
 
 
 class Stories:
-    """What a program's storages were at each moment, counted beside the ledger. The step begins at moment 0."""
+    """What a program's storages were at each moment, counted beside the ledger; the step begins at 0."""
 
     def __init__(self) -> None:
         self.world = World()
