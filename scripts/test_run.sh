@@ -18,5 +18,5 @@ else
     failed="$failed sweep"
 fi
 
-python -m pytest -n 2 --dist loadfile "$@" || failed="$failed pytest"
+python -m pytest -n 2 --dist loadfile --no-loadscope-reorder "$@" || failed="$failed pytest"
 [ -z "$failed" ] || { echo "failed:$failed"; exit 1; }

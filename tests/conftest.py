@@ -21,6 +21,15 @@ from turns import turn
 ROOT = Path(__file__).parent.parent
 Ended = subprocess.CompletedProcess[str]
 Run = Callable[..., Ended]
+LONGEST = {
+    "test_browser",
+    "test_estimate",
+    "test_foreign_trainer",
+    "test_launchers",
+    "test_poisson_runs",
+    "test_sweep",
+    "test_sweep_stopped",
+}
 SCREENSHOTS = Path(__file__).parent / "screenshots"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -40,6 +49,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     with turn(shared_by_workers(item.config), alone=item.get_closest_marker("alone") is not None):
         return (yield)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files whose few tests take long come first, so that no worker waits at the end for another's."""
+    items.sort(key=lambda item: item.path.stem not in LONGEST)
 
 
 def pytest_collection_finish() -> None:

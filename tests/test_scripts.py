@@ -51,7 +51,7 @@ def test_run_profiling_passes_arguments_on_and_installs_once(checkout: Path) -> 
 def test_the_larger_installation_serves_both_scripts(checkout: Path) -> None:
     first, *_, tests = calls(checkout, "test_run.sh", "-k", "name")
     assert first == "python -m pip install --quiet --editable .[test]"
-    assert tests == "python -m pytest -n 2 --dist loadfile -k name"
+    assert tests == "python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -k name"
     assert [call.split()[0] for call in calls(checkout, "run_profiling.sh")] == ["mlflow"]
     assert "pip" not in " ".join(calls(checkout, "test_run.sh"))
 

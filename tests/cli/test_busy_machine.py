@@ -28,7 +28,8 @@ def test_beside_busy_processes_there_is_no_award_for_time_no_interval_and_the_ad
     grid = ["--trainers", "standard,dpsgd,dpsgd_fast", "--batch-sizes", "2", "--seq-lens", "16"]
     # A single thread's steps are so short that ten of them may find a processor for themselves.
     threads = str(os.cpu_count() or 1)
-    ended = dpprof("sweep", *grid, "--passes", "clean,memory", "--device", "cpu", OMP_NUM_THREADS=threads)
+    arguments = [*grid, "--passes", "clean,memory", "--launcher", "in_process"]
+    ended = dpprof("sweep", *arguments, OMP_NUM_THREADS=threads)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     found = ended.stdout
     assert not re.search(r"interval \d|takes the least time|Train with|cannot be told apart", found), found

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from conftest import Run, run_dpprof, runs_of
+from conftest import Run, call_dpprof, runs_of
 from example_results import result
 
 from dpprof.drive.campaign import raise_for_checks
@@ -57,7 +57,7 @@ def test_losses_that_are_not_finite_are_told_without_a_check(called: Run, tmp_pa
 def test_a_sweep_with_a_failed_check_says_so_everywhere(tmp_path: Path) -> None:
     arguments = ["--workload", "example_checked:mixing_samples", "--trainers", "standard,dpsgd"]
     arguments += ["--batch-sizes", "4", "--seq-lens", "1", "--passes", "clean,gradient_check", *QUICK]
-    ended = run_dpprof(tmp_path, "sweep", *arguments, "--sweep-name", "s")
+    ended = call_dpprof(tmp_path, "sweep", *arguments, "--sweep-name", "s")
     assert ended.returncode == 3, ended.stdout + ended.stderr
     failed = "DPSGDTrainer_mixing_samples_bs4_seq1"
     assert ended.stderr.endswith(f"the gradient check failed in 1 of 2 experiments: {failed}\n")

@@ -152,6 +152,6 @@ def test_nothing_is_lost_when_mlflow_goes_away(dpprof: Run, tmp_path: Path) -> N
         "StandardTrainer_unlucky_bs7_seq1": "FAILED",
         "StandardTrainer_unlucky_bs4_seq1": "FINISHED",
     }
-    again = dpprof("log", "runs/stopped")
+    again = call_dpprof(tmp_path, "log", "runs/stopped")
     assert again.returncode == 0
     assert len(runs_of(tmp_path)) == 4, "logged twice"

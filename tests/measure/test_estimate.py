@@ -82,7 +82,7 @@ def test_the_timeline_of_an_estimate_says_that_it_is_one(estimated: Path) -> Non
 
 def test_a_batch_that_fits_is_found_and_confirmed(tmp_path: Path) -> None:
     arguments = [*FIT, "--device-memory-gib", str(LIMIT_GIB), "--verify", "true", "--logical-batch", "1000"]
-    ended = run_dpprof(tmp_path, "fit", *arguments, "--sweep-name", "search")
+    ended = measure_here(tmp_path, "fit", *arguments, *ONE, "--sweep-name", "search")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     (row,) = json.loads((tmp_path / "runs" / "search" / "fit.json").read_text())
     size = row["largest_batch_size"]

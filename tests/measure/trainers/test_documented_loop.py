@@ -18,7 +18,7 @@ from dpprof.vocabulary.trainers import BUILT_IN
 TRAINERS = [info.name for info in BUILT_IN]
 MODELS: dict[str, dict[str, Any]] = {
     "tiny": {"model_size": "tiny", "batch_size": 4, "seq_len": 128},
-    "small": {"model_size": "small", "batch_size": 4, "seq_len": 128},
+    "small": {"model_size": "small", "num_layers": 2, "batch_size": 4, "seq_len": 128},
     "medium": {"model_size": "medium", "batch_size": 4, "seq_len": 512},
     "mlp": {"workload": "example_workloads:mlp", "batch_size": 8},
     "wide_outputs": {"workload": "example_workloads:wide_outputs", "batch_size": 4},

@@ -48,13 +48,15 @@ def test_disturbed_runs_are_with_the_reasons_and_what_to_do() -> None:
     beside = result("DPSGDTrainer", step_s=[0.1] * 7, others_processors=1.0, environment=BUSY)
     calm = result("DPGhostClippingTrainer", step_s=[0.1] * 7, others_processors=0.02, environment=BUSY)
     (doubt,) = doubts(comparison(restless, beside, calm))
-    assert doubt == (
-        "Disturbed while timed: 2 of 3 runs (StandardTrainer_tiny_bs4_seq512: the interquartile range of its "
-        "steps is 50 % of their median; DPSGDTrainer_tiny_bs4_seq512: others had 1.0 of 2 processors), so no "
-        "trainer is called fastest and no ratio of step times has an interval at tiny, batch 4, sequence "
-        "512: repeat these runs when the machine is quiet, or, to compare over time, measure with "
-        "--repeats 3 --passes clean,pace,memory."
-    )
+    for said in (
+        "2 of 3 runs",
+        "StandardTrainer_tiny_bs4_seq512: the interquartile range of its steps is 50 %",
+        "DPSGDTrainer_tiny_bs4_seq512: others had 1.0 of 2 processors",
+        "at tiny, batch 4, sequence 512",
+        "--repeats 3 --passes clean,pace,memory",
+    ):
+        assert said in doubt
+    assert "DPGhostClippingTrainer" not in doubt
 
 
 def test_disturbed_runs_that_have_calm_twins_are_said_to_be_left_out() -> None:
@@ -62,10 +64,9 @@ def test_disturbed_runs_that_have_calm_twins_are_said_to_be_left_out() -> None:
         result(step_s=[0.1] * 7, name=name, others_processors=others, environment=BUSY)
         for name, others in (("one", 0.0), ("two", 1.0), ("three", 0.0))
     ]
-    assert doubts(comparison(*runs)) == [
-        "Left out: 1 of 3 runs, disturbed while timed (two: others had 1.0 of 2 processors); the same "
-        "experiments have undisturbed runs too."
-    ]
+    (doubt,) = doubts(comparison(*runs))
+    assert doubt.startswith("Left out: 1 of 3 runs")
+    assert "(two: others had 1.0 of 2 processors)" in doubt
 
 
 def test_of_many_disturbed_runs_and_places_a_few_are_named() -> None:

@@ -89,11 +89,10 @@ def test_estimates_and_runs_without_a_ledger_are_left_out_and_counted() -> None:
 
 def test_points_above_the_copy_ceiling_are_told_with_why() -> None:
     low = Given(copy_bytes_per_s=2.0**30)
-    assert doubts(rooflined(LEDGER, given=low)) == [
-        "Above the copy ceiling: forward (1,562 %); the whole step (781 %); noise (391 %). "
-        "These bytes are what operators ask for: caches may serve a part of them, and what reads more "
-        "than it writes can be faster than a copy."
-    ]
+    (doubt,) = doubts(rooflined(LEDGER, given=low))
+    assert doubt.startswith(
+        "Above the copy ceiling: forward (1,562 %); the whole step (781 %); noise (391 %)."
+    )
     (of_ledger, of_counters) = doubts(rooflined(LEDGER | COUNTERS, given=low))
     assert "noise (391 %). These bytes are what operators ask for" in of_ledger
     assert "forward (781 %); the whole step (586 %). What mostly reads can be faster" in of_counters
