@@ -1,7 +1,7 @@
 """The training loops of PyTorch's and Opacus's tutorials, with none of dpprof's trainers in them.
 
 What `loop=documented` is held against: memory and traffic by `benchmarks/documented_loop.py` and
-`tests/trainers/test_documented_loop.py`, time by `benchmarks/bare_loop.py`.
+`tests/measure/trainers/test_documented_loop.py`, time by `benchmarks/bare_loop.py`.
 """
 
 from collections.abc import Callable, Iterable

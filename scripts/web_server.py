@@ -1,6 +1,7 @@
 """Web servers of this environment, for as long as something looks at them."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -35,5 +36,5 @@ def server(folder: Path, environment: dict[str, str], module: str, *arguments: s
                 time.sleep(0.5)
         yield address
     finally:
-        os.killpg(process.pid, 15)
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait(20)

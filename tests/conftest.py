@@ -30,6 +30,7 @@ LONGEST = {
     "test_sweep",
     "test_sweep_stopped",
 }
+MANY_OBJECTS = 100_000
 SCREENSHOTS = Path(__file__).parent / "screenshots"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -60,6 +61,13 @@ def pytest_collection_finish() -> None:
     """Every experiment collects garbage a few times, which takes long with all that was imported by now."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_runtest_logfinish() -> None:
+    """The same for what a test imported."""
+    if len(gc.get_objects()) > MANY_OBJECTS:
+        gc.collect()
+        gc.freeze()
 
 
 def shared_by_workers(config: pytest.Config) -> Path:

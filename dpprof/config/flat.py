@@ -23,8 +23,9 @@ from dpprof.config.own_options import (
 from dpprof.config.settings import OptionValue, fields, parse_all
 from dpprof.config.training import TrainingConfig
 from dpprof.errors import ConfigError
+from dpprof.vocabulary.registry import NAME
 from dpprof.vocabulary.trainers import STANDARD, TRAINER_NAMES
-from dpprof.vocabulary.workloads import WORKLOADS
+from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, WORKLOADS
 
 # What a flat object of an estimate has for its passes.
 ESTIMATE = "estimate"
@@ -61,6 +62,8 @@ def parse_any_trainers(
             raise ConfigError(f"unknown option {name!r}, allowed: {', '.join(known)}")
     own = training_options()
     training = parse_all(TrainingConfig, _only(fields(TrainingConfig), values))
+    # Checked for an experiment that is measured too, as one file may serve both.
+    parse_all(EstimatingConfig, _only(fields(EstimatingConfig), values))
     part = parse_all(how, _only(fields(how), values))
     return ExperimentConfig(**vars(training), how=part), parse_own(own, _only(own, values))
 
@@ -84,19 +87,31 @@ def to_flat(config: ExperimentConfig) -> dict[str, Any]:
 def from_flat(values: Mapping[str, object]) -> ExperimentConfig:
     """The experiment of a flat object; what it leaves out has its default.
 
-    A trainer that is not listed here may have options that are not listed either. Raises ConfigError for a
-    value or a name that cannot be used.
+    A trainer or a workload that is not listed here may have options that are not listed either. Raises
+    ConfigError for a value or a name that cannot be used.
     """
     how: How = EstimatingConfig if values.get("passes") == ESTIMATE else MeasuringConfig
     if how is EstimatingConfig:
         values = {name: value for name, value in values.items() if name != "passes"}
-    trainer = values.get("trainer")
-    if not isinstance(trainer, str) or trainer in TRAINER_NAMES or not re.fullmatch(r"\w+", trainer):
+    trainer, workload = values.get("trainer", STANDARD), values.get("workload", BUILT_IN_WORKLOAD)
+    unlisted = {
+        name: text
+        for name, text, is_known in (
+            ("trainer", trainer, trainer in TRAINER_NAMES),
+            ("workload", workload, workload in WORKLOADS or ":" in str(workload)),
+        )
+        if not is_known and isinstance(text, str) and re.fullmatch(NAME, text)
+    }
+    if not unlisted:
         return parse_experiment(values, how)
     listed = {name: value for name, value in values.items() if name in experiment_settings()}
-    config = with_own_options(*parse_any_trainers(listed | {"trainer": STANDARD}, how))
-    unlisted = {n: v for n, v in values.items() if n not in PARTS and isinstance(v, OptionValue)}
-    return dataclasses.replace(config, trainer=trainer, options={**config.options, **unlisted})
+    known = {"trainer": STANDARD, "workload": BUILT_IN_WORKLOAD}
+    stand_ins = {name: known[name] for name in unlisted}
+    config = with_own_options(*parse_any_trainers(listed | stand_ins, how))
+    more = {n: v for n, v in values.items() if n not in PARTS and isinstance(v, OptionValue)}
+    config = dataclasses.replace(config, options={**config.options, **more})
+    config = dataclasses.replace(config, trainer=unlisted.get("trainer", config.trainer))
+    return dataclasses.replace(config, workload=unlisted.get("workload", config.workload))
 
 
 def trainers_options(config: ExperimentConfig) -> set[str]:

@@ -20,7 +20,7 @@ from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.run import drive_experiment
 from dpprof.drive.stop import Stop, Stopped, stop_on_signals
 from dpprof.drive.workers import run_in_order
-from dpprof.errors import ExperimentsFailed, TrackingError, Undecided
+from dpprof.errors import ExperimentsFailed, Interrupted, TrackingError, Undecided
 from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL
 from dpprof.figures.results import FAILED, FINISHED, KILLED, Result
 from dpprof.record.folder import SweepFolder
@@ -130,7 +130,7 @@ class Campaign(ABC):
 
     @abstractmethod
     def raise_for_end(self) -> None:
-        """Raise what the command should end with, if anything."""
+        """Raise the error that the command should end with, if any."""
 
 
 def run_campaign(campaign: Campaign, tracker: Tracker, watcher: Watcher) -> None:
@@ -141,7 +141,12 @@ def run_campaign(campaign: Campaign, tracker: Tracker, watcher: Watcher) -> None
     OSError if the runs folder can no longer be written.
     """
     with stop_on_signals(campaign.stop):
-        campaign.parent = campaign.open_parent(tracker)
+        try:
+            campaign.parent = campaign.open_parent(tracker)
+        except TrackingError:
+            if campaign.stop.requested:
+                raise Interrupted("stopped before anything was measured") from None
+            raise
         driver = _Driver(campaign, tracker, watcher)
         try:
             driver.run_stages()
@@ -182,11 +187,12 @@ class _Driver:
         if campaign.stop.requested:
             raise Stopped
         folder = campaign.folder.run(name)
-        try:
-            with self.lock:
-                self.tracker.forget(folder)
-        except TrackingError as error:
-            self.watcher.warn(str(error))
+        if folder.mlflow.exists():
+            try:
+                with self.lock:
+                    self.tracker.forget(folder)
+            except TrackingError as error:
+                self.watcher.warn(str(error))
         self.watcher.started(planned.index, planned.total, name)
         result = drive_experiment(
             planned.config,
@@ -249,7 +255,7 @@ def results_judged(results: Iterable[Result], verdict: str) -> list[Result]:
 
 
 def raise_for_checks(results: Sequence[Result], verdicts: Iterable[str] = (FAIL, CANNOT_TELL)) -> None:
-    """Raise ExperimentsFailed (`fail`) or Undecided (`cannot tell`) if a gradient check ended so."""
+    """Raise ExperimentsFailed (`fail`) or Undecided (`cannot tell`) if a gradient check says so."""
     for verdict in verdicts:
         names = [result.name for result in results_judged(results, verdict)]
         said, kind = ("failed", ExperimentsFailed) if verdict == FAIL else ("could not tell", Undecided)

@@ -34,7 +34,7 @@ _ACCUMULATING = 2
 
 
 class _Failed(Exception):
-    """An evaluation failed, or nothing bounds what is in doubt, so that there is no answer."""
+    """An evaluation failed, or the doubt about it has no bound, so there is no answer."""
 
     def __init__(self, result: Result) -> None:
         super().__init__(result.name)
@@ -153,7 +153,7 @@ class Fit(Campaign):
             run_name = f"{config.run_name}{answer.suffix}_measured"
             results.append(run_one(self._planned(name, run_name, config)))
             if results[-1].status == KILLED:
-                raise Stopped
+                return results
         self.answers_by_name[name] = dataclasses.replace(answer, verified=tuple(results))
         return results
 

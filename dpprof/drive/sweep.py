@@ -70,7 +70,9 @@ class Sweep(Campaign):
         return bool(failed_results(self.results) or results_judged(self.results, FAIL))
 
     def summarize(self) -> Summary:
-        """Compare the results, and write the comparison."""
+        """Compare the results, and write the comparison. A stop leaves out none of those that were kept."""
+        seen = {result.name for result in self.results}
+        self.results += [result for name, result in self.kept.items() if name not in seen]
         data, files = write_sweep_reports(self.folder, self.results)
         self.compared, comparison = data, data.comparison
         ratios: dict[str, dict[str, float]] = {}

@@ -14,7 +14,8 @@ K = TypeVar("K")
 class TrafficRow:
     """One operator in one phase (None: between phases), totalled over the step.
 
-    `read` and `written` are bytes as `passes/traffic.py` defines them, `flops` floating-point operations.
+    `read` and `written` are bytes as `measure/passes/traffic.py` defines them, `flops` floating-point
+    operations.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A report: something that is written into a folder from what was measured, and the version of how.
+"""A report: something written into a folder from what was measured, and the version of its layout.
 
 A folder keeps the versions of what was written into it, so that a folder that an earlier dpprof left gets
 new pages.
@@ -19,11 +19,12 @@ S = TypeVar("S")
 class Report(Generic[S]):
     """What is written of a subject: a run's result, or a sweep's comparison.
 
+    `file` is its name in the folder, the first one if it has several, as `record/folder.py` names it.
     `write` returns the files that it wrote: none where the subject has nothing to show. Raise `version` with
     every change of what a reader sees.
     """
 
-    name: str
+    file: str
     version: int
     write: Callable[[S], list[Path]]
 
@@ -50,11 +51,11 @@ def _write(reports: Sequence[Report[S]], subject: S, kept_in: Path, known: dict[
     folder = kept_in.parent
     found = {}
     for report in reports:
-        written = known.get(report.name)
+        written = known.get(report.file)
         if written is None or not _is_current(written, report, folder):
             files = [path.relative_to(folder).as_posix() for path in report.write(subject)]
             written = _Written(report.version, files)
-        found[report.name] = written
+        found[report.file] = written
     if found != known:
         write_text(kept_in, json.dumps({name: asdict(written) for name, written in found.items()}, indent=1))
     return [folder / name for written in found.values() for name in written.files]

@@ -7,12 +7,12 @@ from dpprof.reports.tensorboard import write_scalars
 from dpprof.reports.timeline import write_timeline
 
 RUN_REPORTS: tuple[Report[Result], ...] = (
-    Report("memory_timeline", version=1, write=write_timeline),
-    Report("roofline", version=1, write=write_run_roofline),
+    Report("memory_timeline.html", version=1, write=write_timeline),
+    Report("roofline.html", version=1, write=write_run_roofline),
     Report("tensorboard", version=1, write=write_scalars),
 )
 
 
 def write_run_reports(result: Result) -> None:
-    """Write the reports that a run's folder lacks or has from another version of them."""
+    """Write the reports that a run's folder lacks or has in another version."""
     write_missing(RUN_REPORTS, result, result.folder.reports)

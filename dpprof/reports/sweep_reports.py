@@ -53,16 +53,16 @@ def _write_images(swept: _Swept) -> list[Path]:
 
 
 SWEEP_REPORTS: tuple[Report[_Swept], ...] = (
-    Report("summary", version=1, write=_write_summary),
-    Report("comparison", version=1, write=_write_page),
-    Report("roofline", version=1, write=_write_roofline),
-    Report("images", version=1, write=_write_images),
+    Report("summary.md", version=1, write=_write_summary),
+    Report("comparison.html", version=1, write=_write_page),
+    Report("roofline.html", version=1, write=_write_roofline),
+    Report("peak_memory.png", version=1, write=_write_images),
 )
 
 
 def write_sweep_reports(folder: SweepFolder, results: Iterable[Result]) -> tuple[ComparisonData, list[Path]]:
-    """Compare a sweep's results and write all that is told of them, anew each time, as the results may be
-    others. Returns what was computed, and the files.
+    """Compare a sweep's results and write all its reports, every time, since the results may have changed.
+    Returns what was computed, and the files.
     """
     results = list(results)
     comparison = compare(folder.name, {folder.name: results})

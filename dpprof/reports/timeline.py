@@ -1,6 +1,6 @@
 """The memory timeline page: what fills the memory over one training step, the peak, and the bytes moved.
 
-`figures.py` draws the two charts; the tables beside them hold their figures, so that the page can be read
+`charts.py` draws the two charts; the tables beside them hold their figures, so that the page can be read
 without JavaScript.
 """
 
@@ -11,7 +11,6 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.figures.capacity import assumptions, doubt_words
 from dpprof.figures.estimate import EstimateFigures
 from dpprof.figures.figures import Figures
-from dpprof.figures.ledger import UNTRACKED
 from dpprof.figures.results import Result, describe_steps, device_name, estimate_held_against
 from dpprof.record.folder import write_text
 from dpprof.record.ledger import LedgerResult
@@ -123,7 +122,6 @@ def render(data: TimelineData) -> str:
         memory=html.chart(memory_figure(data.levels, data.tables), "memory"),
         traffic=html.chart(traffic, "traffic", with_plotly=False),
         color=category_color,
-        untracked=UNTRACKED,
         shown_tensors=_SHOWN_TENSORS,
     )
 

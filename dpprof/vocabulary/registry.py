@@ -1,5 +1,6 @@
 """Tables that other packages add to, by entry points (`importlib.metadata`)."""
 
+import re
 import warnings
 from collections.abc import Iterable
 from importlib import import_module
@@ -16,6 +17,8 @@ class Named(Protocol):
 
 
 T = TypeVar("T", bound=Named)
+# What a name may be: it becomes part of a folder's name.
+NAME = r"\w[\w.-]*"
 
 
 def table(group: str, kind: type[T], built_in: Iterable[T]) -> dict[str, T]:
@@ -33,6 +36,8 @@ def table(group: str, kind: type[T], built_in: Iterable[T]) -> dict[str, T]:
             continue
         if not isinstance(item, kind):
             _warn(entry_point, f"it must be a {kind.__name__}, and is {type(item).__name__}")
+        elif not re.fullmatch(NAME, item.name):
+            _warn(entry_point, f"the name {item.name!r} must be letters, digits, '_', '-' and '.'")
         elif item.name in found:
             _warn(entry_point, f"the name {item.name} is taken")
         else:

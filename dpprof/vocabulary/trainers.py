@@ -3,6 +3,7 @@
 Another package adds a trainer by an entry point of the group `dpprof.trainers` that names a `TrainerInfo`.
 """
 
+import re
 from dataclasses import dataclass
 
 from dpprof.vocabulary.registry import table
@@ -28,9 +29,10 @@ class TrainerInfo:
     """What is known of a trainer without importing it.
 
     `short_name` may be given in place of `name`. `is_private` says whether it trains with differential
-    privacy. `phases` are those of its step in order, `categories` those of the memory that it holds or makes
-    (of `vocabulary.phases` and `vocabulary.categories`, or its own). `target` is its class,
-    `module:ClassName`. `options`, if it has any, is a frozen dataclass of settings (`config.settings`).
+    privacy. `color` is `#rrggbb`. `phases` are those of its step in order, `categories` those of the memory
+    that it holds or makes (listed in `vocabulary/phases.py` and `categories.py`, or its own). `target` is
+    its class, `module:ClassName`. `options`, if it has any, is a frozen dataclass of settings
+    (`config.settings`).
     """
 
     name: str
@@ -41,6 +43,11 @@ class TrainerInfo:
     categories: tuple[str, ...]
     target: str
     options: type | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a colour that pages cannot use."""
+        if not re.fullmatch(r"#[0-9a-fA-F]{6}", self.color):
+            raise ValueError(f"color must be #rrggbb, and is {self.color}")
 
 
 BUILT_IN = (
@@ -120,7 +127,9 @@ BUILT_IN = (
 )
 TRAINERS = table(ENTRY_POINTS, TrainerInfo, BUILT_IN)
 # What may be given for a trainer, and the name that it stands for.
-TRAINER_NAMES = {name: name for name in TRAINERS} | {info.short_name: info.name for info in TRAINERS.values()}
+TRAINER_NAMES = {name: name for name in TRAINERS}
+for _info in TRAINERS.values():
+    TRAINER_NAMES.setdefault(_info.short_name, _info.name)  # of two with one short name, the first has it
 
 
 def trainer_info(name: str) -> TrainerInfo:

@@ -24,7 +24,7 @@ def artifacts_of(folder: Path, run: Any, path: str | None = None) -> set[str]:
 def unlucky(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
     """Batch 2 and 4 go well; 3 is killed, 5 runs out of memory, 6 raises, 7 hangs until the time-out."""
     folder = tmp_path_factory.mktemp("unlucky")
-    arguments = ["--workload", "example_workloads:unlucky", "--trainers", "standard", "--timeout-s", "15"]
+    arguments = ["--workload", "example_workloads:unlucky", "--trainers", "standard", "--timeout-s", "12"]
     arguments += ["--batch-sizes", "2,3,5,6,7,4", "--seq-lens", "1", "--sweep-name", "unlucky", *QUICK]
     return folder, run_dpprof(folder, "sweep", *arguments)
 

@@ -60,7 +60,7 @@ def test_a_new_version_of_a_page_replaces_the_old_one(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newer = [
-        dataclasses.replace(report, version=report.version + (report.name == "memory_timeline"))
+        dataclasses.replace(report, version=report.version + (report.file == "memory_timeline.html"))
         for report in RUN_REPORTS
     ]
     monkeypatch.setattr(run_reports, "RUN_REPORTS", newer)
@@ -79,7 +79,7 @@ def test_a_page_that_was_deleted_is_written_again(folder: RunFolder) -> None:
 
 
 def test_versions_that_cannot_be_read_count_as_none(folder: RunFolder) -> None:
-    for damaged in ("{", "[]", '{"memory_timeline": 1}', '{"memory_timeline": {"version": 1}}'):
+    for damaged in ("{", "[]", '{"memory_timeline.html": 1}', '{"memory_timeline.html": {"version": 1}}'):
         os.utime(folder.timeline_page, (LONG_AGO, LONG_AGO))
         folder.reports.write_text(damaged)
         rendered(folder)
@@ -94,7 +94,7 @@ def test_versions_go_with_a_folder_and_not_to_mlflow(folder: RunFolder) -> None:
 
 
 def test_every_report_has_a_name_of_its_own() -> None:
-    for names in ([report.name for report in RUN_REPORTS], [report.name for report in SWEEP_REPORTS]):
+    for names in ([report.file for report in RUN_REPORTS], [report.file for report in SWEEP_REPORTS]):
         assert len(set(names)) == len(names)
 
 
@@ -114,5 +114,5 @@ def test_a_sweep_is_compared_once(folder: RunFolder, monkeypatch: pytest.MonkeyP
     assert all(path.exists() for path in files)
     written = json.loads(sweep.reports.read_text())
     assert {name: entry["version"] for name, entry in written.items()} == {
-        report.name: report.version for report in SWEEP_REPORTS
+        report.file: report.version for report in SWEEP_REPORTS
     }

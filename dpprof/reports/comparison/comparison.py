@@ -169,7 +169,7 @@ def _order(cell: Cell) -> tuple[object, ...]:
     model = (factory, config.workload, size, config.model_name)
     rest = tuple(map(str, _place(cell)))
     place = (settings["precision"], settings["seq_len"], settings["batch_size"], cell.source, rest)
-    own = tuple(str(settings[name]) for name in sorted(trainers_options(config)))
+    own = tuple(settings[name] for name in sorted(trainers_options(config)))
     return (model, place, trainer_order(cell.trainer), own)
 
 

@@ -6,6 +6,7 @@ from dpprof.reports.colors import words
 from dpprof.vocabulary.formats import signed
 
 BOTH_BACKWARDS = "backward"
+BACKWARDS = (BOTH_BACKWARDS, "backward_norms", "backward_weighted")
 _LISTED = 3
 # Parts smaller than this share of a difference are not worth a word.
 _SMALL = 0.05
@@ -46,6 +47,6 @@ def fold_backward(by_phase: dict[str, float]) -> dict[str, float]:
     """Phases with the two backward passes of an algorithm taken together."""
     folded: dict[str, float] = {}
     for phase, value in by_phase.items():
-        name = BOTH_BACKWARDS if phase.startswith("backward") else phase
+        name = BOTH_BACKWARDS if phase in BACKWARDS else phase
         folded[name] = folded.get(name, 0.0) + value
     return folded
