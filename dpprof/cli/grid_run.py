@@ -10,8 +10,8 @@ from dpprof.tracking.tracker import Tracker
 def run_grid(sweep: Sweep, opening: str, done: str, *, resume: bool, is_timed: bool) -> None:
     """Run a sweep and print what came of it. Raises what the command should end with, if anything.
 
-    `opening` is the first line, `done` the word for what a resumed sweep has behind it. Where times count a
-    busy machine is warned of.
+    `opening` is the first line, `done` the participle for what a resumed sweep already has. If times matter,
+    it warns of a busy machine.
     """
     kept = sweep.kept = reusable_results(sweep, resume=resume)
     tracker = Tracker()

@@ -47,8 +47,8 @@ class Progress:
         self.console.print(f"[yellow]warning:[/] {escape(text)}")
 
     def warn_if_busy(self, machine: Machine) -> None:
-        """Say so if other programs use the processors: times would be too long, far beyond their share, and
-        the comparison of them would be worth nothing.
+        """Warn if other programs use the processors: step times would be far too long, and comparing them
+        would be worthless.
         """
         busy = machine.busy_pct()
         if busy > _BUSY_PCT:

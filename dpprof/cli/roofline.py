@@ -35,7 +35,7 @@ def roofline(
     draws the roofline as one page.
 
     Bytes and times are those of hardware counters where a run has them (--counters auto), else the bytes
-    that the ledger books and the time of the clean pass. Ceilings are measured by the ceilings pass; give
+    that the ledger records and the time of the clean pass. Ceilings are measured by the ceilings pass; give
     them here to hold runs against a data sheet.
 
     \b

@@ -28,7 +28,9 @@ class DriveConfig:
 
     runs_dir: str = setting("runs", "Folder that receives one folder per sweep.")
     timeout_s: float = setting(
-        1800.0, "Seconds one experiment may take before it is stopped; its counters as long again.", above=0
+        1800.0,
+        "Seconds one experiment may take before it is stopped; the counters pass has the same limit.",
+        above=0,
     )
     launcher: str = setting(
         LOCAL,

@@ -18,7 +18,7 @@ class EstimatingConfig:
     )
     poisson_tail: float = setting(
         1e-6,
-        "Share of steps whose batch may exceed the one estimated, under Poisson sampling.",
+        "Under Poisson sampling, the share of steps whose batch may exceed the estimated one.",
         above=0,
         below=1,
     )

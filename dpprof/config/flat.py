@@ -44,7 +44,7 @@ def experiment_settings() -> dict[str, "dataclasses.Field[Any]"]:
 def parse_experiment(values: Mapping[str, object], how: How) -> ExperimentConfig:
     """An experiment from raw values, defaults where none is given; those of the other way are left out.
 
-    Raises ConfigError for a bad value, a name that is none, or an option that neither trainer nor workload
+    Raises ConfigError for a bad value, an unknown name, or an option that neither trainer nor workload
     has.
     """
     given, options = parse_any_trainers(values, how)
@@ -55,7 +55,7 @@ def parse_experiment(values: Mapping[str, object], how: How) -> ExperimentConfig
 def parse_any_trainers(
     values: Mapping[str, object], how: How
 ) -> tuple[ExperimentConfig, dict[str, OptionValue]]:
-    """As `parse_experiment`, without own options, and the values of those, whoever has them."""
+    """As `parse_experiment`, but own options come separately, whichever trainer or workload has them."""
     known = experiment_settings()
     for name in values:
         if name not in known:

@@ -1,4 +1,4 @@
-"""The settings of a sweep: the axes of its grid, and how it goes about it."""
+"""The settings of a sweep: the axes of its grid, and how it is run."""
 
 import re
 from dataclasses import dataclass
@@ -31,13 +31,13 @@ class SweepConfig:
     )
     precisions: str = setting("fp32", f"Precisions of {', '.join(PRECISIONS)}.")
     repeats: int = setting(
-        1, "Times to measure every cell, in turns with the others: tells runs' spread from change.", minimum=1
+        1, "How often to measure every cell, round by round; shows how much runs vary.", minimum=1
     )
     config: str = setting(
         "", "JSON file of experiment and grid options; an option given here that is not its default wins."
     )
     sweep_name: str = setting("", "Name of the sweep and its folder; made from the time if empty.")
-    resume: bool = setting(False, "Do only the cells of sweep_name that have no finished record yet.")
+    resume: bool = setting(False, "Run only the cells of sweep_name that have no finished record yet.")
 
     def __post_init__(self) -> None:
         if self.sweep_name and not re.fullmatch(r"[\w][\w. -]*", self.sweep_name):

@@ -53,7 +53,7 @@ class TrainingConfig:
     precision: str = setting("fp32", "bf16 runs forward under autocast.", choices=PRECISIONS)
     device: str = setting(
         "auto",
-        "auto takes CUDA where there is one; an estimate needs none and takes it always.",
+        "auto takes CUDA where there is one; an estimate always assumes CUDA.",
         choices=("auto", "cpu", "cuda"),
     )
     data: str = setting(

@@ -1,1 +1,1 @@
-"""The driving process: starts measuring processes, follows them, and sees to what they leave."""
+"""The driving process: starts measuring processes, follows them, and handles their results."""

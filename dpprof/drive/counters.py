@@ -45,7 +45,7 @@ def can_count_now(config: ExperimentConfig, record: Record | None, machine: Mach
 
 
 def _lacking(config: ExperimentConfig, machine: Machine) -> str | None:
-    """What the machine lacks to count, as far as can be told before it tries."""
+    """What the machine lacks for counting, as far as can be known before trying."""
     try:
         machine.ncu(config.device)
     except CountersUnavailable as lacking:

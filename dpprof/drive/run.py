@@ -1,4 +1,4 @@
-"""Drives one experiment: makes its folder, has it measured, and sees that the folder tells how that ended,
+"""Drives one experiment: makes its folder, has it measured, and makes sure that the folder says how it ended,
 whatever happened to the measuring process."""
 
 import signal

@@ -2,8 +2,8 @@
 
 The bytes alive after each event of a step are a polynomial of the size: of first degree in the batch, of
 second in the sequence. So a few evaluations give them for every size, and with them the peak, wherever in
-the step it moves as the size grows. What is predicted so is then evaluated: the answer rests on evaluations
-alone, and only their number on the prediction.
+the step it moves as the size grows. Each prediction is then evaluated: the answer rests on
+evaluations alone, and only their number depends on the predictions.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class Search:
     too_large: int | None = None
 
     def add(self, evaluation: Evaluation) -> None:
-        """Take in what an evaluation says."""
+        """Record an evaluation."""
         self.evaluations[evaluation.size] = evaluation
         if evaluation.needed <= self.limit:
             self.fits = max(self.fits, evaluation.size)
@@ -56,7 +56,7 @@ class Search:
 def largest_that_fits(
     evaluate: Callable[[int], Evaluation], limit: int, *, degree: int, starts: tuple[int, ...], most: int
 ) -> Search:
-    """Search the largest size up to `most` that needs no more than `limit` bytes.
+    """Find the largest size up to `most` that needs no more than `limit` bytes.
 
     `starts` are the sizes evaluated first, rising, one more than the `degree` of the polynomials. A larger
     size is taken to need no less memory.

@@ -13,23 +13,23 @@ class Stopped(Exception):
 
 
 class Stop:
-    """Whether the user wants everything to end. A plain flag: a signal may set it in the midst of anything,
-    when a `threading.Event` could be locked.
+    """Whether the user wants everything to end. A plain flag: a signal may set it at any moment, even while
+    a `threading.Event` is locked.
     """
 
     def __init__(self) -> None:
         self.requested = False
 
     def request(self) -> None:
-        """Have everything end."""
+        """Ask everything to end."""
         self.requested = True
 
 
 @contextmanager
 def stop_on_signals(stop: Stop) -> Iterator[None]:
-    """Have Ctrl-C and SIGTERM set the flag in place of raising KeyboardInterrupt.
+    """Make Ctrl-C and SIGTERM set the flag instead of raising KeyboardInterrupt.
 
-    So nothing is left half-done: whoever runs or waits looks at the flag. More signals change nothing: under
+    Nothing is left half-done: whatever runs or waits checks the flag. Further signals have no effect: under
     `mlflow run` both come, one after the other.
     """
 

@@ -71,7 +71,7 @@ class CounterFigures:
 
     @classmethod
     def of(cls, row: CounterRow, moved: Moved | None = None) -> Self:
-        """The figures of a row; `moved` is what the ledger booked for the same kernels, if it is known."""
+        """The figures of a row; `moved` is what the ledger recorded for the same kernels, if it is known."""
         values = row.values
         dram = None
         if ncu.DRAM_READ in values and ncu.DRAM_WRITTEN in values:
@@ -109,7 +109,7 @@ class StepCounters:
 
     @classmethod
     def of(cls, counters: CounterResult, ledger: LedgerResult | None) -> Self:
-        """The figures of a record's counters, beside the bytes that its ledger booked, if it has one."""
+        """The figures of a record's counters, beside the bytes that its ledger recorded, if it has one."""
         rows = counters.rows
         moved = ledger.moved(by=lambda row: row.phase) if ledger else {}
         whole = total("", "", None, rows)

@@ -1,4 +1,4 @@
-"""What an estimate is held against a device by."""
+"""The figures by which an estimate is compared with a device."""
 
 from dataclasses import dataclass
 from typing import Self

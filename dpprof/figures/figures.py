@@ -17,7 +17,7 @@ from dpprof.vocabulary.units import gib, ms
 
 @dataclass(frozen=True)
 class Overheads:
-    """What measuring took beside the timed steps, and what others had of the machine during these."""
+    """What measuring cost beside the timed steps, and how much of the machine others used meanwhile."""
 
     startup_s: float | None
     switches_per_step: float | None
@@ -46,7 +46,7 @@ class Overheads:
 
 @dataclass(frozen=True)
 class PaceFigures:
-    """The steps of the pace pass: in times the fixed computation beside each, and how long that takes."""
+    """The pace pass: the step relative to the fixed computation beside it, and how long that takes."""
 
     step_ratio: float
     fixed_ms: float

@@ -48,7 +48,7 @@ class Result:
 
     @cached_property
     def named(self) -> list[Metric]:
-        """Its figures with their metric names: of a failure the last ones of memory, then its record's."""
+        """Its figures with metric names: the last memory figures of a failure, then those of the record."""
         failed = memory_metrics(MemoryFigures.of(self.failure.memory)) if self.failure else ()
         return [*failed, *(named(self.figures) if self.figures else ())]
 
@@ -74,9 +74,7 @@ def read_result(folder: RunFolder, name: str | None = None) -> Result:
         record is None or not record.headline_finished or _lacks_counters(config, record)
     ):
         ended_at = folder.config.stat().st_mtime
-        failure = Failure(
-            "killed", "it ended without an answer: the whole of dpprof was stopped meanwhile", at=ended_at
-        )
+        failure = Failure("killed", "it left no answer: dpprof itself was stopped while it ran", at=ended_at)
     return Result(name or folder.name, folder, config, record, failure)
 
 
@@ -160,7 +158,7 @@ def device_name(config: ExperimentConfig) -> str:
 
 
 def _largest(figures: Figures) -> str:
-    """The share of the largest category at the peak; what an allocator adds is none of an estimate."""
+    """The share of the largest category at the peak; an estimate leaves out what the allocator adds."""
     held = figures.ledger.at_peak_mib if figures.ledger else {}
     named = [category for category in held if category != UNTRACKED or figures.estimate is None]
     if not named:

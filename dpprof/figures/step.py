@@ -1,4 +1,4 @@
-"""How long a training step takes, and what it gets done."""
+"""How long a training step takes, and its throughput."""
 
 import statistics
 from dataclasses import dataclass

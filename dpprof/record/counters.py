@@ -24,8 +24,8 @@ class CounterRow:
 
 @dataclass
 class CounterResult:
-    """Every kernel of the step. `settings` tell how it was counted; `missing` are metrics asked for in vain,
-    with the reason."""
+    """Every kernel of the step. `settings` tell how it was counted; `missing` are metrics that were requested
+    but not available, with the reason."""
 
     rows: list[CounterRow]
     settings: dict[str, str] = field(default_factory=dict)

@@ -76,7 +76,7 @@ class CounterTables:
 
 
 def compute(counters: CounterResult, ledger: LedgerResult | None) -> CounterTables:
-    """The tables of hardware counters, beside the bytes that the ledger booked where there is one."""
+    """The tables of hardware counters, beside the bytes that the ledger recorded, if there is one."""
     found = StepCounters.of(counters, ledger)
     moved = ledger.moved(by=lambda row: row.phase) if ledger else None
     return CounterTables(

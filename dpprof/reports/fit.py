@@ -158,7 +158,7 @@ def _in_doubt(found: list[dict[str, Any]]) -> bool:
 
 
 def _size_name(config: ExperimentConfig, fit: FitConfig) -> str:
-    """What the search is for: under Poisson sampling a batch size is what is expected of a batch."""
+    """What is searched for; under Poisson sampling a batch size is the expected one."""
     is_expected = config.poisson_sampling and fit.along == "batch_size"
     return "expected batch" if is_expected else _SHOWN[fit.along]
 

@@ -109,7 +109,7 @@ class LedgerTables:
     def origin(self) -> str:
         """What `held_mib` rests on, in words."""
         if self.allocator_mib is None:
-            return "the ledger alone tells it, as the allocator's own peak is not known"
+            return "this comes from the ledger alone, as the allocator's own peak is not known"
         if self.allocator_mib < self.peak_mib:
             return f"the ledger tells it; the allocator's own peak is {fixed(self.allocator_mib, 2)} MiB"
         seen, beyond = fixed(self.peak_mib, 2), fixed(self.held_mib - self.peak_mib, 2)

@@ -262,7 +262,7 @@ def attributes(model: nn.Module, name: str) -> list[tuple[str, Tensor]]:
 
 
 def _named_leaves(tree: Any) -> list[tuple[str, Tensor]]:
-    """The tensors of a batch or an output, however nested, each under the way to it, e.g. `[0][1]`."""
+    """The tensors of a batch or an output, however nested, each by its path, e.g. `[0][1]`."""
     leaves, _ = tree_flatten_with_path(tree)
     return [(keystr(path), leaf) for path, leaf in leaves if isinstance(leaf, Tensor)]
 

@@ -52,7 +52,7 @@ def _sentence(trainer: type[TrainerBase], failed: FailedTraining) -> str | None:
 
 
 def _loss(failed: FailedTraining) -> str | None:
-    """The trainer has called the loss and does not like what it got."""
+    """The trainer called the loss and rejected its result."""
     trainer = failed.frames[-1]
     if trainer.f_code is not TrainerBase.compute_losses.__code__:
         return None
@@ -68,7 +68,7 @@ def _loss(failed: FailedTraining) -> str | None:
 
 
 def _empty_batch(failed: FailedTraining) -> str | None:
-    """Whatever failed, it did with a batch of no samples, after a step with a full one."""
+    """Whatever failed, it failed on an empty batch, after a step with a full one."""
     if failed.batch_size:
         return None
     first_line = (str(failed.error).splitlines() or [""])[0]

@@ -48,7 +48,7 @@ def pairs(comparison: Comparison) -> list[Pair]:
 
 
 def without_paired(comparison: Comparison) -> Comparison:
-    """The comparison without estimates of experiments that were measured too: these speak for themselves."""
+    """The comparison without estimates of experiments that were measured too: the measurement counts."""
     measured = {cell.experiment for cell in comparison.cells if not cell.is_estimate and cell.finished}
     kept = [c for c in comparison.cells if not c.is_estimate or c.experiment not in measured]
     return Comparison(comparison.name, kept)

@@ -25,7 +25,7 @@ def doubts(roofline: Roofline) -> list[str]:
         _sentence(
             _above(roofline, lambda row: row.matmul_pct),
             "matmul",
-            "The ceiling is too low, or FLOPs were booked that kernels skip, "
+            "The ceiling is too low, or FLOPs were counted that kernels skip, "
             "as causal attention is counted in full",
         ),
     ]

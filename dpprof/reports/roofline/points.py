@@ -53,7 +53,7 @@ class _Work:
     """What is known of a phase or of the step: MiB and ms, by source, and FLOPs."""
 
     flops: float | None
-    booked_mib: float | None
+    ledger_mib: float | None
     wall_ms: float | None
     dram_mib: float | None
     kernel_ms: float | None
@@ -72,7 +72,7 @@ def _of_phase(phase: PhaseFigures) -> _Work:
     counters = phase.counters
     return _Work(
         flops=phase.flops,
-        booked_mib=phase.moved_mib,
+        ledger_mib=phase.moved_mib,
         wall_ms=phase.ms,
         dram_mib=counters.dram_mib if counters else None,
         kernel_ms=counters.kernel_ms if counters else None,
@@ -83,7 +83,7 @@ def _of_step(figures: dict[str, float]) -> _Work:
     read, written = figures.get("counters/dram_read_mib"), figures.get("counters/dram_written_mib")
     return _Work(
         flops=figures.get("flops/total"),
-        booked_mib=figures.get(names.MOVED),
+        ledger_mib=figures.get(names.MOVED),
         wall_ms=figures.get(names.STEP),
         dram_mib=None if read is None or written is None else read + written,
         kernel_ms=figures.get("counters/kernel_ms"),
@@ -94,6 +94,6 @@ def _points(works: list[tuple[str, _Work]], varies: bool) -> Iterator[Point]:
     for name, work in works:
         if work.dram_mib is not None and work.kernel_ms is not None:
             yield Point(name, COUNTERS, work.dram_mib * MIB, work.kernel_ms / MS_PER_S, work.flops)
-        elif work.booked_mib is not None:
+        elif work.ledger_mib is not None:
             seconds = None if work.wall_ms is None or varies else work.wall_ms / MS_PER_S
-            yield Point(name, LEDGER, work.booked_mib * MIB, seconds, work.flops)
+            yield Point(name, LEDGER, work.ledger_mib * MIB, seconds, work.flops)

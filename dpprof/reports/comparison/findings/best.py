@@ -24,7 +24,7 @@ _TOPICS = {STEP: ("Time", "takes the least time"), PEAK: ("Memory", "needs the l
 
 @dataclass(frozen=True)
 class Best:
-    """Who is best at one place: one trainer, several that cannot be told apart, or none as nothing tells.
+    """Who is best at one place: one trainer, several that cannot be told apart, or none if the figures do not decide.
 
     `cells` are those of the DP trainers that compete, the best first.
     """
@@ -152,7 +152,7 @@ def _won(ranking: Ranking, won: Won, does: str) -> str:
 
 
 def _caution(ranking: Ranking) -> str:
-    """What one run of each cell cannot tell of times."""
+    """What a single run of each cell cannot show about times."""
     told = any(won.trainers for won in ranking.won)
     if ranking.metric != STEP or not told or not ranking.is_of_single_runs:
         return ""

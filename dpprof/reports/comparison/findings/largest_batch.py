@@ -56,7 +56,7 @@ class Extrapolation:
 
 
 def shortages(comparison: Comparison) -> Shortages | None:
-    """Where memory ran out; None if it nowhere did."""
+    """Where memory ran out; None if it did nowhere."""
     found = []
     for place in comparison.places:
         lack = [cell for cell in place if cell.failure == "oom"]
