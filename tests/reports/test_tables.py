@@ -48,7 +48,7 @@ def test_doubt_past_two_percent(allocator: int | None, pct: float | None, doubt:
 @pytest.mark.parametrize(
     ("allocator", "is_estimate", "held", "origin"),
     [
-        (None, False, 30, "the ledger alone tells it, as the allocator's own peak is not known"),
+        (None, False, 30, "this comes from the ledger alone, as the allocator's own peak is not known"),
         (24 * MIB, False, 30, "the ledger tells it; the allocator's own peak is 24.00 MiB"),
         (30 * MIB, False, 30, "the ledger sees all of it"),
         (40 * MIB, False, 40, "the ledger sees 30.00 MiB of it, 10.00 MiB are untracked"),

@@ -38,8 +38,8 @@ class Bar:
     """One cell's figure. `parts` are stacked in order; `total` is the figure itself, None if unmeasured.
 
     `spread` is half the interquartile range, `floor` the least that an estimated step can take. An experiment
-    that ran out of memory has the device's memory as `limit`; `failure` says how a cell failed. `is_disturbed`
-    marks a step time that does not compare because a cell at its place was disturbed.
+    that ran out of memory has the device's memory as `limit`; `failure` says how a cell failed.
+    `is_disturbed` marks a step time that does not compare because a cell at its place was disturbed.
     """
 
     cell: Cell

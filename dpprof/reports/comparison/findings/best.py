@@ -24,7 +24,7 @@ _TOPICS = {STEP: ("Time", "takes the least time"), PEAK: ("Memory", "needs the l
 
 @dataclass(frozen=True)
 class Best:
-    """Who is best at one place: one trainer, several that cannot be told apart, or none if the figures do not decide.
+    """Who is best at one place: one trainer, several that cannot be told apart, or none if nothing decides.
 
     `cells` are those of the DP trainers that compete, the best first.
     """
