@@ -35,7 +35,7 @@ def table(group: str, kind: type[T], built_in: Iterable[T]) -> dict[str, T]:
             _warn(entry_point, f"it cannot be imported ({type(error).__name__}: {error})")
             continue
         if not isinstance(item, kind):
-            _warn(entry_point, f"it must be a {kind.__name__}, and is {type(item).__name__}")
+            _warn(entry_point, f"its type must be {kind.__name__}, and is {type(item).__name__}")
         elif not re.fullmatch(NAME, item.name):
             _warn(entry_point, f"the name {item.name!r} must be letters, digits, '_', '-' and '.'")
         elif item.name in found:

@@ -73,12 +73,20 @@ def test_the_settings_of_both_ways_say_how_it_was_measured() -> None:
     assert list(HOW_MEASURED) == names[names.index("warmup_steps") :]
 
 
+def test_what_another_package_trained_can_be_read_without_it() -> None:
+    config = from_flat(EARLIER | {"trainer": "Else-Trainer", "workload": "elsewhere", "depth": 3})
+    assert (config.trainer, config.workload, config.options) == ("Else-Trainer", "elsewhere", {"depth": 3})
+    assert to_flat(config)["depth"] == 3
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"colour": "red"}, "unknown option 'colour', allowed: trainer, batch_size, "),
         ({"lr": None}, "lr: got 'None', allowed: a number above 0"),
         ({"trainer": "../a"}, "trainer: got '../a', allowed: StandardTrainer, "),
+        ({"target": "nope"}, "target: got 'nope', allowed: none, "),
+        ({"workload": "../a"}, "workload: got '../a', allowed: "),
         ({"trainer": 5}, "trainer: got '5', allowed: StandardTrainer, "),
     ],
 )
