@@ -53,7 +53,7 @@ class TrainingConfig:
     precision: str = setting("fp32", "bf16 runs forward under autocast.", choices=PRECISIONS)
     device: str = setting(
         "auto",
-        "auto takes CUDA where there is one; an estimate always assumes CUDA.",
+        "auto takes CUDA where there is one, and for an estimate always.",
         choices=("auto", "cpu", "cuda"),
     )
     data: str = setting(

@@ -31,6 +31,6 @@ def run_in_order(tasks: Sequence[Callable[[], T]], at_a_time: int, stop: Stop) -
         try:
             for future in running:
                 yield from future.result()
-        except BaseException:
+        except BaseException:  # a fault, or nobody takes more results: the others must not go on
             stop.request()
             raise

@@ -6,7 +6,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from dpprof.config.training import SIZE_FIELDS
-from dpprof.figures.names import metrics, named, series
+from dpprof.figures.names import metrics, series
 from dpprof.figures.results import Result
 
 _HPARAMS = (
@@ -20,12 +20,12 @@ def write_scalars(result: Result) -> list[Path]:
     """Write an event file into the folder's TensorBoard directory in place of an earlier one: series by step,
     other figures once. Nothing where the clean pass did not finish. Returns the files.
     """
-    record, of_run, directory = result.record, result.figures, result.folder.tensorboard
-    if record is None or of_run is None:
+    record, directory = result.record, result.folder.tensorboard
+    if record is None or result.figures is None:
         return []
     for path in _event_files(directory):
         path.unlink()
-    figures = metrics(metric for metric in named(of_run) if metric.group in _GROUPS)
+    figures = metrics(metric for metric in result.named if metric.group in _GROUPS)
     parts = hparams({name: record.config[name] for name in _HPARAMS}, dict.fromkeys(figures, 0.0))
     with SummaryWriter(str(directory)) as writer:
         for part in parts:

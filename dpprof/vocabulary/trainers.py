@@ -23,6 +23,17 @@ _OF_ANY_TRAINING = (
     "gradients",
 )
 
+# Norms first, then the clipped sum.
+_TWO_BACKWARDS = (
+    "zero_grad",
+    "forward",
+    "backward_norms",
+    "clip",
+    "backward_weighted",
+    "noise",
+    "optimizer_step",
+)
+
 
 @dataclass(frozen=True)
 class TrainerInfo:
@@ -80,15 +91,7 @@ BUILT_IN = (
         "dpsgd_ghost",
         is_private=True,
         color="#0072b2",
-        phases=(
-            "zero_grad",
-            "forward",
-            "backward_norms",
-            "clip",
-            "backward_weighted",
-            "noise",
-            "optimizer_step",
-        ),
+        phases=_TWO_BACKWARDS,
         categories=(
             *_OF_ANY_TRAINING,
             "summed_gradients",
@@ -105,15 +108,7 @@ BUILT_IN = (
         "dpsgd_fast",
         is_private=True,
         color="#009e73",
-        phases=(
-            "zero_grad",
-            "forward",
-            "backward_norms",
-            "clip",
-            "backward_weighted",
-            "noise",
-            "optimizer_step",
-        ),
+        phases=_TWO_BACKWARDS,
         categories=(
             *_OF_ANY_TRAINING,
             "summed_gradients",
