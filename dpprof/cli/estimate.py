@@ -17,7 +17,7 @@ def estimate(**options: str | None) -> None:
     \b
     dpprof estimate --target H100                       # the default grid for a GPU: 1b, all trainers
     dpprof estimate --model-sizes medium --batch-sizes 8,16 --seq-lens 1024 --device-memory-gib 24
-    dpprof estimate --device cpu --model-sizes small --trainers dpsgd,dpsgd_ghost
+    dpprof estimate --device cpu --model-sizes small --trainers flat,ghost
     """
     from dpprof.drive.requirements import check_packages
 

@@ -14,7 +14,7 @@ def sweep(**options: str | None) -> None:
 
     \b
     dpprof sweep
-    dpprof sweep --trainers dpsgd,dpsgd_ghost --batch-sizes 2,4,8 --seq-lens 256
+    dpprof sweep --trainers flat,ghost --batch-sizes 2,4,8 --seq-lens 256
     dpprof sweep --config scripts/profiling_config.json
     dpprof sweep --sweep-name mine --resume true     # go on with an earlier one
     """

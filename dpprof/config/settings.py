@@ -6,7 +6,7 @@ type of its default: str, int, float or bool.
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 from dpprof.errors import ConfigError
@@ -22,6 +22,7 @@ def setting(
     help: str,
     *,
     choices: Iterable[str] | Mapping[str, str] = (),
+    unlisted: Collection[str] = (),
     minimum: float | None = None,
     above: float | None = None,
     below: float | None = None,
@@ -29,11 +30,13 @@ def setting(
     """Declare a dataclass field with the text shown by `--help` and the rules its value must meet.
 
     `choices` are the allowed texts; a mapping gives each allowed text the canonical one it stands for.
+    Those `unlisted` are allowed, and no help or message names them.
     `minimum` is allowed itself, `above` and `below` are not.
     """
     if not isinstance(choices, Mapping):
         choices = {choice: choice for choice in choices}
-    rules = {"help": help, "choices": choices, "minimum": minimum, "above": above, "below": below}
+    rules: dict[str, Any] = {"help": help, "choices": choices, "unlisted": unlisted}
+    rules |= {"minimum": minimum, "above": above, "below": below}
     return dataclasses.field(default=default, metadata=rules)
 
 
@@ -46,7 +49,7 @@ def allowed(field: "dataclasses.Field[Any]") -> str:
     """What may be given for a setting, as words for help texts and error messages."""
     rules = field.metadata
     if rules["choices"]:
-        return ", ".join(rules["choices"])
+        return ", ".join(name for name in rules["choices"] if name not in rules["unlisted"])
     words = _KINDS[type(field.default)]
     if rules["minimum"] is not None:
         words += f" of at least {rules['minimum']:g}"

@@ -14,7 +14,7 @@ from dpprof.config.model_sizes import MODEL_SIZES
 from dpprof.config.settings import fields, parse, refuse, setting
 from dpprof.errors import ConfigError
 from dpprof.vocabulary.loops import LOOPS
-from dpprof.vocabulary.trainers import STANDARD, TRAINER_NAMES
+from dpprof.vocabulary.trainers import FORMER_TRAINER_NAMES, STANDARD, TRAINER_NAMES
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, WORKLOADS
 
 BUILT_IN_DATA = ("random", "zipf")
@@ -30,7 +30,9 @@ class TrainingConfig:
     As given by the user some settings are `auto` or 0; `resolve` replaces them.
     """
 
-    trainer: str = setting(STANDARD, "Algorithm to train with.", choices=TRAINER_NAMES)
+    trainer: str = setting(
+        STANDARD, "Algorithm to train with.", choices=TRAINER_NAMES, unlisted=FORMER_TRAINER_NAMES
+    )
     batch_size: int = setting(4, "Samples in one physical batch.", minimum=1)
     seq_len: int = setting(512, "Tokens in one sample.", minimum=1)
     model_size: str = setting(

@@ -39,7 +39,8 @@ _TWO_BACKWARDS = (
 class TrainerInfo:
     """What is known of a trainer without importing it.
 
-    `short_name` may be given in place of `name`. `is_private` says whether it trains with differential
+    `short_name` may be given in place of `name`, and stands for it where room is short; so may the
+    `former_names`, which nothing lists. `is_private` says whether it trains with differential
     privacy. `color` is `#rrggbb`. `phases` are those of its step in order, `categories` those of the memory
     that it holds or makes (listed in `vocabulary/phases.py` and `categories.py`, or its own). `target` is
     its class, `module:ClassName`. `options`, if it has any, is a frozen dataclass of settings
@@ -54,6 +55,7 @@ class TrainerInfo:
     categories: tuple[str, ...]
     target: str
     options: type | None = None
+    former_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raises ValueError for a colour that pages cannot use."""
@@ -73,7 +75,7 @@ BUILT_IN = (
     ),
     TrainerInfo(
         "DPSGDTrainer",
-        "dpsgd",
+        "flat",
         is_private=True,
         color="#d55e00",
         phases=("zero_grad", "forward", "backward", "clip", "noise", "optimizer_step"),
@@ -85,10 +87,11 @@ BUILT_IN = (
             "noise",
         ),
         target="dpprof.measure.trainers.opacus.dpsgd:DPSGDTrainer",
+        former_names=("dpsgd",),
     ),
     TrainerInfo(
         "DPGhostClippingTrainer",
-        "dpsgd_ghost",
+        "ghost",
         is_private=True,
         color="#0072b2",
         phases=_TWO_BACKWARDS,
@@ -102,10 +105,11 @@ BUILT_IN = (
             "noise",
         ),
         target="dpprof.measure.trainers.opacus.ghost_clipping:DPGhostClippingTrainer",
+        former_names=("dpsgd_ghost",),
     ),
     TrainerInfo(
         "DPFastGradientClippingTrainer",
-        "dpsgd_fast",
+        "fast",
         is_private=True,
         color="#009e73",
         phases=_TWO_BACKWARDS,
@@ -118,6 +122,7 @@ BUILT_IN = (
             "noise",
         ),
         target="dpprof.measure.trainers.opacus.fast_gradient_clipping:DPFastGradientClippingTrainer",
+        former_names=("dpsgd_fast",),
     ),
 )
 TRAINERS = table(ENTRY_POINTS, TrainerInfo, BUILT_IN)
@@ -125,6 +130,11 @@ TRAINERS = table(ENTRY_POINTS, TrainerInfo, BUILT_IN)
 TRAINER_NAMES = {name: name for name in TRAINERS}
 for _info in TRAINERS.values():
     TRAINER_NAMES.setdefault(_info.short_name, _info.name)  # of two with one short name, the first has it
+# Those of them that earlier versions listed.
+FORMER_TRAINER_NAMES = frozenset(name for info in TRAINERS.values() for name in info.former_names)
+for _info in TRAINERS.values():
+    for _name in _info.former_names:
+        TRAINER_NAMES.setdefault(_name, _info.name)
 
 
 def trainer_info(name: str) -> TrainerInfo:

@@ -150,9 +150,9 @@ def test_a_trainer_refusal_lists_every_name_and_short_name() -> None:
         "DPGhostClippingTrainer",
         "DPFastGradientClippingTrainer",
         "standard",
-        "dpsgd",
-        "dpsgd_ghost",
-        "dpsgd_fast",
+        "flat",
+        "ghost",
+        "fast",
     }
 
 
