@@ -1,10 +1,10 @@
 """Colours of trainers, categories, operator classes and phases: on a page one colour means one thing.
 
-Each group has hues of its own, so that none is taken for another's. Trainers have Okabe and Ito's strong blue,
-green and vermilion, categories of memory earth, green and light blue, phases and operator classes purple and
-pink. In each group, neighbours differ for colour-blind readers too. The same colours serve on a light and on a
-dark page. A class that does the work of one phase has that phase's colour. What no table lists, such as a phase
-that only another package's trainer has, gets a grey and keeps its name.
+Each group has hues of its own, so that none is taken for another's. Trainers have Okabe and Ito's strong
+blue, green and vermilion, categories of memory earth, green and light blue, phases and operator classes
+purple and pink. In each group, neighbours differ for colour-blind readers too. The same colours serve on a
+light and on a dark page. A class that does the work of one phase has that phase's colour. What no table
+lists, such as a phase that only another package's trainer has, gets a grey and keeps its name.
 """
 
 from dpprof.vocabulary.trainers import UNLISTED_COLOR, trainer_info

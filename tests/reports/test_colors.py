@@ -86,9 +86,9 @@ def test_no_colour_means_two_things_on_a_page(page: str) -> None:
 def test_neighbours_differ_for_every_reader(reader: str) -> None:
     for group in (TRAINER_COLORS, CATEGORY_COLORS, PHASE_COLORS):
         near = {
-            pair: found
-            for pair in itertools.pairwise(group)
-            if (found := distance(*(group[name] for name in pair), reader)) < SIDE_BY_SIDE
+            (one, other): found
+            for one, other in itertools.pairwise(group)
+            if (found := distance(group[one], group[other], reader)) < SIDE_BY_SIDE
         }
         assert near == {}
 
