@@ -4,12 +4,14 @@ Everything that a template prints is escaped, unless it is `Markup`.
 """
 
 import re
+from importlib import resources
 
 import jinja2
 import plotly.graph_objects as go
 from markupsafe import Markup
 
 from dpprof.reports.colors import ink, words
+from dpprof.reports.packed import packed
 from dpprof.vocabulary.formats import fixed, memory, number
 
 
@@ -25,6 +27,11 @@ def chart(figure: go.Figure | None, name: str, *, with_plotly: bool = True) -> M
     config = {"displaylogo": False, "responsive": True}
     html = figure.to_html(full_html=False, include_plotlyjs=with_plotly, config=config, div_id=name)
     return Markup(html)
+
+
+def static(name: str) -> Markup:
+    """A script or a style sheet of `static/`, to stand in a page."""
+    return Markup((resources.files("dpprof.reports") / "static" / name).read_text(encoding="utf-8"))
 
 
 def breakable(name: str) -> Markup:
@@ -53,4 +60,6 @@ _environment.filters |= {
     "memory": memory,
     "code": code,
     "breakable": breakable,
+    "packed": packed,
 }
+_environment.globals["static"] = static
