@@ -1,4 +1,4 @@
-"""Data for a page's scripts: JSON, packed by gzip, in base64. `unpack` of `static/stack_chart.js` reads it."""
+"""Data for a page's scripts: gzipped JSON in base64. `unpack` of `static/stack_chart.js` reads it."""
 
 import base64
 import dataclasses

@@ -6,7 +6,7 @@ from dpprof.record.ledger import StepTimeline
 from dpprof.reports.colors import category_color, words
 from dpprof.reports.levels import clock
 from dpprof.reports.packed import short
-from dpprof.reports.tables import BEFORE, BETWEEN, shape_words
+from dpprof.reports.tables import ATEN, BEFORE, BETWEEN, shape_words
 from dpprof.vocabulary.categories import CATEGORIES
 from dpprof.vocabulary.order import listed_first
 
@@ -87,5 +87,5 @@ def _storages(timeline: StepTimeline, index: dict[str, int]) -> StorageColumns:
         shape=[shape_words(each.shape) for each in storages],
         dtype=[each.dtype for each in storages],
         phase=[each.phase or other for each, other in zip(storages, without_phase, strict=True)],
-        operator=[each.operator for each in storages],
+        operator=[each.operator.removeprefix(ATEN) for each in storages],
     )

@@ -14,7 +14,7 @@ from dpprof.vocabulary.units import MIB, mib
 
 BETWEEN = "between phases"
 BEFORE = "before the step"
-_ATEN = "aten::"
+ATEN = "aten::"
 _UNLISTED_HELP = "as the trainer names it: dpprof lists no such category"
 _UNTRACKED_HELP = "held by the allocator beyond what the ledger saw: workspaces and rounding"
 
@@ -187,7 +187,7 @@ def _tensor(tensor: HeldTensor) -> TensorRow:
         shape=shape_words(tensor.shape),
         dtype=tensor.dtype,
         phase=tensor.phase or BEFORE,
-        operator=tensor.operator.removeprefix(_ATEN),
+        operator=tensor.operator.removeprefix(ATEN),
     )
 
 

@@ -17,6 +17,7 @@ from dpprof.record.ledger import LedgerResult
 from dpprof.record.record import Record
 from dpprof.reports import html, image, levels, step_chart, step_data, tables, traffic
 from dpprof.reports.colors import category_color
+from dpprof.vocabulary.trainers import trainer_info
 from dpprof.vocabulary.units import MS_PER_S, ms
 
 _SHOWN_TENSORS = 20
@@ -98,6 +99,11 @@ def _estimate(config: ExperimentConfig, figures: EstimateFigures, ledger: Ledger
     )
 
 
+def _short_title(config: ExperimentConfig) -> str:
+    trainer = trainer_info(config.trainer).short_name
+    return f"{trainer}, {config.model_name}, batch {config.batch_size}, sequence {config.seq_len}"
+
+
 def _facts(record: Record, config: ExperimentConfig) -> dict[str, str]:
     parameters = "" if record.num_parameters is None else f", {record.num_parameters:,} parameters"
     return {
@@ -137,6 +143,6 @@ def write_timeline(result: Result) -> list[Path]:
     folder, data = result.folder, compute(result)
     if data is None:
         return []
-    image.write(folder.timeline_image, data.levels, data.tables, data.title)
+    image.write(folder.timeline_image, data.levels, data.tables, _short_title(result.config))
     write_text(folder.timeline_page, render(data))
     return [folder.timeline_page, folder.timeline_image]

@@ -19,11 +19,13 @@ _POINTS = 400
 
 @dataclass(frozen=True)
 class Curves:
-    """MiB alive by category at each of `ms`, and each phase with its start and its end in ms.
+    """MiB alive by category at each of `ms`, and each phase with its start and its end in ms, of a run of
+    `trainer` (its short name).
 
     `words` and `colors` are the categories', in their order; `peak` is the index of the peak.
     """
 
+    trainer: str
     ms: list[float]
     mib: dict[str, list[float]]
     words: list[str]
@@ -41,7 +43,7 @@ def read_timelines(
     found: dict[str, Curves] = {}
     damaged = []
     for cell in comparison.cells:
-        label = f"{full_name(comparison, cell)}: {trainer_info(cell.trainer).short_name}"
+        label = f"{trainer_info(cell.trainer).short_name}: {full_name(comparison, cell)}"
         for folder in (folders.get((cell.source, run.name)) for run in cell.finished):
             try:
                 timeline = folder.read_timeline() if folder is not None else None
@@ -58,6 +60,7 @@ def _thinned(timeline: StepTimeline, cell: Cell) -> Curves:
     phase_s = {phase: ms / 1e3 for phase, ms in cell.phase_ms.items()}
     curves = levels.compute(timeline, phase_s, _POINTS)
     return Curves(
+        trainer=trainer_info(cell.trainer).short_name,
         ms=_short(curves.ms),
         mib={name: _short(mib) for name, mib in curves.mib.items()},
         words=[words(name) for name in curves.mib],

@@ -50,7 +50,7 @@ function phaseAt(step, moment) {
 }
 
 function made({ storages }, s) {
-  const phase = storages.phase[s], by = storages.operator[s].replace("aten::", "");
+  const phase = storages.phase[s], by = storages.operator[s];
   return `made ${/^(before|between) /.test(phase) ? phase : "in " + phase}${by ? " by " + by : ""}`;
 }
 
@@ -106,7 +106,7 @@ function tensorCells(step, s, bytes, category, words) {
   return [
     { text: fixed(bytes / MIB), value: bytes },
     { text: words, value: words, node: () => make("span", "", swatch(step.colors[category]), words) },
-    storages.owner[s], storages.shape[s], storages.dtype[s], storages.phase[s], storages.operator[s].replace("aten::", ""),
+    storages.owner[s], storages.shape[s], storages.dtype[s], storages.phase[s], storages.operator[s],
   ];
 }
 

@@ -1,8 +1,8 @@
 // Two runs that the reader chooses, on one axis: the first upwards, the second downwards.
-function readRun(label, { ms, mib, words, colors, phases, peak }) {
+function readRun(label, { trainer, ms, mib, words, colors, phases, peak }) {
   const sum = new Float64Array(ms.length);
   const layers = Object.values(mib).map(alive => Float64Array.from(alive, (value, i) => { sum[i] += value; return sum[i]; }));
-  return { label, ms, layers, words, colors, phases, peak };
+  return { label, trainer, ms, layers, words, colors, phases, peak };
 }
 
 function sayRun(run, ms, slack, mib) {
@@ -50,7 +50,7 @@ async function showTwoRuns() {
       height: 520, decorate: plot => otherPeaks(plot, runs),
       tip: (ms, mib, slack) => runs.flatMap((run, r) => sayRun(run, ms, slack, r ? -mib : mib)),
     });
-    runs.forEach((run, r) => markPeak(chart, run, `peak ${fixed(total(run, run.peak), 1)} MiB`, () => chart.around(run.ms[run.peak]), r === 1));
+    runs.forEach((run, r) => markPeak(chart, run, `${run.trainer}: peak ${fixed(total(run, run.peak), 1)} MiB`, () => chart.around(run.ms[run.peak]), r === 1));
     const entries = new Map(runs.flatMap(run => run.words.map((word, c) => [word, run.colors[c]])));
     legend.replaceChildren(...[...entries].flatMap(([word, color]) => [make("span", "entry", swatch(color), word), " "]));
     window.twoRunsChart = chart;
