@@ -1,4 +1,4 @@
-"""How pages become HTML: one Jinja environment, a base template, and the charts drawn into them.
+"""How pages become HTML: one Jinja environment, a base template, and the filters that templates use.
 
 Everything that a template prints is escaped, unless it is `Markup`.
 """
@@ -9,8 +9,10 @@ import jinja2
 import plotly.graph_objects as go
 from markupsafe import Markup
 
-from dpprof.reports.colors import ink, words
+from dpprof.reports import svg
+from dpprof.reports.colors import ink, trainer_color, trainer_symbol, words
 from dpprof.vocabulary.formats import fixed, memory, number
+from dpprof.vocabulary.trainers import short_name
 
 
 def render(template: str, **values: object) -> str:
@@ -30,6 +32,11 @@ def chart(figure: go.Figure | None, name: str, *, with_plotly: bool = True) -> M
 def breakable(name: str) -> Markup:
     """A class name that a narrow column may break between its words."""
     return Markup("<wbr>").join(re.split(r"(?<=[a-z])(?=[A-Z])", name))
+
+
+def trainer_key(name: str) -> Markup:
+    """A trainer's symbol in its colour, for a legend."""
+    return svg.key(trainer_symbol(name), trainer_color(name))
 
 
 def code(text: str) -> Markup:
@@ -53,4 +60,7 @@ _environment.filters |= {
     "memory": memory,
     "code": code,
     "breakable": breakable,
+    "short_name": short_name,
+    "trainer_key": trainer_key,
+    "trainer_color": trainer_color,
 }
