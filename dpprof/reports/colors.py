@@ -7,7 +7,7 @@ light and on a dark page. A class that does the work of one phase has that phase
 lists, such as a phase that only another package's trainer has, gets a grey and keeps its name.
 """
 
-from dpprof.vocabulary.trainers import UNLISTED_COLOR, trainer_info
+from dpprof.vocabulary.trainers import TRAINERS, UNLISTED_COLOR, trainer_info
 
 CATEGORY_COLORS = {
     "parameters": "#a6997f",
@@ -54,10 +54,23 @@ CLASS_COLORS = {
 # Of a figure that nothing says the parts of.
 UNITEMISED_COLOR = "#a9c8d8"
 
+_TRAINER_SYMBOLS = ("circle", "square", "diamond", "triangle", "down", "star", "x", "cross")
+
 
 def trainer_color(name: str) -> str:
     """The colour of a trainer, as the table of trainers has it."""
     return trainer_info(name).color
+
+
+def trainer_symbol(name: str) -> str:
+    """The symbol of a trainer in charts (one of `svg.SYMBOLS`), by its place in the table of trainers.
+
+    What the table does not list has the last one.
+    """
+    names = list(TRAINERS)
+    return _TRAINER_SYMBOLS[
+        min(names.index(name) if name in names else len(names), len(_TRAINER_SYMBOLS) - 1)
+    ]
 
 
 def category_color(name: str) -> str:

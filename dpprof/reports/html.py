@@ -1,4 +1,4 @@
-"""How pages become HTML: one Jinja environment, a base template, and the charts drawn into them.
+"""How pages become HTML: one Jinja environment, a base template, and the filters that templates use.
 
 Everything that a template prints is escaped, unless it is `Markup`.
 """
@@ -10,9 +10,11 @@ import jinja2
 import plotly.graph_objects as go
 from markupsafe import Markup
 
-from dpprof.reports.colors import ink, words
+from dpprof.reports import svg
+from dpprof.reports.colors import ink, trainer_color, trainer_symbol, words
 from dpprof.reports.packed import packed
 from dpprof.vocabulary.formats import fixed, memory, number
+from dpprof.vocabulary.trainers import short_name
 
 
 def render(template: str, **values: object) -> str:
@@ -39,6 +41,11 @@ def breakable(name: str) -> Markup:
     return Markup("<wbr>").join(re.split(r"(?<=[a-z])(?=[A-Z])", name))
 
 
+def trainer_key(name: str) -> Markup:
+    """A trainer's symbol in its colour, for a legend."""
+    return svg.key(trainer_symbol(name), trainer_color(name))
+
+
 def code(text: str) -> Markup:
     """A sentence with what stands in backticks set as code."""
     parts = re.split(r"`([^`]+)`", text)
@@ -61,5 +68,8 @@ _environment.filters |= {
     "code": code,
     "breakable": breakable,
     "packed": packed,
+    "short_name": short_name,
+    "trainer_key": trainer_key,
+    "trainer_color": trainer_color,
 }
 _environment.globals["static"] = static

@@ -3,14 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from matplotlib.ticker import MaxNLocator
-
 from dpprof.reports.colors import category_color
 from dpprof.reports.levels import Levels
+from dpprof.reports.svg import Scale, tick
 
 WIDTH, HEIGHT = 2000, 800
 _HEADROOM = 1.2
-_MOST_TICKS = 5
 
 
 @dataclass(frozen=True)
@@ -90,5 +88,5 @@ def _steps(x: Iterable[int], y: Iterable[int]) -> str:
 
 
 def _ticks(end: float) -> list[Mark]:
-    values = MaxNLocator(_MOST_TICKS).tick_values(0, end)
-    return [Mark(f"{value:,.6g}", 100 * value / end) for value in values if value <= end]
+    scale = Scale(0.0, end, 0.0, 100.0)
+    return [Mark(tick(value), scale.at(value)) for value in scale.ticks()]

@@ -17,7 +17,7 @@ from dpprof.record.ledger import LedgerResult
 from dpprof.record.record import Record
 from dpprof.reports import html, image, levels, step_chart, step_data, tables, traffic
 from dpprof.reports.colors import category_color
-from dpprof.vocabulary.trainers import trainer_info
+from dpprof.vocabulary.trainers import short_name
 from dpprof.vocabulary.units import MS_PER_S, ms
 
 _SHOWN_TENSORS = 20
@@ -100,8 +100,8 @@ def _estimate(config: ExperimentConfig, figures: EstimateFigures, ledger: Ledger
 
 
 def _short_title(config: ExperimentConfig) -> str:
-    trainer = trainer_info(config.trainer).short_name
-    return f"{trainer}, {config.model_name}, batch {config.batch_size}, sequence {config.seq_len}"
+    size = f"{config.model_name}, batch {config.batch_size}, sequence {config.seq_len}"
+    return f"{short_name(config.trainer)}, {size}"
 
 
 def _facts(record: Record, config: ExperimentConfig) -> dict[str, str]:

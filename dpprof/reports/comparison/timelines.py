@@ -12,7 +12,7 @@ from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.places import full_name
 from dpprof.reports.packed import short
-from dpprof.vocabulary.trainers import trainer_info
+from dpprof.vocabulary.trainers import short_name
 
 _POINTS = 400
 
@@ -43,7 +43,7 @@ def read_timelines(
     found: dict[str, Curves] = {}
     damaged = []
     for cell in comparison.cells:
-        label = f"{trainer_info(cell.trainer).short_name}: {full_name(comparison, cell)}"
+        label = f"{short_name(cell.trainer)}: {full_name(comparison, cell)}"
         for folder in (folders.get((cell.source, run.name)) for run in cell.finished):
             try:
                 timeline = folder.read_timeline() if folder is not None else None
@@ -60,7 +60,7 @@ def _thinned(timeline: StepTimeline, cell: Cell) -> Curves:
     phase_s = {phase: ms / 1e3 for phase, ms in cell.phase_ms.items()}
     curves = levels.compute(timeline, phase_s, _POINTS)
     return Curves(
-        trainer=trainer_info(cell.trainer).short_name,
+        trainer=short_name(cell.trainer),
         ms=_short(curves.ms),
         mib={name: _short(mib) for name, mib in curves.mib.items()},
         words=[words(name) for name in curves.mib],
