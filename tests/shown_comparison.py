@@ -54,20 +54,13 @@ def check_comparison(swept: Path, viewer: Any) -> None:
     highest = max(record["memory"]["peak_allocated"] for record in records)
     for trainer, record in zip(TRAINERS, records, strict=True):
         _check_row(viewer.locator(f'tr[data-trainer="{trainer}"]'), record, highest)
-    viewer.locator("#left-chart .scatterlayer path.js-fill").first.wait_for(state="attached")
-    scales = [
-        viewer.locator(f"#{side}-chart").evaluate(
-            "chart => [chart.layout.xaxis.range, chart.layout.yaxis.range]"
-        )
-        for side in ("left", "right")
-    ]
-    assert scales[0] == scales[1], "two runs on one scale"
-    peaks = [
-        viewer.locator(f"#{side}-chart").evaluate(
-            "chart => Math.max(...chart.data[0].y.map((_, i) => chart.data.reduce((s, t) => s + t.y[i], 0)))"
-        )
-        for side in ("left", "right")
-    ]
+    viewer.locator("#two-runs-chart .u-over").wait_for()
+    labels = [viewer.locator(f"#{which}-run option:checked").inner_text() for which in ("upper", "lower")]
+    assert [label.split(":")[0] for label in labels] == ["standard", "flat"]
+    shown = viewer.locator("#two-runs-chart").evaluate(
+        "() => twoRunsChart.plot.data.slice(1).map(y => [Math.min(...y), Math.max(...y)])"
+    )
+    peaks = [max(high for _, high in shown), -min(low for low, _ in shown)]
     for peak, name in zip(peaks, RUNS, strict=False):
         record = record_of(swept, name)
         assert peak == pytest.approx(record["ledger"]["peak"] / 2**20, rel=1e-3)

@@ -30,9 +30,10 @@ def test_the_comparison_opens_from_disk(swept: Path, page: Any, width: int) -> N
     assert not row.is_visible()
     page.locator('#filters input[data-trainer="DPSGDTrainer"]').check()
     assert row.is_visible()
-    before = page.locator("#right-chart").evaluate("chart => chart.data.length")
-    page.select_option("#right-run", index=0)
-    assert page.locator("#right-chart").evaluate("chart => chart.data.length") < before
+    drawn = page.locator("#two-runs-legend .entry").all_inner_texts()
+    assert "per-sample gradients" in drawn
+    page.select_option("#lower-run", index=0)
+    assert "per-sample gradients" not in page.locator("#two-runs-legend .entry").all_inner_texts()
     assert remote == []
     page.screenshot(path=SCREENSHOTS / f"comparison_{width}.png", full_page=True)
 
@@ -44,7 +45,7 @@ def test_the_comparison_reads_without_javascript(swept: Path, browser: Any) -> N
     assert plain.locator("section.place tr[data-trainer] .figures b").count() == 3 * len(TRAINERS)
     assert plain.locator("#verdict p").first.is_visible()
     assert plain.locator("#measured tr").count() > 5
-    assert not plain.locator("#pair").is_visible()
+    assert not plain.locator("#two-runs").is_visible()
     context.close()
 
 

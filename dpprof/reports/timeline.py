@@ -15,7 +15,7 @@ from dpprof.figures.results import Result, describe_steps, device_name, estimate
 from dpprof.record.folder import write_text
 from dpprof.record.ledger import LedgerResult
 from dpprof.record.record import Record
-from dpprof.reports import html, image, levels, step_chart, step_data, tables, traffic
+from dpprof.reports import html, image, levels, step_chart, step_data, tables, traffic_bars
 from dpprof.reports.colors import category_color
 from dpprof.vocabulary.trainers import short_name
 from dpprof.vocabulary.units import MS_PER_S, ms
@@ -49,7 +49,7 @@ class TimelineData:
     tables: tables.LedgerTables
     levels: levels.Levels
     step: step_data.StepData
-    traffic: list[traffic.TrafficBar]
+    traffic: list[traffic_bars.TrafficBar]
     num_steps: int
     estimate: Estimate | None
     slowdown: float | None
@@ -72,7 +72,7 @@ def compute(result: Result) -> TimelineData | None:
         tables=shown,
         levels=levels.compute(timeline, phase_s, _STATIC_POINTS),
         step=step_data.compute(timeline, phase_s),
-        traffic=traffic.compute(ledger, [row.name for row in shown.by_phase]),
+        traffic=traffic_bars.compute(ledger, [row.name for row in shown.by_phase]),
         num_steps=len(record.step_s),
         estimate=_estimate(config, figures.estimate, ledger) if figures.estimate else None,
         slowdown=figures.ledger.slowdown,
@@ -132,7 +132,7 @@ def render(data: TimelineData) -> str:
         tables=data.tables,
         chart=step_chart.compute(data.levels),
         chart_size=(step_chart.WIDTH, step_chart.HEIGHT),
-        classes=traffic.legend(data.traffic),
+        classes=traffic_bars.legend(data.traffic),
         color=category_color,
         shown_tensors=_SHOWN_TENSORS,
     )

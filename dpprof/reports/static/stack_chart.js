@@ -138,8 +138,8 @@ function axis(label, values, size) {
     font: "11px system-ui, sans-serif", labelFont: "11px system-ui, sans-serif" };
 }
 
-// Draws runs into an element. `tip(ms, mib)` gives what to say under the pointer, `chosen(ms, slack)` is told of a click, with the
-// time that two pixels take, and `decorate(plot)` draws more. Gives the plot and the ways to move through it.
+// Draws runs into an element. `tip(ms, mib)` gives what to say under the pointer, `chosen(ms, slack)` is told of a click; slack is the
+// time that a pixel takes; `decorate(plot)` draws more. Gives the plot and the ways to move through it.
 function stackChart(box, runs, { height, tip, chosen = () => {}, decorate = () => {} }) {
   const end = Math.max(...runs.map(run => run.ms[run.ms.length - 1])) || 1;
   const top = 1.2 * Math.max(...runs.map(run => total(run, run.peak))) || 1;
@@ -160,7 +160,7 @@ function stackChart(box, runs, { height, tip, chosen = () => {}, decorate = () =
     },
   }, [x, ...y.flatMap(columns => [...columns].reverse().concat(columns.length ? [columns[columns.length - 1]] : [x.map(() => 0)]))], box);
   plot.over.append(label);
-  const slack = () => 2 * plot.posToVal(1, "x") - 2 * plot.posToVal(0, "x");
+  const slack = () => slackOf(plot);
   plot.over.addEventListener("click", () => chosen(plot.posToVal(plot.cursor.left, "x"), slack()));
   const resized = new ResizeObserver(() => plot.setSize({ width: box.clientWidth, height }));
   resized.observe(box);
@@ -206,12 +206,15 @@ function zoomByKeys(box, chart) {
   onKeys(box, { "+": zoom(0.5), "=": zoom(0.5), "-": zoom(2), ArrowLeft: move(-0.1), ArrowRight: move(0.1), 0: all, Escape: all });
 }
 
+function slackOf(plot) {
+  return plot.posToVal(1, "x") - plot.posToVal(0, "x");
+}
+
 function showTip(plot, label, tip) {
   const { left, top } = plot.cursor;
   label.hidden = left < 0;
   if (label.hidden) return;
-  const slack = plot.posToVal(1, "x") - plot.posToVal(0, "x");
-  label.replaceChildren(...tip(plot.posToVal(left, "x"), plot.posToVal(top, "y"), slack));
+  label.replaceChildren(...tip(plot.posToVal(left, "x"), plot.posToVal(top, "y"), slackOf(plot)));
   const { width, height } = plot.over.getBoundingClientRect();
   const x = left > width / 2 ? left - label.offsetWidth - 12 : left + 12;
   label.style.transform = `translate(${Math.max(0, Math.min(x, width - label.offsetWidth))}px, ${Math.max(0, Math.min(top + 12, height - label.offsetHeight))}px)`;

@@ -54,9 +54,15 @@ function made({ storages }, s) {
   return `made ${/^(before|between) /.test(phase) ? phase : "in " + phase}${by ? " by " + by : ""}`;
 }
 
-function tip(step, moment, mib) {
+// The moment that a place along the axis stands for, the highest within the slack, and its time.
+function momentAt(step, ms, slack) {
+  const moment = highest(step, ms - slack, ms + slack);
+  return { moment, ms: step.ms[moment] < ms - slack ? ms : step.ms[moment] };
+}
+
+function tip(step, { moment, ms }, mib) {
   const line = (...content) => make("p", "", ...content), sum = total(step, moment);
-  const lines = [line(`${fixed(step.ms[moment])} ms, ${phaseAt(step, moment)}`), line(make("b", "", `${fixed(sum)} MiB`), " alive")];
+  const lines = [line(`${fixed(ms)} ms, ${phaseAt(step, moment)}`), line(make("b", "", `${fixed(sum)} MiB`), " alive")];
   const c = categoryAt(step, moment, mib);
   if (c >= 0) {
     const held = step.layers[c][moment] - (c ? step.layers[c - 1][moment] : 0);
@@ -71,17 +77,17 @@ function tip(step, moment, mib) {
   return lines;
 }
 
-// Keys of the focused chart. `choose` takes a moment, `chosen` gives the one that is chosen.
+// Keys of the focused chart. `choose` takes a moment and its time, `chosen` gives the time that is chosen.
 function listenToKeys(box, chart, step, choose, chosen) {
+  const at = moment => ({ moment, ms: step.ms[moment] });
   const move = by => {
-    const { min, max } = chart.plot.scales.x, slack = chart.slack() / 2;
-    const ms = Math.min(chart.end, Math.max(0, step.ms[chosen()] + by * (max - min)));
-    choose(by === 0 ? chosen() : highest(step, ms - slack, ms + slack));
+    const { min, max } = chart.plot.scales.x;
+    choose(momentAt(step, Math.min(chart.end, Math.max(0, chosen() + by * (max - min))), chart.slack()));
   };
   const keys = {
     ArrowLeft: () => move(-0.02), ArrowRight: () => move(0.02), PageUp: () => move(-0.5), PageDown: () => move(0.5),
-    Home: () => choose(0), End: () => choose(step.ms.length - 1), p: () => choose(step.peak),
-    "+": () => chart.zoom(0.5, step.ms[chosen()]), "=": () => chart.zoom(0.5, step.ms[chosen()]), "-": () => chart.zoom(2, step.ms[chosen()]),
+    Home: () => choose(at(0)), End: () => choose(at(step.ms.length - 1)), p: () => choose(at(step.peak)),
+    "+": () => chart.zoom(0.5, chosen()), "=": () => chart.zoom(0.5, chosen()), "-": () => chart.zoom(2, chosen()),
     0: () => chart.show(0, chart.end), Escape: () => chart.show(0, chart.end),
   };
   onKeys(box, keys);
@@ -113,10 +119,10 @@ function tensorCells(step, s, bytes, category, words) {
 function listAlive(step) {
   const heading = document.getElementById("alive-heading"), summary = document.getElementById("alive-summary");
   const table = dataTable(document.getElementById("tensors"), { limit: 20, sort: { column: 0, descending: true }, summary: () => {} });
-  return moment => {
+  return ({ moment, ms }) => {
     const alive = aliveAt(step, moment), sum = alive.reduce((bytes, one) => bytes + one.bytes, 0);
-    heading.textContent = moment === step.peak ? "Alive at the peak" : `Alive at ${fixed(step.ms[moment])} ms`;
-    summary.textContent = `${alive.length.toLocaleString("en")} tensors, ${fixed(sum / MIB)} MiB, ${fixed(step.ms[moment])} ms into the step, in ${phaseAt(step, moment)}.`;
+    heading.textContent = moment === step.peak ? "Alive at the peak" : `Alive at ${fixed(ms)} ms`;
+    summary.textContent = `${alive.length.toLocaleString("en")} tensors, ${fixed(sum / MIB)} MiB, ${fixed(ms)} ms into the step, in ${phaseAt(step, moment)}.`;
     table.fill(alive.map(one => tensorCells(step, one.s, one.bytes, one.category, step.words[one.category])));
   };
 }
@@ -133,7 +139,7 @@ function listAll(step, choose) {
       const button = make("button", "moment", fixed(step.ms[i]));
       button.type = "button";
       button.title = "choose this moment";
-      button.addEventListener("click", () => choose(i));
+      button.addEventListener("click", () => choose({ moment: i, ms: step.ms[i] }));
       return button;
     },
   });
@@ -147,21 +153,22 @@ function listAll(step, choose) {
 async function showTimeline() {
   const step = readStep(await unpack(document.getElementById("step"))), box = document.getElementById("memory");
   document.body.classList.add("scripted");
-  let chosen = step.peak, list = () => {};
-  const choose = moment => {
-    chosen = moment;
-    chart.around(step.ms[moment]);
+  const peak = { moment: step.peak, ms: step.ms[step.peak] };
+  let chosen = peak, list = () => {};
+  const choose = place => {
+    chosen = place;
+    chart.around(place.ms);
     chart.plot.redraw(false);
-    list(moment);
+    list(place);
   };
   const chart = stackChart(box, [step], {
     height: 420,
-    tip: (ms, mib, slack) => tip(step, highest(step, ms - slack, ms + slack), mib),
-    chosen: (ms, slack) => choose(highest(step, ms - slack, ms + slack)),
-    decorate: plot => momentMark(plot, step.ms[chosen]),
+    tip: (ms, mib, slack) => tip(step, momentAt(step, ms, slack), mib),
+    chosen: (ms, slack) => choose(momentAt(step, ms, slack)),
+    decorate: plot => momentMark(plot, chosen.ms),
   });
-  markPeak(chart, step, `peak ${fixed(total(step, step.peak))} MiB`, () => choose(step.peak));
-  listenToKeys(box, chart, step, choose, () => chosen);
+  markPeak(chart, step, `peak ${fixed(total(step, step.peak))} MiB`, () => choose(peak));
+  listenToKeys(box, chart, step, choose, () => chosen.ms);
   if (step.storages) {
     document.body.classList.add("listed");
     list = listAlive(step);
