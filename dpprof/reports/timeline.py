@@ -107,7 +107,7 @@ def _short_title(config: ExperimentConfig) -> str:
 def _facts(record: Record, config: ExperimentConfig) -> dict[str, str]:
     parameters = "" if record.num_parameters is None else f", {record.num_parameters:,} parameters"
     return {
-        "trainer": record.config["trainer"],
+        "trainer": f"{config.trainer} ({short_name(config.trainer)})",
         "model": config.model_name + parameters,
         "batch x sequence": f"{record.config['batch_size']} x {record.config['seq_len']}",
         "precision": record.config["precision"],

@@ -263,7 +263,7 @@ def test_the_experiment_is_described(tmp_path: Path, checkpointing: bool) -> Non
     record.config["activation_checkpointing"] = checkpointing
     record.environment["gpu"] = "a fast one"
     assert dict(Page(page_of(tmp_path, record)).tables["facts"]) == {
-        "trainer": "DPSGDTrainer",
+        "trainer": "DPSGDTrainer (flat)",
         "model": "tiny, 1,234,567 parameters",
         "batch x sequence": "2 x 16",
         "precision": "fp32",

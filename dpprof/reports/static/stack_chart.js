@@ -151,7 +151,7 @@ function stackChart(box, runs, { height, tip, chosen = () => {}, decorate = () =
     width: box.clientWidth, height, legend: { show: false }, padding: [6, 10, 0, 0],
     cursor: { y: false, points: { show: false }, drag: { x: true, y: false } },
     scales: { x: { time: false, range: (_, min, max) => [min ?? 0, max ?? end] }, y: { range: [runs.length > 1 ? -top : 0, top] } },
-    axes: [axis("time in the step [ms]", plain, 30), axis("alive [MiB]", (_, values) => plain(_, values.map(Math.abs)), (_, shown) => 14 + 6.5 * Math.max(...(shown ?? [""]).map(text => text.length)))],
+    axes: [axis("time in the step [ms]", plain, 30), axis("alive [MiB]", (_, values) => plain(_, values.map(Math.abs)), (_, shown) => 18 + 6.5 * Math.max(3, ...(shown ?? []).map(text => text.length)))],
     series: [{}, ...areas(runs)],
     hooks: {
       drawClear: [plot => shadePhases(plot, runs)],

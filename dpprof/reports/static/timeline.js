@@ -130,7 +130,7 @@ function listAlive(step) {
 function listAll(step, choose) {
   const summary = document.getElementById("all-summary"), search = document.getElementById("search");
   const table = dataTable(document.getElementById("all-tensors"), {
-    limit: 50, sort: { column: 0, descending: true },
+    limit: 20, sort: { column: 0, descending: true },
     summary: (found, count) => { summary.textContent = `${found.length.toLocaleString("en")} of ${count.toLocaleString("en")} tensors`; },
   });
   const moment = i => ({
