@@ -18,6 +18,29 @@ from dpprof.vocabulary.trainers import short_name
 
 pytestmark = pytest.mark.browser
 
+# Of every element with a text of its own: the text, and its contrast with what lies below it.
+CONTRASTS = """() => {
+  const parse = color => color.match(/[\\d.]+/g).map(Number);
+  const luminance = rgb => {
+    const [r, g, b] = rgb.map(c => c / 255).map(c => c <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b;
+  };
+  const ground = element => {
+    const [r, g, b, alpha = 1] = parse(getComputedStyle(element).backgroundColor);
+    if (alpha === 1 || !element.parentElement) return [r, g, b];
+    return ground(element.parentElement).map((below, i) => alpha * [r, g, b][i] + (1 - alpha) * below);
+  };
+  const hasText = element => [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim());
+  const shown = [...document.body.querySelectorAll("*")].filter(element => element.getClientRects().length
+    && hasText(element) && !element.matches("script, style, title, option"));
+  return shown.map(element => {
+    const style = getComputedStyle(element);
+    const ink = luminance(parse(element instanceof SVGElement ? style.fill : style.color).slice(0, 3));
+    const below = luminance(ground(element));
+    return [element.textContent.trim(), (Math.max(ink, below) + .05) / (Math.min(ink, below) + .05)];
+  });
+}"""
+
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_comparison_opens_from_disk(swept: Path, page: Any, width: int) -> None:
@@ -80,7 +103,7 @@ def test_tables_sort_by_click_and_by_keyboard(swept: Path, page: Any) -> None:
 
 @pytest.mark.parametrize("framed", [False, True])
 def test_a_table_can_be_copied_as_markdown(swept: Path, tmp_path: Path, browser: Any, framed: bool) -> None:
-    """From the page itself, and from a frame as MLflow's artifact viewer has it, which may not use the clipboard."""
+    """From the page itself, and from a frame as in MLflow's artifact viewer, which is refused the clipboard."""
     address = (swept / "runs" / "grid é" / "comparison.html").as_uri()
     context = browser.new_context()
     shown = page = context.new_page()
@@ -106,7 +129,7 @@ def test_a_table_can_be_copied_as_markdown(swept: Path, tmp_path: Path, browser:
         [":--", "--:", "--:", "--:", "--:"],
     ]
     by_name = {row[0].partition(",")[0]: row for row in cells[2:]}
-    assert list(by_name)[0] == "standard", "in the order that is shown"
+    assert next(iter(by_name)) == "standard", "in the order that is shown"
     peak = record_of(swept, RUNS[1])["memory"]["peak_allocated"] / 2**20
     assert by_name["flat"][1].startswith(f"{number(peak)} MiB (")
 
@@ -125,30 +148,6 @@ def test_every_text_stands_out_in_light_and_dark(
     found = page.evaluate(CONTRASTS)
     assert len(found) > 30
     assert [text for text, contrast in found if contrast < 4.5] == [], "WCAG 2.2, 1.4.3"
-
-
-# Of every element with a text of its own: the text, and its contrast with what lies below it.
-CONTRASTS = """() => {
-  const parse = color => color.match(/[\\d.]+/g).map(Number);
-  const luminance = rgb => {
-    const [r, g, b] = rgb.map(c => c / 255).map(c => c <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4);
-    return .2126 * r + .7152 * g + .0722 * b;
-  };
-  const ground = element => {
-    const [r, g, b, alpha = 1] = parse(getComputedStyle(element).backgroundColor);
-    if (alpha === 1 || !element.parentElement) return [r, g, b];
-    return ground(element.parentElement).map((below, i) => alpha * [r, g, b][i] + (1 - alpha) * below);
-  };
-  const hasText = element => [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim());
-  const shown = [...document.body.querySelectorAll("*")].filter(element => element.getClientRects().length
-    && hasText(element) && !element.matches("script, style, title, option"));
-  return shown.map(element => {
-    const style = getComputedStyle(element);
-    const ink = luminance(parse(element instanceof SVGElement ? style.fill : style.color).slice(0, 3));
-    const below = luminance(ground(element));
-    return [element.textContent.trim(), (Math.max(ink, below) + .05) / (Math.min(ink, below) + .05)];
-  });
-}"""
 
 
 def a_roofline(folder: Path) -> Path:
