@@ -103,7 +103,7 @@ def test_tables_sort_by_click_and_by_keyboard(swept: Path, page: Any) -> None:
 
 @pytest.mark.parametrize("framed", [False, True])
 def test_a_table_can_be_copied_as_markdown(swept: Path, tmp_path: Path, browser: Any, framed: bool) -> None:
-    """From the page itself, and from a frame as in MLflow's artifact viewer, which is refused the clipboard."""
+    """From the page, and from a frame as in MLflow's artifact viewer, which is refused the clipboard."""
     address = (swept / "runs" / "grid é" / "comparison.html").as_uri()
     context = browser.new_context()
     shown = page = context.new_page()
