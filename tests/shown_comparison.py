@@ -62,3 +62,13 @@ def check_comparison(swept: Path, viewer: Any) -> None:
     peaks = [record["memory"]["peak_allocated"] for record in records]
     slopes = [(heights[0] - y) / (peak - peaks[0]) for y, peak in zip(heights[1:], peaks[1:], strict=True)]
     assert min(slopes) == pytest.approx(max(slopes), rel=0.1), "drawn on one scale"
+    viewer.locator("#two-runs-chart .u-over").wait_for()
+    labels = [viewer.locator(f"#{which}-run option:checked").inner_text() for which in ("upper", "lower")]
+    assert [label.split(":")[0] for label in labels] == ["standard", "flat"]
+    shown = viewer.locator("#two-runs-chart").evaluate(
+        "() => twoRunsChart.plot.data.slice(1).map(y => [Math.min(...y), Math.max(...y)])"
+    )
+    peaks = [max(high for _, high in shown), -min(low for low, _ in shown)]
+    for peak, name in zip(peaks, RUNS, strict=False):
+        record = record_of(swept, name)
+        assert peak == pytest.approx(record["ledger"]["peak"] / 2**20, rel=1e-3)

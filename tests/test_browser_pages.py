@@ -59,6 +59,10 @@ def test_the_comparison_opens_from_disk(swept: Path, page: Any, width: int) -> N
     page.locator('#filters input[data-trainer="DPSGDTrainer"]').check()
     assert row.is_visible()
     assert mark.is_visible()
+    drawn = page.locator("#two-runs-legend .entry").all_inner_texts()
+    assert "per-sample gradients" in drawn
+    page.select_option("#lower-run", index=0)
+    assert "per-sample gradients" not in page.locator("#two-runs-legend .entry").all_inner_texts()
     assert remote == []
     page.screenshot(path=SCREENSHOTS / f"comparison_{width}.png", full_page=True)
 
@@ -72,6 +76,7 @@ def test_the_comparison_reads_without_javascript(swept: Path, browser: Any) -> N
     assert plain.locator("#measured tr").count() > 5
     assert plain.locator("#scatter .mark").count() == len(TRAINERS)
     assert plain.locator("button:visible").count() == 0
+    assert not plain.locator("#two-runs").is_visible()
     context.close()
 
 

@@ -126,7 +126,7 @@ class RunFolder:
 
     def write_ledger(self, result: LedgerResult, timeline: StepTimeline) -> None:
         """Save what the ledger found, with the step's timeline."""
-        data = {"ledger": dataclasses.asdict(result), "timeline": dataclasses.asdict(timeline)}
+        data = {"ledger": dataclasses.asdict(result), "timeline": timeline.to_dict()}
         write_bytes(self.ledger, gzip.compress(json.dumps(data).encode(), compresslevel=5))
 
     def read_timeline(self) -> StepTimeline | None:

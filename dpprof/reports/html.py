@@ -4,13 +4,14 @@ Everything that a template prints is escaped, unless it is `Markup`.
 """
 
 import re
+from importlib import resources
 
 import jinja2
-import plotly.graph_objects as go
 from markupsafe import Markup
 
 from dpprof.reports import svg
 from dpprof.reports.colors import ink, trainer_color, trainer_symbol, words
+from dpprof.reports.packed import packed
 from dpprof.vocabulary.formats import fixed, memory, number
 from dpprof.vocabulary.trainers import short_name
 
@@ -20,13 +21,9 @@ def render(template: str, **values: object) -> str:
     return _environment.get_template(template).render(**values)
 
 
-def chart(figure: go.Figure | None, name: str, *, with_plotly: bool = True) -> Markup | None:
-    """A figure as an element called `name`, with the library that draws it unless the page has it already."""
-    if figure is None:
-        return None
-    config = {"displaylogo": False, "responsive": True}
-    html = figure.to_html(full_html=False, include_plotlyjs=with_plotly, config=config, div_id=name)
-    return Markup(html)
+def static(name: str) -> Markup:
+    """A script or a style sheet of `static/`, to stand in a page."""
+    return Markup((resources.files("dpprof.reports") / "static" / name).read_text(encoding="utf-8"))
 
 
 def breakable(name: str) -> Markup:
@@ -60,7 +57,9 @@ _environment.filters |= {
     "memory": memory,
     "code": code,
     "breakable": breakable,
+    "packed": packed,
     "short_name": short_name,
     "trainer_key": trainer_key,
     "trainer_color": trainer_color,
 }
+_environment.globals["static"] = static
