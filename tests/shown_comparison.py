@@ -53,7 +53,15 @@ def check_comparison(swept: Path, viewer: Any) -> None:
     records = [record_of(swept, name) for name in RUNS]
     highest = max(record["memory"]["peak_allocated"] for record in records)
     for trainer, record in zip(TRAINERS, records, strict=True):
-        _check_row(viewer.locator(f'tr[data-trainer="{trainer}"]'), record, highest)
+        _check_row(viewer.locator(f'.cells tr[data-trainer="{trainer}"]'), record, highest)
+    marks = viewer.locator("#scatter .mark")
+    assert marks.count() == len(TRAINERS), "one point for each trainer"
+    boxes = [mark.bounding_box() for mark in marks.all()]
+    assert all(min(box["width"], box["height"]) > 4 for box in boxes)
+    heights = [box["y"] + box["height"] / 2 for box in boxes]
+    peaks = [record["memory"]["peak_allocated"] for record in records]
+    slopes = [(heights[0] - y) / (peak - peaks[0]) for y, peak in zip(heights[1:], peaks[1:], strict=True)]
+    assert min(slopes) == pytest.approx(max(slopes), rel=0.1), "drawn on one scale"
     viewer.locator("#two-runs-chart .u-over").wait_for()
     labels = [viewer.locator(f"#{which}-run option:checked").inner_text() for which in ("upper", "lower")]
     assert [label.split(":")[0] for label in labels] == ["standard", "flat"]

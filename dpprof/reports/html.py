@@ -7,7 +7,6 @@ import re
 from importlib import resources
 
 import jinja2
-import plotly.graph_objects as go
 from markupsafe import Markup
 
 from dpprof.reports import svg
@@ -20,15 +19,6 @@ from dpprof.vocabulary.trainers import short_name
 def render(template: str, **values: object) -> str:
     """A template of `templates/` as text."""
     return _environment.get_template(template).render(**values)
-
-
-def chart(figure: go.Figure | None, name: str, *, with_plotly: bool = True) -> Markup | None:
-    """A figure as an element called `name`, with the library that draws it unless the page has it already."""
-    if figure is None:
-        return None
-    config = {"displaylogo": False, "responsive": True}
-    html = figure.to_html(full_html=False, include_plotlyjs=with_plotly, config=config, div_id=name)
-    return Markup(html)
 
 
 def static(name: str) -> Markup:

@@ -138,10 +138,17 @@ def line(
 
 
 def mark(
-    symbol: str, x: float, y: float, color: str, *title: str, is_open: bool = False, **attributes: object
+    symbol: str,
+    x: float,
+    y: float,
+    color: str,
+    *title: str,
+    is_open: bool = False,
+    radius: float = RADIUS,
+    **attributes: object,
 ) -> Markup:
     """A symbol at a pixel. Hovering shows the lines of `title`; an open one is filled with the ground."""
-    place = f"translate({_short(x)} {_short(y)}) scale({_short(RADIUS)})"
+    place = f"translate({_short(x)} {_short(y)}) scale({_short(radius)})"
     children = [element("title", "\n".join(title))] if title else []
     look = f"fill: var(--page); stroke: {color}" if is_open else f"fill: {color}"
     kind = "mark open" if is_open else "mark"
