@@ -66,7 +66,8 @@ class _Profiler(Observer):
         path = self._subject.folder.tensorboard / f"dpprof.{time.time_ns()}{TRACE_SUFFIX}"
         whole = path.with_suffix("")
         profiler.export_chrome_trace(str(whole))
-        trace = json.loads(whole.read_bytes())
-        whole.unlink()
-        write_gzipped_json(path, slim(trace))
         self.rows = account(read(profiler, self._subject.config.device), has_kernels=self._on_cuda)
+        # Names from outside may hold bytes and control characters that strict JSON forbids.
+        text = whole.read_text(encoding="utf-8", errors="replace")
+        whole.unlink()
+        write_gzipped_json(path, slim(json.loads(text, strict=False)))

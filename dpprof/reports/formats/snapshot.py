@@ -178,7 +178,7 @@ def _block(address: int, size: int, state: str, frames: list[Frame]) -> Block:
 
 
 class _Places:
-    """Addresses from 0 on: a place is the first gap that is large enough. `total` is the highest end so far."""
+    """Addresses from 0 on; a place is the first gap that is large enough. `total` is where the last ends."""
 
     def __init__(self) -> None:
         self.total = 0
