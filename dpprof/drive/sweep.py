@@ -100,7 +100,12 @@ class Sweep(Campaign):
             figures={prefix + name: value for name, value in best.figures.items()} if best else {},
             ratios=ratios,
             tags={"dpprof.best_trainer": best.trainer, "dpprof.best_at": best.place} if best else {},
-            view=View(len(self.results), differing_settings(self.experiments), is_estimate),
+            view=View(
+                len(self.results),
+                differing_settings(self.experiments),
+                {name for cell in comparison.cells for name in (*cell.figures, *comparison.ratios(cell))},
+                is_estimate,
+            ),
         )
 
     def raise_for_end(self) -> None:
@@ -136,8 +141,8 @@ def shared_settings(experiments: Mapping[str, ExperimentConfig]) -> dict[str, ob
 
 
 def differing_settings(experiments: Mapping[str, ExperimentConfig]) -> list[str]:
-    """The settings in which experiments differ, the trainer among them."""
-    shared = shared_settings(experiments)
+    """The settings in which experiments differ beside the trainer."""
+    shared = {"trainer": None} | shared_settings(experiments)
     names = dict.fromkeys(name for config in experiments.values() for name in to_flat(config))
     return [name for name in names if name not in shared]
 

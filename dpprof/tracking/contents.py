@@ -3,7 +3,7 @@
 from dpprof.config.flat import ESTIMATE, to_flat
 from dpprof.config.training import SIZE_FIELDS
 from dpprof.figures.results import Result, describe, nonfinite_losses
-from dpprof.tracking.store import KIND_TAG, NOTE_TAG, RUN_TAG
+from dpprof.tracking.store import KIND_TAG, NOTE_TAG, RUN_TAG, SHORT_PARAM
 from dpprof.vocabulary.trainers import trainer_info
 
 _RESOLVED = ("device", "model_size", *SIZE_FIELDS)
@@ -12,6 +12,7 @@ _RESOLVED = ("device", "model_size", *SIZE_FIELDS)
 def params_of(result: Result) -> dict[str, object]:
     """The settings, what they were resolved to, and the environment."""
     params: dict[str, object] = to_flat(result.config)
+    params[SHORT_PARAM] = trainer_info(result.config.trainer).short_name
     params |= {f"resolved_{name}": params[name] for name in _RESOLVED}
     if result.record is not None:
         params |= result.record.environment

@@ -13,6 +13,8 @@ from dpprof.errors import DpprofError, TrackingError
 PARENT_TAG = "mlflow.parentRunId"
 KIND_TAG = "dpprof.kind"
 RUN_TAG = "dpprof.run"
+# The trainer's short name, for charts with little room.
+SHORT_PARAM = "trainer_short"
 NOTE_TAG = "mlflow.note.content"
 # They report at length how a new store gets its tables.
 _TALKATIVE = ("alembic", "mlflow.store.db.utils")

@@ -7,17 +7,23 @@ must be in the view: the page forgets a view whose link has them.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dpprof.config.flat import ESTIMATE
-from dpprof.figures.names import FLOOR, FLOPS, MOVED, NEEDED, PEAK, SAMPLES, STEP, ratio_name
-from dpprof.tracking.store import PARENT_TAG
+from dpprof.figures.names import FLOOR, MOVED, NEEDED, PEAK, SAMPLES, STEP, ratio_name
+from dpprof.tracking.store import PARENT_TAG, SHORT_PARAM
 
 _TAG = "mlflow.sharedViewState."
 # The key of the image that every run with a timeline has.
 TIMELINE = "memory_timeline"
+# The columns of the table with their widths in pixels: no header is cut but those of the ratios.
+_COLUMNS = {PEAK: 210, NEEDED: 230, STEP: 180, FLOOR: 170, SAMPLES: 190, MOVED: 150}
+_COLUMNS |= {ratio_name(name): 150 for name in (PEAK, STEP, MOVED)}
+# What memory is set against, in words: the first that is known.
+_AGAINST = {STEP: "step time (ms)", FLOOR: "least step time (ms)", MOVED: "bytes moved (MiB)"}
+# So many bars are readable in a low chart.
+_FEW = 8
 
 
 @dataclass(frozen=True)
@@ -32,74 +38,68 @@ class Section:
 
 @dataclass(frozen=True)
 class View:
-    """The runs of one parent side by side. `varied` are the params in which they differ."""
+    """The runs of one parent side by side.
+
+    `varied` are the params in which they differ beside the trainer, `known` the names of their metrics.
+    """
 
     num_runs: int
     varied: Sequence[str]
+    known: Collection[str]
     is_estimate: bool
 
     def tag(self, parent: str) -> tuple[str, str]:
         """Name and value of the experiment's tag that holds the view of a parent's runs."""
         return _TAG + parent, json.dumps(self._state(parent))
 
-    def _state(self, parent: str) -> dict[str, Any]:
+    def _state(self, parent: str) -> dict[str, object]:
         sections: list[dict[str, object]] = []
         charts: list[dict[str, object]] = []
         for i, section in enumerate(self._sections()):
-            name = {"uuid": f"section-{i}", "name": section.title, "display": True, "isReordered": False}
-            sections.append(name | {"columns": section.columns, "cardHeight": section.height})
-            for chart in section.charts:
-                charts.append(self._card(f"chart-{len(charts)}", f"section-{i}") | dict(chart))
+            shown = {"display": True, "columns": section.columns, "cardHeight": section.height}
+            sections.append({"uuid": f"section-{i}", "name": section.title, "isReordered": False, **shown})
+            charts += [self._card(chart, len(charts) + j, i) for j, chart in enumerate(section.charts)]
+        columns = {self._column(name): width for name, width in _COLUMNS.items() if name in self.known}
         return {
             "searchFilter": f"tags.`{PARENT_TAG}` = '{parent}'",
-            "orderByKey": f"metrics.`{self._metric(PEAK)}`",
+            "orderByKey": self._column(PEAK),
             "orderByAsc": True,
             "startTime": "ALL",
             "lifecycleFilter": "Active",
             "datasetsFilter": [],
             "modelVersionFilter": "All Runs",
-            "selectedColumns": [f"metrics.`{self._metric(name)}`" for name in self._figures()],
+            "selectedColumns": list(columns),
+            "columnOrder": list(columns),
+            "columnWidths": columns,
             "runsHiddenMode": "SHOW_ALL",
             "hideEmptyCharts": True,
-            "isAccordionReordered": True,
+            "isAccordionReordered": True,  # the sections that the page makes for all other metrics come last
             "compareRunSections": sections,
             "compareRunCharts": charts,
         }
 
-    def _figures(self) -> list[str]:
-        times = [NEEDED, FLOOR] if self.is_estimate else [STEP, ratio_name(STEP), SAMPLES]
-        return [PEAK, ratio_name(PEAK), *times, MOVED, ratio_name(MOVED), FLOPS]
-
-    def _card(self, uuid: str, section: str) -> dict[str, object]:
-        shown: dict[str, object] = {
-            "runsCountToCompare": self.num_runs,
-            "deleted": False,
-            "isGenerated": False,
-        }
-        return {"uuid": uuid, "metricSectionId": section, **shown}
+    def _card(self, chart: Mapping[str, object], number: int, section: int) -> dict[str, object]:
+        place = {"uuid": f"chart-{number}", "metricSectionId": f"section-{section}"}
+        return {**place, "runsCountToCompare": self.num_runs, "deleted": False, "isGenerated": False, **chart}
 
     def _sections(self) -> list[Section]:
-        time = FLOOR if self.is_estimate else STEP
-        settings = [
-            name for name in ("trainer", *self.varied) if name in ("trainer", "batch_size", "seq_len")
+        against = next((name for name in _AGAINST if name in self.known), MOVED)
+        memory, other = self._metric(PEAK), self._metric(against)
+        bars: list[Mapping[str, object]] = [{"type": "BAR", "metricKey": name} for name in (memory, other)]
+        x, y = ({"key": name, "type": "METRIC"} for name in (other, memory))
+        scatter = {"type": "SCATTER", "xaxis": x, "yaxis": y}
+        settings = [SHORT_PARAM, *self.varied]
+        parallel = {"type": "PARALLEL", "selectedParams": settings, "selectedMetrics": [memory, other]}
+        images = {"type": "IMAGE", "imageKeys": [TIMELINE], "step": 0, "showRunParams": False}
+        height = 400 if self.num_runs <= _FEW else 500
+        return [
+            Section(f"Peak memory (MiB) and {_AGAINST[against]}", bars, 2, height),
+            Section(f"Peak memory against {_AGAINST[against]}", [scatter, parallel], 2, 400),
+            Section("Memory through a step", [images], 1, 600),
         ]
-        metrics = [self._metric(PEAK), self._metric(time)]
-        together = {"type": "PARALLEL", "selectedParams": settings, "selectedMetrics": metrics}
-        found = [
-            Section("Peak memory and step time", [self._bars(PEAK), self._bars(time)], 2, 400),
-            Section("Memory against time", [self._scatter(time, PEAK), together], 2, 400),
-        ]
-        image = {"type": "IMAGE", "imageKeys": [TIMELINE], "step": 0, "showRunParams": False}
-        return [*found, Section("Memory through a step", [image], 1, 500)]
-
-    def _bars(self, metric: str) -> dict[str, object]:
-        return {"type": "BAR", "metricKey": self._metric(metric)}
-
-    def _scatter(self, x: str, y: str) -> dict[str, object]:
-        axes = {"xaxis": x, "yaxis": y}
-        return {"type": "SCATTER"} | {
-            axis: {"key": self._metric(name), "type": "METRIC"} for axis, name in axes.items()
-        }
 
     def _metric(self, name: str) -> str:
         return f"{ESTIMATE}/{name}" if self.is_estimate else name
+
+    def _column(self, name: str) -> str:
+        return f"metrics.`{self._metric(name)}`"
