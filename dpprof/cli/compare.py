@@ -46,24 +46,28 @@ def compare(sources: tuple[str, ...], output: str, baseline: str | None, fail_ab
     import tempfile
     from pathlib import Path
 
-    from dpprof.cli.console import open_console, print_comparison
-    from dpprof.cli.options import write_output
-    from dpprof.drive.sources import read_comparison
+    from dpprof.cli.waiting import waiting
     from dpprof.errors import Regression
-    from dpprof.reports.comparison import page, regression
-    from dpprof.reports.comparison.data import compute
 
     limit = percent(fail_above)
-    console = open_console(soft_wrap=True)
-    with tempfile.TemporaryDirectory() as scratch:
+    with waiting("reading the runs"), tempfile.TemporaryDirectory() as scratch:
+        from dpprof.cli.comparison_view import print_comparison
+        from dpprof.cli.console import open_console, write
+        from dpprof.cli.options import write_output
+        from dpprof.drive.sources import read_comparison
+        from dpprof.reports.comparison import page, regression
+        from dpprof.reports.comparison.data import compute
+
         comparison, folders = read_comparison(sources, Path(scratch), warn)
         before = None
         if baseline is not None:
             before, _ = read_comparison([baseline], Path(scratch) / "baseline", warn, "baseline")
         data = compute(comparison, folders)
-    write_output(output, page.render(data))
+        write_output(output, page.render(data))
+    console = open_console()
     print_comparison(console, data)
-    console.print(f"the page with all of it: {output}")
+    console.print()
+    write(console, f"the page with all of it: {output}")
     if before is None:
         return
     checked = regression.check(comparison, before, limit)

@@ -7,8 +7,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rich.table import Table
-
+    from dpprof.cli.tables import FittedTable
     from dpprof.reports.tables import LedgerTables
 
 
@@ -50,7 +49,7 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
         raise ConfigError(f"run_folder: got {run_folder!r}, allowed: a folder with a config.json in it")
     result, timeline = read_result(folder), folder.read_timeline()
     record, figures = result.record, result.figures
-    parts: list[Table | str] = []
+    parts: list[FittedTable | str] = []
     if record is not None and record.ledger and figures and figures.ledger and timeline is not None:
         parts += _tables(compute(figures, figures.ledger, record.ledger, timeline), tensors)
     if record is not None and record.counters is not None:
@@ -70,7 +69,7 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
         console.print(part)
 
 
-def _tables(found: "LedgerTables", num_tensors: int) -> "Iterable[Table | str]":
+def _tables(found: "LedgerTables", num_tensors: int) -> "Iterable[FittedTable | str]":
     from dpprof.cli.tables import one, table, two
     from dpprof.reports.colors import words
     from dpprof.vocabulary.formats import fixed
@@ -110,7 +109,7 @@ def _tables(found: "LedgerTables", num_tensors: int) -> "Iterable[Table | str]":
         )
 
 
-def _largest_tensors(found: "LedgerTables", num_tensors: int) -> "Table":
+def _largest_tensors(found: "LedgerTables", num_tensors: int) -> "FittedTable":
     from dpprof.cli.tables import table, two
     from dpprof.reports.colors import words
 

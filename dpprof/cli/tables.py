@@ -1,8 +1,11 @@
 """Tables in the terminal, from plain rows."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
 
-from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
 from rich.table import Table
 
@@ -31,18 +34,58 @@ def right(text: str) -> str:
     return text
 
 
+@dataclass(frozen=True)
+class FittedTable:
+    """A table of texts that leaves less room between its columns, and folds more, where it has to."""
+
+    title: str
+    headers: list[str]
+    is_left: list[bool]
+    rows: list[list[str]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The table for the room that there is."""
+        gap, widths = self._widths(options.max_width)
+        made = Table(
+            title=escape(self.title) or None,
+            title_justify="left",
+            title_style="bold",
+            header_style="bold dim",
+            box=None,
+            pad_edge=False,
+            padding=(0, gap, 0, 0),
+        )
+        for header, is_left, width in zip(self.headers, self.is_left, widths, strict=True):
+            justify: Literal["left", "right"] = "left" if is_left else "right"
+            made.add_column(escape(header), justify=justify, overflow="fold", width=width)
+        for row in self.rows:
+            made.add_row(*map(escape, row))
+        yield made
+
+    def _widths(self, room: int) -> tuple[int, list[int]]:
+        """The gap between columns and their widths. The widest give way first: long texts are folded, and
+        headings between words.
+        """
+        columns = [list(column) for column in zip(self.headers, *self.rows, strict=True)]
+        widths = [max(map(cell_len, column)) for column in columns]
+        least = [
+            min(_NEVER_FOLDED, max(map(cell_len, [*header.split(), *texts, ""])))
+            for header, *texts in columns
+        ]
+        gaps = len(widths) - 1
+        gap = 2 if sum(least) + 2 * gaps <= room else 1
+        while sum(widths) + gap * gaps > room:
+            spare = [width - few for width, few in zip(widths, least, strict=True)]
+            if not any(spare):
+                break
+            widest = max((i for i, some in enumerate(spare) if some), key=widths.__getitem__)
+            widths[widest] -= 1
+        return gap, widths
+
+
 def table(
     title: str, columns: list[tuple[str, Callable[..., str]]], rows: Iterable[tuple[object, ...]]
-) -> Table:
+) -> FittedTable:
     """A table of values; each column says how its own are shown, texts (`str`) to the left."""
-    made = Table(
-        title=escape(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
-    )
     texts = [[shown(value) for (_, shown), value in zip(columns, row, strict=True)] for row in rows]
-    for i, (name, shown) in enumerate(columns):
-        # Where the terminal is narrow long texts are folded, and headings before short texts.
-        needed = min(_NEVER_FOLDED, max((len(row[i]) for row in texts), default=0))
-        made.add_column(name, justify="left" if shown is str else "right", overflow="fold", min_width=needed)
-    for row in texts:
-        made.add_row(*map(escape, row))
-    return made
+    return FittedTable(title, [name for name, _ in columns], [shown is str for _, shown in columns], texts)
