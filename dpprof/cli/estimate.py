@@ -5,10 +5,11 @@ from functools import partial
 
 import click
 
+from dpprof.cli.help import GroupedOptions
 from dpprof.cli.options import given, options_of, split
 
 
-@click.command()
+@click.command(cls=GroupedOptions)
 @options_of("estimate")
 def estimate(**options: str | None) -> None:
     """Estimate a grid of experiments without running it.

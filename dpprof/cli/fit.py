@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dpprof.cli.help import GroupedOptions
 from dpprof.cli.options import given, options_of, split
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from dpprof.drive.launch.launcher import Machine
 
 
-@click.command()
+@click.command(cls=GroupedOptions)
 @options_of("fit")
 def fit(**options: str | None) -> None:
     """Find the largest batch that fits a device.

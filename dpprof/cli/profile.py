@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dpprof.cli.help import GroupedOptions
 from dpprof.cli.options import given, options_of
 
 if TYPE_CHECKING:
     from dpprof.drive.single import SingleRun
 
 
-@click.command()
+@click.command(cls=GroupedOptions)
 @options_of("profile")
 def profile(**options: str | None) -> None:
     """Measure one experiment.

@@ -5,10 +5,11 @@ from functools import partial
 
 import click
 
+from dpprof.cli.help import GroupedOptions
 from dpprof.cli.options import given, options_of
 
 
-@click.command()
+@click.command(cls=GroupedOptions)
 @options_of("sweep")
 def sweep(**options: str | None) -> None:
     """Measure a grid of experiments.

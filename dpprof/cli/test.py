@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dpprof.cli.help import GroupedOptions
 from dpprof.cli.options import given, options_of
 from dpprof.config.commands import TestConfig
 from dpprof.config.experiment import ExperimentConfig
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from dpprof.drive.trainer_check import TrainerCheck
 
 
-@click.command()
+@click.command(cls=GroupedOptions)
 @options_of("test")
 def test(**options: str | None) -> None:
     """Check every trainer on this machine.
