@@ -51,7 +51,7 @@ def cell_tables(data: ComparisonData, console: Console) -> Iterator[RenderableTy
 def _block(data: ComparisonData, found: ModelRows, console: Console) -> RenderableType:
     precisions = {place.settings["precision"] for place in found.places}
     title = f"{found.model.heading}, {precisions.pop()}" if len(precisions) == 1 else found.model.heading
-    columns = _columns(data, found)
+    columns = _columns(data, found, "+-" if console.options.ascii_only else "±")
     room = console.width - _INDENT - _GAP * (len(columns) - 1)
     if _bar_width(columns, room) < 2 * _SHORTEST_BAR:
         columns = [column for column in columns if column.header != "samples/s"]
@@ -101,12 +101,12 @@ def _shown(column: _Column, index: int, row: Row, length: int, console: Console)
     return Text(drawn, trainer_info(row.cell.trainer).color)
 
 
-def _columns(data: ComparisonData, found: ModelRows) -> list[_Column]:
+def _columns(data: ComparisonData, found: ModelRows, plus_minus: str) -> list[_Column]:
     """Those that have something to show for this model."""
     rows = [row for place in found.places for row in place.rows]
     own_options = set(data.comparison.varying)
     columns = [_Column("", [_trainer(row, own_options) for row in rows], is_left=True)]
-    texts = [_step(row) for row in rows]
+    texts = [_step(row, plus_minus) for row in rows]
     if any(text.plain for text in texts):
         columns.append(_Column("step ms", texts))
         columns += _judged(found, "step_time", STEP)
@@ -157,14 +157,14 @@ def _trainer(row: Row, varying: set[str]) -> Text:
     return text
 
 
-def _step(row: Row) -> Text:
+def _step(row: Row, plus_minus: str) -> Text:
     """The step time with half its interquartile range, an estimate's lower bound, or how the cell failed."""
     cell, figures, time = row.cell, row.cell.figures, row.bars["step_time"]
     if time.failure is not None:
         return Text(FAILURES.get(time.failure, time.failure), "red")
     if time.floor is not None:
         return Text(f">= {number(time.floor)}")
-    spread = f" ± {number(figures[IQR] / 2)}" if IQR in figures else ""
+    spread = f" {plus_minus} {number(figures[IQR] / 2)}" if IQR in figures else ""
     return Text(number(figures.get(STEP)) + spread, "yellow" if cell.is_disturbed else "")
 
 

@@ -5,6 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS
+from dpprof.vocabulary.trainers import TRAINERS
 
 # Wide enough for a table's row where there is no terminal to ask.
 _WIDTH_OF_FILES = 160
@@ -41,3 +42,11 @@ def counted(number: int, one: str, several: str = "") -> str:
 def warn(console: Console, text: str) -> None:
     """A paragraph that must be seen."""
     write(console, Text.assemble(("warning: ", "yellow"), text))
+
+
+def short_run_name(name: str) -> str:
+    """A run's name with its trainer's short name."""
+    for info in TRAINERS.values():
+        if name.startswith(f"{info.name}_"):
+            return f"{info.short_name} {name.removeprefix(info.name + '_')}"
+    return name

@@ -3,26 +3,27 @@
 from rich.console import Console
 
 from dpprof.cli.console import write
-from dpprof.cli.tables import FittedTable
+from dpprof.cli.tables import FittedTable, right, table
 from dpprof.vocabulary.trainers import trainer_info
 
 
 def print_answers(console: Console, text: str) -> None:
     """The answers, which come as Markdown: paragraphs, and tables with a rule under their headings."""
-    table: list[list[str]] = []
+    lines: list[list[str]] = []
     for line in [*text.splitlines(), ""]:
         if line.startswith("|"):
-            table.append([cell.strip().replace("&lt;", "<") for cell in line.strip("|").split("|")])
+            lines.append([cell.strip().replace("&lt;", "<") for cell in line.strip("|").split("|")])
             continue
-        if table:
-            console.print(_drawn(table))
-            table = []
+        if lines:
+            console.print(_drawn(lines))
+            lines = []
         if not line.startswith("# "):
             write(console, line)
 
 
 def _drawn(lines: list[list[str]]) -> FittedTable:
-    headers, rule, *rows = lines
-    for row in rows:
-        row[:] = [trainer_info(cell).short_name for cell in row]
-    return FittedTable("", headers, [not dashes.endswith(":") for dashes in rule], rows)
+    headings, rule, *rows = lines
+    columns = [
+        (name, right if dashes.endswith(":") else str) for name, dashes in zip(headings, rule, strict=True)
+    ]
+    return table("", columns, [tuple(trainer_info(cell).short_name for cell in row) for row in rows])

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from io import TextIOWrapper
 
 import click
 
@@ -64,6 +65,8 @@ def main() -> None:
     something got worse than its baseline, 5 MLflow could not be used, 6 a gradient check could not tell, 130
     stopped by Ctrl-C or SIGTERM.
     """
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal may lack a character, and has to show the rest
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     try:

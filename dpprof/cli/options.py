@@ -73,8 +73,12 @@ def _help(field: "Field[Any]") -> str:
     words, choices = str(field.metadata["help"]), _choices(field)
     if choices and "|".join(choices) != _metavar(field):
         words += f" One of: {', '.join(choices)}."
-    default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
-    return f"{words}  [default: {default}]" if default else words
+    default = field.default
+    if isinstance(default, bool):
+        default = str(default).lower()
+    elif isinstance(default, float):
+        default = f"{default:g}"
+    return words if default == "" else f"{words}  [default: {default}]"
 
 
 def _choices(field: "Field[Any]") -> list[str]:

@@ -7,12 +7,11 @@ from typing import Self
 from rich.live import Live
 from rich.text import Text
 
-from dpprof.cli.console import VERDICT_COLORS, open_console, warn, write
+from dpprof.cli.console import VERDICT_COLORS, open_console, short_run_name, warn, write
 from dpprof.cli.running import Running
 from dpprof.drive.launch.launcher import Machine
 from dpprof.figures.gradient_verdict import PASS
 from dpprof.figures.results import FINISHED, Result, describe, nonfinite_losses
-from dpprof.vocabulary.trainers import TRAINERS
 
 _BUSY_PCT = 15.0
 _OPENING, _CLOSING = "opening MLflow's store", "writing the reports, logging to MLflow"
@@ -69,7 +68,7 @@ class Progress:
     def started(self, index: int, total: int, name: str) -> None:
         """Experiment `index` of `total` begins."""
         with self._lock:
-            shown = _shortened(name) if self.console.is_terminal else name
+            shown = short_run_name(name) if self.console.is_terminal else name
             if self._is_counted:
                 self._running.total = total
             self._running.start(name, f"[{index}/{total}] {shown}")
@@ -102,11 +101,3 @@ class Progress:
             if why not in self._told:  # once, however many experiments it concerns
                 self._told.add(why)
                 self.warn(text)
-
-
-def _shortened(name: str) -> str:
-    """A run's name with its trainer's short name."""
-    for info in TRAINERS.values():
-        if name.startswith(f"{info.name}_"):
-            return f"{info.short_name} {name.removeprefix(info.name + '_')}"
-    return name
