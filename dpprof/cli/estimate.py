@@ -19,8 +19,8 @@ def estimate(**options: str | None) -> None:
     FLOPs, whether it fits a device, and the least time that a step can take there.
 
     \b
-    dpprof estimate --target H100                       # the default grid for a GPU: 1b, all trainers
-    dpprof estimate --model-sizes medium --batch-sizes 8,16 --seq-lens 1024 --device-memory-gib 24
+    dpprof estimate --target H100      # the default grid of a GPU: 1b, all trainers
+    dpprof estimate --model-sizes medium --seq-lens 1024 --device-memory-gib 24
     dpprof estimate --device cpu --model-sizes small --trainers flat,ghost
     """
     from dpprof.cli.waiting import waiting

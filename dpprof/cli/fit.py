@@ -25,9 +25,9 @@ def fit(**options: str | None) -> None:
     steps run on fake tensors, so no GPU is needed; verify=true then measures the answers on this machine.
 
     \b
-    dpprof fit --target H100 --seq-lens 512,1024                    # 1b, all trainers
+    dpprof fit --target H100 --seq-lens 512,1024       # 1b, all trainers
     dpprof fit --target A100-40GB --logical-batch 4096 --precisions fp32,bf16
-    dpprof fit --device cpu --model-sizes small --device-memory-gib 0.5 --seq-lens 128 --verify true
+    dpprof fit --device cpu --device-memory-gib 0.5 --verify true
     """
     from dpprof.cli.waiting import waiting
 

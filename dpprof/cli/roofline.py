@@ -41,7 +41,7 @@ def roofline(
     \b
     dpprof sweep --passes clean,ledger,ceilings --sweep-name roof
     dpprof roofline runs/roof
-    dpprof roofline runs/other/DPSGDTrainer_1b_bs4_seq512 --copy-gib-per-s 4000 --matmul-tflop-per-s 50
+    dpprof roofline runs/roof --copy-gib-per-s 4000 --matmul-tflop-per-s 50
     """
     import tempfile
     from pathlib import Path
@@ -105,8 +105,13 @@ def print_roofline(console: "Console", page: "RooflineData") -> None:
     found = page.roofline
     for section in found.sections:
         shown = [(name, right if is_number else str) for name, is_number in COLUMNS.items()]
+        rows, title = [tuple(cells(row)) for row in section.rows], section.title
+        origins = {row[-1] for row in rows}
+        if len(origins) == 1:  # what all rows share needs no column
+            title += f" ({shown.pop()[0]}: {origins.pop()})"
+            rows = [row[:-1] for row in rows]
         console.print()
-        console.print(table(section.title, shown, [tuple(cells(row)) for row in section.rows]))
+        console.print(table(title, shown, rows))
     console.print()
     if found.has_ceilings:
         for roof in found.roofs:

@@ -15,18 +15,22 @@ from dpprof.cli.time_left import duration, left, seconds_left
 _BAR_WIDTH = 20
 
 
+def _now() -> float:
+    return time.monotonic()
+
+
 @dataclass
 class _Experiment:
     """One that runs: what it is called, what it does just now, and since when it runs."""
 
     label: str
     doing: str = ""
-    began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=_now)
     spinner: Spinner = field(default_factory=lambda: Spinner("dots"))
 
     @property
     def seconds(self) -> float:
-        return time.monotonic() - self.began
+        return _now() - self.began
 
 
 @dataclass
@@ -38,7 +42,7 @@ class Running:
     otherwise: str
     num_done: int = 0
     total: int | None = None
-    began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=_now)
     _running: dict[str, _Experiment] = field(default_factory=dict)
     _took: list[float] = field(default_factory=list)
     _at_a_time: int = 1
@@ -47,7 +51,7 @@ class Running:
     @property
     def seconds(self) -> float:
         """Since it began."""
-        return time.monotonic() - self.began
+        return _now() - self.began
 
     @property
     def seconds_left(self) -> float | None:
