@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from io import TextIOWrapper
 
 import click
 
@@ -11,6 +12,7 @@ from dpprof.cli.compare import compare
 from dpprof.cli.estimate import estimate
 from dpprof.cli.export import export
 from dpprof.cli.fit import fit
+from dpprof.cli.help import GroupedCommands
 from dpprof.cli.log import log
 from dpprof.cli.ncu_import import ncu_import
 from dpprof.cli.profile import profile
@@ -21,10 +23,27 @@ from dpprof.cli.sweep import sweep
 from dpprof.cli.test import test
 from dpprof.errors import DpprofError, Interrupted
 
-COMMANDS = (profile, sweep, test, estimate, fit, compare, roofline, show, summarize, export, log, ncu_import)
+MEASURE = "Measure: training runs on this machine"
+PREDICT = "Predict: on fake tensors, no GPU needed"
+READ = "Read what was measured or predicted"
+# Every command with the heading under which `dpprof --help` lists it.
+COMMANDS = {
+    test: MEASURE,
+    profile: MEASURE,
+    sweep: MEASURE,
+    estimate: PREDICT,
+    fit: PREDICT,
+    compare: READ,
+    show: READ,
+    roofline: READ,
+    summarize: READ,
+    export: READ,
+    log: READ,
+    ncu_import: READ,
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=GroupedCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="dpprof")
 def cli() -> None:
     """Measure what differential privacy costs in memory, memory traffic and time.
@@ -34,8 +53,8 @@ def cli() -> None:
     """
 
 
-for _command in COMMANDS:
-    cli.add_command(_command)
+for _command, _heading in COMMANDS.items():
+    cli.add_under(_heading, _command)
 
 
 def main() -> None:
@@ -46,6 +65,8 @@ def main() -> None:
     something got worse than its baseline, 5 MLflow could not be used, 6 a gradient check could not tell, 130
     stopped by Ctrl-C or SIGTERM.
     """
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal may lack a character, and has to show the rest
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     try:

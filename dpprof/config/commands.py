@@ -28,6 +28,19 @@ class TestConfig:
     )
 
 
+# What the settings of a class are about, as help says it.
+TITLES: dict[type, str] = {
+    SweepConfig: "The grid",
+    FitConfig: "The search",
+    TrainingConfig: "What is trained",
+    MeasuringConfig: "How it is measured",
+    EstimatingConfig: "What it is estimated for",
+    TestConfig: "Where it runs",
+    WorkersConfig: "How it runs, and where it goes",
+    DriveConfig: "How it runs, and where it goes",
+}
+
+
 @dataclass(frozen=True)
 class Takes:
     """The settings that a command takes: those of some classes, in order, `without` some.
@@ -41,8 +54,16 @@ class Takes:
     @property
     def settings(self) -> list["dataclasses.Field[Any]"]:
         """The settings that dpprof declares, in order."""
-        declared = (item for cls in self.classes for item in fields(cls).items())
-        return [setting for name, setting in declared if name not in self.without]
+        return [setting for found in self.by_title.values() for setting in found]
+
+    @property
+    def by_title(self) -> dict[str, list["dataclasses.Field[Any]"]]:
+        """The same by what they are about."""
+        found: dict[str, list[dataclasses.Field[Any]]] = {}
+        for cls in self.classes:
+            kept = [setting for name, setting in fields(cls).items() if name not in self.without]
+            found.setdefault(TITLES[cls], []).extend(kept)
+        return found
 
     @property
     def own_options(self) -> list[OwnOption]:
