@@ -7,6 +7,7 @@ import sys
 import click
 
 from dpprof import __version__
+from dpprof.cli.check import check
 from dpprof.cli.compare import compare
 from dpprof.cli.estimate import estimate
 from dpprof.cli.export import export
@@ -21,7 +22,10 @@ from dpprof.cli.sweep import sweep
 from dpprof.cli.test import test
 from dpprof.errors import DpprofError, Interrupted
 
-COMMANDS = (profile, sweep, test, estimate, fit, compare, roofline, show, summarize, export, log, ncu_import)
+COMMANDS = (
+    *(profile, sweep, test, check, estimate, fit),
+    *(compare, roofline, show, summarize, export, log, ncu_import),
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -42,9 +46,9 @@ def main() -> None:
     """Run the command line and end the process.
 
     Exit codes: 0 done (running out of memory is a finding, not a fault), 1 the runs folder can no longer be
-    written, 2 an option or the machine is not usable, 3 an experiment or its gradient check failed, 4
-    something got worse than its baseline, 5 MLflow could not be used, 6 a gradient check could not tell, 130
-    stopped by Ctrl-C or SIGTERM.
+    written, 2 an option, the workload or the machine is not usable, 3 an experiment or its gradient check
+    failed, or a step of `check` did, 4 something got worse than its baseline, 5 MLflow could not be used, 6 a
+    gradient check could not tell, 130 stopped by Ctrl-C or SIGTERM.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
