@@ -180,6 +180,11 @@ def test_the_roofline_opens_from_disk(tmp_path: Path, page: Any, width: int) -> 
     boxes = [box.bounding_box() for box in notes.all()]
     assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes), "no note is clipped"
     assert "FLOP/byte" in marks.first.locator("title").text_content()
+    page.locator("#phases thead").get_by_role("button", name="MiB", exact=True).click()
+    rows = page.locator("#phases tbody tr").all_inner_texts()
+    assert rows[0].startswith("DPSGDTrainer"), "what the rows belong to stays on top"
+    moved = [float(row.split("\t")[2]) for row in rows[1:]]
+    assert moved == sorted(moved) != []
     assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing sticks out"
     kernel = page.locator("#kernels td.kernel").first.bounding_box()
     assert kernel["width"] <= 500, "long names are wrapped"

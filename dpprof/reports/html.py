@@ -26,11 +26,6 @@ def static(name: str) -> Markup:
     return Markup((resources.files("dpprof.reports") / "static" / name).read_text(encoding="utf-8"))
 
 
-def breakable(name: str) -> Markup:
-    """A class name that a narrow column may break between its words."""
-    return Markup("<wbr>").join(re.split(r"(?<=[a-z])(?=[A-Z])", name))
-
-
 def trainer_key(name: str) -> Markup:
     """A trainer's symbol in its colour, for a legend."""
     return svg.key(trainer_symbol(name), trainer_color(name))
@@ -56,7 +51,6 @@ _environment.filters |= {
     "fixed": fixed,
     "memory": memory,
     "code": code,
-    "breakable": breakable,
     "packed": packed,
     "short_name": short_name,
     "trainer_key": trainer_key,

@@ -8,7 +8,7 @@ from dpprof.reports.timeline import write_timeline
 
 RUN_REPORTS: tuple[Report[Result], ...] = (
     Report("memory_timeline.html", version=2, write=write_timeline),
-    Report("roofline.html", version=1, write=write_run_roofline),
+    Report("roofline.html", version=2, write=write_run_roofline),
     Report("tensorboard", version=1, write=write_scalars),
 )
 

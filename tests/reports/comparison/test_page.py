@@ -17,8 +17,7 @@ from dpprof.record.folder import RunFolder
 from dpprof.record.record import Failure, GradientCheck, PassOutcome
 from dpprof.reports.comparison.comparison import Comparison, compare
 from dpprof.reports.comparison.data import compute
-from dpprof.reports.comparison.findings.finding import Finding
-from dpprof.reports.comparison.page import advice, render
+from dpprof.reports.comparison.page import render
 from dpprof.reports.html import code
 
 OOM = Failure("oom", "CUDA out of memory")
@@ -251,47 +250,6 @@ def test_without_timelines_there_is_no_pair_to_choose() -> None:
 
 def test_nothing_is_fetched_from_elsewhere() -> None:
     assert not re.findall(r"(?:https?:)?//[a-z]", re.sub(r"<!--.*?-->", "", shown(example())))
-
-
-def test_the_page_opens_with_one_sentence_and_the_numbers() -> None:
-    page = shown(
-        comparison(
-            *(_one(trainer) for trainer in ("StandardTrainer", "DPSGDTrainer", "DPGhostClippingTrainer"))
-        )
-    )
-    marks = (
-        'id="advice"',
-        'id="tiles"',
-        'id="scatter"',
-        'id="filters"',
-        'class="cells',
-        'id="verdict"',
-        'id="measured"',
-    )
-    assert [page.index(mark) for mark in marks] == sorted(page.index(mark) for mark in marks)
-    text = Text(page).text
-    assert text.index("flat DPSGDTrainer") < text.index("Every run"), "what the short name stands for"
-
-
-def test_the_advice_is_one_sentence_that_says_whom_to_train_with() -> None:
-    memory = Finding[object]("Memory", "A needs 1.5 MiB at x. The next one needs more.", None)
-    use = Finding[object]("Use", "Train with A.", None)
-    said = advice([memory])
-    assert said is not None
-    assert said.text == "A needs 1.5 MiB at x."
-    assert advice([memory, use]) == use
-    assert advice([Finding("Savings", "Write this.", None)]) is None
-    assert advice([]) is None
-
-
-@pytest.mark.parametrize("trainer", [None, "StandardTrainer"])
-def test_comparisons_with_little_in_them_are_pages_too(trainer: str | None) -> None:
-    failed = [result(name, failure=OOM) for name in ("StandardTrainer", "DPSGDTrainer")]
-    page = shown(comparison(*(failed if trainer is None else [_one(trainer)])))
-    assert ('id="tiles"' in page) == (trainer is not None)
-    assert 'id="scatter"' not in page
-    assert 'id="growth-charts"' not in page
-    assert ('id="failures"' in page) == (trainer is None)
 
 
 def test_an_empty_comparison_is_a_page_too() -> None:
