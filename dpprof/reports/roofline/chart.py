@@ -60,8 +60,8 @@ def roofline_chart(roofline: Roofline) -> RooflineChart | None:
         svg.element("clipPath", area, id="plot-area"),
         svg.axes(plot.x, plot.y, "FLOP per byte", unit_name),
         svg.element("g", *(line for line, _ in lines), class_="roofs", clip_path="url(#plot-area)"),
-        *(_mark(section, row, roofline.roofs, plot, by_trainer) for section, row in drawn),
         *(names for _, names in lines),
+        *(_mark(section, row, roofline.roofs, plot, by_trainer) for section, row in drawn),
     ]
     label = "FLOPs per second against FLOPs per byte of each phase; its figures are in the table of phases"
     keys = {phase: svg.key(_symbol(phase), _key_color(phase, by_trainer)) for phase in phases}

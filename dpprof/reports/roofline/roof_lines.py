@@ -70,23 +70,24 @@ def _names(roofs: list[Roof], i: int, plot: Plot) -> Markup:
         seen_to = min(roof.ridge or plot.x.high, plot.x.high, plot.y.high / copy)
         at = seen_from * (seen_to / seen_from) ** (0.35 + 0.2 * (i % 3))
         lines = [f"copy {scaled(roof.copy.per_s, GIB)} GiB/s", *_of_device(roofs, roof)]
-        drawn.append(_note(plot.x.at(at) - 8, plot.y.at(at * copy) - 6, lines, plot))
+        x, y = plot.x.at(at), plot.y.at(at * copy)
+        if x - svg.LETTER * max(map(len, lines)) - 8 > plot.x.start:
+            drawn.append(_note(x - 8, y - 6, lines, "end"))
+        else:  # no room left of the diagonal: to its right, below it
+            drawn.append(_note(x + 8, y + _LINE_HEIGHT, lines, "start"))
     if roof.matmul is not None:
         precision = f" {roof.precision}" if len(roofs) > 1 else ""
         lines = [f"matmul{precision} {flop_rate(roof.matmul.per_s)}", *_of_device(roofs, roof)]
         height = plot.y.at(roof.matmul.per_s / plot.unit)
         above = height - 6 - _LINE_HEIGHT * (len(lines) - 1)
-        drawn.append(_note(plot.x.end, height + _LINE_HEIGHT if i % 2 else above, lines, plot))
+        drawn.append(_note(plot.x.end, height + _LINE_HEIGHT if i % 2 else above, lines, "end"))
     return Markup().join(drawn)
 
 
-def _note(x: float, y: float, lines: list[str], plot: Plot) -> Markup:
-    """Texts that end at a pixel, moved to the right if they would begin left of the axis."""
-    longest = svg.LETTER * max(map(len, lines))
-    end = max(x, plot.x.start + longest)
+def _note(x: float, y: float, lines: list[str], anchor: str) -> Markup:
+    """Texts below one another, the first of them at a pixel."""
     texts = [
-        svg.label(end, y + _LINE_HEIGHT * i, text, anchor="end", class_="note")
-        for i, text in enumerate(lines)
+        svg.label(x, y + _LINE_HEIGHT * i, text, anchor=anchor, class_="note") for i, text in enumerate(lines)
     ]
     return Markup().join(texts)
 
