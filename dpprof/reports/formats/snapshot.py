@@ -1,6 +1,6 @@
 """A step's timeline as a memory snapshot that PyTorch's viewer opens (https://pytorch.org/memory_viz).
 
-The dictionaries are those of `torch/cuda/memory.py`; every allocation has a category, as in the snapshots that
+The dictionaries are those of `torch/cuda/memory.py`; each allocation has a category, as in the snapshots that
 `torch.cuda._memory_viz` makes of CPU profiles. What the step began with is allocated at its start. The ledger
 knows no addresses: those here are packed first-fit into one segment, and say nothing about fragmentation.
 """
