@@ -1,11 +1,6 @@
-"""Reads a page as tests need it: what a browser would see, and what its charts draw."""
+"""Reads a page as tests need it: what a browser would see."""
 
-import base64
 from html.parser import HTMLParser
-from json import JSONDecoder
-from typing import Any
-
-import numpy as np
 
 
 class Page(HTMLParser):
@@ -47,21 +42,3 @@ class Page(HTMLParser):
             self.heading += data
         elif self._inside is not None:
             self._rows[-1][-1] += data
-
-
-def charts(html: str, count: int = 2) -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
-    """Curves and layout of the page's last `Plotly.newPlot(id, curves, layout, ...)`, of so many."""
-    found = []
-    for call in html.split("Plotly.newPlot(")[-count:]:
-        curves, end = JSONDecoder().raw_decode(call, call.index("["))
-        layout, _ = JSONDecoder().raw_decode(call, call.index("{", end))
-        found.append((curves, layout))
-    return found
-
-
-def numbers(values: Any) -> list[float]:
-    """What plotly draws: a list, or an array packed in base64."""
-    if isinstance(values, dict):
-        packed = np.frombuffer(base64.b64decode(values["bdata"]), dtype=values["dtype"])
-        return [float(value) for value in packed]
-    return [float(value) for value in values]

@@ -53,21 +53,22 @@ def check_comparison(swept: Path, viewer: Any) -> None:
     records = [record_of(swept, name) for name in RUNS]
     highest = max(record["memory"]["peak_allocated"] for record in records)
     for trainer, record in zip(TRAINERS, records, strict=True):
-        _check_row(viewer.locator(f'tr[data-trainer="{trainer}"]'), record, highest)
-    viewer.locator("#left-chart .scatterlayer path.js-fill").first.wait_for(state="attached")
-    scales = [
-        viewer.locator(f"#{side}-chart").evaluate(
-            "chart => [chart.layout.xaxis.range, chart.layout.yaxis.range]"
-        )
-        for side in ("left", "right")
-    ]
-    assert scales[0] == scales[1], "two runs on one scale"
-    peaks = [
-        viewer.locator(f"#{side}-chart").evaluate(
-            "chart => Math.max(...chart.data[0].y.map((_, i) => chart.data.reduce((s, t) => s + t.y[i], 0)))"
-        )
-        for side in ("left", "right")
-    ]
+        _check_row(viewer.locator(f'.cells tr[data-trainer="{trainer}"]'), record, highest)
+    marks = viewer.locator("#scatter .mark")
+    assert marks.count() == len(TRAINERS), "one point for each trainer"
+    boxes = [mark.bounding_box() for mark in marks.all()]
+    assert all(min(box["width"], box["height"]) > 4 for box in boxes)
+    heights = [box["y"] + box["height"] / 2 for box in boxes]
+    peaks = [record["memory"]["peak_allocated"] for record in records]
+    slopes = [(heights[0] - y) / (peak - peaks[0]) for y, peak in zip(heights[1:], peaks[1:], strict=True)]
+    assert min(slopes) == pytest.approx(max(slopes), rel=0.1), "drawn on one scale"
+    viewer.locator("#two-runs-chart .u-over").wait_for()
+    labels = [viewer.locator(f"#{which}-run option:checked").inner_text() for which in ("upper", "lower")]
+    assert [label.split(":")[0] for label in labels] == ["standard", "flat"]
+    shown = viewer.locator("#two-runs-chart").evaluate(
+        "() => twoRunsChart.plot.data.slice(1).map(y => [Math.min(...y), Math.max(...y)])"
+    )
+    peaks = [max(high for _, high in shown), -min(low for low, _ in shown)]
     for peak, name in zip(peaks, RUNS, strict=False):
         record = record_of(swept, name)
         assert peak == pytest.approx(record["ledger"]["peak"] / 2**20, rel=1e-3)

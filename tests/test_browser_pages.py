@@ -1,5 +1,6 @@
 """What a person sees of pages opened from disk, in a real browser."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +8,38 @@ import example_counters
 import example_ledger
 import pytest
 from conftest import SCREENSHOTS
-from shown_comparison import TRAINERS, check_comparison
+from shown_comparison import RUNS, TRAINERS, check_comparison, record_of
 
 from dpprof.figures.results import read_result
 from dpprof.record.record import Ceilings
 from dpprof.reports.roofline.write import write_run_roofline
+from dpprof.vocabulary.formats import number
+from dpprof.vocabulary.trainers import short_name
 
 pytestmark = pytest.mark.browser
+
+# Of every element with a text of its own: the text, and its contrast with what lies below it.
+CONTRASTS = """() => {
+  const parse = color => color.match(/[\\d.]+/g).map(Number);
+  const luminance = rgb => {
+    const [r, g, b] = rgb.map(c => c / 255).map(c => c <= .04045 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4);
+    return .2126 * r + .7152 * g + .0722 * b;
+  };
+  const ground = element => {
+    const [r, g, b, alpha = 1] = parse(getComputedStyle(element).backgroundColor);
+    if (alpha === 1 || !element.parentElement) return [r, g, b];
+    return ground(element.parentElement).map((below, i) => alpha * [r, g, b][i] + (1 - alpha) * below);
+  };
+  const hasText = element => [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim());
+  const shown = [...document.body.querySelectorAll("*")].filter(element => element.getClientRects().length
+    && hasText(element) && !element.matches("script, style, title, option"));
+  return shown.map(element => {
+    const style = getComputedStyle(element);
+    const ink = luminance(parse(element instanceof SVGElement ? style.fill : style.color).slice(0, 3));
+    const below = luminance(ground(element));
+    return [element.textContent.trim(), (Math.max(ink, below) + .05) / (Math.min(ink, below) + .05)];
+  });
+}"""
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -25,14 +51,18 @@ def test_the_comparison_opens_from_disk(swept: Path, page: Any, width: int) -> N
     page.goto((swept / "runs" / "grid é" / "comparison.html").as_uri())
     check_comparison(swept, page)
     assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing sticks out"
-    row = page.locator('tr[data-trainer="DPSGDTrainer"]')
+    row = page.locator('.cells tr[data-trainer="DPSGDTrainer"]')
+    mark = page.locator('#scatter .mark[data-trainer="DPSGDTrainer"]')
     page.locator('#filters input[data-trainer="DPSGDTrainer"]').uncheck()
     assert not row.is_visible()
+    assert not mark.is_visible()
     page.locator('#filters input[data-trainer="DPSGDTrainer"]').check()
     assert row.is_visible()
-    before = page.locator("#right-chart").evaluate("chart => chart.data.length")
-    page.select_option("#right-run", index=0)
-    assert page.locator("#right-chart").evaluate("chart => chart.data.length") < before
+    assert mark.is_visible()
+    drawn = page.locator("#two-runs-legend .entry").all_inner_texts()
+    assert "per-sample gradients" in drawn
+    page.select_option("#lower-run", index=0)
+    assert "per-sample gradients" not in page.locator("#two-runs-legend .entry").all_inner_texts()
     assert remote == []
     page.screenshot(path=SCREENSHOTS / f"comparison_{width}.png", full_page=True)
 
@@ -44,8 +74,94 @@ def test_the_comparison_reads_without_javascript(swept: Path, browser: Any) -> N
     assert plain.locator("section.place tr[data-trainer] .figures b").count() == 3 * len(TRAINERS)
     assert plain.locator("#verdict p").first.is_visible()
     assert plain.locator("#measured tr").count() > 5
-    assert not plain.locator("#pair").is_visible()
+    assert plain.locator("#scatter .mark").count() == len(TRAINERS)
+    assert plain.locator("button:visible").count() == 0
+    assert not plain.locator("#two-runs").is_visible()
     context.close()
+
+
+def test_tables_sort_by_click_and_by_keyboard(swept: Path, page: Any) -> None:
+    page.goto((swept / "runs" / "grid é" / "comparison.html").as_uri())
+    table = page.locator(".cells").first
+    names, peaks = {}, {}
+    for name, trainer in zip(RUNS, TRAINERS, strict=True):
+        peaks[trainer] = record_of(swept, name)["memory"]["peak_allocated"]
+        names[trainer] = short_name(trainer)
+
+    def order() -> list[str]:
+        return [row.get_attribute("data-trainer") for row in table.locator("tbody tr[data-trainer]").all()]
+
+    assert order() == list(TRAINERS)
+    header = table.get_by_role("button", name="peak memory")
+    header.click()
+    assert order() == sorted(TRAINERS, key=lambda trainer: peaks[trainer])
+    assert table.get_by_role("columnheader", name="peak memory").get_attribute("aria-sort") == "ascending"
+    header.focus()
+    page.keyboard.press("Enter")
+    assert order() == sorted(TRAINERS, key=lambda trainer: -peaks[trainer])
+    assert table.get_by_role("columnheader", name="peak memory").get_attribute("aria-sort") == "descending"
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Space")
+    assert order() == sorted(TRAINERS, key=lambda trainer: names[trainer]), "texts as texts"
+    assert table.locator("th[aria-sort]").count() == 1
+
+
+@pytest.mark.parametrize("framed", [False, True])
+def test_a_table_can_be_copied_as_markdown(swept: Path, tmp_path: Path, browser: Any, framed: bool) -> None:
+    """From the page, and from a frame as in MLflow's artifact viewer, which is refused the clipboard."""
+    address = (swept / "runs" / "grid é" / "comparison.html").as_uri()
+    context = browser.new_context()
+    shown = page = context.new_page()
+    if framed:
+        outer = tmp_path / "outer.html"
+        outer.write_text(
+            f'<iframe sandbox="allow-scripts" width="550" height="800" src="{address}"></iframe>'
+        )
+        page.goto(outer.as_uri())
+        shown = page.frame_locator("iframe")
+    else:
+        page.goto(address)
+    shown.locator(".cells thead button").nth(1).click()
+    button = shown.locator("button.copy").first
+    button.click()
+    shown.locator("button.copy", has_text="Copied").first.wait_for()
+    context.grant_permissions(["clipboard-read"])
+    lines = page.evaluate("navigator.clipboard.readText()").splitlines()
+    context.close()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert cells[:2] == [
+        ["trainer", "peak memory", "step time", "bytes moved", "samples/s"],
+        [":--", "--:", "--:", "--:", "--:"],
+    ]
+    by_name = {row[0].partition(",")[0]: row for row in cells[2:]}
+    assert next(iter(by_name)) == "standard", "in the order that is shown"
+    peak = record_of(swept, RUNS[1])["memory"]["peak_allocated"] / 2**20
+    assert by_name["flat"][1].startswith(f"{number(peak)} MiB (")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["comparison", "roofline"])
+def test_every_text_stands_out_in_light_and_dark(
+    swept: Path, tmp_path: Path, page: Any, name: str, scheme: str
+) -> None:
+    page.emulate_media(color_scheme=scheme)
+    address = (swept / "runs" / "grid é" / "comparison.html").as_uri()
+    page.goto(address if name == "comparison" else a_roofline(tmp_path).as_uri())
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    lightness = sum(map(int, re.findall(r"\d+", ground)[:3])) / 3
+    assert lightness > 250 if scheme == "light" else lightness < 50
+    found = page.evaluate(CONTRASTS)
+    assert len(found) > 30
+    assert [text for text, contrast in found if contrast < 4.5] == [], "WCAG 2.2, 1.4.3"
+
+
+def a_roofline(folder: Path) -> Path:
+    """The roofline page of a run with ceilings and hardware counters."""
+    ceilings = Ceilings(copy_bytes_per_s=2.0**35, matmul_flop_per_s=1e12, precision="fp32")
+    record = example_ledger.record(ceilings=ceilings, counters=example_counters.counters())
+    run = example_ledger.folder(folder / "run", record, example_ledger.timeline())
+    write_run_roofline(read_result(run))
+    return run.roofline_page
 
 
 @pytest.mark.parametrize("width", [1280, 390])
@@ -54,21 +170,21 @@ def test_the_roofline_opens_from_disk(tmp_path: Path, page: Any, width: int) -> 
     page.on("request", lambda r: None if r.url.startswith(("file:", "data:")) else remote.append(r.url))
     page.on("pageerror", lambda error: pytest.fail(str(error)))
     page.on("console", lambda message: remote.append(message.text) if message.type == "error" else None)
-    ceilings = Ceilings(copy_bytes_per_s=2.0**35, matmul_flop_per_s=1e12, precision="fp32")
-    record = example_ledger.record(ceilings=ceilings, counters=example_counters.counters())
-    folder = example_ledger.folder(tmp_path / "run", record, example_ledger.timeline())
-    write_run_roofline(read_result(folder))
     page.set_viewport_size({"width": width, "height": 900})
-    page.goto(folder.roofline_page.as_uri())
-    page.locator("#roofline .scatterlayer .point").first.wait_for(state="attached")
-    assert page.locator("#roofline .scatterlayer .point").count() == 2, "forward and backward"
-    notes = page.locator("#roofline .annotation-text").all_text_contents()
-    assert notes == ["copy 32.0 GiB/s", "matmul 1.00 TFLOP/s"]
-    boxes = [box.bounding_box() for box in page.locator("#roofline .annotation").all()]
+    page.goto(a_roofline(tmp_path).as_uri())
+    marks = page.locator("#roofline .mark")
+    assert marks.count() == 2, "forward and backward"
+    assert all(min(mark.bounding_box()[side] for side in ("width", "height")) > 4 for mark in marks.all())
+    notes = page.locator("#roofline .note")
+    assert notes.all_text_contents() == ["copy 32.0 GiB/s", "matmul 1.00 TFLOP/s"]
+    boxes = [box.bounding_box() for box in notes.all()]
     assert all(box["x"] >= 0 and box["x"] + box["width"] <= width for box in boxes), "no note is clipped"
-    page.locator("#roofline .scatterlayer .point").first.hover(force=True)
-    page.locator("#roofline .hovertext").first.wait_for(state="attached")
-    assert "FLOP/byte" in page.locator("#roofline .hovertext").first.text_content()
+    assert "FLOP/byte" in marks.first.locator("title").text_content()
+    page.locator("#phases thead").get_by_role("button", name="MiB", exact=True).click()
+    rows = page.locator("#phases tbody tr").all_inner_texts()
+    assert rows[0].startswith("DPSGDTrainer"), "what the rows belong to stays on top"
+    moved = [float(row.split("\t")[2]) for row in rows[1:]]
+    assert moved == sorted(moved) != []
     assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing sticks out"
     kernel = page.locator("#kernels td.kernel").first.bounding_box()
     assert kernel["width"] <= 500, "long names are wrapped"

@@ -116,9 +116,6 @@ def _largest_tensors(found: "LedgerTables", num_tensors: int) -> "Table":
 
     shown = found.tensors[:num_tensors]
     names = ("category", "of", "shape", "type", "made in", "by")
-    rows = [
-        (t.mib, words(t.category), t.owner, t.shape, t.dtype, t.phase, t.operator.removeprefix("aten::"))
-        for t in shown
-    ]
+    rows = [(t.mib, words(t.category), t.owner, t.shape, t.dtype, t.phase, t.operator) for t in shown]
     title = f"Largest tensors at the peak ({len(shown)} of {found.num_tensors})"
     return table(title, [("MiB", two), *((name, str) for name in names)], rows)

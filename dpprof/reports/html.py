@@ -1,16 +1,19 @@
-"""How pages become HTML: one Jinja environment, a base template, and the charts drawn into them.
+"""How pages become HTML: one Jinja environment, a base template, and the filters that templates use.
 
 Everything that a template prints is escaped, unless it is `Markup`.
 """
 
 import re
+from importlib import resources
 
 import jinja2
-import plotly.graph_objects as go
 from markupsafe import Markup
 
-from dpprof.reports.colors import ink, words
+from dpprof.reports import svg
+from dpprof.reports.colors import ink, trainer_color, trainer_symbol, words
+from dpprof.reports.packed import packed
 from dpprof.vocabulary.formats import fixed, memory, number
+from dpprof.vocabulary.trainers import short_name
 
 
 def render(template: str, **values: object) -> str:
@@ -18,18 +21,14 @@ def render(template: str, **values: object) -> str:
     return _environment.get_template(template).render(**values)
 
 
-def chart(figure: go.Figure | None, name: str, *, with_plotly: bool = True) -> Markup | None:
-    """A figure as an element called `name`, with the library that draws it unless the page has it already."""
-    if figure is None:
-        return None
-    config = {"displaylogo": False, "responsive": True}
-    html = figure.to_html(full_html=False, include_plotlyjs=with_plotly, config=config, div_id=name)
-    return Markup(html)
+def static(name: str) -> Markup:
+    """A script or a style sheet of `static/`, to stand in a page."""
+    return Markup((resources.files("dpprof.reports") / "static" / name).read_text(encoding="utf-8"))
 
 
-def breakable(name: str) -> Markup:
-    """A class name that a narrow column may break between its words."""
-    return Markup("<wbr>").join(re.split(r"(?<=[a-z])(?=[A-Z])", name))
+def trainer_key(name: str) -> Markup:
+    """A trainer's symbol in its colour, for a legend."""
+    return svg.key(trainer_symbol(name), trainer_color(name))
 
 
 def code(text: str) -> Markup:
@@ -52,5 +51,9 @@ _environment.filters |= {
     "fixed": fixed,
     "memory": memory,
     "code": code,
-    "breakable": breakable,
+    "packed": packed,
+    "short_name": short_name,
+    "trainer_key": trainer_key,
+    "trainer_color": trainer_color,
 }
+_environment.globals["static"] = static

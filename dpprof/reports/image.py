@@ -1,8 +1,9 @@
-"""The memory timeline as a PNG, for MLflow's chart view, where images of several runs stand side by side."""
+"""The memory timeline as a PNG for the chart view of MLflow, where several runs stand small, side by side."""
 
 import io
 from pathlib import Path
 
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -12,43 +13,61 @@ from dpprof.reports.levels import Levels
 from dpprof.reports.tables import LedgerTables
 from dpprof.vocabulary.formats import fixed, size
 
-_NARROWEST_LABEL_PCT = 5.0
+_HEADROOM = 1.25
+# Of the width for a phase's name, and of the peak for a category to be in the legend.
+_NARROWEST_LABEL_PCT = 14.0
+_LEAST_NAMED_PCT = 2.0
+_LARGE, _SMALL = 17, 14
 
 
 def draw(levels: Levels, tables: LedgerTables, title: str) -> Figure:
     """Bytes alive over the step, stacked by category, with the phases and the peak."""
-    figure = Figure(figsize=(10, 6), dpi=100, layout="constrained")
+    figure = Figure(figsize=(8, 6), dpi=100, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
+    least = _LEAST_NAMED_PCT / 100 * max(levels.total_mib)
     axes.stackplot(
         levels.ms,
         *levels.mib.values(),
-        labels=[words(category) for category in levels.mib],
+        # A label with an underscore is left out of the legend.
+        labels=[words(name) if max(alive) >= least else f"_{name}" for name, alive in levels.mib.items()],
         colors=[category_color(category) for category in levels.mib],
         step="post",
         linewidth=0,
     )
-    top = 1.12 * max(levels.total_mib) or 1
+    top = _HEADROOM * max(levels.total_mib) or 1
     whole = levels.ms[-1] or 1.0
+    _name_phases(axes, levels, top, whole)
+    largest = tables.seen[0]
+    late = levels.ms[levels.peak_index] > whole / 2
+    axes.annotate(
+        f"{size(tables.peak_mib)}\n{words(largest.category)} {fixed(largest.pct, 0)} %",
+        (levels.ms[levels.peak_index], levels.total_mib[levels.peak_index]),
+        xytext=(-8 if late else 8, 0),
+        textcoords="offset points",
+        ha="right" if late else "left",
+        va="center",
+        fontsize=_LARGE,
+        fontweight="bold",
+        bbox={"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
+    )
+    axes.set(xlim=(0, whole), ylim=(0, top))
+    axes.set_xlabel("ms", fontsize=_SMALL)
+    axes.set_ylabel("MiB", fontsize=_SMALL)
+    axes.tick_params(labelsize=_SMALL)
+    axes.locator_params(nbins=5)
+    axes.set_title(title, fontsize=_LARGE)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=_SMALL, frameon=False)
+    return figure
+
+
+def _name_phases(axes: Axes, levels: Levels, top: float, whole: float) -> None:
     for i, span in enumerate(levels.spans):
         axes.axvspan(span.start_ms, span.end_ms, color="#9a9a9a" if i % 2 else "#ffffff", alpha=0.2, zorder=0)
         if 100 * (span.end_ms - span.start_ms) / whole >= _NARROWEST_LABEL_PCT:
             middle = (span.start_ms + span.end_ms) / 2
-            axes.text(middle, 0.99 * top, span.name, ha="center", va="top", fontsize=8, rotation=20)
-    largest = tables.seen[0]
-    axes.annotate(
-        f"peak of the tensors {size(tables.peak_mib)}\n{words(largest.category)} {fixed(largest.pct, 0)} %",
-        (levels.ms[levels.peak_index], levels.total_mib[levels.peak_index]),
-        xytext=(0, 3),
-        textcoords="offset points",
-        ha="center",
-        va="bottom",
-        fontsize=9,
-    )
-    axes.set(xlim=(0, whole), ylim=(0, top), xlabel="time in the step [ms]", ylabel="alive [MiB]")
-    axes.set_title(title, fontsize=10)
-    figure.legend(loc="outside lower center", ncols=4, fontsize=8, frameon=False)
-    return figure
+            name = words(span.name).replace(" ", "\n", 1)
+            axes.text(middle, 0.985 * top, name, ha="center", va="top", fontsize=_SMALL, linespacing=0.95)
 
 
 def write(path: Path, levels: Levels, tables: LedgerTables, title: str) -> None:

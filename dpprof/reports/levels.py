@@ -65,22 +65,31 @@ def compute(timeline: StepTimeline, phase_s: dict[str, float], most: int = _MAX_
     peak = timeline.peak_event + 1
     bounds = {i for phase in timeline.phases for i in (phase.first_event, phase.end_event)}
     kept, tolerance = _thin(total.tolist(), {0, len(total) - 1, peak, *bounds}, most)
-    moments = np.array([0.0, *timeline.seconds])[kept]
-    knots, drawn = _stretch(timeline.phases, timeline.step_s, phase_s)
-    ms = MS_PER_S * np.interp([*moments, timeline.step_s], knots, drawn)
+    ms, spans = clock(timeline, phase_s)
     kept_levels = levels[[*kept, kept[-1]]] / MIB
     return Levels(
-        ms=ms.tolist(),
+        ms=[ms[i] for i in [*kept, -1]],
         mib={c: kept_levels[:, i].tolist() for c, i in column.items() if kept_levels[:, i].any()},
         total_mib=kept_levels.sum(axis=1).tolist(),
-        spans=[
-            Span(p.name, *(MS_PER_S * np.interp([p.start, p.end], knots, drawn)).tolist())
-            for p in timeline.phases
-        ],
+        spans=spans,
         num_recorded=len(total),
         tolerance_mib=mib(tolerance),
         peak_index=kept.index(peak),
     )
+
+
+def clock(timeline: StepTimeline, phase_s: dict[str, float]) -> tuple[list[float], list[Span]]:
+    """When the step starts, each of its events happens and it ends, and its phases, all in ms as drawn.
+
+    `phase_s` is as `compute` has it.
+    """
+    knots, drawn = _stretch(timeline.phases, timeline.step_s, phase_s)
+    ms = MS_PER_S * np.interp([0.0, *timeline.seconds, timeline.step_s], knots, drawn)
+    spans = [
+        Span(p.name, *(MS_PER_S * np.interp([p.start, p.end], knots, drawn)).tolist())
+        for p in timeline.phases
+    ]
+    return ms.tolist(), spans
 
 
 def _thin(total: list[int], needed: set[int], most: int) -> tuple[list[int], float]:

@@ -13,6 +13,8 @@ from dpprof.vocabulary.phases import PHASES
 from dpprof.vocabulary.units import MIB, mib
 
 BETWEEN = "between phases"
+BEFORE = "before the step"
+ATEN = "aten::"
 _UNLISTED_HELP = "as the trainer names it: dpprof lists no such category"
 _UNTRACKED_HELP = "held by the allocator beyond what the ledger saw: workspaces and rounding"
 
@@ -20,6 +22,11 @@ _UNTRACKED_HELP = "held by the allocator beyond what the ledger saw: workspaces 
 def phase_order(phase: str | None) -> int:
     """For sorting: phases as a step goes through them, then unknown ones, then what lies between phases."""
     return len(PHASES) + (phase is None) if phase not in PHASES else PHASES.index(phase)
+
+
+def shape_words(shape: list[int]) -> str:
+    """A tensor's shape as a reader says it."""
+    return " x ".join(map(str, shape)) or "scalar"
 
 
 @dataclass(frozen=True)
@@ -177,10 +184,10 @@ def _tensor(tensor: HeldTensor) -> TensorRow:
         mib=mib(tensor.num_bytes),
         category=tensor.category,
         owner=tensor.name or tensor.module,
-        shape=" x ".join(map(str, tensor.shape)) or "scalar",
+        shape=shape_words(tensor.shape),
         dtype=tensor.dtype,
-        phase=tensor.phase or "before the step",
-        operator=tensor.operator,
+        phase=tensor.phase or BEFORE,
+        operator=tensor.operator.removeprefix(ATEN),
     )
 
 

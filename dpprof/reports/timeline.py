@@ -1,7 +1,7 @@
 """The memory timeline page: what fills the memory over one training step, the peak, and the bytes moved.
 
-`charts.py` draws the two charts; the tables beside them hold their figures, so that the page can be read
-without JavaScript.
+A script draws the chart and lists what is alive at any moment. Where it does not run, the page has the chart
+as SVG, and tables with the figures.
 """
 
 from dataclasses import dataclass
@@ -15,12 +15,13 @@ from dpprof.figures.results import Result, describe_steps, device_name, estimate
 from dpprof.record.folder import write_text
 from dpprof.record.ledger import LedgerResult
 from dpprof.record.record import Record
-from dpprof.reports import html, image, levels, tables
-from dpprof.reports.charts import memory_figure, traffic_figure
+from dpprof.reports import html, image, levels, step_chart, step_data, tables, traffic_bars
 from dpprof.reports.colors import category_color
+from dpprof.vocabulary.trainers import short_name
 from dpprof.vocabulary.units import MS_PER_S, ms
 
 _SHOWN_TENSORS = 20
+_STATIC_POINTS = 800
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,17 @@ class Estimate:
 
 @dataclass(frozen=True)
 class TimelineData:
-    """What the page shows. `num_steps` timed steps are behind the widths of the phases; 0: none are known."""
+    """What the page shows. `levels` are thinned for the charts that no script draws; `step` has all.
+    `num_steps` timed steps are behind the widths of the phases; 0: none are known.
+    """
 
     title: str
     steps: str
     facts: dict[str, str]
     tables: tables.LedgerTables
     levels: levels.Levels
-    ledger: LedgerResult
+    step: step_data.StepData
+    traffic: list[traffic_bars.TrafficBar]
     num_steps: int
     estimate: Estimate | None
     slowdown: float | None
@@ -59,13 +63,16 @@ def compute(result: Result) -> TimelineData | None:
     ledger, config = record.ledger, result.config
     if ledger is None or figures.ledger is None:
         return None
+    phase_s = _phase_s(figures)
+    shown = tables.compute(figures, figures.ledger, ledger, timeline)
     return TimelineData(
         title=result.folder.name,
         steps=describe_steps(config),
         facts=_facts(record, config),
-        tables=tables.compute(figures, figures.ledger, ledger, timeline),
-        levels=levels.compute(timeline, _phase_s(figures)),
-        ledger=ledger,
+        tables=shown,
+        levels=levels.compute(timeline, phase_s, _STATIC_POINTS),
+        step=step_data.compute(timeline, phase_s),
+        traffic=traffic_bars.compute(ledger, [row.name for row in shown.by_phase]),
         num_steps=len(record.step_s),
         estimate=_estimate(config, figures.estimate, ledger) if figures.estimate else None,
         slowdown=figures.ledger.slowdown,
@@ -92,10 +99,15 @@ def _estimate(config: ExperimentConfig, figures: EstimateFigures, ledger: Ledger
     )
 
 
+def _short_title(config: ExperimentConfig) -> str:
+    size = f"{config.model_name}, batch {config.batch_size}, sequence {config.seq_len}"
+    return f"{short_name(config.trainer)}, {size}"
+
+
 def _facts(record: Record, config: ExperimentConfig) -> dict[str, str]:
     parameters = "" if record.num_parameters is None else f", {record.num_parameters:,} parameters"
     return {
-        "trainer": record.config["trainer"],
+        "trainer": f"{config.trainer} ({short_name(config.trainer)})",
         "model": config.model_name + parameters,
         "batch x sequence": f"{record.config['batch_size']} x {record.config['seq_len']}",
         "precision": record.config["precision"],
@@ -113,14 +125,14 @@ def _device(record: Record, config: ExperimentConfig) -> str:
 
 
 def render(data: TimelineData) -> str:
-    """One self-contained HTML page: two charts (plotly inlined) and their figures as tables."""
-    traffic = traffic_figure(data.ledger, [row.name for row in data.tables.by_phase])
+    """One self-contained HTML page."""
     return html.render(
         "timeline.html",
         data=data,
         tables=data.tables,
-        memory=html.chart(memory_figure(data.levels, data.tables), "memory"),
-        traffic=html.chart(traffic, "traffic", with_plotly=False),
+        chart=step_chart.compute(data.levels),
+        chart_size=(step_chart.WIDTH, step_chart.HEIGHT),
+        classes=traffic_bars.legend(data.traffic),
         color=category_color,
         shown_tensors=_SHOWN_TENSORS,
     )
@@ -131,6 +143,6 @@ def write_timeline(result: Result) -> list[Path]:
     folder, data = result.folder, compute(result)
     if data is None:
         return []
-    image.write(folder.timeline_image, data.levels, data.tables, data.title)
+    image.write(folder.timeline_image, data.levels, data.tables, _short_title(result.config))
     write_text(folder.timeline_page, render(data))
     return [folder.timeline_page, folder.timeline_image]

@@ -68,7 +68,7 @@ BUILT_IN = (
         STANDARD,
         "standard",
         is_private=False,
-        color="#5e5e5e",
+        color="#7f7f7f",
         phases=("zero_grad", "forward", "backward", "optimizer_step"),
         categories=_OF_ANY_TRAINING,
         target="dpprof.measure.trainers.standard:StandardTrainer",
@@ -147,3 +147,9 @@ def trainer_info(name: str) -> TrainerInfo:
 def trainer_order(name: str) -> tuple[int, str]:
     """What sorts trainers as the table lists them, those that are not in it last, by name."""
     return (list(TRAINERS).index(name) if name in TRAINERS else len(TRAINERS), name)
+
+
+def short_name(name: str) -> str:
+    """What a trainer is called where room is short: its own name if another has its short one."""
+    short = trainer_info(name).short_name
+    return short if TRAINER_NAMES.get(short, name) == name else name

@@ -1,3 +1,4 @@
+import dataclasses
 import io
 from pathlib import Path
 
@@ -31,12 +32,20 @@ def test_the_image_stacks_the_categories_up_to_the_total() -> None:
     assert tops == pytest.approx([4, 12, 20, 28, 30])
     assert axes.get_title() == "my run"
     texts = [text.get_text() for text in axes.texts]
-    assert "peak of the tensors 30.0 MiB\nper-sample gradients 53 %" in texts
+    assert "30.0 MiB\nper-sample gradients 53 %" in texts
     assert {"forward", "backward"} <= set(texts)
     assert axes.get_xlim() == pytest.approx((0, 150))
 
 
-def test_the_file_is_a_png_of_a_thousand_by_six_hundred(tmp_path: Path) -> None:
+def test_the_file_is_a_png_of_eight_hundred_by_six_hundred(tmp_path: Path) -> None:
     image.write(tmp_path / "chart.png", LEVELS, TABLES, "größer <b>")
-    assert imread(io.BytesIO((tmp_path / "chart.png").read_bytes())).shape[:2] == (600, 1000)
+    assert imread(io.BytesIO((tmp_path / "chart.png").read_bytes())).shape[:2] == (600, 800)
     assert [path.name for path in tmp_path.iterdir()] == ["chart.png"]
+
+
+def test_the_legend_names_what_can_be_seen() -> None:
+    hardly = LEVELS.mib | {"clip_factors": [0.01] * len(LEVELS.ms)}
+    figure = image.draw(dataclasses.replace(LEVELS, mib=hardly), TABLES, "my run")
+    (legend,) = figure.legends
+    named = [text.get_text() for text in legend.get_texts()]
+    assert named == ["parameters", "activations", "summed gradients", "per-sample gradients", "temporary"]

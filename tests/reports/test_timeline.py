@@ -1,12 +1,15 @@
 import dataclasses
+import re
 from pathlib import Path
+from typing import Any
 
 import example_ledger
 import numpy as np
 import pytest
-from page_reader import Page, charts, numbers
+from page_reader import Page
 
 from dpprof.figures.results import read_result
+from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import StepTimeline
 from dpprof.record.record import Memory, Record
 from dpprof.reports.colors import (
@@ -18,6 +21,7 @@ from dpprof.reports.colors import (
     phase_color,
     trainer_color,
 )
+from dpprof.reports.packed import unpacked
 from dpprof.reports.tables import BETWEEN
 from dpprof.reports.timeline import compute, render, write_timeline
 from dpprof.vocabulary.categories import CATEGORIES
@@ -37,34 +41,39 @@ def page_of(
     return render(page)
 
 
-def test_the_memory_chart_draws_every_category_the_phases_and_the_peak(tmp_path: Path) -> None:
-    (curves, layout), _ = charts(page_of(tmp_path))
-    drawn = {curve["name"]: numbers(curve["y"]) for curve in curves}
-    assert drawn == {
-        "parameters": [4] * 10,
-        "activations": [0, 8, 8, 8, 8, 8, 0, 0, 0, 0],
-        "summed gradients": [0, 0, 0, 0, 0, 0, 0, 0, 16, 16],
-        "per-sample gradients": [0, 0, 0, 0, 16, 16, 16, 16, 0, 0],
-        "temporary": [0, 0, 4, 0, 0, 2, 2, 0, 0, 0],
-        "total": [4, 12, 16, 12, 28, 30, 22, 20, 20, 20],
-    }
-    stacked = [curve for curve in curves if curve.get("stackgroup")]
-    assert [curve["name"] for curve in curves] == [*(curve["name"] for curve in stacked), "total"]
-    assert {curve["line"]["shape"] for curve in curves} == {"hv"}, "a level holds until the next event"
-    # Phases are drawn as wide as they were timed: 50 ms and 100 ms.
-    assert [(s["x0"], s["x1"]) for s in layout["shapes"]] == [
-        (0, pytest.approx(50)),
-        (pytest.approx(50), pytest.approx(150)),
+def step_of(html: str) -> Any:
+    (text,) = re.findall(r'<script type="text/plain" id="step">(.*?)</script>', html)
+    return unpacked(text)
+
+
+def test_the_script_gets_every_event_the_phases_and_the_peak(tmp_path: Path) -> None:
+    step = step_of(page_of(tmp_path))
+    assert step["words"] == [
+        "parameters",
+        "activations",
+        "summed gradients",
+        "per-sample gradients",
+        "temporary",
     ]
-    peak = next(a for a in layout["annotations"] if "peak" in a["text"])
-    assert (peak["x"], peak["y"]) == (pytest.approx(50 + 100 * 8 / 18), 30)
-    assert peak["text"].startswith(
-        "<b>peak of the tensors 30.0 MiB</b> in backward<br>per-sample gradients 16.0 MiB (53 %)"
-    )
-    assert {"forward", "backward"} <= {a["text"] for a in layout["annotations"]}
-    low, high = layout["yaxis"]["range"]
-    assert low == 0
-    assert high > 30
+    # Phases are drawn as wide as they were timed: 50 ms and 100 ms.
+    assert step["phases"] == [["forward", 0, 50, 0, 3], ["backward", 50, 150, 3, 7]]
+    assert (step["peak"], step["ms"][5]) == (5, pytest.approx(50 + 100 * 8 / 18, abs=1e-3))
+    assert len(step["ms"]) == 2 + len(step["bytes"]) == 10
+
+
+def test_without_a_script_there_is_a_chart_too(tmp_path: Path) -> None:
+    html = page_of(tmp_path)
+    assert re.findall(r'<path d="M0 800[HV\d]*Z" fill="(#\w+)"', html) == [
+        category_color(name)
+        for name in (
+            "temporary",
+            "per_sample_gradients",
+            "summed_gradients",
+            "activations",
+            "parameters",
+        )
+    ]
+    assert "peak 30.00 MiB" in Page(html).text
 
 
 def test_one_slow_step_changes_neither_the_slow_down_nor_the_widths(tmp_path: Path) -> None:
@@ -86,22 +95,40 @@ def test_one_slow_step_changes_neither_the_slow_down_nor_the_widths(tmp_path: Pa
     assert {name: result.metrics[f"latency/{name}_ms"] for name in drawn} == listed
 
 
-def test_hover_tells_the_phase_of_a_moment(tmp_path: Path) -> None:
-    (curves, _), _ = charts(page_of(tmp_path))
-    assert curves[-1]["text"][1:6] == ["forward", "forward", "forward", "backward", "backward"]
+def test_a_folder_of_an_older_version_has_the_chart_and_its_largest_tensors() -> None:
+    kept = Path(__file__).parents[1] / "written_by_0_2" / "grid"
+    result = read_result(RunFolder(kept / "DPGhostClippingTrainer_tiny-vocab64-hidden16-layers1_bs2_seq16"))
+    data = compute(result)
+    assert data is not None
+    assert result.record is not None
+    assert result.record.ledger is not None
+    assert data.step.storages is None
+    events = list(zip(data.step.bytes, data.step.moved, strict=True))[: data.step.peak]
+    changes = [num_bytes for num_bytes, moved in events if moved < 0]
+    assert sum(data.step.start) + sum(changes) == result.record.ledger.peak
+    page = Page(render(data))
+    assert "The largest tensors at the peak" in page.text
+    assert len(page.tables["tensors"]) == 1 + 20
+    assert f"The 20 largest of {data.tables.num_tensors} tensors." in page.text
 
 
-def test_the_traffic_chart_draws_phases_in_order_by_class(tmp_path: Path) -> None:
-    _, (bars, _) = charts(page_of(tmp_path))
-    drawn = {bar["name"]: (bar["y"], numbers(bar["x"])) for bar in bars}
-    phases = ["forward", "backward", "between phases"]
-    assert drawn == {
-        "matrix product": (phases, [8, 26, 0]),
-        "elementwise": (phases, [6, 0, 0]),
-        "copy": (phases, [0, 0, 2]),
-    }
-    by_name = {bar["name"]: bar["customdata"] for bar in bars}
-    assert by_name["matrix product"] == [[6, 2], [10, 16], [0, 0]], "read and written"
+def test_traffic_is_drawn_as_bars_by_class(tmp_path: Path) -> None:
+    html = page_of(tmp_path)
+    drawn = re.findall(r'<span style="width: ([\d.]+)%; background: (#\w+)" title="([^"]*)"', html)
+    assert [(float(width), color, title) for width, color, title in drawn] == [
+        (
+            pytest.approx(85 * 8 / 26, abs=0.001),
+            class_color("matrix_product"),
+            "matrix product: read 6.00 MiB, written 2.00 MiB",
+        ),
+        (
+            pytest.approx(85 * 6 / 26, abs=0.001),
+            class_color("elementwise"),
+            "elementwise: read 4.00 MiB, written 2.00 MiB",
+        ),
+        (85, class_color("matrix_product"), "matrix product: read 10.0 MiB, written 16.0 MiB"),
+        (pytest.approx(85 * 2 / 26, abs=0.001), class_color("copy"), "copy: read 1.00 MiB, written 1.00 MiB"),
+    ]
 
 
 def test_the_tables_hold_the_figures_without_a_script(tmp_path: Path) -> None:
@@ -123,7 +150,7 @@ def test_the_tables_hold_the_figures_without_a_script(tmp_path: Path) -> None:
         "2 x 2048 x 1024",
         "float32",
         "backward",
-        "aten::bmm",
+        "bmm",
     ]
     assert page.tables["phases"][1:] == [
         ["forward", "50.00", "16.00", "16.00", "activations"],
@@ -150,7 +177,7 @@ def test_the_page_needs_nothing_from_elsewhere_and_is_small(tmp_path: Path) -> N
     page = Page(html)
     assert page.addresses == []
     assert "link" not in page.tags
-    assert len(html.encode()) < 6_000_000
+    assert len(html.encode()) < 120_000
 
 
 def test_a_step_of_a_hundred_thousand_events_fits_the_page(tmp_path: Path) -> None:
@@ -171,11 +198,10 @@ def test_a_step_of_a_hundred_thousand_events_fits_the_page(tmp_path: Path) -> No
         num_present=0,
     )
     html = page_of(tmp_path, timeline=timeline)
-    assert len(html.encode()) < 6_000_000
-    (curves, _), _ = charts(html)
-    drawn = numbers(curves[-1]["y"])
-    assert max(drawn) == pytest.approx(max(changes) / MIB)
-    assert "levels are drawn: every peak that rises more than" in " ".join(html.split())
+    assert len(html.encode()) < 2_000_000
+    assert step_of(html)["bytes"] == num_bytes
+    assert "The chart draws all 100,001 levels of the step" in " ".join(html.split())
+    assert "with every peak that rises more than" in " ".join(html.split())
 
 
 def test_doubts_and_what_is_not_known_are_told(tmp_path: Path) -> None:
@@ -193,23 +219,27 @@ def test_doubts_and_what_is_not_known_are_told(tmp_path: Path) -> None:
 
 def test_texts_from_outside_cannot_become_tags(tmp_path: Path) -> None:
     evil = "<script>alert('1')</script>&amp; größer"
-    storages = [
-        dataclasses.replace(t, name=evil, module=evil, operator=evil)
-        for t in example_ledger.timeline().storages
-    ]
-    phases = [dataclasses.replace(p, name=evil) for p in example_ledger.timeline().phases]
-    timeline = example_ledger.timeline(storages=storages, phases=phases)
+
+    def named(name: str) -> StepTimeline:
+        made = example_ledger.timeline()
+        return dataclasses.replace(
+            made,
+            storages=[dataclasses.replace(t, name=name, module=name, operator=name) for t in made.storages],
+            phases=[dataclasses.replace(p, name=name) for p in made.phases],
+        )
+
+    timeline = named(evil)
     record = example_ledger.record()
     record.environment["cpu"] = evil
     html = page_of(tmp_path, record, timeline)
     page = Page(html)
-    harmless = Page(page_of(tmp_path, name="harmless"))
+    harmless = Page(page_of(tmp_path, timeline=named("harmless"), name="harmless"))
     assert page.tags == harmless.tags
     assert page.tables["tensors"][1][2] == evil
     assert dict(page.tables["facts"])["device"] == evil
-    named = compute(read_result(example_ledger.folder(tmp_path / "name", record, timeline)))
-    assert named is not None
-    assert Page(render(dataclasses.replace(named, title=evil))).heading == evil
+    data = compute(read_result(example_ledger.folder(tmp_path / "name", record, timeline)))
+    assert data is not None
+    assert Page(render(dataclasses.replace(data, title=evil))).heading == evil
 
 
 def test_there_is_no_page_without_a_ledger(tmp_path: Path) -> None:
@@ -251,7 +281,7 @@ def test_the_experiment_is_described(tmp_path: Path, checkpointing: bool) -> Non
     record.config["activation_checkpointing"] = checkpointing
     record.environment["gpu"] = "a fast one"
     assert dict(Page(page_of(tmp_path, record)).tables["facts"]) == {
-        "trainer": "DPSGDTrainer",
+        "trainer": "DPSGDTrainer (flat)",
         "model": "tiny, 1,234,567 parameters",
         "batch x sequence": "2 x 16",
         "precision": "fp32",

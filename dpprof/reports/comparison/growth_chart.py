@@ -1,63 +1,57 @@
-"""The interactive chart of a comparison: growth with the batch and with the sequence."""
+"""The charts of growth: peak memory and step time along the batch and along the sequence."""
 
-import html
+from dataclasses import dataclass
 
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
+from markupsafe import Markup
 
 from dpprof.figures.names import PEAK, STEP
-from dpprof.reports.colors import trainer_color
+from dpprof.reports import svg
+from dpprof.reports.colors import trainer_color, trainer_symbol
 from dpprof.reports.comparison.growth import Line
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.formats import number
 
-_PANELS = ((PEAK, "batch_size"), (STEP, "batch_size"), (PEAK, "seq_len"), (STEP, "seq_len"))
 _TITLES = {PEAK: "peak memory [MiB]", STEP: "step time [ms]", "batch_size": "batch", "seq_len": "sequence"}
-_DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
-_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross")
+_UNITS = {PEAK: "MiB", STEP: "ms"}
 
 
-def growth_figure(lines: list[Line]) -> go.Figure | None:
+@dataclass(frozen=True)
+class GrowthChart:
+    """One figure of one model along one setting, and the dash of each place by its name."""
+
+    model: str
+    chart: Markup
+    dashes: dict[str, str]
+
+
+def growth_charts(lines: list[Line]) -> list[GrowthChart]:
     """Measured points joined by lines: a colour and a symbol for each trainer, a dash for each place."""
-    panels = [panel for panel in _PANELS if any((line.metric, line.along) == panel for line in lines)]
-    if not panels:
-        return None
-    figure = make_subplots(
-        rows=len(panels),
-        vertical_spacing=0.26 / len(panels),
-        subplot_titles=[f"{_TITLES[metric]} against {_TITLES[along]}" for metric, along in panels],
-    )
-    # So that a trainer's symbol does not depend on which others are drawn.
-    trainers = list(dict.fromkeys([*TRAINERS, *(line.trainer for line in lines)]))
-    seen = set()
-    for i, panel in enumerate(panels, start=1):
-        shown = [line for line in lines if (line.metric, line.along) == panel]
-        places = list(dict.fromkeys((line.model, line.place) for line in shown))
-        for line in shown:
-            place = f"{line.model}, {line.place}"
-            figure.add_scatter(
-                x=line.x,
-                y=line.y,
-                row=i,
-                col=1,
-                name=html.escape(line.trainer),
-                legendgroup=line.trainer,
-                showlegend=line.trainer not in seen,
-                mode="lines+markers",
-                line={
-                    "color": trainer_color(line.trainer),
-                    "dash": _DASHES[places.index((line.model, line.place)) % len(_DASHES)],
-                },
-                marker={"symbol": _SYMBOLS[trainers.index(line.trainer) % len(_SYMBOLS)], "size": 8},
-                hovertemplate=f"{html.escape(line.trainer)}, {html.escape(place)}<br>"
-                f"{_TITLES[line.along]} %{{x}}: %{{y:,.6~g}}<extra></extra>",
-            )
-            seen.add(line.trainer)
-        figure.update_xaxes(tickvals=sorted({x for line in shown for x in line.x}), row=i)
-        figure.update_yaxes(rangemode="tozero", row=i)
-    figure.update_layout(
-        template="plotly_white",
-        height=120 + 270 * len(panels),
-        margin={"l": 56, "r": 12, "t": 34, "b": 40},
-        legend={"orientation": "h", "y": -50 / (120 + 270 * len(panels)), "yanchor": "top"},
-    )
-    return figure
+    panels: dict[tuple[str, str, str], list[Line]] = {}
+    for line in lines:
+        panels.setdefault((line.model, line.along, line.metric), []).append(line)
+    return [_chart(*panel, drawn) for panel, drawn in panels.items()]
+
+
+def _chart(model: str, along: str, metric: str, lines: list[Line]) -> GrowthChart:
+    title = f"{model}: {_TITLES[metric]} against {_TITLES[along]}"
+    values = sorted({value for line in lines for value in line.x})
+    x = svg.plot_x(values)
+    y = svg.plot_y([value for line in lines for value in line.y])
+    places = dict.fromkeys(line.place for line in lines)
+    dashes = {place: svg.DASHES[i % len(svg.DASHES)] for i, place in enumerate(places)}
+    drawn = [svg.axes(x, y, _TITLES[along], _TITLES[metric], x_ticks=values)]
+    drawn += [_line(line, x, y, dashes[line.place]) for line in lines]
+    return GrowthChart(model, svg.chart(title, *drawn), dashes)
+
+
+def _line(line: Line, x: svg.Scale, y: svg.Scale, dash: str) -> Markup:
+    points = list(zip(map(x.at, line.x), map(y.at, line.y), strict=True))
+    color, symbol = trainer_color(line.trainer), trainer_symbol(line.trainer)
+    marks = [
+        svg.mark(symbol, *point, color, line.trainer, f"{line.model}, {line.place}", _told(line, at, value))
+        for point, at, value in zip(points, line.x, line.y, strict=True)
+    ]
+    return svg.element("g", svg.line(points, color=color, dash=dash), *marks, data_trainer=line.trainer)
+
+
+def _told(line: Line, at: int, value: float) -> str:
+    return f"{_TITLES[line.along]} {at}: {number(value)} {_UNITS[line.metric]}"

@@ -11,6 +11,7 @@ from dpprof.reports.comparison.bars import Bar, Measure, legend
 from dpprof.reports.comparison.data import ComparisonData
 from dpprof.reports.comparison.rows import ModelRows
 from dpprof.vocabulary.formats import fixed, number
+from dpprof.vocabulary.trainers import short_name
 
 _ROW_INCHES = 0.27
 _LABELLED_SHARE = 0.12
@@ -49,7 +50,7 @@ def _panel(axes: Axes, measure: Measure, model: ModelRows) -> None:
         for row in place.rows:
             at += 1
             ticks.append(at)
-            names.append(row.cell.trainer)
+            names.append(short_name(row.cell.trainer))
             _bar(axes, at, row.bars[measure.key], measure, whole)
         at += 1
     axes.set_yticks(ticks, names, fontsize=8)
@@ -69,7 +70,7 @@ def _bar(axes: Axes, at: int, one: Bar, measure: Measure, whole: float) -> None:
         left += value
     if one.total is None and one.limit is not None:
         left = min(one.limit, whole)
-        axes.barh(at, left, color="white", edgecolor="#d55e00", hatch="///", height=0.8)
+        axes.barh(at, left, color="white", edgecolor="#b3261e", hatch="///", height=0.8)
     figures = one.failure or "not measured"
     if one.total is not None:
         figures = number(one.total) + ("" if one.ratio is None else f"  {fixed(one.ratio, 2)} x")

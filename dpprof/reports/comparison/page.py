@@ -1,39 +1,52 @@
-"""The comparison page: one self-contained HTML file with the verdict, the bars, the growth and the timelines.
+"""The comparison page: one self-contained HTML file. First figures (tiles, charts, bars), then words.
 
-Bars and tables are plain HTML, so that the page can be read without JavaScript, on a phone and in print;
-scripts add the filters, the growth chart and the two memory timelines that the reader chooses.
+Charts are inline SVG, bars and tables plain HTML, so that the page can be read without JavaScript, on a phone
+and in print; scripts add the filters, the sorting, and the two memory timelines that the reader chooses.
 """
 
-import dataclasses
-
-from plotly.offline import get_plotlyjs
+import re
 
 from dpprof.figures.names import SAMPLES, STEP
-from dpprof.reports import html
-from dpprof.reports.colors import CATEGORY_COLORS, category_color, words
+from dpprof.reports import html, svg
+from dpprof.reports.comparison import tiles
 from dpprof.reports.comparison.bars import MEASURES
 from dpprof.reports.comparison.counter_ratios import EXPECTED
 from dpprof.reports.comparison.data import ComparisonData
-from dpprof.reports.comparison.growth_chart import growth_figure
+from dpprof.reports.comparison.findings.finding import Finding
+from dpprof.reports.comparison.growth_chart import growth_charts
 from dpprof.reports.comparison.markdown import percent
-from dpprof.vocabulary.order import listed_first
+from dpprof.reports.comparison.scatter import memory_against_time
+from dpprof.vocabulary.trainers import STANDARD
+
+# What a reader wants to be told first.
+_FIRST = ("Use", "Fits", "Memory", "Time", "Largest batch", "No verdict")
 
 
 def render(data: ComparisonData) -> str:
-    """The page as HTML. Every name from outside is escaped, in the text and in the scripts' data."""
-    categories = (name for curves in data.timelines.values() for name in curves.mib)
-    drawn = listed_first(categories, CATEGORY_COLORS)
+    """The page as HTML. Every name from outside is escaped."""
+    charts = [(group.model.label, memory_against_time(group)) for group in data.models]
     return html.render(
         "comparison.html",
         data=data,
+        advice=advice(data.findings),
+        tiles=tiles.compute(data),
+        trainers=[row.trainer for row in data.trainers],
+        scatters=[(name, chart) for name, chart in charts if chart is not None],
+        standard=STANDARD,
         measures=MEASURES,
         samples=SAMPLES,
         step_metric=STEP,
-        growth_chart=html.chart(growth_figure(data.growth), "growth-chart", with_plotly=False),
-        plotly=get_plotlyjs(),
-        category_colors={name: category_color(name) for name in drawn},
-        category_names={name: words(name) for name in drawn},
-        timelines=[dataclasses.asdict(curves) for curves in data.timelines.values()],
+        growth_charts=growth_charts(data.growth),
+        dash_key=lambda dash: svg.key(None, "var(--ink)", dash=dash),
         percent=percent,
         counter_levels=[expected.name for expected in EXPECTED.values()],
     )
+
+
+def advice(findings: list[Finding[object]]) -> Finding[object] | None:
+    """The finding to open with, cut to its first sentence; None if none of them says whom to train with."""
+    topics = {finding.topic: finding for finding in reversed(findings)}
+    found = next((topics[topic] for topic in _FIRST if topic in topics), None)
+    if found is None:
+        return None
+    return Finding(found.topic, re.split(r"(?<=\.) (?=[A-Z])", found.text)[0], found.data)

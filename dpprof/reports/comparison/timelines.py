@@ -7,21 +7,31 @@ from dpprof.errors import DpprofError
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import StepTimeline
 from dpprof.reports import levels
+from dpprof.reports.colors import category_color, words
 from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.places import full_name
+from dpprof.reports.packed import short
+from dpprof.vocabulary.trainers import short_name
 
 _POINTS = 400
 
 
 @dataclass(frozen=True)
 class Curves:
-    """MiB alive by category at each of `ms`, and each phase with its start and its end in ms."""
+    """MiB alive by category at each of `ms`, and each phase with its start and its end in ms, of a run of
+    `trainer` (its short name).
 
+    `words` and `colors` are the categories', in their order; `peak` is the index of the peak.
+    """
+
+    trainer: str
     ms: list[float]
     mib: dict[str, list[float]]
+    words: list[str]
+    colors: list[str]
     phases: list[tuple[str, float, float]]
-    peak_mib: float
+    peak: int
 
 
 def read_timelines(
@@ -33,7 +43,7 @@ def read_timelines(
     found: dict[str, Curves] = {}
     damaged = []
     for cell in comparison.cells:
-        label = f"{full_name(comparison, cell)}: {cell.trainer}"
+        label = f"{short_name(cell.trainer)}: {full_name(comparison, cell)}"
         for folder in (folders.get((cell.source, run.name)) for run in cell.finished):
             try:
                 timeline = folder.read_timeline() if folder is not None else None
@@ -50,17 +60,15 @@ def _thinned(timeline: StepTimeline, cell: Cell) -> Curves:
     phase_s = {phase: ms / 1e3 for phase, ms in cell.phase_ms.items()}
     curves = levels.compute(timeline, phase_s, _POINTS)
     return Curves(
+        trainer=short_name(cell.trainer),
         ms=_short(curves.ms),
         mib={name: _short(mib) for name, mib in curves.mib.items()},
-        phases=[(span.name, _rounded(span.start_ms), _rounded(span.end_ms)) for span in curves.spans],
-        peak_mib=max(curves.total_mib),
+        words=[words(name) for name in curves.mib],
+        colors=[category_color(name) for name in curves.mib],
+        phases=[(span.name, short(span.start_ms), short(span.end_ms)) for span in curves.spans],
+        peak=curves.peak_index,
     )
 
 
 def _short(values: list[float]) -> list[float]:
-    return [_rounded(value) for value in values]
-
-
-def _rounded(value: float) -> float:
-    """To what can be seen."""
-    return float(f"{value:.5g}")
+    return [short(value) for value in values]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from dpprof.reports import html
 from dpprof.reports.counter_tables import CounterTables
-from dpprof.reports.roofline.chart import roofline_figure
+from dpprof.reports.roofline.chart import roofline_chart
 from dpprof.reports.roofline.data import Roofline, Section
 from dpprof.reports.roofline.doubts import doubts
 from dpprof.reports.roofline.points import COUNTERS, LEDGER, STEP
@@ -35,15 +35,15 @@ def compute(roofline: Roofline, counters: CounterTables | None) -> RooflineData:
 
 
 def render(page: RooflineData) -> str:
-    """One self-contained HTML page, with plotly inlined where there is a chart."""
+    """One self-contained HTML page."""
     return html.render(
         "roofline.html",
         page=page,
-        chart=html.chart(roofline_figure(page.roofline), "roofline"),
+        drawn=roofline_chart(page.roofline),
         step_name=STEP,
         columns=COLUMNS,
         no_ceilings=NO_CEILINGS,
-        looks=[in_words for _, _, in_words in LOOKS],
+        looks=[look.in_words for look in LOOKS],
         giga=GIGA,
         gib=GIB,
         cells=cells,

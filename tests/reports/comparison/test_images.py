@@ -34,9 +34,9 @@ def test_bars_are_as_long_as_their_parts() -> None:
     assert "30.0  3.00 x" in texts
     assert "oom" in texts
     assert [label.get_text() for label in tiny.get_yticklabels()] == [
-        "StandardTrainer",
-        "DPSGDTrainer",
-        "DPGhostClippingTrainer",
+        "standard",
+        "flat",
+        "ghost",
     ]
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend == ["parameters", "activations", "per-sample gradients"]

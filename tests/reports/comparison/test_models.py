@@ -56,7 +56,7 @@ def test_one_setting_with_different_parameters_in_two_sources_is_two_models() ->
     assert sorted(labels(found)) == ["make (1,230,000 parameters)", "make (5 parameters)"]
     page = render(compute(found))
     assert (
-        page.count("<h2>make (5 parameters)</h2>") == page.count("<h2>make (1,230,000 parameters)</h2>") == 1
+        page.count("<h3>make (5 parameters)</h3>") == page.count("<h3>make (1,230,000 parameters)</h3>") == 1
     )
     tables = to_markdown(compute(found))
     assert "| make (5 parameters) " in tables
