@@ -67,7 +67,7 @@ def export(sources: tuple[str, ...], form: str, output: str | None) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         content = _exported(sources, form, Path(scratch))
     if output is None:
-        click.echo(content, nl=False)
+        click.echo(content.decode(), nl=False)
         return
     write_output(output, gzip.compress(content, mtime=0) if output.endswith(".gz") else content)
 

@@ -56,8 +56,8 @@ def test_every_format_of_a_run_has_the_peak_of_its_record(run: RunFolder, tmp_pa
     check_viewer(snapshot)
     trace = json.loads(exported(run.path, "perfetto"))
     own = [event for event in trace["traceEvents"] if event.get("cat") == "dpprof_memory"]
-    together = track(check({"traceEvents": own}), "together")
-    assert max(level for _, level in together) == peak
+    total = track(check({"traceEvents": own}), "total")
+    assert max(level for _, level in total) == peak
     lines = exported(run.path, "collapsed").decode().splitlines()
     by_category: dict[str, int] = {}
     for stack, num_bytes in (line.rsplit(" ", 1) for line in lines):

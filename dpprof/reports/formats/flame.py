@@ -39,7 +39,7 @@ def speedscope(stacks: dict[Stack, int], name: str) -> dict[str, Any]:
     samples = [[index.setdefault(frame, len(index)) for frame in stack] for stack in stacks]
     profile = {
         "type": "sampled",
-        "name": "memory at the peak",
+        "name": f"memory at the peak of {name}",
         "unit": "bytes",
         "startValue": 0,
         "endValue": sum(stacks.values()),

@@ -16,7 +16,7 @@ from dpprof.vocabulary.units import US_PER_S
 
 Event = dict[str, Any]
 
-TOTAL = "together"
+TOTAL = "total"
 # Says which of a trace's events are these.
 _MARK = "dpprof_memory"
 _MICROSECOND_DIGITS = 3
@@ -38,7 +38,7 @@ def with_memory(trace: dict[str, Any], timeline: StepTimeline) -> dict[str, Any]
         which = "the ledger's step, fitted to this one phase by phase"
     else:
         inner = []
-        which = "the ledger's step, whose phases are not where this one's are"
+        which = "the ledger's step, stretched as a whole: its phases are others"
     clock = _Clock(timeline, start, end, inner)
     pid = 1 + max((event["pid"] for event in events if isinstance(event["pid"], int)), default=0)
     return trace | {"traceEvents": [*events, *_counters(timeline, clock, pid, which)]}

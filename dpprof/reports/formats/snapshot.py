@@ -1,8 +1,8 @@
 """A step's timeline as a memory snapshot that PyTorch's viewer opens (https://pytorch.org/memory_viz).
 
-The dictionaries are those of `torch/cuda/memory.py`, and like `torch.cuda._memory_viz` of a CPU profile this
-gives every allocation a category. What the step began with is allocated at its start. The ledger knows no
-addresses: these are packed first-fit into one segment, so nothing can be read of fragmentation.
+The dictionaries are those of `torch/cuda/memory.py`; each allocation has a category, as in the snapshots that
+`torch.cuda._memory_viz` makes of CPU profiles. What the step began with is allocated at its start. The ledger
+knows no addresses: those here are packed first-fit into one segment, and say nothing about fragmentation.
 """
 
 import bisect

@@ -29,7 +29,7 @@ def test_a_rendered_run_has_every_format_and_loses_them_with_its_answers(tmp_pat
     lines = run.peak_stacks.read_text().splitlines()
     assert sum(int(line.rsplit(" ", 1)[1]) for line in lines) == PEAK
     assert json.loads(run.peak_speedscope.read_text())["profiles"][0]["endValue"] == PEAK
-    levels = track(check(read_gzipped_json(run.memory_trace)), "together")
+    levels = track(check(read_gzipped_json(run.memory_trace)), "total")
     assert max(level for _, level in levels) == PEAK
     written = {run.memory_snapshot, run.memory_trace, run.peak_stacks, run.peak_speedscope}
     assert written < set(run.artifacts())
@@ -44,7 +44,7 @@ def test_a_traced_run_has_the_tracks_in_its_trace(tmp_path: Path) -> None:
     write_gzipped_json(trace, {"traceEvents": [step]})
     result = rendered(run)
     assert not run.memory_trace.exists()
-    levels = track(check(read_gzipped_json(trace)), "together")
+    levels = track(check(read_gzipped_json(trace)), "total")
     assert (levels[0], levels[-1][0] < 15) == ((5.0, 4 * example_ledger.MIB), True)
     assert json.loads(export(result, "perfetto")) == read_gzipped_json(trace)
 

@@ -38,10 +38,22 @@ def test_the_example_event_by_event() -> None:
     assert max(replayed(made)) == example_ledger.ledger().peak
 
 
+# What the viewer's unpickler knows (`unpickle` in torch/utils/viz/MemoryViz.js).
+KNOWN = {
+    *("PROTO", "FRAME", "STOP", "MARK", "MEMOIZE", "BINPUT", "LONG_BINPUT", "BINGET", "LONG_BINGET"),
+    *("NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"),
+    *("SHORT_BINUNICODE", "BINUNICODE", "EMPTY_LIST", "APPEND", "APPENDS", "LIST"),
+    *("EMPTY_DICT", "SETITEM", "SETITEMS", "DICT", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"),
+}
+
+
 def test_what_the_viewer_stumbles_over_is_not_there() -> None:
-    made = pickled(example_ledger.timeline())
-    protocol = next(argument for code, argument, _ in pickletools.genops(made) if code.name == "PROTO")
-    assert protocol == 4
+    large = example_ledger.held(2**17, "activations", [2**35], "größer", "head", "forward", "aten::mm")
+    made = pickled(example_ledger.timeline(storages=[large] * 5))
+    operations = [(code.name, argument) for code, argument, _ in pickletools.genops(made)]
+    assert operations[0] == ("PROTO", 4)
+    assert {name for name, _ in operations} <= KNOWN
+    assert "LONG1" in {name for name, _ in operations}, "it has large numbers"
     (trace,) = pickle.loads(made)["device_traces"]
     assert [e["category"] for e in trace if e["action"] == "snapshot"] == ["unknown"]
     assert all({"addr", "size", "stream", "frames", "time_us"} <= set(entry) for entry in trace)
