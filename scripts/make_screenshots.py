@@ -204,7 +204,7 @@ def memory_timeline(page: Page, ui: str, sweep: Sweep) -> None:
     """The memory timeline of flat clipping in the artifact viewer."""
     run_id = sweep.of_batch(4)["DPSGDTrainer_small_bs4_seq128"]
     viewer = open_page(page, ui + sweep.page(run_id), "memory_timeline.html")
-    viewer.locator("#memory .scatterlayer path.js-fill").first.wait_for()
+    viewer.locator("#memory .u-over").wait_for()
 
 
 def open_page(page: Page, run: str, name: str) -> Locator:

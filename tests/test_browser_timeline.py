@@ -1,5 +1,6 @@
 """The memory timeline page in a real browser: its chart, what is alive at a moment, its tensors, its keys."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,9 @@ import pytest
 from conftest import SCREENSHOTS
 
 from dpprof.figures.results import read_result
+from dpprof.reports.comparison.comparison import compare
+from dpprof.reports.comparison.data import compute
+from dpprof.reports.comparison.page import render
 from dpprof.reports.timeline import write_timeline
 
 pytestmark = pytest.mark.browser
@@ -41,17 +45,15 @@ def hover(page: Any, ms: float, mib: float) -> None:
     page.locator("#memory .u-over").hover(position={"x": left, "y": top})
 
 
-def test_the_curves_are_the_levels(drawn: Any) -> None:
+def test_the_curves_are_the_levels_and_hovering_names_what_they_are(drawn: Any) -> None:
     columns = drawn.evaluate("() => timelineChart.plot.data.slice(1).map(column => [...column])")
     assert columns[-1] == [4, 12, 16, 12, 28, 30, 22, 20, 20, 20], "the total"
     assert columns[-2] == [4] * 10, "the parameters, at the bottom"
-
-
-def test_hovering_names_phase_category_and_largest_tensor(drawn: Any) -> None:
     hover(drawn, 96, 20)
     at, *lines = drawn.locator("#memory .tip p").all_inner_texts()
     ms, phase = at.split(" ms, ")
-    assert (float(ms), phase) == (pytest.approx(96, abs=0.5), "backward")
+    assert float(ms) == pytest.approx(96, abs=0.5)
+    assert phase == "backward"
     assert lines == [
         "30.00 MiB alive",
         "per-sample gradients 16.00 MiB",
@@ -98,8 +100,16 @@ def test_all_tensors_are_searched_and_sorted(drawn: Any) -> None:
     assert births == ["94.44", "66.67", "25.00", "12.50", "before"]
 
 
-def test_keys_zoom_and_move(drawn: Any) -> None:
+def test_dragging_zooms_and_keys_zoom_and_move(drawn: Any) -> None:
     whole = drawn.evaluate(RANGE)
+    hover(drawn, 60, 2)
+    drawn.mouse.down()
+    hover(drawn, 120, 2)
+    drawn.mouse.up()
+    assert drawn.evaluate(RANGE) == pytest.approx([60, 120], abs=1)
+    assert drawn.locator("#alive-heading").inner_text() == "Alive at the peak", "a drag chooses no moment"
+    drawn.locator("#memory").press("0")
+    assert drawn.evaluate(RANGE) == whole
     drawn.locator("#memory").focus()
     drawn.keyboard.press("+")
     left, right = drawn.evaluate(RANGE)
@@ -115,15 +125,6 @@ def test_keys_zoom_and_move(drawn: Any) -> None:
     for _ in range(10):
         drawn.keyboard.press("ArrowRight")
     assert "3 tensors, 22.00 MiB, 124.44 ms" in drawn.locator("#alive-summary").inner_text()
-
-
-def test_dragging_zooms(drawn: Any) -> None:
-    hover(drawn, 60, 2)
-    drawn.mouse.down()
-    hover(drawn, 120, 2)
-    drawn.mouse.up()
-    assert drawn.evaluate(RANGE) == pytest.approx([60, 120], abs=1)
-    assert drawn.locator("#alive-heading").inner_text() == "Alive at the peak", "a drag chooses no moment"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -146,3 +147,26 @@ def test_without_javascript_the_chart_and_the_tables_are_there(browser: Any, tim
     assert plain.locator("#tensors tbody tr").evaluate_all(SUM_OF_ROWS) == 30
     assert not plain.locator("#search").is_visible()
     context.close()
+
+
+def test_two_runs_share_one_axis(page: Any, tmp_path: Path) -> None:
+    folders, results = {}, []
+    for trainer in ("StandardTrainer", "DPSGDTrainer"):
+        folder = example_ledger.folder(tmp_path / trainer, example_ledger.record(), example_ledger.timeline())
+        config = dataclasses.replace(example_ledger.CONFIG, trainer=trainer)
+        results.append(dataclasses.replace(read_result(folder), config=config))
+        folders["s", trainer] = folder
+    file = tmp_path / "comparison.html"
+    file.write_text(render(compute(compare("s", {"s": results}), folders)), encoding="utf-8")
+    page.on("pageerror", lambda error: pytest.fail(str(error)))
+    page.goto(file.as_uri())
+    chart = page.locator("#two-runs-chart")
+    chart.locator(".u-over").wait_for()
+    assert chart.locator(".peak").all_inner_texts() == ["standard: peak 30.0 MiB", "flat: peak 30.0 MiB"]
+    low, high = page.evaluate("() => [twoRunsChart.plot.scales.y.min, twoRunsChart.plot.scales.y.max]")
+    assert -low == high > 30
+    chart.press("+")
+    shown = page.evaluate("() => [twoRunsChart.plot.scales.x.min, twoRunsChart.plot.scales.x.max]")
+    assert shown == pytest.approx([37.5, 112.5])
+    page.locator("#swap-runs").click()
+    assert chart.locator(".peak").first.inner_text() == "flat: peak 30.0 MiB"

@@ -9,6 +9,7 @@ import pytest
 from page_reader import Page
 
 from dpprof.figures.results import read_result
+from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import StepTimeline
 from dpprof.record.record import Memory, Record
 from dpprof.reports.colors import (
@@ -92,6 +93,23 @@ def test_one_slow_step_changes_neither_the_slow_down_nor_the_widths(tmp_path: Pa
     assert drawn == pytest.approx(listed)
     assert listed == pytest.approx({"forward": 30, "backward": 60})
     assert {name: result.metrics[f"latency/{name}_ms"] for name in drawn} == listed
+
+
+def test_a_folder_of_an_older_version_has_the_chart_and_its_largest_tensors() -> None:
+    kept = Path(__file__).parents[1] / "written_by_0_2" / "grid"
+    result = read_result(RunFolder(kept / "DPGhostClippingTrainer_tiny-vocab64-hidden16-layers1_bs2_seq16"))
+    data = compute(result)
+    assert data is not None
+    assert result.record is not None
+    assert result.record.ledger is not None
+    assert data.step.storages is None
+    events = list(zip(data.step.bytes, data.step.moved, strict=True))[: data.step.peak]
+    changes = [num_bytes for num_bytes, moved in events if moved < 0]
+    assert sum(data.step.start) + sum(changes) == result.record.ledger.peak
+    page = Page(render(data))
+    assert "The largest tensors at the peak" in page.text
+    assert len(page.tables["tensors"]) == 1 + 20
+    assert f"The 20 largest of {data.tables.num_tensors} tensors." in page.text
 
 
 def test_traffic_is_drawn_as_bars_by_class(tmp_path: Path) -> None:
