@@ -107,7 +107,7 @@ def measure(folder: Path) -> Sweep:
     client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     runs = client.search_runs(experiments, f'tags.dpprof.sweep = "{SWEEP}"')
-    ids = {run.info.run_name: run.info.run_id for run in runs}
+    ids = {run.data.tags.get("dpprof.run", run.info.run_name): run.info.run_id for run in runs}
     return Sweep(runs[0].info.experiment_id, ids.pop(SWEEP), ids)
 
 
