@@ -45,7 +45,7 @@ SIZE = {"width": 1400, "height": 900}
 MOST_BYTES = 200_000
 
 
-TRAINERS = ("StandardTrainer", "DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer")
+TRAINERS = ("standard", "flat", "ghost", "fast")
 
 
 HIDDEN_COLUMNS = ("Dataset", "Source", "Models")
@@ -71,7 +71,7 @@ class Sweep:
 
     def of_batch(self, batch_size: int) -> dict[str, str]:
         """The runs of one batch size: name and id, in the order of the trainers."""
-        names = [f"{trainer}_small_bs{batch_size}_seq128" for trainer in TRAINERS]
+        names = [f"{trainer} b{batch_size} s128" for trainer in TRAINERS]
         return {name: self.children[name] for name in names}
 
 
@@ -107,7 +107,7 @@ def measure(folder: Path) -> Sweep:
     client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     runs = client.search_runs(experiments, f'tags.dpprof.sweep = "{SWEEP}"')
-    ids = {run.data.tags.get("dpprof.run", run.info.run_name): run.info.run_id for run in runs}
+    ids = {run.info.run_name: run.info.run_id for run in runs}
     return Sweep(runs[0].info.experiment_id, ids.pop(SWEEP), ids)
 
 
@@ -202,7 +202,7 @@ def cells(page: Page, ui: str, sweep: Sweep) -> None:
 
 def memory_timeline(page: Page, ui: str, sweep: Sweep) -> None:
     """The memory timeline of flat clipping in the artifact viewer."""
-    run_id = sweep.of_batch(4)["DPSGDTrainer_small_bs4_seq128"]
+    run_id = sweep.of_batch(4)["flat b4 s128"]
     viewer = open_page(page, ui + sweep.page(run_id), "memory_timeline.html")
     viewer.locator("#memory .scatterlayer path.js-fill").first.wait_for()
 

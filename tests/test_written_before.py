@@ -110,7 +110,7 @@ def test_log_into_a_new_store(place: Path, sweep: str, runs: set[str]) -> None:
             metrics = found[name].data.metrics
             kept = {key: value for key, value in METRICS[name].items() if key in metrics}
             assert {key: metrics[key] for key in kept} == kept
-            assert {PEAK, STEP, MOVED, ratio_name(PEAK), ratio_name(STEP)} <= kept.keys()
+            assert {PEAK, STEP, MOVED, ratio_name(PEAK), ratio_name(MOVED)} <= kept.keys()
 
 
 def test_names_are_found_in_the_old_store(old_store: Path) -> None:
