@@ -45,7 +45,7 @@ SIZE = {"width": 1400, "height": 900}
 MOST_BYTES = 200_000
 
 
-TRAINERS = ("StandardTrainer", "DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer")
+TRAINERS = ("standard", "flat", "ghost", "fast")
 
 
 HIDDEN_COLUMNS = ("Dataset", "Source", "Models")
@@ -71,7 +71,7 @@ class Sweep:
 
     def of_batch(self, batch_size: int) -> dict[str, str]:
         """The runs of one batch size: name and id, in the order of the trainers."""
-        names = [f"{trainer}_small_bs{batch_size}_seq128" for trainer in TRAINERS]
+        names = [f"{trainer} b{batch_size} s128" for trainer in TRAINERS]
         return {name: self.children[name] for name in names}
 
 
@@ -202,7 +202,7 @@ def cells(page: Page, ui: str, sweep: Sweep) -> None:
 
 def memory_timeline(page: Page, ui: str, sweep: Sweep) -> None:
     """The memory timeline of flat clipping in the artifact viewer."""
-    run_id = sweep.of_batch(4)["DPSGDTrainer_small_bs4_seq128"]
+    run_id = sweep.of_batch(4)["flat b4 s128"]
     viewer = open_page(page, ui + sweep.page(run_id), "memory_timeline.html")
     viewer.locator("#memory .u-over").wait_for()
 

@@ -2,12 +2,11 @@
 
 MLproject cannot name an experiment. Unless the user does (`--experiment-name`, `--experiment-id` or their
 variables), MLflow makes its run in the experiment Default, where nobody looks for it, and a run cannot be
-moved. So dpprof makes a run of its own in its experiment and keeps what MLflow noted of user, source and
-commit. The first run points to it while dpprof works, and is deleted at the end: MLflow leaves the status of
-a run alone that has ended, deleted or not, and the address of a deleted run still shows where it points to.
+moved. So dpprof makes a run of its own in its experiment, with what MLflow noted of user, source and commit.
+The run in Default is left: its name and its description say where everything is. It cannot be deleted:
+`mlflow run` sets its status at the end, and fails if it is gone (MLflow 3.17).
 
-Whether Default was meant cannot be told from `--experiment-name Default`; `MLFLOW_EXPERIMENT_NAME=Default`
-says it. A run that ends before anything was logged, as for a wrong option, stays where MLflow made it.
+`--experiment-name Default` looks the same as no name at all; `MLFLOW_EXPERIMENT_NAME=Default` is understood.
 """
 
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from dpprof.tracking.store import NOTE_TAG
 
 _DEFAULT_EXPERIMENT_ID = "0"
 _MADE_BY_MLFLOW_RUN = "mlflow.project.entryPoint"
-_OF_THE_RUN_ALONE = ("mlflow.runName", "mlflow.log-model.history")
+_NAME = "mlflow.runName"
 
 
 @dataclass(frozen=True)
@@ -53,15 +52,11 @@ class ProjectRun:
     @property
     def tags(self) -> dict[str, str]:
         """What MLflow noted of user, source and commit."""
-        return {name: value for name, value in self.run.data.tags.items() if name not in _OF_THE_RUN_ALONE}
+        return {name: value for name, value in self.run.data.tags.items() if name != _NAME}
 
     def point_to(self, other: Run, client: MlflowClient) -> None:
-        """Say in its description where everything is."""
-        address = f"#/experiments/{other.info.experiment_id}/runs/{other.info.run_id}"
-        text = f"Everything is in [{other.info.run_name}]({address})."
-        client.set_tag(self.run_id, NOTE_TAG, text)
-
-    def delete(self, status: str, client: MlflowClient) -> None:
-        """End and delete it."""
-        client.set_terminated(self.run_id, status)
-        client.delete_run(self.run_id)
+        """Say in its name and its description where everything is."""
+        experiment = client.get_experiment(other.info.experiment_id).name
+        link = f"[{other.info.run_name}](#/experiments/{other.info.experiment_id}/runs/{other.info.run_id})"
+        client.set_tag(self.run_id, _NAME, f"{other.info.run_name} is in {experiment}")
+        client.set_tag(self.run_id, NOTE_TAG, f"Everything is in {link}, in the experiment {experiment}.")

@@ -97,11 +97,6 @@ class Tracker:
         if self._given is not None and self._given.is_left:
             self._given.point_to(run, self._client)
 
-    def _end_given(self, status: str) -> None:
-        """Remove the run that was left. The one that replaced it has ended."""
-        if self._given is not None and self._given.is_left:
-            self._given.delete(status, self._client)
-
     def finish_parent(
         self,
         run_id: str,
@@ -131,7 +126,6 @@ class Tracker:
             if table is not None:
                 self._log_table(run_id, dict(table), "cells.json")
             self._client.set_terminated(run_id, status)
-            self._end_given(status)
 
     def comparison_link(self, run_id: str) -> tuple[str, str | None] | None:
         """The address of a parent's view, and the command that starts the server there if one has to be
@@ -179,8 +173,6 @@ class Tracker:
             self._write(run_id, result, tags)
             self._client.set_terminated(run_id, result.status, _end_ms(result))
             write_text(folder.mlflow, json.dumps(link | {"complete": True}))
-            if parent is None:
-                self._end_given(result.status)
         return run_id
 
     def forget(self, folder: RunFolder) -> None:

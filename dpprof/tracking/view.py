@@ -21,7 +21,7 @@ TIMELINE = "memory_timeline"
 _COLUMNS = {PEAK: 210, NEEDED: 230, STEP: 180, FLOOR: 170, SAMPLES: 190, MOVED: 150}
 _COLUMNS |= {ratio_name(name): 150 for name in (PEAK, STEP, MOVED)}
 # What memory is set against, in words: the first that is known.
-_AGAINST = {STEP: "step time (ms)", FLOOR: "least step time (ms)", MOVED: "bytes moved (MiB)"}
+_AGAINST = {STEP: "step time", FLOOR: "least step time", MOVED: "bytes moved"}
 # So many bars are readable in a low chart.
 _FEW = 8
 
@@ -93,8 +93,8 @@ class View:
         images = {"type": "IMAGE", "imageKeys": [TIMELINE], "step": 0, "showRunParams": False}
         height = 400 if self.num_runs <= _FEW else 500
         return [
-            Section(f"Peak memory (MiB) and {_AGAINST[against]}", bars, 2, height),
-            Section(f"Peak memory against {_AGAINST[against]}", [scatter, parallel], 2, 400),
+            Section(f"Memory and {_AGAINST[against]}", bars, 2, height),
+            Section(f"Memory against {_AGAINST[against]}", [scatter, parallel], 2, 400),
             Section("Memory through a step", [images], 1, 600),
         ]
 

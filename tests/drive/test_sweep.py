@@ -1,5 +1,6 @@
 """Sweeps as users run them: real child processes, real signals, a real MLflow store."""
 
+import getpass
 import json
 import re
 import shutil
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 from conftest import Run, call_dpprof, run_dpprof, runs_of
 from mlflow import MlflowClient
+
+from dpprof.vocabulary.trainers import trainer_info
 
 QUICK = ["--warmup-steps", "2", "--measured-steps", "2", "--passes", "clean,memory"]
 
@@ -80,7 +83,32 @@ def test_children_are_nested_and_carry_shared_params(unlucky: Any) -> None:
         assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
         assert run.data.tags["dpprof.sweep"] == "unlucky"
         assert run.data.tags["dpprof.trainer"] == "StandardTrainer"
+        assert run.data.tags["mlflow.runColor"] == trainer_info("StandardTrainer").color
+        assert run.data.tags["mlflow.user"] == parent.data.tags["mlflow.user"] == getpass.getuser()
         assert run.data.params["resolved_device"] == "cpu"
+    assert "mlflow.runColor" not in parent.data.tags
+    assert {run.info.run_name for run in runs.values()} == {f"standard b{size} s1" for size in EXPECTED}
+
+
+def test_the_sweep_ends_with_the_link_to_its_runs_side_by_side(unlucky: Any) -> None:
+    folder, ended = unlucky
+    parent = runs_of(folder)["unlucky"]
+    link = ended.stdout.split()[-1]
+    assert link.startswith("http://127.0.0.1:5000/#/experiments/")
+    assert f"({link.partition(':5000/')[2]})" in parent.data.tags["mlflow.note.content"]
+    assert "start mlflow ui, then open" in ended.stdout
+    client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
+    tags = client.get_experiment(parent.info.experiment_id).tags
+    view = json.loads(tags[f"mlflow.sharedViewState.{parent.info.run_id}"])
+    found = client.search_runs([parent.info.experiment_id], view["searchFilter"])
+    assert len(found) == len(EXPECTED)
+    assert {chart["type"] for chart in view["compareRunCharts"]} == {"BAR", "SCATTER", "PARALLEL", "IMAGE"}
+    assert all(chart["runsCountToCompare"] == len(EXPECTED) for chart in view["compareRunCharts"])
+
+
+def test_mlflow_says_nothing_on_its_own(unlucky: Any) -> None:
+    _, ended = unlucky
+    assert "INFO" not in ended.stdout + ended.stderr
 
 
 def test_out_of_memory_alone_is_no_fault(dpprof: Run, tmp_path: Path) -> None:
@@ -131,7 +159,7 @@ def test_ratios_to_the_standard_twin(swept: Path, tmp_path: Path, others_process
 def test_every_run_stands_in_mlflow_with_all_its_parts(swept: Path) -> None:
     run = runs_of(swept)["DPSGDTrainer_tiny_bs2_seq16"]
     figures, params = run.data.metrics, run.data.params
-    record = json.loads((swept / "runs" / "grid é" / run.info.run_name / "record.json").read_text())
+    record = json.loads((swept / "runs" / "grid é" / run.data.tags["dpprof.run"] / "record.json").read_text())
     assert set(record["phase_s"]) == {"zero_grad", "forward", "backward", "clip", "noise", "optimizer_step"}
     rows = zip(record["step_s"], *record["phase_s"].values(), strict=True)
     shares = [sum(phases) / step for step, *phases in rows]
@@ -144,7 +172,7 @@ def test_every_run_stands_in_mlflow_with_all_its_parts(swept: Path) -> None:
     num_parameters = int(params["num_parameters"])
     assert figures["memory/held_per_sample_gradients_mib"] == pytest.approx(2 * 4 * num_parameters / 2**20)
     assert figures["memory/peak_allocated_mib"] > 4 * 4 * num_parameters / 2**20
-    assert figures["profiler/noise/calls"] > 0
+    assert figures["profiler/noise/self_time_ms"] > 0
     assert figures["profiler/matrix_product/self_time_ms"] > 0
     assert params["trainer"] == "DPSGDTrainer"
     assert {"memory_timeline.html", "operators.json", "record.json", "tensorboard"} <= artifacts_of(

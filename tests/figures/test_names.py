@@ -1,10 +1,12 @@
+import dataclasses
+
 import example_counters
 import example_ledger
 from record_metrics import metrics
 
 from dpprof.figures.figures import Figures
 from dpprof.figures.memory import MemoryFigures
-from dpprof.figures.names import RATIOS_OF_TIMES, memory_metrics, named, ratio_name, ratios, series
+from dpprof.figures.names import RATIOS_OF_TIMES, logged, memory_metrics, named, ratio_name, ratios, series
 from dpprof.figures.names import metrics as metrics_by_name
 from dpprof.record.record import Ceilings, GradientCheck, Memory, PassOutcome, Record
 
@@ -112,6 +114,26 @@ def test_what_compares_with_the_standard_trainers_are_times_of_a_step_peaks_and_
     assert "memory/at_peak/noise_mib" in compared
     assert {"counters/kernel_ms", "counters/dram_read_mib", "counters/dram_written_mib"} <= of_counters
     assert not any("pct" in name or "/forward/" in name or "/class/" in name for name in of_counters)
+
+
+def test_mlflow_gets_the_headline_first_and_neither_details_nor_zeros_that_say_nothing() -> None:
+    record = example_ledger.record(
+        samples_per_step=2, memory=Memory(1, 2, 3), ledger=example_ledger.ledger(at_peak={"noise": 1})
+    )
+    record = dataclasses.replace(record, nonfinite_losses=0, timed_s=0.5, others_processor_s=0.0)
+    record.passes["clean"] = PassOutcome("finished", seconds=1.5)
+    known = list(named(Figures.of(record)))
+    kept = logged(known)
+    first = ["memory/peak_allocated_mib", "latency/step_ms_median", "throughput/samples_per_s"]
+    assert list(kept)[:5] == [*first, "io/total_mib", "flops/total"]
+    assert "memory/at_peak/noise_mib" in kept
+    assert kept["overhead/others_processor_pct"] == 0, "nobody else had the processors: that is a finding"
+    everything = metrics_by_name(known)
+    assert kept.items() <= everything.items()
+    left_out = {name: everything[name] for name in everything.keys() - kept.keys()}
+    assert left_out["overhead/clean_pass_s"] == 1.5
+    assert left_out["loss/nonfinite"] == 0
+    assert {name for name, value in left_out.items() if value} == {"overhead/clean_pass_s"}
 
 
 def test_ratios_are_those_of_figures_that_both_have() -> None:

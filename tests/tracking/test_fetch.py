@@ -10,6 +10,7 @@ from mlflow import MlflowClient
 from dpprof.errors import ConfigError, TrackingError
 from dpprof.tracking.fetch import fetch
 
+GHOST = "DPGhostClippingTrainer_tiny_bs2_seq16"
 NEEDED = {"config.json", "record.json", "ledger.json.gz"}
 
 
@@ -36,6 +37,28 @@ def test_of_each_run_only_the_small_files_come(store: MlflowClient, swept: Path,
         original = swept / "runs" / "grid é" / name / "record.json"
         assert folder.record.read_bytes() == original.read_bytes()
         assert folder.name == runs[name].info.run_id
+
+
+@pytest.mark.parametrize(
+    "name", ["ghost b2 s16", "grid é/ghost b2 s16", GHOST, f"grid é/{GHOST}"], ids=lambda name: str(name)
+)
+def test_a_run_is_found_by_either_of_its_names(store: MlflowClient, tmp_path: Path, name: str) -> None:
+    found = fetch(name, tmp_path / "in")
+    assert found is not None
+    source, [(full_name, _)] = found
+    assert (source, full_name) == ("grid é", GHOST)
+
+
+def test_a_run_of_several_sweeps_is_found_by_its_sweep(store: MlflowClient, tmp_path: Path) -> None:
+    run = runs_of(tmp_path)[GHOST]
+    other = store.create_run(run.info.experiment_id, run_name="other", tags={"dpprof.kind": "sweep"})
+    tags = {"dpprof.kind": "experiment", "mlflow.parentRunId": other.info.run_id}
+    store.create_run(run.info.experiment_id, run_name="ghost b2 s16", tags=tags)
+    with pytest.raises(ConfigError, match="give SWEEP/NAME"):
+        fetch("ghost b2 s16", tmp_path / "in")
+    found = fetch("grid é/ghost b2 s16", tmp_path / "in")
+    assert found is not None
+    assert found[1][0][0] == GHOST
 
 
 def test_nothing_is_fetched_of_what_the_store_does_not_have(store: MlflowClient, tmp_path: Path) -> None:

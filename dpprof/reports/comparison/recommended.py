@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from dpprof.figures.gradient_verdict import FAIL
 from dpprof.figures.names import MOVED, PEAK, RATIOS_OF_TIMES, SAMPLES, STEP, ratio_name
 from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison
@@ -34,13 +35,15 @@ class Recommended:
 def recommended(comparison: Comparison, findings: Iterable[Finding[object]]) -> Recommended | None:
     """The trainer of the choice; without one, the trainer with the least peak at the largest place.
 
-    Its figures are those of the largest place where it has a peak. None if no DP trainer has any.
+    Its figures are those of the largest place where it has a peak, an undisturbed one if there is any. None
+    if no DP trainer has a peak.
     """
-    cells = [c for c in comparison.cells if trainer_info(c.trainer).is_private and PEAK in c.figures]
-    cells = [cell for cell in cells if cell.finished]
+    cells = [c for c in comparison.cells if c.finished and PEAK in c.figures and c.gradient_check != FAIL]
+    cells = [cell for cell in cells if trainer_info(cell.trainer).is_private]
     choice = next((found.data for found in findings if isinstance(found.data, Choice)), None)
     if choice is not None:
         cells = [cell for cell in cells if cell.trainer == (choice.fastest or choice.smallest)]
+    cells = [cell for cell in cells if not comparison.is_disturbed_at(cell)] or cells
     if not cells:
         return None
     largest = max(map(size_of, cells))
