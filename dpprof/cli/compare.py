@@ -106,7 +106,7 @@ def warn(text: str) -> None:
 def print_check(console: "Console", checked: "Check", baseline: str) -> None:
     """What changed since the baseline, what got worse first."""
     from dpprof.cli.console import warn, write
-    from dpprof.cli.tables import right, table
+    from dpprof.cli.fitted_tables import right, table
 
     console.print()
     title = f"Against {baseline}, worse if more than {checked.fail_above_pct:g} % above it"

@@ -7,7 +7,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dpprof.cli.tables import FittedTable
+    from dpprof.cli.fitted_tables import FittedTable
     from dpprof.reports.tables import LedgerTables
 
 
@@ -36,7 +36,7 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
 
     from dpprof.cli.console import open_console
     from dpprof.cli.counter_tables import counter_tables
-    from dpprof.cli.tables import FittedTable
+    from dpprof.cli.fitted_tables import FittedTable
     from dpprof.errors import ConfigError
     from dpprof.figures.results import describe, read_result
     from dpprof.record.folder import RunFolder
@@ -79,8 +79,8 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
 def _tables(found: "LedgerTables", num_tensors: int, *, ascii_only: bool) -> "Iterable[FittedTable | str]":
     from functools import partial
 
-    from dpprof.cli.bars import bar
-    from dpprof.cli.tables import one, table, two
+    from dpprof.cli.fitted_tables import one, table, two
+    from dpprof.cli.text_bars import bar
     from dpprof.reports.colors import words
     from dpprof.vocabulary.formats import fixed
 
@@ -122,7 +122,7 @@ def _tables(found: "LedgerTables", num_tensors: int, *, ascii_only: bool) -> "It
 
 
 def _largest_tensors(found: "LedgerTables", num_tensors: int) -> "FittedTable":
-    from dpprof.cli.tables import table, two
+    from dpprof.cli.fitted_tables import table, two
     from dpprof.reports.colors import words
 
     shown = found.tensors[:num_tensors]
