@@ -3,7 +3,7 @@
 from dpprof.cli.comparison_view import print_comparison
 from dpprof.cli.progress import Progress
 from dpprof.cli.time_left import duration
-from dpprof.drive.campaign import run_campaign
+from dpprof.drive.campaign import Campaign, run_campaign
 from dpprof.drive.sweep import Sweep, reusable_results
 from dpprof.tracking.tracker import Tracker
 
@@ -19,10 +19,21 @@ def run_grid(sweep: Sweep, opening: str, done: str, *, resume: bool, is_timed: b
         progress.say(f"everything is kept in {sweep.folder.path}, and logged to MLflow")
         if is_timed:
             progress.warn_if_busy(sweep.launcher.machine)
-        run_campaign(sweep, Tracker(), progress)
+        tracker = Tracker()
+        run_campaign(sweep, tracker, progress)
     if sweep.compared is not None:
         print_comparison(progress.console, sweep.compared)
         progress.say("")
     progress.say(f"{done} in {duration(progress.seconds)}; kept in {sweep.folder.path}, with comparison.html")
-    progress.say("compare the runs in MLflow with: mlflow ui")
+    say_where_to_look(progress, tracker, sweep)
     sweep.raise_for_end()
+
+
+def say_where_to_look(progress: Progress, tracker: Tracker, campaign: Campaign) -> None:
+    """The last lines: where MLflow shows the runs side by side, if it has them."""
+    link = tracker.comparison_link(campaign.parent) if campaign.parent and not campaign.not_logged else None
+    if link is None:
+        return
+    address, command = link
+    progress.say(f"compare the runs in MLflow: {f'start {command}, then open' if command else ''}".rstrip())
+    progress.say(address)

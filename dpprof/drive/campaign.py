@@ -25,6 +25,7 @@ from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL
 from dpprof.figures.results import FAILED, FINISHED, KILLED, Result
 from dpprof.record.folder import SweepFolder
 from dpprof.tracking.tracker import Tracker
+from dpprof.tracking.view import View
 
 
 class Watcher(Protocol):
@@ -69,13 +70,17 @@ class Stage:
 
 @dataclass(frozen=True)
 class Summary:
-    """What the parent run says at the end. `ratios` are figures for the children, by run name."""
+    """What the parent run says at the end. `ratios` are figures for the children, by run name; `view` is how
+    MLflow is to set them side by side.
+    """
 
     description: str
     files: Sequence[Path] = ()
     table: Mapping[str, list[Any]] | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
     ratios: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    view: View | None = None
 
 
 @dataclass
@@ -111,6 +116,11 @@ class Campaign(ABC):
     def tags(self) -> dict[str, str]:
         """The tags that its runs have beside their own."""
         return {}
+
+    @property
+    def has_several_models(self) -> bool:
+        """Whether the names of its runs in MLflow tell their models."""
+        return True
 
     def open_parent(self, tracker: Tracker) -> str | None:
         """Open the parent run, if there is to be one, and return its id. Raises TrackingError."""
@@ -211,7 +221,9 @@ class _Driver:
         campaign = self.campaign
         try:
             with self.lock:
-                run_id = self.tracker.log_result(result, campaign.tags, campaign.parent)
+                run_id = self.tracker.log_result(
+                    result, campaign.tags, campaign.parent, names_model=campaign.has_several_models
+                )
             campaign.run_ids[result.name] = run_id
         except TrackingError as error:
             self._not_logged(error)
@@ -229,7 +241,13 @@ class _Driver:
             if summary.figures:
                 self.tracker.log_metrics(campaign.parent, summary.figures)
             self.tracker.finish_parent(
-                campaign.parent, campaign.status, summary.description, summary.files, summary.table
+                campaign.parent,
+                campaign.status,
+                summary.description,
+                summary.files,
+                summary.table,
+                summary.tags,
+                summary.view,
             )
         except TrackingError as error:
             self._not_logged(error)

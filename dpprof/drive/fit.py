@@ -64,6 +64,11 @@ class Fit(Campaign):
         """Every run bears the search's name."""
         return {"dpprof.fit": self.name}
 
+    @property
+    def has_several_models(self) -> bool:
+        """Whether its experiments train different models."""
+        return len({config.model_name for config in self.experiments.values()}) > 1
+
     def check(self) -> None:
         """Raises ConfigError if the name is taken."""
         if self.folder.path.exists():

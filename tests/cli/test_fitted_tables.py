@@ -7,7 +7,8 @@ from example_console import drawn
 
 from dpprof.cli.fitted_tables import one, right, table
 
-COLUMNS: list[tuple[str, Callable[..., str]]] = [
+COLUMNS: list[tuple[str, Callable[..., str]]] = [("name", str), ("MiB", one)]
+COLUMNS += [("remark", str), ("empty", right)]
     ("name", str),
     ("MiB", one),
     ("remark", str),
