@@ -8,6 +8,7 @@ from io import TextIOWrapper
 import click
 
 from dpprof import __version__
+from dpprof.cli.check import check
 from dpprof.cli.compare import compare
 from dpprof.cli.estimate import estimate
 from dpprof.cli.export import export
@@ -29,6 +30,7 @@ READ = "Read what was measured or predicted"
 # Every command with the heading under which `dpprof --help` lists it.
 COMMANDS = {
     test: MEASURE,
+    check: MEASURE,
     profile: MEASURE,
     sweep: MEASURE,
     estimate: PREDICT,
@@ -61,9 +63,9 @@ def main() -> None:
     """Run the command line and end the process.
 
     Exit codes: 0 done (running out of memory is a finding, not a fault), 1 the runs folder can no longer be
-    written, 2 an option or the machine is not usable, 3 an experiment or its gradient check failed, 4
-    something got worse than its baseline, 5 MLflow could not be used, 6 a gradient check could not tell, 130
-    stopped by Ctrl-C or SIGTERM.
+    written, 2 an option, the workload or the machine is not usable, 3 an experiment or its gradient check
+    failed, or a step of `check` did, 4 something got worse than its baseline, 5 MLflow could not be used, 6 a
+    gradient check could not tell, 130 stopped by Ctrl-C or SIGTERM.
     """
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal may lack a character, and has to show the rest

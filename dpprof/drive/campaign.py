@@ -20,9 +20,11 @@ from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.run import drive_experiment
 from dpprof.drive.stop import Stop, Stopped, stop_on_signals
 from dpprof.drive.workers import run_in_order
+from dpprof.drive.workload_check import refuse_unusable
 from dpprof.errors import ExperimentsFailed, Interrupted, TrackingError, Undecided
 from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL
 from dpprof.figures.results import FAILED, FINISHED, KILLED, Result
+from dpprof.record.check import CONTRACT
 from dpprof.record.folder import SweepFolder
 from dpprof.tracking.tracker import Tracker
 from dpprof.tracking.view import View
@@ -126,6 +128,13 @@ class Campaign(ABC):
         """Open the parent run, if there is to be one, and return its id. Raises TrackingError."""
         return None
 
+    # How much of its workload is checked before anything else (`record/check.py`).
+    checked = CONTRACT
+
+    def experiment_to_check(self) -> ExperimentConfig | None:
+        """One of its experiments, which all train one workload; None if there is nothing to check."""
+        return None
+
     @abstractmethod
     def stages(self) -> Iterator[Stage]:
         """What to do, one stage after the other; a stage may depend on the results of those before it."""
@@ -147,10 +156,16 @@ def run_campaign(campaign: Campaign, tracker: Tracker, watcher: Watcher) -> None
     """Run all that a campaign asks for, log what it keeps, and write its summary.
 
     A failed experiment or an MLflow that went away does not stop it. Ctrl-C and SIGTERM do: what is running
-    is stopped, and what was measured is logged. Raises TrackingError if MLflow is not there at the start, and
-    OSError if the runs folder can no longer be written.
+    is stopped, and what was measured is logged. Raises ConfigError if the workload cannot be used and
+    TrackingError if MLflow is not there, both before anything is started, and OSError if the runs folder can
+    no longer be written.
     """
     with stop_on_signals(campaign.stop):
+        experiment = campaign.experiment_to_check()
+        if experiment is not None:
+            refuse_unusable(
+                experiment, campaign.checked, campaign.launcher, campaign.drive.timeout_s, campaign.stop
+            )
         try:
             campaign.parent = campaign.open_parent(tracker)
         except TrackingError:

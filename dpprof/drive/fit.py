@@ -74,6 +74,10 @@ class Fit(Campaign):
         if self.folder.path.exists():
             raise ConfigError(f"sweep_name: got {self.name!r}, allowed: a new name")
 
+    def experiment_to_check(self) -> ExperimentConfig:
+        """The first, at the size where its search begins."""
+        return next(iter(self.experiments.values()))
+
     def open_parent(self, tracker: Tracker) -> str:
         """Open the parent run."""
         params = shared_settings(self.experiments) | vars(self.config)

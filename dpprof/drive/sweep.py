@@ -53,6 +53,10 @@ class Sweep(Campaign):
         """Whether its experiments train different models."""
         return len({config.model_name for config in self.experiments.values()}) > 1
 
+    def experiment_to_check(self) -> ExperimentConfig | None:
+        """The first that is to be done."""
+        return next((config for name, config in self.experiments.items() if name not in self.kept), None)
+
     def open_parent(self, tracker: Tracker) -> str:
         """Open the parent run, the earlier one of a sweep that is resumed."""
         earlier = self.folder.read_state().get("mlflow_run_id")
