@@ -9,11 +9,6 @@ from dpprof.cli.fitted_tables import one, right, table
 
 COLUMNS: list[tuple[str, Callable[..., str]]] = [("name", str), ("MiB", one)]
 COLUMNS += [("remark", str), ("empty", right)]
-    ("name", str),
-    ("MiB", one),
-    ("remark", str),
-    ("empty", right),
-]
 ROWS = [("a", 1234.5, "two words", ""), ("b", 0.04, "", "")]
 
 
