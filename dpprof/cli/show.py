@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from dpprof.cli.fitted_tables import FittedTable
+    from dpprof.figures.results import Result
     from dpprof.reports.tables import LedgerTables
 
 
@@ -61,19 +62,20 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
     if record is not None and record.counters is not None:
         parts += counter_tables(counted(record.counters, record.ledger), kernels)
     if not parts:
-        why = (
-            result.failure.message
-            if result.failure
-            else (record.failed_passes if record else {}).get("ledger")
-        )
-        reason = f"it failed: {why}" if why else "its ledger pass did not run (passes=...)"
-        raise ConfigError(f"run_folder: {run_folder} has no ledger to show; {reason}")
+        raise ConfigError(f"run_folder: {run_folder} has no ledger to show; {_why_none(result)}")
     if result.config.is_estimate:
         console.print(f"[b]nothing was run[/], these are fake tensors: {escape(describe(result))}")
     for part in parts:
         if isinstance(part, FittedTable):
             console.print()
         console.print(part)
+
+
+def _why_none(result: "Result") -> str:
+    """Why there is no ledger."""
+    failed = result.record.failed_passes if result.record else {}
+    why = result.failure.message if result.failure else failed.get("ledger")
+    return f"it failed: {why}" if why else "its ledger pass did not run (passes=...)"
 
 
 def _tables(found: "LedgerTables", num_tensors: int, *, ascii_only: bool) -> "Iterable[FittedTable | str]":

@@ -21,7 +21,9 @@ CHECK_DEFAULTS = {"batch_size": 3, "seq_len": 16}
 class CheckConfig:
     """The settings of the check that an experiment does not have."""
 
-    trainers: str = setting("all", f"Trainers, or all: {', '.join(TRAINERS)}.")
+    trainers: str = setting(
+        "all", f"Trainers, or all: {', '.join(info.short_name for info in TRAINERS.values())}."
+    )
 
 
 def experiments_to_check(values: Mapping[str, object]) -> list[ExperimentConfig]:
