@@ -24,7 +24,8 @@ def run_grid(sweep: Sweep, opening: str, done: str, *, resume: bool, is_timed: b
     if sweep.compared is not None:
         print_comparison(progress.console, sweep.compared)
         progress.say("")
-    progress.say(f"{done} in {duration(progress.seconds)}; kept in {sweep.folder.path}, with comparison.html")
+    how = "stopped after" if sweep.interrupted else f"{done} in"
+    progress.say(f"{how} {duration(progress.seconds)}; kept in {sweep.folder.path}, with comparison.html")
     say_where_to_look(progress, tracker, sweep)
     sweep.raise_for_end()
 
