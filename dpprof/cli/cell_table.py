@@ -10,8 +10,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dpprof.cli.bars import bar
 from dpprof.cli.console import VERDICT_COLORS
+from dpprof.cli.text_bars import bar
 from dpprof.config.flat import trainers_options
 from dpprof.figures.names import IQR, PEAK, SAMPLES, STEP
 from dpprof.reports.comparison.data import ComparisonData

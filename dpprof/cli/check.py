@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dpprof.cli.help import GroupedOptions
 from dpprof.cli.options import given, options_of
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 _LISTED = 3
 
 
-@click.command()
+@click.command(cls=GroupedOptions)
 @click.argument("workload_argument", metavar="[WORKLOAD]", default="", required=False)
 @options_of("check")
 def check(workload_argument: str, **options: str | None) -> None:

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from dpprof.reports.comparison.comparison import Comparison
+    from dpprof.reports.comparison.data import ComparisonData
     from dpprof.reports.comparison.regression import Change, Check
 
 
@@ -45,34 +47,22 @@ def compare(sources: tuple[str, ...], output: str, baseline: str | None, fail_ab
     dpprof compare sweep-20260101-120000 runs/other/DPSGDTrainer_tiny_bs2_seq256
     dpprof compare runs/now --baseline baseline.json --fail-above 5%
     """
-    import tempfile
-    from pathlib import Path
-
-    from dpprof.cli.waiting import waiting
     from dpprof.errors import Regression
 
     limit = percent(fail_above)
-    with waiting("reading the runs"), tempfile.TemporaryDirectory() as scratch:
-        from dpprof.cli.comparison_view import print_comparison
-        from dpprof.cli.console import open_console, write
-        from dpprof.cli.options import write_output
-        from dpprof.drive.sources import read_comparison
-        from dpprof.reports.comparison import page, regression
-        from dpprof.reports.comparison.data import compute
+    data, before = _read(sources, output, baseline)
 
-        comparison, folders = read_comparison(sources, Path(scratch), warn)
-        before = None
-        if baseline is not None:
-            before, _ = read_comparison([baseline], Path(scratch) / "baseline", warn, "baseline")
-        data = compute(comparison, folders)
-        write_output(output, page.render(data))
+    from dpprof.cli.comparison_view import print_comparison
+    from dpprof.cli.console import open_console, write
+    from dpprof.reports.comparison import regression
+
     console = open_console()
     print_comparison(console, data)
     console.print()
     write(console, f"the page with all of it: {output}")
     if before is None:
         return
-    checked = regression.check(comparison, before, limit)
+    checked = regression.check(data.comparison, before, limit)
     print_check(console, checked, before.name)
     worse = dict.fromkeys(change.cell for change in checked.worse)
     if worse:
@@ -81,6 +71,30 @@ def compare(sources: tuple[str, ...], output: str, baseline: str | None, fail_ab
             f"{len(worse)} of {total} cells got worse than {before.name} by more than {limit:g} %: "
             f"{', '.join(worse)}"
         )
+
+
+def _read(
+    sources: tuple[str, ...], output: str, baseline: str | None
+) -> "tuple[ComparisonData, Comparison | None]":
+    """What is told of the sources, written as a page too, and the baseline."""
+    import tempfile
+    from pathlib import Path
+
+    from dpprof.cli.waiting import waiting
+
+    with waiting("reading the runs"), tempfile.TemporaryDirectory() as scratch:
+        from dpprof.cli.options import write_output
+        from dpprof.drive.sources import read_comparison
+        from dpprof.reports.comparison import page
+        from dpprof.reports.comparison.data import compute
+
+        comparison, folders = read_comparison(sources, Path(scratch), warn)
+        before = None
+        if baseline is not None:
+            before, _ = read_comparison([baseline], Path(scratch) / "baseline", warn, "baseline")
+        data = compute(comparison, folders)
+        write_output(output, page.render(data))
+    return data, before
 
 
 def percent(text: str) -> float:
@@ -106,7 +120,7 @@ def warn(text: str) -> None:
 def print_check(console: "Console", checked: "Check", baseline: str) -> None:
     """What changed since the baseline, what got worse first."""
     from dpprof.cli.console import warn, write
-    from dpprof.cli.tables import right, table
+    from dpprof.cli.fitted_tables import right, table
 
     console.print()
     title = f"Against {baseline}, worse if more than {checked.fail_above_pct:g} % above it"

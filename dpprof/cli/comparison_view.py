@@ -7,7 +7,7 @@ from rich.text import Text
 
 from dpprof.cli.cell_table import DISTURBED, FAILURES, cell_tables
 from dpprof.cli.console import warn, write, write_point
-from dpprof.cli.tables import table
+from dpprof.cli.fitted_tables import table
 from dpprof.reports.comparison.counter_ratios import EXPECTED, CounterRow
 from dpprof.reports.comparison.data import ComparisonData
 from dpprof.reports.comparison.estimates import Pair

@@ -20,8 +20,12 @@ def open_console() -> Console:
 
 
 def write(console: Console, text: str | Text) -> None:
-    """A paragraph. A terminal breaks it between words; in a file it stays one line, which can be searched."""
-    console.print(Text(text) if isinstance(text, str) else text, soft_wrap=not console.is_terminal)
+    """A paragraph. A terminal breaks it between words; in a file it stays one line, which can be searched.
+
+    What has no blanks, as an address, stays in one piece everywhere.
+    """
+    text = Text(text) if isinstance(text, str) else text
+    console.print(text, soft_wrap=not console.is_terminal or " " not in text.plain)
 
 
 def write_point(console: Console, text: str) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from dpprof.cli.tables import FittedTable, one, table, three, two
+from dpprof.cli.fitted_tables import FittedTable, one, table, three, two
 from dpprof.reports.colors import words
 from dpprof.reports.counter_tables import CountedRow, CounterTables
 

@@ -19,7 +19,7 @@ def estimate(**options: str | None) -> None:
     FLOPs, whether it fits a device, and the least time that a step can take there.
 
     \b
-    dpprof estimate --target H100      # the default grid of a GPU: 1b, all trainers
+    dpprof estimate --target H100   # the default grid: 1b, all trainers
     dpprof estimate --model-sizes medium --seq-lens 1024 --device-memory-gib 24
     dpprof estimate --device cpu --model-sizes small --trainers flat,ghost
     """

@@ -3,7 +3,7 @@
 from rich.console import Console
 
 from dpprof.cli.console import write
-from dpprof.cli.tables import FittedTable, right, table
+from dpprof.cli.fitted_tables import FittedTable, right, table
 from dpprof.vocabulary.trainers import trainer_info
 
 

@@ -14,17 +14,18 @@ def run_grid(sweep: Sweep, opening: str, done: str, *, resume: bool, is_timed: b
     `opening` says what runs, `done` is the participle for it. If times matter, it warns of a busy machine.
     """
     kept = sweep.kept = reusable_results(sweep, resume=resume)
-    tracker = Tracker()
     with Progress(num_kept=len(kept)) as progress:
         progress.say(opening + (f", {len(kept)} of them already {done}" if kept else ""))
         progress.say(f"everything is kept in {sweep.folder.path}, and logged to MLflow")
         if is_timed:
             progress.warn_if_busy(sweep.launcher.machine)
+        tracker = Tracker()
         run_campaign(sweep, tracker, progress)
     if sweep.compared is not None:
         print_comparison(progress.console, sweep.compared)
         progress.say("")
-    progress.say(f"{done} in {duration(progress.seconds)}; kept in {sweep.folder.path}, with comparison.html")
+    how = "stopped after" if sweep.interrupted else f"{done} in"
+    progress.say(f"{how} {duration(progress.seconds)}; kept in {sweep.folder.path}, with comparison.html")
     say_where_to_look(progress, tracker, sweep)
     sweep.raise_for_end()
 

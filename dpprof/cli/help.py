@@ -44,6 +44,8 @@ class GroupedOptions(click.Command):
         """A list for each heading, in the order in which the headings first come."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
+            if not isinstance(parameter, click.Option):
+                continue
             heading = parameter.heading if isinstance(parameter, GroupedOption) else "Help"
             record = parameter.get_help_record(ctx)
             if record is not None:

@@ -14,7 +14,7 @@ from dpprof.figures.gradient_verdict import PASS
 from dpprof.figures.results import FINISHED, Result, describe, nonfinite_losses
 
 _BUSY_PCT = 15.0
-_OPENING, _CLOSING = "opening MLflow's store", "writing the reports, logging to MLflow"
+_OPENING, _CLOSING = "checking the workload, opening MLflow's store", "writing the reports, logging to MLflow"
 
 
 class Progress:

@@ -99,7 +99,7 @@ def print_roofline(console: "Console", page: "RooflineData") -> None:
     from rich.text import Text
 
     from dpprof.cli.console import warn, write
-    from dpprof.cli.tables import right, table
+    from dpprof.cli.fitted_tables import right, table
     from dpprof.reports.roofline.texts import COLUMNS, NO_CEILINGS, ceilings, cells
 
     found = page.roofline

@@ -7,7 +7,8 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from dpprof.cli.tables import FittedTable
+    from dpprof.cli.fitted_tables import FittedTable
+    from dpprof.figures.results import Result
     from dpprof.reports.tables import LedgerTables
 
 
@@ -36,7 +37,7 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
 
     from dpprof.cli.console import open_console
     from dpprof.cli.counter_tables import counter_tables
-    from dpprof.cli.tables import FittedTable
+    from dpprof.cli.fitted_tables import FittedTable
     from dpprof.errors import ConfigError
     from dpprof.figures.results import describe, read_result
     from dpprof.record.folder import RunFolder
@@ -61,13 +62,7 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
     if record is not None and record.counters is not None:
         parts += counter_tables(counted(record.counters, record.ledger), kernels)
     if not parts:
-        why = (
-            result.failure.message
-            if result.failure
-            else (record.failed_passes if record else {}).get("ledger")
-        )
-        reason = f"it failed: {why}" if why else "its ledger pass did not run (passes=...)"
-        raise ConfigError(f"run_folder: {run_folder} has no ledger to show; {reason}")
+        raise ConfigError(f"run_folder: {run_folder} has no ledger to show; {_why_none(result)}")
     if result.config.is_estimate:
         console.print(f"[b]nothing was run[/], these are fake tensors: {escape(describe(result))}")
     for part in parts:
@@ -76,11 +71,18 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
         console.print(part)
 
 
+def _why_none(result: "Result") -> str:
+    """Why there is no ledger."""
+    failed = result.record.failed_passes if result.record else {}
+    why = result.failure.message if result.failure else failed.get("ledger")
+    return f"it failed: {why}" if why else "its ledger pass did not run (passes=...)"
+
+
 def _tables(found: "LedgerTables", num_tensors: int, *, ascii_only: bool) -> "Iterable[FittedTable | str]":
     from functools import partial
 
-    from dpprof.cli.bars import bar
-    from dpprof.cli.tables import one, table, two
+    from dpprof.cli.fitted_tables import one, table, two
+    from dpprof.cli.text_bars import bar
     from dpprof.reports.colors import words
     from dpprof.vocabulary.formats import fixed
 
@@ -122,7 +124,7 @@ def _tables(found: "LedgerTables", num_tensors: int, *, ascii_only: bool) -> "It
 
 
 def _largest_tensors(found: "LedgerTables", num_tensors: int) -> "FittedTable":
-    from dpprof.cli.tables import table, two
+    from dpprof.cli.fitted_tables import table, two
     from dpprof.reports.colors import words
 
     shown = found.tensors[:num_tensors]

@@ -11,7 +11,7 @@ from dpprof.config.own_options import refuse_untaken, training_options
 from dpprof.config.settings import fields, parse, parse_all, refuse, setting
 from dpprof.config.training import TrainingConfig
 from dpprof.errors import ConfigError
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import SHORT_NAMES, TRAINERS
 
 # Few samples, so that it is quick; three, so that hardly another dimension is mistaken for the batch's.
 CHECK_DEFAULTS = {"batch_size": 3, "seq_len": 16}
@@ -21,7 +21,7 @@ CHECK_DEFAULTS = {"batch_size": 3, "seq_len": 16}
 class CheckConfig:
     """The settings of the check that an experiment does not have."""
 
-    trainers: str = setting("all", f"Trainers, or all: {', '.join(TRAINERS)}.")
+    trainers: str = setting("all", f"Trainers, or all: {', '.join(SHORT_NAMES)}.")
 
 
 def experiments_to_check(values: Mapping[str, object]) -> list[ExperimentConfig]:

@@ -32,13 +32,13 @@ class TestConfig:
 
 # What the settings of a class are about, as help says it.
 TITLES: dict[type, str] = {
+    CheckConfig: "What is checked",
     SweepConfig: "The grid",
     FitConfig: "The search",
     TrainingConfig: "What is trained",
     MeasuringConfig: "How it is measured",
     EstimatingConfig: "What it is estimated for",
     TestConfig: "Where it runs",
-    CheckConfig: "What is checked",
     WorkersConfig: "How it runs, and where it goes",
     DriveConfig: "How it runs, and where it goes",
 }
@@ -65,7 +65,7 @@ class Takes:
         """The same by what they are about."""
         found: dict[str, list[dataclasses.Field[Any]]] = {}
         for cls in self.classes:
-            kept = [self._with_default(own) for own in fields(cls).values() if own.name not in self.without]
+            kept = [self._with_default(s) for name, s in fields(cls).items() if name not in self.without]
             found.setdefault(TITLES[cls], []).extend(kept)
         return found
 

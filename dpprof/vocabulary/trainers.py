@@ -126,6 +126,7 @@ BUILT_IN = (
     ),
 )
 TRAINERS = table(ENTRY_POINTS, TrainerInfo, BUILT_IN)
+SHORT_NAMES = tuple(info.short_name for info in TRAINERS.values())
 # What may be given for a trainer, and the name that it stands for.
 TRAINER_NAMES = {name: name for name in TRAINERS}
 for _info in TRAINERS.values():

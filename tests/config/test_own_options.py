@@ -10,6 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from dpprof.cli.help import GroupedOptions
 from dpprof.cli.options import options_of
 from dpprof.config.commands import COMMANDS
 from dpprof.config.drive import DriveConfig
@@ -170,15 +171,17 @@ def test_help_has_them_last_with_their_owners_name(command: str, own: list[str])
     assert [option.field.name for option in COMMANDS[command].own_options] == own
     assert not {"beta", "tree", "width", "queue"} & {field.name for field in COMMANDS[command].settings}
 
-    @click.command()
+    @click.command(cls=GroupedOptions)
     @options_of(command)
     def made(**options: str | None) -> None: ...
 
     text = " ".join(CliRunner().invoke(made, ["--help"]).output.split())
     expected = {
-        "beta": f"--beta FLOAT Weight of the past. ({FOO}) [default: 0.5]",
-        "tree": f"--tree TEXT Shape of the tree. One of: binary, flat. ({FOO}) [default: binary]",
-        "width": "--width INT Features. (Wide) [default: 8]",
-        "queue": "--queue TEXT Where jobs wait. (far) [default: short]",
+        "beta": f"Only with {FOO}: --beta X Weight of the past. [default: 0.5]",
+        "tree": "--tree binary|flat Shape of the tree. [default: binary]",
+        "width": "Only with Wide: --width N Features. [default: 8]",
+        "queue": "Only with far: --queue TEXT Where jobs wait. [default: short]",
     }
-    assert text.endswith(" ".join([*(expected[name] for name in own), "--help Show this message and exit."]))
+    assert text.endswith(
+        " ".join([*(expected[name] for name in own), "Help: --help Show this message and exit."])
+    )

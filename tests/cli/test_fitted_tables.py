@@ -1,11 +1,14 @@
 """Tables that fit: folded between words, split where that is not enough, never within a figure."""
 
+from collections.abc import Callable
+
 import pytest
 from example_console import drawn
 
-from dpprof.cli.tables import one, right, table
+from dpprof.cli.fitted_tables import one, right, table
 
-COLUMNS = [("name", str), ("MiB", one), ("remark", str), ("empty", right)]
+COLUMNS: list[tuple[str, Callable[..., str]]] = [("name", str), ("MiB", one)]
+COLUMNS += [("remark", str), ("empty", right)]
 ROWS = [("a", 1234.5, "two words", ""), ("b", 0.04, "", "")]
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from dpprof.cli.bars import bar
+from dpprof.cli.text_bars import bar
 
 
 @pytest.mark.parametrize(
