@@ -1,11 +1,13 @@
 """A small model with the traps of a plain Hugging Face GPT-2, and the same without them, for the tests."""
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._pytree import register_pytree_node
 
 from dpprof.config.experiment import ExperimentConfig
 
@@ -53,3 +55,26 @@ def fixed(config: ExperimentConfig) -> tuple[Any, ...]:
     positions = torch.arange(config.seq_len).repeat(config.batch_size, 1)
     batches = (((ids[:, :-1].contiguous(), positions), ids[:, 1:]) for ids in sequences(config))
     return GPT2(dropout=0.0, is_tied=False), batches, loss
+
+
+class Output(OrderedDict[str, Tensor]):
+    """What Hugging Face's models return: torch knows its parts, but no names of them."""
+
+
+register_pytree_node(
+    Output,
+    lambda out: (list(out.values()), list(out)),
+    lambda values, keys: Output(zip(keys, values, strict=True)),
+)
+
+
+class Named(GPT2):
+    """The same with its logits in such an output."""
+
+    def forward(self, ids_BT: Tensor, positions_BT: Tensor | None = None) -> Output:  # type: ignore[override]
+        return Output(logits=super().forward(ids_BT, positions_BT))
+
+
+def named_outputs(config: ExperimentConfig) -> tuple[Any, ...]:
+    _, batches, _ = fixed(config)
+    return Named(dropout=0.0, is_tied=False), batches, lambda out, targets: loss(out["logits"], targets)

@@ -85,12 +85,13 @@ def _print(console: "Console", answer: "CheckAnswer") -> None:
         outcome = "[green]trains[/]" if trains else "[red]fails[/]"
         trainers.add_row(trainer_info(trainer).short_name, outcome, changes or "-", notes or "-")
     console.print(trainers)
+    sentences = Table.grid(padding=(0, 1))
     for number, finding in numbered:
         kind = "[yellow]to know[/]" if finding.is_warning else "[red]to change[/]"
         names = ", ".join(trainer_info(trainer).short_name for trainer in finding.trainers)
-        console.print(f"{number}. {kind} ({escape(names)}): {escape(finding.text)}")
-        if finding.also:
-            console.print(f"   the same in {escape(_listed(finding.also))}")
+        also = f"\n[dim]the same in {escape(_listed(finding.also))}[/]" if finding.also else ""
+        sentences.add_row(f"{number}.", f"{kind} ({escape(names)}): {escape(finding.text)}{also}")
+    console.print(sentences)
     if not answer.findings:
         console.print("nothing to change")
 

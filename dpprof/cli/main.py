@@ -31,7 +31,6 @@ READ = "Read what was measured or predicted"
 COMMANDS = {
     check: MEASURE,
     test: MEASURE,
-    check: MEASURE,
     profile: MEASURE,
     sweep: MEASURE,
     estimate: PREDICT,

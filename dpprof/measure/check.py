@@ -95,6 +95,7 @@ def _tried(config: ExperimentConfig, foreseen: list[Trap]) -> list[Trap]:
     try:
         training = ExperimentTraining(config, build_workload(config))
         training.run(2 if config.poisson_sampling else 1, Observer())
+        training.held_tensors()
     except DpprofError as error:
         text, is_explained = str(error), True
     except Exception as error:

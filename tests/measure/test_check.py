@@ -48,8 +48,9 @@ def test_the_traps_of_a_plain_gpt2_are_all_named(tmp_path: Path) -> None:
     assert answer.seen == f"inputs int64 (3, 8), targets int64 (3, 8); {num_parameters} parameters on cpu"
 
 
-def test_of_the_remedied_gpt2_nothing_is_said(tmp_path: Path) -> None:
-    answer = trained(tmp_path, "example_gpt2:fixed")
+@pytest.mark.parametrize("workload", ["fixed", "named_outputs"])
+def test_of_the_remedied_gpt2_nothing_is_said(tmp_path: Path, workload: str) -> None:
+    answer = trained(tmp_path, f"example_gpt2:{workload}")
     assert answer.trains == dict.fromkeys(ALL, True)
     assert answer.findings == ()
 

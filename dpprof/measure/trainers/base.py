@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
-from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map
+from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves, tree_map
 
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.seen import Trap, WatchedStep
@@ -271,8 +271,14 @@ def attributes(model: nn.Module, name: str) -> list[tuple[str, Tensor]]:
 
 
 def _named_leaves(tree: Any) -> list[tuple[str, Tensor]]:
-    """The tensors of a batch or an output, however nested, each by its path, e.g. `[0][1]`."""
-    leaves, _ = tree_flatten_with_path(tree)
+    """The tensors of a batch or an output, however nested, each by its path, e.g. `[0][1]`.
+
+    By its number where torch knows a type's parts but no names of them, as of Hugging Face's outputs.
+    """
+    try:
+        leaves, _ = tree_flatten_with_path(tree)
+    except ValueError:
+        return [(f"[{i}]", leaf) for i, leaf in enumerate(tree_leaves(tree)) if isinstance(leaf, Tensor)]
     return [(keystr(path), leaf) for path, leaf in leaves if isinstance(leaf, Tensor)]
 
 
