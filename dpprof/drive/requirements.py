@@ -7,7 +7,7 @@ from dpprof.errors import ConfigError
 
 # The oldest releases known to work; the pinned ones are in conda.yaml and pyproject.toml.
 MINIMUM = {
-    "torch": "2.11",
+    "torch": "2.8",
     "opacus": "1.6",
     "mlflow": "3.13",
     "tensorboard": "2.20",
