@@ -59,7 +59,14 @@ def parameter_table() -> str:
             words = field.metadata["help"]
             if field.metadata["choices"]:
                 words += f" One of: {allowed(field)}."
-            rows.append(f"| `{field.name}` | `{default_of(field)}` | {of} | {words} |".replace("``", ""))
+            default = f"`{default_of(field)}`".replace("``", "")
+            others = [
+                f"; {command}: `{default_of(other)}`"
+                for command, each in COMMANDS.items()
+                for other in each.settings
+                if other.name == field.name and other.default != field.default
+            ]
+            rows.append(f"| `{field.name}` | {default}{''.join(others)} | {of} | {words} |")
     return "\n".join(rows) + "\n"
 
 

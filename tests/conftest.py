@@ -166,12 +166,12 @@ def mlflow_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
 
 
 def runs_of(folder: Path) -> dict[str, Any]:
-    """All runs of the folder's store by name (`mlflow.entities.Run`)."""
+    """All runs of the folder's store by full name (`mlflow.entities.Run`)."""
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
     found = client.search_runs([experiment.experiment_id for experiment in client.search_experiments()])
-    return {run.info.run_name: run for run in found}
+    return {run.data.tags.get("dpprof.run", run.info.run_name): run for run in found}
 
 
 SWEEP = ("--trainers", "dpsgd,dpsgd_ghost,dpsgd_fast,standard", "--batch-sizes", "2", "--seq-lens", "16")

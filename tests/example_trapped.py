@@ -110,6 +110,7 @@ def over_features(layers: Any, x: Tensor) -> Tensor:
 positions_t = calling(lambda layers, x: x + layers[0](places(x)), embedding)
 positions_1t = calling(lambda layers, x: x + layers[0](places(x)[None]), embedding)
 positions_expanded = calling(lambda layers, x: x + layers[0](places(x).expand(x.shape[:2])), embedding)
+sliced = calling(lambda layers, x: x + layers[0](x.argmax(-1).repeat(1, 2)[:, : x.shape[1]]), embedding)
 positions = calling(lambda layers, x: x + layers[0](places(x).expand(x.shape[:2]).contiguous()), embedding)
 flattened = calling(lambda layers, x: layers[0](x.flatten(0, 1)).view_as(x), linear)
 four_dimensions = calling(lambda layers, x: layers[0](x.unflatten(1, (2, -1))), linear)

@@ -5,8 +5,12 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
 
+    from dpprof.reports.comparison.comparison import Comparison
+    from dpprof.reports.comparison.data import ComparisonData
     from dpprof.reports.comparison.regression import Change, Check
 
 
@@ -43,30 +47,22 @@ def compare(sources: tuple[str, ...], output: str, baseline: str | None, fail_ab
     dpprof compare sweep-20260101-120000 runs/other/DPSGDTrainer_tiny_bs2_seq256
     dpprof compare runs/now --baseline baseline.json --fail-above 5%
     """
-    import tempfile
-    from pathlib import Path
-
-    from dpprof.cli.console import open_console, print_comparison
-    from dpprof.cli.options import write_output
-    from dpprof.drive.sources import read_comparison
     from dpprof.errors import Regression
-    from dpprof.reports.comparison import page, regression
-    from dpprof.reports.comparison.data import compute
 
     limit = percent(fail_above)
-    console = open_console(soft_wrap=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        comparison, folders = read_comparison(sources, Path(scratch), warn)
-        before = None
-        if baseline is not None:
-            before, _ = read_comparison([baseline], Path(scratch) / "baseline", warn, "baseline")
-        data = compute(comparison, folders)
-    write_output(output, page.render(data))
+    data, before = _read(sources, output, baseline)
+
+    from dpprof.cli.comparison_view import print_comparison
+    from dpprof.cli.console import open_console, write
+    from dpprof.reports.comparison import regression
+
+    console = open_console()
     print_comparison(console, data)
-    console.print(f"the page with all of it: {output}")
+    console.print()
+    write(console, f"the page with all of it: {output}")
     if before is None:
         return
-    checked = regression.check(comparison, before, limit)
+    checked = regression.check(data.comparison, before, limit)
     print_check(console, checked, before.name)
     worse = dict.fromkeys(change.cell for change in checked.worse)
     if worse:
@@ -75,6 +71,30 @@ def compare(sources: tuple[str, ...], output: str, baseline: str | None, fail_ab
             f"{len(worse)} of {total} cells got worse than {before.name} by more than {limit:g} %: "
             f"{', '.join(worse)}"
         )
+
+
+def _read(
+    sources: tuple[str, ...], output: str, baseline: str | None
+) -> "tuple[ComparisonData, Comparison | None]":
+    """What is told of the sources, written as a page too, and the baseline."""
+    import tempfile
+    from pathlib import Path
+
+    from dpprof.cli.waiting import waiting
+
+    with waiting("reading the runs"), tempfile.TemporaryDirectory() as scratch:
+        from dpprof.cli.options import write_output
+        from dpprof.drive.sources import read_comparison
+        from dpprof.reports.comparison import page
+        from dpprof.reports.comparison.data import compute
+
+        comparison, folders = read_comparison(sources, Path(scratch), warn)
+        before = None
+        if baseline is not None:
+            before, _ = read_comparison([baseline], Path(scratch) / "baseline", warn, "baseline")
+        data = compute(comparison, folders)
+        write_output(output, page.render(data))
+    return data, before
 
 
 def percent(text: str) -> float:
@@ -99,30 +119,37 @@ def warn(text: str) -> None:
 
 def print_check(console: "Console", checked: "Check", baseline: str) -> None:
     """What changed since the baseline, what got worse first."""
-    from rich.markup import escape
-    from rich.table import Table
+    from dpprof.cli.console import warn, write
+    from dpprof.cli.fitted_tables import right, table
 
-    console.print(f"\nagainst {escape(baseline)}, worse if more than {checked.fail_above_pct:g} % above it:")
-    table = Table("cell", "figure", "before", "now", "change", "90 % interval", "", box=None, pad_edge=False)
-    for change in sorted(checked.changes, key=lambda c: not c.is_worse):
-        table.add_row(*map(escape, cells(change)), style="red" if change.is_worse else None)
-    console.print(table, soft_wrap=False)
+    console.print()
+    title = f"Against {baseline}, worse if more than {checked.fail_above_pct:g} % above it"
+    columns: list[tuple[str, Callable[..., str]]] = [("cell", str), ("figure", str), ("before", right)]
+    columns += [("now", right), ("change", right)]
+    columns += [("90 % interval", str), ("", str)]
+    changes = sorted(checked.changes, key=lambda change: not change.is_worse)
+    notes = list(dict.fromkeys(change.note for change in changes if change.note))
+    console.print(table(title, columns, [cells(change, notes) for change in changes]))
+    for number, note in enumerate(notes, start=1):
+        write(console, f"[{number}] {note}")
     for text in checked.unmatched:
-        console.print(f"not compared: {escape(text)}")
+        write(console, f"not compared: {text}")
     for text in checked.doubts:
-        console.print(f"[yellow]warning:[/] the two sides differ in {escape(text)}")
+        warn(console, f"the two sides differ in {text}")
     if not checked.worse:
         unjudged = sum("not judged" in change.note for change in checked.changes)
         but = f"; {unjudged} of {len(checked.changes)} figures were not judged" if unjudged else ""
-        console.print(f"nothing got worse{but}")
+        write(console, f"nothing got worse{but}")
 
 
-def cells(change: "Change") -> list[str]:
-    """A change as the texts of a table's row."""
+def cells(change: "Change", notes: list[str]) -> tuple[str, ...]:
+    """A change as the texts of a table's row; a note stands there by its number."""
+    from dpprof.cli.console import short_run_name
     from dpprof.vocabulary.formats import fixed, signed
 
     figures = ["" if v is None else f"{fixed(v, 2)} {change.unit}" for v in (change.before, change.now)]
     grown = "" if change.percent is None else f"{signed(change.percent, 2)} %"
     interval = "" if change.interval is None else f"{' to '.join(map(signed, change.interval))} %"
-    note = "; ".join(text for text in ("WORSE" if change.is_worse else "", change.note) if text)
-    return [change.cell, change.what, *figures, grown, interval, note]
+    marks = ["WORSE"] if change.is_worse else []
+    marks += [f"[{1 + notes.index(change.note)}]"] if change.note else []
+    return (short_run_name(change.cell), change.what, *figures, grown, interval, " ".join(marks))

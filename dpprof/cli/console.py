@@ -1,33 +1,52 @@
-"""What commands print: consoles wide enough for tables, and a comparison in words and tables."""
+"""The console that commands print to, and prose on it."""
 
 from rich.console import Console
-from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
 
-from dpprof.reports.comparison.data import ComparisonData
-from dpprof.reports.comparison.markdown import tables
+from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS
+from dpprof.vocabulary.trainers import TRAINERS
 
 # Wide enough for a table's row where there is no terminal to ask.
 _WIDTH_OF_FILES = 160
+# The colour of what the gradient check says.
+VERDICT_COLORS = {PASS: "green", CANNOT_TELL: "yellow", FAIL: "red"}
 
 
-def open_console(*, soft_wrap: bool = False) -> Console:
-    """The console for tables: as wide as the terminal, or wide enough for a file."""
-    console = Console(highlight=False, soft_wrap=soft_wrap)
+def open_console() -> Console:
+    """A console as wide as the terminal, or wide enough for a file."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_WIDTH_OF_FILES)
+
+
+def write(console: Console, text: str | Text) -> None:
+    """A paragraph. A terminal breaks it between words; in a file it stays one line, which can be searched."""
+    console.print(Text(text) if isinstance(text, str) else text, soft_wrap=not console.is_terminal)
+
+
+def write_point(console: Console, text: str) -> None:
+    """A point of a list, its lines set in."""
     if not console.is_terminal:
-        console = Console(highlight=False, soft_wrap=soft_wrap, width=_WIDTH_OF_FILES)
-    return console
+        console.print(Text(f"  - {text}"), soft_wrap=True)
+        return
+    grid = Table.grid()
+    grid.add_row("  - ", Text(text))
+    console.print(grid)
 
 
-def print_comparison(console: Console, data: ComparisonData) -> None:
-    """A comparison's verdict, its doubts and its tables."""
-    console.print()
-    for found in data.findings:
-        console.print(f"[b]{escape(found.topic)}.[/] {escape(found.text)}")
-        for point in found.points:
-            console.print(f"  - {escape(point)}")
-    for doubt in data.doubts:
-        console.print(f"[yellow]warning:[/] {escape(doubt)}")
-    for table in tables(data):
-        console.print()
-        console.print(escape(table.rstrip()))
-    console.print()
+def counted(number: int, one: str, several: str = "") -> str:
+    """A number of things: `1 experiment`, `16 experiments`."""
+    return f"{number:,} {one if number == 1 else several or f'{one}s'}"
+
+
+def warn(console: Console, text: str) -> None:
+    """A paragraph that must be seen."""
+    write(console, Text.assemble(("warning: ", "yellow"), text))
+
+
+def short_run_name(name: str) -> str:
+    """A run's name with its trainer's short name."""
+    for info in TRAINERS.values():
+        if name.startswith(f"{info.name}_"):
+            return f"{info.short_name} {name.removeprefix(info.name + '_')}"
+    return name

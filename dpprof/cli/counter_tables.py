@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from rich.markup import escape
-from rich.table import Table
 
-from dpprof.cli.tables import one, table, three, two
+from dpprof.cli.fitted_tables import FittedTable, one, table, three, two
 from dpprof.reports.colors import words
 from dpprof.reports.counter_tables import CountedRow, CounterTables
 
@@ -29,7 +28,7 @@ _LEDGER: tuple[tuple[str, Callable[..., str], str], ...] = (
 )
 
 
-def counter_tables(found: CounterTables, num_kernels: int) -> Iterable[Table | str]:
+def counter_tables(found: CounterTables, num_kernels: int) -> Iterable[FittedTable | str]:
     """Tables by phase, by class and of the `num_kernels` kernels with the most DRAM traffic, then notes."""
     against = _LEDGER if found.step.ledger_mib is not None else ()
     if found.has_phases:
@@ -59,7 +58,7 @@ def _counted(
     rows: list[CountedRow],
     named: Callable[[str], str],
     more: tuple[tuple[str, Callable[..., str], str], ...] = (),
-) -> Table:
+) -> FittedTable:
     columns = (*_FIGURES, *more)
     return table(
         title,
@@ -72,7 +71,7 @@ def _figures(row: CountedRow, columns: tuple[tuple[str, Callable[..., str], str]
     return tuple(getattr(row, field) for _, _, field in columns)
 
 
-def _further(rows: list[CountedRow]) -> Iterator[Table]:
+def _further(rows: list[CountedRow]) -> Iterator[FittedTable]:
     """The metrics that have no column, by phase."""
     metrics = dict.fromkeys(metric for row in rows for metric in row.extra)
     if metrics:

@@ -1,11 +1,15 @@
 """`dpprof estimate`: what a grid of experiments would need, computed on fake tensors."""
 
+from collections.abc import Callable
+from functools import partial
+
 import click
 
+from dpprof.cli.help import GroupedOptions
 from dpprof.cli.options import given, options_of, split
 
 
-@click.command()
+@click.command(cls=GroupedOptions)
 @options_of("estimate")
 def estimate(**options: str | None) -> None:
     """Estimate a grid of experiments without running it.
@@ -15,10 +19,19 @@ def estimate(**options: str | None) -> None:
     FLOPs, whether it fits a device, and the least time that a step can take there.
 
     \b
-    dpprof estimate --target H100                       # the default grid for a GPU: 1b, all trainers
-    dpprof estimate --model-sizes medium --batch-sizes 8,16 --seq-lens 1024 --device-memory-gib 24
+    dpprof estimate --target H100   # the default grid: 1b, all trainers
+    dpprof estimate --model-sizes medium --seq-lens 1024 --device-memory-gib 24
     dpprof estimate --device cpu --model-sizes small --trainers flat,ghost
     """
+    from dpprof.cli.waiting import waiting
+
+    with waiting("getting ready"):
+        run = _planned(given(options))
+    run()
+
+
+def _planned(given_values: dict[str, object]) -> Callable[[], None]:
+    """What runs the estimates, once the options are checked and all is loaded. Raises ConfigError."""
     from dpprof.drive.requirements import check_packages
 
     check_packages()
@@ -29,12 +42,13 @@ def estimate(**options: str | None) -> None:
     from dpprof.config.grid import build_grid
     from dpprof.config.settings import parse_all
 
-    drive, values = parse_drive(given(options))
+    drive, values = parse_drive(given_values)
     own_values, values = split(values, WorkersConfig)
     own = parse_all(WorkersConfig, own_values)
     grid = build_grid(values, EstimatingConfig, cuda_available=lambda: True)
     drive.check_writable()
 
+    from dpprof.cli.console import counted
     from dpprof.cli.grid_run import run_grid
     from dpprof.drive.campaign import new_name
     from dpprof.drive.launch.launcher import make_launcher
@@ -42,5 +56,6 @@ def estimate(**options: str | None) -> None:
 
     name = grid.config.sweep_name or new_name(ESTIMATE)
     planned = Sweep(name, drive, make_launcher(drive), grid.experiments, workers=own.workers)
-    opening = f"{name}: {len(grid.experiments)} experiments on fake tensors, {own.workers} at a time"
-    run_grid(planned, opening, "estimated", resume=grid.config.resume, is_timed=False)
+    what = counted(len(grid.experiments), "experiment")
+    opening = f"{name}: {what} on fake tensors, {own.workers} at a time"
+    return partial(run_grid, planned, opening, "estimated", resume=grid.config.resume, is_timed=False)

@@ -1,18 +1,22 @@
 """`dpprof fit`: the largest batch, or sequence, that a device's memory holds."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
+from dpprof.cli.help import GroupedOptions
 from dpprof.cli.options import given, options_of, split
 
 if TYPE_CHECKING:
     from dpprof.config.experiment import ExperimentConfig
     from dpprof.config.fit import FitConfig
+    from dpprof.drive.fit import Fit
     from dpprof.drive.launch.launcher import Machine
 
 
-@click.command()
+@click.command(cls=GroupedOptions)
 @options_of("fit")
 def fit(**options: str | None) -> None:
     """Find the largest batch that fits a device.
@@ -21,10 +25,19 @@ def fit(**options: str | None) -> None:
     steps run on fake tensors, so no GPU is needed; verify=true then measures the answers on this machine.
 
     \b
-    dpprof fit --target H100 --seq-lens 512,1024                    # 1b, all trainers
+    dpprof fit --target H100 --seq-lens 512,1024       # 1b, all trainers
     dpprof fit --target A100-40GB --logical-batch 4096 --precisions fp32,bf16
-    dpprof fit --device cpu --model-sizes small --device-memory-gib 0.5 --seq-lens 128 --verify true
+    dpprof fit --device cpu --device-memory-gib 0.5 --verify true
     """
+    from dpprof.cli.waiting import waiting
+
+    with waiting("getting ready"):
+        run = _planned(given(options))
+    run()
+
+
+def _planned(given_values: dict[str, object]) -> Callable[[], None]:
+    """What runs the searches, once the options are checked and all is loaded. Raises ConfigError."""
     from dpprof.drive.requirements import check_packages
 
     check_packages()
@@ -37,7 +50,7 @@ def fit(**options: str | None) -> None:
     from dpprof.config.settings import parse_all, refuse
     from dpprof.drive.launch.launcher import make_launcher
 
-    drive, values = parse_drive(given(options))
+    drive, values = parse_drive(given_values)
     workers_values, values = split(values, WorkersConfig)
     fit_values, values = split(values, FitConfig)
     own, workers = parse_all(FitConfig, fit_values), parse_all(WorkersConfig, workers_values).workers
@@ -49,20 +62,32 @@ def fit(**options: str | None) -> None:
     _check(own, next(iter(grid.experiments.values())), launcher.machine)
     drive.check_writable()
 
-    from dpprof.cli.progress import Progress
-    from dpprof.drive.campaign import new_name, run_campaign
+    from dpprof.drive.campaign import new_name
     from dpprof.drive.fit import Fit
-    from dpprof.tracking.tracker import Tracker
 
     name = grid.config.sweep_name or new_name("fit")
     planned = Fit(name, drive, launcher, grid.experiments, own, workers)
     planned.check()
-    with Progress() as progress:
-        progress.say(f"{name}: {len(grid.experiments)} searches on fake tensors, {workers} at a time")
+    return partial(_run, planned)
+
+
+def _run(planned: "Fit") -> None:
+    from dpprof.cli.console import counted
+    from dpprof.cli.fit_view import print_answers
+    from dpprof.cli.progress import Progress
+    from dpprof.cli.time_left import duration
+    from dpprof.drive.campaign import run_campaign
+    from dpprof.tracking.tracker import Tracker
+
+    with Progress(is_counted=False) as progress:
+        searches = counted(len(planned.experiments), "search", "searches")
+        progress.say(f"{planned.name}: {searches} on fake tensors, {planned.workers} at a time")
         run_campaign(planned, Tracker(), progress)
-        if planned.text:
-            progress.say(f"\n{planned.text}")
-            progress.say(f"kept in {planned.folder.path}, with the run folder of every evaluation")
+    if planned.text:
+        print_answers(progress.console, planned.text)
+    progress.say(
+        f"searched for {duration(progress.seconds)}; every estimate is kept in {planned.folder.path}"
+    )
     planned.raise_for_end()
 
 

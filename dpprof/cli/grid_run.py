@@ -1,8 +1,9 @@
 """What measuring and estimating a grid have in common: progress, the comparison at the end, the exit code."""
 
-from dpprof.cli.console import print_comparison
+from dpprof.cli.comparison_view import print_comparison
 from dpprof.cli.progress import Progress
-from dpprof.drive.campaign import run_campaign
+from dpprof.cli.time_left import duration
+from dpprof.drive.campaign import Campaign, run_campaign
 from dpprof.drive.sweep import Sweep, reusable_results
 from dpprof.tracking.tracker import Tracker
 
@@ -10,17 +11,29 @@ from dpprof.tracking.tracker import Tracker
 def run_grid(sweep: Sweep, opening: str, done: str, *, resume: bool, is_timed: bool) -> None:
     """Run a sweep and print what came of it. Raises what the command should end with, if anything.
 
-    `opening` is the first line, `done` the participle for what a resumed sweep already has. If times matter,
-    it warns of a busy machine.
+    `opening` says what runs, `done` is the participle for it. If times matter, it warns of a busy machine.
     """
     kept = sweep.kept = reusable_results(sweep, resume=resume)
-    tracker = Tracker()
-    with Progress() as progress:
+    with Progress(num_kept=len(kept)) as progress:
         progress.say(opening + (f", {len(kept)} of them already {done}" if kept else ""))
+        progress.say(f"everything is kept in {sweep.folder.path}, and logged to MLflow")
         if is_timed:
             progress.warn_if_busy(sweep.launcher.machine)
+        tracker = Tracker()
         run_campaign(sweep, tracker, progress)
-        if sweep.compared is not None:
-            print_comparison(progress.console, sweep.compared)
-        progress.say(f"kept in {sweep.folder.path}, with comparison.html; compare the runs with: mlflow ui")
+    if sweep.compared is not None:
+        print_comparison(progress.console, sweep.compared)
+        progress.say("")
+    progress.say(f"{done} in {duration(progress.seconds)}; kept in {sweep.folder.path}, with comparison.html")
+    say_where_to_look(progress, tracker, sweep)
     sweep.raise_for_end()
+
+
+def say_where_to_look(progress: Progress, tracker: Tracker, campaign: Campaign) -> None:
+    """The last lines: where MLflow shows the runs side by side, if it has them."""
+    link = tracker.comparison_link(campaign.parent) if campaign.parent and not campaign.not_logged else None
+    if link is None:
+        return
+    address, command = link
+    progress.say(f"compare the runs in MLflow: {f'start {command}, then open' if command else ''}".rstrip())
+    progress.say(address)

@@ -19,20 +19,23 @@ def log(folders: tuple[str, ...]) -> None:
     """
     from pathlib import Path
 
-    from dpprof.cli.progress import Progress
-    from dpprof.config.drive import DriveConfig
-    from dpprof.drive.campaign import run_campaign
-    from dpprof.drive.launch.launcher import make_launcher
-    from dpprof.drive.run import rendered
-    from dpprof.drive.sweep import Sweep
+    from dpprof.cli.waiting import waiting
     from dpprof.errors import ConfigError, Interrupted, TrackingError
     from dpprof.record.folder import RunFolder, SweepFolder
-    from dpprof.tracking.tracker import Tracker
 
     for name in folders:
         if not RunFolder(name).config.exists() and not SweepFolder(name).runs():
             raise ConfigError(f"FOLDER: got {name!r}, allowed: a run folder or a sweep folder")
-    tracker = Tracker()
+    with waiting("opening MLflow's store"):
+        from dpprof.cli.progress import Progress
+        from dpprof.config.drive import DriveConfig
+        from dpprof.drive.campaign import run_campaign
+        from dpprof.drive.launch.launcher import make_launcher
+        from dpprof.drive.run import rendered
+        from dpprof.drive.sweep import Sweep
+        from dpprof.tracking.tracker import Tracker
+
+        tracker = Tracker()
     with Progress() as progress:
         for name in folders:
             if RunFolder(name).config.exists():

@@ -3,14 +3,17 @@
 import os
 import signal
 import sys
+from io import TextIOWrapper
 
 import click
 
 from dpprof import __version__
+from dpprof.cli.check import check
 from dpprof.cli.compare import compare
 from dpprof.cli.estimate import estimate
 from dpprof.cli.export import export
 from dpprof.cli.fit import fit
+from dpprof.cli.help import GroupedCommands
 from dpprof.cli.log import log
 from dpprof.cli.ncu_import import ncu_import
 from dpprof.cli.profile import profile
@@ -21,10 +24,28 @@ from dpprof.cli.sweep import sweep
 from dpprof.cli.test import test
 from dpprof.errors import DpprofError, Interrupted
 
-COMMANDS = (profile, sweep, test, estimate, fit, compare, roofline, show, summarize, export, log, ncu_import)
+MEASURE = "Measure: training runs on this machine"
+PREDICT = "Predict: on fake tensors, no GPU needed"
+READ = "Read what was measured or predicted"
+# Every command with the heading under which `dpprof --help` lists it.
+COMMANDS = {
+    test: MEASURE,
+    check: MEASURE,
+    profile: MEASURE,
+    sweep: MEASURE,
+    estimate: PREDICT,
+    fit: PREDICT,
+    compare: READ,
+    show: READ,
+    roofline: READ,
+    summarize: READ,
+    export: READ,
+    log: READ,
+    ncu_import: READ,
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=GroupedCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="dpprof")
 def cli() -> None:
     """Measure what differential privacy costs in memory, memory traffic and time.
@@ -34,18 +55,20 @@ def cli() -> None:
     """
 
 
-for _command in COMMANDS:
-    cli.add_command(_command)
+for _command, _heading in COMMANDS.items():
+    cli.add_under(_heading, _command)
 
 
 def main() -> None:
     """Run the command line and end the process.
 
     Exit codes: 0 done (running out of memory is a finding, not a fault), 1 the runs folder can no longer be
-    written, 2 an option or the machine is not usable, 3 an experiment or its gradient check failed, 4
-    something got worse than its baseline, 5 MLflow could not be used, 6 a gradient check could not tell, 130
-    stopped by Ctrl-C or SIGTERM.
+    written, 2 an option, the workload or the machine is not usable, 3 an experiment or its gradient check
+    failed, or a step of `check` did, 4 something got worse than its baseline, 5 MLflow could not be used, 6 a
+    gradient check could not tell, 130 stopped by Ctrl-C or SIGTERM.
     """
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal may lack a character, and has to show the rest
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     try:

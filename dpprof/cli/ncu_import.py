@@ -51,6 +51,7 @@ def ncu_import(report: str, counter_metrics: str, kernels: int) -> None:
     console = open_console()
     for part in counter_tables(counted(found, None), kernels):
         console.print(part)
+        console.print()
 
 
 def _read(path: "Path") -> str:

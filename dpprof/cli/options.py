@@ -1,17 +1,31 @@
 """Command-line options: those derived from the configuration classes, and the file of `--output`."""
 
 from collections.abc import Callable
+from dataclasses import Field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from dpprof.cli.help import GroupedOption
 from dpprof.config.commands import COMMANDS
-from dpprof.config.settings import allowed, fields
+from dpprof.config.settings import fields
+from dpprof.config.sweep import AXES
 from dpprof.errors import ConfigError
 from dpprof.record.folder import write_text
 
 F = TypeVar("F", bound=Callable[..., Any])
+# Settings that are lists, and what stands for other texts.
+_LISTS = ("passes", "counter_metrics")
+_METAVARS = {
+    "config": "FILE",
+    "runs_dir": "FOLDER",
+    "sweep_name": "NAME",
+    "workload": "MODULE:FACTORY",
+    "timeout_s": "SECONDS",
+    "device_memory_gib": "GIB",
+}
+_LONGEST_CHOICES = 20
 
 
 def options_of(command: str) -> Callable[[F], F]:
@@ -19,29 +33,60 @@ def options_of(command: str) -> Callable[[F], F]:
 
     Values arrive as text; the configuration parses and checks them, so that the command line, MLproject and
     JSON files share one set of rules and messages. Options that were not given do not arrive. Those that a
-    trainer, a workload or a launcher has of its own come last, with its name.
+    trainer, a workload or a launcher has of its own come last, under its name.
     """
 
     def decorate(function: F) -> F:
         takes = COMMANDS[command]
-        declared = [(field, "") for field in takes.settings]
-        declared += [(own.field, f" ({', '.join(own.takers)})") for own in takes.own_options]
-        for field, whose in reversed(declared):
+        declared = [(field, title) for title, found in takes.by_title.items() for field in found]
+        declared += [(own.field, f"Only with {', '.join(own.takers)}") for own in takes.own_options]
+        for field, heading in reversed(declared):
             dashed = "--" + field.name.replace("_", "-")
             names = dict.fromkeys([dashed, "--" + field.name])
-            words = field.metadata["help"]
-            if field.metadata["choices"]:
-                words += f" One of: {allowed(field)}."
-            default = str(field.default).lower() if isinstance(field.default, bool) else str(field.default)
             function = click.option(
                 *names,
                 field.name,
-                metavar=type(field.default).__name__.upper().replace("STR", "TEXT"),
-                help=f"{words}{whose}  [default: {default or 'none'}]",
+                cls=GroupedOption,
+                heading=heading,
+                metavar=_metavar(field),
+                help=_help(field),
             )(function)
         return function
 
     return decorate
+
+
+def _metavar(field: "Field[Any]") -> str:
+    """What stands for the value: the choices where they are few and short."""
+    choices = "|".join(_choices(field))
+    if choices and len(choices) <= _LONGEST_CHOICES:
+        return choices
+    if field.name in AXES or field.name in _LISTS:
+        return "LIST"
+    return _METAVARS.get(field.name) or {int: "N", float: "X", bool: "true|false"}.get(
+        type(field.default), "NAME" if choices else "TEXT"
+    )
+
+
+def _help(field: "Field[Any]") -> str:
+    """What a setting means, the choices that its metavar does not have, and its default."""
+    words, choices = str(field.metadata["help"]), _choices(field)
+    if choices and "|".join(choices) != _metavar(field):
+        words += f" One of: {', '.join(choices)}."
+    default = field.default
+    if isinstance(default, bool):
+        default = str(default).lower()
+    elif isinstance(default, float):
+        default = f"{default:g}"
+    return words if default == "" else f"{words}  [default: {default}]"
+
+
+def _choices(field: "Field[Any]") -> list[str]:
+    """What may be given; a short name with the long one that it stands for."""
+    choices, unlisted = field.metadata["choices"], field.metadata["unlisted"]
+    shorts = {full: short for short, full in choices.items() if short != full and short not in unlisted}
+    listed = [name for name, full in choices.items() if name == full and name not in unlisted]
+    return [f"{shorts[name]} ({name})" if name in shorts else name for name in listed]
 
 
 def given(values: dict[str, str | None]) -> dict[str, object]:

@@ -1,11 +1,19 @@
 """`dpprof profile`: measure one experiment."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
 import click
 
+from dpprof.cli.help import GroupedOptions
 from dpprof.cli.options import given, options_of
 
+if TYPE_CHECKING:
+    from dpprof.drive.single import SingleRun
 
-@click.command()
+
+@click.command(cls=GroupedOptions)
 @options_of("profile")
 def profile(**options: str | None) -> None:
     """Measure one experiment.
@@ -16,6 +24,15 @@ def profile(**options: str | None) -> None:
     dpprof profile --trainer DPGhostClippingTrainer --batch-size 4 --seq-len 512
     mlflow run . -e profile -P trainer=DPGhostClippingTrainer -P batch_size=4
     """
+    from dpprof.cli.waiting import waiting
+
+    with waiting("getting ready"):
+        run = _planned(given(options))
+    run()
+
+
+def _planned(given_values: dict[str, object]) -> Callable[[], None]:
+    """What runs the experiment, once the options are checked and all is loaded. Raises ConfigError."""
     from dpprof.drive.requirements import check_packages
 
     check_packages()
@@ -24,29 +41,37 @@ def profile(**options: str | None) -> None:
     from dpprof.config.measuring import MeasuringConfig
     from dpprof.drive.launch.launcher import make_launcher
 
-    drive, values = parse_drive(given(options))
+    drive, values = parse_drive(given_values)
     launcher = make_launcher(drive)
     config = parse_experiment(values, MeasuringConfig).resolve(
         cuda_available=launcher.machine.cuda_available()
     )
     drive.check_writable()
 
-    from dpprof.cli.progress import Progress
-    from dpprof.drive.campaign import new_name, run_campaign
+    from dpprof.drive.campaign import new_name
     from dpprof.drive.single import SingleRun
+
+    return partial(_run, SingleRun(new_name("profile"), drive, launcher, config))
+
+
+def _run(single: "SingleRun") -> None:
+    from dpprof.cli.progress import Progress
+    from dpprof.cli.time_left import duration
+    from dpprof.drive.campaign import run_campaign
     from dpprof.figures.results import FINISHED
     from dpprof.tracking.tracker import Tracker
 
-    tracker = Tracker()
-    single = SingleRun(new_name("profile"), drive, launcher, config)
     folder = single.run_folder
     with Progress() as progress:
-        progress.say(f"measuring on {config.device}; everything is kept in {folder.path}")
-        progress.warn_if_busy(launcher.machine)
-        run_campaign(single, tracker, progress)
+        progress.say(f"measuring on {single.config.device}; everything is kept in {folder.path}")
+        progress.warn_if_busy(single.launcher.machine)
+        run_campaign(single, Tracker(), progress)
     if single.not_logged is None:
         for result in single.results:
             if result.status == FINISHED and result.record is not None:
                 pages = [page for page in (folder.timeline_page, folder.roofline_page) if page.exists()]
-                progress.say("; ".join([f"{result.record.num_parameters:,} parameters", *map(str, pages)]))
+                said = [f"measured in {duration(progress.seconds)}"]
+                said += [f"{result.record.num_parameters:,} parameters", *map(str, pages)]
+                progress.say("; ".join(said))
+                progress.say(f"where its memory and time go: dpprof show {folder.path}")
     single.raise_for_end()

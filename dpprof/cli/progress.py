@@ -1,50 +1,58 @@
-"""Progress on the terminal: a live line for what is running, plain lines where there is no terminal."""
+"""Progress on the terminal: live lines for what is running, plain lines where there is no terminal."""
 
-import time
 from threading import Lock
 from types import TracebackType
 from typing import Self
 
-from rich.markup import escape
-from rich.progress import Progress as LiveLine
-from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.live import Live
+from rich.text import Text
 
-from dpprof.cli.console import open_console
+from dpprof.cli.console import VERDICT_COLORS, open_console, short_run_name, warn, write
+from dpprof.cli.running import Running
 from dpprof.drive.launch.launcher import Machine
-from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS
+from dpprof.figures.gradient_verdict import PASS
 from dpprof.figures.results import FINISHED, Result, describe, nonfinite_losses
 
 _BUSY_PCT = 15.0
-# Of a finished experiment's line, by what the gradient check says.
-_COLORS = {PASS: "green", CANNOT_TELL: "yellow", FAIL: "red"}
+_OPENING, _CLOSING = "checking the workload, opening MLflow's store", "writing the reports, logging to MLflow"
 
 
 class Progress:
-    """Shows which experiment of how many runs, for how long, and what the last one gave."""
+    """Shows which experiments of how many run, for how long, and what those that ended gave.
 
-    def __init__(self) -> None:
-        self.console = open_console(soft_wrap=True)
-        self._live: LiveLine | None = None
-        self._running: dict[str, tuple[str, TaskID | None]] = {}
+    `num_kept` are done already. Where `is_counted` is false nobody knows how many there will be.
+    """
+
+    def __init__(self, num_kept: int = 0, *, is_counted: bool = True) -> None:
+        self.console = open_console()
+        self._is_counted = is_counted
+        self._running = Running(_OPENING, num_done=num_kept)
+        self._live = Live(self._running, console=self.console, refresh_per_second=4, transient=True)
         self._lock = Lock()
-        self._began = time.monotonic()
         self._told: set[str] = set()
 
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return self._running.seconds
+
     def __enter__(self) -> Self:
+        if self.console.is_interactive:
+            self._live.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop()
+        self._live.stop()
 
     def say(self, text: str) -> None:
         """A plain line."""
-        self.console.print(escape(text))
+        write(self.console, text)
 
     def warn(self, text: str) -> None:
         """A line that must be seen."""
-        self.console.print(f"[yellow]warning:[/] {escape(text)}")
+        warn(self.console, text)
 
     def warn_if_busy(self, machine: Machine) -> None:
         """Warn if other programs use the processors: step times would be far too long, and comparing them
@@ -59,32 +67,27 @@ class Progress:
 
     def started(self, index: int, total: int, name: str) -> None:
         """Experiment `index` of `total` begins."""
-        where = f"[{index}/{total}] {name}"
         with self._lock:
-            task = self._line().add_task(escape(where), total=None) if self.console.is_terminal else None
-            self._running[name] = where, task
-        if task is None:
-            self.say(f"{where} started after {time.monotonic() - self._began:.0f} s")
+            shown = short_run_name(name) if self.console.is_terminal else name
+            if self._is_counted:
+                self._running.total = total
+            self._running.start(name, f"[{index}/{total}] {shown}")
+        if not self.console.is_terminal:
+            self.say(f"[{index}/{total}] {name} started after {self.seconds:.0f} s")
 
     def line(self, name: str, text: str) -> None:
         """What the measuring process of an experiment says goes into its live line."""
         with self._lock:
-            where, task = self._running[name]
-            if self._live is not None and task is not None:
-                self._live.update(task, description=escape(f"{where}: {text}"))
+            self._running.says(name, text)
 
     def ended(self, result: Result) -> None:
         """The experiment's result as one line."""
         with self._lock:
-            where, task = self._running.pop(result.name)
-            if self._live is not None and task is not None:
-                self._live.remove_task(task)
-            if not self._running:
-                self._stop()
+            label = self._running.end(result.name)
+            self._running.otherwise = _CLOSING
         verdict = result.gradient_verdict
-        color = _COLORS[verdict.word if verdict else PASS] if result.status == FINISHED else "red"
-        elapsed = f"[dim]after {time.monotonic() - self._began:.0f} s[/]" if self.console.is_terminal else ""
-        self.console.print(f"{escape(where)} [{color}]{escape(describe(result))}[/] {elapsed}".rstrip())
+        color = VERDICT_COLORS[verdict.word if verdict else PASS] if result.status == FINISHED else "red"
+        write(self.console, Text.assemble(label, " ", (describe(result), color)))
         ledger = result.figures.ledger if result.figures else None
         doubt = ledger.doubt if ledger else None
         if doubt:
@@ -98,22 +101,3 @@ class Progress:
             if why not in self._told:  # once, however many experiments it concerns
                 self._told.add(why)
                 self.warn(text)
-
-    def _line(self) -> LiveLine:
-        """The lines of what is running, one for each."""
-        if self._live is None:
-            self._live = LiveLine(
-                SpinnerColumn(),
-                TextColumn("{task.description}"),
-                TimeElapsedColumn(),
-                console=self.console,
-                refresh_per_second=2,
-                transient=True,
-            )
-            self._live.start()
-        return self._live
-
-    def _stop(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None

@@ -41,25 +41,27 @@ def roofline(
     \b
     dpprof sweep --passes clean,ledger,ceilings --sweep-name roof
     dpprof roofline runs/roof
-    dpprof roofline runs/other/DPSGDTrainer_1b_bs4_seq512 --copy-gib-per-s 4000 --matmul-tflop-per-s 50
+    dpprof roofline runs/roof --copy-gib-per-s 4000 --matmul-tflop-per-s 50
     """
     import tempfile
     from pathlib import Path
 
     from dpprof.cli.compare import warn
-    from dpprof.cli.console import open_console
-    from dpprof.cli.options import write_output
-    from dpprof.drive.sources import read_comparison
+    from dpprof.cli.waiting import waiting
     from dpprof.errors import ConfigError
-    from dpprof.reports.roofline import data, page
-    from dpprof.reports.roofline.roofs import Given
-    from dpprof.reports.roofline.write import read_counters
     from dpprof.vocabulary.units import GIB
 
     copy = above_zero("copy_gib_per_s", copy_gib_per_s)
     matmul = above_zero("matmul_tflop_per_s", matmul_tflop_per_s)
-    given = Given(copy and copy * GIB, matmul and matmul * 1e12)
-    with tempfile.TemporaryDirectory() as scratch:
+    with waiting("reading the runs"), tempfile.TemporaryDirectory() as scratch:
+        from dpprof.cli.console import open_console, write
+        from dpprof.cli.options import write_output
+        from dpprof.drive.sources import read_comparison
+        from dpprof.reports.roofline import data, page
+        from dpprof.reports.roofline.roofs import Given
+        from dpprof.reports.roofline.write import read_counters
+
+        given = Given(copy and copy * GIB, matmul and matmul * 1e12)
         comparison, folders = read_comparison(sources, Path(scratch), warn)
         only = next(iter(folders.values())) if len(folders) == len(comparison.cells) == 1 else None
         made = page.compute(data.compute(comparison, given), read_counters(only) if only else None)
@@ -71,7 +73,8 @@ def roofline(
     write_output(output, page.render(made))
     console = open_console()
     print_roofline(console, made)
-    console.print(f"the page with all of it: {output}", soft_wrap=True, markup=False)
+    console.print()
+    write(console, f"the page with all of it: {output}")
 
 
 def above_zero(name: str, text: str | None) -> float | None:
@@ -93,21 +96,29 @@ def above_zero(name: str, text: str | None) -> float | None:
 
 def print_roofline(console: "Console", page: "RooflineData") -> None:
     """The ceilings, a table of phases for every run, and what is doubtful about them."""
-    from rich.markup import escape
+    from rich.text import Text
 
-    from dpprof.cli.tables import right, table
+    from dpprof.cli.console import warn, write
+    from dpprof.cli.fitted_tables import right, table
     from dpprof.reports.roofline.texts import COLUMNS, NO_CEILINGS, ceilings, cells
 
     found = page.roofline
     for section in found.sections:
         shown = [(name, right if is_number else str) for name, is_number in COLUMNS.items()]
-        console.print(table(section.title, shown, [tuple(cells(row)) for row in section.rows]))
+        rows, title = [tuple(cells(row)) for row in section.rows], section.title
+        origins = {row[-1] for row in rows}
+        if len(origins) == 1:  # what all rows share needs no column
+            title += f" ({shown.pop()[0]}: {origins.pop()})"
+            rows = [row[:-1] for row in rows]
+        console.print()
+        console.print(table(title, shown, rows))
+    console.print()
     if found.has_ceilings:
         for roof in found.roofs:
-            console.print(f"[b]ceilings[/] {escape(ceilings(roof))}")
+            write(console, Text.assemble(("ceilings ", "bold"), ceilings(roof)))
     elif found.sections:
-        console.print(escape(NO_CEILINGS))
-    for doubt in page.doubts:
-        console.print(f"[yellow]warning:[/] {escape(doubt)}")
+        write(console, NO_CEILINGS)
     for reason in found.left_out:
-        console.print(escape(reason))
+        write(console, reason)
+    for doubt in page.doubts:
+        warn(console, doubt)

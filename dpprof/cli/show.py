@@ -7,9 +7,12 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rich.table import Table
-
+    from dpprof.cli.fitted_tables import FittedTable
+    from dpprof.figures.results import Result
     from dpprof.reports.tables import LedgerTables
+
+
+_BAR_WIDTH = 30
 
 
 @click.command()
@@ -34,6 +37,7 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
 
     from dpprof.cli.console import open_console
     from dpprof.cli.counter_tables import counter_tables
+    from dpprof.cli.fitted_tables import FittedTable
     from dpprof.errors import ConfigError
     from dpprof.figures.results import describe, read_result
     from dpprof.record.folder import RunFolder
@@ -50,40 +54,49 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
         raise ConfigError(f"run_folder: got {run_folder!r}, allowed: a folder with a config.json in it")
     result, timeline = read_result(folder), folder.read_timeline()
     record, figures = result.record, result.figures
-    parts: list[Table | str] = []
+    console = open_console()
+    parts: list[FittedTable | str] = []
     if record is not None and record.ledger and figures and figures.ledger and timeline is not None:
-        parts += _tables(compute(figures, figures.ledger, record.ledger, timeline), tensors)
+        found = compute(figures, figures.ledger, record.ledger, timeline)
+        parts += _tables(found, tensors, ascii_only=console.options.ascii_only)
     if record is not None and record.counters is not None:
         parts += counter_tables(counted(record.counters, record.ledger), kernels)
     if not parts:
-        why = (
-            result.failure.message
-            if result.failure
-            else (record.failed_passes if record else {}).get("ledger")
-        )
-        reason = f"it failed: {why}" if why else "its ledger pass did not run (passes=...)"
-        raise ConfigError(f"run_folder: {run_folder} has no ledger to show; {reason}")
-    console = open_console()
+        raise ConfigError(f"run_folder: {run_folder} has no ledger to show; {_why_none(result)}")
     if result.config.is_estimate:
         console.print(f"[b]nothing was run[/], these are fake tensors: {escape(describe(result))}")
     for part in parts:
+        if isinstance(part, FittedTable):
+            console.print()
         console.print(part)
 
 
-def _tables(found: "LedgerTables", num_tensors: int) -> "Iterable[Table | str]":
-    from dpprof.cli.tables import one, table, two
+def _why_none(result: "Result") -> str:
+    """Why there is no ledger."""
+    failed = result.record.failed_passes if result.record else {}
+    why = result.failure.message if result.failure else failed.get("ledger")
+    return f"it failed: {why}" if why else "its ledger pass did not run (passes=...)"
+
+
+def _tables(found: "LedgerTables", num_tensors: int, *, ascii_only: bool) -> "Iterable[FittedTable | str]":
+    from functools import partial
+
+    from dpprof.cli.fitted_tables import one, table, two
+    from dpprof.cli.text_bars import bar
     from dpprof.reports.colors import words
     from dpprof.vocabulary.formats import fixed
 
     yield f"peak [b]{fixed(found.held_mib, 2)} MiB[/] in [b]{found.peak_phase}[/]: {found.origin}"
+    longest = max((share.pct for share in found.at_peak), default=0.0)
+    drawn = partial(bar, longest=longest, width=_BAR_WIDTH, ascii_only=ascii_only)
     if found.doubt:
         yield f"[yellow]warning:[/] {found.doubt}"
     yield table(
         "At the peak",
-        [("category", str), ("MiB", two), ("%", one)],
+        [("category", str), ("MiB", two), ("%", one), ("", str)],
         [
-            *((words(share.category), share.mib, share.pct) for share in found.at_peak),
-            ("together", found.held_mib, 100.0),
+            *((words(share.category), share.mib, share.pct, drawn(share.pct)) for share in found.at_peak),
+            ("together", found.held_mib, 100.0, ""),
         ],
     )
     if num_tensors and found.tensors:
@@ -110,8 +123,8 @@ def _tables(found: "LedgerTables", num_tensors: int) -> "Iterable[Table | str]":
         )
 
 
-def _largest_tensors(found: "LedgerTables", num_tensors: int) -> "Table":
-    from dpprof.cli.tables import table, two
+def _largest_tensors(found: "LedgerTables", num_tensors: int) -> "FittedTable":
+    from dpprof.cli.fitted_tables import table, two
     from dpprof.reports.colors import words
 
     shown = found.tensors[:num_tensors]

@@ -1,50 +1,91 @@
-"""`dpprof summarize`: rebuild the summary of every sweep from run folders alone."""
+"""`dpprof summarize`: the summary of every sweep, made anew from run folders alone."""
+
+from typing import TYPE_CHECKING
 
 import click
 
+from dpprof.config.settings import refuse
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dpprof.reports.comparison.comparison import Comparison
+
+_FORMATS = ("table", "markdown")
+
 
 @click.command()
+@click.argument("folder", required=False)
+@click.option("--runs-dir", "--runs_dir", metavar="FOLDER", help="The same as FOLDER.")
 @click.option(
-    "--runs-dir", "--runs_dir", default="runs", show_default=True, help="Folder of sweeps, or one sweep."
+    "--format",
+    "form",
+    default="table",
+    show_default=True,
+    metavar="|".join(_FORMATS),
+    help="Tables to look at, or the Markdown of summary.md.",
 )
-@click.option("--output", default=None, metavar="FILE", help="Write the summaries there as JSON too.")
-def summarize(runs_dir: str, output: str | None) -> None:
+@click.option("--output", metavar="FILE", help="Write the summaries there as JSON too.")
+def summarize(folder: str | None, runs_dir: str | None, form: str, output: str | None) -> None:
     """Summarize run folders.
 
-    Prints the summary of every sweep under a folder. Needs neither MLflow nor a GPU.
+    Prints the summary of every sweep in FOLDER, or of the one sweep that it is; without FOLDER, of every
+    sweep in runs. Needs neither MLflow nor a GPU.
 
     \b
-    dpprof summarize --runs-dir runs --output results.json
+    dpprof summarize runs/sweep-20260101-120000
+    dpprof summarize runs --output results.json
     """
     import json
     from pathlib import Path
 
-    from dpprof.cli.options import write_output
-    from dpprof.errors import ConfigError, DpprofError
+    from dpprof.cli.waiting import waiting
+
+    if form not in _FORMATS:
+        raise refuse("format", form, ", ".join(_FORMATS))
+    if folder is not None and runs_dir is not None:
+        raise refuse("runs_dir", runs_dir, "nothing beside FOLDER, which says the same")
+    root = Path(folder or runs_dir or "runs")
+    if not root.is_dir():
+        raise refuse("runs_dir", str(root), "a folder that exists")
+    with waiting("reading the runs"):
+        from dpprof.cli.comparison_view import print_comparison
+        from dpprof.cli.console import open_console
+        from dpprof.cli.options import write_output
+        from dpprof.reports.comparison.data import compute
+        from dpprof.reports.comparison.markdown import to_markdown
+
+        comparisons = _read(root)
+        found = [compute(comparison) for comparison in comparisons]
+    if not found:
+        raise refuse("runs_dir", str(root), "a folder with run folders in it")
+    console = open_console()
+    for data in found:
+        if form == "markdown":
+            click.echo(to_markdown(data))
+            continue
+        console.rule(data.comparison.name, align="left")
+        print_comparison(console, data)
+        console.print()
+    if output:
+        write_output(output, json.dumps([json.loads(one.to_json()) for one in comparisons], indent=1))
+
+
+def _read(root: "Path") -> "list[Comparison]":
+    """The sweep that a folder is, and those that lie in it. What cannot be read is left out, and told."""
+    from dpprof.errors import DpprofError
     from dpprof.figures.results import read_result
     from dpprof.record.folder import SweepFolder
     from dpprof.reports.comparison.comparison import compare
-    from dpprof.reports.comparison.data import compute
-    from dpprof.reports.comparison.markdown import to_markdown
 
-    root = Path(runs_dir)
-    if not root.is_dir():
-        raise ConfigError(f"runs_dir: got {runs_dir!r}, allowed: a folder that exists")
-    summaries = []
-    for folder in [
-        SweepFolder(root),
-        *(SweepFolder(path) for path in sorted(root.iterdir()) if path.is_dir()),
-    ]:
-        results = []
+    found = []
+    for path in [root, *sorted(path for path in root.iterdir() if path.is_dir())]:
+        folder, results = SweepFolder(path), []
         for run in folder.runs():
             try:
                 results.append(read_result(run))
             except DpprofError as error:
                 click.echo(f"warning: left out {run.path}: {error}", err=True)
         if results:
-            summaries.append(compare(folder.name, {folder.name: results}))
-            click.echo(to_markdown(compute(summaries[-1])))
-    if not summaries:
-        raise ConfigError(f"runs_dir: got {runs_dir!r}, allowed: a folder with run folders in it")
-    if output:
-        write_output(output, json.dumps([json.loads(summary.to_json()) for summary in summaries], indent=1))
+            found.append(compare(folder.name, {folder.name: results}))
+    return found

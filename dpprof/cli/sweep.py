@@ -1,11 +1,15 @@
 """`dpprof sweep`: measure a grid of experiments."""
 
+from collections.abc import Callable
+from functools import partial
+
 import click
 
+from dpprof.cli.help import GroupedOptions
 from dpprof.cli.options import given, options_of
 
 
-@click.command()
+@click.command(cls=GroupedOptions)
 @options_of("sweep")
 def sweep(**options: str | None) -> None:
     """Measure a grid of experiments.
@@ -18,6 +22,15 @@ def sweep(**options: str | None) -> None:
     dpprof sweep --config scripts/profiling_config.json
     dpprof sweep --sweep-name mine --resume true     # go on with an earlier one
     """
+    from dpprof.cli.waiting import waiting
+
+    with waiting("getting ready"):
+        run = _planned(given(options))
+    run()
+
+
+def _planned(values: dict[str, object]) -> Callable[[], None]:
+    """What runs the sweep, once the options are checked and all is loaded. Raises ConfigError."""
     from dpprof.drive.requirements import check_packages
 
     check_packages()
@@ -26,11 +39,12 @@ def sweep(**options: str | None) -> None:
     from dpprof.config.grid import build_grid
     from dpprof.drive.launch.launcher import make_launcher
 
-    drive, values = parse_drive(given(options))
+    drive, grid_values = parse_drive(values)
     launcher = make_launcher(drive)
-    grid = build_grid(values, cuda_available=launcher.machine.cuda_available)
+    grid = build_grid(grid_values, cuda_available=launcher.machine.cuda_available)
     drive.check_writable()
 
+    from dpprof.cli.console import counted
     from dpprof.cli.grid_run import run_grid
     from dpprof.drive.campaign import new_name
     from dpprof.drive.sweep import Sweep
@@ -38,5 +52,6 @@ def sweep(**options: str | None) -> None:
     name = grid.config.sweep_name or new_name("sweep")
     planned = Sweep(name, drive, launcher, grid.experiments)
     device = next(iter(grid.experiments.values())).device
-    opening = f"sweep {name}: {len(grid.experiments)} experiments on {device}"
-    run_grid(planned, opening, "measured", resume=grid.config.resume, is_timed=True)
+    what = counted(len(grid.experiments), "experiment")
+    opening = f"{name}: {what} on {device}, each in a clean process of its own"
+    return partial(run_grid, planned, opening, "measured", resume=grid.config.resume, is_timed=True)

@@ -1,15 +1,23 @@
 """`dpprof test`: check quickly that every trainer works on this machine, and computes the right gradient."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
 import click
 
+from dpprof.cli.help import GroupedOptions
 from dpprof.cli.options import given, options_of
 from dpprof.config.commands import TestConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.vocabulary.trainers import TRAINERS
 
+if TYPE_CHECKING:
+    from dpprof.drive.trainer_check import TrainerCheck
 
-@click.command()
+
+@click.command(cls=GroupedOptions)
 @options_of("test")
 def test(**options: str | None) -> None:
     """Check every trainer on this machine.
@@ -21,6 +29,15 @@ def test(**options: str | None) -> None:
     dpprof test --device cpu
     mlflow run . -e test -P device=cpu
     """
+    from dpprof.cli.waiting import waiting
+
+    with waiting("getting ready"):
+        run = _planned(given(options))
+    run()
+
+
+def _planned(given_values: dict[str, object]) -> Callable[[], None]:
+    """What runs the check, once the options are checked and all is loaded. Raises ConfigError."""
     from dpprof.drive.requirements import check_packages
 
     check_packages()
@@ -29,26 +46,36 @@ def test(**options: str | None) -> None:
     from dpprof.config.settings import parse_all
     from dpprof.drive.launch.launcher import make_launcher
 
-    drive, values = parse_drive(given(options))
+    drive, values = parse_drive(given_values)
     launcher = make_launcher(drive)
     device = parse_all(TestConfig, values).device
     experiments = test_experiments(device, has_cuda=launcher.machine.cuda_available())
     drive.check_writable()
 
-    from dpprof.cli.progress import Progress
-    from dpprof.drive.campaign import new_name, run_campaign
+    from dpprof.drive.campaign import new_name
     from dpprof.drive.trainer_check import TrainerCheck
+
+    return partial(_run, TrainerCheck(new_name("test"), drive, launcher, experiments))
+
+
+def _run(check: "TrainerCheck") -> None:
+    from dpprof.cli.console import counted
+    from dpprof.cli.progress import Progress
+    from dpprof.cli.time_left import duration
+    from dpprof.drive.campaign import run_campaign
     from dpprof.tracking.tracker import Tracker
 
-    check = TrainerCheck(new_name("test"), drive, launcher, experiments)
-    tracker = Tracker()
     with Progress() as progress:
-        run_campaign(check, tracker, progress)
-        for trainer, (passed, words) in check.verdicts.items():
-            outcome = "[TEST OK] {} passed local test." if passed else "[TEST FAILED] {}"
-            progress.say(outcome.format(trainer) + ("" if passed else f": {words}"))
-            if passed:
-                progress.say(f"          {words}")
+        progress.say(f"checking {counted(len(check.experiments), 'trainer')} with a small model and one step")
+        run_campaign(check, Tracker(), progress)
+    progress.say("")
+    for trainer, (passed, words) in check.verdicts.items():
+        if passed:
+            progress.say(f"[TEST OK] {trainer} passed local test.")
+            progress.say(f"          {words}")
+        else:
+            progress.say(f"[TEST FAILED] {trainer}: {words}")
+    progress.say(f"tested in {duration(progress.seconds)}; kept in {check.folder.path}")
     check.raise_for_end()
 
 

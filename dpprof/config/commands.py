@@ -1,16 +1,18 @@
 """Which command takes which settings: command line, MLproject and the README's table are made from this."""
 
+import copy
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dpprof.config.check import CHECK_DEFAULTS, CheckConfig
 from dpprof.config.drive import DriveConfig, WorkersConfig
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.fit import FitConfig
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.config.own_options import OwnOption, launching_options, training_options
-from dpprof.config.settings import fields, setting
+from dpprof.config.settings import OptionValue, fields, setting
 from dpprof.config.sweep import AXES, SweepConfig
 from dpprof.config.training import TrainingConfig
 
@@ -28,21 +30,50 @@ class TestConfig:
     )
 
 
+# What the settings of a class are about, as help says it.
+TITLES: dict[type, str] = {
+    CheckConfig: "What is checked",
+    SweepConfig: "The grid",
+    FitConfig: "The search",
+    TrainingConfig: "What is trained",
+    MeasuringConfig: "How it is measured",
+    EstimatingConfig: "What it is estimated for",
+    TestConfig: "Where it runs",
+    WorkersConfig: "How it runs, and where it goes",
+    DriveConfig: "How it runs, and where it goes",
+}
+
+
 @dataclass(frozen=True)
 class Takes:
     """The settings that a command takes: those of some classes, in order, `without` some.
 
-    `without` gives the reason for each name.
+    `without` gives the reason for each name, `defaults` those that are the command's own.
     """
 
     classes: tuple[type, ...]
     without: Mapping[str, str] = field(default_factory=dict)
+    defaults: Mapping[str, OptionValue] = field(default_factory=dict)
 
     @property
     def settings(self) -> list["dataclasses.Field[Any]"]:
         """The settings that dpprof declares, in order."""
-        declared = (item for cls in self.classes for item in fields(cls).items())
-        return [setting for name, setting in declared if name not in self.without]
+        return [setting for found in self.by_title.values() for setting in found]
+
+    @property
+    def by_title(self) -> dict[str, list["dataclasses.Field[Any]"]]:
+        """The same by what they are about."""
+        found: dict[str, list[dataclasses.Field[Any]]] = {}
+        for cls in self.classes:
+            kept = [self._with_default(s) for name, s in fields(cls).items() if name not in self.without]
+            found.setdefault(TITLES[cls], []).extend(kept)
+        return found
+
+    def _with_default(self, declared: "dataclasses.Field[Any]") -> "dataclasses.Field[Any]":
+        if declared.name in self.defaults:
+            declared = copy.copy(declared)
+            declared.default = self.defaults[declared.name]
+        return declared
 
     @property
     def own_options(self) -> list[OwnOption]:
@@ -57,9 +88,18 @@ _ESTIMATED = _VARIED | {
     "repeats": "an estimate comes out the same every time",
     "launcher": "estimates run in processes of their own, several at a time",
 }
+_CHECKED = {
+    "trainer": "every one of trainers is tried",
+    "runs_dir": "nothing is kept",
+    **dict.fromkeys(
+        ("loop", "optimizer", "lr", "momentum", "noise_multiplier", "max_grad_norm"),
+        "what a trainer stumbles on does not depend on it",
+    ),
+}
 COMMANDS: dict[str, Takes] = {
     "profile": Takes((TrainingConfig, MeasuringConfig, DriveConfig)),
     "test": Takes((TestConfig, DriveConfig)),
+    "check": Takes((CheckConfig, TrainingConfig, DriveConfig), without=_CHECKED, defaults=CHECK_DEFAULTS),
     "sweep": Takes((SweepConfig, TrainingConfig, MeasuringConfig, DriveConfig), without=_VARIED),
     "estimate": Takes(
         (SweepConfig, TrainingConfig, EstimatingConfig, WorkersConfig, DriveConfig), without=_ESTIMATED

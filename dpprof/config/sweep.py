@@ -23,7 +23,9 @@ AXES = {
 class SweepConfig:
     """The settings of a sweep that an experiment does not have. Lists are comma-separated."""
 
-    trainers: str = setting("all", f"Trainers, or all: {', '.join(TRAINERS)}.")
+    trainers: str = setting(
+        "all", f"Trainers, or all: {', '.join(info.short_name for info in TRAINERS.values())}."
+    )
     batch_sizes: str = setting("auto", "Physical batch sizes; auto is 4,8 on CUDA and 2,4 on the CPU.")
     seq_lens: str = setting("auto", "Sequence lengths; auto is 512,1024 on CUDA and 256,512 on the CPU.")
     model_sizes: str = setting(

@@ -20,11 +20,14 @@ from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.run import drive_experiment
 from dpprof.drive.stop import Stop, Stopped, stop_on_signals
 from dpprof.drive.workers import run_in_order
+from dpprof.drive.workload_check import refuse_unusable
 from dpprof.errors import ExperimentsFailed, Interrupted, TrackingError, Undecided
 from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL
 from dpprof.figures.results import FAILED, FINISHED, KILLED, Result
+from dpprof.record.check import CONTRACT
 from dpprof.record.folder import SweepFolder
 from dpprof.tracking.tracker import Tracker
+from dpprof.tracking.view import View
 
 
 class Watcher(Protocol):
@@ -69,13 +72,17 @@ class Stage:
 
 @dataclass(frozen=True)
 class Summary:
-    """What the parent run says at the end. `ratios` are figures for the children, by run name."""
+    """What the parent run says at the end. `ratios` are figures for the children, by run name; `view` is how
+    MLflow is to set them side by side.
+    """
 
     description: str
     files: Sequence[Path] = ()
     table: Mapping[str, list[Any]] | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
     ratios: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    view: View | None = None
 
 
 @dataclass
@@ -112,8 +119,20 @@ class Campaign(ABC):
         """The tags that its runs have beside their own."""
         return {}
 
+    @property
+    def has_several_models(self) -> bool:
+        """Whether the names of its runs in MLflow tell their models."""
+        return True
+
     def open_parent(self, tracker: Tracker) -> str | None:
         """Open the parent run, if there is to be one, and return its id. Raises TrackingError."""
+        return None
+
+    # How much of its workload is checked before anything else (`record/check.py`).
+    checked = CONTRACT
+
+    def experiment_to_check(self) -> ExperimentConfig | None:
+        """One of its experiments, which all train one workload; None if there is nothing to check."""
         return None
 
     @abstractmethod
@@ -137,10 +156,16 @@ def run_campaign(campaign: Campaign, tracker: Tracker, watcher: Watcher) -> None
     """Run all that a campaign asks for, log what it keeps, and write its summary.
 
     A failed experiment or an MLflow that went away does not stop it. Ctrl-C and SIGTERM do: what is running
-    is stopped, and what was measured is logged. Raises TrackingError if MLflow is not there at the start, and
-    OSError if the runs folder can no longer be written.
+    is stopped, and what was measured is logged. Raises ConfigError if the workload cannot be used and
+    TrackingError if MLflow is not there, both before anything is started, and OSError if the runs folder can
+    no longer be written.
     """
     with stop_on_signals(campaign.stop):
+        experiment = campaign.experiment_to_check()
+        if experiment is not None:
+            refuse_unusable(
+                experiment, campaign.checked, campaign.launcher, campaign.drive.timeout_s, campaign.stop
+            )
         try:
             campaign.parent = campaign.open_parent(tracker)
         except TrackingError:
@@ -211,7 +236,9 @@ class _Driver:
         campaign = self.campaign
         try:
             with self.lock:
-                run_id = self.tracker.log_result(result, campaign.tags, campaign.parent)
+                run_id = self.tracker.log_result(
+                    result, campaign.tags, campaign.parent, names_model=campaign.has_several_models
+                )
             campaign.run_ids[result.name] = run_id
         except TrackingError as error:
             self._not_logged(error)
@@ -229,7 +256,13 @@ class _Driver:
             if summary.figures:
                 self.tracker.log_metrics(campaign.parent, summary.figures)
             self.tracker.finish_parent(
-                campaign.parent, campaign.status, summary.description, summary.files, summary.table
+                campaign.parent,
+                campaign.status,
+                summary.description,
+                summary.files,
+                summary.table,
+                summary.tags,
+                summary.view,
             )
         except TrackingError as error:
             self._not_logged(error)

@@ -64,10 +64,19 @@ class Fit(Campaign):
         """Every run bears the search's name."""
         return {"dpprof.fit": self.name}
 
+    @property
+    def has_several_models(self) -> bool:
+        """Whether its experiments train different models."""
+        return len({config.model_name for config in self.experiments.values()}) > 1
+
     def check(self) -> None:
         """Raises ConfigError if the name is taken."""
         if self.folder.path.exists():
             raise ConfigError(f"sweep_name: got {self.name!r}, allowed: a new name")
+
+    def experiment_to_check(self) -> ExperimentConfig:
+        """The first, at the size where its search begins."""
+        return next(iter(self.experiments.values()))
 
     def open_parent(self, tracker: Tracker) -> str:
         """Open the parent run."""

@@ -7,6 +7,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.campaign import Campaign, Planned, Stage, failed_results, raise_for_checks
 from dpprof.errors import ExperimentsFailed, Interrupted, TrackingError
 from dpprof.figures.results import KILLED
+from dpprof.record.check import MODULE
 from dpprof.record.folder import RunFolder
 
 
@@ -15,6 +16,12 @@ class SingleRun(Campaign):
     """A resolved experiment in a folder of the campaign's name."""
 
     config: ExperimentConfig
+    # The rest shows as soon as it is built, before anything is timed.
+    checked = MODULE
+
+    def experiment_to_check(self) -> ExperimentConfig:
+        """The experiment."""
+        return self.config
 
     @property
     def run_folder(self) -> RunFolder:

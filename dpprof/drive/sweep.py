@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.flat import to_flat
+from dpprof.config.flat import ESTIMATE, to_flat
 from dpprof.drive.campaign import (
     Campaign,
     Planned,
@@ -19,13 +19,15 @@ from dpprof.drive.campaign import (
 from dpprof.drive.counters import can_count_now
 from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted, TrackingError
 from dpprof.figures.gradient_verdict import FAIL
-from dpprof.figures.names import RATIOS_OF_TIMES
+from dpprof.figures.names import HEADLINE_RATIOS, RATIOS_OF_TIMES
 from dpprof.figures.results import FINISHED, Result, read_result
 from dpprof.reports.comparison import export
 from dpprof.reports.comparison.data import ComparisonData
 from dpprof.reports.comparison.markdown import to_markdown
+from dpprof.reports.comparison.recommended import recommended
 from dpprof.reports.sweep_reports import write_sweep_reports
 from dpprof.tracking.tracker import Tracker
+from dpprof.tracking.view import View
 
 
 @dataclass
@@ -45,6 +47,15 @@ class Sweep(Campaign):
     def tags(self) -> dict[str, str]:
         """Every run bears the sweep's name."""
         return {f"dpprof.{self.kind}": self.name}
+
+    @property
+    def has_several_models(self) -> bool:
+        """Whether its experiments train different models."""
+        return len({config.model_name for config in self.experiments.values()}) > 1
+
+    def experiment_to_check(self) -> ExperimentConfig | None:
+        """The first that is to be done."""
+        return next((config for name, config in self.experiments.items() if name not in self.kept), None)
 
     def open_parent(self, tracker: Tracker) -> str:
         """Open the parent run, the earlier one of a sweep that is resumed."""
@@ -78,11 +89,28 @@ class Sweep(Campaign):
         ratios: dict[str, dict[str, float]] = {}
         for cell in comparison.cells:
             for run in cell.finished:
-                figures = comparison.ratios(cell, run)
+                shown = set(HEADLINE_RATIOS)
                 if comparison.is_disturbed_at(cell):  # MLflow has no mark to show beside a figure
-                    figures = {n: v for n, v in figures.items() if n not in RATIOS_OF_TIMES}
-                ratios[run.name] = figures
-        return Summary(to_markdown(data), files, export.table(data), ratios=ratios)
+                    shown -= RATIOS_OF_TIMES
+                figures = comparison.ratios(cell, run)
+                ratios[run.name] = {n: figures[n] for n in HEADLINE_RATIOS if n in figures.keys() & shown}
+        best = recommended(comparison, data.findings)
+        is_estimate = next(iter(self.experiments.values())).is_estimate
+        prefix = f"{ESTIMATE}/" if is_estimate else ""
+        return Summary(
+            to_markdown(data),
+            files,
+            export.table(data),
+            figures={prefix + name: value for name, value in best.figures.items()} if best else {},
+            ratios=ratios,
+            tags={"dpprof.best_trainer": best.trainer, "dpprof.best_at": best.place} if best else {},
+            view=View(
+                len(self.results),
+                differing_settings(self.experiments),
+                {name for cell in comparison.cells for name in (*cell.figures, *comparison.ratios(cell))},
+                is_estimate,
+            ),
+        )
 
     def raise_for_end(self) -> None:
         """Stopped, failed, not logged, or a gradient check that could not tell."""
@@ -114,6 +142,13 @@ def shared_settings(experiments: Mapping[str, ExperimentConfig]) -> dict[str, ob
         if all(name in config and config[name] == value for config in configs)
     }
     return shared | {"num_experiments": len(configs)}
+
+
+def differing_settings(experiments: Mapping[str, ExperimentConfig]) -> list[str]:
+    """The settings in which experiments differ beside the trainer."""
+    shared = {"trainer": None} | shared_settings(experiments)
+    names = dict.fromkeys(name for config in experiments.values() for name in to_flat(config))
+    return [name for name in names if name not in shared]
 
 
 def reusable_results(sweep: Sweep, *, resume: bool) -> dict[str, Result]:

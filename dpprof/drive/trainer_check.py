@@ -34,7 +34,11 @@ class TrainerCheck(Sweep):
     def summarize(self) -> Summary:
         """The comparison, with the outcome of every trainer."""
         summary = super().summarize()
-        return summary if self.interrupted else replace(summary, figures=outcomes(self.results))
+        return (
+            summary
+            if self.interrupted
+            else replace(summary, figures={**summary.figures, **outcomes(self.results)})
+        )
 
     def raise_for_end(self) -> None:
         """Stopped, or failed, or not logged."""

@@ -5,6 +5,7 @@ a name apart again: what is said of a phase or a category is in `Figures`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 from typing import NamedTuple
 
 from dpprof.figures.counters import CounterFigures, StepCounters
@@ -18,6 +19,14 @@ from dpprof.record.record import GradientCheck, Record
 from dpprof.vocabulary.units import mib, ms
 
 
+class Logged(Enum):
+    """Whether MLflow gets a figure. The record and whatever is exported from it have them all."""
+
+    ALWAYS = "always"
+    UNLESS_ZERO = "unless zero"  # 0 in most runs, and then of no interest
+    NEVER = "never"  # a detail that the tables and pages of a run tell better
+
+
 class Metric(NamedTuple):
     """A figure with its name. MLflow shows the metrics of a group together; None was not measured.
 
@@ -28,6 +37,7 @@ class Metric(NamedTuple):
     key: str
     value: float | None
     compares: bool = False
+    logged: Logged = Logged.ALWAYS
 
     @property
     def name(self) -> str:
@@ -40,6 +50,11 @@ STEP = "latency/step_ms_median"
 IQR = "latency/step_ms_iqr"
 SAMPLES = "throughput/samples_per_s"
 MOVED = "io/total_mib"
+FLOPS = "flops/total"
+NEEDED = "memory/needed_mib"
+FLOOR = "floor/step_ms"
+# The figures of a run that are looked at first.
+HEADLINE = (PEAK, STEP, SAMPLES, MOVED, FLOPS, NEEDED, "memory/fits", FLOOR)
 
 
 def ratio_name(name: str) -> str:
@@ -49,11 +64,24 @@ def ratio_name(name: str) -> str:
 
 # These ratios mean nothing where a run was disturbed.
 RATIOS_OF_TIMES = frozenset({ratio_name(STEP), ratio_name(SAMPLES)})
+# The ratios that MLflow gets.
+HEADLINE_RATIOS = tuple(ratio_name(name) for name in (PEAK, STEP, SAMPLES, MOVED, FLOPS))
 
 
 def metrics(named: Iterable[Metric]) -> dict[str, float]:
     """Figures by metric name. What was not measured has no entry."""
     return {metric.name: metric.value for metric in named if metric.value is not None}
+
+
+def headline_first(figures: Mapping[str, float]) -> dict[str, float]:
+    """Figures in the order in which MLflow is to list them."""
+    return {name: figures[name] for name in HEADLINE if name in figures} | dict(figures)
+
+
+def logged(named: Iterable[Metric]) -> dict[str, float]:
+    """Those of the figures that MLflow gets, by metric name, the headline first."""
+    kept = (m for m in named if m.logged is Logged.ALWAYS or (m.logged is Logged.UNLESS_ZERO and m.value))
+    return headline_first(metrics(kept))
 
 
 def series(record: Record) -> dict[str, list[float]]:
@@ -97,15 +125,15 @@ def named(figures: Figures) -> Iterator[Metric]:
         yield from _estimate(figures.estimate)
     for name, of_class in figures.operator_classes.items():
         yield Metric("profiler", f"{name}/self_time_ms", of_class.self_ms)
-        yield Metric("profiler", f"{name}/calls", of_class.calls)
-        yield Metric("profiler", f"{name}/allocated_mib", of_class.allocated_mib)
+        yield Metric("profiler", f"{name}/calls", of_class.calls, logged=Logged.NEVER)
+        yield Metric("profiler", f"{name}/allocated_mib", of_class.allocated_mib, logged=Logged.NEVER)
     if figures.ceilings is not None:
         yield Metric("ceilings", "copy_gib_per_s", figures.ceilings.copy_gib_per_s)
         yield Metric("ceilings", "matmul_tflop_per_s", figures.ceilings.matmul_tflop_per_s)
     if figures.counters is not None:
         yield from _step_counters(figures.counters)
     if figures.nonfinite_losses is not None:
-        yield Metric("loss", "nonfinite", float(figures.nonfinite_losses))
+        yield Metric("loss", "nonfinite", float(figures.nonfinite_losses), logged=Logged.UNLESS_ZERO)
     if figures.gradient_check is not None:
         yield from _gradient_check(figures.gradient_check)
 
@@ -141,21 +169,21 @@ def _overheads(overheads: Overheads) -> Iterator[Metric]:
     yield Metric("overhead", "involuntary_switches_per_step", overheads.switches_per_step)
     yield Metric("overhead", "others_processor_pct", overheads.others_processor_pct)
     for name, seconds in overheads.pass_s.items():
-        yield Metric("overhead", f"{name}_pass_s", seconds)
+        yield Metric("overhead", f"{name}_pass_s", seconds, logged=Logged.NEVER)
 
 
 def _ledger(ledger: LedgerFigures, phases: Mapping[str, PhaseFigures]) -> Iterator[Metric]:
     yield Metric("ledger", "peak_mib", ledger.peak_mib)
-    yield Metric("ledger", "unexplained_pct", ledger.unexplained_pct)
+    yield Metric("ledger", "unexplained_pct", ledger.unexplained_pct, logged=Logged.UNLESS_ZERO)
     yield Metric("overhead", "ledger_step_ratio", ledger.slowdown)
     for category, held in ledger.all_at_peak_mib.items():
-        yield Metric("memory", f"at_peak/{category}_mib", held, compares=True)
+        yield Metric("memory", f"at_peak/{category}_mib", held, True, Logged.UNLESS_ZERO)
     for name, phase in phases.items():
         yield Metric("memory", f"peak_in_{name}_mib", phase.peak_mib, compares=True)
     for name, phase in phases.items():
-        yield Metric("io", f"{name}/read_mib", phase.read_mib, compares=True)
-        yield Metric("io", f"{name}/written_mib", phase.written_mib, compares=True)
-        yield Metric("flops", name, phase.flops, compares=True)
+        yield Metric("io", f"{name}/read_mib", phase.read_mib, True, Logged.UNLESS_ZERO)
+        yield Metric("io", f"{name}/written_mib", phase.written_mib, True, Logged.UNLESS_ZERO)
+        yield Metric("flops", name, phase.flops, True, Logged.UNLESS_ZERO)
     yield Metric("io", "total_mib", ledger.moved_mib, compares=True)
     yield Metric("flops", "total", ledger.flops, compares=True)
     yield Metric("io", "arithmetic_intensity", ledger.intensity, compares=True)
@@ -183,7 +211,8 @@ def _step_counters(counters: StepCounters) -> Iterator[Metric]:
         if phase is not None:
             yield from _counters(within, f"{phase}/")
     for name, of_class in counters.classes.items():
-        yield from _counters(of_class, f"class/{name}/")
+        for metric in _counters(of_class, f"class/{name}/"):
+            yield metric._replace(logged=Logged.NEVER)
     yield Metric("counters", "outside_phases_pct", counters.outside_phases_pct)
 
 

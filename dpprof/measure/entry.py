@@ -1,6 +1,6 @@
 """The measuring process: runs the experiment of one run folder and leaves the answer there.
 
-    python -m dpprof.measure [--counted-step] RUN_FOLDER
+    python -m dpprof.measure [--counted-step | --check] RUN_FOLDER
 
 Reads `config.json`, which may name only the settings that differ from their defaults; writes `record.json`
 after each pass, and `error.json` if the clean pass failed. What an earlier measurement left is deleted.
@@ -9,20 +9,27 @@ else 1.
 
 With `--counted-step` it only warms up and does the one step that the profiler around this process counts. It
 writes nothing, and exits with 1 if that fails.
+
+With `--check` the folder holds what is to be checked of a workload (`record/check.py`), and gets the answer.
 """
 
 import signal
 import sys
 import traceback
 
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.errors import DpprofError
 from dpprof.measure import lazy_opacus
+from dpprof.measure.workloads.factory import find_module, load_factory
 from dpprof.process import end_with_driver, peak_rss_bytes
+from dpprof.record.check import MODULE, TRAINING, CheckAnswer, CheckFolder
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Failure, Memory
 from dpprof.vocabulary.log_lines import SAID
 from dpprof.vocabulary.out_of_memory import is_oom
 
 _COUNTED_STEP = "--counted-step"
+_CHECK = "--check"
 
 
 def measure(folder: RunFolder) -> int:
@@ -76,6 +83,35 @@ def count(folder: RunFolder) -> int:
     return 0
 
 
+def check(folder: CheckFolder) -> int:
+    """Check a workload. Returns the exit code: 0 if there is an answer."""
+    try:
+        folder.answer(_checked(*folder.read_asked()))
+    except BaseException as error:
+        traceback.print_exception(error)
+        return 1
+    return 0
+
+
+def _checked(depth: str, experiments: list[ExperimentConfig]) -> CheckAnswer:
+    workload = experiments[0].workload
+    try:
+        find_module(workload)
+        if depth == MODULE:
+            return CheckAnswer()
+        lazy_opacus.install()
+        load_factory(workload)
+
+        from dpprof.measure.check import check_contract, check_training
+
+        if depth == TRAINING:
+            return check_training(experiments, say)
+        check_contract(experiments[0])
+        return CheckAnswer()
+    except DpprofError as error:
+        return CheckAnswer(refused=str(error))
+
+
 def say(message: str) -> None:
     """Tell whoever follows the log."""
     print(f"{SAID}{message}", flush=True)
@@ -104,12 +140,14 @@ def _last_memory() -> Memory:
 
 def main() -> int:
     """Entry of `python -m dpprof.measure`."""
-    folders = [argument for argument in sys.argv[1:] if argument != _COUNTED_STEP]
+    folders = [argument for argument in sys.argv[1:] if argument not in (_COUNTED_STEP, _CHECK)]
     if len(folders) != 1:
-        print(f"usage: python -m dpprof.measure [{_COUNTED_STEP}] RUN_FOLDER", file=sys.stderr)
+        print(f"usage: python -m dpprof.measure [{_COUNTED_STEP} | {_CHECK}] RUN_FOLDER", file=sys.stderr)
         return 2
     end_with_driver()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if _CHECK in sys.argv:
+        return check(CheckFolder(folders[0]))
     if _COUNTED_STEP in sys.argv:
         sys.exit(count(RunFolder(folders[0])))  # the ordinary exit, at which a profiler collects what it has
     return measure(RunFolder(folders[0]))

@@ -1,53 +1,58 @@
-"""Colours of trainers, categories, operator classes and phases: one meaning, one colour, on every page.
+"""Colours of trainers, categories, operator classes and phases: on a page one colour means one thing.
 
-From Okabe and Ito's palette, which colour-blind readers tell apart; greys for what any training needs. What
-no table lists, such as a phase that only another package's trainer has, gets a grey and keeps its name.
+Each group has hues of its own, so that none is taken for another's. Trainers have Okabe and Ito's strong
+blue, green and vermilion, categories of memory earth, green and light blue, phases and operator classes
+purple and pink. In each group, neighbours differ for colour-blind readers too. The same colours serve on a
+light and on a dark page. A class that does the work of one phase has that phase's colour. What no table
+lists, such as a phase that only another package's trainer has, gets a grey and keeps its name.
 """
 
 from dpprof.vocabulary.trainers import UNLISTED_COLOR, trainer_info
 
 CATEGORY_COLORS = {
-    "parameters": "#8c8c8c",
-    "buffers": "#bdbdbd",
-    "optimizer_state": "#5e5e5e",
-    "inputs": "#d9d9d9",
-    "outputs": "#a6761d",
-    "activations": "#56b4e9",
-    "gradients": "#009e73",
-    "summed_gradients": "#8fd4bf",
-    "per_sample_gradients": "#d55e00",
-    "gradient_norms": "#b8a800",
-    "gram_matrices": "#cc79a7",
-    "clip_factors": "#f0e442",
-    "noise": "#e69f00",
-    "temporary": "#0072b2",
-    "other": "#222222",
+    "parameters": "#a6997f",
+    "buffers": "#d9cca9",
+    "optimizer_state": "#5d4a29",
+    "inputs": "#c6fdfd",
+    "outputs": "#8f6845",
+    "activations": "#28b9ed",
+    "gradients": "#6eb44b",
+    "summed_gradients": "#b4ffbc",
+    "per_sample_gradients": "#fec846",
+    "gradient_norms": "#aaa322",
+    "gram_matrices": "#d03d50",
+    "clip_factors": "#fef18e",
+    "noise": "#feb3ac",
+    "temporary": "#1f6273",
+    "other": "#353535",
     "untracked": "#ffffff",
 }
-CLASS_COLORS = {
-    "matrix_product": "#0072b2",
-    "attention": "#56b4e9",
-    "embedding": "#f0e442",
-    "loss": "#009e73",
-    "norm_clip": "#d55e00",
-    "noise": "#e69f00",
-    "optimizer": "#5e5e5e",
-    "elementwise": "#cc79a7",
-    "reduction": "#8fd4bf",
-    "copy": "#8c8c8c",
-    "other": "#222222",
-}
 PHASE_COLORS = {
-    "zero_grad": "#bdbdbd",
-    "forward": "#56b4e9",
-    "backward": "#0072b2",
-    "backward_norms": "#cc79a7",
-    "clip": "#d55e00",
-    "backward_weighted": "#009e73",
-    "noise": "#e69f00",
-    "optimizer_step": "#5e5e5e",
-    "between phases": "#e8e8e8",
+    "zero_grad": "#dbc5e3",
+    "forward": "#b7a1eb",
+    "backward": "#614294",
+    "backward_norms": "#c93fd8",
+    "clip": "#e74f88",
+    "backward_weighted": "#933a88",
+    "noise": "#e190a3",
+    "optimizer_step": "#571342",
+    "between phases": "#e8e2f0",
 }
+CLASS_COLORS = {
+    "matrix_product": "#563c8b",
+    "attention": "#8c95ea",
+    "embedding": "#ddc5f9",
+    "loss": "#c113b8",
+    "norm_clip": PHASE_COLORS["clip"],
+    "noise": PHASE_COLORS["noise"],
+    "optimizer": PHASE_COLORS["optimizer_step"],
+    "elementwise": "#e378c4",
+    "reduction": "#962870",
+    "copy": "#f6e0eb",
+    "other": "#1c1922",
+}
+# Of a figure that nothing says the parts of.
+UNITEMISED_COLOR = "#a9c8d8"
 
 
 def trainer_color(name: str) -> str:
@@ -70,12 +75,16 @@ def phase_color(name: str) -> str:
     return PHASE_COLORS.get(name, UNLISTED_COLOR)
 
 
-def ink(color: str) -> str:
-    """Black or white, whichever reads better on a colour (`#rrggbb`): by relative luminance (WCAG 2.2)."""
+def luminance(color: str) -> float:
+    """The relative luminance of a colour (`#rrggbb`), from 0 to 1 (WCAG 2.2)."""
     channels = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-    luminance = sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
-    return "#000000" if luminance > 0.179 else "#ffffff"
+    return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def ink(color: str) -> str:
+    """Black or white, whichever reads better on a colour."""
+    return "#000000" if luminance(color) > 0.179 else "#ffffff"
 
 
 def words(name: str) -> str:

@@ -9,17 +9,18 @@ from mlflow.store.artifact.artifact_repository_registry import get_artifact_repo
 
 from dpprof.errors import ConfigError
 from dpprof.record.folder import RunFolder
-from dpprof.tracking.store import KIND_TAG, PARENT_TAG, open_store, translated_errors
+from dpprof.tracking.store import KIND_TAG, PARENT_TAG, RUN_TAG, open_store, translated_errors
 
 _PAGE = 1000
 
 
 def fetch(name: str, into: Path) -> tuple[str, list[tuple[str, RunFolder]]] | None:
-    """The run folders of a sweep, or of one experiment, each with the name of its run.
+    """The run folders of a sweep, or of one experiment, each with the full name of its run.
 
-    `name` is a run's id, or the name of a sweep or a run. Returns the sweep's name before them, or None if
-    the store has no such run. Each folder lies under `into`, named by the run's id. Raises ConfigError if
-    several sweeps or runs have the name, TrackingError if the store does not answer.
+    `name` is a run's id, the name of a sweep, or the name of a run, full or as MLflow shows it, by itself or
+    after its sweep's: `my-sweep/ghost b4 s512`. Returns the sweep's name before them, or None if the store
+    has no such run. Each folder lies under `into`, named by the run's id. Raises ConfigError if several
+    sweeps or runs have the name, TrackingError if the store does not answer.
     """
     if _is_missing(get_tracking_uri()):
         return None
@@ -31,10 +32,9 @@ def fetch(name: str, into: Path) -> tuple[str, list[tuple[str, RunFolder]]] | No
         tags = run.data.tags
         kind = tags.get(KIND_TAG, "")
         if kind in ("experiment", "estimate"):
-            source = tags.get("dpprof.sweep") or tags.get("dpprof.test") or run.info.run_name
-            return source, [(run.info.run_name, _download(run, into))]
-        found = _search(client, f"tags.`{PARENT_TAG}` = '{run.info.run_id}'", [run.info.experiment_id])
-        folders = [(child.info.run_name, _download(child, into)) for child in found]
+            source = tags.get("dpprof.sweep") or tags.get("dpprof.test") or _full_name(run)
+            return source, [(_full_name(run), _download(run, into))]
+        folders = [(_full_name(child), _download(child, into)) for child in _children(client, run)]
         return run.info.run_name, folders
 
 
@@ -48,16 +48,44 @@ def _find(client: MlflowClient, name: str) -> Run | None:
         return client.get_run(name)
     except MlflowException:
         pass  # not an id
+    found = _named(client, name)
+    if not found and "/" in name:
+        sweep, _, own = name.rpartition("/")
+        found = [
+            run
+            for parent in _named(client, sweep)
+            for run in _children(client, parent)
+            if own in (run.info.run_name, _full_name(run))
+        ]
+    if len(found) > 1:
+        ids = ", ".join(run.info.run_id for run in found[:5])
+        raise ConfigError(
+            f"{len(found)} runs in MLflow are named {name!r}; give SWEEP/NAME, or the id of one: {ids}"
+        )
+    return found[0] if found else None
+
+
+def _named(client: MlflowClient, name: str) -> list[Run]:
+    """The runs of dpprof's that have a name, short or full."""
     if "'" in name and '"' in name:
         raise ConfigError(f"{name!r} cannot be searched in MLflow, which knows no escape; give the run's id")
     quoted = f'"{name}"' if "'" in name else f"'{name}'"
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    found = _search(client, f"attributes.run_name = {quoted}", experiments)
-    found = [run for run in found if KIND_TAG in run.data.tags]
-    if len(found) > 1:
-        ids = ", ".join(run.info.run_id for run in found[:5])
-        raise ConfigError(f"{len(found)} runs in MLflow are named {name!r}; give the id of one: {ids}")
-    return found[0] if found else None
+    found = {
+        run.info.run_id: run
+        for key in ("attributes.run_name", f"tags.`{RUN_TAG}`")
+        for run in _search(client, f"{key} = {quoted}", experiments)
+    }
+    return [run for run in found.values() if KIND_TAG in run.data.tags]
+
+
+def _full_name(run: Run) -> str:
+    """The name of a run's folder. Earlier versions have no tag for it, and that name in MLflow."""
+    return str(run.data.tags.get(RUN_TAG, run.info.run_name))
+
+
+def _children(client: MlflowClient, parent: Run) -> list[Run]:
+    return _search(client, f"tags.`{PARENT_TAG}` = '{parent.info.run_id}'", [parent.info.experiment_id])
 
 
 def _search(client: MlflowClient, condition: str, experiments: list[str]) -> list[Run]:

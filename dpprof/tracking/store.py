@@ -1,5 +1,7 @@
 """What writing to an MLflow store and reading from it share: names, patience and errors."""
 
+import getpass
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +12,12 @@ from dpprof.errors import DpprofError, TrackingError
 
 PARENT_TAG = "mlflow.parentRunId"
 KIND_TAG = "dpprof.kind"
+RUN_TAG = "dpprof.run"
+# The trainer's short name, for charts with little room.
+SHORT_PARAM = "trainer_short"
+NOTE_TAG = "mlflow.note.content"
+# They report at length how a new store gets its tables.
+_TALKATIVE = ("alembic", "mlflow.store.db.utils")
 
 
 @contextmanager
@@ -33,4 +41,14 @@ def open_store() -> MlflowClient:
     # MLflow's own defaults wait for minutes when a server is away.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.WARNING)
     return MlflowClient()
+
+
+def user_name() -> str | None:
+    """The name of whoever runs dpprof; None where the system knows none, as in some containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None

@@ -68,7 +68,7 @@ BUILT_IN = (
         STANDARD,
         "standard",
         is_private=False,
-        color="#5e5e5e",
+        color="#7f7f7f",
         phases=("zero_grad", "forward", "backward", "optimizer_step"),
         categories=_OF_ANY_TRAINING,
         target="dpprof.measure.trainers.standard:StandardTrainer",

@@ -38,6 +38,8 @@ MALFORMED = "{'trainers': "
         (["sweep", "--resume", "true"], "resume: got 'true', allowed: only together with sweep_name"),
         (["test", "--device", "tpu"], "device: got 'tpu', allowed: auto, cpu, cuda"),
         (["summarize", "--runs-dir", "none"], "runs_dir: got 'none', allowed: a folder that exists"),
+        (["summarize", "a", "--runs-dir", "b"], "runs_dir: got 'b', allowed: nothing beside FOLDER"),
+        (["summarize", "--format", "xml"], "format: got 'xml', allowed: table, markdown"),
         (["compare", "none"], "SOURCE: got 'none', allowed: a sweep folder, a run folder, a file of"),
         (["compare", "taken"], "SOURCE: got 'taken', allowed: among files those of `dpprof export"),
         (["compare", "none", "--fail-above", "lots"], "fail_above: got 'lots', allowed: a percentage"),

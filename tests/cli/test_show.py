@@ -34,8 +34,8 @@ def test_show_prints_the_peak_the_tensors_the_phases_and_the_traffic(run: Path) 
     assert text.startswith("peak 30.30 MiB in backward: the ledger sees 30.00 MiB of it, 0.30 MiB are unt")
     rows = stripped(text)
     for row in (
-        ["per-sample gradients", "16.00", "52.8"],
-        ["untracked", "0.30", "1.0"],
+        ["per-sample gradients", "16.00", "52.8", 30 * "█"],
+        ["activations", "8.00", "26.4", 15 * "█"],
         ["together", "30.30", "100.0"],
         ["16.00", "per-sample gradients", "head.weight", "2 x 2048 x 1024", "float32", "backward", "bmm"],
         ["4.00", "parameters", "head.weight", "1024 x 1024", "float32", "before the step", "empty"],

@@ -88,7 +88,7 @@ def test_out_of_memory_alone_is_no_fault(dpprof: Run, tmp_path: Path) -> None:
     ended = dpprof("sweep", *arguments, "--batch-sizes", "5", "--sweep-name", "big", *QUICK)
     assert ended.returncode == 0, ended.stderr
     assert runs_of(tmp_path)["big"].info.status == "FINISHED"
-    assert re.search(r"\|\s+oom \|", ended.stdout)
+    assert re.search(r"^  standard +out of memory$", ended.stdout, flags=re.MULTILINE)
 
 
 def test_clean_figures_stand_when_a_later_pass_is_killed(dpprof: Run, tmp_path: Path) -> None:
@@ -165,6 +165,9 @@ def test_every_run_stands_in_mlflow_with_all_its_parts(swept: Path) -> None:
 def test_summarize_rebuilds_the_summary_from_the_folders(swept: Path) -> None:
     ended = run_dpprof(swept, "summarize", "--runs-dir", "runs", "--output", "results.json")
     assert ended.returncode == 0, ended.stderr
+    assert (swept / "runs" / "grid é" / "summary.md").read_text() in call_dpprof(
+        swept, "summarize", "runs/grid é", "--format", "markdown"
+    ).stdout
     (rebuilt,) = json.loads((swept / "results.json").read_text())
     written = json.loads((swept / "runs" / "grid é" / "summary.json").read_text())
     assert rebuilt == written

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from dpprof.drive.launch.job import Exit, Job, measuring_command
+from dpprof.drive.launch.job import Exit, Job, check_command, measuring_command
 from dpprof.drive.launch.launcher import Handle
 from dpprof.drive.launch.local import LocalLauncher
-from dpprof.measure.entry import measure
+from dpprof.measure.entry import check, measure
+from dpprof.record.check import CheckFolder
 from dpprof.vocabulary.log_lines import SAID
 
 
@@ -36,6 +37,8 @@ class InProcessLauncher(LocalLauncher):
 
     def submit(self, job: Job, on_line: Callable[[str], None]) -> Handle:
         """Run the job to its end, whatever time it takes. Output goes to the terminal."""
+        if job.command == check_command(job.folder.path):
+            return Done(Exit(check(CheckFolder(job.folder.path))))
         if job.command != measuring_command(job.folder):
             return super().submit(job, on_line)
         on_line(f"{SAID}in this process")

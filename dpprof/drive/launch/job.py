@@ -44,6 +44,11 @@ def measuring_command(folder: RunFolder, *, counted_step: bool = False) -> list[
     return [sys.executable, "-m", "dpprof.measure", *options, str(folder.path)]
 
 
+def check_command(folder: Path) -> list[str]:
+    """The command line that checks the workload that a folder asks about."""
+    return [sys.executable, "-m", "dpprof.measure", "--check", str(folder)]
+
+
 def measuring_job(folder: RunFolder, timeout_s: float) -> Job:
     """The job that does a run folder's experiment."""
     return Job(folder, measuring_command(folder), folder.log, timeout_s)

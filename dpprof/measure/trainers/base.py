@@ -16,6 +16,7 @@ from torch.profiler import record_function
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_map
 
 from dpprof.measure.observe import Observer
+from dpprof.measure.trainers.seen import Trap, WatchedStep
 from dpprof.measure.workloads.sampling import num_samples
 from dpprof.vocabulary.loops import DOCUMENTED, LEAN, OUTPUTS
 from dpprof.vocabulary.phases import PHASE_LABEL, STEP_LABEL
@@ -45,7 +46,8 @@ class TrainerBase(ABC):
     - `all_savings`: the names of `vocabulary.loops.SAVINGS` that its lean loop makes; `self.saves(name)`
       tells whether this step makes one.
     - `clip_factor`: how it scales a sample's gradient, if not as Abadi et al. do.
-    - `explain`, `warnings`: what to say of models that its library cannot train, or not as one would expect.
+    - `explain`, `foresee`, `warnings`: what to say of models that its library cannot train, or not as one
+      would expect.
     - `on_fake_tensors`: stand-ins for what its library cannot do without data.
 
     Its `vocabulary.trainers.TrainerInfo` lists the phases and categories. `tests/measure/trainers` holds
@@ -241,6 +243,13 @@ class TrainerBase(ABC):
         and the remedy; None where the cause is not proven. The batch had so many samples.
         """
         return None
+
+    @classmethod
+    def foresee(cls, step: WatchedStep) -> list[Trap]:
+        """The traps that this trainer's library will meet in a model, from a step that was watched without
+        it: what `explain` says of the first one, said of all.
+        """
+        return []
 
     def warnings(self) -> list[str]:
         """What to tell beside the figures of a model that trains, but not as one would expect."""

@@ -26,6 +26,14 @@ SENTENCES = {
     "the model and its loss take no samples too, as view(B, T * D) does and view(B, -1) does not",
 }
 
+# What `dpprof check` says of a model that trains nevertheless.
+WARNINGS = {
+    "dropout": "{module} drops out at random, other units for every trainer, so that their losses cannot be "
+    "compared: set its probability to 0 for that, as the gradient check does",
+    "draws": "{module} draws random numbers by a function call, as F.dropout(x) does: the gradient check "
+    "cannot switch that off, so that it cannot tell; use nn.Dropout",
+}
+
 
 @contextmanager
 def traps_named(

@@ -17,7 +17,6 @@ right device. Batches are moved there before each step. It must not keep state b
 listed workload has its own options from `config.options_of(TheirDataclass)`.
 """
 
-import importlib
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -26,8 +25,8 @@ from torch import Tensor, nn
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import ConfigError, DpprofError, WorkloadError
+from dpprof.measure.workloads.factory import first_line, load_factory
 from dpprof.vocabulary.out_of_memory import is_oom
-from dpprof.vocabulary.workloads import WORKLOADS
 
 Batch = tuple[Any, Any]
 
@@ -63,8 +62,7 @@ def checked_batch(batch: Any) -> Any:
 
 def _made(config: ExperimentConfig) -> Any:
     """What the workload's factory returns. An error on fake tensors may be theirs, and stays as it is."""
-    listed = WORKLOADS.get(config.workload)
-    factory = _factory(listed.target if listed else config.workload)
+    factory = load_factory(config.workload)
     try:
         return factory(config)
     except DpprofError:
@@ -72,31 +70,7 @@ def _made(config: ExperimentConfig) -> Any:
     except Exception as error:
         if config.is_estimate or is_oom(error):
             raise
-        raise WorkloadError(f"workload: {config.workload} raised {_first_line(error)}") from error
-
-
-def _factory(name: str) -> Callable[[ExperimentConfig], Any]:
-    module_name, _, attribute = name.rpartition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        if is_oom(error):
-            raise
-        missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        if missing and f"{module_name}.".startswith(f"{missing}."):
-            advice = "run from its folder, or put that on PYTHONPATH"
-            raise ConfigError(f"workload: got {name!r}, there is no module {missing}: {advice}") from error
-        raise ConfigError(f"workload: importing {module_name} raised {_first_line(error)}") from error
-    if not callable(getattr(module, attribute, None)):
-        found = "is no function" if hasattr(module, attribute) else f"is not in {module_name}"
-        raise ConfigError(
-            f"workload: got {name!r}, {attribute} {found}: name a function that takes the ExperimentConfig"
-        )
-    return getattr(module, attribute)  # type: ignore[no-any-return]
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0].strip()
+        raise WorkloadError(f"workload: {config.workload} raised {first_line(error)}") from error
 
 
 def _checked(name: str, made: object) -> Workload:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from dpprof.figures.names import IQR, MOVED, PEAK, STEP
-from dpprof.reports.colors import CATEGORY_COLORS, PHASE_COLORS
+from dpprof.reports.colors import CATEGORY_COLORS, PHASE_COLORS, UNITEMISED_COLOR
 from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.tables import BETWEEN
@@ -12,7 +12,6 @@ from dpprof.vocabulary.order import listed_first
 from dpprof.vocabulary.trainers import UNLISTED_COLOR
 
 UNITEMISED = "not itemised"
-_UNITEMISED_COLOR = "#8c8c8c"
 # A limit further away than this, in times the longest bar, would leave nothing to see of the bars.
 _FARTHEST_LIMIT = 3.0
 
@@ -30,7 +29,7 @@ class Measure:
 
     def color(self, part: str) -> str:
         """The colour of a part."""
-        return _UNITEMISED_COLOR if part == UNITEMISED else self.colors.get(part, UNLISTED_COLOR)
+        return UNITEMISED_COLOR if part == UNITEMISED else self.colors.get(part, UNLISTED_COLOR)
 
 
 @dataclass(frozen=True)

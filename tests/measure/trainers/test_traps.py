@@ -5,13 +5,12 @@ import re
 from contextlib import nullcontext
 from typing import Any
 
-import example_trapped
 import pytest
 import torch
 from conftest import ROOT
 from opacus.grad_sample import grad_sample_module
+from trap_cases import CONFIG, FAST, FLAT, GHOST, PRIVATE, SENTENCES, TRAPS, configured, said
 
-from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import DpprofError, EstimateError, WorkloadError
 from dpprof.measure.experiment import ExperimentTraining
 from dpprof.measure.gradient_check import gradient_error
@@ -19,22 +18,12 @@ from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.trainers.opacus.silent_traps import silent_traps
-from dpprof.measure.trainers.opacus.trap_sentences import SENTENCES as OPACUS_SENTENCES
-from dpprof.measure.trainers.opacus.trap_sentences import WARNINGS
-from dpprof.measure.trainers.traps import SENTENCES as ANY_SENTENCES
+from dpprof.measure.trainers.opacus.trap_sentences import WARNINGS as OPACUS_WARNINGS
+from dpprof.measure.trainers.traps import WARNINGS as ANY_WARNINGS
 from dpprof.measure.workloads.workload import build_workload
-from dpprof.vocabulary.trainers import BUILT_IN, TRAINERS
+from dpprof.vocabulary.trainers import TRAINERS
 
-SENTENCES = OPACUS_SENTENCES | ANY_SENTENCES
-PRIVATE = tuple(info.name for info in BUILT_IN if info.is_private)
-FLAT, GHOST, FAST = PRIVATE
-# Three samples, so that no other dimension is mistaken for the batch's.
-CONFIG = ExperimentConfig(model_size="tiny", batch_size=3, seq_len=4).resolve(cuda_available=False)
-
-
-def configured(workload: str, trainer: str) -> ExperimentConfig:
-    module = "example_trapped" if hasattr(example_trapped, workload) else "example_broken"
-    return dataclasses.replace(CONFIG, trainer=trainer, workload=f"{module}:{workload}")
+WARNINGS = OPACUS_WARNINGS | ANY_WARNINGS
 
 
 def train(workload: str, trainer: str, *, on_fakes: bool = False) -> None:
@@ -42,45 +31,6 @@ def train(workload: str, trainer: str, *, on_fakes: bool = False) -> None:
     config = configured(workload, trainer)
     with fake_tensors(load_trainer(config.trainer)) if on_fakes else nullcontext():
         ExperimentTraining(config, build_workload(config)).run(2, Observer())
-
-
-def said(trap: str, **words: object) -> str:
-    return SENTENCES[trap].format(**words)
-
-
-FIRST: dict[str, object] = {"module": "body.layers.0"}
-OF_FIRST, OF_SECOND = (f"body.layers.{n}.weight, body.layers.{n}.bias" for n in (0, 1))
-# Workload, the trainers that it traps, and what is said.
-TRAPS: list[tuple[str, tuple[str, ...], str]] = [
-    ("positions_t", PRIVATE, said("ids", **FIRST, length=4, batch_size=3)),
-    ("positions_1t", PRIVATE, said("ids", **FIRST, length=1, batch_size=3)),
-    ("flattened", PRIVATE, said("inputs", **FIRST, length=12, batch_size=3)),
-    ("positions_expanded", (GHOST,), said("not_contiguous", **FIRST)),
-    ("four_dimensions", (GHOST,), said("dimensions", **FIRST)),
-    ("keyword", PRIVATE, said("keywords", **FIRST)),
-    ("unused", PRIVATE, said("unused", parameters=OF_SECOND)),
-    ("detached", PRIVATE, said("unused", parameters=OF_FIRST)),
-    ("by_function", PRIVATE, said("unused", parameters=OF_FIRST)),
-    ("norm_without_bias", PRIVATE, said("norm_bias", module="body")),
-    ("relu_module", PRIVATE, said("in_place_module", module="body.1")),
-    ("bag", PRIVATE, said("bag", module="bag")),
-    ("lstm", PRIVATE, said("recurrent", **FIRST, kind="LSTM")),
-    ("lstm_state", PRIVATE, said("recurrent", **FIRST, kind="LSTM")),
-    ("gru", PRIVATE, said("recurrent", **FIRST, kind="GRU")),
-    ("rnn", PRIVATE, said("recurrent", **FIRST, kind="RNN")),
-    ("attention", PRIVATE, said("attention", **FIRST)),
-    ("encoder", PRIVATE, said("attention", module="body.self_attn")),
-    ("tied", (GHOST,), said("tied", modules="tokens and head", parameter="tokens.weight")),
-    ("reused", (GHOST,), said("reused", **FIRST)),
-    ("batch_norm", PRIVATE, said("batch_norm", **FIRST, kind="BatchNorm1d")),
-    ("instance_norm", PRIVATE, said("running_statistics", **FIRST, kind="InstanceNorm1d")),
-    ("scaled_with_buffer", PRIVATE, said("buffers", module="body", buffers="shift")),
-    (
-        "vision_of_two",
-        PRIVATE,
-        said("several_inputs", module="the model", parameters="cls_token, pos_embed"),
-    ),
-]
 
 
 @pytest.mark.parametrize("on_fakes", [False, True], ids=["real", "fake"])
@@ -97,6 +47,17 @@ def test_a_trap_is_named(
     assert str(failed.value) == sentence
     assert failed.value.__cause__ is not None, "the original error is behind it"
     assert not isinstance(failed.value.__cause__, DpprofError)
+
+
+def test_only_ghost_clipping_says_itself_that_a_layer_was_called_again() -> None:
+    """The others fail in clipping, when nothing tells of the checkpoint any more."""
+    with pytest.raises(WorkloadError) as failed:
+        train("checkpointed", GHOST)
+    assert str(failed.value) == said("recomputed", module="body.layers.0.0")
+    for trainer, error in ((FLAT, ValueError), (FAST, AttributeError)):
+        with pytest.raises(error):
+            train("checkpointed", trainer)
+        train("checkpointed_reentrant", trainer)
 
 
 @pytest.mark.parametrize("trainer", PRIVATE)
@@ -195,6 +156,12 @@ def test_raw_parameters_are_told_with_their_module() -> None:
 @pytest.mark.parametrize("workload", ["vision", "scaled"])
 def test_raw_parameters_get_the_right_gradient(workload: str, trainer: str) -> None:
     assert gradient_error(configured(workload, trainer), "float64") < 1e-12
+
+
+def test_modules_without_a_grad_sampler_are_told_by_their_type() -> None:
+    assert warned("no_sampler") == [
+        WARNINGS["functorch"].format(modules="body.layers.0, body.layers.1", kind="Transposed")
+    ]
 
 
 @pytest.mark.parametrize("trainer", PRIVATE)

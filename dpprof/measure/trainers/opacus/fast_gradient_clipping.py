@@ -21,7 +21,6 @@ class DPFastGradientClippingTrainer(OpacusTrainer):
     Does in phases what the backward of Opacus's `DPLossFastGradientClipping` does in one call.
     """
 
-    use_ghost_clipping = False
     optimizer_wrapper = DPOptimizerFastGradientClipping
     forward_model: GradSampleModuleFastGradientClipping
 

@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dpprof.measure.trainers.opacus.trap_sentences import WARNINGS, listed
+from dpprof.measure.trainers.opacus.traps import TUPLES
 
 # Opacus looks into the children of these alone. nn.MultiheadAttention fails, which is told in its own words.
 _LOOKED_INTO = {*GradSampleModule.GRAD_SAMPLERS, DPRNN, DPLSTM, DPGRU, nn.MultiheadAttention}
@@ -15,7 +16,8 @@ _LOOKED_INTO = {*GradSampleModule.GRAD_SAMPLERS, DPRNN, DPLSTM, DPGRU, nn.Multih
 
 def silent_traps(model: nn.Module) -> list[str]:
     """The sentences for a model that a trainer of Opacus trains."""
-    return [*_raw_parameters(model), *_zero_gradients(model), *_mixed_samples(model)]
+    rules = (_raw_parameters, _without_sampler, _zero_gradients, _mixed_samples)
+    return [sentence for rule in rules for sentence in rule(model)]
 
 
 def _raw_parameters(module: nn.Module, path: str = "") -> Iterator[str]:
@@ -27,6 +29,18 @@ def _raw_parameters(module: nn.Module, path: str = "") -> Iterator[str]:
         return
     for name, child in module.named_children():
         yield from _raw_parameters(child, f"{path}.{name}" if path else name)
+
+
+def _without_sampler(model: nn.Module) -> Iterator[str]:
+    """Modules of parameters alone that Opacus has no grad sampler for, by their type."""
+    paths: dict[str, list[str]] = {}
+    for name, module in model.named_modules():
+        is_leaf = not any(True for child in module.children() for _ in child.parameters())
+        own = any(p.requires_grad for p in module.parameters(recurse=False))
+        if own and is_leaf and type(module) not in _LOOKED_INTO and not isinstance(module, TUPLES):
+            paths.setdefault(type(module).__name__, []).append(name or "the model")
+    for kind, names in paths.items():
+        yield WARNINGS["functorch"].format(modules=listed(names), kind=kind)
 
 
 def _zero_gradients(model: nn.Module) -> Iterator[str]:

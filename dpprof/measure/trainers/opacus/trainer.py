@@ -16,9 +16,11 @@ from torch import Tensor, nn
 
 from dpprof.measure.trainers.base import Held, TrainerBase, attributes
 from dpprof.measure.trainers.opacus.fakes import opacus_on_fakes
+from dpprof.measure.trainers.opacus.foreseen import foresee
 from dpprof.measure.trainers.opacus.labels import label_per_sample_gradients
 from dpprof.measure.trainers.opacus.silent_traps import silent_traps
 from dpprof.measure.trainers.opacus.traps import diagnose
+from dpprof.measure.trainers.seen import Trap, WatchedStep
 from dpprof.vocabulary.loops import GRADIENTS, OUTPUTS
 
 # Where Opacus keeps a parameter's tensors of a category.
@@ -39,6 +41,7 @@ class OpacusTrainer(TrainerBase):
 
     all_savings = (GRADIENTS, OUTPUTS)
     optimizer_wrapper: type[DPOptimizer] = DPOptimizer
+    use_ghost_clipping = False
 
     def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> DPOptimizer:
         """The optimizer that clips and adds noise."""
@@ -77,6 +80,12 @@ class OpacusTrainer(TrainerBase):
     def explain(cls, error: Exception, model: nn.Module, batch_size: int) -> str | None:
         """The sentence for a limit of Opacus's."""
         return diagnose(error, model, batch_size)
+
+    @classmethod
+    def foresee(cls, step: WatchedStep) -> list[Trap]:
+        """All limits of Opacus's that the watched model will meet, and those that raise no error."""
+        silent = [Trap("silent", text, "", is_warning=True) for text in silent_traps(step.model)]
+        return foresee(step, is_ghost=cls.use_ghost_clipping) + silent
 
     def warnings(self) -> list[str]:
         """The sentences for limits of Opacus's that raise no error."""

@@ -26,6 +26,11 @@ SENTENCES = {
     "the first alone: move its own parameters ({parameters}) into a module with one input",
     "keywords": "{module} is called with keyword arguments, which Opacus's hooks do not get: pass its input "
     "by position",
+    "random": "{module} draws random numbers, as dropout does, and Opacus, which has no grad sampler for it, "
+    "runs it under functorch, where that fails: move its own parameters ({parameters}) into a module without "
+    "dropout, or set the probability to 0",
+    "recomputed": "{module} is called again in backward, by activation checkpointing without re-entry, and "
+    "Opacus takes that for another call: give torch.utils.checkpoint.checkpoint use_reentrant=True",
     "tied": "{modules} share {parameter}, which Ghost Clipping does not support: give each a parameter of "
     "its own, or use DPSGDTrainer or DPFastGradientClippingTrainer",
     "reused": "{module} is called more than once in a forward, which Ghost Clipping does not support: give "
@@ -43,6 +48,8 @@ SENTENCES = {
 WARNINGS = {
     "raw": "{module} holds parameters of its own ({parameters}) beside modules, so that Opacus runs all of "
     "it under functorch: the gradients are right, but the cost differs; move them into a module of their own",
+    "functorch": "{modules}: Opacus has no grad sampler for {kind} and runs it under functorch, which makes "
+    "per-sample gradients in Ghost Clipping too: use a layer that it has one for, such as nn.Linear",
     "bag_max": '{module}: Opacus takes per-sample gradients of nn.EmbeddingBag(mode="max") to be zero, so '
     "that its clipping is wrong: use nn.Embedding, and the maximum over the tokens",
     "mixing": "{module}: nn.{kind} mixes the samples of a batch, so that clipping does not bound what one "

@@ -21,7 +21,7 @@ from dpprof.measure.trainers.failed_training import FailedTraining
 from dpprof.measure.trainers.opacus.trap_sentences import SENTENCES, listed
 
 # Their output is a tuple, which no hook of Opacus's takes.
-_TUPLES = (nn.LSTM, nn.GRU, nn.RNN, nn.MultiheadAttention)
+TUPLES = (nn.LSTM, nn.GRU, nn.RNN, nn.MultiheadAttention)
 
 
 def diagnose(error: Exception, model: nn.Module, batch_size: int) -> str | None:
@@ -47,6 +47,15 @@ class _Failed(FailedTraining):
         own = [step for step in trace if step[0].f_globals.get("__name__", "").partition(".")[0] != "torch"]
         frame, line = own[-1]
         return f"{Path(frame.f_code.co_filename).name}, line {line}"
+
+    @property
+    def is_recomputing(self) -> bool:
+        """Whether a checkpoint was running its forward again."""
+        return any(
+            frame.f_code.co_name == "unpack_hook"
+            and frame.f_globals.get("__name__") == "torch.utils.checkpoint"
+            for frame in self.frames
+        )
 
     @cached_property
     def called(self) -> list[nn.Module]:
@@ -85,7 +94,7 @@ def _no_gradient(failed: _Failed) -> str | None:
     if linear is not None and norms and norms["self"].use_ghost_clipping:
         return SENTENCES["dimensions"].format(module=failed.path(linear))
     for module in lost:
-        if type(module) in _TUPLES:  # the hook of the first output; the loss takes another one
+        if type(module) in TUPLES:  # the hook of the first output; the loss takes another one
             return _of_tuples(failed, module)
     # Of other modules' outputs, too, the one that is hooked need not be the one that the loss takes.
     if done or any(type(m) not in GradSampleModule.GRAD_SAMPLERS for m in lost):
@@ -140,7 +149,7 @@ def _embedding_bag(failed: _Failed) -> str | None:
 def _tuple_of_outputs(failed: _Failed) -> str | None:
     """Opacus multiplies a module's output, which is a tuple here: whatever fails first, it had to."""
     hook = failed.inside("capture_backprops_hook") or failed.inside("capture_activations_hook")
-    return _of_tuples(failed, hook["module"]) if hook and type(hook["module"]) in _TUPLES else None
+    return _of_tuples(failed, hook["module"]) if hook and type(hook["module"]) in TUPLES else None
 
 
 def _of_tuples(failed: _Failed, module: nn.Module) -> str:
@@ -163,10 +172,20 @@ def _inputs(failed: _Failed) -> str | None:
     return None
 
 
+def _random(failed: _Failed) -> str | None:
+    functorch = failed.inside("ft_compute_per_sample_gradient")
+    if not functorch or not failed.says(RuntimeError, "vmap: called random operation"):
+        return None
+    own = [name for name, _ in functorch["layer"].named_parameters(recurse=False)]
+    return SENTENCES["random"].format(module=failed.path(functorch["layer"]), parameters=listed(own))
+
+
 def _tied(failed: _Failed) -> str | None:
     hook = failed.inside("capture_activations_hook")
     if not hook or not failed.says(NotImplementedError, "Parameter tying"):
         return None
+    if failed.is_recomputing:
+        return SENTENCES["recomputed"].format(module=failed.path(hook["module"]))
     named = [*failed.model.named_parameters(remove_duplicate=False)]
     names = [name for name, parameter in named if parameter is hook["p"]]
     if len(names) == 1:
@@ -212,6 +231,7 @@ _RULES: list[Callable[[_Failed], str | None]] = [
     _embedding_bag,
     _tuple_of_outputs,
     _inputs,
+    _random,
     _tied,
     _buffers,
     _not_contiguous,

@@ -1,0 +1,101 @@
+"""`dpprof check`: what Opacus or a trainer stumbles on in a model, before anything is timed."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from dpprof.cli.help import GroupedOptions
+from dpprof.cli.options import given, options_of
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dpprof.record.check import CheckAnswer
+
+_LISTED = 3
+
+
+@click.command(cls=GroupedOptions)
+@click.argument("workload_argument", metavar="[WORKLOAD]", default="", required=False)
+@options_of("check")
+def check(workload_argument: str, **options: str | None) -> None:
+    """Check a model before anything is timed.
+
+    Does one small step with each trainer, and names all that they stumble on: the module and what to change.
+    WORKLOAD is package.module:factory, or the built-in model if left out. Ends with exit code 3 if a trainer
+    cannot train the model, and with 2 if there is no such workload. Nothing is kept.
+
+    \b
+    dpprof check mymodel:gpt2
+    dpprof check mymodel:gpt2 --trainers flat,ghost --seq-len 128
+    """
+    from dpprof.drive.requirements import check_packages
+
+    check_packages()
+
+    from dpprof.config.check import experiments_to_check
+    from dpprof.config.flat import parse_drive
+    from dpprof.config.settings import refuse
+    from dpprof.drive.launch.launcher import make_launcher
+
+    drive, values = parse_drive(given(options))
+    if workload_argument:
+        if values.get("workload", workload_argument) != workload_argument:
+            raise refuse("workload", values["workload"], f"what the argument says, {workload_argument}")
+        values["workload"] = workload_argument
+    launcher = make_launcher(drive)
+    experiments = experiments_to_check(values)
+    first = experiments[0]
+
+    from dpprof.cli.console import open_console
+    from dpprof.drive.workload_check import check_training
+    from dpprof.errors import ExperimentsFailed
+    from dpprof.vocabulary.trainers import trainer_info
+
+    console = open_console()
+    sizes = f"{first.batch_size} samples of {first.seq_len} tokens"
+    console.print(
+        f"checking {first.workload}: one step of each trainer with {sizes}", markup=False, emoji=False
+    )
+    with console.status("importing torch and Opacus") as status:
+        answer = check_training(experiments, launcher, drive.timeout_s, status.update)
+    _print(console, answer)
+    failed = [trainer_info(trainer).short_name for trainer, trains in answer.trains.items() if not trains]
+    if failed:
+        raise ExperimentsFailed(f"{len(failed)} of {len(answer.trains)} trainers fail: {', '.join(failed)}")
+
+
+def _print(console: "Console", answer: "CheckAnswer") -> None:
+    """Whether each trainer trains, and the findings by number."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    from dpprof.vocabulary.trainers import trainer_info
+
+    console.print(answer.seen, markup=False, emoji=False)
+    trainers = Table("trainer", "one step", "to change", "to know", box=SIMPLE_HEAD)
+    numbered = list(enumerate(answer.findings, start=1))
+    for trainer, trains in answer.trains.items():
+        of = [(number, finding) for number, finding in numbered if trainer in finding.trainers]
+        changes, notes = (
+            ", ".join(str(number) for number, finding in of if finding.is_warning is kind)
+            for kind in (False, True)
+        )
+        outcome = "[green]trains[/]" if trains else "[red]fails[/]"
+        trainers.add_row(trainer_info(trainer).short_name, outcome, changes or "-", notes or "-")
+    console.print(trainers)
+    for number, finding in numbered:
+        kind = "[yellow]to know[/]" if finding.is_warning else "[red]to change[/]"
+        names = ", ".join(trainer_info(trainer).short_name for trainer in finding.trainers)
+        console.print(f"{number}. {kind} ({escape(names)}): {escape(finding.text)}")
+        if finding.also:
+            console.print(f"   the same in {escape(_listed(finding.also))}")
+    if not answer.findings:
+        console.print("nothing to change")
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    """The first few names, and how many more there are."""
+    more = len(names) - _LISTED
+    return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,51 @@
+"""What the check of a workload is asked, and the experiments that it tries."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import parse_any_trainers, with_own_options
+from dpprof.config.measuring import MeasuringConfig
+from dpprof.config.own_options import refuse_untaken, training_options
+from dpprof.config.settings import fields, parse, parse_all, refuse, setting
+from dpprof.config.training import TrainingConfig
+from dpprof.errors import ConfigError
+from dpprof.vocabulary.trainers import TRAINERS
+
+# Few samples, so that it is quick; three, so that hardly another dimension is mistaken for the batch's.
+CHECK_DEFAULTS = {"batch_size": 3, "seq_len": 16}
+
+
+@dataclass(frozen=True)
+class CheckConfig:
+    """The settings of the check that an experiment does not have."""
+
+    trainers: str = setting(
+        "all", f"Trainers, or all: {', '.join(info.short_name for info in TRAINERS.values())}."
+    )
+
+
+def experiments_to_check(values: Mapping[str, object]) -> list[ExperimentConfig]:
+    """One experiment for each trainer, from raw options. Raises ConfigError.
+
+    They are resolved where they run: asking for CUDA here would take seconds.
+    """
+    own = fields(CheckConfig)
+    check = parse_all(CheckConfig, {name: value for name, value in values.items() if name in own})
+    rest = CHECK_DEFAULTS | {name: value for name, value in values.items() if name not in own}
+    text = ",".join(TRAINERS) if check.trainers == "all" else check.trainers
+    try:
+        trainers = [parse(fields(TrainingConfig)["trainer"], name) for name in text.split(",")]
+    except ConfigError as error:
+        raise ConfigError(f"trainers: {error}") from None
+    base, options = parse_any_trainers(rest, MeasuringConfig)
+    refuse_untaken([*trainers, base.workload], training_options(), options)
+    if base.batch_size < 2:
+        words = "2 or more: with one sample any first dimension of 1 looks right"
+        raise refuse("batch_size", base.batch_size, words)
+    base.resolve(cuda_available=True)  # refuses what cannot be right on any machine
+    return [
+        with_own_options(dataclasses.replace(base, trainer=trainer), options)
+        for trainer in dict.fromkeys(trainers)
+    ]

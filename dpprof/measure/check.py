@@ -1,0 +1,170 @@
+"""The check of a workload before anything is measured: whether it is there, keeps the contract, and trains.
+
+    python -m dpprof.measure --check FOLDER
+
+One step is watched without a trainer's library, which shows all traps at once. Then every trainer does a
+step, which shows whether it really trains.
+"""
+
+import contextlib
+import dataclasses
+import gc
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.errors import DpprofError
+from dpprof.measure.experiment import ExperimentTraining
+from dpprof.measure.gradient_check import switch_dropout_off
+from dpprof.measure.observe import Observer
+from dpprof.measure.trainers.build import import_trainers, load_trainer
+from dpprof.measure.trainers.fake_tensors import fake_tensors
+from dpprof.measure.trainers.seen import Trap, WatchedStep
+from dpprof.measure.trainers.traps import WARNINGS
+from dpprof.measure.trainers.watched_step import watch_step
+from dpprof.measure.workloads.factory import first_line
+from dpprof.measure.workloads.workload import Batch, build_workload, checked_batch
+from dpprof.record.check import CheckAnswer, Finding
+from dpprof.vocabulary.out_of_memory import is_oom
+
+Say = Callable[[str], None]
+
+
+def check_contract(config: ExperimentConfig) -> None:
+    """Build an experiment's workload and take a batch, on fake tensors for an estimate.
+
+    Raises ConfigError or WorkloadError if that cannot be used. Other errors are for the experiment to tell,
+    which may have more memory, or data.
+    """
+    on_device: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if config.is_estimate:
+        how = dataclasses.replace(config.estimating, target="none")
+        config = dataclasses.replace(config, how=how, device="cpu")
+        on_device = fake_tensors()
+    try:
+        with on_device:
+            checked_batch(next(iter(build_workload(config).batches)))
+    except DpprofError:
+        raise
+    except Exception:
+        traceback.print_exc()
+
+
+def check_training(experiments: Sequence[ExperimentConfig], say: Say) -> CheckAnswer:
+    """Do a step of every experiment's trainer, all of one workload.
+
+    Raises ConfigError or WorkloadError if the workload cannot be used.
+    """
+    cuda = torch.cuda.is_available()
+    experiments = [config.resolve(cuda_available=cuda) for config in experiments]
+    import_trainers("", say)
+    say("one step, watched")
+    trainers = [config.trainer for config in experiments]
+    traps, seen = _foreseen(experiments[0], trainers)
+    for config in experiments:
+        say(f"one step of {config.trainer}")
+        gc.collect()
+        traps[config.trainer] += _tried(config, traps[config.trainer])
+    trains = {trainer: all(trap.is_warning for trap in found) for trainer, found in traps.items()}
+    return CheckAnswer(None, trains, seen, tuple(_findings(traps)))
+
+
+def _foreseen(config: ExperimentConfig, trainers: Sequence[str]) -> tuple[dict[str, list[Trap]], str]:
+    """The traps that each trainer will meet, and what it trains, in words."""
+    workload = build_workload(config)
+    batch = _moved(checked_batch(next(iter(workload.batches))), config.device)
+    num_parameters = sum(p.numel() for p in workload.model.parameters())
+    seen = f"{_described(batch)}; {num_parameters:,} parameters on {config.device}"
+    traps: dict[str, list[Trap]] = {trainer: [] for trainer in trainers}
+    try:
+        step = watch_step(workload, batch, config)
+        drawing = _of_dropout(step, lambda: watch_step(workload, batch, config))
+    except Exception:  # what the model raises, every trainer's step will tell
+        traceback.print_exc()
+        return traps, seen
+    return {trainer: load_trainer(trainer).foresee(step) + drawing for trainer in traps}, seen
+
+
+def _tried(config: ExperimentConfig, foreseen: list[Trap]) -> list[Trap]:
+    """What a real step adds to what was foreseen: the error it raises, or the warnings of its trainer."""
+    try:
+        training = ExperimentTraining(config, build_workload(config))
+        training.run(2 if config.poisson_sampling else 1, Observer())
+    except DpprofError as error:
+        text, is_explained = str(error), True
+    except Exception as error:
+        traceback.print_exc()
+        text, is_explained = _unexplained(error, config), False
+    else:
+        return [Trap("silent", text, "", is_warning=True) for text in training.trainer.warnings()]
+    known = [trap.text for trap in foreseen if not trap.is_warning]
+    # An error that nobody explains may well come from what was foreseen.
+    return [] if text in known or (known and not is_explained) else [Trap("error", text, "")]
+
+
+def _unexplained(error: Exception, config: ExperimentConfig) -> str:
+    if is_oom(error):
+        return (
+            f"out of memory in one step with {config.batch_size} samples of {config.seq_len} tokens: check a "
+            "smaller model or a shorter seq_len, where the same traps show"
+        )
+    own = [
+        line
+        for line in traceback.extract_tb(error.__traceback__)
+        if not any(f"/{package}/" in line.filename for package in ("torch", "opacus", "dpprof"))
+    ]
+    where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+    return f"a step fails, and why is not known here: {first_line(error)}{where}"
+
+
+def _of_dropout(step: WatchedStep, watch_again: Callable[[], WatchedStep]) -> list[Trap]:
+    """What random numbers in the model's forward mean for measuring it."""
+    if not step.drawing:
+        return []
+    dropping = [m for m in step.model.modules() if isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0]
+    traps = [Trap("dropout", WARNINGS["dropout"], step.path(module), True) for module in dropping]
+    traps = [trap._replace(text=trap.text.format(module=trap.module)) for trap in traps]
+    switch_dropout_off(step.model)
+    for module in dict.fromkeys(watch_again().drawing):
+        path = "the workload's loss" if module is None else step.path(module)
+        traps.append(Trap("draws", WARNINGS["draws"].format(module=path), path, True))
+    return traps
+
+
+def _findings(traps: dict[str, list[Trap]]) -> list[Finding]:
+    """What all trainers stumble on, each sentence once, the same one of several modules too."""
+    trainers: dict[Trap, list[str]] = {}
+    for trainer, found in traps.items():
+        for trap in dict.fromkeys(found):
+            trainers.setdefault(trap, []).append(trainer)
+    alike: dict[Any, list[Trap]] = {}
+    for trap, of in trainers.items():
+        said = trap.text.replace(trap.module, "", 1) if trap.module else trap.text
+        alike.setdefault((trap.is_warning, said, *of), []).append(trap)
+    findings = [
+        Finding(group[0].text, tuple(of), tuple(trap.module for trap in group[1:]), is_warning)
+        for (is_warning, _, *of), group in alike.items()
+    ]
+    return sorted(findings, key=lambda finding: finding.is_warning)
+
+
+def _described(batch: Batch) -> str:
+    """Types and shapes of the inputs and the targets."""
+    inputs, targets = (tree_map(_shape, part) for part in batch)
+    return f"inputs {inputs}, targets {targets}".replace("'", "")
+
+
+def _shape(leaf: Any) -> str:
+    if not isinstance(leaf, Tensor):
+        return type(leaf).__name__
+    return f"{str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape)}"
+
+
+def _moved(batch: Batch, device: str) -> Batch:
+    moved: Batch = tree_map(lambda t: t.to(device) if isinstance(t, Tensor) else t, batch)
+    return moved

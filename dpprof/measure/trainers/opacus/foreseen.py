@@ -1,0 +1,213 @@
+"""Names the traps that a model will meet under Opacus from one step without it, all of them at once.
+
+`traps.py` names the one that an error came from. Both say the same sentences, and a test holds them equal.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
+from opacus.layers.dp_rnn import DPGRU, DPLSTM, DPRNN
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from dpprof.measure.trainers.opacus.trap_sentences import SENTENCES, listed
+from dpprof.measure.trainers.opacus.traps import TUPLES
+from dpprof.measure.trainers.seen import Call, Trap, WatchedStep
+
+_RECURRENT = (DPRNN, DPLSTM, DPGRU)
+_NORM_SAMPLERS = GradSampleModuleFastGradientClipping.NORM_SAMPLERS
+
+
+def foresee(step: WatchedStep, *, is_ghost: bool) -> list[Trap]:
+    """The traps for flat clipping and Fast Gradient Clipping, or for Ghost Clipping."""
+    foreseen = _Foreseen(step)
+    rules = [*_RULES, *(_RULES_OF_GHOST if is_ghost else [])]
+    return [trap for rule in rules for trap in rule(foreseen)]
+
+
+@dataclass(frozen=True)
+class _Foreseen:
+    """What was seen, in terms of Opacus's hooks."""
+
+    step: WatchedStep
+
+    @cached_property
+    def hooked(self) -> list[nn.Module]:
+        """The modules that Opacus hooks, as its `iterate_submodules` finds them."""
+        return list(dict.fromkeys(_hooked(self.step.model)))
+
+    @cached_property
+    def calls(self) -> list[Call]:
+        """The calls of hooked modules."""
+        hooked = set(self.hooked)
+        return [call for call in self.step.calls if call.module in hooked]
+
+    @cached_property
+    def under_functorch(self) -> list[nn.Module]:
+        """Hooked modules without a grad sampler that Opacus does not refuse for another reason."""
+        return [
+            m
+            for m in self.hooked
+            if type(m) not in GradSampleModule.GRAD_SAMPLERS
+            and not isinstance(m, TUPLES)
+            and not any(True for _ in m.buffers())
+        ]
+
+    def trap(self, name: str, module: nn.Module | None, **words: object) -> Trap:
+        path = "" if module is None else self.step.path(module)
+        return Trap(name, SENTENCES[name].format(module=path, **words), path)
+
+
+def _hooked(module: nn.Module) -> Iterator[nn.Module]:
+    if any(p.requires_grad for p in module.parameters(recurse=False)):
+        if not isinstance(module, _RECURRENT):
+            yield module
+        if type(module) not in GradSampleModule.GRAD_SAMPLERS and not isinstance(module, _RECURRENT):
+            return
+    for child in module.children():
+        yield from _hooked(child)
+
+
+def _own_parameters(module: nn.Module) -> str:
+    return listed([name for name, _ in module.named_parameters(recurse=False)])
+
+
+def _batch_dimension(seen: _Foreseen) -> Iterator[Trap]:
+    batch_size = seen.step.batch_size
+    for call in seen.calls:
+        if isinstance(call.module, (*TUPLES, nn.EmbeddingBag)) or not call.shapes:
+            continue
+        length = (*call.shapes[0], 0)[0]
+        if length != batch_size:
+            name = "ids" if isinstance(call.module, nn.Embedding) else "inputs"
+            yield seen.trap(name, call.module, length=length, batch_size=batch_size)
+
+
+def _unused(seen: _Foreseen) -> Iterator[Trap]:
+    """A hook counts if its module was called and backward came by."""
+    called = {call.module for call in seen.calls}
+    used = [m for m in seen.hooked if m in called and seen.step.has_gradient(list(m.parameters()))]
+    reached = {p for module in used for p in module.parameters()}
+    missing = [n for n, p in seen.step.model.named_parameters() if p.requires_grad and p not in reached]
+    if missing:
+        yield seen.trap("unused", None, parameters=listed(missing))
+
+
+def _norm_bias(seen: _Foreseen) -> Iterator[Trap]:
+    for module in seen.hooked:
+        if type(module) is nn.LayerNorm and module.bias is None:
+            yield seen.trap("norm_bias", module)
+
+
+def _in_place(seen: _Foreseen) -> Iterator[Trap]:
+    for module, place in seen.step.changes:
+        if module is None:
+            text = SENTENCES["in_place"].format(module="the workload's loss", place=place)
+            yield Trap("in_place", text, "")
+        elif getattr(module, "inplace", False) and type(module).__module__.startswith("torch.nn."):
+            yield seen.trap("in_place_module", module)
+        else:
+            yield seen.trap("in_place", module, place=place)
+
+
+def _embedding_bag(seen: _Foreseen) -> Iterator[Trap]:
+    for call in seen.calls:
+        if isinstance(call.module, nn.EmbeddingBag) and len(call.shapes) == 1:
+            yield seen.trap("bag", call.module)
+
+
+def _tuple_of_outputs(seen: _Foreseen) -> Iterator[Trap]:
+    for module in seen.hooked:
+        if isinstance(module, nn.MultiheadAttention):
+            yield seen.trap("attention", module)
+        elif isinstance(module, TUPLES):
+            yield seen.trap("recurrent", module, kind=type(module).__name__)
+
+
+def _inputs(seen: _Foreseen) -> Iterator[Trap]:
+    for call in seen.calls:
+        if isinstance(call.module, TUPLES):
+            continue
+        if not call.shapes and call.keywords:
+            yield seen.trap("keywords", call.module)
+        elif call.module in seen.under_functorch and len(call.shapes) + len(call.keywords) > 1:
+            yield seen.trap("several_inputs", call.module, parameters=_own_parameters(call.module))
+
+
+def _random(seen: _Foreseen) -> Iterator[Trap]:
+    for module in seen.under_functorch:
+        if module in seen.step.random:
+            yield seen.trap("random", module, parameters=_own_parameters(module))
+
+
+def _recomputed(seen: _Foreseen) -> Iterator[Trap]:
+    for module in seen.hooked:
+        if {call.in_backward for call in seen.step.calls_of(module)} == {False, True}:
+            yield seen.trap("recomputed", module)
+
+
+def _buffers(seen: _Foreseen) -> Iterator[Trap]:
+    """As in `traps.py`, without modules that are refused for those inside them alone."""
+    norms = (_BatchNorm, _InstanceNorm)
+    of_norms = {b for m in seen.step.model.modules() if isinstance(m, norms) for b in m.buffers()}
+    for module in seen.step.model.modules():
+        if not any(p.requires_grad for p in module.parameters(recurse=False)):
+            continue
+        others = [name for name, buffer in module.named_buffers() if buffer not in of_norms]
+        if isinstance(module, _BatchNorm) and any(True for _ in module.buffers()):
+            yield seen.trap("batch_norm", module, kind=type(module).__name__)
+        elif isinstance(module, _InstanceNorm) and any(True for _ in module.buffers()):
+            yield seen.trap("running_statistics", module, kind=type(module).__name__)
+        elif others:
+            yield seen.trap("buffers", module, buffers=listed(others))
+
+
+def _dimensions(seen: _Foreseen) -> Iterator[Trap]:
+    for call in seen.calls:
+        if type(call.module) is nn.Linear and call.shapes and len(call.shapes[0]) not in (2, 3):
+            yield seen.trap("dimensions", call.module)
+
+
+def _not_contiguous(seen: _Foreseen) -> Iterator[Trap]:
+    for call in seen.calls:
+        if type(call.module) is nn.Embedding and not call.has_flat_rows:
+            yield seen.trap("not_contiguous", call.module)
+
+
+def _called_twice(seen: _Foreseen) -> Iterator[Trap]:
+    """A parameter with a ghost norm that more than one call of the forward uses."""
+    named = [*seen.step.model.named_parameters(remove_duplicate=False)]
+    for parameter in {id(p): p for _, p in named if p.requires_grad}.values():
+        owners = [
+            call.module
+            for call in seen.calls
+            if not call.in_backward and any(p is parameter for p in call.module.parameters(recurse=False))
+        ]
+        if len(owners) < 2 or not any(type(owner) in _NORM_SAMPLERS for owner in owners):
+            continue
+        names = [name for name, p in named if p is parameter]
+        if len(names) == 1:
+            yield seen.trap("reused", owners[0])
+            continue
+        places = " and ".join(name.rpartition(".")[0] or "the model" for name in names)
+        text = SENTENCES["tied"].format(modules=places, parameter=names[0])
+        yield Trap("tied", text, names[0].rpartition(".")[0])
+
+
+_Rule = Callable[[_Foreseen], Iterator[Trap]]
+_RULES: list[_Rule] = [
+    _buffers,
+    _batch_dimension,
+    _norm_bias,
+    _in_place,
+    _embedding_bag,
+    _tuple_of_outputs,
+    _inputs,
+    _random,
+    _recomputed,
+    _unused,
+]
+_RULES_OF_GHOST: list[_Rule] = [_called_twice, _not_contiguous, _dimensions]

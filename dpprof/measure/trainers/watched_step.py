@@ -1,0 +1,135 @@
+"""Watches one forward and backward of a model as it is, without a trainer's library around it.
+
+What a library's hooks would stumble on is seen here all at once; the library itself stops at the first.
+"""
+
+import inspect
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.measure.trainers.base import call
+from dpprof.measure.trainers.seen import Call, Change, WatchedStep
+from dpprof.measure.workloads.workload import Batch, Workload
+
+
+def watch_step(workload: Workload, batch: Batch, config: ExperimentConfig) -> WatchedStep:
+    """Do the forward and backward of one batch, and say what was seen. Gradients stay on the parameters.
+
+    Raises what the model or its loss raises.
+    """
+    step = WatchedStep(workload.model.train(), config.batch_size)
+    inputs, targets = batch
+    watch = _Watch(step)
+    with watch.hooked():
+        with watch, torch.autocast(config.device, torch.bfloat16, enabled=config.precision == "bf16"):
+            losses = workload.loss(call(workload.model, inputs), targets)
+        watch.in_backward = True
+        if isinstance(losses, Tensor) and losses.requires_grad:
+            losses.sum().backward()
+    return step
+
+
+class _Watch(TorchDispatchMode):
+    """Follows which modules run, and what each operator changes in place or draws."""
+
+    def __init__(self, step: WatchedStep) -> None:
+        super().__init__()
+        self.step = step
+        self.in_backward = False
+        self._running: list[nn.Module] = []
+        # Kept alive, so that no other storage gets the address of one.
+        self._outputs: dict[int, Any] = {}
+
+    @contextmanager
+    def hooked(self) -> Iterator[None]:
+        """Notes the calls of all modules."""
+        with ExitStack() as stack:
+            for module in self.step.model.modules():
+                before = module.register_forward_pre_hook(self._enter, prepend=True, with_kwargs=True)
+                after = module.register_forward_hook(self._leave, always_call=True)
+                stack.callback(before.remove)
+                stack.callback(after.remove)
+            yield
+
+    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._running.append(module)
+        if not torch.is_grad_enabled():
+            return
+        tensors = [value for value in args if isinstance(value, Tensor)]
+        shapes = tuple(tuple(tensor.shape) for tensor in tensors)
+        keywords = tuple(name for name, value in kwargs.items() if isinstance(value, Tensor))
+        flat = not tensors or _has_flat_rows(tensors[0])
+        self.step.calls.append(Call(module, shapes, keywords, flat, self.in_backward))
+
+    def _leave(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        self._running.pop()
+        if any(p.requires_grad for p in module.parameters(recurse=False)):
+            for tensor in tree_leaves(output):
+                if isinstance(tensor, Tensor) and tensor.requires_grad:
+                    storage = tensor.untyped_storage()
+                    self._outputs[storage._cdata] = storage
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        schema = func._schema
+        if schema.is_mutable and self._changes_output(schema, args, kwargs):
+            change = Change(self._running[-1] if self._running else None, _place())
+            if change not in self.step.changes:
+                self.step.changes.append(change)
+        if torch.Tag.nondeterministic_seeded in func.tags and _draws(schema, args, kwargs):
+            self.step.random.update(self._running)
+            self.step.drawing.append(self._running[-1] if self._running else None)
+        return func(*args, **kwargs)
+
+    def _changes_output(self, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        changed = (
+            _argument(schema, index, args, kwargs)
+            for index, argument in enumerate(schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        )
+        tensors = (leaf for leaf in tree_leaves(list(changed)) if isinstance(leaf, Tensor))
+        return any(tensor.untyped_storage()._cdata in self._outputs for tensor in tensors)
+
+
+def _draws(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Fused attention is marked as random whether it drops out or not."""
+    names = [argument.name for argument in schema.arguments]
+    if "dropout_p" not in names:
+        return True
+    index = names.index("dropout_p")
+    return bool(_argument(schema, index, args, kwargs))
+
+
+def _argument(schema: Any, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return args[index] if index < len(args) else kwargs.get(schema.arguments[index].name)
+
+
+def _has_flat_rows(tensor: Tensor) -> bool:
+    if tensor.dim() == 0:
+        return True
+    try:
+        tensor.detach().reshape(tensor.shape[0], -1).view(-1, 1)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _place() -> str:
+    """The innermost line that is neither torch's nor of this file."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        if name != __name__ and name.partition(".")[0] != "torch":
+            return f"{Path(frame.f_code.co_filename).name}, line {frame.f_lineno}"
+        frame = frame.f_back
+    return "unknown"

@@ -1,0 +1,67 @@
+"""Finds the function that makes a workload, by its name. Imports nothing but what the name asks for."""
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.errors import ConfigError
+from dpprof.vocabulary.out_of_memory import is_oom
+from dpprof.vocabulary.workloads import WORKLOADS
+
+
+def find_module(workload: str) -> None:
+    """Look for a workload's module without importing it; only the packages around it are.
+
+    Raises ConfigError if it is not there.
+    """
+    name, module = _target(workload)
+    try:
+        spec = importlib.util.find_spec(module)
+    except Exception as error:
+        raise _not_imported(name, module, error) from error
+    if spec is None:
+        raise _no_module(name, module)
+
+
+def load_factory(workload: str) -> Callable[[ExperimentConfig], Any]:
+    """Import a workload's factory. Raises ConfigError if that does not work."""
+    name, module_name = _target(workload)
+    attribute = name.rpartition(":")[2]
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        if is_oom(error):
+            raise
+        raise _not_imported(name, module_name, error) from error
+    if not callable(getattr(module, attribute, None)):
+        found = "is no function" if hasattr(module, attribute) else f"is not in {module_name}"
+        raise ConfigError(
+            f"workload: got {name!r}, {attribute} {found}: name a function that takes the ExperimentConfig"
+        )
+    return getattr(module, attribute)  # type: ignore[no-any-return]
+
+
+def first_line(error: Exception) -> str:
+    """An error's type and the first line of its message."""
+    return f"{type(error).__name__}: {error}".splitlines()[0].strip()
+
+
+def _target(workload: str) -> tuple[str, str]:
+    """`module:function`, and the module."""
+    listed = WORKLOADS.get(workload)
+    name = listed.target if listed else workload
+    return name, name.rpartition(":")[0]
+
+
+def _not_imported(name: str, module: str, error: Exception) -> ConfigError:
+    missing = error.name if isinstance(error, ModuleNotFoundError) else None
+    if missing and f"{module}.".startswith(f"{missing}."):
+        return _no_module(name, missing)
+    return ConfigError(f"workload: importing {module} raised {first_line(error)}")
+
+
+def _no_module(name: str, missing: str) -> ConfigError:
+    advice = "run from its folder, or put that on PYTHONPATH"
+    return ConfigError(f"workload: got {name!r}, there is no module {missing}: {advice}")

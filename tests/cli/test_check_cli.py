@@ -1,0 +1,68 @@
+"""`dpprof check` as a user sees it, and workloads that no command starts with."""
+
+import re
+from pathlib import Path
+
+import pytest
+from conftest import Run, measure_here
+from trap_cases import said
+
+from dpprof.measure.trainers.traps import WARNINGS
+
+
+def unwrapped(output: str) -> str:
+    return re.sub(r"\s+", " ", output)
+
+
+def test_a_plain_gpt2_has_its_traps_named_and_nothing_is_kept(dpprof: Run, tmp_path: Path) -> None:
+    ended = dpprof("check", "example_gpt2:plain", "--seq-len", "8")
+    assert ended.returncode == 3
+    assert ended.stderr == "dpprof: 3 of 4 trainers fail: flat, ghost, fast\n"
+    said_here = unwrapped(ended.stdout)
+    for trainers, sentence in [
+        ("flat, ghost, fast", said("ids", module="positions", length=1, batch_size=3)),
+        ("ghost", said("tied", modules="tokens and head", parameter="tokens.weight")),
+        ("ghost", said("not_contiguous", module="tokens")),
+    ]:
+        assert f"to change ({trainers}): {sentence}" in said_here
+    dropout = WARNINGS["dropout"].format(module="drop")
+    assert f"to know (standard, flat, ghost, fast): {dropout} the same in mlp_drop" in said_here
+    assert re.search(r"standard +trains +- +4 ", ended.stdout)
+    assert re.search(r"ghost +fails +1, 2, 3 +4 ", ended.stdout)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_every_trainer_trains_ends_with_0(tmp_path: Path) -> None:
+    ended = measure_here(tmp_path, "check", "example_gpt2:fixed", "--trainers", "ghost,standard")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "nothing to change" in ended.stdout
+    assert not re.search(r"flat|fast", ended.stdout)
+
+
+@pytest.mark.parametrize("trainers", ["ghost,nosuch", ""])
+def test_trainers_that_are_not_there_are_refused(called: Run, trainers: str) -> None:
+    ended = called("check", "--trainers", trainers)
+    assert ended.returncode == 2
+    assert "trainers: trainer: got" in ended.stderr
+
+
+def test_one_sample_is_refused(called: Run) -> None:
+    ended = called("check", "--batch-size", "1")
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("dpprof: batch_size: got '1', allowed: 2 or more")
+
+
+def test_two_workloads_are_refused(called: Run) -> None:
+    ended = called("check", "a:b", "--workload", "c:d")
+    assert ended.returncode == 2
+    assert ended.stderr == "dpprof: workload: got 'c:d', allowed: what the argument says, a:b\n"
+
+
+def test_a_workload_that_is_not_there_is_one_line(called: Run, tmp_path: Path) -> None:
+    ended = called("check", "nosuch:x")
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        "dpprof: workload: got 'nosuch:x', there is no module nosuch: run from its folder, "
+        "or put that on PYTHONPATH\n"
+    )
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,50 @@
+"""`--help`: commands by what they are for, options by what they set, all within 80 columns."""
+
+import re
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from dpprof.cli.main import COMMANDS, cli
+from dpprof.config.commands import COMMANDS as TAKES
+
+
+def helped(*arguments: str) -> str:
+    ended = CliRunner().invoke(cli, [*arguments, "--help"], terminal_width=80)
+    assert ended.exit_code == 0
+    return ended.output
+
+
+def sections(text: str) -> dict[str, str]:
+    """The text under each heading."""
+    found = re.findall(r"^(\S.*):\n((?:  .*\n|\n)+)", text, flags=re.MULTILINE)
+    return dict(found)
+
+
+def test_every_command_stands_under_its_heading() -> None:
+    found = sections(helped())
+    for command, heading in COMMANDS.items():
+        assert re.search(rf"^  {command.name} +[A-Z].*\.$", found[heading], flags=re.MULTILINE), command.name
+    assert set(found) == {"Options", *COMMANDS.values()}
+
+
+@pytest.mark.parametrize("name", TAKES)
+def test_every_option_stands_under_its_title(name: str) -> None:
+    found = sections(helped(name))
+    for title, settings in TAKES[name].by_title.items():
+        listed = re.findall(r"^  --(\S+) ", found[title], flags=re.MULTILINE)
+        assert listed == [setting.name.replace("_", "-") for setting in settings]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: str(command.name))
+def test_no_line_is_wider_than_80_columns(command: click.Command) -> None:
+    assert max(map(len, helped(str(command.name)).splitlines())) <= 80
+
+
+def test_choices_are_told_once_and_defaults_where_there_is_one() -> None:
+    text = " ".join(helped("profile").split())
+    assert "--device auto|cpu|cuda auto takes CUDA where there is one, and for an estimate always." in text
+    assert "One of: standard (StandardTrainer), flat (DPSGDTrainer), ghost" in text
+    assert "[default: 1800]" in text
+    assert "[default: ]" not in text

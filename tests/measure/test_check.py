@@ -1,0 +1,117 @@
+"""The check of a workload: whether it is there, keeps the contract, and trains with each trainer."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from trap_cases import CONFIG, FAST, FLAT, GHOST, PRIVATE, configured, said
+
+from dpprof.config.estimating import EstimatingConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.measure.entry import check
+from dpprof.measure.trainers.opacus.trap_sentences import WARNINGS as OPACUS_WARNINGS
+from dpprof.measure.trainers.traps import WARNINGS
+from dpprof.record.check import CONTRACT, MODULE, TRAINING, CheckAnswer, CheckFolder, Finding
+from dpprof.vocabulary.trainers import STANDARD, TRAINERS
+
+ALL = tuple(TRAINERS)
+
+
+def answered(folder: Path, depth: str, experiments: Sequence[ExperimentConfig]) -> CheckAnswer:
+    asked = CheckFolder(folder)
+    asked.ask(depth, experiments)
+    assert check(asked) == 0
+    answer = asked.read_answer()
+    assert answer is not None
+    return answer
+
+
+def trained(folder: Path, workload: str, trainers: Sequence[str] = ALL) -> CheckAnswer:
+    if ":" not in workload:
+        workload = configured(workload, STANDARD).workload
+    config = dataclasses.replace(CONFIG, workload=workload, seq_len=8)
+    return answered(folder, TRAINING, [dataclasses.replace(config, trainer=t) for t in trainers])
+
+
+def test_the_traps_of_a_plain_gpt2_are_all_named(tmp_path: Path) -> None:
+    answer = trained(tmp_path, "example_gpt2:plain")
+    assert answer.trains == {trainer: trainer == STANDARD for trainer in ALL}
+    assert set(answer.findings) == {
+        Finding(said("ids", module="positions", length=1, batch_size=3), PRIVATE),
+        Finding(said("tied", modules="tokens and head", parameter="tokens.weight"), (GHOST,)),
+        Finding(said("not_contiguous", module="tokens"), (GHOST,)),
+        Finding(WARNINGS["dropout"].format(module="drop"), ALL, ("mlp_drop",), is_warning=True),
+    }
+    num_parameters = 23 * 8 + 64 * 8 + 2 * (8 * 8 + 8) + 2 * 8  # embeddings, MLP, norm; no head of its own
+    assert answer.seen == f"inputs int64 (3, 8), targets int64 (3, 8); {num_parameters} parameters on cpu"
+
+
+def test_of_the_remedied_gpt2_nothing_is_said(tmp_path: Path) -> None:
+    answer = trained(tmp_path, "example_gpt2:fixed")
+    assert answer.trains == dict.fromkeys(ALL, True)
+    assert answer.findings == ()
+
+
+def test_the_same_trap_in_several_modules_is_told_once(tmp_path: Path) -> None:
+    (finding,) = trained(tmp_path, "checkpointed", [FAST]).findings
+    assert finding.text == said("recomputed", module="body.layers.0.0")
+    assert finding.also == ("body.layers.0.2",)
+
+
+def test_a_loss_that_is_not_per_sample_stops_every_trainer(tmp_path: Path) -> None:
+    answer = trained(tmp_path, "loss_per_class", [STANDARD, FLAT])
+    assert answer.trains == {STANDARD: False, FLAT: False}
+    assert answer.findings == (Finding(said("loss", batch_size=3, found="shape (3, 5)"), (STANDARD, FLAT)),)
+
+
+def test_an_error_of_the_models_own_is_told_with_its_line(tmp_path: Path) -> None:
+    answer = trained(tmp_path, "misses", [STANDARD, GHOST])
+    (finding,) = answer.findings
+    assert finding.trainers == (STANDARD, GHOST)
+    assert finding.text.startswith("a step fails, and why is not known here: AttributeError: 'Parameter'")
+    assert f"({ROOT / 'tests' / 'example_broken.py'}, line " in finding.text
+
+
+def test_what_trains_with_another_cost_is_a_warning(tmp_path: Path) -> None:
+    answer = trained(tmp_path, "no_sampler", [STANDARD, GHOST])
+    sentence = OPACUS_WARNINGS["functorch"].format(modules="body.layers.0, body.layers.1", kind="Transposed")
+    assert answer.findings == (Finding(sentence, (GHOST,), is_warning=True),)
+    assert answer.trains[GHOST]
+
+
+def test_dropout_by_a_function_call_is_told_apart(tmp_path: Path) -> None:
+    by_function = trained(tmp_path, "dropout_by_function", [FLAT]).findings
+    assert by_function == (Finding(WARNINGS["draws"].format(module="body"), (FLAT,), is_warning=True),)
+    by_module = trained(tmp_path, "dropout", [FLAT]).findings
+    assert [finding.text for finding in by_module] == [WARNINGS["dropout"].format(module="body.1")]
+
+
+NO_MODULE = "there is no module nosuch: run from its folder, or put that on PYTHONPATH"
+
+
+@pytest.mark.parametrize("depth", [MODULE, CONTRACT, TRAINING])
+def test_a_module_that_is_not_there_is_refused_at_any_depth(tmp_path: Path, depth: str) -> None:
+    config = dataclasses.replace(CONFIG, workload="nosuch:x")
+    refused = answered(tmp_path, depth, [config]).refused
+    assert refused == f"workload: got 'nosuch:x', {NO_MODULE}"
+
+
+@pytest.mark.parametrize("how", [CONFIG.how, EstimatingConfig()], ids=["measured", "estimated"])
+@pytest.mark.parametrize(
+    ("workload", "refused"),
+    [
+        ("no_batches", "must return (model, batches, loss), it returned Model, int, function"),
+        ("batches_of_three", "must be pairs (inputs, targets), it gave a tuple of 3"),
+        ("TOKENS", "TOKENS is no function"),
+        ("three_dimensions", None),
+        ("loss_per_class", None),  # takes a step to see
+    ],
+)
+def test_the_contract_is_checked_without_a_step(
+    tmp_path: Path, workload: str, refused: str | None, how: EstimatingConfig
+) -> None:
+    config = dataclasses.replace(configured(workload, FLAT), how=how)
+    found = answered(tmp_path, CONTRACT, [config]).refused
+    assert (found is None) if refused is None else (refused in (found or ""))
