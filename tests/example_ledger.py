@@ -49,13 +49,15 @@ def timeline(**changes: Any) -> StepTimeline:
         phases=[PhaseMark("forward", 0.05, 0.25, 0, 3), PhaseMark("backward", 0.27, 0.45, 3, 7)],
         step_s=0.6,
         peak_event=4,
-        tensors=[
-            held(16, "per_sample_gradients", [2, 2048, 1024], "head.weight", "head", "backward", "aten::bmm"),
-            held(8, "activations", [2, 1024, 1024], "", "blocks.0.mlp_in", "forward", "aten::addmm"),
+        storages=[
             held(4, "parameters", [1024, 1024], "head.weight", "", None, "aten::empty"),
+            held(8, "activations", [2, 1024, 1024], "", "blocks.0.mlp_in", "forward", "aten::addmm"),
+            held(4, "temporary", [1024, 1024], "", "blocks.0.mlp_in", "forward", "aten::gelu"),
+            held(16, "per_sample_gradients", [2, 2048, 1024], "head.weight", "head", "backward", "aten::bmm"),
             held(2, "temporary", [], "", "", "backward", "aten::mul"),
         ],
-        num_tensors=4,
+        storage_index=[1, 2, 2, 3, 4, 1, 4, 3],
+        num_present=1,
     )
     return dataclasses.replace(made, **changes)
 

@@ -1,38 +1,105 @@
-"""`dpprof export`: runs as a table for other programs."""
+"""`dpprof export`: runs as a table, or the memory of one run, for other programs."""
+
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dpprof.drive.sources import Folders
+    from dpprof.figures.results import Result
+
+_BINARY = "snapshot"
 
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option("--format", "form", default="csv", show_default=True, help="One of: csv, json, markdown.")
-@click.option("--output", metavar="FILE", help="Write it there instead of printing it.")
+@click.option(
+    "--format",
+    "form",
+    default="csv",
+    show_default=True,
+    metavar="NAME",
+    help="Of runs: csv, json, markdown. Of one run's memory: snapshot, perfetto, collapsed, speedscope.",
+)
+@click.option(
+    "--output",
+    metavar="FILE",
+    help="Write it there instead of printing it; compressed if FILE ends in .gz. A snapshot needs it.",
+)
 def export(sources: tuple[str, ...], form: str, output: str | None) -> None:
-    """Export runs as a table.
+    """Export runs, or one run's memory, for other programs.
 
-    A SOURCE is a sweep folder, a run folder, or the name or id of a sweep or a run in MLflow. csv has a row
-    for each run with its settings and every figure under its metric name; markdown is the summary; json is
-    what `dpprof compare --baseline` reads.
+    A SOURCE is a sweep folder, a run folder, or the name or id of a sweep or a run in MLflow.
+
+    \b
+    Of runs, as a table:
+      csv         a row for each run: its settings, and every figure by metric name
+      json        what `dpprof compare --baseline` reads
+      markdown    the summary
+    Of one run, measured or estimated, the memory of a step:
+      snapshot    a memory snapshot for https://pytorch.org/memory_viz:
+                  every allocation over time, with category, module and operator
+      perfetto    bytes by category over time for https://ui.perfetto.dev,
+                  with the operators if the run folder has a trace
+      collapsed   what is alive at the peak, by category and module, for
+                  flamegraph.pl
+      speedscope  the same for https://www.speedscope.app
+
+    A finished run has the last four as files in its folder, and in MLflow as artifacts.
 
     \b
     dpprof export runs/sweep-20260101-120000 --format csv --output figures.csv
     dpprof export sweep-20260101-120000 --format json --output baseline.json
+    dpprof export runs/<sweep>/<run> --format snapshot --output memory.pickle
+    dpprof export runs/<sweep>/<run> --format collapsed | flamegraph.pl > peak.svg
     """
+    import gzip
     import tempfile
     from pathlib import Path
 
-    from dpprof.cli.compare import warn
     from dpprof.cli.options import write_output
+    from dpprof.errors import ConfigError
+
+    if form == _BINARY and output is None:
+        raise ConfigError(f"output: not given, allowed with format={form}: a file, e.g. memory.pickle")
+    with tempfile.TemporaryDirectory() as scratch:
+        content = _exported(sources, form, Path(scratch))
+    if output is None:
+        click.echo(content, nl=False)
+        return
+    write_output(output, gzip.compress(content, mtime=0) if output.endswith(".gz") else content)
+
+
+def _exported(sources: tuple[str, ...], form: str, scratch: "Path") -> bytes:
+    from dpprof.cli.compare import warn
     from dpprof.config.settings import refuse
     from dpprof.drive.sources import read_comparison
-    from dpprof.reports.comparison import export as exporting
+    from dpprof.reports.comparison import export as of_runs
+    from dpprof.reports.formats import run as of_one
 
-    if form not in exporting.FORMATS:
-        raise refuse("format", form, ", ".join(exporting.FORMATS))
-    with tempfile.TemporaryDirectory() as scratch:
-        comparison, _ = read_comparison(sources, Path(scratch), warn)
-        text = exporting.export(comparison, form)
-    if output is None:
-        click.echo(text, nl=False)
-        return
-    write_output(output, text)
+    if form not in (*of_runs.FORMATS, *of_one.FORMATS):
+        raise refuse("format", form, ", ".join((*of_runs.FORMATS, *of_one.FORMATS)))
+    comparison, folders = read_comparison(sources, scratch, warn)
+    if form in of_runs.FORMATS:
+        return of_runs.export(comparison, form).encode()
+    return of_one.export(_one_result(sources, form, folders), form)
+
+
+def _one_result(sources: tuple[str, ...], form: str, folders: "Folders") -> "Result":
+    """The one run that the sources name."""
+    from dpprof.errors import ConfigError
+    from dpprof.figures.results import read_result
+
+    given = f"SOURCE: got {', '.join(sources)}"
+    if not folders:
+        raise ConfigError(f"{given}, allowed with format={form}: a run folder or a run in MLflow, not a file")
+    if len(folders) > 1:
+        names = sorted(name for _, name in folders)
+        raise ConfigError(
+            f"{given}, which holds {len(folders)} runs, allowed with format={form}: one run, by its folder "
+            f"or its name in MLflow, e.g. {names[0]}"
+        )
+    ((_, name), folder) = next(iter(folders.items()))
+    return read_result(folder, name)

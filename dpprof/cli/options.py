@@ -12,7 +12,7 @@ from dpprof.config.commands import COMMANDS
 from dpprof.config.settings import fields
 from dpprof.config.sweep import AXES
 from dpprof.errors import ConfigError
-from dpprof.record.folder import write_text
+from dpprof.record.folder import write_bytes
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Settings that are lists, and what stands for other texts.
@@ -100,10 +100,10 @@ def split(values: dict[str, object], cls: type) -> tuple[dict[str, object], dict
     return {k: v for k, v in values.items() if k in own}, {k: v for k, v in values.items() if k not in own}
 
 
-def write_output(output: str, text: str) -> None:
+def write_output(output: str, content: str | bytes) -> None:
     """Write what `--output` names. Raises ConfigError where that is no file that can be written."""
     try:
-        write_text(Path(output), text)
+        write_bytes(Path(output), content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise ConfigError(
             f"output: got {output!r}, allowed: a file that can be written ({error.strerror})"

@@ -10,6 +10,7 @@ import os
 import shutil
 import zlib
 from pathlib import Path
+from typing import Any
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat, to_flat
@@ -17,6 +18,9 @@ from dpprof.errors import DpprofError
 from dpprof.record.ledger import LedgerResult, StepTimeline
 from dpprof.record.record import Failure, Record
 from dpprof.vocabulary.loops import LEAN
+
+# What TensorBoard's profiler plugin knows a compressed trace by.
+TRACE_SUFFIX = ".pt.trace.json.gz"
 
 
 def write_text(path: Path, text: str) -> None:
@@ -41,6 +45,20 @@ def write_bytes(path: Path, data: bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
+def write_gzipped_json(path: Path, data: object) -> None:
+    """Write compressed JSON whole or not at all: as small as gzip makes it, equal data as equal bytes."""
+    text = json.dumps(data, separators=(",", ":"))
+    write_bytes(path, gzip.compress(text.encode(), compresslevel=9, mtime=0))
+
+
+def read_gzipped_json(path: Path) -> Any:
+    """What `write_gzipped_json` wrote. Raises DpprofError if the file is damaged."""
+    try:
+        return json.loads(gzip.decompress(path.read_bytes()))
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise DpprofError(f"{path} is damaged: {error!r}") from error
+
+
 class RunFolder:
     """Everything that one experiment left behind."""
 
@@ -54,6 +72,10 @@ class RunFolder:
         self.ledger = self.path / "ledger.json.gz"
         self.timeline_page = self.path / "memory_timeline.html"
         self.timeline_image = self.path / "memory_timeline.png"
+        self.memory_snapshot = self.path / "memory_snapshot.pickle"
+        self.memory_trace = self.path / "memory_trace.json.gz"
+        self.peak_stacks = self.path / "peak_memory.collapsed"
+        self.peak_speedscope = self.path / "peak_memory.speedscope.json"
         self.roofline_page = self.path / "roofline.html"
         self.counter_reports = self.path / "ncu_reports"
         self.counter_log = self.path / "ncu.log"
@@ -64,6 +86,10 @@ class RunFolder:
     def name(self) -> str:
         """The run's name: `<Trainer>_<model>_bs<B>_seq<T>`."""
         return self.path.name
+
+    def traces(self) -> list[Path]:
+        """The traces of torch.profiler."""
+        return sorted(self.tensorboard.glob(f"*{TRACE_SUFFIX}"))
 
     def counter_report(self, config: ExperimentConfig, suffix: str) -> Path:
         """Nsight Compute's report of the counters pass (`.ncu-rep`) or what was read from it (`.csv`)."""
@@ -82,8 +108,9 @@ class RunFolder:
     def clear_answers(self) -> None:
         """Delete what an earlier measurement left, and make the place for the traces."""
         pages = (self.timeline_page, self.timeline_image, self.roofline_page)
+        formats = (self.memory_snapshot, self.memory_trace, self.peak_stacks, self.peak_speedscope)
         notes = (self.mlflow, self.reports)
-        for path in (self.record, self.error, self.ledger, *pages, self.counter_log, *notes):
+        for path in (self.record, self.error, self.ledger, *pages, *formats, self.counter_log, *notes):
             path.unlink(missing_ok=True)
         for path in (self.tensorboard, self.counter_reports):
             shutil.rmtree(path, ignore_errors=True)
@@ -126,17 +153,17 @@ class RunFolder:
 
     def write_ledger(self, result: LedgerResult, timeline: StepTimeline) -> None:
         """Save what the ledger found, with the step's timeline."""
-        data = {"ledger": dataclasses.asdict(result), "timeline": dataclasses.asdict(timeline)}
-        write_bytes(self.ledger, gzip.compress(json.dumps(data).encode(), compresslevel=5))
+        data = {"ledger": dataclasses.asdict(result), "timeline": timeline.to_dict()}
+        write_gzipped_json(self.ledger, data)
 
     def read_timeline(self) -> StepTimeline | None:
         """The step's timeline under the ledger, if it was kept."""
         if not self.ledger.exists():
             return None
+        data = read_gzipped_json(self.ledger)
         try:
-            data = json.loads(gzip.decompress(self.ledger.read_bytes()))
             return StepTimeline.from_dict(data["timeline"])
-        except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise DpprofError(f"{self.ledger} is damaged: {error!r}") from error
 
     def artifacts(self) -> list[Path]:

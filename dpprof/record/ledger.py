@@ -3,6 +3,7 @@
 `LedgerResult` is part of `record.json`; together with the `StepTimeline` it is `ledger.json.gz`.
 """
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
@@ -112,10 +113,11 @@ class LedgerResult:
 
 @dataclass
 class HeldTensor:
-    """A storage alive at the peak: what it is for, and how it came about.
+    """A storage: how large it is, what it is for, and how it came about.
 
     `shape` and `dtype` are those of a tensor over the whole of it; `name` is the parameter that it belongs
-    to, `module` the one that it was made for, where these are known.
+    to, `module` the one that it was made for, where these are known. `phase` is None for one made before the
+    step or between phases.
     """
 
     num_bytes: int
@@ -145,7 +147,10 @@ class StepTimeline:
 
     `start` is what the step began with. Event i happened `seconds[i]` after that and changed `category[i]`
     by `num_bytes[i]`; if `moved_to[i]` is set, these bytes went over to that category instead.
-    `tensors` are the largest storages alive at the peak, of `num_tensors` in all.
+    `storages` are all that were alive at any moment, in order of birth, with the bytes and the category that
+    they began with; the first `num_present` were there at the start. Event i is of storage
+    `storage_index[i]`. Files of dpprof 0.2 have no storages but `largest`: the largest alive at the peak,
+    of `num_at_peak` in all.
     """
 
     start: dict[str, int]
@@ -156,12 +161,61 @@ class StepTimeline:
     phases: list[PhaseMark]
     step_s: float
     peak_event: int
-    tensors: list[HeldTensor]
-    num_tensors: int
+    storages: list[HeldTensor] = field(default_factory=list)
+    storage_index: list[int] = field(default_factory=list)
+    num_present: int = 0
+    largest: list[HeldTensor] = field(default_factory=list)
+    num_at_peak: int = 0
+
+    def alive_after(self, event: int) -> list[HeldTensor]:
+        """The storages alive after an event (-1: at the step's start), largest first, as what they were
+        then. Needs `storages`.
+        """
+        began = self.storages[: self.num_present]
+        held = {index: each.num_bytes for index, each in enumerate(began)}
+        category: dict[int, str] = {}
+        for i, index in enumerate(self.storage_index[: event + 1]):
+            moved_to = self.moved_to[i]
+            if moved_to is None:
+                held[index] = held.get(index, 0) + self.num_bytes[i]
+            else:
+                category[index] = moved_to
+        rows = [
+            dataclasses.replace(each, num_bytes=num_bytes, category=category.get(index, each.category))
+            for index, num_bytes in held.items()
+            if num_bytes > 0 and (each := self.storages[index])
+        ]
+        return sorted(rows, key=lambda row: -row.num_bytes)
+
+    @property
+    def tensors(self) -> list[HeldTensor]:
+        """The storages alive at the peak, largest first; of an older file the largest alone."""
+        return self.alive_after(self.peak_event) if self.storages else self.largest
+
+    @property
+    def num_tensors(self) -> int:
+        """How many storages were alive at the peak."""
+        return len(self.tensors) if self.storages else self.num_at_peak
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, with the storages as columns: they make a much smaller file."""
+        data = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        columns = [each.name for each in dataclasses.fields(HeldTensor)]
+        del data["largest"], data["num_at_peak"]
+        return data | {
+            "phases": [dataclasses.asdict(phase) for phase in self.phases],
+            "storages": {name: [getattr(each, name) for each in self.storages] for name in columns},
+        }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Read what `dataclasses.asdict` made."""
-        phases = [PhaseMark(**phase) for phase in data["phases"]]
-        tensors = [HeldTensor(**tensor) for tensor in data["tensors"]]
-        return cls(**data | {"phases": phases, "tensors": tensors})
+        """Read what `to_dict` made, now or in dpprof 0.2."""
+        data = data | {"phases": [PhaseMark(**phase) for phase in data["phases"]]}
+        if "storages" not in data:
+            data["largest"] = [HeldTensor(**tensor) for tensor in data.pop("tensors")]
+            data["num_at_peak"] = data.pop("num_tensors")
+            return cls(**data)
+        columns = data["storages"]
+        rows = zip(*columns.values(), strict=True)
+        storages = [HeldTensor(**dict(zip(columns, row, strict=True))) for row in rows]
+        return cls(**data | {"storages": storages})

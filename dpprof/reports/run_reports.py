@@ -1,6 +1,7 @@
 """What is written of one experiment into its run folder."""
 
 from dpprof.figures.results import Result
+from dpprof.reports.formats.run import write_flame_graphs, write_memory_tracks, write_snapshot
 from dpprof.reports.report import Report, write_missing
 from dpprof.reports.roofline.write import write_run_roofline
 from dpprof.reports.tensorboard import write_scalars
@@ -9,7 +10,10 @@ from dpprof.reports.timeline import write_timeline
 RUN_REPORTS: tuple[Report[Result], ...] = (
     Report("memory_timeline.html", version=1, write=write_timeline),
     Report("roofline.html", version=1, write=write_run_roofline),
-    Report("tensorboard", version=1, write=write_scalars),
+    Report("memory_snapshot.pickle", version=1, write=write_snapshot),
+    Report("memory_trace.json.gz", version=1, write=write_memory_tracks),
+    Report("peak_memory.collapsed", version=1, write=write_flame_graphs),
+    Report("tensorboard", version=2, write=write_scalars),
 )
 
 

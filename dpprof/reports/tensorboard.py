@@ -1,41 +1,50 @@
-"""Latency, memory and throughput as TensorBoard scalars and hparams, so that runs compare there."""
+"""The headline figures as TensorBoard scalars and hparams, and the figures of each step, so that runs compare
+there. Traces are better looked at in Perfetto (https://ui.perfetto.dev).
+"""
 
 from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from dpprof.config.training import SIZE_FIELDS
-from dpprof.figures.names import metrics, series
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.figures.names import PEAK, SAMPLES, STEP, series
 from dpprof.figures.results import Result
+from dpprof.vocabulary.trainers import trainer_info
 
-_HPARAMS = (
-    *("trainer", "workload", "model_size", *SIZE_FIELDS),
-    *("batch_size", "seq_len", "precision", "device", "accumulation_steps"),
-)
-_GROUPS = ("latency", "memory", "throughput")
+# An estimate has the first and the last two.
+_HEADLINE = (PEAK, STEP, SAMPLES, "memory/needed_mib", "floor/step_ms")
 
 
 def write_scalars(result: Result) -> list[Path]:
     """Write an event file into the folder's TensorBoard directory in place of an earlier one: series by step,
-    other figures once. Nothing where the clean pass did not finish. Returns the files.
+    headline figures once. Nothing where the clean pass did not finish. Returns the files.
     """
     record, directory = result.record, result.folder.tensorboard
     if record is None or result.figures is None:
         return []
     for path in _event_files(directory):
         path.unlink()
-    figures = metrics(metric for metric in result.named if metric.group in _GROUPS)
-    parts = hparams({name: record.config[name] for name in _HPARAMS}, dict.fromkeys(figures, 0.0))
+    headline = {name: result.metrics[name] for name in _HEADLINE if name in result.metrics}
     with SummaryWriter(str(directory)) as writer:
-        for part in parts:
+        for part in hparams(_settings(result.config), headline):
             writer.file_writer.add_summary(part)
-        for name, value in figures.items():
+        for name, value in headline.items():
             writer.add_scalar(name, value, 0)
         for name, values in series(record).items():
             for step, value in enumerate(values):
                 writer.add_scalar(f"{name}_by_step", value, step)
     return _event_files(directory)
+
+
+def _settings(config: ExperimentConfig) -> dict[str, str | int]:
+    """What tells runs apart, as the columns of the table of hparams."""
+    return {
+        "trainer": trainer_info(config.trainer).short_name,
+        "model": config.model_name,
+        "batch_size": config.batch_size,
+        "seq_len": config.seq_len,
+    }
 
 
 def _event_files(directory: Path) -> list[Path]:

@@ -1,7 +1,7 @@
 """Units: the one place where bytes become MiB and seconds become milliseconds."""
 
 MIB, GIB = 2**20, 2**30
-MS_PER_S = 1e3
+MS_PER_S, US_PER_S = 1e3, 1e6
 
 
 def mib(num_bytes: float) -> float:

@@ -166,6 +166,9 @@ def test_a_step_of_a_hundred_thousand_events_fits_the_page(tmp_path: Path) -> No
         moved_to=[None] * count,
         phases=[],
         peak_event=int(np.argmax(num_bytes)),
+        storages=[example_ledger.held(1, "activations", [], "", "", None, "") for _ in range(count // 2)],
+        storage_index=[i // 2 for i in range(count)],
+        num_present=0,
     )
     html = page_of(tmp_path, timeline=timeline)
     assert len(html.encode()) < 6_000_000
@@ -190,12 +193,12 @@ def test_doubts_and_what_is_not_known_are_told(tmp_path: Path) -> None:
 
 def test_texts_from_outside_cannot_become_tags(tmp_path: Path) -> None:
     evil = "<script>alert('1')</script>&amp; größer"
-    tensors = [
+    storages = [
         dataclasses.replace(t, name=evil, module=evil, operator=evil)
-        for t in example_ledger.timeline().tensors
+        for t in example_ledger.timeline().storages
     ]
     phases = [dataclasses.replace(p, name=evil) for p in example_ledger.timeline().phases]
-    timeline = example_ledger.timeline(tensors=tensors, phases=phases)
+    timeline = example_ledger.timeline(storages=storages, phases=phases)
     record = example_ledger.record()
     record.environment["cpu"] = evil
     html = page_of(tmp_path, record, timeline)

@@ -11,7 +11,6 @@ from dpprof.vocabulary.order import listed_first
 
 # What a storage is that nothing tells the purpose of: one made in the step, and one that was there before.
 BORN, PRESENT = "temporary", "other"
-_LISTED_TENSORS = 50
 
 
 class Account:
@@ -36,7 +35,8 @@ class Account:
                 self._phases_by_event[index].add(phase.name)
         self.changes = list(self._changes())
         self.after_step = self._walk()
-        self.tensors_at_peak = self._tensors_at_peak()
+        self.storages, self.storage_index = self._storages()
+        self.tensors_at_peak = self.timeline().tensors
 
     def _first_category(self, life: Life) -> str:
         return life.first_category or (PRESENT if id(life) in self._present else BORN)
@@ -92,31 +92,28 @@ class Account:
                 return phase.name
         return None
 
-    def _tensors_at_peak(self) -> list[HeldTensor]:
-        """The storages alive at the peak, largest first."""
-        lives = {id(life): life for life, _ in self.log.present}
-        held = dict(self._present)
-        category: dict[int, str | None] = {}
-        for event in self.log.events[: self.peak_event + 1]:
-            key = id(event.life)
-            lives[key] = event.life
-            held[key] = held.get(key, 0) + event.num_bytes
-            category[key] = event.category or category.get(key)
-        rows = [
-            HeldTensor(
-                num_bytes=num_bytes,
-                category=category.get(key) or self._first_category(lives[key]),
-                shape=list(lives[key].shape),
-                dtype=lives[key].dtype,
-                name=lives[key].name,
-                module=lives[key].module,
-                phase=lives[key].phase,
-                operator=lives[key].operator,
-            )
-            for key, num_bytes in held.items()
-            if num_bytes > 0
-        ]
-        return sorted(rows, key=lambda row: -row.num_bytes)
+    def _storages(self) -> tuple[list[HeldTensor], list[int]]:
+        """All storages in order of birth, as they began, and for each event the index of its storage."""
+        index: dict[int, int] = {}
+        storages: list[HeldTensor] = []
+        births = [(event.life, event.num_bytes) for event in self.log.events]
+        for life, num_bytes in [*self.log.present, *births]:
+            if id(life) not in index:
+                index[id(life)] = len(storages)
+                storages.append(self._storage(life, num_bytes))
+        return storages, [index[id(event.life)] for event in self.log.events]
+
+    def _storage(self, life: Life, num_bytes: int) -> HeldTensor:
+        return HeldTensor(
+            num_bytes=num_bytes,
+            category=self._first_category(life),
+            shape=list(life.shape),
+            dtype=life.dtype,
+            name=life.name,
+            module=life.module,
+            phase=life.phase,
+            operator=life.operator,
+        )
 
     def result(self, traffic: list[TrafficRow]) -> LedgerResult:
         """The figures that go into the record."""
@@ -137,22 +134,27 @@ class Account:
     def timeline(self) -> StepTimeline:
         """The whole step, event by event."""
         start = self.log.start
-        tensors = self.tensors_at_peak
         return StepTimeline(
             start=_held(self.start),
-            seconds=[event.at - start for event in self.log.events],
+            seconds=[_since(start, event.at) for event in self.log.events],
             category=[category for category, _, _ in self.changes],
             num_bytes=[num_bytes for _, num_bytes, _ in self.changes],
             moved_to=[moved_to for _, _, moved_to in self.changes],
             phases=[
-                PhaseMark(p.name, p.start - start, p.end - start, p.first_event, p.end_event)
+                PhaseMark(p.name, _since(start, p.start), _since(start, p.end), p.first_event, p.end_event)
                 for p in self.log.phases
             ],
             step_s=self.log.end - start,
             peak_event=self.peak_event,
-            tensors=tensors[:_LISTED_TENSORS],
-            num_tensors=len(tensors),
+            storages=self.storages,
+            storage_index=self.storage_index,
+            num_present=len(self.log.present),
         )
+
+
+def _since(start: float, at: float) -> float:
+    """Seconds between two readings of a clock that counts nanoseconds, without the digits of float noise."""
+    return round(at - start, 9)
 
 
 def _held(levels: dict[str, int]) -> dict[str, int]:

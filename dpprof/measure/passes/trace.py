@@ -1,7 +1,9 @@
-"""The trace pass: torch.profiler with shapes and stacks, for TensorBoard, and the operator counters."""
+"""The trace pass: torch.profiler with shapes and stacks.
 
-import gzip
-import shutil
+The operators' rows are of all traced steps; the trace that is kept shows the last one.
+"""
+
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,13 +14,15 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from dpprof.measure.observe import Observer, Subject
 from dpprof.measure.passes.events import read
 from dpprof.measure.passes.operators import account
+from dpprof.measure.passes.slim_trace import slim
+from dpprof.record.folder import TRACE_SUFFIX, write_gzipped_json
 from dpprof.record.record import OperatorRow
 
 WAIT_STEPS, WARMUP_STEPS, ACTIVE_STEPS = 1, 2, 3
 
 
 def run(subject: Subject) -> None:
-    """Trace three steps; write the gzipped trace and the operators' rows."""
+    """Trace three steps; keep the operators' rows, and a small trace of the last step."""
     on_cuda = subject.config.device == "cuda"
     training = subject.build()
     observer = _Profiler(subject, on_cuda)
@@ -59,9 +63,11 @@ class _Profiler(Observer):
 
     def _save(self, profiler: "profile") -> None:
         # TensorBoard's plugin takes the worker's name and the time from the file's name.
-        plain = self._subject.folder.tensorboard / f"dpprof.{time.time_ns()}.pt.trace.json"
-        profiler.export_chrome_trace(str(plain))
-        with open(plain, "rb") as source, gzip.open(f"{plain}.gz", "wb", compresslevel=5) as target:
-            shutil.copyfileobj(source, target)
-        plain.unlink()
+        path = self._subject.folder.tensorboard / f"dpprof.{time.time_ns()}{TRACE_SUFFIX}"
+        whole = path.with_suffix("")
+        profiler.export_chrome_trace(str(whole))
         self.rows = account(read(profiler, self._subject.config.device), has_kernels=self._on_cuda)
+        # Names from outside may hold bytes and control characters that strict JSON forbids.
+        text = whole.read_text(encoding="utf-8", errors="replace")
+        whole.unlink()
+        write_gzipped_json(path, slim(json.loads(text, strict=False)))

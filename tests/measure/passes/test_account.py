@@ -192,19 +192,32 @@ def test_timeline_counts_seconds_from_the_steps_start() -> None:
         phases=[PhaseMark("forward", 0.25, 2.0, 0, 2)],
         step_s=10.0,
         peak_event=0,
-        tensors=[
+        storages=[
             HeldTensor(10, "parameters", [10], "uint8", "", "head", "forward", "aten::empty"),
             HeldTensor(5, "inputs", [5], "uint8", "", "head", "forward", "aten::empty"),
         ],
-        num_tensors=2,
+        storage_index=[1, 1, 1],
+        num_present=1,
     )
 
 
-def test_a_long_list_of_tensors_is_cut_to_the_largest_and_still_counted() -> None:
-    lives = [life(n, "activations") for n in range(1, 81)]
-    found = Account(log([born(a) for a in lives])).timeline()
-    assert found.num_tensors == 80
-    assert [row.num_bytes for row in found.tensors] == list(range(80, 30, -1))
+def test_storages_stand_in_order_of_birth_as_they_began() -> None:
+    old, unused, a, b = life(10, "gradients"), life(4), life(5, "inputs"), life(6)
+    events = [born(b), born(a), Event(12, old, 30), moved(old, "noise"), died(b), Event(13, a, 2)]
+    found = Account(log(events, [old, unused])).timeline()
+    assert [(row.num_bytes, row.category) for row in found.storages] == [
+        (10, "gradients"),
+        (4, "other"),
+        (6, "temporary"),
+        (5, "inputs"),
+    ]
+    assert (found.num_present, found.storage_index) == (2, [2, 3, 0, 0, 2, 3])
+    assert [(row.num_bytes, row.category) for row in found.alive_after(3)] == [
+        (40, "noise"),
+        (6, "temporary"),
+        (5, "inputs"),
+        (4, "other"),
+    ]
 
 
 def test_categories_stand_in_their_usual_order() -> None:

@@ -1,5 +1,6 @@
 """Any log, replayed event by event, against its account."""
 
+import json
 from collections import defaultdict
 
 from hypothesis import given, settings
@@ -8,6 +9,7 @@ from step_logs import born, life, log, moved, span
 
 from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.storages import Event, StepLog
+from dpprof.record.ledger import StepTimeline
 
 NAMES = st.sampled_from(["parameters", "activations", "gradients", "noise"])
 
@@ -62,10 +64,13 @@ def test_any_log_replayed_from_its_timeline_gives_its_figures(logged: tuple[Step
     assert found.at_peak == history[timeline.peak_event + 1]
     assert found.after_step == history[-1]
     assert sum(row.num_bytes for row in timeline.tensors) == found.peak
-    by_category: dict[str, int] = defaultdict(int)
-    for row in timeline.tensors:
-        by_category[row.category] += row.num_bytes
-    assert by_category == found.at_peak
+    for i, moment in enumerate(history):
+        by_category: dict[str, int] = defaultdict(int)
+        for row in timeline.alive_after(i - 1):
+            by_category[row.category] += row.num_bytes
+        assert by_category == moment
+    assert len(timeline.storages) == timeline.num_present + found.num_storages
+    assert StepTimeline.from_dict(json.loads(json.dumps(timeline.to_dict()))) == timeline
     assert found.num_storages == num_births
     in_phases: dict[str, list[int]] = defaultdict(list)
     for phase in timeline.phases:

@@ -1,0 +1,1 @@
+"""Formats that other programs open, made from the timeline of a step."""

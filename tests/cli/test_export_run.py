@@ -1,0 +1,130 @@
+"""`dpprof export` of one run, measured or estimated: every format has the record's peak."""
+
+import gzip
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from conftest import environment, measure_here, runs_of
+from format_readers import SPEEDSCOPE, check, replayed, track
+from mlflow import MlflowClient
+from shown_comparison import RUNS
+from torch.cuda import _memory_viz as viz
+
+from dpprof.cli.export import export
+from dpprof.errors import ConfigError
+from dpprof.record.folder import RunFolder, read_gzipped_json
+
+
+def exported(source: Path | str, form: str, *options: str) -> bytes:
+    ended = CliRunner().invoke(export, [str(source), "--format", form, *options], catch_exceptions=False)
+    assert ended.exit_code == 0
+    return ended.stdout_bytes
+
+
+@pytest.fixture(scope="module")
+def estimated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An estimate of ghost clipping."""
+    folder = tmp_path_factory.mktemp("estimated")
+    options = ["--trainers", "ghost", "--batch-sizes", "2", "--seq-lens", "16", "--model-sizes", "tiny"]
+    ended = measure_here(folder, "estimate", *options, "--workers", "1", "--sweep-name", "guess")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (run,) = folder.glob("runs/guess/*/config.json")
+    return run.parent
+
+
+@pytest.fixture(params=[*RUNS, "estimated"])
+def run(request: pytest.FixtureRequest) -> RunFolder:
+    if request.param == "estimated":
+        return RunFolder(request.getfixturevalue("estimated"))
+    return RunFolder(request.getfixturevalue("swept") / "runs" / "grid é" / request.param)
+
+
+def test_every_format_of_a_run_has_the_peak_of_its_record(run: RunFolder, tmp_path: Path) -> None:
+    record = run.read_record()
+    assert record is not None
+    assert record.ledger is not None
+    peak = record.ledger.peak
+    exported(run.path, "snapshot", "--output", str(tmp_path / "memory.pickle"))
+    snapshot = pickle.loads((tmp_path / "memory.pickle").read_bytes())
+    levels = replayed(snapshot)
+    assert (max(levels), levels[-1]) == (peak, sum(record.ledger.after_step.values()))
+    check_viewer(snapshot)
+    trace = json.loads(exported(run.path, "perfetto"))
+    own = [event for event in trace["traceEvents"] if event.get("cat") == "dpprof_memory"]
+    together = track(check({"traceEvents": own}), "together")
+    assert max(level for _, level in together) == peak
+    lines = exported(run.path, "collapsed").decode().splitlines()
+    by_category: dict[str, int] = {}
+    for stack, num_bytes in (line.rsplit(" ", 1) for line in lines):
+        category = stack.split(";")[0]
+        by_category[category] = by_category.get(category, 0) + int(num_bytes)
+    assert by_category == record.ledger.at_peak
+    file = json.loads(exported(run.path, "speedscope"))
+    SPEEDSCOPE.validate(file)
+    assert sum(file["profiles"][0]["weights"]) == peak
+
+
+def check_viewer(snapshot: Any) -> None:
+    """PyTorch's own readers of snapshots read this one."""
+    entries = len(snapshot["device_traces"][0])
+    assert f"{entries} entries" in viz.trace(snapshot)
+    assert "segments: 1" in viz.segsum(snapshot)
+    assert "<html>" in viz.trace_plot(snapshot)
+    lines: list[str] = []
+    viz.memory(snapshot, format_flamegraph=lambda text: lines.extend(text.splitlines()))
+    assert any("category:0:parameters" in line and "operator:0:aten::" in line for line in lines)
+
+
+def test_what_is_exported_is_what_lies_in_the_folder_and_in_mlflow(run: RunFolder, swept: Path) -> None:
+    assert run.peak_stacks.read_bytes() == exported(run.path, "collapsed")
+    assert run.peak_speedscope.read_bytes() == exported(run.path, "speedscope")
+    (trace,) = run.traces() or [run.memory_trace]
+    assert read_gzipped_json(trace) == json.loads(exported(run.path, "perfetto"))
+    if run.name in RUNS:
+        client = MlflowClient(f"sqlite:///{swept}/mlflow.db")
+        kept = {found.path for found in client.list_artifacts(runs_of(swept)[run.name].info.run_id)}
+        assert {path.name for path in (run.memory_snapshot, run.peak_stacks, run.peak_speedscope)} < kept
+
+
+def test_the_tracks_fit_the_traced_phases(swept: Path) -> None:
+    folder = RunFolder(swept / "runs" / "grid é" / RUNS[1])
+    (path,) = folder.traces()
+    events = read_gzipped_json(path)["traceEvents"]
+    (peak,) = (event for event in events if event["name"].startswith("peak: "))
+    phases = [event for event in events if event["name"].startswith("phase:") and event["dur"]]
+    within = [e["name"] for e in phases if e["ts"] <= peak["ts"] <= e["ts"] + e["dur"]]
+    record = folder.read_record()
+    assert record is not None
+    assert record.ledger is not None
+    assert within == [f"phase:{record.ledger.peak_phase}"]
+    (named,) = (e["args"]["name"] for e in events if e["name"] == "process_name" and "Memory" in str(e))
+    assert named.endswith("fitted to this one phase by phase")
+
+
+def test_a_run_in_mlflow_is_exported_by_its_name(
+    swept: Path, tmp_path: Path, called: Callable[..., Any]
+) -> None:
+    found = called(
+        *("export", RUNS[1], "--format", "collapsed", "--output", str(tmp_path / "peak.gz")),
+        MLFLOW_TRACKING_URI=environment(swept)["MLFLOW_TRACKING_URI"],
+    )
+    assert found.returncode == 0, found.stderr
+    lies = (swept / "runs" / "grid é" / RUNS[1] / "peak_memory.collapsed").read_bytes()
+    assert gzip.decompress((tmp_path / "peak.gz").read_bytes()) == lies
+
+
+def test_what_cannot_be_exported_is_refused(swept: Path, tmp_path: Path) -> None:
+    sweep = swept / "runs" / "grid é"
+    with pytest.raises(ConfigError, match=r"^output: not given, allowed with format=snapshot: a file"):
+        exported(sweep / RUNS[0], "snapshot")
+    with pytest.raises(ConfigError, match=r"^SOURCE: got .*grid é, which holds 4 runs, allowed with .*: one"):
+        exported(sweep, "collapsed")
+    figures = tmp_path / "figures.json"
+    figures.write_bytes(exported(sweep, "json"))
+    with pytest.raises(ConfigError, match=r"^SOURCE: got .*: a run folder or a run in MLflow, not a file"):
+        exported(figures, "speedscope")

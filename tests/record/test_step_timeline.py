@@ -1,0 +1,39 @@
+"""The step's timeline as plain data, replayed and read back."""
+
+import dataclasses
+import json
+
+import example_ledger
+
+from dpprof.record.ledger import StepTimeline
+
+MIB = example_ledger.MIB
+
+
+def test_what_is_alive_after_an_event_is_replayed() -> None:
+    timeline = example_ledger.timeline()
+    levels = [4, 12, 16, 12, 28, 30, 22, 20, 20]
+    alive = [timeline.alive_after(event) for event in range(-1, 8)]
+    assert [sum(row.num_bytes for row in rows) for rows in alive] == [MIB * level for level in levels]
+    assert [row.category for row in alive[-1]] == ["summed_gradients", "parameters"]
+    assert [row.num_bytes // MIB for row in timeline.tensors] == [16, 8, 4, 2], "largest first, at the peak"
+    assert timeline.num_tensors == 4
+
+
+def test_written_and_read_it_is_the_same() -> None:
+    timeline = example_ledger.timeline()
+    assert StepTimeline.from_dict(json.loads(json.dumps(timeline.to_dict()))) == timeline
+
+
+def test_a_file_without_storages_has_the_largest_at_the_peak() -> None:
+    timeline = example_ledger.timeline()
+    older = {
+        name: value
+        for name, value in timeline.to_dict().items()
+        if name not in ("storages", "storage_index", "num_present")
+    }
+    older |= {"tensors": [dataclasses.asdict(row) for row in timeline.tensors[:2]], "num_tensors": 4}
+    read = StepTimeline.from_dict(json.loads(json.dumps(older)))
+    assert read.tensors == timeline.tensors[:2]
+    assert read.num_tensors == 4
+    assert (read.storages, read.peak_event) == ([], 4)
