@@ -78,7 +78,7 @@ def test_every_command_and_its_options_exist(page: Path) -> None:
             continue
         name, command, rest = cli.resolve_command(group, words)
         assert command is not None, words
-        context = click.Context(command, info_name=name, resilient_parsing=True)
+        context = click.Context(command, info_name=name)
         _, unknown, _ = command.make_parser(context).parse_args(rest)
         assert [word for word in unknown if word.startswith("-")] == [], words
 
