@@ -1,4 +1,4 @@
-"""Writes what is derived from the configuration classes: MLproject and the README's table of parameters.
+"""Writes what is derived from the configuration classes: MLproject and the table in docs/parameters.md.
 
     python scripts/write_derived.py
 
@@ -15,6 +15,7 @@ from dpprof.config.commands import COMMANDS
 from dpprof.config.settings import allowed
 
 ROOT = Path(__file__).parent.parent
+PARAMETERS = ROOT / "docs" / "parameters.md"
 HEADER = "# Made by scripts/write_derived.py from the settings in dpprof/config; change them there.\n"
 TABLE_BEGIN = "<!-- parameters: made by scripts/write_derived.py -->\n"
 TABLE_END = "<!-- end of parameters -->\n"
@@ -46,7 +47,7 @@ def mlproject() -> str:
 
 
 def parameter_table() -> str:
-    """The README's table: every parameter of every entry point, once."""
+    """The table of parameters: every parameter of every entry point, once."""
     rows = ["| parameter | default | of | meaning |", "| --- | --- | --- | --- |"]
     seen = set()
     for takes in COMMANDS.values():
@@ -70,8 +71,8 @@ def parameter_table() -> str:
     return "\n".join(rows) + "\n"
 
 
-def readme(text: str) -> str:
-    """The README with its table of parameters made anew."""
+def with_parameters(text: str) -> str:
+    """The page of parameters with its table made anew."""
     before, _, rest = text.partition(TABLE_BEGIN)
     _, _, after = rest.partition(TABLE_END)
     return before + TABLE_BEGIN + parameter_table() + TABLE_END + after
@@ -79,5 +80,4 @@ def readme(text: str) -> str:
 
 if __name__ == "__main__":
     (ROOT / "MLproject").write_text(mlproject())
-    path = ROOT / "README.md"
-    path.write_text(readme(path.read_text()))
+    PARAMETERS.write_text(with_parameters(PARAMETERS.read_text()))

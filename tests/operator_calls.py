@@ -41,7 +41,8 @@ def calls(run: Callable[[], object]) -> list[Call]:
 
 
 def the_call(operator: str, run: Callable[[], object]) -> Call:
-    (found,) = [call for call in calls(run) if call.operator == operator]
+    """The one call of an operator; older torch passes a detach on twice, with the same tensors."""
+    (found,) = {call for call in calls(run) if call.operator == operator}
     return found
 
 

@@ -105,7 +105,7 @@ def test_the_summary_is_the_sweeps_description(swept: Path, mlflow_ui: str, page
 def test_tensorboard_lists_every_run(
     swept: Path, tmp_path_factory: pytest.TempPathFactory, page: Any
 ) -> None:
-    """From artifacts downloaded out of MLflow, as the README says."""
+    """From artifacts downloaded out of MLflow, as the docs say."""
     folder = tmp_path_factory.mktemp("tensorboard")
     client = MlflowClient(f"sqlite:///{swept}/mlflow.db")
     for name in RUNS:

@@ -4,12 +4,15 @@ import os
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 import yaml
 from conftest import ROOT, environment, runs_of
-from write_derived import mlproject, readme
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from write_derived import PARAMETERS, mlproject, with_parameters
 
 
 def mlflow_run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -28,18 +31,42 @@ def test_file_is_what_the_configuration_says() -> None:
     assert (ROOT / "MLproject").read_text() == mlproject()
 
 
-def test_readme_has_every_parameter() -> None:
-    text = (ROOT / "README.md").read_text()
-    assert readme(text) == text
+def test_docs_have_every_parameter() -> None:
+    text = PARAMETERS.read_text()
+    assert with_parameters(text) == text
 
 
-def test_conda_and_pyproject_pin_the_same() -> None:
-    conda = yaml.safe_load((ROOT / "conda.yaml").read_text())
+def locked() -> dict[str, str]:
+    """The exact version of every package by its canonical name, as constraints.txt has them."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pairs = [line.split("==") for line in lines if not line.startswith("#")]
+    return {canonicalize_name(name): version for name, version in pairs}
+
+
+def test_pins_are_the_same_everywhere_and_in_the_ranges() -> None:
+    pins = locked()
+    assert all(version and "+" not in version for version in pins.values())
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    pins = conda["dependencies"][-1]["pip"]
-    assert pins == project["dependencies"]
-    assert all("==" in pin for pin in pins)
-    assert "python=3.11.7" in conda["dependencies"]
+    ranges = [Requirement(line) for line in project["dependencies"]]
+    conda = yaml.safe_load((ROOT / "conda.yaml").read_text())["dependencies"]
+    assert conda[-1]["pip"] == [f"{needed.name}=={pins[needed.name]}" for needed in ranges]
+    assert "python=3.11.7" in conda
+    tested = [Requirement(line) for line in project["optional-dependencies"]["test"]]
+    wrong = [
+        str(needed)
+        for needed in ranges + tested
+        if pins[canonicalize_name(needed.name)] not in needed.specifier
+    ]
+    assert wrong == []
+
+
+def test_everything_that_a_pinned_package_needs_is_pinned() -> None:
+    pins = locked()
+    found = {dist.metadata["Name"]: dist for dist in distributions()}
+    installed = [dist for name, dist in found.items() if pins.get(canonicalize_name(name)) == dist.version]
+    needed = {Requirement(line) for dist in installed for line in dist.requires or []}
+    names = {canonicalize_name(n.name) for n in needed if not n.marker or n.marker.evaluate({"extra": ""})}
+    assert names - set(pins) <= {"setuptools"}
 
 
 def test_profile_logs_to_dpprof_and_the_run_that_mlflow_made_points_there(tmp_path: Path) -> None:

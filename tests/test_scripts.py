@@ -18,21 +18,30 @@ STAND_IN = '#!/bin/sh\necho "$(basename "$0") $*" >> "$CALLS"\n'
 def checkout(tmp_path: Path) -> Path:
     """A copy of the scripts with an active environment whose programs are stand-ins."""
     shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    programs = tmp_path / "env" / "bin"
+    for name in ("pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    make_environment(tmp_path / "env")
+    return tmp_path
+
+
+def make_environment(folder: Path) -> None:
+    """An environment of stand-ins."""
+    programs = folder / "bin"
     programs.mkdir(parents=True)
     for name in ("python", "mlflow"):
         (programs / name).write_text(STAND_IN)
         (programs / name).chmod(0o755)
-    return tmp_path
+    (programs / "activate").write_text(f'export VIRTUAL_ENV="{folder}" PATH="{programs}:$PATH"\n')
 
 
-def calls(checkout: Path, script: str, *arguments: str) -> list[str]:
-    """The programs that a script calls, in order."""
+def calls(checkout: Path, script: str, *arguments: str, active: str = "env", locked: str = "") -> list[str]:
+    """The programs that a script calls, in order, with an active environment or none."""
     log = checkout / "calls"
     log.write_text("")
-    path = f"{checkout}/env/bin{os.pathsep}{os.environ['PATH']}"
-    environment = {"PATH": path, "VIRTUAL_ENV": f"{checkout}/env", "CALLS": str(log)}
+    environment = {"PATH": os.environ["PATH"], "CALLS": str(log), "LOCKED": locked}
+    if active:
+        environment["PATH"] = f"{checkout}/{active}/bin{os.pathsep}{os.environ['PATH']}"
+        environment["VIRTUAL_ENV"] = f"{checkout}/{active}"
     subprocess.run([checkout / "scripts" / script, *arguments], env=environment, check=True)
     return log.read_text().splitlines()
 
@@ -43,9 +52,19 @@ def test_run_profiling_passes_arguments_on_and_installs_once(checkout: Path) -> 
     install = "python -m pip install --quiet --editable ."
     assert calls(checkout, "run_profiling.sh", *arguments) == [install, sweep]
     assert calls(checkout, "run_profiling.sh", *arguments) == [sweep]
-    with open(checkout / "pyproject.toml", "a") as project:
-        project.write("# changed\n")
-    assert calls(checkout, "run_profiling.sh", *arguments) == [install, sweep]
+    for name in ("pyproject.toml", "constraints.txt"):
+        with open(checkout / name, "a") as changed:
+            changed.write("# changed\n")
+        assert calls(checkout, "run_profiling.sh", *arguments) == [install, sweep]
+
+
+def test_an_environment_of_the_scripts_own_has_the_pinned_versions(checkout: Path) -> None:
+    install = "python -m pip install --quiet --editable . --constraint constraints.txt"
+    make_environment(checkout / ".venv")
+    assert calls(checkout, "run_profiling.sh", active="")[0] == install
+    calls(checkout, "run_profiling.sh")  # with the versions of the active environment
+    assert calls(checkout, "run_profiling.sh", locked="1")[0] == install
+    assert "pip" not in " ".join(calls(checkout, "run_profiling.sh", locked="1"))
 
 
 def test_the_larger_installation_serves_both_scripts(checkout: Path) -> None:

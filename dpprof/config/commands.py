@@ -1,4 +1,4 @@
-"""Which command takes which settings: command line, MLproject and the README's table are made from this."""
+"""Which command takes which settings: command line, MLproject and docs/parameters.md are made from this."""
 
 import copy
 import dataclasses

@@ -1,6 +1,6 @@
 """What is trained: the settings that two experiments share if they train the same thing.
 
-A setting is declared once. Command-line options, the MLproject file and the README's table are derived from
+A setting is declared once. Command-line options, the MLproject file and docs/parameters.md are derived from
 the configuration classes; `commands.py` says which command takes which of them.
 """
 

@@ -5,15 +5,17 @@ import re
 
 from dpprof.errors import ConfigError
 
-# The oldest releases known to work; the pinned ones are in conda.yaml and pyproject.toml.
+# The oldest releases that dpprof works with, as in pyproject.toml; the pinned ones are in constraints.txt.
 MINIMUM = {
-    "torch": "2.11",
+    "torch": "2.8",
     "opacus": "1.6",
     "mlflow": "3.13",
     "tensorboard": "2.20",
+    "torch-tb-profiler": "0.4.3",
+    "click": "8.1.8",
+    "rich": "13.9",
     "plotly": "6.0",
-    "jinja2": "3.1",
-    "rich": "13.0",
+    "jinja2": "3.1.2",
     "psutil": "6.0",
 }
 

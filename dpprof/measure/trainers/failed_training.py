@@ -21,8 +21,8 @@ class FailedTraining:
         """The calls that the error came through, the innermost last."""
         return [frame for frame, _ in walk_tb(self.error.__traceback__)]
 
-    def says(self, kind: type[Exception], *texts: str) -> bool:
-        """Whether the error is of this kind and has one of these texts."""
+    def says(self, kind: type[Exception] | tuple[type[Exception], ...], *texts: str) -> bool:
+        """Whether the error is of this kind (or of one of these) and has one of these texts."""
         return isinstance(self.error, kind) and any(text in str(self.error) for text in texts)
 
     def path(self, module: nn.Module) -> str:

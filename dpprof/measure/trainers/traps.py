@@ -16,7 +16,7 @@ from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.trainers.failed_training import FailedTraining
 from dpprof.vocabulary.out_of_memory import is_oom
 
-# README's troubleshooting quotes these sentences, with the names in capitals.
+# docs/troubleshooting.md quotes these sentences, with the names in capitals.
 SENTENCES = {
     "loss": "the workload's loss must give one value per sample, shape ({batch_size},); it gave {found}: "
     'compute it with reduction="none", and average over all but the samples',

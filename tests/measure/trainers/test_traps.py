@@ -253,4 +253,4 @@ def test_the_guide_quotes_what_is_said() -> None:
     words = {name for text in (SENTENCES | WARNINGS).values() for name in re.findall(r"\{(\w+)\}", text)}
     capitals = {name: name.upper() for name in words}
     printed = [text.format(**capitals) for text in (SENTENCES | WARNINGS).values()]
-    assert sorted(QUOTED.findall((ROOT / "README.md").read_text())) == sorted(printed)
+    assert sorted(QUOTED.findall((ROOT / "docs" / "troubleshooting.md").read_text())) == sorted(printed)

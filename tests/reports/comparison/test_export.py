@@ -20,7 +20,9 @@ RUNS = [
 
 
 def test_csv_has_every_figure_of_every_run() -> None:
-    rows = pandas.read_csv(io.StringIO(export(comparison(*RUNS), "csv"))).set_index("run")
+    rows = pandas.read_csv(
+        io.StringIO(export(comparison(*RUNS), "csv")), float_precision="round_trip"
+    ).set_index("run")
     assert list(rows.index) == [run.name for run in RUNS]
     for run in RUNS[:3]:
         assert run.record is not None

@@ -1,4 +1,4 @@
-"""What is said of each trap that Opacus sets. README quotes the sentences, with the names in capitals."""
+"""What is said of each trap that Opacus sets. docs/troubleshooting.md quotes it, with names in capitals."""
 
 # What an error says, by trap.
 SENTENCES = {

@@ -66,9 +66,8 @@ class _Failed(FailedTraining):
 def _batch_dimension(failed: _Failed) -> str | None:
     """Norms of different numbers of samples cannot be stacked."""
     stacking = failed.inside("clip_and_accumulate") or failed.inside("get_norm_sample")
-    if not stacking or not failed.says(
-        RuntimeError, "stack expects each tensor", "Sizes of tensors must match"
-    ):
+    kinds = (RuntimeError, AssertionError)  # older torch raises the latter on fake tensors
+    if not stacking or not failed.says(kinds, "stack expects each tensor", "Sizes of tensors must match"):
         return None
     lengths = {m: {len(s) for p in m.parameters() if (s := _samples(p)) is not None} for m in failed.called}
     wrong = [m for m, found in lengths.items() if len(found) == 1 and failed.batch_size not in found]
@@ -114,7 +113,8 @@ def _norm_bias(failed: _Failed) -> str | None:
 
 def _in_place(failed: _Failed) -> str | None:
     """The operator fails where it stands, in a module's forward or in the loss."""
-    if not failed.says(RuntimeError, "BackwardHookFunction is a view and is being modified inplace"):
+    hooked = ("BackwardHookFunction", "BackwardHookFunctionBackward")  # torch's word, and that of older torch
+    if not failed.says(RuntimeError, *(f"{name} is a view and is being modified inplace" for name in hooked)):
         return None
     modules = {id(module): module for module in failed.model.modules()}
     running = [
