@@ -21,7 +21,7 @@ from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
 
 _DEFAULTS = {
     "cuda": {"model_sizes": "1b", "batch_sizes": "4,8", "seq_lens": "512,1024"},
-    "cpu": {"model_sizes": "tiny", "batch_sizes": "2,4", "seq_lens": "256,512"},
+    "cpu": {"model_sizes": "mini", "batch_sizes": "4,8", "seq_lens": "32,64"},
 }
 
 

@@ -36,7 +36,7 @@ def saved(folder: Path, content: object) -> str:
 
 @pytest.mark.parametrize(
     ("device", "sizes", "seq_lens", "batch_sizes"),
-    [("cpu", ["tiny"], [256, 512], [2, 4]), ("cuda", ["1b"], [512, 1024], [4, 8])],
+    [("cpu", ["mini"], [32, 64], [4, 8]), ("cuda", ["1b"], [512, 1024], [4, 8])],
 )
 def test_defaults_depend_on_the_device(
     device: str, sizes: list[str], seq_lens: list[int], batch_sizes: list[int]
@@ -63,18 +63,18 @@ def test_every_axis_is_parsed_by_the_rules_of_its_field() -> None:
 def test_names_tell_the_cells_apart() -> None:
     found = grid(trainers="dpsgd_fast", batch_sizes="2", seq_lens="16,32")
     assert list(found.experiments) == [
-        "DPFastGradientClippingTrainer_tiny_bs2_seq16",
-        "DPFastGradientClippingTrainer_tiny_bs2_seq32",
+        "DPFastGradientClippingTrainer_mini_bs2_seq16",
+        "DPFastGradientClippingTrainer_mini_bs2_seq32",
     ]
 
 
 def test_names_tell_the_precision_only_where_it_varies() -> None:
     one = grid(trainers="standard", batch_sizes="2", seq_lens="16", precisions="bf16")
     both = grid(trainers="standard", batch_sizes="2", seq_lens="16", precisions="fp32,bf16")
-    assert list(one.experiments) == ["StandardTrainer_tiny_bs2_seq16"]
+    assert list(one.experiments) == ["StandardTrainer_mini_bs2_seq16"]
     assert {name: c.precision for name, c in both.experiments.items()} == {
-        "StandardTrainer_tiny_bs2_seq16_fp32": "fp32",
-        "StandardTrainer_tiny_bs2_seq16_bf16": "bf16",
+        "StandardTrainer_mini_bs2_seq16_fp32": "fp32",
+        "StandardTrainer_mini_bs2_seq16_bf16": "bf16",
     }
 
 
@@ -89,7 +89,7 @@ def test_experiments_are_resolved_and_keep_what_is_not_an_axis() -> None:
 
 def test_duplicates_run_once() -> None:
     found = grid(
-        trainers="standard,StandardTrainer", batch_sizes="4,04,4", seq_lens="16", model_sizes="tiny,auto"
+        trainers="standard,StandardTrainer", batch_sizes="4,04,4", seq_lens="16", model_sizes="tiny,tiny"
     )
     assert points(found) == [("tiny", "fp32", 16, 4, "StandardTrainer")]
 
@@ -104,7 +104,7 @@ def test_duplicates_run_once() -> None:
         ({"batch_size": "4"}, "batch_size: a sweep varies it, use its plural"),
         ({"trainer": "dpsgd"}, "trainer: a sweep varies it, use its plural"),
         ({"colour": "red"}, "unknown option 'colour', allowed: "),
-        ({"num_heads": "5"}, "hidden_dim: got '64', allowed: a multiple of num_heads, which is 5"),
+        ({"num_heads": "5"}, "hidden_dim: got '128', allowed: a multiple of num_heads, which is 5"),
         ({"device": "cuda"}, "device: got 'cuda', allowed: cpu or auto"),
         ({"sweep_name": "../up"}, "sweep_name: got '../up', allowed: letters, digits"),
         ({"resume": "true"}, "resume: got 'true', allowed: only together with sweep_name"),
@@ -139,7 +139,7 @@ def test_a_json_file_may_hold_any_option_as_text_number_or_list(tmp_path: Path) 
         "resume": True,
     }
     found = grid(config=saved(tmp_path, content))
-    assert points(found) == [("tiny", "fp32", 16, size, "DPSGDTrainer") for size in (1, 2)]
+    assert points(found) == [("mini", "fp32", 16, size, "DPSGDTrainer") for size in (1, 2)]
     assert {(c.measuring.passes, c.lr) for c in found.experiments.values()} == {("clean,memory", 0.5)}
     assert (found.config.sweep_name, found.config.resume) == ("mine", True)
 
@@ -227,7 +227,7 @@ def test_repeats_go_round_the_whole_grid() -> None:
         "repeats": "3",
     }
     experiments = build_grid(values, cuda_available=lambda: False).experiments
-    plain = ["StandardTrainer_tiny_bs2_seq16", "DPSGDTrainer_tiny_bs2_seq16"]
+    plain = ["StandardTrainer_mini_bs2_seq16", "DPSGDTrainer_mini_bs2_seq16"]
     assert list(experiments) == [
         *plain,
         *(f"{name}_rep2" for name in plain),
