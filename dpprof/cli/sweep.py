@@ -36,7 +36,9 @@ def sweep(**options: str | None) -> None:
     from dpprof.drive.sweep import Sweep
 
     name = grid.config.sweep_name or new_name("sweep")
-    planned = Sweep(name, drive, launcher, grid.experiments)
+    planned = Sweep(name, drive, launcher, grid.experiments, foreseen=grid.foreseen)
     device = next(iter(grid.experiments.values())).device
     opening = f"sweep {name}: {len(grid.experiments)} experiments on {device}"
+    if grid.foreseen:
+        opening += f", then {len(grid.foreseen)} estimates of a larger model"
     run_grid(planned, opening, "measured", resume=grid.config.resume, is_timed=True)

@@ -248,3 +248,31 @@ def test_one_file_serves_to_measure_and_to_estimate(
     values = {"config": saved(tmp_path, content), "seq_lens": "auto"}
     found = build_grid(values, type(expected), cuda_available=lambda: True)
     assert {(config.how, config.seq_len) for config in found.experiments.values()} == {(expected, 32)}
+
+
+def test_the_default_sweep_on_the_cpu_foresees_a_large_model() -> None:
+    found = grid().foreseen
+    assert list(found) == [f"{trainer}_1b_bs4_seq512" for trainer in TRAINERS]
+    for config in found.values():
+        assert (config.device, config.estimating.target, config.hidden_dim) == ("cuda", "H100", 2048)
+    assert list(grid(trainers="ghost", precisions="bf16", repeats="2").foreseen) == [
+        "DPGhostClippingTrainer_1b_bs4_seq512"
+    ]
+    (large,) = grid(trainers="ghost", precisions="bf16", lr="0.5").foreseen.values()
+    assert (large.precision, large.lr) == ("bf16", 0.5)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"model_sizes": "mini"},
+        {"batch_sizes": "2"},
+        {"seq_lens": "16"},
+        {"hidden_dim": "64"},
+        {"workload": "example_workloads:mlp"},
+    ],
+)
+def test_any_other_sweep_foresees_nothing(values: dict[str, object]) -> None:
+    assert grid(**values).foreseen == {}
+    assert build_grid({}, cuda_available=lambda: True).foreseen == {}
+    assert build_grid({"device": "cpu"}, EstimatingConfig, cuda_available=lambda: True).foreseen == {}
