@@ -174,7 +174,16 @@ def runs_of(folder: Path) -> dict[str, Any]:
     return {run.data.tags.get("dpprof.run", run.info.run_name): run for run in found}
 
 
-SWEEP = ("--trainers", "dpsgd,dpsgd_ghost,dpsgd_fast,standard", "--batch-sizes", "2", "--seq-lens", "16")
+SWEEP = (
+    "--model-sizes",
+    "tiny",
+    "--trainers",
+    "dpsgd,dpsgd_ghost,dpsgd_fast,standard",
+    "--batch-sizes",
+    "2",
+    "--seq-lens",
+    "16",
+)
 
 
 @pytest.fixture(scope="session")

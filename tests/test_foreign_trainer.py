@@ -15,7 +15,7 @@ from dpprof.record.folder import RunFolder
 
 NAME, COLOR = "LoopTrainer", "#7f3c8d"
 PHASE, CATEGORY = "per_sample_backward", "flat_gradients"
-TINY = ["--device", "cpu", "--seq-lens", "16"]
+TINY = ["--device", "cpu", "--model-sizes", "tiny", "--seq-lens", "16"]
 # The tests that hold any trainer, each kind once: the longer variants are the built-in trainers' own.
 HELD_BY = (
     "naive_loop and sdpa and False",

@@ -50,8 +50,10 @@ def _planned(values: dict[str, object]) -> Callable[[], None]:
     from dpprof.drive.sweep import Sweep
 
     name = grid.config.sweep_name or new_name("sweep")
-    planned = Sweep(name, drive, launcher, grid.experiments)
+    planned = Sweep(name, drive, launcher, grid.experiments, foreseen=grid.foreseen)
     device = next(iter(grid.experiments.values())).device
     what = counted(len(grid.experiments), "experiment")
     opening = f"{name}: {what} on {device}, each in a clean process of its own"
+    if grid.foreseen:
+        opening += f"; then {counted(len(grid.foreseen), 'estimate')} of a larger model"
     return partial(run_grid, planned, opening, "measured", resume=grid.config.resume, is_timed=True)

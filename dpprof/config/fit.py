@@ -1,5 +1,6 @@
 """What the search for the largest size is asked."""
 
+import re
 from dataclasses import dataclass
 
 from dpprof.config.settings import refuse, setting
@@ -20,9 +21,21 @@ class FitConfig:
         "Samples in the logical batch that training needs; tells how many physical steps it takes.",
         minimum=0,
     )
+    headroom: str = setting(
+        "10%",
+        "Share of the device's memory to keep free, as 10% or 0%: for fragmentation, other processes, and "
+        "what an estimate does not see.",
+    )
     verify: bool = setting(False, "Measure the answer and the next larger size on this machine's device.")
 
     def __post_init__(self) -> None:
         """Raises ConfigError."""
         if self.logical_batch and self.along != "batch_size":
             raise refuse("logical_batch", self.logical_batch, "0 with along=seq_len")
+        if not re.fullmatch(r"\d{1,2}(\.\d+)?%", self.headroom):
+            raise refuse("headroom", self.headroom, "a percentage from 0% to below 100%, as 10%")
+
+    @property
+    def usable(self) -> float:
+        """The share of the device's memory that the answer may need."""
+        return 1 - float(self.headroom.removesuffix("%")) / 100

@@ -4,33 +4,39 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import How, experiment_settings, parse_any_trainers, with_own_options
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.config.own_options import refuse_untaken, training_options
-from dpprof.config.settings import fields, parse, parse_all, refuse
+from dpprof.config.settings import OptionValue, fields, parse, parse_all, refuse
 from dpprof.config.sweep import AXES, SweepConfig
-from dpprof.config.training import TrainingConfig, resolve_device
+from dpprof.config.training import SIZE_FIELDS, TrainingConfig, resolve_device
 from dpprof.errors import ConfigError
 from dpprof.vocabulary.trainers import TRAINERS
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
 
 _DEFAULTS = {
     "cuda": {"model_sizes": "1b", "batch_sizes": "4,8", "seq_lens": "512,1024"},
-    "cpu": {"model_sizes": "tiny", "batch_sizes": "2,4", "seq_lens": "256,512"},
+    "cpu": {"model_sizes": "mini", "batch_sizes": "4,8", "seq_lens": "32,64"},
 }
+_FORESEEN_ON = "H100"
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A sweep made concrete: resolved experiments with the name of each."""
+    """A sweep made concrete: resolved experiments with the name of each.
+
+    `foreseen` are estimates of a larger model, which the default sweep on the CPU makes for its verdict.
+    """
 
     config: SweepConfig
     experiments: dict[str, ExperimentConfig]
+    foreseen: dict[str, ExperimentConfig] = field(default_factory=dict)
 
 
 def build_grid(
@@ -53,7 +59,8 @@ def build_grid(
             raise ConfigError(f"{name}: a sweep varies it, use its plural")
     base, options = parse_any_trainers(rest, how)
     has_cuda = base.is_estimate or cuda_available()
-    axes = _axes(sweep, resolve_device(base.device, cuda_available=has_cuda))
+    device = resolve_device(base.device, cuda_available=has_cuda)
+    axes = _axes(sweep, device)
     refuse_untaken([*axes["trainer"], base.workload], training_options(), options)
     experiments: dict[str, ExperimentConfig] = {}
     for point in itertools.product(*axes.values()):
@@ -66,7 +73,31 @@ def build_grid(
         if len(axes["precision"]) > 1:
             name += f"_{config.precision}"
         experiments[name] = config
-    return Grid(sweep, _repeated(experiments, sweep.repeats))
+    is_default = all(getattr(sweep, axis) == "auto" for axis in _DEFAULTS[device])
+    is_small = device == "cpu" and not base.is_estimate and base.workload == BUILT_IN_WORKLOAD
+    has_own_sizes = any(getattr(base, name) for name in SIZE_FIELDS)
+    foreseen = {}
+    if is_default and is_small and not has_own_sizes:
+        large = dataclasses.replace(base, precision=axes["precision"][0])
+        foreseen = _foreseen(large, axes["trainer"], options)
+    return Grid(sweep, _repeated(experiments, sweep.repeats), foreseen)
+
+
+def _foreseen(
+    base: ExperimentConfig, trainers: list[str], options: Mapping[str, OptionValue]
+) -> dict[str, ExperimentConfig]:
+    """Estimates for a GPU, of the smallest cell that is the default there, with every trainer."""
+    smallest = {
+        AXES[axis]: parse(fields(TrainingConfig)[AXES[axis]], text.split(",")[0])
+        for axis, text in _DEFAULTS["cuda"].items()
+    }
+    how = EstimatingConfig(target=_FORESEEN_ON, savings=False)
+    found = {}
+    for trainer in trainers:
+        config = dataclasses.replace(base, trainer=trainer, device="cuda", how=how, **smallest)
+        config = with_own_options(config, options).resolve(cuda_available=True)
+        found[config.run_name] = config
+    return found
 
 
 def _repeated(experiments: Mapping[str, ExperimentConfig], repeats: int) -> dict[str, ExperimentConfig]:

@@ -24,10 +24,10 @@ class SweepConfig:
     """The settings of a sweep that an experiment does not have. Lists are comma-separated."""
 
     trainers: str = setting("all", f"Trainers, or all: {', '.join(SHORT_NAMES)}.")
-    batch_sizes: str = setting("auto", "Physical batch sizes; auto is 4,8 on CUDA and 2,4 on the CPU.")
-    seq_lens: str = setting("auto", "Sequence lengths; auto is 512,1024 on CUDA and 256,512 on the CPU.")
+    batch_sizes: str = setting("auto", "Physical batch sizes; auto is 4,8.")
+    seq_lens: str = setting("auto", "Sequence lengths; auto is 512,1024 on CUDA and 32,64 on the CPU.")
     model_sizes: str = setting(
-        "auto", f"Sizes of {', '.join(MODEL_SIZES)}; auto is 1b on CUDA and tiny on the CPU."
+        "auto", f"Sizes of {', '.join(MODEL_SIZES)}; auto is 1b on CUDA and mini on the CPU."
     )
     precisions: str = setting("fp32", f"Precisions of {', '.join(PRECISIONS)}.")
     repeats: int = setting(

@@ -48,12 +48,15 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class Planned:
-    """An experiment to run: the `index`th (from 1) of `total` that the user sees."""
+    """An experiment to run: the `index`th (from 1) of `total` that the user sees. `home` is the folder that
+    its run folder lies in, if not the campaign's.
+    """
 
     index: int
     total: int
     name: str
     config: ExperimentConfig
+    home: SweepFolder | None = None
 
 
 # Runs an experiment to its end. Raises Stopped if the user stopped everything before it began.
@@ -211,7 +214,7 @@ class _Driver:
         campaign, name = self.campaign, planned.name
         if campaign.stop.requested:
             raise Stopped
-        folder = campaign.folder.run(name)
+        folder = (planned.home or campaign.folder).run(name)
         if folder.mlflow.exists():
             try:
                 with self.lock:

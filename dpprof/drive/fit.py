@@ -5,6 +5,7 @@ Every evaluation is an estimate in a process and a run folder of its own, so tha
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +17,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.fit import FitConfig
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Summary
-from dpprof.drive.search import BytesByEvent, Evaluation, largest_that_fits
+from dpprof.drive.search import BytesByEvent, Evaluation, Search, largest_that_fits
 from dpprof.drive.stop import Stopped
 from dpprof.drive.sweep import shared_settings
 from dpprof.errors import ConfigError, DpprofError, ExperimentsFailed, Interrupted, TrackingError
@@ -126,8 +127,9 @@ class Fit(Campaign):
         """Find an experiment's largest size. Keeps the run that the answer rests on."""
         config, along = self.experiments[name], self.config.along
         suffix = name.removeprefix(config.run_name)
-        limit = capacity_bytes(config)
-        assert limit is not None, "checked before"
+        capacity = capacity_bytes(config)
+        assert capacity is not None, "checked before"
+        limit = math.floor(capacity * self.config.usable)
         if self.config.logical_batch:
             config = dataclasses.replace(config, accumulation_steps=_ACCUMULATING)
         results: dict[int, Result] = {}
@@ -145,9 +147,25 @@ class Fit(Campaign):
         else:
             best = results.get(search.fits)
             found_for = best.config if best else config
-            answer = Answer(found_for, along, suffix, search.fits, len(results), best, is_open=search.is_open)
+            answer = Answer(
+                found_for,
+                along,
+                suffix,
+                search.fits,
+                len(results),
+                best,
+                is_open=search.is_open,
+                without_headroom=self._without_headroom(search, capacity),
+            )
         self.answers_by_name[name] = answer
         return [result for result in (answer.best, answer.failure) if result is not None]
+
+    def _without_headroom(self, search: Search, capacity: int) -> int | None:
+        """The largest size that should fit all of the memory: predicted, not estimated."""
+        if search.is_open or self.config.usable == 1:
+            return None
+        predicted = search.predict(capacity, len(_STARTS[self.config.along]) - 1, _MOST)
+        return None if predicted is None else max(predicted, search.fits)
 
     def _verify(self, name: str, run_one: RunOne) -> list[Result]:
         """Measure the sizes that tell whether an answer holds, each in a process of its own, which may run

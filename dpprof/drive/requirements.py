@@ -14,7 +14,6 @@ MINIMUM = {
     "torch-tb-profiler": "0.4.3",
     "click": "8.1.8",
     "rich": "13.9",
-    "plotly": "6.0",
     "jinja2": "3.1.2",
     "psutil": "6.0",
 }

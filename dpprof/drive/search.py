@@ -52,6 +52,27 @@ class Search:
         """Whether the answer is known: the next size does not fit, or is not asked for."""
         return self.fits >= most or self.too_large == self.fits + 1
 
+    def predict(self, limit: int, degree: int, most: int) -> int | None:
+        """The largest size that should need no more than `limit` bytes, from the `degree` + 1 largest
+        evaluations whose steps have the same events; None if there are not so many.
+        """
+        by_size = [self.evaluations[size] for size in sorted(self.evaluations, reverse=True)]
+        for first in by_size:
+            alike = [one for one in by_size if len(one.levels) == len(first.levels)]
+            if len(alike) > degree:
+                known = alike[: degree + 1]
+                break
+        else:
+            return None
+        low, high = 0, most + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            if _interpolated(known, middle) <= limit:
+                low = middle
+            else:
+                high = middle
+        return low
+
 
 def largest_that_fits(
     evaluate: Callable[[int], Evaluation], limit: int, *, degree: int, starts: tuple[int, ...], most: int
@@ -78,32 +99,10 @@ def _next(search: Search, degree: int, most: int) -> int:
     low, high = search.fits + 1, most if search.too_large is None else search.too_large - 1
     predicted = None
     if len(search.evaluations) < 6 or search.too_large is None:
-        predicted = _predict(search, degree, most)
+        predicted = search.predict(search.limit, degree, most)
     if predicted is None:
         predicted = (low + high) // 2 if search.too_large is not None else min(2 * low, most)
     return min(max(predicted, low), high)
-
-
-def _predict(search: Search, degree: int, most: int) -> int | None:
-    """The largest size that should fit, from the `degree` + 1 largest evaluations whose steps have the same
-    events; None if there are not so many.
-    """
-    by_size = [search.evaluations[size] for size in sorted(search.evaluations, reverse=True)]
-    for first in by_size:
-        alike = [one for one in by_size if len(one.levels) == len(first.levels)]
-        if len(alike) > degree:
-            known = alike[: degree + 1]
-            break
-    else:
-        return None
-    low, high = 0, most + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _interpolated(known, middle) <= search.limit:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def _interpolated(known: list[Evaluation], size: int) -> float:

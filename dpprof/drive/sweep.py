@@ -28,11 +28,14 @@ from dpprof.reports.comparison.recommended import recommended
 from dpprof.reports.sweep_reports import write_sweep_reports
 from dpprof.tracking.tracker import Tracker
 from dpprof.tracking.view import View
+from dpprof.vocabulary.launchers import LOCAL
 
 
 @dataclass
 class Sweep(Campaign):
     """Resolved experiments by run name; `kept` are the results of those that need not be done again.
+
+    `foreseen` are estimates of a larger model, for the verdict alone: no charts, no runs in MLflow.
 
     `workers` of them run at a time; by default as many as the launcher can measure undisturbed.
     """
@@ -41,6 +44,7 @@ class Sweep(Campaign):
     kind: str = "sweep"
     workers: int | None = None
     kept: Mapping[str, Result] = field(default_factory=dict)
+    foreseen: Mapping[str, ExperimentConfig] = field(default_factory=dict)
     compared: ComparisonData | None = field(default=None, init=False)
 
     @property
@@ -63,18 +67,31 @@ class Sweep(Campaign):
         return tracker.start_parent(self.name, self.kind, shared_settings(self.experiments), earlier)
 
     def stages(self) -> Iterator[Stage]:
-        """Every experiment, in order."""
+        """Every experiment, in order; then the estimates of a larger model, two at a time."""
         assert self.parent is not None, "opened before"
         self.folder.write_state(self.kind, self.parent)
-        total = len(self.experiments)
+        num, total = len(self.experiments), len(self.experiments) + len(self.foreseen)
         planned = [
             Planned(i, total, name, config)
             for i, (name, config) in enumerate(self.experiments.items(), start=1)
         ]
         yield Stage([partial(self._run, one) for one in planned], self.workers or self.launcher.slots)
+        ahead = [
+            Planned(i, total, name, config, self.folder.foreseen)
+            for i, (name, config) in enumerate(self.foreseen.items(), start=num + 1)
+        ]
+        if ahead:
+            at_a_time = 2 if self.drive.launcher == LOCAL else 1
+            yield Stage([partial(self._foresee, one) for one in ahead], at_a_time)
 
     def _run(self, planned: Planned, run_one: RunOne) -> list[Result]:
         return [self.kept[planned.name] if planned.name in self.kept else run_one(planned)]
+
+    def _foresee(self, planned: Planned, run_one: RunOne) -> list[Result]:
+        """Nothing of it is kept as a result: it lies in its folder, where the verdict finds it."""
+        if not self.folder.foreseen.run(planned.name).record.exists():
+            run_one(planned)
+        return []
 
     def has_failed(self) -> bool:
         """Out of memory is a finding, not a fault."""

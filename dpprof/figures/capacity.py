@@ -14,6 +14,7 @@ from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
 _CPU_ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
 _EMBEDDING = "aten::embedding_dense_backward"
 _UNIQUE = "aten::unique_dim"
+_EVERY_PHYSICAL_BATCH = {"forward", "backward", "backward_norms", "backward_weighted", "clip"}
 
 
 def device_of(config: ExperimentConfig) -> Device | None:
@@ -89,6 +90,20 @@ def floor_s(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, float]:
         return max(moved.num_bytes / (device.bandwidth_gb_per_s * 1e9), by_arithmetic)
 
     return {phase: seconds(moved.get(phase, Moved())) for phase in ledger.phase_peak}
+
+
+def logical_floor_s(config: ExperimentConfig, ledger: LedgerResult, num_samples: int) -> float | None:
+    """Seconds that a logical batch of so many samples takes at least on the named device; None without one.
+
+    The floors of the phases that every physical batch has, once for each physical batch, and those of the
+    other phases once. A last batch that is not full counts by its share.
+    """
+    floors = floor_s(config, ledger)
+    if not floors:
+        return None
+    repeated = sum(seconds for phase, seconds in floors.items() if phase in _EVERY_PHYSICAL_BATCH)
+    estimated = config.accumulation_steps * config.estimated_batch
+    return sum(floors.values()) + (num_samples / estimated - 1) * repeated
 
 
 def assumptions(config: ExperimentConfig, ledger: LedgerResult) -> list[str]:

@@ -215,6 +215,11 @@ class SweepFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         write_text(self.state, json.dumps({"kind": kind, "mlflow_run_id": run_id}))
 
+    @property
+    def foreseen(self) -> "SweepFolder":
+        """The estimates of a larger model, which are no experiments of the sweep."""
+        return SweepFolder(self.path / "foreseen")
+
     def run(self, name: str) -> RunFolder:
         """The folder of one experiment."""
         return RunFolder(self.path / name)

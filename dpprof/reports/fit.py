@@ -6,7 +6,7 @@ from typing import Any
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.fit import FitConfig
-from dpprof.figures.capacity import capacity_bytes
+from dpprof.figures.capacity import capacity_bytes, logical_floor_s
 from dpprof.figures.figures import Figures
 from dpprof.figures.ledger import UNTRACKED
 from dpprof.figures.results import FINISHED, Result, describe, device_name
@@ -19,8 +19,8 @@ from dpprof.vocabulary.units import MIB
 
 _NOT_SEARCHED = "not searched"
 _IN_DOUBT = (
-    " What an estimate cannot follow is in doubt and counts as needed: what is named fits even so, and a "
-    "larger one may fit too."
+    " What an estimate cannot follow is in doubt, and counts as needed: each answer fits even with that, and "
+    "a larger one may fit too."
 )
 _SHOWN = {"batch_size": "batch", "seq_len": "sequence"}
 
@@ -32,6 +32,7 @@ class Answer:
     `size` is the largest that fits (0: none), `best` its estimate; `suffix` is what its run's name has beyond
     the usual. `verified` are measured runs of `sizes_to_verify`, where asked for. `failure` says why there is
     no answer. `is_open` says that the search went no further than `size`, though larger ones may fit.
+    `without_headroom` is the size that should fit all of the memory, if that is known.
     """
 
     config: ExperimentConfig
@@ -43,6 +44,7 @@ class Answer:
     verified: tuple[Result, ...] = ()
     failure: Result | None = None
     is_open: bool = False
+    without_headroom: int | None = None
 
     @property
     def sizes_to_verify(self) -> tuple[int, ...]:
@@ -79,6 +81,8 @@ def _row(answer: Answer, fit: FitConfig, model: str) -> dict[str, Any]:
         "trainer": config.trainer,
         f"largest_{answer.along}": None if answer.failure else answer.size,
         "is_at_least": answer.is_open,
+        "headroom_pct": 100 * (1 - fit.usable),
+        "without_headroom": answer.without_headroom,
         "needed_gib": estimate.needed_mib / 1024 if estimate else None,
         "doubt_gib": estimate.doubt_mib / 1024 if estimate and estimate.doubt_mib is not None else None,
         "limiting_phase": None if answer.is_open else _peak_phase(best),
@@ -93,8 +97,9 @@ def _row(answer: Answer, fit: FitConfig, model: str) -> dict[str, Any]:
         )
         if fit.logical_batch:
             row["physical_steps"] = math.ceil(fit.logical_batch / answer.size) if answer.size else None
+            row["logical_floor_s"] = _logical_floor_s(best, fit)
     if fit.verify:
-        row |= _measured(answer)
+        row |= _measured(answer, fit)
     return row
 
 
@@ -109,13 +114,19 @@ def _largest_category(figures: Figures | None) -> str | None:
     return max(held, key=lambda name: held[name], default=None)
 
 
-def _measured(answer: Answer) -> dict[str, Any]:
-    """What the runs of the answer and of the next size say. Confirmed: the one fits, the other does not; of
-    an open answer, or with something in doubt, that the one fits.
+def _logical_floor_s(best: Result | None, fit: FitConfig) -> float | None:
+    ledger = best.record.ledger if best is not None and best.record is not None else None
+    return None if best is None or ledger is None else logical_floor_s(best.config, ledger, fit.logical_batch)
+
+
+def _measured(answer: Answer, fit: FitConfig) -> dict[str, Any]:
+    """What the runs of the answer and of the next size say. Confirmed: the one leaves the headroom free,
+    the other does not; of an open answer, or with something in doubt, that the one does.
     """
     if not answer.verified:
         return dict.fromkeys(("tokens_per_s", "measured_gib", "next_size", "confirmed"))
-    limit = capacity_bytes(answer.best.config) if answer.best else None
+    capacity = capacity_bytes(answer.best.config) if answer.best else None
+    limit = None if capacity is None else capacity * fit.usable
     found = [result.figures if result.status == FINISHED else None for result in answer.verified]
     peaks = [figures.memory.peak_allocated_mib if figures else None for figures in found]
     estimated = answer.best.figures.estimate if answer.best and answer.best.figures else None
@@ -140,21 +151,25 @@ def to_markdown(name: str, answers: list[Answer], fit: FitConfig) -> str:
     size = _size_name(first, fit)
     given = "seq_len" if fit.along == "batch_size" else "batch_size"
     header = ["model", "precision", _SHOWN[given], "trainer", "limited by", f"largest {size}", "needs GiB"]
-    if _in_doubt(found):
+    if _has(found, "without_headroom"):
+        header.append("without headroom")
+    if _has(found, "doubt_gib"):
         header.append("in doubt GiB")
     if fit.along == "batch_size" and not first.poisson_sampling:
         header.append("expected batch")
     if fit.logical_batch:
         header.append(f"steps for {fit.logical_batch:,}")
+    if _has(found, "logical_floor_s"):
+        header.append("takes at least s")
     if fit.verify:
         header += ["tokens/s", "measured GiB", f"next {size}", "confirmed"]
     table = markdown_table(header, [_shown(row, fit, given, header) for row in found], right=5)
-    explained = _explained(first, fit, found) + (_IN_DOUBT if _in_doubt(found) else "")
+    explained = _explained(first, fit, found) + (_IN_DOUBT if _has(found, "doubt_gib") else "")
     return "\n".join([f"# {name}\n", f"{explained}\n", table, *_failures(found)])
 
 
-def _in_doubt(found: list[dict[str, Any]]) -> bool:
-    return any(row["doubt_gib"] is not None for row in found)
+def _has(found: list[dict[str, Any]], name: str) -> bool:
+    return any(row.get(name) is not None for row in found)
 
 
 def _size_name(config: ExperimentConfig, fit: FitConfig) -> str:
@@ -170,6 +185,9 @@ def _shown(row: dict[str, Any], fit: FitConfig, given: str, header: list[str]) -
     cells = [row["model"], row["precision"], str(row[given]), row["trainer"]]
     cells += [limited, "failed" if size is None else "none fits" if size == 0 else f"{size:,}{more}"]
     cells += [_gib(row["needed_gib"])]
+    if "without headroom" in header:
+        without = row["without_headroom"]
+        cells.append("" if without is None else f"{without:,}")
     if "in doubt GiB" in header:
         cells.append(_gib(row["doubt_gib"]))
     if "expected batch" in header:
@@ -179,6 +197,8 @@ def _shown(row: dict[str, Any], fit: FitConfig, given: str, header: list[str]) -
         steps = row["physical_steps"]
         fewer = " or fewer" if more and steps and steps > 1 else ""
         cells.append("" if steps is None else f"{steps:,}{fewer}")
+    if "takes at least s" in header:
+        cells.append(number(row["logical_floor_s"]))
     if fit.verify:
         confirmed = {True: "yes", False: "NO", None: ""}[row["confirmed"]]
         cells += [number(row["tokens_per_s"]), _gib(row["measured_gib"]), row["next_size"] or "", confirmed]
@@ -194,35 +214,57 @@ def _gib(value: float | None) -> str:
 def _explained(config: ExperimentConfig, fit: FitConfig, found: list[dict[str, Any]]) -> str:
     size, tail = _size_name(config, fit), config.estimating.poisson_tail
     open_ones = [row["is_at_least"] for row in found if not row["failure"]]
-    known = "it fits, and the next larger one does not, both estimated"
-    if open_ones and all(open_ones):
-        known = "it fits, as estimated"
+    is_all_open = bool(open_ones) and all(open_ones)
+    tried = "Both were" if not is_all_open else "It was"
+    larger = "" if is_all_open else "; the next larger one does not"
     text = (
-        f"The largest {size} whose training step fits {device_name(config)}: {known} on fake tensors. "
-        "What fragmentation costs is not in it."
+        f"The largest {size} whose training step fits {device_name(config)}{_headroom_words(fit)}{larger}. "
+        f"{tried} estimated on fake tensors."
     )
+    kept_for = "fragmentation, for other processes, and for what an estimate does not see."
+    text += f" {'The headroom is' if fit.usable < 1 else 'No headroom is left'} for {kept_for}"
+    if _has(found, "without_headroom"):
+        text += " `without headroom` is the size that should just fit: predicted, not estimated."
     if any(open_ones):
         text += (
-            f" Where it says `or more`, the search ended at a {size} that fits: larger ones were not tried, "
-            "and nothing is known to limit it."
+            f" Where it says `or more`, the search stopped at a {size} that fits; larger ones were not tried."
         )
+    return text + _explained_batches(config, fit, found, tail)
+
+
+def _headroom_words(fit: FitConfig) -> str:
+    return f" with {fit.headroom} of its memory free" if fit.usable < 1 else ""
+
+
+def _explained_batches(
+    config: ExperimentConfig, fit: FitConfig, found: list[dict[str, Any]], tail: float
+) -> str:
+    text = ""
     if config.poisson_sampling:
         text += (
-            " Batches are Poisson sampled: a step was estimated with a batch that at most "
-            f"{tail:g} of the steps exceed, after steps with a full and an empty one."
+            " Batches are Poisson sampled. Each estimate is of a batch that at most "
+            f"{tail:g} of the steps exceed, after one step with a full batch and one with an empty batch."
         )
     elif fit.along == "batch_size":
         text += (
-            " Under Poisson sampling an expected batch of no more than `expected batch` exceeds the largest "
-            f"one in at most {tail:g} of the steps."
+            " For Poisson sampling, keep the expected batch at or below `expected batch`: at most "
+            f"{tail:g} of the steps then exceed the largest batch."
         )
     if fit.logical_batch:
         text += (
-            f" A logical batch of {fit.logical_batch:,} takes as many physical steps as its column says; "
-            "the memory is that of accumulation."
+            f" A logical batch of {fit.logical_batch:,} takes as many physical steps as its column says. "
+            "The memory is that of gradient accumulation."
+        )
+    if _has(found, "logical_floor_s"):
+        text += (
+            f" `takes at least s` is a floor of the seconds for one logical batch on {device_name(config)}: "
+            "the time that its bandwidth and its arithmetic allow. It is not a prediction."
         )
     if fit.verify:
-        text += " Measured: three steps each in fresh processes, with the same bytes beside the allocator."
+        text += (
+            " The measured columns come from three steps each, in fresh processes. They count the same bytes "
+            "outside the allocator as the estimates do."
+        )
     return text
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpprof.figures.results import Result
+from dpprof.figures.results import Result, read_result
 from dpprof.record.folder import SweepFolder, write_bytes, write_text
 from dpprof.reports.comparison import images, page
 from dpprof.reports.comparison.bars import MEASURES
@@ -67,5 +67,6 @@ def write_sweep_reports(folder: SweepFolder, results: Iterable[Result]) -> tuple
     results = list(results)
     comparison = compare(folder.name, {folder.name: results})
     folders = {(folder.name, result.name): result.folder for result in results}
-    data = compute(comparison, folders)
+    foreseen = compare(folder.name, {folder.name: map(read_result, folder.foreseen.runs())})
+    data = compute(comparison, folders, foreseen)
     return data, write_all(SWEEP_REPORTS, _Swept(folder, data), folder.reports)

@@ -36,7 +36,7 @@ def saved(folder: Path, content: object) -> str:
 
 @pytest.mark.parametrize(
     ("device", "sizes", "seq_lens", "batch_sizes"),
-    [("cpu", ["tiny"], [256, 512], [2, 4]), ("cuda", ["1b"], [512, 1024], [4, 8])],
+    [("cpu", ["mini"], [32, 64], [4, 8]), ("cuda", ["1b"], [512, 1024], [4, 8])],
 )
 def test_defaults_depend_on_the_device(
     device: str, sizes: list[str], seq_lens: list[int], batch_sizes: list[int]
@@ -63,18 +63,18 @@ def test_every_axis_is_parsed_by_the_rules_of_its_field() -> None:
 def test_names_tell_the_cells_apart() -> None:
     found = grid(trainers="dpsgd_fast", batch_sizes="2", seq_lens="16,32")
     assert list(found.experiments) == [
-        "DPFastGradientClippingTrainer_tiny_bs2_seq16",
-        "DPFastGradientClippingTrainer_tiny_bs2_seq32",
+        "DPFastGradientClippingTrainer_mini_bs2_seq16",
+        "DPFastGradientClippingTrainer_mini_bs2_seq32",
     ]
 
 
 def test_names_tell_the_precision_only_where_it_varies() -> None:
     one = grid(trainers="standard", batch_sizes="2", seq_lens="16", precisions="bf16")
     both = grid(trainers="standard", batch_sizes="2", seq_lens="16", precisions="fp32,bf16")
-    assert list(one.experiments) == ["StandardTrainer_tiny_bs2_seq16"]
+    assert list(one.experiments) == ["StandardTrainer_mini_bs2_seq16"]
     assert {name: c.precision for name, c in both.experiments.items()} == {
-        "StandardTrainer_tiny_bs2_seq16_fp32": "fp32",
-        "StandardTrainer_tiny_bs2_seq16_bf16": "bf16",
+        "StandardTrainer_mini_bs2_seq16_fp32": "fp32",
+        "StandardTrainer_mini_bs2_seq16_bf16": "bf16",
     }
 
 
@@ -89,7 +89,7 @@ def test_experiments_are_resolved_and_keep_what_is_not_an_axis() -> None:
 
 def test_duplicates_run_once() -> None:
     found = grid(
-        trainers="standard,StandardTrainer", batch_sizes="4,04,4", seq_lens="16", model_sizes="tiny,auto"
+        trainers="standard,StandardTrainer", batch_sizes="4,04,4", seq_lens="16", model_sizes="tiny,tiny"
     )
     assert points(found) == [("tiny", "fp32", 16, 4, "StandardTrainer")]
 
@@ -104,7 +104,7 @@ def test_duplicates_run_once() -> None:
         ({"batch_size": "4"}, "batch_size: a sweep varies it, use its plural"),
         ({"trainer": "dpsgd"}, "trainer: a sweep varies it, use its plural"),
         ({"colour": "red"}, "unknown option 'colour', allowed: "),
-        ({"num_heads": "5"}, "hidden_dim: got '64', allowed: a multiple of num_heads, which is 5"),
+        ({"num_heads": "5"}, "hidden_dim: got '128', allowed: a multiple of num_heads, which is 5"),
         ({"device": "cuda"}, "device: got 'cuda', allowed: cpu or auto"),
         ({"sweep_name": "../up"}, "sweep_name: got '../up', allowed: letters, digits"),
         ({"resume": "true"}, "resume: got 'true', allowed: only together with sweep_name"),
@@ -139,7 +139,7 @@ def test_a_json_file_may_hold_any_option_as_text_number_or_list(tmp_path: Path) 
         "resume": True,
     }
     found = grid(config=saved(tmp_path, content))
-    assert points(found) == [("tiny", "fp32", 16, size, "DPSGDTrainer") for size in (1, 2)]
+    assert points(found) == [("mini", "fp32", 16, size, "DPSGDTrainer") for size in (1, 2)]
     assert {(c.measuring.passes, c.lr) for c in found.experiments.values()} == {("clean,memory", 0.5)}
     assert (found.config.sweep_name, found.config.resume) == ("mine", True)
 
@@ -227,7 +227,7 @@ def test_repeats_go_round_the_whole_grid() -> None:
         "repeats": "3",
     }
     experiments = build_grid(values, cuda_available=lambda: False).experiments
-    plain = ["StandardTrainer_tiny_bs2_seq16", "DPSGDTrainer_tiny_bs2_seq16"]
+    plain = ["StandardTrainer_mini_bs2_seq16", "DPSGDTrainer_mini_bs2_seq16"]
     assert list(experiments) == [
         *plain,
         *(f"{name}_rep2" for name in plain),
@@ -248,3 +248,31 @@ def test_one_file_serves_to_measure_and_to_estimate(
     values = {"config": saved(tmp_path, content), "seq_lens": "auto"}
     found = build_grid(values, type(expected), cuda_available=lambda: True)
     assert {(config.how, config.seq_len) for config in found.experiments.values()} == {(expected, 32)}
+
+
+def test_the_default_sweep_on_the_cpu_foresees_a_large_model() -> None:
+    found = grid().foreseen
+    assert list(found) == [f"{trainer}_1b_bs4_seq512" for trainer in TRAINERS]
+    for config in found.values():
+        assert (config.device, config.estimating.target, config.hidden_dim) == ("cuda", "H100", 2048)
+    assert list(grid(trainers="ghost", precisions="bf16", repeats="2").foreseen) == [
+        "DPGhostClippingTrainer_1b_bs4_seq512"
+    ]
+    (large,) = grid(trainers="ghost", precisions="bf16", lr="0.5").foreseen.values()
+    assert (large.precision, large.lr) == ("bf16", 0.5)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"model_sizes": "mini"},
+        {"batch_sizes": "2"},
+        {"seq_lens": "16"},
+        {"hidden_dim": "64"},
+        {"workload": "example_workloads:mlp"},
+    ],
+)
+def test_any_other_sweep_foresees_nothing(values: dict[str, object]) -> None:
+    assert grid(**values).foreseen == {}
+    assert build_grid({}, cuda_available=lambda: True).foreseen == {}
+    assert build_grid({"device": "cpu"}, EstimatingConfig, cuda_available=lambda: True).foreseen == {}

@@ -90,7 +90,7 @@ def test_sizes_that_are_still_to_be_taken_from_the_model_size_are_not_named() ->
         ({"batch_size": "0"}, "batch_size: got '0'", "a whole number of at least 1"),
         ({"seq_len": "1.5"}, "seq_len: got '1.5'", "a whole number of at least 1"),
         ({"precision": "fp16"}, "precision: got 'fp16'", "fp32, bf16"),
-        ({"model_size": "huge"}, "model_size: got 'huge'", "auto, tiny, small, medium, 1b"),
+        ({"model_size": "huge"}, "model_size: got 'huge'", "auto, tiny, mini, small, medium, 1b"),
         ({"device": "cuda"}, "device: got 'cuda'", "cpu or auto: torch finds no CUDA device"),
         ({"hidden_dim": 66}, "hidden_dim: got '66'", "a multiple of num_heads, which is 4"),
         ({"num_heads": 5}, "hidden_dim: got '64'", "a multiple of num_heads, which is 5"),

@@ -144,3 +144,16 @@ def test_doubts_outlive_the_file() -> None:
     del kept["growth"], kept["doubts"]
     older = LedgerResult.from_dict(kept)
     assert (older.growth, older.doubts) == (0, []), "a record made before there were any"
+
+
+def test_the_floor_of_a_logical_batch_repeats_what_every_physical_batch_has() -> None:
+    """Two physical batches of 3 samples were estimated; 12 samples take four."""
+    config = dataclasses.replace(resolved(ON_H100), accumulation_steps=2)
+    second = 3350 * 10**9
+    found = ledger(
+        row("forward", moved=2 * second), row("backward", moved=4 * second), row("noise", moved=5 * second)
+    )
+    assert capacity.logical_floor_s(config, found, 6) == pytest.approx(2 + 4 + 5)
+    assert capacity.logical_floor_s(config, found, 12) == pytest.approx(4 + 8 + 5)
+    assert capacity.logical_floor_s(config, found, 3) == pytest.approx(1 + 2 + 5)
+    assert capacity.logical_floor_s(resolved(ON_CPU), found, 12) is None

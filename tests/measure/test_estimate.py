@@ -27,7 +27,18 @@ ONE = ["--workers", "1"]
 def estimated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the estimates of the sweep `grid é`."""
     folder = tmp_path_factory.mktemp("estimated")
-    arguments = ["--device", "cpu", "--batch-sizes", "2", "--seq-lens", "16", "--sweep-name", "guess"]
+    arguments = [
+        "--device",
+        "cpu",
+        "--model-sizes",
+        "tiny",
+        "--batch-sizes",
+        "2",
+        "--seq-lens",
+        "16",
+        "--sweep-name",
+        "guess",
+    ]
     ended = run_dpprof(folder, "estimate", *arguments)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "Nothing was run" in ended.stdout

@@ -1,3 +1,4 @@
+import dataclasses
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from scipy.stats import poisson
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.fit import FitConfig
 from dpprof.figures.results import Result
+from dpprof.record.ledger import TrafficRow
 from dpprof.record.record import PassOutcome
 from dpprof.reports.fit import Answer, expected_batch, rows, to_markdown
 
@@ -19,16 +21,19 @@ def test_the_expected_batch_exceeds_the_largest_one_as_often_as_asked(largest: i
     assert poisson.sf(largest, mean) == pytest.approx(tail, rel=1e-6)
 
 
-def answer(size: int, *, is_open: bool, verified: tuple[Result, ...] = ()) -> Answer:
-    """An estimate of 1 GiB, found for a device of 2 GiB."""
+def answer(size: int, *, is_open: bool, verified: tuple[Result, ...] = (), target: str = "none") -> Answer:
+    """An estimate of 1 GiB that moves 4.8 GB backward, found for a device of 2 GiB."""
     settings: dict[str, Any] = {
         "batch_size": size,
         "passes": "estimate",
         "device_memory_gib": 2.0,
-        "device": "cpu",
+        "device": "cpu" if target == "none" else "cuda",
+        "target": target,
     }
     best = result("DPSGDTrainer", step_s=0.1, peak_mib=1024, at_peak={"activations": 1024}, **settings)
     assert best.record is not None
+    assert best.record.ledger is not None
+    best.record.ledger.traffic = [TrafficRow("aten::mm", "other", "backward", 1, 4_800_000_000, 0, 0)]
     best.record.passes = {"estimate": PassOutcome("finished")}
     return Answer(best.config, "batch_size", "", size, 3, best, verified, is_open=is_open)
 
@@ -91,3 +96,34 @@ def test_models_are_told_apart_in_the_table() -> None:
     found = [Answer(config, "batch_size", "", 0, 1) for config in configs]
     names = [row["model"] for row in rows(found, FitConfig())]
     assert names == ["pkg:make tiny", "pkg:make small", "1b-hidden64-layers2"]
+
+
+def test_the_headroom_is_explained_and_what_would_fit_without_it_is_told() -> None:
+    found = [dataclasses.replace(answer(100, is_open=False), without_headroom=112)]
+    text = to_markdown("f", found, FitConfig())
+    assert "fits 2.0 GiB with 10% of its memory free; the next larger one does not" in text
+    assert cells(found, FitConfig())[6:8] == ["1.00", "112"]
+    (row,) = rows(found, FitConfig())
+    assert (row["headroom_pct"], row["without_headroom"]) == (pytest.approx(10), 112)
+    none = to_markdown("f", [answer(100, is_open=False)], FitConfig(headroom="0%"))
+    assert "fits 2.0 GiB; the next larger one does not" in none
+    assert "No headroom is left" in none
+    assert "| without headroom" not in none
+
+
+def test_a_measured_step_confirms_an_answer_if_it_leaves_the_headroom_free() -> None:
+    runs = tuple(result("DPSGDTrainer", step_s=0.1, peak_mib=peak) for peak in (1800, 1900))
+    found = [answer(100, is_open=False, verified=runs)]
+    usable = {"10%": "yes", "0%": "NO"}  # 1843 of 2048 MiB, or all of them
+    assert {h: cells(found, FitConfig(verify=True, headroom=h))[-1] for h in usable} == usable
+
+
+def test_a_logical_batch_has_a_floor_on_a_named_device_alone() -> None:
+    fit = FitConfig(logical_batch=400)
+    assert rows([answer(100, is_open=False)], fit)[0]["logical_floor_s"] is None
+    (row,) = rows([answer(100, is_open=False, target="H200")], fit)
+    assert row["logical_floor_s"] == pytest.approx(4e-3), "1 ms for each of four physical batches"
+    assert row["physical_steps"] == 4
+    text = to_markdown("f", [answer(100, is_open=False, target="H200")], fit)
+    assert "takes at least s" in text
+    assert "It is not a prediction." in text

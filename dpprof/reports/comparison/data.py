@@ -50,16 +50,18 @@ class ComparisonData:
 
 
 def compute(
-    comparison: Comparison, folders: Mapping[tuple[str, str], RunFolder] | None = None
+    comparison: Comparison,
+    folders: Mapping[tuple[str, str], RunFolder] | None = None,
+    foreseen: Comparison | None = None,
 ) -> ComparisonData:
     """What is told of a comparison. `folders` gives the run folders by source and run name, for the memory
-    timelines, where these are wanted.
+    timelines, where these are wanted; `foreseen` are estimates of a larger model, for the verdict alone.
     """
     timelines, damaged = read_timelines(comparison, folders or {})
     counters = counter_rows(comparison)
     return ComparisonData(
         comparison=comparison,
-        findings=verdict(comparison),
+        findings=verdict(comparison, foreseen),
         doubts=doubts(comparison),
         trainers=trainer_rows(comparison),
         models=rows_by_model(comparison),

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison
+from dpprof.reports.comparison.findings.finding import joined
+from dpprof.reports.comparison.models import short_count
 
 _LISTED = 3
 
@@ -32,6 +34,28 @@ class Places:
 def full_name(comparison: Comparison, cell: Cell) -> str:
     """A cell's place as no other of the comparison is called: `tiny, batch 4, sequence 256`."""
     return f"{comparison.model(cell).label}, {comparison.place_name(cell)}"
+
+
+def model_in_words(comparison: Comparison, cell: Cell) -> str:
+    """A cell's model with its size: `mini (1.05M parameters)`."""
+    model = comparison.model(cell)
+    if model.needs_count or not model.num_parameters:
+        return model.label
+    return f"{model.name} ({short_count(max(model.num_parameters))} parameters)"
+
+
+def subject(comparison: Comparison, cells: list[Cell]) -> str:
+    """For what a finding on some cells holds: `mini (1.05M parameters) on a CPU with 2 cores`."""
+    models = dict.fromkeys(model_in_words(comparison, cell) for cell in cells)
+    devices = dict.fromkeys(map(_device, cells))
+    return f"{joined(list(models))} on {joined(list(devices))}"
+
+
+def _device(cell: Cell) -> str:
+    if cell.config.device == "cuda":
+        return cell.environment.get("gpu", "a GPU")
+    cores = cell.environment.get("cpu_cores")
+    return f"a CPU with {cores} core{'' if cores == '1' else 's'}" if cores else "the CPU"
 
 
 def places_of(comparison: Comparison, cells: list[Cell]) -> Places:

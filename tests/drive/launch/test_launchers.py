@@ -170,7 +170,18 @@ def test_a_launcher_of_another_package_runs_a_sweep_with_counters(tmp_path: Path
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-launcher\nVersion: 1.0\n")
     (package / "entry_points.txt").write_text("[dpprof.launchers]\ntoy = example_launcher_info:TOY\n")
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), str(package.parent)])
-    arguments = ["--trainers", "standard,dpsgd", "--batch-sizes", "2", "--seq-lens", "16", "--device", "cpu"]
+    arguments = [
+        "--model-sizes",
+        "tiny",
+        "--trainers",
+        "standard,dpsgd",
+        "--batch-sizes",
+        "2",
+        "--seq-lens",
+        "16",
+        "--device",
+        "cpu",
+    ]
     arguments += ["--passes", "clean", "--measured-steps", "1", "--counters", "ncu", "--sweep-name", "s"]
     more = {"PYTHONPATH": path, "PATH": f"{stand_in.place}{os.pathsep}{os.environ['PATH']}"}
     ended = run_dpprof(tmp_path, "sweep", "--launcher", "toy", *arguments, **more)

@@ -24,7 +24,7 @@ _TOPICS = {STEP: ("Time", "takes the least time"), PEAK: ("Memory", "needs the l
 
 @dataclass(frozen=True)
 class Best:
-    """Who is best at one place: one trainer, several that cannot be told apart, or none if nothing decides.
+    """Who is best at one place: one trainer, several that cannot be told apart, or none.
 
     `cells` are those of the DP trainers that compete, the best first.
     """
@@ -35,8 +35,8 @@ class Best:
 
 @dataclass(frozen=True)
 class Won:
-    """The trainers that are best at some places: one, several that cannot be told apart, or none as nothing
-    tells.
+    """The trainers that are best at some places: one, several that cannot be told apart, or none where too
+    few steps were timed.
     """
 
     trainers: tuple[str, ...]
@@ -49,7 +49,7 @@ class Ranking:
 
     Where one trainer wins everywhere `to_standard` are its ratios to StandardTrainer's figure, where that is
     known, and `lead` is how many times as much the next trainer needs, place by place.
-    `is_of_single_runs` says that some cell counts a single run, so that nothing tells how much runs differ.
+    `is_of_single_runs` says that some cell counts a single run, which cannot show how much runs differ.
     """
 
     metric: str
@@ -130,11 +130,12 @@ def rank(comparison: Comparison, bests: list[Best], metric: str) -> Ranking | No
 def say(ranking: Ranking) -> Finding[Ranking]:
     """The ranking in a sentence."""
     topic, does = _TOPICS[ranking.metric]
+    verb = does.split()[0]
     if ranking.winner is not None:
         text = f"{ranking.winner} {does} {ranking.places}"
         if ranking.to_standard:
             text += f", {_range(ranking.to_standard)} x StandardTrainer's"
-        text += f". The next one needs {_range(ranking.lead)} x as much"
+        text += f". The next one {verb} {_range(ranking.lead)} x as much"
     else:
         text = "; ".join(_won(ranking, won, does) for won in ranking.won)
     return Finding(topic, f"Of the DP trainers {text}.{_caution(ranking)}", ranking)
@@ -145,7 +146,7 @@ def _won(ranking: Ranking, won: Won, does: str) -> str:
     if len(ranking.won) == 1:
         where = str(ranking.places)
     if not won.trainers:
-        return f"there are too few timed steps to tell {where}"
+        return f"none can be called the best {where}: too few steps were timed"
     if len(won.trainers) == 1:
         return f"{won.trainers[0]} {does} {where}"
     return f"{joined(won.trainers)} cannot be told apart {where}"
@@ -156,7 +157,7 @@ def _caution(ranking: Ranking) -> str:
     told = any(won.trainers for won in ranking.won)
     if ranking.metric != STEP or not told or not ranking.is_of_single_runs:
         return ""
-    return " Each was measured in one run; --repeats 3 would show how much runs differ."
+    return " Each was measured once; with --repeats 3 you see how much runs differ."
 
 
 def _competing(place: list[Cell], metric: str) -> list[Cell]:

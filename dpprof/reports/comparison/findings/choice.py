@@ -7,7 +7,7 @@ from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.findings.best import Best, winner_of
 from dpprof.reports.comparison.findings.finding import Finding
-from dpprof.reports.comparison.places import Places, full_name, places_of, size_of
+from dpprof.reports.comparison.places import Places, full_name, places_of, size_of, subject
 from dpprof.vocabulary.formats import milliseconds, size
 
 
@@ -31,6 +31,7 @@ class Trade:
 @dataclass(frozen=True)
 class Choice:
     """The trainer to use for its speed and the one for its memory; `trade` sets two that differ side by side.
+    `subject` says for which model on which device.
 
     `fastest` is None where `smallest` shares the first place in time everywhere, with whichever others.
     """
@@ -39,6 +40,7 @@ class Choice:
     smallest: str
     places: Places
     trade: Trade | None = None
+    subject: str = ""
 
 
 def choose(comparison: Comparison, fastest: list[Best], smallest: list[Best]) -> Choice | None:
@@ -46,14 +48,15 @@ def choose(comparison: Comparison, fastest: list[Best], smallest: list[Best]) ->
     fast, small = winner_of(fastest), winner_of(smallest)
     if small is None or not fastest or len(fastest) != len(smallest):  # a peak is missing somewhere
         return None
-    places = places_of(comparison, [best.cells[0] for best in fastest])
+    cells = [best.cells[0] for best in fastest]
+    places, subject_ = places_of(comparison, cells), subject(comparison, cells)
     if fast is None:
         shares = all(small in {cell.trainer for cell in best.winners} for best in fastest)
-        return Choice(None, small, places) if shares else None
+        return Choice(None, small, places, subject=subject_) if shares else None
     if fast == small:
-        return Choice(fast, small, places)
+        return Choice(fast, small, places, subject=subject_)
     trade = _trade(comparison, fastest, small)
-    return Choice(fast, small, places, trade) if trade else None
+    return Choice(fast, small, places, trade, subject_) if trade else None
 
 
 def _trade(comparison: Comparison, fastest: list[Best], small: str) -> Trade | None:
@@ -75,17 +78,20 @@ def say(choice: Choice) -> Finding[Choice]:
     fast, small, trade = choice.fastest, choice.smallest, choice.trade
     if trade is not None:
         text = (
-            f"{fast} where its memory fits, with {small} where it does not: at {trade.place} "
-            f"{fast} takes {_shown(trade.fastest)}, {small} {_shown(trade.smallest)}"
+            f"train with {fast} if its memory fits, else with {small}. At {trade.place}, "
+            f"{fast} takes {_shown(trade.fastest)}, and {small} {_shown(trade.smallest)}."
         )
     elif fast is None:
         text = (
-            f"{small}: of the DP trainers it takes the least memory, and none is faster beyond the spread "
-            f"between steps {choice.places}"
+            f"train with {small}. Of the DP trainers it needs the least memory {choice.places}, and no other "
+            "is clearly faster."
         )
     else:
-        text = f"{fast}: of the DP trainers it takes the least time and the least memory {choice.places}"
-    return Finding("Use", f"Train with {text}.", choice)
+        text = (
+            f"train with {fast}. Of the DP trainers it takes the least time and needs the least memory "
+            f"{choice.places}."
+        )
+    return Finding("Use", f"For {choice.subject}: {text}", choice)
 
 
 def _shown(cost: Cost) -> str:

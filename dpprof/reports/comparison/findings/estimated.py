@@ -88,13 +88,13 @@ def say(found: Estimated) -> Finding[Estimated]:
     if found.num_estimated == found.num_experiments:
         count = "Nothing was run"
     text = (
-        f"{count}: the figures are those of fake tensors, which have shapes and no data. What the allocator "
-        "loses to fragmentation is not in them."
+        f"{count}: the figures come from fake tensors, which have shapes but no data. They leave out what "
+        "the allocator loses to fragmentation."
     )
     if found.is_measured_too:
-        text += " Where an experiment was measured too, the measurement counts below."
+        text += " Where an experiment was measured too, the measurement counts."
     if found.rests_on:
-        text += " Estimates rest on this:"
+        text += " The estimates rest on these assumptions:"
     return Finding("Estimated", text, found, [f"{t[0].upper()}{t[1:]}." for t in found.rests_on])
 
 
@@ -103,12 +103,12 @@ def say_fit(found: Fit) -> Finding[Fit]:
     some = f"{len(found.cells)} of {found.num_experiments}"
     if found.fits:
         text = (
-            f"By these estimates {found.device} holds every one of the {found.num_experiments} experiments."
+            f"All {found.num_experiments} experiments fit {found.device}, as estimated."
+            if found.num_experiments > 1
+            else f"The experiment fits {found.device}, as estimated."
         )
     elif found.fits is None:
-        text = (
-            f"{some} may or may not fit {found.device}, as what is in doubt decides: {_listed(found.cells)}."
-        )
+        text = f"{some} may or may not fit {found.device}: what is in doubt decides. {_listed(found.cells)}."
     else:
         text = f"{some} do not fit {found.device}: {_listed(found.cells)}."
     return Finding("Fits", text, found)

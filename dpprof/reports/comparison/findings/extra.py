@@ -48,9 +48,9 @@ class ExtraTime:
     parts: Parts | None
 
     def __str__(self) -> str:
-        spread = "" if self.ratio.between_runs else ", from the steps of one run each"
+        spread = "" if self.ratio.between_runs else ", from one run each"
         interval = f"95 % interval {self.ratio.low:.2f} to {self.ratio.high:.2f}{spread}"
-        told = "no difference beyond the spread"
+        told = "no clear difference"
         if self.parts is not None:
             told = f"{signed(self.parts.difference)} ms, by {self.parts}"
         return f"Time: {self.ratio.value:.2f} x the step ({interval}): {told}."
@@ -63,7 +63,7 @@ class DisturbedTime:
     ratio: float
 
     def __str__(self) -> str:
-        doubt = "where runs were disturbed: repeat them before you rely on it"
+        doubt = "but runs were disturbed: repeat them before you rely on it"
         return f"Time: {self.ratio:.2f} x the step, {doubt}."
 
 

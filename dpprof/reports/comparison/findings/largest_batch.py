@@ -103,10 +103,10 @@ def _extended(found: Extrapolation) -> str:
         for reach in found.reaches
     )
     return (
-        "No experiment ran out of memory. Lines through each phase's peak at batch "
-        f"{joined([str(batch) for batch in found.batches])} reach the {memory(found.limit_mib)} of this "
-        f"device, for {found.model}, {found.place}, at no more than about: {each}. "
-        "This is extrapolated, not measured; a peak can only grow faster than its line."
+        f"No experiment ran out of memory. For {found.model}, {found.place}, the largest batches that fit "
+        f"the {memory(found.limit_mib)} of this device are at most about: {each}. This is extrapolated from "
+        f"the peaks of each phase at batch {joined([str(batch) for batch in found.batches])}, not measured: "
+        "the peaks may grow faster."
     )
 
 

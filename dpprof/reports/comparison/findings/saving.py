@@ -62,8 +62,8 @@ def say(found: Savings) -> Finding[Savings]:
     """A point for each trainer."""
     return Finding(
         "Savings",
-        "The documented loop keeps memory that a step does not need. These changes lower the peak "
-        "(loop=lean makes them all):",
+        "The documented loop keeps memory that a step does not need. These changes lower the peak; "
+        "loop=lean makes them all:",
         found,
         [f"{one.trainer} at {one.place}: {in_words(one)}" for one in found.cells],
     )

@@ -7,7 +7,7 @@ from enum import Enum
 from dpprof.figures.names import PEAK, STEP
 from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.estimates import without_paired
-from dpprof.reports.comparison.findings import best, choice, estimated, extra, largest_batch, saving
+from dpprof.reports.comparison.findings import advice, best, choice, estimated, extra, largest_batch, saving
 from dpprof.reports.comparison.findings.best import best_at_each, fastest_at, rank, smallest_at
 from dpprof.reports.comparison.findings.finding import Finding
 from dpprof.reports.comparison.intervals import FEWEST_STEPS
@@ -32,23 +32,33 @@ class NoVerdict:
     why: Why
 
 
-def verdict(comparison: Comparison) -> list[Finding[object]]:
+def verdict(comparison: Comparison, foreseen: Comparison | None = None) -> list[Finding[object]]:
     """Every finding, the most useful first. Of an experiment both estimated and measured the measurement
-    counts.
+    counts; trainers are set against each other where they were measured, if any were.
+
+    `foreseen` are estimates of a larger model than the one compared.
     """
-    found = [*_about_estimates(comparison), *_about_trainers(without_paired(comparison))]
+    unpaired = without_paired(comparison)
+    estimates = [cell for cell in unpaired.cells if cell.is_estimate]
+    measured = [cell for cell in unpaired.cells if not cell.is_estimate]
+    compared = Comparison(comparison.name, measured or estimates)
+    found = list(_about_trainers(compared))
+    advised = advice.advise(Comparison(comparison.name, estimates))
+    advised += advice.advise(foreseen) if foreseen is not None else []
+    at = int(bool(found) and isinstance(found[0].data, choice.Choice))
+    found[at:at] = [*map(advice.say, advised), *_about_estimates(comparison)]
     if found:
         return found
-    none = NoVerdict(_why_none(without_paired(comparison)))
+    none = NoVerdict(_why_none(unpaired))
     return [Finding("No verdict", none.why.value, none)]
 
 
 def _about_estimates(comparison: Comparison) -> Iterator[Finding[object]]:
+    for fit in estimated.fits(comparison):
+        yield estimated.say_fit(fit)
     what = estimated.estimated(comparison)
     if what is not None:
         yield estimated.say(what)
-    for fit in estimated.fits(comparison):
-        yield estimated.say_fit(fit)
 
 
 def _about_trainers(comparison: Comparison) -> Iterator[Finding[object]]:

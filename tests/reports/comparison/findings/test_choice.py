@@ -8,6 +8,8 @@ from dpprof.figures.results import Result
 from dpprof.reports.comparison.findings.choice import Choice
 from dpprof.reports.comparison.places import Places
 
+TINY = "tiny (1.23M parameters) on the CPU"
+
 
 def grown(batches: tuple[int, ...], disturbed: tuple[int, ...] = ()) -> list[Result]:
     """FLAT is fast and large, GHOST slow and small."""
@@ -21,9 +23,10 @@ def grown(batches: tuple[int, ...], disturbed: tuple[int, ...] = ()) -> list[Res
 def test_one_trainer_that_is_best_in_both_is_the_one_to_use() -> None:
     of = comparison(run(FLAT, 0.2, 40), run(GHOST, 0.15, 11), run(FAST, 0.3, 30))
     (finding,) = findings(of, Choice)
-    assert finding.data == Choice(GHOST, GHOST, Places((HERE,)))
+    assert finding.data == Choice(GHOST, GHOST, Places((HERE,)), subject=TINY)
     assert finding.text == (
-        f"Train with {GHOST}: of the DP trainers it takes the least time and the least memory at {HERE}."
+        f"For {TINY}: train with {GHOST}. Of the DP trainers it takes the least time and needs the least "
+        f"memory at {HERE}."
     )
 
 
@@ -36,7 +39,7 @@ def test_time_and_memory_are_weighed_at_the_largest_place() -> None:
     shown = [choice.trade.fastest.step_ms, choice.trade.smallest.step_ms]
     assert shown == pytest.approx([800, 1200])
     assert (choice.trade.fastest.peak_mib, choice.trade.smallest.peak_mib) == (160, 44)
-    assert "takes 800.0 ms and 160.0 MiB, " in finding.text
+    assert "takes 800.0 ms and 160.0 MiB, and" in finding.text
 
 
 def test_the_largest_place_is_one_that_was_not_disturbed() -> None:
@@ -47,7 +50,7 @@ def test_the_largest_place_is_one_that_was_not_disturbed() -> None:
 
 def test_the_smallest_is_to_use_where_none_is_faster_beyond_the_spread() -> None:
     of = comparison(run(FLAT, steps(0.2, 0.1), 40), run(GHOST, steps(0.202, 0.1), 11))
-    assert found(of, Choice) == [Choice(None, GHOST, Places((HERE,)))]
+    assert found(of, Choice) == [Choice(None, GHOST, Places((HERE,)), subject=TINY)]
 
 
 def test_nothing_is_chosen_where_the_fastest_differs_from_place_to_place() -> None:

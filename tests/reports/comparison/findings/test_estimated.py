@@ -9,15 +9,17 @@ from dpprof.record.ledger import Doubt
 from dpprof.reports.comparison import page
 from dpprof.reports.comparison.comparison import compare
 from dpprof.reports.comparison.data import compute
+from dpprof.reports.comparison.findings.advice import Advice
 from dpprof.reports.comparison.findings.best import Ranking
 from dpprof.reports.comparison.findings.estimated import Estimated, Fit, Need
 from dpprof.reports.comparison.findings.largest_batch import Extrapolation
 from dpprof.reports.comparison.findings.verdict import verdict
 
 
-def test_what_was_not_run_comes_first_and_then_what_fits() -> None:
+def test_the_advice_comes_first_then_what_fits_and_what_was_not_run() -> None:
     of = comparison(estimate(peak=100), estimate(GHOST, peak=50), estimate("StandardTrainer", peak=45))
-    first, second = (finding.data for finding in verdict(of)[:2])
+    advised, second, first = (finding.data for finding in verdict(of)[:3])
+    assert isinstance(advised, Advice)
     assert isinstance(first, Estimated)
     assert (first.num_estimated, first.num_experiments, first.is_measured_too) == (3, 3, False)
     assert any("upper bound" in text for text in first.rests_on)
@@ -25,7 +27,7 @@ def test_what_was_not_run_comes_first_and_then_what_fits() -> None:
     assert [ranking.metric for ranking in found(of, Ranking)] == [PEAK], "nothing tells of time"
     assert found(of, Extrapolation) == []
     (told,) = findings(of, Estimated)
-    assert told.text.startswith("Nothing was run: the figures are those of fake tensors")
+    assert told.text.startswith("Nothing was run: the figures come from fake tensors")
     assert len(told.points) == len(first.rests_on)
 
 
@@ -35,8 +37,10 @@ def test_where_both_are_there_the_measurement_counts() -> None:
     (first,) = found(of, Estimated)
     assert (first.num_estimated, first.num_experiments, first.is_measured_too) == (4, 6, True)
     rankings = {ranking.metric: ranking for ranking in found(of, Ranking)}
-    assert rankings[STEP].places.names == ("1b, batch 4, sequence 512, truth",)
-    assert len(rankings[PEAK].places.names) == 2, "batch 4 once, though it was estimated too, and batch 8"
+    assert rankings[STEP].places.names == ("1b, batch 4, sequence 512",)
+    assert rankings[PEAK].places == rankings[STEP].places, "where trainers were measured"
+    (advised,) = found(of, Advice)
+    assert advised.batch_size == 8, "batch 4 was measured"
 
 
 def test_what_does_not_fit_has_what_it_needs() -> None:

@@ -71,7 +71,7 @@ def test_where_runs_were_disturbed_the_ratio_of_times_has_no_interval() -> None:
     times = {extra.trainer: extra.time for extra in found(of, Extra)}
     ratios = {trainer: time.ratio for trainer, time in times.items() if isinstance(time, DisturbedTime)}
     assert ratios == pytest.approx({FLAT: 2, GHOST: 1.5})
-    assert "where runs were disturbed" in str(times[FLAT])
+    assert "but runs were disturbed" in str(times[FLAT])
 
 
 def test_parts_of_a_difference_add_up_to_it() -> None:
