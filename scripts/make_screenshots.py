@@ -43,10 +43,10 @@ VIEWS = {
 }
 # Pages by the name of their pictures.
 PAGE_SHOTS = ("comparison", "memory_timeline", "roofline")
+SWEPT, SHOWED = "terminal_sweep", "terminal_show"
 # What is typed into a terminal after the sweep, by the name of its picture.
 TERMINAL_SHOTS = {
     "terminal_check": ["check", "untrainable:factory"],
-    "terminal_help": ["--help"],
 }
 # What `check` is shown with: a model with traps in it.
 UNTRAINABLE = """\
@@ -98,6 +98,13 @@ class Sweep:
         return own if own.exists() else self.folder.path / self.full_names[SHOWN] / own.name
 
 
+def pictures() -> list[str]:
+    """The names of all files that are made."""
+    pages = [f"{name}{suffix}.png" for name in PAGE_SHOTS for suffix in VIEWS]
+    shots = [f"{shot.__name__}.png" for shot in MLFLOW_SHOTS + TENSORBOARD_SHOTS]
+    return sorted([*pages, *shots, *(f"{name}.svg" for name in (SWEPT, SHOWED, *TERMINAL_SHOTS))])
+
+
 def main() -> None:
     """Measure if need be, then take every picture."""
     parser = argparse.ArgumentParser(description="Make the pictures of README and docs.")
@@ -129,7 +136,7 @@ def measure(folder: Path) -> Sweep:
     """Run the default sweep unless the folder has it, and look its runs up in the store."""
     swept = SweepFolder(folder / "runs" / SWEEP)
     if not swept.comparison_page.exists():
-        draw_terminal(folder, "terminal_sweep", ["sweep", *PASSES, "--sweep-name", SWEEP])
+        draw_terminal(folder, SWEPT, ["sweep", *PASSES, "--sweep-name", SWEEP])
     client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     runs = client.search_runs(experiments, f'tags.dpprof.sweep = "{SWEEP}"')
@@ -143,7 +150,7 @@ def draw_terminals(folder: Path, sweep: Sweep) -> None:
     (folder / "untrainable.py").write_text(UNTRAINABLE)
     for name, words in TERMINAL_SHOTS.items():
         draw_terminal(folder, name, words)
-    draw_terminal(folder, "terminal_show", ["show", f"runs/{SWEEP}/{sweep.full_names[SHOWN]}"])
+    draw_terminal(folder, SHOWED, ["show", f"runs/{SWEEP}/{sweep.full_names[SHOWN]}"])
 
 
 def draw_terminal(folder: Path, name: str, words: list[str]) -> None:
