@@ -1,4 +1,4 @@
-"""`dpprof log`: put run folders into MLflow that are not there yet."""
+"""`dpprof log`: log run folders to MLflow that are not there yet."""
 
 import click
 
@@ -6,7 +6,7 @@ import click
 @click.command()
 @click.argument("folders", nargs=-1, required=True, metavar="FOLDER...")
 def log(folders: tuple[str, ...]) -> None:
-    """Put run folders into MLflow.
+    """Log run folders to MLflow.
 
     Takes run folders and whole sweep folders.
 

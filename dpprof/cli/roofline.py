@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def roofline(
     sources: tuple[str, ...], copy_gib_per_s: str | None, matmul_tflop_per_s: str | None, output: str
 ) -> None:
-    """Hold runs against their machine's ceilings.
+    """Compare runs with their machine's limits.
 
     A SOURCE is a sweep folder, a run folder, a file of `dpprof export --format json`, or the name or id of a
     sweep or a run in MLflow. Prints for every phase how many bytes and FLOPs per second it reaches, and

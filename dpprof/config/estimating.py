@@ -11,14 +11,14 @@ class EstimatingConfig:
     """Against what an estimate is held, and what it is to find out."""
 
     target: str = setting(
-        "none", "GPU to hold an estimate against, for its memory and its rates.", choices=("none", *DEVICES)
+        "none", "GPU to compare the estimate with: its memory and its rates.", choices=("none", *DEVICES)
     )
     device_memory_gib: float = setting(
-        0.0, "Memory of the device to hold an estimate against; 0 takes the target's.", minimum=0
+        0.0, "Memory of the device to compare with; 0 takes the target's.", minimum=0
     )
     poisson_tail: float = setting(
         1e-6,
-        "Under Poisson sampling, the share of steps whose batch may exceed the estimated one.",
+        "With Poisson sampling: the share of steps that may have a larger batch than the estimated one.",
         above=0,
         below=1,
     )

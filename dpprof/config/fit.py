@@ -14,7 +14,7 @@ class FitConfig:
     """The settings of the fit entry point that nothing else has."""
 
     along: str = setting(
-        "batch_size", "What to find the largest of; the other one is taken as given.", choices=FIT_ALONG
+        "batch_size", "Which size to maximise; the other one is fixed.", choices=FIT_ALONG
     )
     logical_batch: int = setting(
         0,

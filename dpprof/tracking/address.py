@@ -1,6 +1,9 @@
 """Where a browser finds what was logged."""
 
+import os
 import shlex
+import shutil
+import sys
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -34,10 +37,18 @@ def ui_command(store: str) -> str | None:
         return None
     path = Path(store.removeprefix(_SQLITE)) if store.startswith(_SQLITE) else None
     if path is not None and path.resolve() == Path(_DEFAULT_FILE).resolve():
-        return "mlflow ui"
+        return f"{_mlflow()} ui"
     # The address of another database may have a password in it.
     named = shlex.quote(store) if path is not None else '"$MLFLOW_TRACKING_URI"'
-    return f"mlflow ui --backend-store-uri {named}"
+    return f"{_mlflow()} ui --backend-store-uri {named}"
+
+
+def _mlflow() -> str:
+    """MLflow's program as it can be typed here: where its environment is not active, with its path."""
+    if shutil.which("mlflow"):
+        return "mlflow"
+    beside = Path(sys.executable).with_name("mlflow")
+    return shlex.quote(os.path.relpath(beside)) if beside.exists() else "mlflow"
 
 
 def _is_database(store: str) -> bool:

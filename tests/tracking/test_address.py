@@ -28,3 +28,13 @@ def test_the_command_names_a_store_that_is_not_mlflows_own(
     assert ui_command(elsewhere) == f"mlflow ui --backend-store-uri '{elsewhere}'"
     assert ui_command("mysql://me:secret@host/db") == 'mlflow ui --backend-store-uri "$MLFLOW_TRACKING_URI"'
     assert ui_command("http://host:5000") is None
+
+
+def test_the_command_is_one_that_can_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "mlflow").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("sys.executable", str(programs / "python"))
+    assert ui_command("sqlite:///mlflow.db") == ".venv/bin/mlflow ui"

@@ -28,8 +28,8 @@ SENTENCES = {
 
 # What `dpprof check` says of a model that trains nevertheless.
 WARNINGS = {
-    "dropout": "{module} drops out at random, other units for every trainer, so that their losses cannot be "
-    "compared: set its probability to 0 for that, as the gradient check does",
+    "dropout": "{module} is a dropout, which drops different units for each trainer, so that their losses "
+    "cannot be compared: set its probability to 0 for that, as the gradient check does",
     "draws": "{module} draws random numbers by a function call, as F.dropout(x) does: the gradient check "
     "cannot switch that off, so that it cannot tell; use nn.Dropout",
 }
