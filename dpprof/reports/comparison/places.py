@@ -15,20 +15,22 @@ class Places:
     """The places at which trainers could be set against each other.
 
     `is_every` says whether these are all the places of the comparison, `is_undisturbed` whether the others
-    are those with disturbed runs, or some of them are.
+    are those with disturbed runs, or some of them are. `ranges` names the models, batches and sequences of
+    several places.
     """
 
     names: tuple[str, ...]
     is_every: bool = True
     is_undisturbed: bool = False
+    ranges: str = ""
 
     def __str__(self) -> str:
         if len(self.names) == 1:
             return f"at {self.names[0]}"
         if self.is_every:
-            return f"at all {len(self.names)} places"
+            return f"at all {len(self.names)} places ({self.ranges})"
         condition = " undisturbed" if self.is_undisturbed else ""
-        return f"at all {len(self.names)} places where several of them finished{condition}"
+        return f"at all {len(self.names)} places where several of them finished{condition} ({self.ranges})"
 
 
 def full_name(comparison: Comparison, cell: Cell) -> str:
@@ -64,7 +66,17 @@ def places_of(comparison: Comparison, cells: list[Cell]) -> Places:
     disturbed = any(comparison.is_disturbed_at(place[0]) for place in comparison.places)
     is_undisturbed = disturbed and not any(map(comparison.is_disturbed_at, cells))
     names = tuple(full_name(comparison, cell) for cell in cells)
-    return Places(names, is_every, is_undisturbed and not is_every)
+    ranges = _ranges(comparison, cells) if len(cells) > 1 else ""
+    return Places(names, is_every, is_undisturbed and not is_every, ranges)
+
+
+def _ranges(comparison: Comparison, cells: list[Cell]) -> str:
+    """`mini, batch 4 and 8, sequence 32 and 64`."""
+    models = dict.fromkeys(comparison.model(cell).label for cell in cells)
+    batches = sorted({cell.config.batch_size for cell in cells})
+    lengths = sorted({cell.config.seq_len for cell in cells})
+    told = [joined(list(models)), f"batch {joined([str(size) for size in batches])}"]
+    return ", ".join([*told, f"sequence {joined([str(length) for length in lengths])}"])
 
 
 def some_places(names: tuple[str, ...], total: int) -> str:

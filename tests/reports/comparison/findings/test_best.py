@@ -48,7 +48,10 @@ def test_places_where_too_few_finished_to_compare_are_not_counted() -> None:
     assert time is not None
     assert (time.winner, len(time.places.names), time.places.is_every) == (FLAT, 2, False)
     assert not time.places.is_undisturbed
-    assert str(time.places) == "at all 2 places where several of them finished"
+    assert (
+        str(time.places)
+        == "at all 2 places where several of them finished (tiny, batch 2 and 4, sequence 512)"
+    )
 
 
 def test_a_difference_within_the_spread_is_none() -> None:
@@ -126,8 +129,11 @@ def test_places_where_a_run_was_disturbed_are_left_out_of_the_ranking_by_time() 
     assert memory is not None
     assert (time.winner, memory.winner) == (FLAT, GHOST)
     assert (len(time.places.names), time.places.is_undisturbed) == (2, True)
-    assert str(time.places) == "at all 2 places where several of them finished undisturbed"
-    assert str(memory.places) == "at all 3 places"
+    assert (
+        str(time.places)
+        == "at all 2 places where several of them finished undisturbed (tiny, batch 2 and 4, sequence 512)"
+    )
+    assert str(memory.places) == "at all 3 places (tiny, batch 2, 4 and 8, sequence 512)"
 
 
 def test_disturbed_runs_of_a_cell_are_left_out_where_others_are_calm() -> None:
