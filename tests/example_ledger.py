@@ -8,7 +8,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from dpprof.config.experiment import ExperimentConfig
+from example_config import experiment
+
 from dpprof.config.flat import to_flat
 from dpprof.figures.figures import Figures
 from dpprof.figures.results import Result
@@ -18,7 +19,9 @@ from dpprof.record.record import Memory, PassOutcome, Record
 from dpprof.reports.tables import LedgerTables, compute
 
 MIB = 2**20
-CONFIG = ExperimentConfig(trainer="DPSGDTrainer", batch_size=2, seq_len=16).resolve(cuda_available=False)
+CONFIG = experiment(trainer="DPSGDTrainer", model_size="tiny", batch_size=2, seq_len=16).resolve(
+    cuda_available=False
+)
 AT_PEAK = {
     "parameters": 4 * MIB,
     "activations": 8 * MIB,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dpprof.config.flat import from_flat, to_flat
+from dpprof.config.flat import ESTIMATE, from_flat, to_flat
 from dpprof.figures.results import Result
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import LedgerResult, PhasePeak, TrafficRow
@@ -36,7 +36,9 @@ def result(
     `at_peak` gives MiB by category, `peak_in` by phase, `moved` MiB read by phase and operator class: any of
     them makes a ledger. `others_processors` is how many processors others had during the steps.
     """
-    config = from_flat({"trainer": trainer, **settings}).resolve(cuda_available=False)
+    is_for_cuda = settings.get("device", "auto" if settings.get("passes") == ESTIMATE else "cpu") != "cpu"
+    size = {} if is_for_cuda else {"model_size": "tiny"}
+    config = from_flat({"trainer": trainer, **size, **settings}).resolve(cuda_available=False)
     record = None
     if step_s:
         peak = None if peak_mib is None else round(peak_mib * MIB)

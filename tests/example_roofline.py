@@ -44,7 +44,8 @@ def cell(
     *figures: Mapping[str, float], environment: Mapping[str, str] | None = None, **settings: Any
 ) -> Cell:
     """A cell with a run for each of some figures."""
-    config = from_flat(settings).resolve(cuda_available=settings.get("device") == "cuda")
+    size = {} if settings.get("device") == "cuda" else {"model_size": "tiny"}
+    config = from_flat(size | settings).resolve(cuda_available=settings.get("device") == "cuda")
     where = dict({"cpu": "a CPU"} if environment is None else environment)
     runs = [
         Run.from_dict(

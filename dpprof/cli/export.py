@@ -35,7 +35,7 @@ def export(sources: tuple[str, ...], form: str, output: str | None) -> None:
 
     \b
     Of runs, as a table:
-      csv         a row for each run: its settings, and every figure by metric name
+      csv         a row for each run: its settings, and all figures by metric name
       json        what `dpprof compare --baseline` reads
       markdown    the summary
     Of one run, measured or estimated, the memory of a step:

@@ -56,7 +56,7 @@ def summarize(folder: str | None, runs_dir: str | None, form: str, output: str |
         from dpprof.reports.comparison.markdown import to_markdown
 
         comparisons = _read(root)
-        found = [compute(comparison) for comparison in comparisons]
+        found = [compute(comparison, None, foreseen) for comparison, foreseen in comparisons]
     if not found:
         raise refuse("runs_dir", str(root), "a folder with run folders in it")
     console = open_console()
@@ -68,15 +68,19 @@ def summarize(folder: str | None, runs_dir: str | None, form: str, output: str |
         print_comparison(console, data)
         console.print()
     if output:
-        write_output(output, json.dumps([json.loads(one.to_json()) for one in comparisons], indent=1))
+        write_output(output, json.dumps([json.loads(one.to_json()) for one, _ in comparisons], indent=1))
 
 
-def _read(root: "Path") -> "list[Comparison]":
-    """The sweep that a folder is, and those that lie in it. What cannot be read is left out, and told."""
+def _read(root: "Path") -> "list[tuple[Comparison, Comparison]]":
+    """The sweep that a folder is, and those that lie in it, each with the estimates beside it.
+
+    What cannot be read is left out, and told.
+    """
     from dpprof.errors import DpprofError
     from dpprof.figures.results import read_result
     from dpprof.record.folder import SweepFolder
     from dpprof.reports.comparison.comparison import compare
+    from dpprof.reports.comparison.foreseen import read_foreseen
 
     found = []
     for path in [root, *sorted(path for path in root.iterdir() if path.is_dir())]:
@@ -87,5 +91,5 @@ def _read(root: "Path") -> "list[Comparison]":
             except DpprofError as error:
                 click.echo(f"warning: left out {run.path}: {error}", err=True)
         if results:
-            found.append(compare(folder.name, {folder.name: results}))
+            found.append((compare(folder.name, {folder.name: results}), read_foreseen(folder)))
     return found

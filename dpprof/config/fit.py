@@ -13,9 +13,7 @@ FIT_ALONG = ("batch_size", "seq_len")
 class FitConfig:
     """The settings of the fit entry point that nothing else has."""
 
-    along: str = setting(
-        "batch_size", "Which size to maximise; the other one is fixed.", choices=FIT_ALONG
-    )
+    along: str = setting("batch_size", "Which size to maximise; the other one is fixed.", choices=FIT_ALONG)
     logical_batch: int = setting(
         0,
         "Samples in the logical batch that training needs; tells how many physical steps it takes.",

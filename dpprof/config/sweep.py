@@ -33,9 +33,7 @@ class SweepConfig:
     repeats: int = setting(
         1, "How many times to measure every cell, round by round; shows how much runs vary.", minimum=1
     )
-    config: str = setting(
-        "", "JSON file with options. Those given here win, unless they equal the default."
-    )
+    config: str = setting("", "JSON file with options. Those given here win, unless they equal the default.")
     sweep_name: str = setting("", "Name of the sweep and its folder; made from the time if empty.")
     resume: bool = setting(False, "Run only the cells of sweep_name that have no finished record yet.")
 

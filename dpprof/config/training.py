@@ -37,7 +37,7 @@ class TrainingConfig:
     seq_len: int = setting(512, "Tokens in one sample.", minimum=1)
     model_size: str = setting(
         "auto",
-        "Size of the built-in transformer; auto is 1b on CUDA and tiny on the CPU.",
+        "Size of the built-in transformer; auto is 1b on CUDA and mini on the CPU.",
         choices=("auto", *MODEL_SIZES),
     )
     vocab_size: int = setting(0, f"Vocabulary of the model; {_SIZE_HELP}", minimum=0)
@@ -140,7 +140,7 @@ class TrainingConfig:
         device = resolve_device(self.device, cuda_available=cuda_available)
         model_size = self.model_size
         if model_size == "auto":
-            model_size = "1b" if device == "cuda" else "tiny"
+            model_size = "1b" if device == "cuda" else "mini"
         size = MODEL_SIZES[model_size]
         sizes = {name: getattr(self, name) or getattr(size, name) for name in SIZE_FIELDS}
         resolved = dataclasses.replace(self, device=device, model_size=model_size, **sizes)

@@ -4,12 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpprof.figures.results import Result, read_result
+from dpprof.figures.results import Result
 from dpprof.record.folder import SweepFolder, write_bytes, write_text
 from dpprof.reports.comparison import images, page
 from dpprof.reports.comparison.bars import MEASURES
 from dpprof.reports.comparison.comparison import compare
 from dpprof.reports.comparison.data import ComparisonData, compute
+from dpprof.reports.comparison.foreseen import read_foreseen
 from dpprof.reports.comparison.markdown import to_markdown
 from dpprof.reports.report import Report, write_all
 from dpprof.reports.roofline.write import write_sweep_roofline
@@ -67,6 +68,5 @@ def write_sweep_reports(folder: SweepFolder, results: Iterable[Result]) -> tuple
     results = list(results)
     comparison = compare(folder.name, {folder.name: results})
     folders = {(folder.name, result.name): result.folder for result in results}
-    foreseen = compare(folder.name, {folder.name: map(read_result, folder.foreseen.runs())})
-    data = compute(comparison, folders, foreseen)
+    data = compute(comparison, folders, read_foreseen(folder))
     return data, write_all(SWEEP_REPORTS, _Swept(folder, data), folder.reports)

@@ -99,7 +99,7 @@ def test_what_explains_comes_before_the_tables_and_the_advice_last() -> None:
         "peak MiB",
         "flat is DPSGDTrainer",
         "Memory.",
-        "Use. Train",
+        "Use. For",
     ]
     places = [text.index(words) for words in order]
     assert places == sorted(places)

@@ -32,12 +32,12 @@ def test_device(cuda_available: bool, asked: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("cuda_available", "given", "expected"),
     [
-        (False, {}, ("tiny", 1_000, 64, 2, 4)),
+        (False, {}, ("mini", 1_000, 128, 4, 4)),
         (True, {}, ("1b", 32_000, 2_048, 24, 32)),
-        (True, {"device": "cpu"}, ("tiny", 1_000, 64, 2, 4)),
+        (True, {"device": "cpu"}, ("mini", 1_000, 128, 4, 4)),
         (False, {"model_size": "small"}, ("small", 8_000, 256, 4, 8)),
         (False, {"model_size": "medium", "num_layers": 1}, ("medium", 16_000, 512, 1, 8)),
-        (False, {"vocab_size": 300, "hidden_dim": 6, "num_heads": 3}, ("tiny", 300, 6, 2, 3)),
+        (False, {"vocab_size": 300, "hidden_dim": 6, "num_heads": 3}, ("mini", 300, 6, 4, 3)),
     ],
 )
 def test_resolve_fills_in_the_model(
@@ -59,7 +59,7 @@ def test_resolve_leaves_every_other_setting_alone() -> None:
 @pytest.mark.parametrize(
     ("given", "name"),
     [
-        ({}, "StandardTrainer_tiny_bs4_seq512"),
+        ({}, "StandardTrainer_mini_bs4_seq512"),
         (
             {"trainer": "dpsgd_ghost", "model_size": "small", "batch_size": 16, "seq_len": 64},
             "DPGhostClippingTrainer_small_bs16_seq64",
@@ -69,7 +69,7 @@ def test_resolve_leaves_every_other_setting_alone() -> None:
             {"model_size": "1b", "num_layers": "2", "hidden_dim": 64},
             "StandardTrainer_1b-hidden64-layers2_bs4_seq512",
         ),
-        ({"vocab_size": 300, "hidden_dim": 64}, "StandardTrainer_tiny-vocab300_bs4_seq512"),
+        ({"vocab_size": 300, "hidden_dim": 128}, "StandardTrainer_mini-vocab300_bs4_seq512"),
         ({"workload": "my.pkg:net", "num_heads": 2}, "StandardTrainer_net-heads2_bs4_seq512"),
     ],
 )
@@ -93,7 +93,7 @@ def test_sizes_that_are_still_to_be_taken_from_the_model_size_are_not_named() ->
         ({"model_size": "huge"}, "model_size: got 'huge'", "auto, tiny, mini, small, medium, 1b"),
         ({"device": "cuda"}, "device: got 'cuda'", "cpu or auto: torch finds no CUDA device"),
         ({"hidden_dim": 66}, "hidden_dim: got '66'", "a multiple of num_heads, which is 4"),
-        ({"num_heads": 5}, "hidden_dim: got '64'", "a multiple of num_heads, which is 5"),
+        ({"num_heads": 5}, "hidden_dim: got '128'", "a multiple of num_heads, which is 5"),
         ({"optimizer": "adamw", "momentum": "0.9"}, "momentum: got '0.9'", "0 with optimizer=adamw"),
         (
             {"workload": "package.module:factory", "activation_checkpointing": "true"},

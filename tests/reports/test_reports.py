@@ -101,9 +101,9 @@ def test_every_report_has_a_name_of_its_own() -> None:
 def test_a_sweep_is_compared_once(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def counting(comparison: Comparison) -> list[Finding[object]]:
+    def counting(comparison: Comparison, foreseen: Comparison | None) -> list[Finding[object]]:
         asked.append(comparison.name)
-        return verdict(comparison)
+        return verdict(comparison, foreseen)
 
     monkeypatch.setattr(data, "verdict", counting)
     sweep = SweepFolder(folder.path.parent)
