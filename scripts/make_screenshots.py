@@ -232,7 +232,8 @@ def mlflow_charts(page: Page, ui: str, sweep: Sweep) -> None:
 
 def mlflow_table(page: Page, ui: str, sweep: Sweep) -> None:
     """The same runs as a table, with the columns of the headline figures."""
-    page.goto(page.url.replace("compareRunsMode=CHART", "compareRunsMode="))
+    view, _, _ = page.url.partition("&searchFilter")
+    page.goto(view.replace("compareRunsMode=CHART&", ""))
     page.reload()
     page.get_by_role("link", name=SHOWN, exact=True).wait_for()
 

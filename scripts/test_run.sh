@@ -11,7 +11,7 @@ swept="$(mktemp -d)"
 trap 'rm -rf "$swept"' EXIT
 project="$PWD"
 if (cd "$swept" && MLFLOW_TRACKING_URI="sqlite:///$swept/mlflow.db" mlflow run "$project" -e sweep \
-    --env-manager local -P trainers=flat,ghost,fast,standard -P batch_sizes=2 -P seq_lens=16 \
+    --env-manager local -P model_sizes=tiny -P trainers=flat,ghost,fast,standard -P batch_sizes=2 -P seq_lens=16 \
     -P measured_steps=3 -P sweep_name="grid é" -P runs_dir="$swept/runs"); then
     export DPPROF_TEST_SWEEP="$swept"
 else

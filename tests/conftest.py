@@ -30,7 +30,8 @@ LONGEST = {
     "test_sweep",
     "test_sweep_stopped",
 }
-MANY_OBJECTS = 100_000
+# Modules that a test imports before it pays to freeze what they made.
+MANY_MODULES = 500
 SCREENSHOTS = Path(__file__).parent / "screenshots"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -57,17 +58,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.stem not in LONGEST)
 
 
+frozen: set[str] = set()
+
+
 def pytest_collection_finish() -> None:
     """Every experiment collects garbage a few times, which takes long with all that was imported by now."""
     gc.collect()
     gc.freeze()
+    frozen.update(sys.modules)
 
 
 def pytest_runtest_logfinish() -> None:
     """The same for what a test imported."""
-    if len(gc.get_objects()) > MANY_OBJECTS:
-        gc.collect()
-        gc.freeze()
+    if len(sys.modules) > len(frozen) + MANY_MODULES:
+        pytest_collection_finish()
 
 
 def shared_by_workers(config: pytest.Config) -> Path:

@@ -84,7 +84,7 @@ def test_help_lists_it(dpprof: Dpprof) -> None:
 def test_profile_measures_it_and_its_gradient_is_right(dpprof: Dpprof) -> None:
     few = ["--measured-steps", "2", "--batch-size", "2", "--seq-len", "16", "--free-per-sample", "false"]
     passes = ["--passes", "clean,gradient_check"]
-    dpprof("profile", "--device", "cpu", "--trainer", "dpsgd_loop", *few, *passes)
+    dpprof("profile", "--device", "cpu", "--trainer", "dpsgd_loop", "--model-size", "tiny", *few, *passes)
     (path,) = dpprof.folder.glob(f"runs/*/{NAME}_tiny_bs2_seq16")  # type: ignore[attr-defined]
     record = RunFolder(path).read_record()
     assert record is not None
@@ -116,7 +116,7 @@ def record_name(batch_size: int) -> str:
 
 
 def test_commands_that_read_runs_show_it(dpprof: Dpprof, sweep: Path) -> None:
-    assert f"{NAME}. Against StandardTrainer" in dpprof("compare", str(sweep))
+    assert "dpsgd_loop. Against standard" in dpprof("compare", str(sweep))
     assert NAME in dpprof("summarize", "--runs-dir", str(sweep.parent))
     assert f"latency/{PHASE}_ms" in dpprof("export", str(sweep), "--format", "csv")
     assert PHASE in dpprof("show", str(sweep / record_name(2)))

@@ -69,7 +69,7 @@ def _legend(data: ComparisonData) -> Iterator[str]:
     yield ", ".join(f"{short} is {full}" for short, full in shorts.items() if short != full) + "."
     yield (
         "step: median of the clean pass ± half its interquartile range. peak: the most memory that torch's "
-        "allocator handed out within a step. x: the ratio to StandardTrainer. 1 MiB = 2^20 bytes."
+        "allocator handed out within a step. x: the ratio to standard. 1 MiB = 2^20 bytes."
     )
     if any(len(place) > 2 for place in data.comparison.places):
         words = ", ".join(word for pair in WORDS.values() for word in pair)

@@ -26,6 +26,7 @@ from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL
 from dpprof.figures.results import FAILED, FINISHED, KILLED, Result
 from dpprof.record.check import CONTRACT
 from dpprof.record.folder import SweepFolder
+from dpprof.reports.run_reports import write_run_reports
 from dpprof.tracking.tracker import Tracker
 from dpprof.tracking.view import View
 
@@ -61,7 +62,7 @@ class Planned:
 
 # Runs an experiment to its end. Raises Stopped if the user stopped everything before it began.
 RunOne = Callable[[Planned], Result]
-# Asks for one experiment after another, and returns the results that are to be kept.
+# Asks for one experiment after another, and returns the results to keep: those get pages and a run in MLflow.
 Task = Callable[[RunOne], Sequence[Result]]
 
 
@@ -204,6 +205,7 @@ class _Driver:
             with closing(run_in_order(tasks, stage.at_a_time, campaign.stop)) as kept:
                 for results in kept:
                     for result in results:
+                        write_run_reports(result)
                         campaign.results.append(result)
                         self._log(result)
             if campaign.stop.requested:

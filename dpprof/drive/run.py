@@ -27,7 +27,7 @@ def drive_experiment(
     on_line: Callable[[str], None],
     stop: Stop | None = None,
 ) -> Result:
-    """Measure a resolved experiment in the folder and render its pages.
+    """Measure a resolved experiment in the folder; its pages are the caller's.
 
     `timeout_s` is for the experiment, and again for its counters. `on_line` gets what the measuring process
     says. The result's status is KILLED if `stop` ended it; the caller decides what follows.
@@ -36,7 +36,7 @@ def drive_experiment(
     refused = counters.refuse_early(config, launcher.machine)
     if refused is not None:
         folder.write_error(refused)
-        return rendered(folder)
+        return read_result(folder)
     stop = stop or Stop()
 
     def pass_on(line: str) -> None:
@@ -49,7 +49,7 @@ def drive_experiment(
         record = folder.read_record()
         if record is not None:
             counters.count(config, folder, record, launcher, timeout_s, on_line, stop)
-    return rendered(folder)
+    return read_result(folder)
 
 
 def rendered(folder: RunFolder) -> Result:

@@ -34,7 +34,7 @@ FOUR = (
 
 def test_a_row_has_figures_ratios_bars_and_words_for_best_and_worst() -> None:
     text = shown(comparison(*FOUR), width=140)
-    assert "tiny (1,230,000 parameters), fp32" in text
+    assert "tiny (1.23M parameters), fp32" in text
     assert "batch 2, sequence 512" in text
     standard = ["standard", "100.0 ± 1.00", "1.00", 6 * "█", "100.0", "1.00", 6 * "█", "20.0"]
     assert row(text, "standard") == standard
@@ -95,7 +95,7 @@ def test_what_explains_comes_before_the_tables_and_the_advice_last() -> None:
     text = printed(console)
     order = [
         "Steps follow",
-        "DPSGDTrainer. Against",
+        "flat. Against",
         "peak MiB",
         "flat is DPSGDTrainer",
         "Memory.",

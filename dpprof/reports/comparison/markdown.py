@@ -9,12 +9,13 @@ from dpprof.reports.comparison.models import short_count
 from dpprof.reports.comparison.rows import Row
 from dpprof.reports.markdown_table import escape, markdown_table
 from dpprof.vocabulary.formats import fixed, number, signed
+from dpprof.vocabulary.trainers import short_name
 
 _NOTE = (
     "Step time is the median of the clean pass, ± half its interquartile range; peak is the most memory "
     "that torch's allocator handed out within a step (on the CPU recorded apart from the timed steps). "
     "Means are over finished experiments only. >= is an estimate's lower bound. "
-    "x is the ratio to StandardTrainer in the same cell. "
+    "x is the ratio to standard in the same cell. "
     "1 MiB = 2^20 bytes.\n"
 )
 _DISTURBED = " (disturbed)"
@@ -59,10 +60,16 @@ def verdict_markdown(data: ComparisonData) -> str:
 def trainer_table(data: ComparisonData) -> str:
     """Success and mean peak by trainer, over all runs."""
     rows = [
-        [row.trainer, f"{row.num_finished} of {row.num_runs}", number(row.mean_peak_mib)]
+        [_trainer(row.trainer), f"{row.num_finished} of {row.num_runs}", number(row.mean_peak_mib)]
         for row in data.trainers
     ]
     return markdown_table(["trainer", "finished", "mean peak MiB"], rows, right=2)
+
+
+def _trainer(name: str) -> str:
+    """The name, with the short one that sentences use."""
+    short = short_name(name)
+    return name if short == name else f"{name} ({short})"
 
 
 def cell_table(data: ComparisonData) -> str:

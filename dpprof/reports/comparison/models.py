@@ -54,11 +54,14 @@ class Model:
 
     @property
     def heading(self) -> str:
-        """The name, with the number of parameters where it is known."""
+        """The name, with the number of parameters where it is known: all its digits where they tell models
+        apart.
+        """
         if not self.num_parameters:
             return self.name
-        low, high = min(self.num_parameters), max(self.num_parameters)
-        count = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+        shown = "{:,}".format if self.needs_count else short_count
+        low, high = shown(min(self.num_parameters)), shown(max(self.num_parameters))
+        count = low if low == high else f"{low} to {high}"
         return f"{self.name} ({count} parameters)"
 
 
@@ -120,5 +123,7 @@ def _lineage(cell: Trained) -> tuple[object, ...]:
 
 
 def short_count(num_parameters: int) -> str:
-    """A number of parameters for a table: millions, or all of a small one."""
-    return f"{num_parameters:,}" if num_parameters < _EXACT_BELOW else f"{num_parameters / 1e6:,.2f}M"
+    """A number of parameters in billions or millions, or all the digits of a small one."""
+    if num_parameters < _EXACT_BELOW:
+        return f"{num_parameters:,}"
+    return f"{num_parameters / 1e9:.2f}B" if num_parameters >= 1e9 else f"{num_parameters / 1e6:.2f}M"

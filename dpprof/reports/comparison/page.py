@@ -19,7 +19,7 @@ from dpprof.reports.comparison.scatter import memory_against_time
 from dpprof.vocabulary.trainers import STANDARD
 
 # What a reader wants to be told first.
-_FIRST = ("Use", "Fits", "Memory", "Time", "Largest batch", "No verdict")
+_FIRST = ("Use", "Estimate", "Fits", "Memory", "Time", "Largest batch", "No verdict")
 
 
 def render(data: ComparisonData) -> str:

@@ -31,16 +31,16 @@ def test_success_and_mean_peak_by_trainer_count_finished_runs_only() -> None:
         result("DPGhostClippingTrainer", batch_size=1, failure=oom),
     )
     assert table(found, 0) == [
-        ["StandardTrainer", "2 of 2", "25.0"],
-        ["DPSGDTrainer", "1 of 2", "30.0"],
-        ["DPGhostClippingTrainer", "0 of 1", ""],
+        ["StandardTrainer (standard)", "2 of 2", "25.0"],
+        ["DPSGDTrainer (flat)", "1 of 2", "30.0"],
+        ["DPGhostClippingTrainer (ghost)", "0 of 1", ""],
     ]
 
 
 def test_a_run_that_was_stopped_after_its_clean_pass_shows_figures_but_is_not_finished() -> None:
     stopped = result(step_s=0.1, peak_mib=10, failure=Failure("interrupted", "stopped by the user"))
     found = comparison(stopped)
-    assert table(found, 0) == [["StandardTrainer", "0 of 1", ""]]
+    assert table(found, 0) == [["StandardTrainer (standard)", "0 of 1", ""]]
     assert table(found, 1)[0][5:8] == ["100.0 ± 0.00", "", "10.0"]
 
 
@@ -134,7 +134,7 @@ def test_the_verdict_comes_first_with_its_points_as_a_list() -> None:
     text = markdown(found)
     _, loop, first = text.split("\n\n")[:3]
     assert loop.startswith("Steps follow the documented training loop")
-    assert first.startswith("**DPSGDTrainer.** Against StandardTrainer at tiny")
+    assert first.startswith("**flat.** Against standard at tiny")
     assert "\n\n- Memory: a peak of 20.0 MiB" in text
     assert "**Warning.** These runs differ in torch (1, 2)" in verdict_markdown(compute(found))
 

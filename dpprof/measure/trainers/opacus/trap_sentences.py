@@ -32,9 +32,9 @@ SENTENCES = {
     "recomputed": "{module} is called again in backward, by activation checkpointing without re-entry, and "
     "Opacus takes that for another call: give torch.utils.checkpoint.checkpoint use_reentrant=True",
     "tied": "{modules} share {parameter}, which Ghost Clipping does not support: give each a parameter of "
-    "its own, or use DPSGDTrainer or DPFastGradientClippingTrainer",
+    "its own, or use flat or fast",
     "reused": "{module} is called more than once in a forward, which Ghost Clipping does not support: give "
-    "each call a module of its own, or use DPSGDTrainer or DPFastGradientClippingTrainer",
+    "each call a module of its own, or use flat or fast",
     "batch_norm": "{module}: nn.{kind} mixes the samples of a batch, so that no sample has a gradient of its "
     "own: use nn.GroupNorm",
     "running_statistics": "{module}: Opacus does not support the running statistics of nn.{kind}: make it "

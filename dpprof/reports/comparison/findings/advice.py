@@ -8,7 +8,7 @@ from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.findings.finding import Finding, joined
 from dpprof.reports.comparison.places import model_in_words, size_of
 from dpprof.vocabulary.formats import memory, milliseconds
-from dpprof.vocabulary.trainers import trainer_info
+from dpprof.vocabulary.trainers import short_name, trainer_info
 
 NEEDED = "memory/needed_mib"
 _FLOOR = "floor/step_ms"
@@ -110,36 +110,36 @@ def say(advice: Advice) -> Finding[Advice]:
     """The advice in a few sentences."""
     on = f" on {advice.device}" if advice.device else ""
     at = f"{advice.model}{on}, batch {advice.batch_size}, sequence {advice.seq_len}"
-    told = [f"For {at}, `estimate` says: {_start(advice)}"]
+    told = [f"For {at}, an estimate says: {_start(advice)}"]
     if advice.device:
         told.append(_fit(advice.options))
     told.append(_time(advice))
     if advice.growth is not None:
         (first, mib), *others = advice.growth.more_mib.items()
-        more = [f"{_short(first)} needs {memory(mib)} more"]
-        more += [f"{_short(name)} {memory(mib)} more" for name, mib in others]
+        more = [f"{short_name(first)} needs {memory(mib)} more"]
+        more += [f"{short_name(name)} {memory(mib)} more" for name, mib in others]
         told.append(f"From batch {advice.growth.batch} to {advice.growth.larger}, {joined(more)}.")
     return Finding("Estimate", " ".join(text for text in told if text), advice)
 
 
 def _start(advice: Advice) -> str:
     first, *others = advice.options
-    needs = joined([f"{_short(one.trainer)} {memory(one.needed_mib)}" for one in others])
+    needs = joined([f"{short_name(one.trainer)} {memory(one.needed_mib)}" for one in others])
     if advice.best is None:
         return (
-            f"no DP trainer fits. {_named(first.trainer)} needs the least memory, "
+            f"no DP trainer fits. {short_name(first.trainer)} needs the least memory, "
             f"{memory(first.needed_mib)}; {needs}."
         )
     return (
-        f"start with {_named(first.trainer)}. It needs the least memory, {memory(first.needed_mib)}, "
+        f"start with {short_name(first.trainer)}. It needs the least memory, {memory(first.needed_mib)}, "
         f"against {needs}."
     )
 
 
 def _fit(options: tuple[Option, ...]) -> str:
-    fitting = [_short(one.trainer) for one in options if one.fits]
-    lacking = [_short(one.trainer) for one in options if one.fits is False]
-    unclear = [_short(one.trainer) for one in options if one.fits is None]
+    fitting = [short_name(one.trainer) for one in options if one.fits]
+    lacking = [short_name(one.trainer) for one in options if one.fits is False]
+    unclear = [short_name(one.trainer) for one in options if one.fits is None]
     if len(fitting) == len(options):
         return "All of them fit."
     if len(lacking) == len(options):
@@ -154,23 +154,14 @@ def _time(advice: Advice) -> str:
     floors = {one.trainer: one.floor_ms for one in advice.options if one.floor_ms is not None}
     if len(floors) < len(advice.options):
         return ""
-    each = joined([f"{milliseconds(ms)} with {_short(trainer)}" for trainer, ms in floors.items()])
+    each = joined([f"{milliseconds(ms)} with {short_name(trainer)}" for trainer, ms in floors.items()])
     text = f"A step takes at least {each}: floors, not predictions."
     best = advice.best
     if best is None or best.floor_ms is None:
         return text
     faster = [
-        _short(one.trainer)
+        short_name(one.trainer)
         for one in advice.options
         if one.fits is not False and one.floor_ms is not None and one.floor_ms < best.floor_ms
     ]
     return text + (f" Measure {joined(faster)} too before you choose." if faster else "")
-
-
-def _short(trainer: str) -> str:
-    return trainer_info(trainer).short_name
-
-
-def _named(trainer: str) -> str:
-    short = _short(trainer)
-    return trainer if short == trainer else f"{trainer} ({short})"

@@ -15,11 +15,14 @@ from dpprof.reports.comparison.findings.finding import Finding, joined
 from dpprof.reports.comparison.intervals import step_ratio
 from dpprof.reports.comparison.places import Places, full_name, places_of, some_places
 from dpprof.vocabulary.formats import fixed
-from dpprof.vocabulary.trainers import trainer_info
+from dpprof.vocabulary.trainers import STANDARD, short_name, trainer_info
 
 # Peaks closer than this are the same: a few small tensors apart.
 SAME_PEAK = 0.001
-_TOPICS = {STEP: ("Time", "takes the least time"), PEAK: ("Memory", "needs the least memory")}
+_TOPICS = {
+    STEP: ("Time", "takes the least time", "as long"),
+    PEAK: ("Memory", "needs the least memory", "as much"),
+}
 
 
 @dataclass(frozen=True)
@@ -129,13 +132,13 @@ def rank(comparison: Comparison, bests: list[Best], metric: str) -> Ranking | No
 
 def say(ranking: Ranking) -> Finding[Ranking]:
     """The ranking in a sentence."""
-    topic, does = _TOPICS[ranking.metric]
+    topic, does, as_much = _TOPICS[ranking.metric]
     verb = does.split()[0]
     if ranking.winner is not None:
-        text = f"{ranking.winner} {does} {ranking.places}"
+        text = f"{short_name(ranking.winner)} {does} {ranking.places}"
         if ranking.to_standard:
-            text += f", {_range(ranking.to_standard)} x StandardTrainer's"
-        text += f". The next one {verb} {_range(ranking.lead)} x as much"
+            text += f", {_range(ranking.to_standard)} x {as_much} as {short_name(STANDARD)}"
+        text += f". The next one {verb} {_range(ranking.lead)} x {as_much}"
     else:
         text = "; ".join(_won(ranking, won, does) for won in ranking.won)
     return Finding(topic, f"Of the DP trainers {text}.{_caution(ranking)}", ranking)
@@ -145,11 +148,12 @@ def _won(ranking: Ranking, won: Won, does: str) -> str:
     where = some_places(won.places, len(ranking.places.names))
     if len(ranking.won) == 1:
         where = str(ranking.places)
-    if not won.trainers:
+    names = [short_name(trainer) for trainer in won.trainers]
+    if not names:
         return f"none can be called the best {where}: too few steps were timed"
-    if len(won.trainers) == 1:
-        return f"{won.trainers[0]} {does} {where}"
-    return f"{joined(won.trainers)} cannot be told apart {where}"
+    if len(names) == 1:
+        return f"{names[0]} {does} {where}"
+    return f"{joined(names)} cannot be told apart {where}"
 
 
 def _caution(ranking: Ranking) -> str:

@@ -9,6 +9,7 @@ from dpprof.reports.comparison.findings.best import Best, winner_of
 from dpprof.reports.comparison.findings.finding import Finding
 from dpprof.reports.comparison.places import Places, full_name, places_of, size_of, subject
 from dpprof.vocabulary.formats import milliseconds, size
+from dpprof.vocabulary.trainers import short_name
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,8 @@ def _cost(cell: Cell) -> Cost:
 
 def say(choice: Choice) -> Finding[Choice]:
     """The choice in a sentence."""
-    fast, small, trade = choice.fastest, choice.smallest, choice.trade
+    fast = None if choice.fastest is None else short_name(choice.fastest)
+    small, trade = short_name(choice.smallest), choice.trade
     if trade is not None:
         text = (
             f"train with {fast} if its memory fits, else with {small}. At {trade.place}, "

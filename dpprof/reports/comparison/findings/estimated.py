@@ -12,6 +12,7 @@ from dpprof.reports.comparison.findings.finding import Finding
 from dpprof.reports.comparison.places import full_name
 from dpprof.reports.comparison.run import Run
 from dpprof.vocabulary.formats import memory
+from dpprof.vocabulary.trainers import short_name
 
 _LISTED = 6
 
@@ -123,7 +124,9 @@ def _need(comparison: Comparison, cell: Cell) -> Need:
 
 
 def _listed(cells: tuple[Need, ...]) -> str:
-    each = ", ".join(f"{c.trainer} at {c.place} ({memory(c.needed_mib)})" for c in cells[:_LISTED])
+    each = ", ".join(
+        f"{short_name(c.trainer)} at {c.place} ({memory(c.needed_mib)})" for c in cells[:_LISTED]
+    )
     return each + (f" and {len(cells) - _LISTED} more" if len(cells) > _LISTED else "")
 
 

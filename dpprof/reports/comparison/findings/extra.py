@@ -11,7 +11,7 @@ from dpprof.reports.comparison.findings.parts import Parts, fold_backward, parts
 from dpprof.reports.comparison.intervals import Ratio, step_ratio
 from dpprof.reports.comparison.places import full_name, size_of
 from dpprof.vocabulary.formats import signed, size
-from dpprof.vocabulary.trainers import trainer_info
+from dpprof.vocabulary.trainers import STANDARD, short_name, trainer_info
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,8 @@ def extras(comparison: Comparison) -> list[Extra]:
 def say(extra: Extra) -> Finding[Extra]:
     """A point for each of memory, time and traffic."""
     points = [str(part) for part in (extra.memory, extra.time, extra.traffic) if part is not None]
-    return Finding(extra.trainer, f"Against StandardTrainer at {extra.place}:", extra, points)
+    against = f"Against {short_name(STANDARD)} at {extra.place}:"
+    return Finding(short_name(extra.trainer), against, extra, points)
 
 
 def _extra(comparison: Comparison, cell: Cell, twin: Cell) -> Extra:

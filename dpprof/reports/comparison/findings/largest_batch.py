@@ -9,7 +9,7 @@ from dpprof.reports.comparison.findings.finding import Finding, joined
 from dpprof.reports.comparison.growth import Line, phase_lines
 from dpprof.reports.comparison.places import full_name
 from dpprof.vocabulary.formats import memory, size
-from dpprof.vocabulary.trainers import trainer_info
+from dpprof.vocabulary.trainers import short_name, trainer_info
 
 _TOPIC = "Largest batch"
 _LISTED = 3
@@ -88,8 +88,8 @@ def say(found: Shortages | Extrapolation) -> Finding[Shortages | Extrapolation]:
 
 def _ran_out(found: Shortages) -> str:
     texts = [
-        f"at {short.place} memory ran out with {joined(short.lacking)}"
-        + (f", while {joined(short.fitting)} fitted" if short.fitting else "")
+        f"at {short.place} memory ran out with {_named(short.lacking)}"
+        + (f", while {_named(short.fitting)} fitted" if short.fitting else "")
         for short in found.places
     ]
     more = f"; and at {len(texts) - _LISTED} more places" if len(texts) > _LISTED else ""
@@ -97,9 +97,14 @@ def _ran_out(found: Shortages) -> str:
     return f"{text[0].upper()}{text[1:]}."
 
 
+def _named(trainers: tuple[str, ...]) -> str:
+    return joined([short_name(trainer) for trainer in trainers])
+
+
 def _extended(found: Extrapolation) -> str:
     each = ", ".join(
-        f"{reach.trainer} {reach.batch:,} ({size(reach.mib_per_sample)} a sample in {reach.phase})"
+        f"{short_name(reach.trainer)} {reach.batch:,} "
+        f"({size(reach.mib_per_sample)} a sample in {reach.phase})"
         for reach in found.reaches
     )
     return (

@@ -9,6 +9,7 @@ from dpprof.reports.comparison.findings.finding import Finding
 from dpprof.reports.comparison.places import full_name, size_of
 from dpprof.vocabulary.formats import size
 from dpprof.vocabulary.loops import ALL, DOCUMENTED, SAVINGS
+from dpprof.vocabulary.trainers import short_name
 from dpprof.vocabulary.units import MIB
 
 # Savings below this share of the peak are not worth a change.
@@ -65,7 +66,7 @@ def say(found: Savings) -> Finding[Savings]:
         "The documented loop keeps memory that a step does not need. These changes lower the peak; "
         "loop=lean makes them all:",
         found,
-        [f"{one.trainer} at {one.place}: {in_words(one)}" for one in found.cells],
+        [f"{short_name(one.trainer)} at {one.place}: {in_words(one)}" for one in found.cells],
     )
 
 

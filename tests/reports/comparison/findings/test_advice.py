@@ -31,8 +31,8 @@ def test_the_least_memory_is_advised_with_what_the_others_need_and_the_floors() 
     assert ghost == Option(GHOST, 2000 + BESIDE, 4.0, True) == finding.data.best
     assert flat == Option(FLAT, 5000 + BESIDE, 3.0, True)
     assert finding.text == (
-        "For 1b (1.23M parameters) on H200 (139.8 GiB), batch 4, sequence 512, `estimate` says: start with "
-        "DPGhostClippingTrainer (ghost). It needs the least memory, 2.5 GiB, against flat 5.4 GiB. All of "
+        "For 1b (1.23M parameters) on H200 (139.8 GiB), batch 4, sequence 512, an estimate says: start with "
+        "ghost. It needs the least memory, 2.5 GiB, against flat 5.4 GiB. All of "
         "them fit. A step takes at least 4.0 ms with ghost and 3.0 ms with flat: floors, not predictions. "
         "Measure flat too before you choose."
     )
@@ -49,7 +49,7 @@ def test_what_does_not_fit_is_said_and_need_not_be_measured() -> None:
         comparison(estimate(FLAT, peak=5000, **held), estimate(GHOST, peak=4000, **held)), Advice
     )
     assert none.data.best is None
-    assert "no DP trainer fits. DPGhostClippingTrainer (ghost) needs the least memory, 4.4 GiB" in none.text
+    assert "no DP trainer fits. ghost needs the least memory, 4.4 GiB" in none.text
 
 
 def test_the_largest_batch_that_fits_is_told_with_what_it_adds() -> None:

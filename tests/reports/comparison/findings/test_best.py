@@ -32,7 +32,7 @@ def test_one_trainer_that_wins_everywhere_is_ranked_with_its_ratios_and_its_lead
     assert memory.to_standard == pytest.approx([1.1])
     assert memory.lead == pytest.approx([30 / 11])
     assert say(memory).text == (
-        f"Of the DP trainers {GHOST} needs the least memory at {HERE}, 1.10 x StandardTrainer's. "
+        f"Of the DP trainers ghost needs the least memory at {HERE}, 1.10 x as much as standard. "
         "The next one needs 2.73 x as much."
     )
 
@@ -60,7 +60,7 @@ def test_a_difference_within_the_spread_is_none() -> None:
     time = ranking(of, STEP)
     assert time is not None
     assert (time.winner, time.lead) == (None, ())
-    assert f"{FLAT} and {GHOST} cannot be told apart at {HERE}." in say(time).text
+    assert f"flat and ghost cannot be told apart at {HERE}." in say(time).text
 
 
 def test_different_winners_are_listed_with_their_places() -> None:
@@ -74,7 +74,7 @@ def test_different_winners_are_listed_with_their_places() -> None:
     assert time is not None
     at = [f"tiny, batch {batch}, sequence 512" for batch in times]
     assert time.won == (Won((FLAT,), (at[0], at[2])), Won((GHOST,), (at[1],)))
-    assert f"{GHOST} takes the least time at 1 of 3 places ({at[1]})." in say(time).text
+    assert f"ghost takes the least time at 1 of 3 places ({at[1]})." in say(time).text
 
 
 def test_a_single_step_tells_nothing_of_time() -> None:

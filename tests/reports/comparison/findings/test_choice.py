@@ -25,7 +25,7 @@ def test_one_trainer_that_is_best_in_both_is_the_one_to_use() -> None:
     (finding,) = findings(of, Choice)
     assert finding.data == Choice(GHOST, GHOST, Places((HERE,)), subject=TINY)
     assert finding.text == (
-        f"For {TINY}: train with {GHOST}. Of the DP trainers it takes the least time and needs the least "
+        f"For {TINY}: train with ghost. Of the DP trainers it takes the least time and needs the least "
         f"memory at {HERE}."
     )
 

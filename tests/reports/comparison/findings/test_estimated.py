@@ -47,7 +47,7 @@ def test_what_does_not_fit_has_what_it_needs() -> None:
     (finding,) = findings(comparison(estimate(device_memory_gib=0.6, peak=100)), Fit)
     at = "1b, batch 4, sequence 512, estimated for H200 (614.4 MiB)"
     assert finding.data == Fit("H200 (614.4 MiB)", 1, False, (Need(FLAT, at, 100 + 32 + 512),))
-    assert finding.text == f"1 of 1 do not fit H200 (614.4 MiB): {FLAT} at {at} (644.0 MiB)."
+    assert finding.text == f"1 of 1 do not fit H200 (614.4 MiB): flat at {at} (644.0 MiB)."
 
 
 def test_what_is_in_doubt_decides() -> None:

@@ -32,7 +32,7 @@ def test_each_saving_has_its_bytes() -> None:
         Saving(STANDARD, HERE, {OUTPUTS: 15.5}, None),
         Saving(FLAT, HERE, {GRADIENTS: 12.0, OUTPUTS: 15.5}, 20.25),
     )
-    assert finding.points[1].startswith(f"{FLAT} at {HERE}: call `zero_grad(set_to_none=True)`: -12.0 MiB; ")
+    assert finding.points[1].startswith(f"flat at {HERE}: call `zero_grad(set_to_none=True)`: -12.0 MiB; ")
     assert finding.points[1].endswith("; both: -20.2 MiB.")
 
 
