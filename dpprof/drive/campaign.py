@@ -6,7 +6,7 @@ from and what is made of their results.
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,8 +21,7 @@ from dpprof.drive.run import drive_experiment
 from dpprof.drive.stop import Stop, Stopped, stop_on_signals
 from dpprof.drive.workers import run_in_order
 from dpprof.drive.workload_check import refuse_unusable
-from dpprof.errors import ExperimentsFailed, Interrupted, TrackingError, Undecided
-from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL
+from dpprof.errors import Interrupted, TrackingError
 from dpprof.figures.results import FAILED, FINISHED, KILLED, Result
 from dpprof.record.check import CONTRACT
 from dpprof.record.folder import SweepFolder
@@ -280,23 +279,3 @@ class _Driver:
 def new_name(kind: str) -> str:
     """A name from the time, for a campaign that the user did not name."""
     return f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}"
-
-
-def failed_results(results: Iterable[Result]) -> list[Result]:
-    """The results that failed for another reason than lack of memory, which is a finding."""
-    return [r for r in results if r.status == FAILED and r.failure is not None and r.failure.kind != "oom"]
-
-
-def results_judged(results: Iterable[Result], verdict: str) -> list[Result]:
-    """The results on which the gradient check gave this verdict."""
-    return [r for r in results if r.gradient_verdict is not None and r.gradient_verdict.word == verdict]
-
-
-def raise_for_checks(results: Sequence[Result], verdicts: Iterable[str] = (FAIL, CANNOT_TELL)) -> None:
-    """Raise ExperimentsFailed (`fail`) or Undecided (`cannot tell`) if a gradient check says so."""
-    for verdict in verdicts:
-        names = [result.name for result in results_judged(results, verdict)]
-        said, kind = ("failed", ExperimentsFailed) if verdict == FAIL else ("could not tell", Undecided)
-        if names:
-            counted = f"{len(names)} of {len(results)} experiments"
-            raise kind(f"the gradient check {said} in {counted}: {', '.join(names)}")

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.drive.campaign import Campaign, Planned, Stage, failed_results, raise_for_checks
+from dpprof.drive.campaign import Campaign, Planned, Stage
+from dpprof.drive.outcomes import failed_results, raise_for_checks
 from dpprof.errors import ExperimentsFailed, Interrupted, TrackingError
 from dpprof.figures.results import KILLED
 from dpprof.record.check import MODULE

@@ -12,11 +12,9 @@ from dpprof.drive.campaign import (
     RunOne,
     Stage,
     Summary,
-    failed_results,
-    raise_for_checks,
-    results_judged,
 )
 from dpprof.drive.counters import can_count_now
+from dpprof.drive.outcomes import failed_results, raise_for_checks, results_judged
 from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted, TrackingError
 from dpprof.figures.gradient_verdict import FAIL
 from dpprof.figures.names import HEADLINE_RATIOS, RATIOS_OF_TIMES

@@ -1,6 +1,5 @@
 """The memory timeline as a PNG for the chart view of MLflow, where several runs stand small, side by side."""
 
-import io
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -10,6 +9,7 @@ from matplotlib.figure import Figure
 from dpprof.record.folder import write_bytes
 from dpprof.reports.colors import category_color, words
 from dpprof.reports.levels import Levels
+from dpprof.reports.png import png
 from dpprof.reports.tables import LedgerTables
 from dpprof.vocabulary.formats import fixed, size
 
@@ -72,6 +72,4 @@ def _name_phases(axes: Axes, levels: Levels, top: float, whole: float) -> None:
 
 def write(path: Path, levels: Levels, tables: LedgerTables, title: str) -> None:
     """Draw the image into a file."""
-    buffer = io.BytesIO()
-    draw(levels, tables, title).savefig(buffer, format="png")
-    write_bytes(path, buffer.getvalue())
+    write_bytes(path, png(draw(levels, tables, title)))

@@ -12,6 +12,7 @@ from dpprof.reports.comparison.comparison import compare
 from dpprof.reports.comparison.data import ComparisonData, compute
 from dpprof.reports.comparison.foreseen import read_foreseen
 from dpprof.reports.comparison.markdown import to_markdown
+from dpprof.reports.png import png
 from dpprof.reports.report import Report, write_all
 from dpprof.reports.roofline.write import write_sweep_roofline
 
@@ -48,7 +49,7 @@ def _write_images(swept: _Swept) -> list[Path]:
         if figure is None:
             path.unlink(missing_ok=True)
         else:
-            write_bytes(path, images.png(figure))
+            write_bytes(path, png(figure))
             written.append(path)
     return written
 

@@ -6,7 +6,7 @@ import pytest
 from conftest import Run, call_dpprof, runs_of
 from example_results import result
 
-from dpprof.drive.campaign import raise_for_checks
+from dpprof.drive.outcomes import raise_for_checks
 from dpprof.errors import ExperimentsFailed, Undecided
 from dpprof.figures.results import describe
 from dpprof.record.record import GradientCheck

@@ -1,7 +1,5 @@
 """The bars of a comparison as PNGs, for MLflow's chart view and for slides."""
 
-import io
-
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -33,13 +31,6 @@ def draw(data: ComparisonData, measure: Measure) -> Figure | None:
     handles = [figure.gca().barh(0, 0, color=measure.color(name), label=words(name)) for name in shown]
     figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8, frameon=False)
     return figure
-
-
-def png(figure: Figure) -> bytes:
-    """The figure as the bytes of a PNG file."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return buffer.getvalue()
 
 
 def _panel(axes: Axes, measure: Measure, model: ModelRows) -> None:

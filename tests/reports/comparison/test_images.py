@@ -5,7 +5,8 @@ from example_results import comparison, result
 from dpprof.record.record import Failure
 from dpprof.reports.comparison.bars import MEASURES
 from dpprof.reports.comparison.data import compute
-from dpprof.reports.comparison.images import draw, png
+from dpprof.reports.comparison.images import draw
+from dpprof.reports.png import png
 
 FOUND = compute(
     comparison(
