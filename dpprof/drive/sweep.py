@@ -6,13 +6,7 @@ from functools import partial
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import ESTIMATE, to_flat
-from dpprof.drive.campaign import (
-    Campaign,
-    Planned,
-    RunOne,
-    Stage,
-    Summary,
-)
+from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Summary
 from dpprof.drive.counters import can_count_now
 from dpprof.drive.outcomes import failed_results, raise_for_checks, results_judged
 from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted, TrackingError
