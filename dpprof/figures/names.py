@@ -52,9 +52,11 @@ SAMPLES = "throughput/samples_per_s"
 MOVED = "io/total_mib"
 FLOPS = "flops/total"
 NEEDED = "memory/needed_mib"
+CAPACITY = "memory/capacity_mib"
+FITS = "memory/fits"
 FLOOR = "floor/step_ms"
 # The figures of a run that are looked at first.
-HEADLINE = (PEAK, STEP, SAMPLES, MOVED, FLOPS, NEEDED, "memory/fits", FLOOR)
+HEADLINE = (PEAK, STEP, SAMPLES, MOVED, FLOPS, NEEDED, FITS, FLOOR)
 
 
 def ratio_name(name: str) -> str:

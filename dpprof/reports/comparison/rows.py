@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from dpprof.figures.names import PEAK
+from dpprof.figures.names import NEEDED, PEAK
 from dpprof.reports.comparison.bars import MEASURES, Bar, bar, legend, scale
 from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison
@@ -84,7 +84,7 @@ def _place(comparison: Comparison, cells: list[Cell]) -> PlaceRows:
 def _held_against(cell: Cell) -> str:
     """What an estimated cell needs of its device, and whether it fits."""
     held = cell.held_against
-    return f"needs {memory(cell.figures['memory/needed_mib'], 2)}: {held}" if held else ""
+    return f"needs {memory(cell.figures[NEEDED], 2)}: {held}" if held else ""
 
 
 def _wins_alone(cell: Cell, best: Best | None) -> bool:

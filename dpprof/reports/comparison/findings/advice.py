@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from dpprof.figures.names import FITS, FLOOR, NEEDED
 from dpprof.figures.results import device_name
 from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison
@@ -9,10 +10,6 @@ from dpprof.reports.comparison.findings.finding import Finding, joined
 from dpprof.reports.comparison.places import model_in_words, size_of
 from dpprof.vocabulary.formats import memory, milliseconds
 from dpprof.vocabulary.trainers import short_name, trainer_info
-
-NEEDED = "memory/needed_mib"
-_FLOOR = "floor/step_ms"
-_FITS = "memory/fits"
 
 
 @dataclass(frozen=True)
@@ -80,11 +77,11 @@ def _advice(comparison: Comparison, model: str, device: str, places: list[list[C
 
 
 def _option(cell: Cell) -> Option:
-    return Option(cell.trainer, cell.figures[NEEDED], cell.figures.get(_FLOOR), _fits(cell))
+    return Option(cell.trainer, cell.figures[NEEDED], cell.figures.get(FLOOR), _fits(cell))
 
 
 def _fits(cell: Cell) -> bool | None:
-    return bool(cell.figures[_FITS]) if _FITS in cell.figures else None
+    return bool(cell.figures[FITS]) if FITS in cell.figures else None
 
 
 def _growth(comparison: Comparison, place: list[Cell], places: list[list[Cell]]) -> Growth | None:
