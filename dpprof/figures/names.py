@@ -59,6 +59,11 @@ FLOOR = "floor/step_ms"
 HEADLINE = (PEAK, STEP, SAMPLES, MOVED, FLOPS, NEEDED, FITS, FLOOR)
 
 
+def floor_name(phase: str) -> str:
+    """What the least time of a phase is called."""
+    return f"floor/{phase}_ms"
+
+
 def ratio_name(name: str) -> str:
     """What the ratio of a figure to standard training's is called."""
     return f"vs_standard/{name}_ratio"
@@ -202,7 +207,8 @@ def _estimate(estimate: EstimateFigures) -> Iterator[Metric]:
     yield Metric("memory", "capacity_mib", estimate.capacity_mib)
     yield Metric("memory", "fits", None if estimate.fits is None else float(estimate.fits))
     for phase, seconds in estimate.floor_s.items():
-        yield Metric("floor", f"{phase}_ms", ms(seconds))
+        group, _, key = floor_name(phase).partition("/")
+        yield Metric(group, key, ms(seconds))
     if estimate.floor_s:
         yield Metric("floor", "step_ms", ms(sum(estimate.floor_s.values())))
 
