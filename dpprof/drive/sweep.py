@@ -15,7 +15,7 @@ from dpprof.figures.names import HEADLINE_RATIOS, RATIOS_OF_TIMES
 from dpprof.figures.results import FINISHED, Result, read_result
 from dpprof.reports.comparison import export
 from dpprof.reports.comparison.data import ComparisonData
-from dpprof.reports.comparison.markdown import to_markdown
+from dpprof.reports.comparison.markdown import description
 from dpprof.reports.comparison.recommended import recommended
 from dpprof.reports.sweep_reports import write_sweep_reports
 from dpprof.tracking.tracker import Tracker
@@ -114,7 +114,7 @@ class Sweep(Campaign):
         is_estimate = next(iter(self.experiments.values())).is_estimate
         prefix = f"{ESTIMATE}/" if is_estimate else ""
         return Summary(
-            to_markdown(data),
+            description(data),
             files,
             export.table(data),
             figures={prefix + name: value for name, value in best.figures.items()} if best else {},

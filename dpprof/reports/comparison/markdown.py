@@ -26,10 +26,17 @@ _DISTURBED_NOTE = (
 
 
 def to_markdown(data: ComparisonData) -> str:
-    """The whole comparison: verdict, doubts, tables, failures."""
+    """The whole comparison: its name, then all that is told of it."""
+    return f"# {escape(data.comparison.name)}\n\n{description(data)}"
+
+
+def description(data: ComparisonData) -> str:
+    """What is told of a comparison: verdict, doubts, tables, failures. The verdict comes first, as MLflow
+    folds what is long.
+    """
     comparison = data.comparison
     steps = f"{comparison.steps}\n" if comparison.steps else ""
-    parts = [f"# {escape(comparison.name)}\n", steps, verdict_markdown(data), *tables(data), _NOTE]
+    parts = [verdict_markdown(data), steps, *tables(data), _NOTE]
     if any(cell.is_disturbed for cell in comparison.cells):
         parts.append(_DISTURBED_NOTE)
     return "\n".join(part for part in parts if part)
