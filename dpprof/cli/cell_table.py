@@ -110,7 +110,7 @@ def _columns(data: ComparisonData, found: ModelRows, plus_minus: str) -> list[_C
     if any(text.plain for text in texts):
         columns.append(_Column("step ms", texts))
         columns += _judged(found, "step_time", STEP)
-    columns.append(_Column("peak MiB", [Text(number(row.cell.figures.get(PEAK))) for row in rows]))
+    columns.append(_Column("peak MiB", [Text(number(row.cell.peak_mib)) for row in rows]))
     columns += _judged(found, "peak_memory", PEAK)
     more = (
         ("on the device", [Text(row.held_against, _fit_style(row.held_against)) for row in rows], True),

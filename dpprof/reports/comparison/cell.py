@@ -9,7 +9,7 @@ from dpprof.config.flat import HOW_MEASURED, from_flat
 from dpprof.figures.estimate import held_against
 from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS
 from dpprof.figures.medians import median_of
-from dpprof.figures.names import CAPACITY, FITS
+from dpprof.figures.names import CAPACITY, FITS, PEAK
 from dpprof.figures.phases import PhaseFigures
 from dpprof.figures.results import FINISHED
 from dpprof.reports.comparison.run import Run
@@ -102,6 +102,14 @@ class Cell:
     def figures(self) -> dict[str, float]:
         """Every figure by metric name: with several runs, the median of those that have it."""
         return median_of([run.figures for run in self.representative])
+
+    @property
+    def peak_mib(self) -> float | None:
+        """The peak of a step. None where the first pass did not finish: what a run held when it failed is no
+        peak.
+        """
+        came_far = bool(self.finished) or any(run.step_s for run in self.representative)
+        return self.figures.get(PEAK) if came_far else None
 
     @cached_property
     def phases(self) -> dict[str, PhaseFigures]:

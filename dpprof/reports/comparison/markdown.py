@@ -1,6 +1,6 @@
 """A comparison as Markdown: the verdict, then tables that read as plain text too."""
 
-from dpprof.figures.names import IQR, PEAK, SAMPLES, STEP
+from dpprof.figures.names import IQR, SAMPLES, STEP
 from dpprof.figures.results import FINISHED
 from dpprof.reports.comparison.counter_ratios import EXPECTED
 from dpprof.reports.comparison.data import ComparisonData
@@ -114,7 +114,7 @@ def _figures(row: Row) -> list[str]:
     return [
         step,
         ratio + _DISTURBED if ratio and time.is_disturbed else ratio,
-        number(figures.get(PEAK)),
+        number(cell.peak_mib),
         fixed(row.bars["peak_memory"].ratio, 2),
         number(figures.get(SAMPLES)),
     ]

@@ -35,6 +35,9 @@ def test_success_and_mean_peak_by_trainer_count_finished_runs_only() -> None:
         ["DPSGDTrainer (flat)", "1 of 2", "30.0"],
         ["DPGhostClippingTrainer (ghost)", "0 of 1", ""],
     ]
+    assert table(found, 1)[2][4:8] == ["DPGhostClippingTrainer", "oom", "", ""], (
+        "what it held when it failed is no peak"
+    )
 
 
 def test_a_run_that_was_stopped_after_its_clean_pass_shows_figures_but_is_not_finished() -> None:

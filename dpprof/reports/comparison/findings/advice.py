@@ -35,13 +35,13 @@ class Growth:
 class Advice:
     """The DP trainers at the largest place where one of them fits, the least memory first.
 
-    `device` is empty where the estimates are held against none.
+    `settings` are the place's in words. `device` is empty where the estimates are held against none.
     """
 
     model: str
     device: str
     batch_size: int
-    seq_len: int
+    settings: str
     options: tuple[Option, ...]
     growth: Growth | None = field(default=None)
 
@@ -71,9 +71,9 @@ def _advice(comparison: Comparison, model: str, device: str, places: list[list[C
     fitting = [cells for cells in places if any(_fits(cell) is not False for cell in cells)]
     place = max(fitting or places, key=lambda cells: size_of(cells[0]))
     options = sorted(map(_option, place), key=lambda option: option.needed_mib)
-    config = place[0].config
     growth = _growth(comparison, place, places)
-    return Advice(model, device, config.batch_size, config.seq_len, tuple(options), growth)
+    settings = comparison.settings_in_words(place[0])
+    return Advice(model, device, place[0].config.batch_size, settings, tuple(options), growth)
 
 
 def _option(cell: Cell) -> Option:
@@ -106,7 +106,7 @@ def _growth(comparison: Comparison, place: list[Cell], places: list[list[Cell]])
 def say(advice: Advice) -> Finding[Advice]:
     """The advice in a few sentences."""
     on = f" on {advice.device}" if advice.device else ""
-    at = f"{advice.model}{on}, batch {advice.batch_size}, sequence {advice.seq_len}"
+    at = f"{advice.model}{on}, {advice.settings}"
     told = [f"For {at}, an estimate says: {_start(advice)}"]
     if advice.device:
         told.append(_fit(advice.options))
