@@ -75,7 +75,7 @@ class Comparison:
         return [name for name in names if len(found.get(name, ())) > 1]
 
     def place_name(self, cell: Cell, without: str = "") -> str:
-        """What tells a place from the others of its model: its settings, what an estimate is held against, and
+        """What tells a place from the others of its model: settings, what an estimate is held against, and
         its source where there are several. `without` names a setting to leave out.
         """
         parts = [self.settings_in_words(cell, without)]
