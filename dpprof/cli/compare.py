@@ -85,17 +85,15 @@ def _read(
     with waiting("reading the runs"), tempfile.TemporaryDirectory() as scratch:
         from dpprof.cli.options import write_output
         from dpprof.drive.sources import read_comparison
-        from dpprof.record.folder import SweepFolder
         from dpprof.reports.comparison import page
         from dpprof.reports.comparison.data import compute
-        from dpprof.reports.comparison.foreseen import read_foreseen
+        from dpprof.reports.comparison.foreseen import foreseen_of
 
         comparison, folders = read_comparison(sources, Path(scratch), warn)
         before = None
         if baseline is not None:
             before, _ = read_comparison([baseline], Path(scratch) / "baseline", warn, "baseline")
-        foreseen = read_foreseen(SweepFolder(sources[0])) if len(sources) == 1 else None
-        data = compute(comparison, folders, foreseen)
+        data = compute(comparison, folders, foreseen_of(sources))
         write_output(output, page.render(data))
     return data, before
 

@@ -83,7 +83,8 @@ def _read(root: "Path") -> "list[tuple[Comparison, Comparison]]":
     from dpprof.reports.comparison.foreseen import read_foreseen
 
     found = []
-    for path in [root, *sorted(path for path in root.iterdir() if path.is_dir())]:
+    inside = {path for path in root.iterdir() if path.is_dir()} - {SweepFolder(root).foreseen.path}
+    for path in [root, *sorted(inside)]:
         folder, results = SweepFolder(path), []
         for run in folder.runs():
             try:

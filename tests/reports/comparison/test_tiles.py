@@ -72,6 +72,31 @@ def test_else_lines_through_the_peaks_are_extended() -> None:
     assert "not measured" in found.note
 
 
+def test_another_model_that_reaches_the_limit_first_says_nothing_of_this_one() -> None:
+    found = tiles(
+        *(
+            result(
+                trainer,
+                step_s=0.1,
+                peak_mib=mib * size,
+                at_peak={"activations": mib * size},
+                batch_size=size,
+                model_size=model,
+                environment={"memory_gib": str(100 / 1024)},
+            )
+            for model, heavier in (("tiny", 1), ("small", 5))
+            for trainer, mib in (("DPSGDTrainer", 2 * heavier), ("DPGhostClippingTrainer", heavier))
+            for size in (2, 4)
+        )
+    )
+    assert found.model.label == "tiny"
+    assert batches(found) == {
+        "DPSGDTrainer": "at most about 50",
+        "DPGhostClippingTrainer": "at most about 100",
+    }
+    assert "for tiny, sequence 512" in found.note
+
+
 def test_nothing_finished_makes_no_tiles() -> None:
     assert compute(compare(comparison())) is None
     assert compute(compare(comparison(result(failure=OOM)))) is None

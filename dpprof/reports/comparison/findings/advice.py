@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from dpprof.figures.names import FITS, FLOOR, NEEDED
 from dpprof.figures.results import device_name
 from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison
@@ -9,10 +10,6 @@ from dpprof.reports.comparison.findings.finding import Finding, joined
 from dpprof.reports.comparison.places import model_in_words, size_of
 from dpprof.vocabulary.formats import memory, milliseconds
 from dpprof.vocabulary.trainers import short_name, trainer_info
-
-NEEDED = "memory/needed_mib"
-_FLOOR = "floor/step_ms"
-_FITS = "memory/fits"
 
 
 @dataclass(frozen=True)
@@ -38,13 +35,13 @@ class Growth:
 class Advice:
     """The DP trainers at the largest place where one of them fits, the least memory first.
 
-    `device` is empty where the estimates are held against none.
+    `settings` are the place's in words. `device` is empty where the estimates are held against none.
     """
 
     model: str
     device: str
     batch_size: int
-    seq_len: int
+    settings: str
     options: tuple[Option, ...]
     growth: Growth | None = field(default=None)
 
@@ -74,17 +71,17 @@ def _advice(comparison: Comparison, model: str, device: str, places: list[list[C
     fitting = [cells for cells in places if any(_fits(cell) is not False for cell in cells)]
     place = max(fitting or places, key=lambda cells: size_of(cells[0]))
     options = sorted(map(_option, place), key=lambda option: option.needed_mib)
-    config = place[0].config
     growth = _growth(comparison, place, places)
-    return Advice(model, device, config.batch_size, config.seq_len, tuple(options), growth)
+    settings = comparison.settings_in_words(place[0])
+    return Advice(model, device, place[0].config.batch_size, settings, tuple(options), growth)
 
 
 def _option(cell: Cell) -> Option:
-    return Option(cell.trainer, cell.figures[NEEDED], cell.figures.get(_FLOOR), _fits(cell))
+    return Option(cell.trainer, cell.figures[NEEDED], cell.figures.get(FLOOR), _fits(cell))
 
 
 def _fits(cell: Cell) -> bool | None:
-    return bool(cell.figures[_FITS]) if _FITS in cell.figures else None
+    return bool(cell.figures[FITS]) if FITS in cell.figures else None
 
 
 def _growth(comparison: Comparison, place: list[Cell], places: list[list[Cell]]) -> Growth | None:
@@ -109,7 +106,7 @@ def _growth(comparison: Comparison, place: list[Cell], places: list[list[Cell]])
 def say(advice: Advice) -> Finding[Advice]:
     """The advice in a few sentences."""
     on = f" on {advice.device}" if advice.device else ""
-    at = f"{advice.model}{on}, batch {advice.batch_size}, sequence {advice.seq_len}"
+    at = f"{advice.model}{on}, {advice.settings}"
     told = [f"For {at}, an estimate says: {_start(advice)}"]
     if advice.device:
         told.append(_fit(advice.options))

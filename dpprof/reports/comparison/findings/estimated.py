@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from itertools import starmap
 
 from dpprof.figures.capacity import doubt_words
+from dpprof.figures.names import CAPACITY, FITS, NEEDED
 from dpprof.figures.results import device_name
 from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison
@@ -68,12 +69,12 @@ def fits(comparison: Comparison) -> list[Fit]:
     """Which estimates fit the device that they are held against, which do not, and of which nothing tells."""
     by_device: dict[str, list[Cell]] = {}
     for cell in _estimated_cells(comparison):
-        if "memory/capacity_mib" in cell.figures:
+        if CAPACITY in cell.figures:
             by_device.setdefault(device_name(cell.config), []).append(cell)
     found = []
     for device, held in by_device.items():
-        lack = tuple(_need(comparison, cell) for cell in held if cell.figures.get("memory/fits") == 0)
-        unclear = tuple(_need(comparison, cell) for cell in held if "memory/fits" not in cell.figures)
+        lack = tuple(_need(comparison, cell) for cell in held if cell.figures.get(FITS) == 0)
+        unclear = tuple(_need(comparison, cell) for cell in held if FITS not in cell.figures)
         if not lack and not unclear:
             found.append(Fit(device, len(held), True))
         if lack:
@@ -120,7 +121,7 @@ def _estimated_cells(comparison: Comparison) -> list[Cell]:
 
 
 def _need(comparison: Comparison, cell: Cell) -> Need:
-    return Need(cell.trainer, full_name(comparison, cell), cell.figures["memory/needed_mib"])
+    return Need(cell.trainer, full_name(comparison, cell), cell.figures[NEEDED])
 
 
 def _listed(cells: tuple[Need, ...]) -> str:

@@ -74,3 +74,9 @@ def test_estimates_of_a_larger_model_follow_the_choice_and_leave_the_rest_as_it_
 
 def test_one_trainer_alone_is_no_advice() -> None:
     assert found(comparison(estimate(), estimate("StandardTrainer")), Advice) == []
+
+
+def test_what_else_varies_is_told() -> None:
+    cells = [estimate(t, peak=50, precision=p) for p in ("bf16", "fp32") for t in (FLAT, GHOST)]
+    (finding,) = findings(comparison(*cells), Advice)
+    assert ", batch 4, sequence 512, precision bf16, an estimate says" in finding.text
