@@ -77,7 +77,7 @@ def _legend(data: ComparisonData) -> Iterator[str]:
     if any(cell.is_disturbed for cell in cells):
         yield (
             f"{DISTURBED}: timed while other processes held the processors or the machine's pace changed. "
-            "Such times, and ratios to them, do not tell how trainers differ."
+            "Such times, and their ratios, do not show how trainers differ."
         )
 
 

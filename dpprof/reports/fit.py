@@ -224,7 +224,7 @@ def _explained(config: ExperimentConfig, fit: FitConfig, found: list[dict[str, A
     kept_for = "fragmentation, other processes, and what an estimate does not include."
     text += f" {'The headroom is' if fit.usable < 1 else 'No headroom is left'} for {kept_for}"
     if _has(found, "without_headroom"):
-        text += " `without headroom` is the size that should just fit in all of the memory. It is predicted, not estimated."
+        text += " `without headroom` should just fit in all of the memory. It is predicted, not estimated."
     if any(open_ones):
         text += (
             f" Where it says `or more`, the search stopped at a {size} that fits; larger ones were not tried."
@@ -257,7 +257,7 @@ def _explained_batches(
         )
     if _has(found, "logical_floor_s"):
         text += (
-            f" `floor [s]` is the least time that one logical batch can take on {device_name(config)}, by its "
+            f" `floor [s]` is the least time for one logical batch on {device_name(config)}, by its "
             "bandwidth and its rate of matrix products. It is not a prediction."
         )
     if fit.verify:

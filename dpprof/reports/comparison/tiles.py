@@ -66,7 +66,7 @@ def _batches(comparison: Comparison, group: ModelRows, place: PlaceRows) -> tupl
     """The largest batch of each trainer, as far as some ran out of memory or lines can be extended."""
     found = _that_ran_out(group, place)
     if found:
-        return found, "Largest batch: of the batches that were tried, with the same settings otherwise."
+        return found, "Largest batch: the largest that fitted of those tried, with otherwise equal settings."
     reached = extrapolate(comparison)
     if reached is None:
         return {}, ""

@@ -110,7 +110,7 @@ def say(advice: Advice) -> Finding[Advice]:
     """The advice in a few sentences."""
     on = f" on {advice.device}" if advice.device else ""
     at = f"{advice.model}{on}, batch {advice.batch_size}, sequence {advice.seq_len}"
-    told = [f"For {at}, an estimate says: {_start(advice)}"]
+    told = [f"For {at}, estimates say: {_start(advice)}"]
     if advice.device:
         told.append(_fit(advice.options))
     told.append(_time(advice))
@@ -141,7 +141,7 @@ def _fit(options: tuple[Option, ...]) -> str:
     lacking = [short_name(one.trainer) for one in options if one.fits is False]
     unclear = [short_name(one.trainer) for one in options if one.fits is None]
     if len(fitting) == len(options):
-        return "All of them fit."
+        return "All fit."
     if len(lacking) == len(options):
         return ""
     told = [f"{joined(lacking)} {'does' if len(lacking) == 1 else 'do'} not fit"] if lacking else []
@@ -155,7 +155,7 @@ def _time(advice: Advice) -> str:
     if len(floors) < len(advice.options):
         return ""
     each = joined([f"{milliseconds(ms)} with {short_name(trainer)}" for trainer, ms in floors.items()])
-    text = f"A step takes at least {each}: floors, not predictions."
+    text = f"A step takes at least {each}. These are lower bounds, not predictions."
     best = advice.best
     if best is None or best.floor_ms is None:
         return text

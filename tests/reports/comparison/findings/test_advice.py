@@ -31,10 +31,10 @@ def test_the_least_memory_is_advised_with_what_the_others_need_and_the_floors() 
     assert ghost == Option(GHOST, 2000 + BESIDE, 4.0, True) == finding.data.best
     assert flat == Option(FLAT, 5000 + BESIDE, 3.0, True)
     assert finding.text == (
-        "For 1b (1.23M parameters) on H200 (139.8 GiB), batch 4, sequence 512, an estimate says: start with "
-        "ghost. It needs the least memory, 2.5 GiB, against flat 5.4 GiB. All of "
-        "them fit. A step takes at least 4.0 ms with ghost and 3.0 ms with flat: floors, not predictions. "
-        "Measure flat too before you choose."
+        "For 1b (1.23M parameters) on H200 (139.8 GiB), batch 4, sequence 512, estimates say: start with "
+        "ghost. It needs the least memory, 2.5 GiB, against flat 5.4 GiB. All fit. "
+        "A step takes at least 4.0 ms with ghost and 3.0 ms with flat. These are lower bounds, not "
+        "predictions. Measure flat too before you choose."
     )
 
 
