@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def check(workload_argument: str, **options: str | None) -> None:
     """Check a model before anything is timed.
 
-    Does one small step with each trainer, and names all that they stumble on: the module and what to change.
+    Takes one small step with each trainer and reports every problem: the module and what to change.
     WORKLOAD is package.module:factory, or the built-in model if left out. Ends with exit code 3 if a trainer
     cannot train the model, and with 2 if there is no such workload. Nothing is kept.
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--baseline",
     metavar="SOURCE",
-    help="What to hold the sources against, and tell what got worse.",
+    help="What to compare the sources with, to report what got worse.",
 )
 @click.option(
     "--fail-above",
@@ -37,7 +37,7 @@ def compare(sources: tuple[str, ...], output: str, baseline: str | None, fail_ab
     A SOURCE is a sweep folder, a run folder, a file of `dpprof export --format json`, or the name or id of a
     sweep or a run in MLflow. Prints what the figures say and writes it all as one page.
 
-    With --baseline it also tells what got worse, and exits 4 if something did. Peaks are compared exactly.
+    With --baseline it also reports what got worse, and then exits with code 4. Peaks are compared exactly.
     A step time is worse only if it grew beyond the limit with 95 % confidence. Measure both sides with
     `dpprof sweep --repeats 3 --passes clean,pace,memory`: only repeated runs show what differs from process
     to process, and the pace pass tells a slow machine from slow code.

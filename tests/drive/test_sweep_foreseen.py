@@ -61,7 +61,7 @@ def test_they_are_no_runs_but_the_verdict_tells_them_and_only_what_failed_is_est
     assert set(runs) == {"mine", *sweep.experiments}
     assert sweep.compared is not None
     (told,) = (finding for finding in sweep.compared.findings if finding.topic == "Estimate")
-    assert "on H100 (79.1 GiB), batch 2, sequence 8, an estimate says: start with" in told.text
+    assert "on H100 (79.1 GiB), batch 2, sequence 8, estimates say: start with" in told.text
     assert told.text in sweep.folder.summary_markdown.read_text(encoding="utf-8")
     assert told.text in runs["mine"].data.tags["mlflow.note.content"]
 

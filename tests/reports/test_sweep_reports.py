@@ -29,10 +29,11 @@ def test_the_estimates_of_a_larger_model_enter_the_verdict_and_nothing_else(tmp_
     data, _ = write_sweep_reports(folder, [run(STANDARD, 0.1, 10), run(FLAT, 0.2, 40)])
     assert len(data.comparison.cells) == 2
     (advice,) = (found.data for found in data.findings if isinstance(found.data, Advice))
-    assert advice.best is not None
-    assert advice.best.trainer == GHOST
+    assert advice.smallest is not None
+    assert advice.smallest.trainer == GHOST
+    assert advice.is_of_larger
     summary = folder.summary_markdown.read_text(encoding="utf-8")
-    assert "For 1b (1.23M parameters) on H200 (139.8 GiB)" in summary
+    assert "For a larger model, 1b (1.23M parameters) on H200 (139.8 GiB)" in summary
     assert folder.runs() == []
 
 

@@ -21,7 +21,7 @@ _NOTE = (
 _DISTURBED = " (disturbed)"
 _DISTURBED_NOTE = (
     "`disturbed` marks step times measured while other processes held the processors or the machine's pace "
-    "changed, and every ratio at such a place: they do not tell how trainers differ.\n"
+    "changed, and every ratio at such a place: they do not show how trainers differ.\n"
 )
 
 

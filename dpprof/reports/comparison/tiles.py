@@ -68,7 +68,7 @@ def _batches(comparison: Comparison, group: ModelRows, place: PlaceRows) -> tupl
     """
     found = _that_ran_out(group, place)
     if found:
-        return found, "Largest batch: of the batches that were tried, with the same settings otherwise."
+        return found, "Largest batch: the largest that fitted of those tried, with otherwise equal settings."
     of_model = [cell for cell in comparison.cells if comparison.model(cell) == group.model]
     reached = extrapolate(Comparison(comparison.name, of_model))
     if reached is None:

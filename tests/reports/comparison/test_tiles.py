@@ -48,7 +48,7 @@ def test_where_memory_ran_out_the_batches_that_were_tried_are_told() -> None:
         "DPSGDTrainer": "4; 8 runs out",
         "DPFastGradientClippingTrainer": "below 4",
     }
-    assert "that were tried" in found.note
+    assert "of those tried" in found.note
 
 
 def test_else_lines_through_the_peaks_are_extended() -> None:

@@ -1,6 +1,7 @@
 """What estimates advise: with which DP trainer to start, what it needs, and how fast it can be."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from dpprof.figures.names import FITS, FLOOR, NEEDED
 from dpprof.figures.results import device_name
@@ -36,6 +37,7 @@ class Advice:
     """The DP trainers at the largest place where one of them fits, the least memory first.
 
     `settings` are the place's in words. `device` is empty where the estimates are held against none.
+    `is_of_larger` says that the model is a larger one than those compared.
     """
 
     model: str
@@ -44,14 +46,25 @@ class Advice:
     settings: str
     options: tuple[Option, ...]
     growth: Growth | None = field(default=None)
+    is_of_larger: bool = False
 
     @property
-    def best(self) -> Option | None:
+    def smallest(self) -> Option | None:
         """The trainer that needs the least memory, unless even that does not fit."""
         return self.options[0] if self.options[0].fits is not False else None
 
+    @property
+    def start(self) -> Option | None:
+        """The trainer to start with: the lowest bound of the time among those that fit, or the least memory
+        where there are no bounds. None if none fits.
+        """
+        fitting = [(one.floor_ms, one) for one in self.options if one.fits and one.floor_ms is not None]
+        if not fitting or any(one.floor_ms is None for one in self.options):
+            return self.smallest
+        return min(fitting, key=lambda pair: pair[0])[1]
 
-def advise(comparison: Comparison) -> list[Advice]:
+
+def advise(comparison: Comparison, *, is_of_larger: bool = False) -> list[Advice]:
     """For each model and device what the estimates of two or more DP trainers advise."""
     groups: dict[tuple[str, str], list[list[Cell]]] = {}
     for place in comparison.places:
@@ -59,7 +72,8 @@ def advise(comparison: Comparison) -> list[Advice]:
         if len(cells) > 1:
             key = model_in_words(comparison, cells[0]), device_name(cells[0].config)
             groups.setdefault(key, []).append(cells)
-    return [_advice(comparison, *key, places) for key, places in groups.items()]
+    found = [_advice(comparison, *key, places) for key, places in groups.items()]
+    return [replace(advice, is_of_larger=is_of_larger) for advice in found]
 
 
 def _counts(cell: Cell) -> bool:
@@ -106,11 +120,10 @@ def _growth(comparison: Comparison, place: list[Cell], places: list[list[Cell]])
 def say(advice: Advice) -> Finding[Advice]:
     """The advice in a few sentences."""
     on = f" on {advice.device}" if advice.device else ""
-    at = f"{advice.model}{on}, {advice.settings}"
-    told = [f"For {at}, an estimate says: {_start(advice)}"]
+    larger = "a larger model, " if advice.is_of_larger else ""
+    told = [f"For {larger}{advice.model}{on}, {advice.settings}, estimates say: {_start(advice)}"]
     if advice.device:
         told.append(_fit(advice.options))
-    told.append(_time(advice))
     if advice.growth is not None:
         (first, mib), *others = advice.growth.more_mib.items()
         more = [f"{short_name(first)} needs {memory(mib)} more"]
@@ -120,17 +133,36 @@ def say(advice: Advice) -> Finding[Advice]:
 
 
 def _start(advice: Advice) -> str:
-    first, *others = advice.options
-    needs = joined([f"{short_name(one.trainer)} {memory(one.needed_mib)}" for one in others])
-    if advice.best is None:
-        return (
-            f"no DP trainer fits. {short_name(first.trainer)} needs the least memory, "
-            f"{memory(first.needed_mib)}; {needs}."
-        )
+    """The trainer to start with, and why; the one that needs the least memory, if it is another."""
+    start, first = advice.start, advice.options[0]
+    least = f"needs the least memory, {_against(advice.options, _memory)}"
+    if start is None:
+        return f"no DP trainer fits. {short_name(first.trainer)} {least}."
+    timed = sorted(advice.options, key=lambda one: one.floor_ms or 0.0)
+    bounds = f"{_against(timed, _floor)}: a bound, not a prediction."
+    has_bounds = all(one.floor_ms is not None for one in advice.options)
+    if start is first:
+        text = f"start with {short_name(first.trainer)}. It {least}."
+        return f"{text} A step takes at least {bounds}" if has_bounds else text
     return (
-        f"start with {short_name(first.trainer)}. It needs the least memory, {memory(first.needed_mib)}, "
-        f"against {needs}."
+        f"start with {short_name(start.trainer)}. It fits, and a step takes at least {bounds} For larger "
+        f"batches, {short_name(first.trainer)} {least}. Measure both."
     )
+
+
+def _against(options: Sequence[Option], figure: Callable[[Option], str]) -> str:
+    """A figure of the first against those of the others."""
+    first, *others = options
+    named = [f"{short_name(one.trainer)} {figure(one)}" for one in others]
+    return f"{figure(first)} against {joined(named)}"
+
+
+def _memory(option: Option) -> str:
+    return memory(option.needed_mib)
+
+
+def _floor(option: Option) -> str:
+    return milliseconds(option.floor_ms or 0.0)
 
 
 def _fit(options: tuple[Option, ...]) -> str:
@@ -138,27 +170,9 @@ def _fit(options: tuple[Option, ...]) -> str:
     lacking = [short_name(one.trainer) for one in options if one.fits is False]
     unclear = [short_name(one.trainer) for one in options if one.fits is None]
     if len(fitting) == len(options):
-        return "All of them fit."
+        return "All fit."
     if len(lacking) == len(options):
         return ""
     told = [f"{joined(lacking)} {'does' if len(lacking) == 1 else 'do'} not fit"] if lacking else []
     told += [f"{joined(unclear)} may or may not fit"] if unclear else []
     return f"{'; '.join(told)}."
-
-
-def _time(advice: Advice) -> str:
-    """The floors, and which trainers deserve a measurement beside the one to start with."""
-    floors = {one.trainer: one.floor_ms for one in advice.options if one.floor_ms is not None}
-    if len(floors) < len(advice.options):
-        return ""
-    each = joined([f"{milliseconds(ms)} with {short_name(trainer)}" for trainer, ms in floors.items()])
-    text = f"A step takes at least {each}: floors, not predictions."
-    best = advice.best
-    if best is None or best.floor_ms is None:
-        return text
-    faster = [
-        short_name(one.trainer)
-        for one in advice.options
-        if one.fits is not False and one.floor_ms is not None and one.floor_ms < best.floor_ms
-    ]
-    return text + (f" Measure {joined(faster)} too before you choose." if faster else "")

@@ -110,7 +110,7 @@ def say_fit(found: Fit) -> Finding[Fit]:
             else f"The experiment fits {found.device}, as estimated."
         )
     elif found.fits is None:
-        text = f"{some} may or may not fit {found.device}: what is in doubt decides. {_listed(found.cells)}."
+        text = f"{some} may or may not fit {found.device}, as parts are in doubt: {_listed(found.cells)}."
     else:
         text = f"{some} do not fit {found.device}: {_listed(found.cells)}."
     return Finding("Fits", text, found)

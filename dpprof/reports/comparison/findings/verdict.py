@@ -48,7 +48,7 @@ def verdict(comparison: Comparison, foreseen: Comparison | None = None) -> list[
         none = NoVerdict(_why_none(unpaired))
         found = [Finding("No verdict", none.why.value, none)]
     advised = advice.advise(Comparison(comparison.name, estimates))
-    advised += advice.advise(foreseen) if foreseen is not None else []
+    advised += advice.advise(foreseen, is_of_larger=True) if foreseen is not None else []
     at = int(bool(found) and isinstance(found[0].data, choice.Choice | NoVerdict))
     found[at:at] = [*map(advice.say, advised), *about_estimates]
     return found
