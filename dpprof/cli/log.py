@@ -30,13 +30,18 @@ def log(folders: tuple[str, ...]) -> None:
         from dpprof.cli.progress import Progress
         from dpprof.config.drive import DriveConfig
         from dpprof.drive.campaign import run_campaign
+        from dpprof.drive.claim import held
         from dpprof.drive.launch.launcher import make_launcher
         from dpprof.drive.run import rendered
         from dpprof.drive.sweep import Sweep
         from dpprof.tracking.tracker import Tracker
 
         tracker = Tracker()
-    with Progress() as progress:
+    homes = [
+        SweepFolder(Path(name).resolve().parent if RunFolder(name).config.exists() else name)
+        for name in folders
+    ]
+    with held(homes), Progress() as progress:
         for name in folders:
             if RunFolder(name).config.exists():
                 run_id = tracker.log_result(rendered(RunFolder(name)), {})
@@ -45,11 +50,16 @@ def log(folders: tuple[str, ...]) -> None:
             path = Path(name).resolve()
             results = {run.name: rendered(run) for run in SweepFolder(path).runs()}
             configs = {run: result.config for run, result in results.items()}
-            kind = SweepFolder(path).read_state().get("kind", "sweep")
+            state = SweepFolder(path).read_state()
+            kind, planned = state.get("kind", "sweep"), state.get("experiments", ())
             drive = DriveConfig(runs_dir=str(path.parent))
-            sweep = Sweep(path.name, drive, make_launcher(drive), configs, kind, kept=results)
+            sweep = Sweep(
+                path.name, drive, make_launcher(drive), configs, kind, kept=results, planned=planned
+            )
             run_campaign(sweep, tracker, progress)
             progress.say(f"{name}: {len(sweep.run_ids)} of {len(results)} runs are in MLflow")
+            if sweep.missing:
+                progress.warn(f"{name} has no complete figures of {', '.join(sweep.missing)}")
             if sweep.interrupted:
                 raise Interrupted(f"stopped while logging {name}; the same command goes on")
             if sweep.not_logged is not None:
