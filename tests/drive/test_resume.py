@@ -1,12 +1,13 @@
 """Resuming what was cut off: by SIGKILL of the driver in a later pass, and by Ctrl-C while it is resumed."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,30 @@ def cut_off(run: Path) -> dict[str, object]:
     return dict(record)
 
 
+@pytest.fixture
+def start() -> Iterator[Callable[[Path, list[str], Path], "subprocess.Popen[str]"]]:
+    """Starts a sweep and waits for a file; ends it with the test."""
+    with ExitStack() as stack:
+
+        def started(folder: Path, arguments: list[str], until: Path) -> "subprocess.Popen[str]":
+            command = [sys.executable, "-m", "dpprof", "sweep", *arguments]
+            pipe = subprocess.PIPE
+            driver = stack.enter_context(
+                subprocess.Popen(
+                    command, cwd=folder, env=environment(folder), stdout=pipe, stderr=pipe, text=True
+                )
+            )
+            stack.callback(driver.kill)
+            deadline = time.monotonic() + 90
+            while not until.exists():
+                assert time.monotonic() < deadline
+                assert driver.poll() is None
+                time.sleep(0.1)
+            return driver
+
+        yield started
+
+
 def test_a_cell_with_a_pass_cut_off_is_done_again(swept: Path) -> None:
     runs = swept / "runs" / "s"
     complete = set(runs_of(swept)[SECOND].data.metrics)
@@ -79,39 +104,24 @@ def test_a_sweep_with_missing_cells_is_logged_as_stopped(swept: Path) -> None:
     assert runs_of(swept)["s"].info.status == "FINISHED"
 
 
-def test_ctrl_c_while_resuming_keeps_the_earlier_figures_and_nobody_else_gets_in(swept: Path) -> None:
+def test_ctrl_c_while_resuming_keeps_the_earlier_figures_and_nobody_else_gets_in(
+    swept: Path, start: Callable[[Path, list[str], Path], "subprocess.Popen[str]"]
+) -> None:
     runs = swept / "runs" / "s"
     shutil.copytree(runs / SECOND, runs / HANGS)
     config = json.loads((runs / HANGS / "config.json").read_text())
     (runs / HANGS / "config.json").write_text(json.dumps(config | {"batch_size": 7}))
     record = cut_off(runs / HANGS)
     resume = [*GRID, "--batch-sizes", "2,7", *QUICK, *RESUME]
-    with subprocess.Popen(
-        [sys.executable, "-m", "dpprof", "sweep", *resume],
-        cwd=swept,
-        env=environment(swept),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as driver:
-        assert driver.stderr is not None
-        deadline = time.monotonic() + 90
-        while not (runs / f".{HANGS}.again" / "record.json").exists():
-            assert time.monotonic() < deadline
-            assert driver.poll() is None, driver.stderr.read()
-            time.sleep(0.1)
-        for other in (
-            ["sweep", *resume],
-            ["sweep", *resume[:-2]],
-            ["log", "runs/s"],
-            ["log", f"runs/s/{FIRST}"],
-        ):
-            refused = call_dpprof(swept, *other)
-            assert refused.returncode == 2
-            assert f"in use by process {driver.pid} on " in refused.stderr
-        time.sleep(1.0)
-        os.kill(driver.pid, signal.SIGINT)
-        assert driver.wait(60) == 130, driver.stderr.read()
+    driver = start(swept, resume, runs / f".{HANGS}.again" / "record.json")
+    for other in (["sweep", *resume], ["sweep", *resume[:-2]], ["log", "runs/s"], ["log", f"runs/s/{FIRST}"]):
+        refused = call_dpprof(swept, *other)
+        assert refused.returncode == 2
+        assert f"in use by process {driver.pid} on " in refused.stderr
+    time.sleep(1.0)
+    driver.send_signal(signal.SIGINT)
+    _, errors = driver.communicate(timeout=60)
+    assert driver.returncode == 130, errors
     assert json.loads((runs / HANGS / "record.json").read_text()) == record
     assert [path.name for path in runs.iterdir() if path.name.startswith(".")] == []
     statuses = {name: run.info.status for name, run in runs_of(swept).items()}
