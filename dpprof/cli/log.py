@@ -37,11 +37,7 @@ def log(folders: tuple[str, ...]) -> None:
         from dpprof.tracking.tracker import Tracker
 
         tracker = Tracker()
-    homes = [
-        SweepFolder(Path(name).resolve().parent if RunFolder(name).config.exists() else name)
-        for name in folders
-    ]
-    with held(homes), Progress() as progress:
+    with held(folders), Progress() as progress:
         for name in folders:
             if RunFolder(name).config.exists():
                 run_id = tracker.log_result(rendered(RunFolder(name)), {})
@@ -53,9 +49,8 @@ def log(folders: tuple[str, ...]) -> None:
             state = SweepFolder(path).read_state()
             kind, planned = state.get("kind", "sweep"), state.get("experiments", ())
             drive = DriveConfig(runs_dir=str(path.parent))
-            sweep = Sweep(
-                path.name, drive, make_launcher(drive), configs, kind, kept=results, planned=planned
-            )
+            launcher = make_launcher(drive)
+            sweep = Sweep(path.name, drive, launcher, configs, kind, kept=results, planned=planned)
             run_campaign(sweep, tracker, progress)
             progress.say(f"{name}: {len(sweep.run_ids)} of {len(results)} runs are in MLflow")
             if sweep.missing:

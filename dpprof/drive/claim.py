@@ -10,7 +10,7 @@ from dpprof.config.settings import refuse
 from dpprof.drive.campaign import Campaign
 from dpprof.drive.run import settle
 from dpprof.errors import ConfigError
-from dpprof.record.folder import SweepFolder
+from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.lock import locked
 
 
@@ -28,7 +28,7 @@ def claimed(campaign: Campaign, stem: str, *, resume: bool = False) -> Iterator[
                 campaign.name,
                 f"with resume=true the name of an earlier sweep in {campaign.drive.runs_dir}",
             )
-        with held([campaign.folder]):
+        with held([campaign.folder.path]):
             yield
         return
     path = _made(campaign, stem).absolute()
@@ -41,10 +41,14 @@ def claimed(campaign: Campaign, stem: str, *, resume: bool = False) -> Iterator[
 
 
 @contextmanager
-def held(folders: Iterable[SweepFolder]) -> Iterator[None]:
-    """Hold folders that exist. Raises ConfigError, which says who has it, if one is in use."""
+def held(folders: Iterable[Path | str]) -> Iterator[None]:
+    """Hold the folders of campaigns that exist, or those that run folders lie in.
+
+    Raises ConfigError, which says who has it, if one is in use.
+    """
+    paths = {Path(folder).resolve() for folder in folders}
     with ExitStack() as stack:
-        for path in sorted({folder.path.resolve() for folder in folders}):
+        for path in sorted({path.parent if RunFolder(path).config.exists() else path for path in paths}):
             stack.enter_context(locked(path))
             settle(SweepFolder(path))
         yield
