@@ -4,7 +4,6 @@ The one loop that starts experiments, stops them, and logs them: a campaign says
 from and what is made of their results.
 """
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -90,7 +89,10 @@ class Summary:
 
 @dataclass
 class Campaign(ABC):
-    """A named set of experiments, and what came of them so far. `parent` is its MLflow run, if it has one."""
+    """A named set of experiments, and what came of them so far. `parent` is its MLflow run, if it has one.
+
+    The name is empty until the folder is claimed (`claim.py`), unless the user gave one.
+    """
 
     name: str
     drive: DriveConfig
@@ -105,6 +107,7 @@ class Campaign(ABC):
     @property
     def folder(self) -> SweepFolder:
         """Where its run folders lie."""
+        assert self.name, "claimed before"
         return SweepFolder(Path(self.drive.runs_dir) / self.name)
 
     @property
@@ -130,6 +133,9 @@ class Campaign(ABC):
     def open_parent(self, tracker: Tracker) -> str | None:
         """Open the parent run, if there is to be one, and return its id. Raises TrackingError."""
         return None
+
+    # Whether the same command can go on with it later.
+    can_be_resumed = False
 
     # How much of its workload is checked before anything else (`record/check.py`).
     checked = CONTRACT
@@ -216,12 +222,6 @@ class _Driver:
         if campaign.stop.requested:
             raise Stopped
         folder = (planned.home or campaign.folder).run(name)
-        if folder.mlflow.exists():
-            try:
-                with self.lock:
-                    self.tracker.forget(folder)
-            except TrackingError as error:
-                self.watcher.warn(str(error))
         self.watcher.started(planned.index, planned.total, name)
         result = drive_experiment(
             planned.config,
@@ -274,8 +274,3 @@ class _Driver:
     def _not_logged(self, error: TrackingError) -> None:
         self.campaign.not_logged = error
         self.watcher.warn(str(error))
-
-
-def new_name(kind: str) -> str:
-    """A name from the time, for a campaign that the user did not name."""
-    return f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}"

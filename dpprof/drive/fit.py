@@ -20,7 +20,7 @@ from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Summary
 from dpprof.drive.search import BytesByEvent, Evaluation, Search, largest_that_fits
 from dpprof.drive.stop import Stopped
 from dpprof.drive.sweep import shared_settings
-from dpprof.errors import ConfigError, DpprofError, ExperimentsFailed, Interrupted, TrackingError
+from dpprof.errors import DpprofError, ExperimentsFailed, Interrupted, TrackingError
 from dpprof.figures.capacity import capacity_bytes, doubt_bytes, needed_bytes
 from dpprof.figures.results import FINISHED, KILLED, Result
 from dpprof.record.folder import write_text
@@ -69,11 +69,6 @@ class Fit(Campaign):
     def has_several_models(self) -> bool:
         """Whether its experiments train different models."""
         return len({config.model_name for config in self.experiments.values()}) > 1
-
-    def check(self) -> None:
-        """Raises ConfigError if the name is taken."""
-        if self.folder.path.exists():
-            raise ConfigError(f"sweep_name: got {self.name!r}, allowed: a new name")
 
     def experiment_to_check(self) -> ExperimentConfig:
         """The first, at the size where its search begins."""

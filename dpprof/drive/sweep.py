@@ -1,6 +1,6 @@
 """A grid of experiments, measured or estimated, each a child of one MLflow run, and their comparison."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -12,7 +12,8 @@ from dpprof.drive.outcomes import failed_results, raise_for_checks, results_judg
 from dpprof.errors import ConfigError, DpprofError, ExperimentsFailed, Interrupted, TrackingError
 from dpprof.figures.gradient_verdict import FAIL
 from dpprof.figures.names import HEADLINE_RATIOS, RATIOS_OF_TIMES
-from dpprof.figures.results import FINISHED, Result, read_result
+from dpprof.figures.results import FINISHED, KILLED, Result, read_result
+from dpprof.record.folder import RunFolder
 from dpprof.reports.comparison import export
 from dpprof.reports.comparison.data import ComparisonData
 from dpprof.reports.comparison.markdown import description
@@ -27,7 +28,8 @@ from dpprof.vocabulary.launchers import LOCAL
 class Sweep(Campaign):
     """Resolved experiments by run name; `kept` are the results of those that need not be done again.
 
-    `foreseen` are estimates of a larger model, for the verdict alone: no charts, no runs in MLflow.
+    `foreseen` are estimates of a larger model, for the verdict alone: no charts, no runs in MLflow. `planned`
+    are the names of all experiments, where some are not given since they left nothing.
 
     `workers` of them run at a time; by default as many as the launcher can measure undisturbed.
     """
@@ -37,12 +39,31 @@ class Sweep(Campaign):
     workers: int | None = None
     kept: Mapping[str, Result] = field(default_factory=dict)
     foreseen: Mapping[str, ExperimentConfig] = field(default_factory=dict)
+    planned: Sequence[str] = ()
     compared: ComparisonData | None = field(default=None, init=False)
 
     @property
     def tags(self) -> dict[str, str]:
         """Every run bears the sweep's name."""
         return {f"dpprof.{self.kind}": self.name}
+
+    can_be_resumed = True
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all its experiments."""
+        return list(dict.fromkeys([*self.planned, *self.experiments]))
+
+    @property
+    def missing(self) -> list[str]:
+        """The names of the experiments that came to no end."""
+        ended = {result.name for result in self.results if not result.was_cut_off}
+        return [name for name in self.names if name not in ended]
+
+    @property
+    def status(self) -> str:
+        """MLflow's status of the parent run: KILLED too where experiments are missing."""
+        return KILLED if self.missing else super().status
 
     @property
     def has_several_models(self) -> bool:
@@ -56,13 +77,17 @@ class Sweep(Campaign):
     def open_parent(self, tracker: Tracker) -> str:
         """Open the parent run, the earlier one of a sweep that is resumed."""
         earlier = self.folder.read_state().get("mlflow_run_id")
-        return tracker.start_parent(self.name, self.kind, shared_settings(self.experiments), earlier)
+        params = shared_settings(self.experiments) | {"num_experiments": len(self.names)}
+        return tracker.start_parent(self.name, self.kind, params, earlier)
 
     def stages(self) -> Iterator[Stage]:
         """Every experiment, in order; then the estimates of a larger model, two at a time."""
         assert self.parent is not None, "opened before"
-        self.folder.write_state(self.kind, self.parent)
-        ahead = {name: config for name, config in self.foreseen.items() if not self._is_foreseen(name)}
+        self.folder.write_state(self.kind, self.parent, self.names)
+        foreseen = self.folder.foreseen
+        ahead = {
+            name: config for name, config in self.foreseen.items() if not _is_complete(foreseen.run(name))
+        }
         num, total = len(self.experiments), len(self.experiments) + len(ahead)
         planned = [
             Planned(i, total, name, config)
@@ -84,13 +109,6 @@ class Sweep(Campaign):
         """Nothing of it is kept as a result: it lies in its folder, where the verdict finds it."""
         run_one(planned)
         return []
-
-    def _is_foreseen(self, name: str) -> bool:
-        """Whether a sweep that is resumed has this estimate of a larger model already."""
-        try:
-            return read_result(self.folder.foreseen.run(name)).status == FINISHED
-        except DpprofError:
-            return False
 
     def has_failed(self) -> bool:
         """Out of memory is a finding, not a fault."""
@@ -132,9 +150,10 @@ class Sweep(Campaign):
         """Stopped, failed, not logged, or a gradient check that could not tell."""
         if self.interrupted:
             done = sum(result.status == FINISHED for result in self.results)
+            how = f"give the same options with sweep_name={self.name} resume=true"
             raise Interrupted(
                 f"stopped; {done} of {len(self.experiments)} experiments are finished and kept in "
-                f"{self.folder.path}. To go on, give the same options with sweep_name={self.name} resume=true"
+                f"{self.folder.path}" + (f". To go on, {how}" if self.can_be_resumed else "")
             )
         failed = failed_results(self.results)
         if failed:
@@ -167,26 +186,26 @@ def differing_settings(experiments: Mapping[str, ExperimentConfig]) -> list[str]
     return [name for name in names if name not in shared]
 
 
-def reusable_results(sweep: Sweep, *, resume: bool) -> dict[str, Result]:
-    """The finished results that a resumed sweep keeps, by run name.
+def _is_complete(folder: RunFolder) -> bool:
+    try:
+        return folder.config.exists() and read_result(folder).is_complete
+    except DpprofError:
+        return False
+
+
+def reusable_results(sweep: Sweep) -> dict[str, Result]:
+    """The complete results that a resumed sweep keeps, by run name.
 
     Not those that went without the hardware counters asked for where these can be had by now.
-    Raises ConfigError if the sweep exists and was not to be resumed, or if one of its cells was measured
-    with other settings than those given now.
+    Raises ConfigError if one of its cells was measured with other settings than those given now.
     """
-    if not resume:
-        if sweep.folder.path.exists():
-            raise ConfigError(
-                f"sweep_name: got {sweep.name!r}, allowed: a new name, or resume=true to go on with it"
-            )
-        return {}
     kept = {}
     for name, config in sweep.experiments.items():
         folder = sweep.folder.run(name)
         if not folder.record.exists():
             continue
         result = read_result(folder)
-        if result.status != FINISHED or can_count_now(result.config, result.record, sweep.launcher.machine):
+        if not result.is_complete or can_count_now(result.config, result.record, sweep.launcher.machine):
             continue
         earlier = to_flat(result.config)
         for setting, value in to_flat(config).items():

@@ -175,13 +175,6 @@ class Tracker:
             write_text(folder.mlflow, json.dumps(link | {"complete": True}))
         return run_id
 
-    def forget(self, folder: RunFolder) -> None:
-        """Delete the run that the folder was logged as, before the experiment is done again."""
-        with translated_errors():
-            run_id = self._logged_before(folder)
-            if run_id is not None:
-                self._client.delete_run(run_id)
-
     def log_metrics(
         self, run_id: str, figures: Mapping[str, float], config: ExperimentConfig | None = None
     ) -> None:

@@ -10,7 +10,7 @@ from dpprof.cli import test as command
 from dpprof.config.drive import DriveConfig
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.trainer_check import TrainerCheck, outcomes
-from dpprof.errors import ExperimentsFailed
+from dpprof.errors import ExperimentsFailed, Interrupted
 from dpprof.figures.results import Result
 from dpprof.record.record import GradientCheck
 from dpprof.vocabulary.launchers import LAUNCHERS
@@ -55,6 +55,9 @@ def test_a_check_that_is_stopped_judges_nobody(tmp_path: Path) -> None:
     check = check_of(tmp_path, result("StandardTrainer", step_s=0.002, check=WRONG))
     check.stop.request()
     assert check.summarize().figures == {}
+    with pytest.raises(Interrupted) as stopped:
+        check.raise_for_end()
+    assert "resume" not in str(stopped.value), "a test cannot be resumed"
 
 
 def test_the_command_says_which_trainers_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,13 @@
 import dataclasses
 
+import pytest
 from example_results import MIB, result
 
 from dpprof.figures.results import Result, describe
-from dpprof.record.record import Memory, PassOutcome
+from dpprof.record.record import Failure, Memory, PassOutcome
+
+DONE, RUNS, WRONG = PassOutcome("finished"), PassOutcome("running"), PassOutcome("failed", "why")
+SKIPPED = PassOutcome("skipped", "no GPU")
 
 
 def estimated(allocator_mib: float) -> Result:
@@ -31,3 +35,35 @@ def test_of_poisson_sampled_batches_the_largest_is_told() -> None:
     assert varied.record is not None
     varied.record.step_samples = [3, 0, 7]
     assert describe(varied) == "step 10.0 ms, peak 10.0 MiB, batches of up to 7 samples"
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "counters", "is_complete"),
+    [
+        ({"clean": DONE, "memory": DONE}, "off", True),
+        ({"clean": DONE, "memory": RUNS}, "off", False),
+        ({"clean": DONE}, "off", False),
+        ({"clean": DONE, "memory": WRONG}, "off", True),
+        ({"clean": DONE, "memory": DONE}, "auto", False),
+        ({"clean": DONE, "memory": DONE, "counters": SKIPPED}, "auto", True),
+        ({"clean": DONE, "memory": WRONG, "counters": RUNS}, "auto", False),
+    ],
+)
+def test_what_is_complete_has_an_outcome_for_every_pass_up_to_one_that_failed(
+    outcomes: dict[str, PassOutcome], counters: str, is_complete: bool
+) -> None:
+    measured = result(step_s=0.1, passes="clean,memory", counters=counters, outcomes=outcomes)
+    assert measured.is_complete is is_complete
+    assert measured.was_cut_off is not is_complete
+    stopped = dataclasses.replace(measured, failure=Failure("interrupted", "stopped by the user"))
+    assert (stopped.is_complete, stopped.was_cut_off) == (False, True)
+    failed = dataclasses.replace(measured, failure=Failure("oom", "no memory"))
+    assert (failed.is_complete, failed.was_cut_off) == (False, False)
+
+
+def test_an_estimate_is_complete_with_its_one_pass() -> None:
+    made = estimated(10)
+    assert made.is_complete
+    assert made.record is not None
+    made.record.passes = {"estimate": RUNS}
+    assert not made.is_complete

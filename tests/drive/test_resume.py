@@ -1,0 +1,128 @@
+"""Resuming what was cut off: by SIGKILL of the driver in a later pass, and by Ctrl-C while it is resumed."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from conftest import call_dpprof, environment, measure_here, runs_of
+
+GRID = ["--workload", "example_workloads:unlucky", "--trainers", "standard", "--seq-lens", "1"]
+QUICK = ["--warmup-steps", "2", "--measured-steps", "2", "--passes", "clean,memory", "--sweep-name", "s"]
+RESUME = ["--resume", "true"]
+FIRST, SECOND, HANGS = (f"StandardTrainer_unlucky_bs{size}_seq1" for size in (2, 4, 7))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished sweep of two cells."""
+    folder = tmp_path_factory.mktemp("finished")
+    ended = measure_here(folder, "sweep", *GRID, "--batch-sizes", "2,4", *QUICK)
+    assert ended.returncode == 0, ended.stderr
+    return folder
+
+
+@pytest.fixture
+def swept(finished: Path, tmp_path: Path) -> Path:
+    """A copy of it, store and all."""
+    folder = tmp_path / "copy"
+    shutil.copytree(finished, folder)
+    for path in folder.rglob("mlflow.json"):
+        path.write_text(path.read_text().replace(str(finished), str(folder)))
+    return folder
+
+
+def cut_off(run: Path) -> dict[str, object]:
+    """Make a record what SIGKILL of the driver leaves during the memory pass."""
+    record = json.loads((run / "record.json").read_text())
+    record["passes"]["memory"] = {"status": "running", "reason": None, "seconds": None}
+    record["memory"] |= {"peak_allocated": None, "phase_peak": {}, "step_peak": []}
+    (run / "record.json").write_text(json.dumps(record))
+    (run / "mlflow.json").unlink()
+    return dict(record)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[Path, list[str], Path], "subprocess.Popen[str]"]]:
+    """Starts a sweep and waits for a file; ends it with the test."""
+    with ExitStack() as stack:
+
+        def started(folder: Path, arguments: list[str], until: Path) -> "subprocess.Popen[str]":
+            command = [sys.executable, "-m", "dpprof", "sweep", *arguments]
+            pipe = subprocess.PIPE
+            driver = stack.enter_context(
+                subprocess.Popen(
+                    command, cwd=folder, env=environment(folder), stdout=pipe, stderr=pipe, text=True
+                )
+            )
+            stack.callback(driver.kill)
+            deadline = time.monotonic() + 90
+            while not until.exists():
+                assert time.monotonic() < deadline
+                assert driver.poll() is None
+                time.sleep(0.1)
+            return driver
+
+        yield started
+
+
+def test_a_cell_with_a_pass_cut_off_is_done_again(swept: Path) -> None:
+    runs = swept / "runs" / "s"
+    complete = set(runs_of(swept)[SECOND].data.metrics)
+    cut_off(runs / SECOND)
+    measured_at = (runs / FIRST / "record.json").stat().st_mtime_ns
+    ended = measure_here(swept, "sweep", *GRID, "--batch-sizes", "2,4", *QUICK, *RESUME)
+    assert ended.returncode == 0, ended.stderr
+    assert (runs / FIRST / "record.json").stat().st_mtime_ns == measured_at
+    found = runs_of(swept)
+    assert set(found[SECOND].data.metrics) == complete
+    assert found["s"].info.status == "FINISHED"
+
+
+def test_a_sweep_with_missing_cells_is_logged_as_stopped(swept: Path) -> None:
+    runs = swept / "runs" / "s"
+    shutil.rmtree(runs / SECOND)
+    (swept / "mlflow.db").unlink()
+    ended = call_dpprof(swept, "log", "runs/s")
+    assert ended.returncode == 0, ended.stderr
+    assert f"has no complete figures of {SECOND}" in ended.stdout
+    found = runs_of(swept)
+    assert {name: run.info.status for name, run in found.items()} == {"s": "KILLED", FIRST: "FINISHED"}
+    assert found["s"].data.params["num_experiments"] == "2"
+    assert call_dpprof(swept, "compare", "s").returncode == 0
+    cut_off(runs / FIRST)
+    call_dpprof(swept, "log", "runs/s")
+    assert json.loads((runs / "sweep.json").read_text())["experiments"] == [FIRST, SECOND]
+    ended = measure_here(swept, "sweep", *GRID, "--batch-sizes", "2,4", *QUICK, *RESUME)
+    assert ended.returncode == 0, ended.stderr
+    assert runs_of(swept)["s"].info.status == "FINISHED"
+
+
+def test_ctrl_c_while_resuming_keeps_the_earlier_figures_and_nobody_else_gets_in(
+    swept: Path, start: Callable[[Path, list[str], Path], "subprocess.Popen[str]"]
+) -> None:
+    runs = swept / "runs" / "s"
+    shutil.copytree(runs / SECOND, runs / HANGS)
+    config = json.loads((runs / HANGS / "config.json").read_text())
+    (runs / HANGS / "config.json").write_text(json.dumps(config | {"batch_size": 7}))
+    record = cut_off(runs / HANGS)
+    resume = [*GRID, "--batch-sizes", "2,7", *QUICK, *RESUME]
+    driver = start(swept, resume, runs / f".{HANGS}.again" / "record.json")
+    for other in (["sweep", *resume], ["sweep", *resume[:-2]], ["log", "runs/s"], ["log", f"runs/s/{FIRST}"]):
+        refused = call_dpprof(swept, *other)
+        assert refused.returncode == 2
+        assert f"in use by process {driver.pid} on " in refused.stderr
+    time.sleep(1.0)
+    driver.send_signal(signal.SIGINT)
+    _, errors = driver.communicate(timeout=60)
+    assert driver.returncode == 130, errors
+    assert json.loads((runs / HANGS / "record.json").read_text()) == record
+    assert [path.name for path in runs.iterdir() if path.name.startswith(".")] == []
+    statuses = {name: run.info.status for name, run in runs_of(swept).items()}
+    assert statuses == {"s": "KILLED", FIRST: "FINISHED", SECOND: "FINISHED", HANGS: "KILLED"}
