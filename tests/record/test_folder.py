@@ -8,7 +8,7 @@ import pytest
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import DpprofError
-from dpprof.record.folder import RunFolder, SweepFolder, write_text
+from dpprof.record.folder import Artifacts, RunFolder, SweepFolder, write_text
 from dpprof.record.record import Failure, Memory, PassOutcome, Record
 
 ODD_NAMES = ["plain", "with blanks ", "größe ☃ 模型", "a'b\"c", "-x.part y"]
@@ -129,9 +129,9 @@ def test_artifacts_leave_out_parts_empty_folders_and_dpprofs_own_note(tmp_path: 
     folder.write_record(Record({}, {}))
     folder.mlflow.write_text("{}")
     folder.path.joinpath(".record.json.part").write_text("half")
-    assert folder.artifacts() == [folder.config, folder.record]
+    assert folder.artifacts().files == [folder.config, folder.record]
     (folder.tensorboard / "events").write_text("x")
-    assert folder.artifacts() == [folder.config, folder.record, folder.tensorboard]
+    assert folder.artifacts() == Artifacts([folder.config, folder.record, folder.tensorboard / "events"])
 
 
 def test_a_sweep_folder_lists_its_run_folders_by_name(tmp_path: Path) -> None:
