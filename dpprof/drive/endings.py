@@ -1,4 +1,4 @@
-"""Makes sure that a run folder says how its experiment ended, whatever became of its process or of the folder."""
+"""Makes sure that a run folder says how its experiment ended, whatever became of either."""
 
 import errno
 import os
