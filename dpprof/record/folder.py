@@ -195,10 +195,15 @@ class RunFolder:
                 if path in own or path.suffix == ".part" or stat.S_ISDIR(kind):
                     continue
                 name = path.relative_to(self.path).as_posix()
-                if stat.S_ISREG(kind) and os.access(path, os.R_OK) and writable(name) == name:
+                why_not = _KINDS.get(stat.S_IFMT(kind))
+                if writable(name) != name or name.startswith(".."):  # MLflow refuses these
+                    why_not = "an odd name"
+                elif why_not is None and not os.access(path, os.R_OK):
+                    why_not = "unreadable"
+                if why_not is None:
                     found.files.append(path)
                 else:
-                    found.left_out.append(f"{writable(name)} ({_KINDS.get(stat.S_IFMT(kind), 'unreadable')})")
+                    found.left_out.append(f"{writable(name)} ({why_not})")
         return found
 
 

@@ -97,8 +97,9 @@ def test_links_pipes_and_sockets_are_not_uploaded(odd: Any) -> None:
     assert not found & {"data", "pipe", "socket"}
     traces = {item.path for item in client.list_artifacts(run.info.run_id, "tensorboard")}
     assert "tensorboard/host" not in traces
-    said = " ".join(ended.stdout.split())
-    assert "data (a link), pipe (a pipe), socket (a socket), tensorboard/host (a link)" in said
+    left_out = "data (a link), pipe (a pipe), socket (a socket), tensorboard/host (a link)"
+    assert run.data.tags["dpprof.left_out"] == left_out
+    assert left_out in " ".join(ended.stdout.split())
 
 
 def test_the_sweep_counts_them(odd: Any) -> None:

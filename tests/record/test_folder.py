@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -132,6 +133,27 @@ def test_artifacts_leave_out_parts_empty_folders_and_dpprofs_own_note(tmp_path: 
     assert folder.artifacts().files == [folder.config, folder.record]
     (folder.tensorboard / "events").write_text("x")
     assert folder.artifacts() == Artifacts([folder.config, folder.record, folder.tensorboard / "events"])
+
+
+def test_artifacts_are_regular_files_with_names_that_can_be_uploaded(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.create(CONFIG)
+    (folder.path / "link").symlink_to(folder.config)
+    (folder.tensorboard / "home").symlink_to(tmp_path)
+    os.mkfifo(folder.tensorboard / "pipe")
+    (folder.path / "..up").mkdir()
+    (folder.path / "..up" / "file").write_text("x")
+    (folder.path / os.fsdecode(b"\xff")).write_text("x")
+    assert folder.artifacts() == Artifacts(
+        [folder.config],
+        [
+            "link (a link)",
+            "\\udcff (an odd name)",
+            "..up/file (an odd name)",
+            "tensorboard/home (a link)",
+            "tensorboard/pipe (a pipe)",
+        ],
+    )
 
 
 def test_a_sweep_folder_lists_its_run_folders_by_name(tmp_path: Path) -> None:
