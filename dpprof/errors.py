@@ -1,4 +1,8 @@
-"""The errors that dpprof raises on purpose, each with the exit code of the command that ends with it."""
+"""The errors that dpprof raises on purpose, each with the exit code of the command that ends with it.
+And what any error says, as text that can be written anywhere.
+"""
+
+_LONGEST_MESSAGE = 10_000
 
 
 class DpprofError(Exception):
@@ -57,3 +61,21 @@ class Interrupted(DpprofError):
     """The user stopped the command. What was measured before that is kept and logged."""
 
     exit_code = 130
+
+
+def message_of(error: BaseException) -> str:
+    """What an error says, where it says anything: its `__str__` may fail too. Cut if it is very long."""
+    try:
+        return writable(str(error)[:_LONGEST_MESSAGE])
+    except Exception as fault:
+        return f"(its message cannot be had: {type(fault).__name__})"
+
+
+def describe_error(error: BaseException) -> str:
+    """An error's type and what it says."""
+    return f"{type(error).__name__}: {message_of(error)}".strip()
+
+
+def writable(text: str) -> str:
+    """The text, with an escape for every character that UTF-8 does not have."""
+    return text.encode(errors="backslashreplace").decode()

@@ -13,7 +13,11 @@ import psutil
 
 # The process id of the driving process, in the environment of what it starts.
 END_WITH = "DPPROF_END_WITH"
+# What marks a job's processes, in the same place.
+JOB = "DPPROF_JOB"
 _PR_SET_PDEATHSIG = 1
+# Processes may start others while they are being killed.
+_ROUNDS = 5
 
 
 def end_with_driver() -> None:
@@ -34,6 +38,28 @@ def _end_after(driver: int, parent: int) -> None:
     while psutil.pid_exists(driver) and os.getppid() == parent:
         time.sleep(1)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_job(mark: str) -> None:
+    """Kill every process that a job has left, by the mark that they have all inherited.
+
+    A process that made a session of its own is no longer in the job's, nor among its descendants once its
+    parent has ended.
+    """
+    for _ in range(_ROUNDS):
+        left = [process for process in psutil.process_iter() if _is_marked(process, mark)]
+        if not left:
+            return
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+
+def _is_marked(process: psutil.Process, mark: str) -> bool:
+    try:
+        return process.environ().get(JOB) == mark
+    except (psutil.Error, OSError):  # ended meanwhile, or another user's
+        return False
 
 
 def process_age_s() -> float:

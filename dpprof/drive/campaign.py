@@ -15,12 +15,13 @@ from typing import Any, Protocol
 
 from dpprof.config.drive import DriveConfig
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.drive.endings import has_no_room
 from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.run import drive_experiment
 from dpprof.drive.stop import Stop, Stopped, stop_on_signals
 from dpprof.drive.workers import run_in_order
 from dpprof.drive.workload_check import refuse_unusable
-from dpprof.errors import Interrupted, TrackingError
+from dpprof.errors import Interrupted, TrackingError, describe_error
 from dpprof.figures.results import FAILED, FINISHED, KILLED, Result
 from dpprof.record.check import CONTRACT
 from dpprof.record.folder import SweepFolder
@@ -210,7 +211,7 @@ class _Driver:
             with closing(run_in_order(tasks, stage.at_a_time, campaign.stop)) as kept:
                 for results in kept:
                     for result in results:
-                        write_run_reports(result)
+                        self._write_pages(result)
                         campaign.results.append(result)
                         self._log(result)
             if campaign.stop.requested:
@@ -236,6 +237,14 @@ class _Driver:
             campaign.stop.request()
         return result
 
+    def _write_pages(self, result: Result) -> None:
+        try:
+            write_run_reports(result)
+        except Exception as error:  # something in its folder is in the way, or damaged
+            if has_no_room(error):
+                raise
+            self.watcher.warn(f"{result.name}: not all of its pages were written: {describe_error(error)}")
+
     def _log(self, result: Result) -> None:
         campaign = self.campaign
         try:
@@ -244,6 +253,8 @@ class _Driver:
                     result, campaign.tags, campaign.parent, names_model=campaign.has_several_models
                 )
             campaign.run_ids[result.name] = run_id
+            if left_out := result.folder.artifacts().left_out:
+                self.watcher.warn(f"{result.name}: not uploaded: {', '.join(left_out)}")
         except TrackingError as error:
             self._not_logged(error)
 

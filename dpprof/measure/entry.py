@@ -16,24 +16,37 @@ With `--check` the folder holds what is to be checked of a workload (`record/che
 import signal
 import sys
 import traceback
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.errors import DpprofError
+from dpprof.errors import DpprofError, describe_error, writable
 from dpprof.measure import lazy_opacus
+from dpprof.measure.voice import keep_descriptors, say, show
 from dpprof.measure.workloads.factory import find_module, load_factory
 from dpprof.process import end_with_driver, peak_rss_bytes
 from dpprof.record.check import MODULE, TRAINING, CheckAnswer, CheckFolder
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Failure, Memory
-from dpprof.vocabulary.log_lines import SAID
 from dpprof.vocabulary.out_of_memory import is_oom
 
 _COUNTED_STEP = "--counted-step"
 _CHECK = "--check"
+_LONGEST_TRACEBACK = 100_000
+# The signals that were to end what is being measured.
+_received: list[int] = []
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """The handler of a signal that ends what is being measured."""
+    _received.append(number)
+    raise KeyboardInterrupt
 
 
 def measure(folder: RunFolder) -> int:
     """Run the folder's experiment. Returns the exit code; never raises for a failed experiment."""
+    _received.clear()
     try:
         return _measure(folder)
     except BaseException as error:
@@ -59,9 +72,9 @@ def _measure(folder: RunFolder) -> int:
     except PassFailed as failed:
         cause = failed.__cause__ or failed
         kept = folder.read_record()
-        if kept is None or not kept.headline_finished or isinstance(cause, KeyboardInterrupt):
+        if kept is None or not kept.headline_finished or _is_interrupt(cause):
             raise cause from cause.__cause__  # without the PassFailed, and with what is behind it
-        traceback.print_exception(cause)
+        show(_traceback(cause))
         say(f"the {failed} pass failed; the figures of the passes before it stand")
         return 0
     say(f"finished: {record.num_parameters:,} parameters")
@@ -77,8 +90,8 @@ def count(folder: RunFolder) -> int:
 
         run_counted_step(folder.read_config(), folder, say)
     except BaseException as error:
-        traceback.print_exception(error)
-        say(f"{type(error).__name__}: {error}")
+        show(_traceback(error))
+        say(describe_error(error))
         return 1
     return 0
 
@@ -88,7 +101,7 @@ def check(folder: CheckFolder) -> int:
     try:
         folder.answer(_checked(*folder.read_asked()))
     except BaseException as error:
-        traceback.print_exception(error)
+        show(_traceback(error))
         return 1
     return 0
 
@@ -112,29 +125,34 @@ def _checked(depth: str, experiments: list[ExperimentConfig]) -> CheckAnswer:
         return CheckAnswer(refused=str(error))
 
 
-def say(message: str) -> None:
-    """Tell whoever follows the log."""
-    print(f"{SAID}{message}", flush=True)
-
-
 def _fail(folder: RunFolder, error: BaseException) -> int:
-    kind = "interrupted" if isinstance(error, KeyboardInterrupt) else "oom" if is_oom(error) else "error"
-    message = f"{type(error).__name__}: {error}".strip()
-    text = "".join(traceback.format_exception(error))
-    print(text, file=sys.stderr, flush=True)
+    kind = "interrupted" if _is_interrupt(error) else "oom" if is_oom(error) else "error"
+    text = _traceback(error)
     try:
-        folder.write_error(Failure(kind, message, text, _last_memory()))
+        folder.write_error(Failure(kind, describe_error(error), text, _last_memory()))
     except OSError as unwritable:
-        print(f"cannot write the answer: {unwritable}", file=sys.stderr, flush=True)
+        show(f"cannot write the answer: {unwritable}")
+    show(text)
     return 1
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Whether a signal raised the error; a workload may raise KeyboardInterrupt too."""
+    return isinstance(error, KeyboardInterrupt) and bool(_received)
+
+
+def _traceback(error: BaseException) -> str:
+    text = writable("".join(traceback.format_exception(error)))
+    return text if len(text) <= _LONGEST_TRACEBACK else f"...{text[-_LONGEST_TRACEBACK:]}"
 
 
 def _last_memory() -> Memory:
     memory = Memory(peak_rss=peak_rss_bytes())
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
-        memory.peak_allocated = torch.cuda.max_memory_allocated()
-        memory.peak_reserved = torch.cuda.max_memory_reserved()
+    with suppress(Exception):  # a device that is out of order has no figures
+        if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+            memory.peak_allocated = torch.cuda.max_memory_allocated()
+            memory.peak_reserved = torch.cuda.max_memory_reserved()
     return memory
 
 
@@ -145,9 +163,12 @@ def main() -> int:
         print(f"usage: python -m dpprof.measure [{_COUNTED_STEP} | {_CHECK}] RUN_FOLDER", file=sys.stderr)
         return 2
     end_with_driver()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    keep_descriptors()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
+    path = Path(folders[0]).absolute()  # a workload may change the working directory
     if _CHECK in sys.argv:
-        return check(CheckFolder(folders[0]))
+        return check(CheckFolder(path))
     if _COUNTED_STEP in sys.argv:
-        sys.exit(count(RunFolder(folders[0])))  # the ordinary exit, at which a profiler collects what it has
-    return measure(RunFolder(folders[0]))
+        sys.exit(count(RunFolder(path)))  # the ordinary exit, at which a profiler collects what it has
+    return measure(RunFolder(path))

@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 
-from dpprof.errors import DpprofError, EstimateError
+from dpprof.errors import DpprofError, EstimateError, describe_error
 from dpprof.figures.capacity import from_allocator
 from dpprof.measure.observe import Subject, Training
 from dpprof.measure.passes.estimate_ledger import CpuLedger, CudaLedger
@@ -41,7 +41,7 @@ def run(subject: Subject, build: Callable[[str], Training]) -> None:
         raise
     except Exception as error:
         raise EstimateError(
-            f"the step failed on fake tensors, which have no data: {type(error).__name__}: {error}. "
+            f"the step failed on fake tensors, which have no data: {describe_error(error)}. "
             "If `dpprof profile` can run it, it can be measured, not estimated"
         ) from error
     record.ledger = kept.account.result(kept.traffic)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import ESTIMATE, to_flat
+from dpprof.errors import describe_error
 from dpprof.measure import estimate, gradient_check
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer, Subject
@@ -52,6 +54,7 @@ class ExperimentTraining:
             self._batches = sampled(self._batches, batch_sizes(config, is_timed=is_timed))
         self._batch_size, self._accumulation_steps = config.batch_size, config.accumulation_steps
         self._poisson_sampling = config.poisson_sampling
+        self._process = os.getpid()
 
     def run(self, num_steps: int, observer: Observer) -> None:
         """Do `num_steps` training steps under the observer.
@@ -59,11 +62,15 @@ class ExperimentTraining:
         Raises ValueError if the batches end too early, and WorkloadError if the model, its loss or a batch is
         known to be at fault.
         """
-        with traps_named(type(self.trainer), self.model, self._batch_size_now):
-            self.trainer.run_profiling(self._take(num_steps * self._accumulation_steps), observer)
+        try:
+            with traps_named(type(self.trainer), self.model, self._batch_size_now):
+                self.trainer.run_profiling(self._take(num_steps * self._accumulation_steps), observer)
+        finally:
+            end_if_forked(self._process)
 
     def _take(self, num_batches: int) -> Iterator[Any]:
         for batch in islice(self._batches, num_batches):
+            end_if_forked(self._process)
             if self._poisson_sampling:
                 self.num_samples.append(num_samples(batch))
             yield batch
@@ -99,6 +106,15 @@ def _without_end(batches: Iterable[Any]) -> Iterator[Any]:
     raise ValueError("the workload's batches ended: they must go on without end")
 
 
+def end_if_forked(process: int) -> None:
+    """End this process if it is not the one given, but a copy of it that a workload forked and did not end.
+
+    It would measure the same and write into the same folder.
+    """
+    if os.getpid() != process:
+        os._exit(0)
+
+
 def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[str], None]) -> Record:
     """Run the configured passes in order, saving the record after each.
 
@@ -107,9 +123,11 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
     """
     # An estimate records the machine that made it, not the one that it is for.
     record = Record(to_flat(config), describe_environment("cpu" if config.is_estimate else config.device))
+    process = os.getpid()
 
     def build(*, is_timed: bool = False) -> ExperimentTraining:
         training = ExperimentTraining(config, build_workload(config), is_timed=is_timed)
+        end_if_forked(process)
         _count(record, config, training)
         return training
 
@@ -125,11 +143,12 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
         try:
             PASSES[name](subject)
         except BaseException as error:
-            outcome.status, outcome.reason = "failed", f"{type(error).__name__}: {error}".strip()
+            outcome.status, outcome.reason = "failed", describe_error(error)
             raise PassFailed(name) from error
         else:
             outcome.status = "finished"
         finally:
+            end_if_forked(process)
             outcome.seconds = time.perf_counter() - started
             record.ended_at = time.time()
             folder.write_record(record)

@@ -8,20 +8,30 @@ import gzip
 import json
 import os
 import shutil
+import stat
 import zlib
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat, to_flat
-from dpprof.errors import DpprofError
+from dpprof.errors import DpprofError, writable
 from dpprof.record.ledger import LedgerResult, StepTimeline
 from dpprof.record.record import Failure, Record
 from dpprof.vocabulary.loops import LEAN
 
 # What TensorBoard's profiler plugin knows a compressed trace by.
 TRACE_SUFFIX = ".pt.trace.json.gz"
+# What is not uploaded.
+_KINDS = {
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 def write_text(path: Path, text: str) -> None:
@@ -58,6 +68,14 @@ def read_gzipped_json(path: Path) -> Any:
         return json.loads(gzip.decompress(path.read_bytes()))
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise DpprofError(f"{path} is damaged: {error!r}") from error
+
+
+@dataclass
+class Artifacts:
+    """The files of a run folder that are uploaded, and what is not, in words: links, pipes, sockets."""
+
+    files: list[Path] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
 
 class RunFolder:
@@ -167,15 +185,27 @@ class RunFolder:
         except (ValueError, KeyError, TypeError) as error:
             raise DpprofError(f"{self.ledger} is damaged: {error!r}") from error
 
-    def artifacts(self) -> list[Path]:
-        """The files and folders to upload, those that exist and hold something."""
-        own = {self.mlflow.name, self.reports.name}
-        paths = sorted(self.path.iterdir())
-        return [
-            p
-            for p in paths
-            if p.name not in own and not p.name.endswith(".part") and (p.is_file() or any(p.iterdir()))
-        ]
+    def artifacts(self) -> Artifacts:
+        """The files to upload, those in subfolders too. Links are not followed: they may lead anywhere."""
+        found = Artifacts()
+        own = {self.mlflow, self.reports}
+        for place, folders, names in os.walk(self.path):
+            folders.sort()
+            for path in (Path(place, name) for name in sorted([*folders, *names])):
+                kind = path.lstat().st_mode
+                if path in own or path.suffix == ".part" or stat.S_ISDIR(kind):
+                    continue
+                name = path.relative_to(self.path).as_posix()
+                why_not = _KINDS.get(stat.S_IFMT(kind))
+                if writable(name) != name or name.startswith(".."):  # MLflow refuses these
+                    why_not = "an odd name"
+                elif why_not is None and not os.access(path, os.R_OK):
+                    why_not = "unreadable"
+                if why_not is None:
+                    found.files.append(path)
+                else:
+                    found.left_out.append(f"{writable(name)} ({why_not})")
+        return found
 
 
 class SweepFolder:

@@ -35,6 +35,8 @@ def tags_of(result: Result) -> dict[str, str]:
         if result.failure.kind != "interrupted":
             tags["dpprof.failure"] = result.failure.kind
         tags["dpprof.failure_reason"] = result.failure.message
+    if left_out := result.folder.artifacts().left_out:
+        tags["dpprof.left_out"] = ", ".join(left_out)
     return tags | _tags_of_passes(result)
 
 

@@ -223,11 +223,9 @@ class Tracker:
         if result.folder.timeline_image.exists():
             image = Image(str(result.folder.timeline_image))
             self._client.log_image(run_id, image, key=TIMELINE, synchronous=True)
-        for path in result.folder.artifacts():
-            if path.is_dir():
-                self._client.log_artifacts(run_id, str(path), path.name)
-            else:
-                self._client.log_artifact(run_id, str(path))
+        for path in result.folder.artifacts().files:
+            place = path.parent.relative_to(result.folder.path).as_posix()
+            self._client.log_artifact(run_id, str(path), None if place == "." else place)
 
     def _log_params(self, run_id: str, params: Mapping[str, object]) -> None:
         """Log params, except those the run has already: `mlflow run` logs them as they were given."""

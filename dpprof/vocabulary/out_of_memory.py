@@ -1,5 +1,7 @@
 """The words with which an error says that memory ran out."""
 
+from dpprof.errors import message_of
+
 _OOM_WORDS = (
     "DefaultCPUAllocator: can't allocate memory",
     "CUDA out of memory",
@@ -13,5 +15,5 @@ def is_oom(error: BaseException) -> bool:
     allocator's or Python's own."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
-    text = str(error)
+    text = message_of(error)
     return any(words in text for words in _OOM_WORDS)

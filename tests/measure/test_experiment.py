@@ -251,3 +251,28 @@ def test_running_out_of_memory_in_the_factory_is_no_fault_of_the_workload(tmp_pa
     failure = folder.read_error()
     assert failure is not None
     assert failure.kind == "oom"
+
+
+@pytest.mark.parametrize(
+    ("workload", "message"),
+    [
+        ("speechless", "Speechless: (its message cannot be had: RuntimeError)"),
+        ("interrupting", "KeyboardInterrupt: mine"),
+        ("tokens_in_words", "tokens_per_batch as a whole number above 0, or None; it gave '128'"),
+    ],
+)
+def test_an_odd_workload_fails_with_its_reason(tmp_path: Path, workload: str, message: str) -> None:
+    config = dataclasses.replace(CONFIG, workload=f"example_odd:{workload}")
+    folder = folder_for(tmp_path, config)
+    assert measure(folder) == 1
+    failure = folder.read_error()
+    assert failure is not None
+    assert failure.kind == "error"
+    assert message in failure.message
+
+
+def test_any_whole_number_counts_tokens(tmp_path: Path) -> None:
+    config = changed(CONFIG, workload="example_odd:tokens_of_numpy", passes="clean")
+    record = run_experiment(config, folder_for(tmp_path, config), print)
+    assert type(record.tokens_per_step) is int
+    assert record.tokens_per_step == 128

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import DpprofError
-from dpprof.record.folder import RunFolder, SweepFolder, write_text
+from dpprof.record.folder import Artifacts, RunFolder, SweepFolder, write_text
 from dpprof.record.record import Failure, Memory, PassOutcome, Record
 
 ODD_NAMES = ["plain", "with blanks ", "größe ☃ 模型", "a'b\"c", "-x.part y"]
@@ -129,9 +130,30 @@ def test_artifacts_leave_out_parts_empty_folders_and_dpprofs_own_note(tmp_path: 
     folder.write_record(Record({}, {}))
     folder.mlflow.write_text("{}")
     folder.path.joinpath(".record.json.part").write_text("half")
-    assert folder.artifacts() == [folder.config, folder.record]
+    assert folder.artifacts().files == [folder.config, folder.record]
     (folder.tensorboard / "events").write_text("x")
-    assert folder.artifacts() == [folder.config, folder.record, folder.tensorboard]
+    assert folder.artifacts() == Artifacts([folder.config, folder.record, folder.tensorboard / "events"])
+
+
+def test_artifacts_are_regular_files_with_names_that_can_be_uploaded(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.create(CONFIG)
+    (folder.path / "link").symlink_to(folder.config)
+    (folder.tensorboard / "home").symlink_to(tmp_path)
+    os.mkfifo(folder.tensorboard / "pipe")
+    (folder.path / "..up").mkdir()
+    (folder.path / "..up" / "file").write_text("x")
+    (folder.path / os.fsdecode(b"\xff")).write_text("x")
+    assert folder.artifacts() == Artifacts(
+        [folder.config],
+        [
+            "link (a link)",
+            "\\udcff (an odd name)",
+            "..up/file (an odd name)",
+            "tensorboard/home (a link)",
+            "tensorboard/pipe (a pipe)",
+        ],
+    )
 
 
 def test_a_sweep_folder_lists_its_run_folders_by_name(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_versions_that_cannot_be_read_count_as_none(folder: RunFolder) -> None:
 
 def test_versions_go_with_a_folder_and_not_to_mlflow(folder: RunFolder) -> None:
     assert folder.reports.exists()
-    assert folder.reports not in folder.artifacts()
+    assert folder.reports not in folder.artifacts().files
     folder.clear_answers()
     assert not folder.reports.exists()
 

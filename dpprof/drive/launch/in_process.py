@@ -3,7 +3,9 @@
 Not for figures: memory held by the driving process counts too, and there is no time-out.
 """
 
+import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,8 +13,9 @@ from dataclasses import dataclass
 from dpprof.drive.launch.job import Exit, Job, check_command, measuring_command
 from dpprof.drive.launch.launcher import Handle
 from dpprof.drive.launch.local import LocalLauncher
-from dpprof.measure.entry import check, measure
+from dpprof.measure.entry import check, interrupt, measure
 from dpprof.record.check import CheckFolder
+from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.log_lines import SAID
 
 
@@ -43,8 +46,8 @@ class InProcessLauncher(LocalLauncher):
             return super().submit(job, on_line)
         on_line(f"{SAID}in this process")
         try:
-            with _interruptible():
-                code = measure(job.folder)
+            with _interruptible(), _put_back():
+                code = measure(RunFolder(job.folder.path.absolute()))
         except KeyboardInterrupt:  # as the measuring came to its end
             return Done(Exit(1, interrupted=True))
         failure = job.folder.read_error()
@@ -56,9 +59,20 @@ def _interruptible() -> Iterator[None]:
     """Let Ctrl-C and SIGTERM end what is measured, as they end a measuring process."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
-        signal.signal(number, signal.default_int_handler)
+        signal.signal(number, interrupt)
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _put_back() -> Iterator[None]:
+    """Undo what a workload does to the working directory and the output."""
+    place, output, errors = os.getcwd(), sys.stdout, sys.stderr
+    try:
+        yield
+    finally:
+        os.chdir(place)
+        sys.stdout, sys.stderr = output, errors

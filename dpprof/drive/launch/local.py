@@ -4,14 +4,16 @@ import os
 import signal
 import subprocess
 import time
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 
 from dpprof.drive.launch.job import Exit, Job
+from dpprof.drive.launch.job_log import JobLog
 from dpprof.drive.launch.kernel_oom import oom_kill_counts
 from dpprof.drive.launch.launcher import Handle
 from dpprof.drive.launch.local_machine import LocalMachine
-from dpprof.process import END_WITH, peak_rss_bytes
+from dpprof.process import END_WITH, JOB, kill_job, peak_rss_bytes
 
 _GRACE_S = 5.0
 
@@ -42,18 +44,22 @@ class Child:
         self._peak_rss: int | None = None
         self._oom_kills_before = oom_kill_counts()
         self._started = time.monotonic()
-        with open(job.log, "w", encoding="utf-8", errors="replace") as log:
+        self._mark = uuid.uuid4().hex
+        self._log = JobLog(job.log)
+        try:
             # A session of its own: Ctrl-C in the terminal reaches the driving process alone, which then
             # decides; and whatever the child starts can be stopped with it.
             self._process = subprocess.Popen(
                 job.command,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=self._log.descriptor,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=os.environ | {END_WITH: str(os.getpid()), "PYTHONUNBUFFERED": "1"},
+                env=os.environ | {END_WITH: str(os.getpid()), JOB: self._mark, "PYTHONUNBUFFERED": "1"},
             )
-        self._log = open(job.log, encoding="utf-8", errors="replace")  # noqa: SIM115 - closed in _end
+        except BaseException:
+            self._log.close()
+            raise
 
     def poll(self) -> Exit | None:
         """How the process ended, if it did. Ends one whose time is over."""
@@ -62,7 +68,7 @@ class Child:
         if self._process.poll() is not None:
             return self._end(self._process.returncode)
         self._peak_rss = peak_rss_bytes(self._process.pid) or self._peak_rss
-        self._pass_on_lines()
+        self._pass_on(self._log.new_lines())
         now = time.monotonic()
         if self._kill_at is None and now - self._started > self._job.timeout_s:
             self._timed_out = True
@@ -83,7 +89,8 @@ class Child:
 
     def _end(self, code: int) -> Exit:
         self._signal(signal.SIGKILL)  # whatever it started
-        self._pass_on_lines()
+        kill_job(self._mark)  # and what left its session
+        lines = self._log.last_lines()
         self._log.close()
         pairs = zip(oom_kill_counts(), self._oom_kills_before, strict=True)
         self._exit = Exit(
@@ -93,12 +100,13 @@ class Child:
             oom_killed=any(now > before for now, before in pairs),
             peak_rss=self._peak_rss,
         )
+        self._pass_on(lines)
         return self._exit
 
-    def _pass_on_lines(self) -> None:
-        for line in self._log:
-            self._on_line(line.strip())
+    def _pass_on(self, lines: list[str]) -> None:
+        for line in lines:
+            self._on_line(line)
 
     def _signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)

@@ -7,6 +7,8 @@ from types import FrameType
 
 from torch import nn
 
+from dpprof.errors import message_of
+
 
 @dataclass(frozen=True)
 class FailedTraining:
@@ -23,7 +25,7 @@ class FailedTraining:
 
     def says(self, kind: type[Exception] | tuple[type[Exception], ...], *texts: str) -> bool:
         """Whether the error is of this kind (or of one of these) and has one of these texts."""
-        return isinstance(self.error, kind) and any(text in str(self.error) for text in texts)
+        return isinstance(self.error, kind) and any(text in message_of(self.error) for text in texts)
 
     def path(self, module: nn.Module) -> str:
         """The dotted path of one of the model's modules."""

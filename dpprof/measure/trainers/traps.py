@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from dpprof.errors import DpprofError, WorkloadError
+from dpprof.errors import DpprofError, WorkloadError, describe_error
 from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.trainers.failed_training import FailedTraining
 from dpprof.vocabulary.out_of_memory import is_oom
@@ -79,5 +79,4 @@ def _empty_batch(failed: FailedTraining) -> str | None:
     """Whatever failed, it failed on an empty batch, after a step with a full one."""
     if failed.batch_size:
         return None
-    first_line = (str(failed.error).splitlines() or [""])[0]
-    return SENTENCES["empty"].format(error=f"{type(failed.error).__name__}: {first_line}")
+    return SENTENCES["empty"].format(error=describe_error(failed.error).splitlines()[0])

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.errors import ConfigError
+from dpprof.errors import ConfigError, describe_error
 from dpprof.vocabulary.out_of_memory import is_oom
 from dpprof.vocabulary.workloads import WORKLOADS
 
@@ -45,7 +45,7 @@ def load_factory(workload: str) -> Callable[[ExperimentConfig], Any]:
 
 def first_line(error: Exception) -> str:
     """An error's type and the first line of its message."""
-    return f"{type(error).__name__}: {error}".splitlines()[0].strip()
+    return describe_error(error).splitlines()[0].strip()
 
 
 def _target(workload: str) -> tuple[str, str]:

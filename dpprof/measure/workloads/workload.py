@@ -17,7 +17,9 @@ right device. Batches are moved there before each step. It must not keep state b
 listed workload has its own options from `config.options_of(TheirDataclass)`.
 """
 
+import operator
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -29,6 +31,7 @@ from dpprof.measure.workloads.factory import first_line, load_factory
 from dpprof.vocabulary.out_of_memory import is_oom
 
 Batch = tuple[Any, Any]
+_MOST_TOKENS = 2**53  # beyond, a float no longer counts
 
 
 class Workload(NamedTuple):
@@ -78,8 +81,22 @@ def _checked(name: str, made: object) -> Workload:
         workload = Workload(*made)
         batches = hasattr(workload.batches, "__iter__") or hasattr(workload.batches, "__getitem__")
         if isinstance(workload.model, nn.Module) and batches and callable(workload.loss):
-            return workload
+            return workload._replace(tokens_per_batch=_num_tokens(name, workload.tokens_per_batch))
     kinds = (
         ", ".join(type(part).__name__ for part in made) if isinstance(made, tuple) else type(made).__name__
     )
     raise ConfigError(f"workload: {name} must return (model, batches, loss), it returned {kinds}")
+
+
+def _num_tokens(name: str, given: Any) -> int | None:
+    """The tokens of a batch as an int, whatever kind of integer they are."""
+    if given is None:
+        return None
+    with suppress(Exception):
+        tokens = operator.index(given)
+        if 0 < tokens <= _MOST_TOKENS:
+            return tokens
+    found = repr(given)[:60] if isinstance(given, str | float) else type(given).__name__
+    raise ConfigError(
+        f"workload: {name} must give tokens_per_batch as a whole number above 0, or None; it gave {found}"
+    )

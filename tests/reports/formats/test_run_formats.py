@@ -32,7 +32,7 @@ def test_a_rendered_run_has_every_format_and_loses_them_with_its_answers(tmp_pat
     levels = track(check(read_gzipped_json(run.memory_trace)), "total")
     assert max(level for _, level in levels) == PEAK
     written = {run.memory_snapshot, run.memory_trace, run.peak_stacks, run.peak_speedscope}
-    assert written < set(run.artifacts())
+    assert written < set(run.artifacts().files)
     run.clear_answers()
     assert not [path for path in written if path.exists()]
 

@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
+from dpprof.errors import message_of
 from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.trainers.failed_training import FailedTraining
 from dpprof.measure.trainers.opacus.trap_sentences import SENTENCES
@@ -164,7 +165,7 @@ def _inputs(failed: _Failed) -> str | None:
     functorch = failed.inside("ft_compute_per_sample_gradient")
     if functorch and failed.says(TypeError, "required positional argument"):
         own = [name for name, _ in functorch["layer"].named_parameters(recurse=False)]
-        if f"{type(functorch['layer']).forward.__qualname__}()" in str(failed.error):
+        if f"{type(functorch['layer']).forward.__qualname__}()" in message_of(failed.error):
             path = failed.path(functorch["layer"])
             return SENTENCES["several_inputs"].format(module=path, parameters=listed(own))
     batch = failed.inside("_get_batch_size")
