@@ -76,7 +76,7 @@ def _run(check: "TrainerCheck") -> None:
         else:
             progress.say(f"[TEST FAILED] {trainer}: {words}")
     progress.say(f"tested in {duration(progress.seconds)}; kept in {check.folder.path}")
-    check.raise_for_end()
+    check.end()
 
 
 def test_experiments(device: str, *, has_cuda: bool) -> dict[str, ExperimentConfig]:

@@ -4,6 +4,7 @@ The one loop that starts experiments, stops them, and logs them: a campaign says
 from and what is made of their results.
 """
 
+import shlex
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,17 +12,17 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import Any, Protocol
 
 from dpprof.config.drive import DriveConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.launch.launcher import Launcher
+from dpprof.drive.logbook import Logbook
 from dpprof.drive.run import drive_experiment
 from dpprof.drive.stop import Stop, Stopped, stop_on_signals
 from dpprof.drive.workers import run_in_order
 from dpprof.drive.workload_check import refuse_unusable
-from dpprof.errors import Interrupted, TrackingError
+from dpprof.errors import DpprofError, Interrupted, TrackingError, Undecided
 from dpprof.figures.results import FAILED, FINISHED, KILLED, Result
 from dpprof.record.check import CONTRACT
 from dpprof.record.folder import SweepFolder
@@ -152,7 +153,25 @@ class Campaign(ABC):
 
     @abstractmethod
     def raise_for_end(self) -> None:
-        """Raise the error that the command should end with, if any."""
+        """Raise the error that the command should end with, if any, but for what is not in MLflow."""
+
+    @property
+    def to_log(self) -> Path:
+        """The folder to give to `dpprof log`."""
+        return self.folder.path
+
+    def end(self) -> None:
+        """Raise the error that the command should end with, if any. It tells how to log what is not logged."""
+        later = f"not everything is in MLflow; when it is back: dpprof log {shlex.quote(str(self.to_log))}"
+        try:
+            self.raise_for_end()
+        except DpprofError as error:
+            if self.not_logged is None:
+                raise
+            if not isinstance(error, Undecided):
+                raise type(error)(f"{error}; {later}") from None
+        if self.not_logged is not None:
+            raise TrackingError(f"everything is measured, but {later}")
 
 
 def run_campaign(campaign: Campaign, tracker: Tracker, watcher: Watcher) -> None:
@@ -163,28 +182,44 @@ def run_campaign(campaign: Campaign, tracker: Tracker, watcher: Watcher) -> None
     TrackingError if MLflow is not there, both before anything is started, and OSError if the runs folder can
     no longer be written.
     """
-    with stop_on_signals(campaign.stop):
+    book = Logbook(tracker, campaign.stop, watcher.warn)
+    with closing(book), stop_on_signals(campaign.stop):
+        try:
+            _open(campaign, book)
+            _run(campaign, book, watcher)
+        finally:
+            campaign.not_logged = book.not_logged
+            if campaign.interrupted:
+                with suppress(TrackingError):
+                    book.do(tracker.end_given, KILLED)
+
+
+def _open(campaign: Campaign, book: Logbook) -> None:
+    """Open the store and the parent run, and check the workload."""
+    try:
+        book.do(book.tracker.open)
         experiment = campaign.experiment_to_check()
         if experiment is not None:
             refuse_unusable(
                 experiment, campaign.checked, campaign.launcher, campaign.drive.timeout_s, campaign.stop
             )
-        try:
-            campaign.parent = campaign.open_parent(tracker)
-        except TrackingError:
-            if campaign.stop.requested:
-                raise Interrupted("stopped before anything was measured") from None
-            raise
-        driver = _Driver(campaign, tracker, watcher)
-        try:
-            driver.run_stages()
-            driver.log_summary(campaign.summarize())
-        except Exception as error:
-            # The disk is full, or the folder has gone: nothing more can be kept, so nothing more is measured.
-            if campaign.parent is not None:
-                with suppress(TrackingError):
-                    tracker.finish_parent(campaign.parent, FAILED, f"stopped: {error}")
-            raise
+        campaign.parent = book.do(campaign.open_parent, book.tracker)
+    except TrackingError:
+        if campaign.interrupted:
+            raise Interrupted("stopped before anything was measured") from None
+        raise
+
+
+def _run(campaign: Campaign, book: Logbook, watcher: Watcher) -> None:
+    driver = _Driver(campaign, book, watcher)
+    try:
+        driver.run_stages()
+        driver.log_summary(campaign.summarize())
+    except Exception as error:
+        # The disk is full, or the folder has gone: nothing more can be kept, so nothing more is measured.
+        if campaign.parent is not None:
+            book.attempt(book.tracker.finish_parent, campaign.parent, FAILED, f"stopped: {error}")
+        raise
 
 
 @dataclass
@@ -192,10 +227,8 @@ class _Driver:
     """What the experiments of a campaign have in common while they run."""
 
     campaign: Campaign
-    tracker: Tracker
+    book: Logbook
     watcher: Watcher
-    # One thread at a time talks to MLflow.
-    lock: Lock = field(default_factory=Lock)
 
     def run_stages(self) -> None:
         campaign = self.campaign
@@ -217,11 +250,7 @@ class _Driver:
             raise Stopped
         folder = (planned.home or campaign.folder).run(name)
         if folder.mlflow.exists():
-            try:
-                with self.lock:
-                    self.tracker.forget(folder)
-            except TrackingError as error:
-                self.watcher.warn(str(error))
+            self.book.attempt(self.book.tracker.forget, folder)
         self.watcher.started(planned.index, planned.total, name)
         result = drive_experiment(
             planned.config,
@@ -238,42 +267,37 @@ class _Driver:
 
     def _log(self, result: Result) -> None:
         campaign = self.campaign
-        try:
-            with self.lock:
-                run_id = self.tracker.log_result(
-                    result, campaign.tags, campaign.parent, names_model=campaign.has_several_models
-                )
+        run_id = self.book.attempt(
+            self.book.tracker.log_result,
+            result,
+            campaign.tags,
+            campaign.parent,
+            names_model=campaign.has_several_models,
+        )
+        if run_id is not None:
             campaign.run_ids[result.name] = run_id
-        except TrackingError as error:
-            self._not_logged(error)
 
     def log_summary(self, summary: Summary | None) -> None:
         """Add to the children what only the whole tells, and close the parent run."""
-        campaign = self.campaign
+        campaign, book = self.campaign, self.book
         if summary is None or campaign.parent is None:
             return
-        try:
-            for result in campaign.results:
-                if result.name in summary.ratios and result.name in campaign.run_ids:
-                    run_id = campaign.run_ids[result.name]
-                    self.tracker.log_metrics(run_id, summary.ratios[result.name], result.config)
-            if summary.figures:
-                self.tracker.log_metrics(campaign.parent, summary.figures)
-            self.tracker.finish_parent(
-                campaign.parent,
-                campaign.status,
-                summary.description,
-                summary.files,
-                summary.table,
-                summary.tags,
-                summary.view,
-            )
-        except TrackingError as error:
-            self._not_logged(error)
-
-    def _not_logged(self, error: TrackingError) -> None:
-        self.campaign.not_logged = error
-        self.watcher.warn(str(error))
+        for result in campaign.results:
+            if result.name in summary.ratios and result.name in campaign.run_ids:
+                run_id = campaign.run_ids[result.name]
+                book.attempt(book.tracker.log_metrics, run_id, summary.ratios[result.name], result.config)
+        if summary.figures:
+            book.attempt(book.tracker.log_metrics, campaign.parent, summary.figures)
+        book.attempt(
+            book.tracker.finish_parent,
+            campaign.parent,
+            campaign.status,
+            summary.description,
+            summary.files,
+            summary.table,
+            summary.tags,
+            summary.view,
+        )
 
 
 def new_name(kind: str) -> str:

@@ -41,7 +41,7 @@ class TrainerCheck(Sweep):
         )
 
     def raise_for_end(self) -> None:
-        """Stopped, or failed, or not logged."""
+        """Stopped, or failed."""
         if self.failed_trainers and not self.interrupted:
             failed = self.failed_trainers
             names = ", ".join(failed)
