@@ -50,12 +50,13 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
 
     from dpprof.cli.console import counted
     from dpprof.cli.grid_run import run_grid
-    from dpprof.drive.campaign import new_name
     from dpprof.drive.launch.launcher import make_launcher
     from dpprof.drive.sweep import Sweep
 
-    name = grid.config.sweep_name or new_name(ESTIMATE)
+    name = grid.config.sweep_name
     planned = Sweep(name, drive, make_launcher(drive), grid.experiments, workers=own.workers)
     what = counted(len(grid.experiments), "experiment")
-    opening = f"{name}: {what} on fake tensors, {own.workers} at a time"
-    return partial(run_grid, planned, opening, "estimated", resume=grid.config.resume, is_timed=False)
+    opening = f"{what} on fake tensors, {own.workers} at a time"
+    return partial(
+        run_grid, planned, ESTIMATE, opening, "estimated", resume=grid.config.resume, is_timed=False
+    )

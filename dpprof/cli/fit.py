@@ -62,16 +62,20 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
     _check(own, next(iter(grid.experiments.values())), launcher.machine)
     drive.check_writable()
 
-    from dpprof.drive.campaign import new_name
     from dpprof.drive.fit import Fit
 
-    name = grid.config.sweep_name or new_name("fit")
-    planned = Fit(name, drive, launcher, grid.experiments, own, workers)
-    planned.check()
+    planned = Fit(grid.config.sweep_name, drive, launcher, grid.experiments, own, workers)
     return partial(_run, planned)
 
 
 def _run(planned: "Fit") -> None:
+    from dpprof.drive.claim import claimed
+
+    with claimed(planned, "fit"):
+        _run_claimed(planned)
+
+
+def _run_claimed(planned: "Fit") -> None:
     from dpprof.cli.console import counted
     from dpprof.cli.fit_view import print_answers
     from dpprof.cli.progress import Progress

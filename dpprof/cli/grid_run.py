@@ -4,18 +4,26 @@ from dpprof.cli.comparison_view import print_comparison
 from dpprof.cli.progress import Progress
 from dpprof.cli.time_left import duration
 from dpprof.drive.campaign import Campaign, run_campaign
+from dpprof.drive.claim import claimed
 from dpprof.drive.sweep import Sweep, reusable_results
 from dpprof.tracking.tracker import Tracker
 
 
-def run_grid(sweep: Sweep, opening: str, done: str, *, resume: bool, is_timed: bool) -> None:
+def run_grid(sweep: Sweep, stem: str, opening: str, done: str, *, resume: bool, is_timed: bool) -> None:
     """Run a sweep and print what came of it. Raises what the command should end with, if anything.
 
-    `opening` says what runs, `done` is the participle for it. If times matter, it warns of a busy machine.
+    `stem` begins the name of a sweep that has none. `opening` says what runs, `done` is the participle for
+    it. If times matter, it warns of a busy machine.
     """
-    kept = sweep.kept = reusable_results(sweep, resume=resume)
+    with claimed(sweep, stem, resume=resume):
+        sweep.kept = reusable_results(sweep) if resume else {}
+        _run_claimed(sweep, opening, done, is_timed=is_timed)
+
+
+def _run_claimed(sweep: Sweep, opening: str, done: str, *, is_timed: bool) -> None:
+    kept = sweep.kept
     with Progress(num_kept=len(kept)) as progress:
-        progress.say(opening + (f", {len(kept)} of them already {done}" if kept else ""))
+        progress.say(f"{sweep.name}: {opening}" + (f", {len(kept)} of them already {done}" if kept else ""))
         progress.say(f"everything is kept in {sweep.folder.path}, and logged to MLflow")
         if is_timed:
             progress.warn_if_busy(sweep.launcher.machine)

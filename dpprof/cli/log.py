@@ -1,6 +1,13 @@
 """`dpprof log`: log run folders to MLflow that are not there yet."""
 
+from typing import TYPE_CHECKING
+
 import click
+
+if TYPE_CHECKING:
+    from dpprof.cli.progress import Progress
+    from dpprof.drive.campaign import Campaign
+    from dpprof.tracking.tracker import Tracker
 
 
 @click.command()
@@ -11,16 +18,14 @@ def log(folders: tuple[str, ...]) -> None:
     Takes run folders and whole sweep folders.
 
     For what was measured while MLflow was away, or on another machine. A folder that the store holds already
-    is not logged twice.
+    is not logged twice. What was interrupted is logged as far as it came.
 
     \b
     dpprof log runs/sweep-20260101-120000
     dpprof log runs/sweep-20260101-120000/DPSGDTrainer_tiny_bs4_seq512
     """
-    from pathlib import Path
-
     from dpprof.cli.waiting import waiting
-    from dpprof.errors import ConfigError, Interrupted, TrackingError
+    from dpprof.errors import ConfigError, TrackingError
     from dpprof.record.folder import RunFolder, SweepFolder
 
     for name in folders:
@@ -28,29 +33,63 @@ def log(folders: tuple[str, ...]) -> None:
             raise ConfigError(f"FOLDER: got {name!r}, allowed: a run folder or a sweep folder")
     with waiting("opening MLflow's store"):
         from dpprof.cli.progress import Progress
-        from dpprof.config.drive import DriveConfig
-        from dpprof.drive.campaign import run_campaign
-        from dpprof.drive.launch.launcher import make_launcher
-        from dpprof.drive.run import rendered
-        from dpprof.drive.sweep import Sweep
+        from dpprof.drive.claim import held
         from dpprof.tracking.tracker import Tracker
 
         tracker = Tracker()
-    with Progress() as progress:
-        for name in folders:
-            if RunFolder(name).config.exists():
-                run_id = tracker.log_result(rendered(RunFolder(name)), {})
-                progress.say(f"{name} is run {run_id}")
-                continue
-            path = Path(name).resolve()
-            results = {run.name: rendered(run) for run in SweepFolder(path).runs()}
-            configs = {run: result.config for run, result in results.items()}
-            kind = SweepFolder(path).read_state().get("kind", "sweep")
-            drive = DriveConfig(runs_dir=str(path.parent))
-            sweep = Sweep(path.name, drive, make_launcher(drive), configs, kind, kept=results)
-            run_campaign(sweep, tracker, progress)
-            progress.say(f"{name}: {len(sweep.run_ids)} of {len(results)} runs are in MLflow")
-            if sweep.interrupted:
-                raise Interrupted(f"stopped while logging {name}; the same command goes on")
-            if sweep.not_logged is not None:
-                raise TrackingError(f"not all of {name} could be logged; the same command goes on")
+    homes = [
+        SweepFolder(RunFolder(name).path.resolve().parent if RunFolder(name).config.exists() else name)
+        for name in folders
+    ]
+    with held(homes), Progress() as progress:
+        left = [name for name in folders if not _is_logged(name, tracker, progress)]
+    if left:
+        raise TrackingError(f"not all of {', '.join(left)} could be logged; the same command goes on")
+
+
+def _is_logged(name: str, tracker: "Tracker", progress: "Progress") -> bool:
+    """Log a folder, and say whether all of it is in MLflow."""
+    from dpprof.drive.campaign import run_campaign
+    from dpprof.errors import Interrupted
+
+    campaign = _campaign(name)
+    run_campaign(campaign, tracker, progress)
+    if campaign.parent is None and campaign.run_ids:
+        progress.say(f"{name} is run {', '.join(campaign.run_ids.values())}")
+    else:
+        progress.say(f"{name}: {len(campaign.run_ids)} of {len(campaign.results)} runs are in MLflow")
+    if campaign.missing:
+        progress.warn(f"{name} has no complete figures of {', '.join(campaign.missing)}")
+    if campaign.interrupted:
+        raise Interrupted(f"stopped while logging {name}; the same command goes on")
+    return campaign.not_logged is None
+
+
+def _campaign(name: str) -> "Campaign":
+    """What logs a run folder, the runs of a search, or a sweep."""
+    from pathlib import Path
+
+    from dpprof.config.drive import DriveConfig
+    from dpprof.drive.fit import FIT
+    from dpprof.drive.launch.launcher import make_launcher
+    from dpprof.drive.logged import LoggedFit, LoggedRun
+    from dpprof.drive.run import rendered
+    from dpprof.drive.sweep import Sweep
+    from dpprof.record.folder import RunFolder, SweepFolder
+
+    path = Path(name).resolve()
+    is_run = RunFolder(path).config.exists()
+    home = SweepFolder(path.parent if is_run else path)
+    drive = DriveConfig(runs_dir=str(home.path.parent))
+    launcher = make_launcher(drive)
+    if is_run:
+        return LoggedRun(home.name, drive, launcher, [rendered(RunFolder(path))])
+    state = home.read_state()
+    if state.get("kind") == FIT:
+        # Those that were to be in MLflow have a link; the search left many more.
+        asked_for = [rendered(run) for run in home.runs() if run.mlflow.exists()]
+        return LoggedFit(home.name, drive, launcher, asked_for)
+    results = {run.name: rendered(run) for run in home.runs()}
+    configs = {run: result.config for run, result in results.items()}
+    kind, planned = state.get("kind", "sweep"), state.get("experiments", ())
+    return Sweep(home.name, drive, launcher, configs, kind, kept=results, planned=planned)

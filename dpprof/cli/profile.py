@@ -48,13 +48,19 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
     )
     drive.check_writable()
 
-    from dpprof.drive.campaign import new_name
     from dpprof.drive.single import SingleRun
 
-    return partial(_run, SingleRun(new_name("profile"), drive, launcher, config))
+    return partial(_run, SingleRun("", drive, launcher, config))
 
 
 def _run(single: "SingleRun") -> None:
+    from dpprof.drive.claim import claimed
+
+    with claimed(single, "profile"):
+        _run_claimed(single)
+
+
+def _run_claimed(single: "SingleRun") -> None:
     from dpprof.cli.progress import Progress
     from dpprof.cli.time_left import duration
     from dpprof.drive.campaign import run_campaign

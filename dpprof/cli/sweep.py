@@ -46,14 +46,12 @@ def _planned(values: dict[str, object]) -> Callable[[], None]:
 
     from dpprof.cli.console import counted
     from dpprof.cli.grid_run import run_grid
-    from dpprof.drive.campaign import new_name
     from dpprof.drive.sweep import Sweep
 
-    name = grid.config.sweep_name or new_name("sweep")
-    planned = Sweep(name, drive, launcher, grid.experiments, foreseen=grid.foreseen)
+    planned = Sweep(grid.config.sweep_name, drive, launcher, grid.experiments, foreseen=grid.foreseen)
     device = next(iter(grid.experiments.values())).device
     what = counted(len(grid.experiments), "experiment")
-    opening = f"{name}: {what} on {device}, each in a clean process of its own"
+    opening = f"{what} on {device}, each in a clean process of its own"
     if grid.foreseen:
         opening += f"; then {counted(len(grid.foreseen), 'estimate')} of a larger model"
-    return partial(run_grid, planned, opening, "measured", resume=grid.config.resume, is_timed=True)
+    return partial(run_grid, planned, "sweep", opening, "measured", resume=grid.config.resume, is_timed=True)

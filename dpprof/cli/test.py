@@ -52,13 +52,19 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
     experiments = test_experiments(device, has_cuda=launcher.machine.cuda_available())
     drive.check_writable()
 
-    from dpprof.drive.campaign import new_name
     from dpprof.drive.trainer_check import TrainerCheck
 
-    return partial(_run, TrainerCheck(new_name("test"), drive, launcher, experiments))
+    return partial(_run, TrainerCheck("", drive, launcher, experiments))
 
 
 def _run(check: "TrainerCheck") -> None:
+    from dpprof.drive.claim import claimed
+
+    with claimed(check, "test"):
+        _run_claimed(check)
+
+
+def _run_claimed(check: "TrainerCheck") -> None:
     from dpprof.cli.console import counted
     from dpprof.cli.progress import Progress
     from dpprof.cli.time_left import duration

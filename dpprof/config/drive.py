@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TypeVar
 
 from dpprof.config.settings import OptionValue, options_as, setting
@@ -45,11 +46,10 @@ class DriveConfig:
 
     def check_writable(self) -> None:
         """Make the runs folder and try to write there. Raises ConfigError."""
-        probe = Path(self.runs_dir) / ".dpprof-write-test"
         try:
-            probe.parent.mkdir(parents=True, exist_ok=True)
-            probe.write_text("")
-            probe.unlink()
+            Path(self.runs_dir).mkdir(parents=True, exist_ok=True)
+            with TemporaryFile(dir=self.runs_dir):
+                pass
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise ConfigError(

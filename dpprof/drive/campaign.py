@@ -5,7 +5,6 @@ from and what is made of their results.
 """
 
 import shlex
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -91,7 +90,10 @@ class Summary:
 
 @dataclass
 class Campaign(ABC):
-    """A named set of experiments, and what came of them so far. `parent` is its MLflow run, if it has one."""
+    """A named set of experiments, and what came of them so far. `parent` is its MLflow run, if it has one.
+
+    The name is empty until the folder is claimed (`claim.py`), unless the user gave one.
+    """
 
     name: str
     drive: DriveConfig
@@ -106,6 +108,7 @@ class Campaign(ABC):
     @property
     def folder(self) -> SweepFolder:
         """Where its run folders lie."""
+        assert self.name, "claimed before"
         return SweepFolder(Path(self.drive.runs_dir) / self.name)
 
     @property
@@ -117,6 +120,11 @@ class Campaign(ABC):
     def status(self) -> str:
         """MLflow's status of the parent run."""
         return KILLED if self.interrupted else FAILED if self.has_failed() else FINISHED
+
+    @property
+    def missing(self) -> list[str]:
+        """The names of the experiments that came to no end."""
+        return [result.name for result in self.results if result.was_cut_off]
 
     @property
     def tags(self) -> dict[str, str]:
@@ -131,6 +139,9 @@ class Campaign(ABC):
     def open_parent(self, tracker: Tracker) -> str | None:
         """Open the parent run, if there is to be one, and return its id. Raises TrackingError."""
         return None
+
+    # Whether the same command can go on with it later.
+    can_be_resumed = False
 
     # How much of its workload is checked before anything else (`record/check.py`).
     checked = CONTRACT
@@ -161,7 +172,7 @@ class Campaign(ABC):
         return self.folder.path
 
     def end(self) -> None:
-        """Raise the error that the command should end with, if any. It tells how to log what is not logged."""
+        """Raise the error that the command should end with, if any, with how to log what is not logged."""
         later = f"not everything is in MLflow; when it is back: dpprof log {shlex.quote(str(self.to_log))}"
         try:
             self.raise_for_end()
@@ -249,8 +260,6 @@ class _Driver:
         if campaign.stop.requested:
             raise Stopped
         folder = (planned.home or campaign.folder).run(name)
-        if folder.mlflow.exists():
-            self.book.attempt(self.book.tracker.forget, folder)
         self.watcher.started(planned.index, planned.total, name)
         result = drive_experiment(
             planned.config,
@@ -298,8 +307,3 @@ class _Driver:
             summary.tags,
             summary.view,
         )
-
-
-def new_name(kind: str) -> str:
-    """A name from the time, for a campaign that the user did not name."""
-    return f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}"

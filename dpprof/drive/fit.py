@@ -20,7 +20,7 @@ from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Summary
 from dpprof.drive.search import BytesByEvent, Evaluation, Search, largest_that_fits
 from dpprof.drive.stop import Stopped
 from dpprof.drive.sweep import shared_settings
-from dpprof.errors import ConfigError, DpprofError, ExperimentsFailed, Interrupted
+from dpprof.errors import DpprofError, ExperimentsFailed, Interrupted
 from dpprof.figures.capacity import capacity_bytes, doubt_bytes, needed_bytes
 from dpprof.figures.results import FINISHED, KILLED, Result
 from dpprof.record.folder import write_text
@@ -72,11 +72,6 @@ class Fit(Campaign):
         """Whether its experiments train different models."""
         return len({config.model_name for config in self.experiments.values()}) > 1
 
-    def check(self) -> None:
-        """Raises ConfigError if the name is taken."""
-        if self.folder.path.exists():
-            raise ConfigError(f"sweep_name: got {self.name!r}, allowed: a new name")
-
     def experiment_to_check(self) -> ExperimentConfig:
         """The first, at the size where its search begins."""
         return next(iter(self.experiments.values()))
@@ -89,7 +84,7 @@ class Fit(Campaign):
     def stages(self) -> Iterator[Stage]:
         """The searches, then the measuring of the sizes found, if asked for."""
         assert self.parent is not None, "opened before"
-        self.folder.write_state(FIT, self.parent)
+        self.folder.write_state(FIT, self.parent, ())
         yield Stage([partial(self._search, name) for name in self.experiments], self.workers)
         if self.config.verify:
             found = [name for name in self.experiments if self.answers_by_name[name].size]

@@ -14,7 +14,7 @@ from dpprof.tracking.tracker import Tracker
 
 
 @dataclass
-class LoggedRuns(Campaign):
+class LoggedRun(Campaign):
     """Results in the folder of the campaign's name, each with an MLflow run that stands alone."""
 
     kept: Sequence[Result]
@@ -43,7 +43,7 @@ class LoggedRuns(Campaign):
 
 
 @dataclass
-class LoggedFit(LoggedRuns):
+class LoggedFit(LoggedRun):
     """The runs of a search that were to be in MLflow, under its parent run."""
 
     @property

@@ -1,6 +1,6 @@
 """A grid of experiments, measured or estimated, each a child of one MLflow run, and their comparison."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -9,10 +9,11 @@ from dpprof.config.flat import ESTIMATE, to_flat
 from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Summary
 from dpprof.drive.counters import can_count_now
 from dpprof.drive.outcomes import failed_results, raise_for_checks, results_judged
-from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted
+from dpprof.errors import ConfigError, DpprofError, ExperimentsFailed, Interrupted
 from dpprof.figures.gradient_verdict import FAIL
 from dpprof.figures.names import HEADLINE_RATIOS, RATIOS_OF_TIMES
-from dpprof.figures.results import FINISHED, Result, read_result
+from dpprof.figures.results import FINISHED, KILLED, Result, read_result
+from dpprof.record.folder import RunFolder
 from dpprof.reports.comparison import export
 from dpprof.reports.comparison.data import ComparisonData
 from dpprof.reports.comparison.markdown import to_markdown
@@ -27,7 +28,8 @@ from dpprof.vocabulary.launchers import LOCAL
 class Sweep(Campaign):
     """Resolved experiments by run name; `kept` are the results of those that need not be done again.
 
-    `foreseen` are estimates of a larger model, for the verdict alone: no charts, no runs in MLflow.
+    `foreseen` are estimates of a larger model, for the verdict alone: no charts, no runs in MLflow. `planned`
+    are the names of all experiments, where some are not given since they left nothing.
 
     `workers` of them run at a time; by default as many as the launcher can measure undisturbed.
     """
@@ -37,12 +39,31 @@ class Sweep(Campaign):
     workers: int | None = None
     kept: Mapping[str, Result] = field(default_factory=dict)
     foreseen: Mapping[str, ExperimentConfig] = field(default_factory=dict)
+    planned: Sequence[str] = ()
     compared: ComparisonData | None = field(default=None, init=False)
 
     @property
     def tags(self) -> dict[str, str]:
         """Every run bears the sweep's name."""
         return {f"dpprof.{self.kind}": self.name}
+
+    can_be_resumed = True
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all its experiments."""
+        return list(dict.fromkeys([*self.planned, *self.experiments]))
+
+    @property
+    def missing(self) -> list[str]:
+        """The names of the experiments that came to no end."""
+        ended = {result.name for result in self.results if not result.was_cut_off}
+        return [name for name in self.names if name not in ended]
+
+    @property
+    def status(self) -> str:
+        """MLflow's status of the parent run: KILLED too where experiments are missing."""
+        return KILLED if self.missing else super().status
 
     @property
     def has_several_models(self) -> bool:
@@ -56,13 +77,13 @@ class Sweep(Campaign):
     def open_parent(self, tracker: Tracker) -> str:
         """Open the parent run, the earlier one of a sweep that is resumed."""
         earlier = self.folder.read_state().get("mlflow_run_id")
-        shared = shared_settings(self.experiments)
-        return tracker.start_parent(self.name, self.kind, shared, self.folder, earlier)
+        params = shared_settings(self.experiments) | {"num_experiments": len(self.names)}
+        return tracker.start_parent(self.name, self.kind, params, self.folder, earlier)
 
     def stages(self) -> Iterator[Stage]:
         """Every experiment, in order; then the estimates of a larger model, two at a time."""
         assert self.parent is not None, "opened before"
-        self.folder.write_state(self.kind, self.parent)
+        self.folder.write_state(self.kind, self.parent, self.names)
         num, total = len(self.experiments), len(self.experiments) + len(self.foreseen)
         planned = [
             Planned(i, total, name, config)
@@ -82,7 +103,7 @@ class Sweep(Campaign):
 
     def _foresee(self, planned: Planned, run_one: RunOne) -> list[Result]:
         """Nothing of it is kept as a result: it lies in its folder, where the verdict finds it."""
-        if not self.folder.foreseen.run(planned.name).record.exists():
+        if not _is_complete(self.folder.foreseen.run(planned.name)):
             run_one(planned)
         return []
 
@@ -128,9 +149,10 @@ class Sweep(Campaign):
         """Stopped, failed, or a gradient check that could not tell."""
         if self.interrupted:
             done = sum(result.status == FINISHED for result in self.results)
+            how = f"give the same options with sweep_name={self.name} resume=true"
             raise Interrupted(
                 f"stopped; {done} of {len(self.experiments)} experiments are finished and kept in "
-                f"{self.folder.path}. To go on, give the same options with sweep_name={self.name} resume=true"
+                f"{self.folder.path}" + (f". To go on, {how}" if self.can_be_resumed else "")
             )
         failed = failed_results(self.results)
         if failed:
@@ -157,26 +179,26 @@ def differing_settings(experiments: Mapping[str, ExperimentConfig]) -> list[str]
     return [name for name in names if name not in shared]
 
 
-def reusable_results(sweep: Sweep, *, resume: bool) -> dict[str, Result]:
-    """The finished results that a resumed sweep keeps, by run name.
+def _is_complete(folder: RunFolder) -> bool:
+    try:
+        return folder.config.exists() and read_result(folder).is_complete
+    except DpprofError:
+        return False
+
+
+def reusable_results(sweep: Sweep) -> dict[str, Result]:
+    """The complete results that a resumed sweep keeps, by run name.
 
     Not those that went without the hardware counters asked for where these can be had by now.
-    Raises ConfigError if the sweep exists and was not to be resumed, or if one of its cells was measured
-    with other settings than those given now.
+    Raises ConfigError if one of its cells was measured with other settings than those given now.
     """
-    if not resume:
-        if sweep.folder.path.exists():
-            raise ConfigError(
-                f"sweep_name: got {sweep.name!r}, allowed: a new name, or resume=true to go on with it"
-            )
-        return {}
     kept = {}
     for name, config in sweep.experiments.items():
         folder = sweep.folder.run(name)
         if not folder.record.exists():
             continue
         result = read_result(folder)
-        if result.status != FINISHED or can_count_now(result.config, result.record, sweep.launcher.machine):
+        if not result.is_complete or can_count_now(result.config, result.record, sweep.launcher.machine):
             continue
         earlier = to_flat(result.config)
         for setting, value in to_flat(config).items():

@@ -16,6 +16,7 @@ class TrainerCheck(Sweep):
     """One small experiment for each trainer."""
 
     kind: str = "test"
+    can_be_resumed = False
 
     @property
     def verdicts(self) -> dict[str, tuple[bool, str]]:

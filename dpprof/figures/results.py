@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import ESTIMATE
 from dpprof.figures.capacity import capacity_bytes
 from dpprof.figures.estimate import EstimateFigures, held_against
 from dpprof.figures.figures import Figures
@@ -18,6 +19,7 @@ from dpprof.vocabulary.loops import LOOP_NAMES
 from dpprof.vocabulary.units import mib, ms
 
 FINISHED, FAILED, KILLED = "FINISHED", "FAILED", "KILLED"
+_NO_ANSWER = "it left no answer: dpprof itself was stopped while it ran"
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,25 @@ class Result:
         if self.failure is None:
             return FINISHED
         return KILLED if self.failure.kind == "interrupted" else FAILED
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it has an outcome for every pass asked for, or for those up to one that failed."""
+        if self.failure is not None or self.record is None:
+            return False
+        ended = {name for name, outcome in self.record.passes.items() if outcome.status != "running"}
+        if ended < self.record.passes.keys():
+            return False
+        asked = {ESTIMATE} if self.config.is_estimate else {*self.config.measuring.pass_names}
+        asked |= {"counters"} if self.config.counters != "off" else set()
+        return asked <= ended or bool(self.record.failed_passes)
+
+    @property
+    def was_cut_off(self) -> bool:
+        """Whether the user stopped it, or dpprof itself was stopped while it ran."""
+        if self.failure is None:
+            return not self.is_complete
+        return self.status == KILLED or self.failure.message == _NO_ANSWER
 
     @cached_property
     def figures(self) -> Figures | None:
@@ -74,7 +95,7 @@ def read_result(folder: RunFolder, name: str | None = None) -> Result:
         record is None or not record.headline_finished or _lacks_counters(config, record)
     ):
         ended_at = folder.config.stat().st_mtime
-        failure = Failure("killed", "it left no answer: dpprof itself was stopped while it ran", at=ended_at)
+        failure = Failure("killed", _NO_ANSWER, at=ended_at)
     return Result(name or folder.name, folder, config, record, failure)
 
 

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -199,8 +200,10 @@ class SweepFolder:
         """An image of a chart."""
         return self.path / f"{name}.png"
 
-    def read_state(self) -> dict[str, str]:
-        """What the driving process noted: `kind` and `mlflow_run_id` of the parent. Empty at first."""
+    def read_state(self) -> dict[str, Any]:
+        """What the driving process noted: `kind`, `mlflow_run_id` of the parent, and the names of all
+        `experiments`, which may not have folders yet. Empty at first.
+        """
         if not self.state.exists():
             return {}
         try:
@@ -211,10 +214,11 @@ class SweepFolder:
             raise DpprofError(f"{self.state} is damaged: it holds no JSON object")
         return state
 
-    def write_state(self, kind: str, run_id: str) -> None:
-        """Note the kind of the sweep and its MLflow parent run."""
+    def write_state(self, kind: str, run_id: str, experiments: Iterable[str]) -> None:
+        """Note the kind of the sweep, its MLflow parent run and its experiments."""
         self.path.mkdir(parents=True, exist_ok=True)
-        write_text(self.state, json.dumps({"kind": kind, "mlflow_run_id": run_id}))
+        state = {"kind": kind, "mlflow_run_id": run_id, "experiments": list(experiments)}
+        write_text(self.state, json.dumps(state))
 
     @property
     def foreseen(self) -> "SweepFolder":
@@ -226,8 +230,8 @@ class SweepFolder:
         return RunFolder(self.path / name)
 
     def runs(self) -> list[RunFolder]:
-        """The run folders that exist, by name."""
+        """The run folders that exist, by name; not the hidden ones (`again.py`)."""
         if not self.path.is_dir():
             return []
         folders = [RunFolder(path) for path in sorted(self.path.iterdir())]
-        return [folder for folder in folders if folder.config.exists()]
+        return [folder for folder in folders if folder.config.exists() and folder.name[0] != "."]

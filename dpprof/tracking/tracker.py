@@ -19,7 +19,7 @@ from dpprof.config.flat import ESTIMATE
 from dpprof.errors import TrackingError
 from dpprof.figures.names import logged, series
 from dpprof.figures.results import FAILED, KILLED, Result
-from dpprof.record.folder import RunFolder, SweepFolder
+from dpprof.record.folder import SweepFolder
 from dpprof.tracking.address import runs_page, server, ui_command
 from dpprof.tracking.contents import params_of, tags_of
 from dpprof.tracking.links import LINK_TAG, Link, create_linked, delete, held_by
@@ -228,12 +228,6 @@ class Tracker:
             self._terminate(run_id, result.status, _end_ms(result))
         replace(link, complete=True).write(folder.mlflow)
         return run_id
-
-    def forget(self, folder: RunFolder) -> None:
-        """Delete the run that holds the folder, before the experiment is done again."""
-        held = held_by(Link.read(folder.mlflow), folder.path, self.store, self._experiment_id)
-        if held is not None:
-            delete(held, self.store)
 
     def log_metrics(
         self, run_id: str, figures: Mapping[str, float], config: ExperimentConfig | None = None

@@ -208,11 +208,12 @@ def test_without_an_nvidia_gpu_nothing_is_started(folder: RunFolder, measured: P
     assert "need an NVIDIA GPU" in (outcome(result).reason or "")
     assert (outcome(result).seconds or 0) < 0.5
     assert not folder.counter_reports.exists()
-    refused = drive(folder, changed(CONFIG, counters="ncu"))
+    other = RunFolder(folder.path.with_name("other"))
+    refused = drive(other, changed(CONFIG, counters="ncu"))
     assert refused.record is None
     assert refused.failure is not None
     assert refused.failure.message == outcome(result).reason
-    assert not folder.log.exists()
+    assert not other.log.exists()
 
 
 def test_resume_counts_what_could_not_be_counted_before(
@@ -223,6 +224,6 @@ def test_resume_counts_what_could_not_be_counted_before(
     assert outcome(count_in(folder, measured, CONFIG)).status == "skipped"
     drive_config = DriveConfig(runs_dir=str(folder.path.parent.parent))
     sweep = Sweep(folder.path.parent.name, drive_config, LocalLauncher(), {"run": CONFIG})
-    assert list(reusable_results(sweep, resume=True)) == []
+    assert list(reusable_results(sweep)) == []
     monkeypatch.undo()  # without the stand-in: this machine has no GPU
-    assert list(reusable_results(sweep, resume=True)) == ["run"]
+    assert list(reusable_results(sweep)) == ["run"]

@@ -149,8 +149,9 @@ def test_a_sweep_folder_lists_its_run_folders_by_name(tmp_path: Path) -> None:
 def test_the_state_of_a_sweep(tmp_path: Path) -> None:
     sweep = SweepFolder(tmp_path / "new" / "sweep")
     assert sweep.read_state() == {}
-    sweep.write_state("test", "0123")
-    assert SweepFolder(sweep.path).read_state() == {"kind": "test", "mlflow_run_id": "0123"}
+    sweep.write_state("test", "0123", ["a", "b"])
+    state = {"kind": "test", "mlflow_run_id": "0123", "experiments": ["a", "b"]}
+    assert SweepFolder(sweep.path).read_state() == state
 
 
 @pytest.mark.parametrize("damage", [b"\xff\xfe", b"{", b"[]", b""])

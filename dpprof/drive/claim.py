@@ -1,0 +1,79 @@
+"""Who has the folder of a campaign: it is claimed by making it, and held as long as somebody writes there."""
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
+from pathlib import Path
+
+from dpprof.config.settings import refuse
+from dpprof.drive.campaign import Campaign
+from dpprof.drive.run import settle
+from dpprof.errors import ConfigError
+from dpprof.record.folder import SweepFolder
+from dpprof.record.lock import locked
+
+
+@contextmanager
+def claimed(campaign: Campaign, stem: str, *, resume: bool = False) -> Iterator[None]:
+    """Hold the folder of a campaign: a new one, or with `resume` that of an earlier campaign.
+
+    A campaign without a name gets one from `stem` and the time. A new folder that is still empty at the end
+    is removed. Raises ConfigError if the name is taken, or in use, or with `resume` that of no campaign.
+    """
+    if resume:
+        if not campaign.folder.path.is_dir():
+            raise refuse(
+                "sweep_name",
+                campaign.name,
+                f"with resume=true the name of an earlier sweep in {campaign.drive.runs_dir}",
+            )
+        with held([campaign.folder]):
+            yield
+        return
+    path = _made(campaign, stem).absolute()
+    try:
+        with locked(path):
+            yield
+    finally:
+        with suppress(OSError):
+            path.rmdir()
+
+
+@contextmanager
+def held(folders: Iterable[SweepFolder]) -> Iterator[None]:
+    """Hold folders that exist. Raises ConfigError, which says who has it, if one is in use."""
+    with ExitStack() as stack:
+        for path in sorted({folder.path.resolve() for folder in folders}):
+            stack.enter_context(locked(path))
+            settle(SweepFolder(path))
+        yield
+
+
+def _made(campaign: Campaign, stem: str) -> Path:
+    """The new folder of a campaign, which has a name from now on."""
+    given = campaign.name
+    since = time.strftime("%Y%m%d-%H%M%S")
+    for number in count(1):
+        campaign.name = given or f"{stem}-{since}" + (f"-{number}" if number > 1 else "")
+        path = campaign.folder.path
+        try:
+            path.mkdir()
+        except FileExistsError:
+            if given:
+                raise _taken(campaign) from None
+        except OSError as error:
+            if not given:
+                raise
+            raise refuse("sweep_name", given, f"a name that a folder can have ({error.strerror})") from None
+        else:
+            return path
+    raise AssertionError("count() has no end")
+
+
+def _taken(campaign: Campaign) -> ConfigError:
+    """Why a name cannot be had."""
+    with suppress(OSError), locked(campaign.folder.path):  # raises what is to be said if it is in use
+        pass
+    allowed = "a new name" + (", or resume=true to go on with it" if campaign.can_be_resumed else "")
+    return ConfigError(f"sweep_name: got {campaign.name!r}, allowed: {allowed}")

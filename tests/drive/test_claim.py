@@ -1,0 +1,106 @@
+"""Who gets which folder: campaigns that begin in the same second, with the same name, or on earlier ones."""
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from conftest import call_dpprof, measure_here, runs_of
+
+from dpprof.config.drive import DriveConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.drive.claim import claimed
+from dpprof.drive.launch.local import LocalLauncher
+from dpprof.drive.single import SingleRun
+from dpprof.drive.sweep import Sweep
+from dpprof.errors import ConfigError
+
+CONFIG = ExperimentConfig()
+
+
+def sweep(runs: Path, name: str = "") -> Sweep:
+    return Sweep(name, DriveConfig(runs_dir=str(runs)), LocalLauncher(), {"a": CONFIG})
+
+
+def test_many_at_once_get_a_folder_each(tmp_path: Path) -> None:
+    def claim(_: int) -> tuple[str, bool]:
+        campaign = SingleRun("", DriveConfig(runs_dir=str(tmp_path)), LocalLauncher(), CONFIG)
+        with claimed(campaign, "profile"):
+            path = campaign.folder.path
+            (path / "owner").touch(exist_ok=False)
+            time.sleep(0.05)
+        return campaign.name, path.is_dir()
+
+    with ThreadPoolExecutor(12) as pool:
+        claims = list(pool.map(claim, range(12)))
+    assert len({name for name, _ in claims}) == 12
+    assert all(is_kept for _, is_kept in claims)
+
+
+def test_two_profiles_in_the_same_second_keep_their_figures_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "strftime", lambda *_: "20260101-120000")
+    settings = ["--model-size", "tiny", "--batch-size", "2", "--seq-len", "8", "--device", "cpu"]
+    for precision in ("fp32", "bf16"):
+        more = ["--precision", precision, "--passes", "clean", "--measured-steps", "2"]
+        ended = measure_here(tmp_path, "profile", *settings, *more)
+        assert ended.returncode == 0, ended.stderr
+    names = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert names == ["profile-20260101-120000", "profile-20260101-120000-2"]
+    ((first,), (second,)) = ((tmp_path / "runs" / name).iterdir() for name in names)
+    assert '"precision": "fp32"' in (first / "record.json").read_text()
+    assert '"precision": "bf16"' in (second / "record.json").read_text()
+    assert len(runs_of(tmp_path)) >= 1
+
+
+def test_a_folder_of_which_nothing_came_is_removed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="refused"), claimed(sweep(tmp_path, "s"), "sweep"):
+        raise ConfigError("refused")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_that_is_taken(tmp_path: Path) -> None:
+    with claimed(sweep(tmp_path, "s"), "sweep"):
+        (tmp_path / "s" / "kept").touch()
+        for resume in (False, True):
+            with (
+                pytest.raises(ConfigError, match=f"s is in use by process {os.getpid()} on "),
+                claimed(sweep(tmp_path, "s"), "sweep", resume=resume),
+            ):
+                pass
+    with (
+        pytest.raises(ConfigError, match="got 's', allowed: a new name, or resume=true"),
+        claimed(sweep(tmp_path, "s"), "sweep"),
+    ):
+        pass
+    with claimed(sweep(tmp_path, "s"), "sweep", resume=True):
+        pass
+
+
+@pytest.mark.parametrize("command", ["sweep", "estimate"])
+def test_resume_of_what_never_was(tmp_path: Path, command: str) -> None:
+    ended = call_dpprof(tmp_path, command, "--sweep-name", "nosuch", "--resume", "true", "--device", "cpu")
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1] == (
+        "dpprof: sweep_name: got 'nosuch', allowed: with resume=true the name of an earlier sweep in runs"
+    )
+    assert not (tmp_path / "mlflow.db").exists()
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_workload_that_is_refused_leaves_no_folder(tmp_path: Path) -> None:
+    ended = call_dpprof(
+        tmp_path, "fit", "--workload", "nosuch:x", "--device-memory-gib", "1", "--sweep-name", "f"
+    )
+    assert ended.returncode == 2
+    assert "nosuch" in ended.stderr
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_search_asks_for_a_new_name(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "f").mkdir(parents=True)
+    ended = call_dpprof(tmp_path, "fit", "--sweep-name", "f", "--device-memory-gib", "1")
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1] == "dpprof: sweep_name: got 'f', allowed: a new name"

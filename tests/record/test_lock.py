@@ -1,0 +1,76 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from dpprof.errors import ConfigError
+from dpprof.record.lock import LOCK, locked
+
+
+def test_whoever_comes_second_is_told_who_has_it(tmp_path: Path) -> None:
+    with locked(tmp_path):
+        with pytest.raises(ConfigError) as refused, locked(tmp_path):
+            pass
+        assert str(refused.value).startswith(f"{tmp_path} is in use by process {os.getpid()} on ")
+        assert (tmp_path / LOCK).exists()
+    assert list(tmp_path.iterdir()) == []
+    with locked(tmp_path):
+        pass
+
+
+def test_a_killed_process_has_nothing(tmp_path: Path) -> None:
+    text = (
+        "import sys, time; from pathlib import Path; from dpprof.record.lock import locked\n"
+        "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", text, str(tmp_path)], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(ConfigError, match=f"in use by process {holder.pid} on "), locked(tmp_path):
+            pass
+        holder.send_signal(signal.SIGKILL)
+    assert (tmp_path / LOCK).exists()
+    with locked(tmp_path):
+        pass
+
+
+def test_never_two_at_a_time(tmp_path: Path) -> None:
+    """Though everyone removes the file at the end, and others have it open then."""
+    inside, most, entered = 0, 0, 0
+
+    def enter_often() -> None:
+        nonlocal inside, most, entered
+        for _ in range(300):
+            try:
+                with locked(tmp_path):
+                    inside += 1
+                    most = max(most, inside)
+                    entered += 1
+                    time.sleep(0)
+                    inside -= 1
+            except ConfigError:
+                pass
+
+    threads = [threading.Thread(target=enter_often) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+    assert entered > 100
+
+
+def test_a_folder_that_was_deleted_meanwhile_leaves_another_ones_lock_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with locked(folder):
+        (folder / LOCK).unlink()
+        folder.rmdir()
+        folder.mkdir()
+        (folder / LOCK).write_text("another one's")
+    assert (folder / LOCK).read_text() == "another one's"
