@@ -31,6 +31,8 @@ INVALID = "INVALID_PARAMETER_VALUE"
 _PAGE = 1000
 # The first reports at length how a new store gets its tables, the second every error that it raises.
 _TALKATIVE = {"alembic": logging.WARNING, "mlflow.store.db.utils": logging.CRITICAL}
+# MLflow's setting for how many seconds a server may take to answer.
+_LIMIT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
 _SQLITE = "sqlite:///"
 # A call that fails for a reason that may pass is tried again after so many seconds.
 _PAUSES_S = (0.5, 1.0, 2.0)
@@ -84,8 +86,9 @@ class Store:
                     raise
                 except Exception as error:  # MLflow lets through what boto3, SQLAlchemy and sockets raise
                     if _is_timeout(error):
-                        why = redacted(str(error))
-                        raise self.leave(f"MLflow at {store_name()} does not answer: {why}") from error
+                        limit = os.environ[_LIMIT]
+                        why = f"MLflow at {store_name()} did not answer within {limit} s ({_LIMIT})"
+                        raise self.leave(why) from error
                     if pause is None or not _may_pass(error) or time.monotonic() - began > _PATIENCE_S:
                         raise Refused(error) from error
                 time.sleep(pause)
@@ -118,8 +121,8 @@ def store_name() -> str:
 
 
 def _open() -> MlflowClient:
-    # A time-out is not for here: MLflow's own waits for minutes when a server is away.
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+    # MLflow's own default waits for two minutes.
+    os.environ.setdefault(_LIMIT, "20")
     # MLflow would repeat a request whose answer was lost, and so make a run twice.
     os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "0"
     for name, level in _TALKATIVE.items():
