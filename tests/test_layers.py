@@ -27,7 +27,17 @@ ROOMS = [
 ]
 # The rooms within a room, in the same way. What is not listed lies above them all.
 INNER_ROOMS = {
-    "drive": ["campaign", "logbook", "workers", "run", "counters", "workload_check", "jobs", "stop", "launch"],
+    "drive": [
+        "campaign",
+        "logbook",
+        "workers",
+        "run",
+        "counters",
+        "workload_check",
+        "jobs",
+        "stop",
+        "launch",
+    ],
     "measure": ["passes", "trainers", "workloads", "observe"],
 }
 # The measuring process is another program: the one that drives it knows its command line alone.

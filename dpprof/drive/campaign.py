@@ -6,17 +6,17 @@ from and what is made of their results.
 
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from dpprof.config.drive import DriveConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.launch.launcher import Launcher
-from dpprof.drive.logbook import Logbook
+from dpprof.drive.logbook import Logbook, Summary
 from dpprof.drive.run import drive_experiment
 from dpprof.drive.stop import Stop, Stopped, stop_on_signals
 from dpprof.drive.workers import run_in_order
@@ -27,7 +27,6 @@ from dpprof.record.check import CONTRACT
 from dpprof.record.folder import SweepFolder
 from dpprof.reports.run_reports import write_run_reports
 from dpprof.tracking.tracker import Tracker
-from dpprof.tracking.view import View
 
 
 class Watcher(Protocol):
@@ -71,21 +70,6 @@ class Stage:
 
     tasks: Sequence[Task]
     at_a_time: int
-
-
-@dataclass(frozen=True)
-class Summary:
-    """What the parent run says at the end. `ratios` are figures for the children, by run name; `view` is how
-    MLflow is to set them side by side.
-    """
-
-    description: str
-    files: Sequence[Path] = ()
-    table: Mapping[str, list[Any]] | None = None
-    figures: Mapping[str, float] = field(default_factory=dict)
-    ratios: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    tags: Mapping[str, str] = field(default_factory=dict)
-    view: View | None = None
 
 
 @dataclass
@@ -225,7 +209,7 @@ def _run(campaign: Campaign, book: Logbook, watcher: Watcher) -> None:
     driver = _Driver(campaign, book, watcher)
     try:
         driver.run_stages()
-        driver.log_summary(campaign.summarize())
+        book.close_parent(campaign, campaign.summarize())
     except Exception as error:
         # The disk is full, or the folder has gone: nothing more can be kept, so nothing more is measured.
         if campaign.parent is not None:
@@ -250,7 +234,7 @@ class _Driver:
                     for result in results:
                         write_run_reports(result)
                         campaign.results.append(result)
-                        self._log(result)
+                        self.book.log(campaign, result)
             if campaign.stop.requested:
                 return
 
@@ -273,37 +257,3 @@ class _Driver:
         if result.status == KILLED:
             campaign.stop.request()
         return result
-
-    def _log(self, result: Result) -> None:
-        campaign = self.campaign
-        run_id = self.book.attempt(
-            self.book.tracker.log_result,
-            result,
-            campaign.tags,
-            campaign.parent,
-            names_model=campaign.has_several_models,
-        )
-        if run_id is not None:
-            campaign.run_ids[result.name] = run_id
-
-    def log_summary(self, summary: Summary | None) -> None:
-        """Add to the children what only the whole tells, and close the parent run."""
-        campaign, book = self.campaign, self.book
-        if summary is None or campaign.parent is None:
-            return
-        for result in campaign.results:
-            if result.name in summary.ratios and result.name in campaign.run_ids:
-                run_id = campaign.run_ids[result.name]
-                book.attempt(book.tracker.log_metrics, run_id, summary.ratios[result.name], result.config)
-        if summary.figures:
-            book.attempt(book.tracker.log_metrics, campaign.parent, summary.figures)
-        book.attempt(
-            book.tracker.finish_parent,
-            campaign.parent,
-            campaign.status,
-            summary.description,
-            summary.files,
-            summary.table,
-            summary.tags,
-            summary.view,
-        )

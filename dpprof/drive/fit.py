@@ -16,7 +16,8 @@ import numpy as np
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.fit import FitConfig
 from dpprof.config.measuring import MeasuringConfig
-from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Summary
+from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
+from dpprof.drive.logbook import Summary
 from dpprof.drive.search import BytesByEvent, Evaluation, Search, largest_that_fits
 from dpprof.drive.stop import Stopped
 from dpprof.drive.sweep import shared_settings

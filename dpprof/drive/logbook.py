@@ -1,17 +1,20 @@
 """A campaign's way to MLflow: in a thread of its own, so that a store that hangs holds nobody up."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from dpprof.drive.stop import Stop
 from dpprof.errors import TrackingError
-from dpprof.figures.results import KILLED
+from dpprof.figures.results import KILLED, Result
 from dpprof.process import leave_behind
 from dpprof.tracking.tracker import Tracker
+from dpprof.tracking.view import View
 
 # How long a call to the store may take once the user stopped everything.
 _GRACE_S = 5.0
@@ -21,6 +24,41 @@ _POLL_S = 0.05
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the parent run says at the end. `ratios` are figures for the children, by run name; `view` is how
+    MLflow is to set them side by side.
+    """
+
+    description: str
+    files: Sequence[Path] = ()
+    table: Mapping[str, list[Any]] | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
+    ratios: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    view: View | None = None
+
+
+class Logged(Protocol):
+    """A campaign, as far as it is logged: the results so far, and the ids of its runs in MLflow."""
+
+    parent: str | None
+    results: list[Result]
+    run_ids: dict[str, str]
+
+    @property
+    def status(self) -> str:
+        """MLflow's status of the parent run."""
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags that its runs have beside their own."""
+
+    @property
+    def has_several_models(self) -> bool:
+        """Whether the names of its runs in MLflow tell their models."""
 
 
 class Logbook:
@@ -65,6 +103,40 @@ class Logbook:
                 self._warned.add(str(error))
                 self._warn(str(error))
             return None
+
+    def log(self, campaign: Logged, result: Result) -> None:
+        """Log a result of a campaign."""
+        run_id = self.attempt(
+            self.tracker.log_result,
+            result,
+            campaign.tags,
+            campaign.parent,
+            names_model=campaign.has_several_models,
+        )
+        if run_id is not None:
+            campaign.run_ids[result.name] = run_id
+
+    def close_parent(self, campaign: Logged, summary: Summary | None) -> None:
+        """Add to the children what only the whole tells, and close the parent run."""
+        parent, tracker = campaign.parent, self.tracker
+        if summary is None or parent is None:
+            return
+        for result in campaign.results:
+            if result.name in summary.ratios and result.name in campaign.run_ids:
+                run_id = campaign.run_ids[result.name]
+                self.attempt(tracker.log_metrics, run_id, summary.ratios[result.name], result.config)
+        if summary.figures:
+            self.attempt(tracker.log_metrics, parent, summary.figures)
+        self.attempt(
+            tracker.finish_parent,
+            parent,
+            campaign.status,
+            summary.description,
+            summary.files,
+            summary.table,
+            summary.tags,
+            summary.view,
+        )
 
     def close(self) -> None:
         """End the thread once it has done what was asked of it."""

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from dpprof.drive.campaign import Campaign, RunOne, Stage, Summary
+from dpprof.drive.campaign import Campaign, RunOne, Stage
 from dpprof.drive.fit import FIT
+from dpprof.drive.logbook import Summary
 from dpprof.errors import Interrupted
 from dpprof.figures.results import FINISHED, KILLED, Result
 from dpprof.tracking.tracker import Tracker

@@ -6,8 +6,9 @@ from functools import partial
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import ESTIMATE, to_flat
-from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Summary
+from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
 from dpprof.drive.counters import can_count_now
+from dpprof.drive.logbook import Summary
 from dpprof.drive.outcomes import failed_results, raise_for_checks, results_judged
 from dpprof.errors import ConfigError, DpprofError, ExperimentsFailed, Interrupted
 from dpprof.figures.gradient_verdict import FAIL

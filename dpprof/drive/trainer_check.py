@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from dpprof.drive.campaign import Summary
+from dpprof.drive.logbook import Summary
 from dpprof.drive.sweep import Sweep
 from dpprof.errors import ExperimentsFailed
 from dpprof.figures.gradient_verdict import PASS

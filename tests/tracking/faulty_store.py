@@ -100,54 +100,61 @@ def _wait_for(address: str, server: "subprocess.Popen[bytes]") -> None:
             time.sleep(0.2)
 
 
+class _Handler(BaseHTTPRequestHandler):
+    """Passes requests on to the server, but for those that a fault awaits."""
+
+    store: FaultyStore
+    target: str
+    released: threading.Event
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def handle_any(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.store.requests.append(f"{self.command} {self.path}")
+        fault = self.store.fault_for(self.path)
+        if fault is not None and fault.kind == HANG:
+            self.store.hung.set()
+            self.released.wait()
+            self.close_connection = True
+            return
+        if fault is not None and isinstance(fault.kind, int):
+            self._answer(fault.kind, {}, b"the store is out of order")
+            return
+        upstream = http.client.HTTPConnection(self.target, timeout=60)
+        headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}
+        upstream.request(self.command, self.path, body, headers)
+        answer = upstream.getresponse()
+        data = answer.read()
+        upstream.close()
+        if fault is not None:
+            self.close_connection = True
+            return
+        kept = {name: value for name, value in answer.getheaders() if name == "Content-Type"}
+        self._answer(answer.status, kept, data)
+
+    def _answer(self, status: int, headers: dict[str, str], data: bytes) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any
+
+
 @contextmanager
 def faulty(address: str, experiment: str) -> Iterator[FaultyStore]:
     """A proxy before the server at an address."""
-    target = address.removeprefix("http://")
     store = FaultyStore("", experiment, MlflowClient(address))
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-        def handle_any(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            store.requests.append(f"{self.command} {self.path}")
-            fault = store.fault_for(self.path)
-            if fault is not None and fault.kind == HANG:
-                store.hung.set()
-                released.wait()
-                self.close_connection = True
-                return
-            if fault is not None and isinstance(fault.kind, int):
-                self._answer(fault.kind, {}, b"the store is out of order")
-                return
-            upstream = http.client.HTTPConnection(target, timeout=60)
-            headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}
-            upstream.request(self.command, self.path, body, headers)
-            answer = upstream.getresponse()
-            data = answer.read()
-            upstream.close()
-            if fault is not None:
-                self.close_connection = True
-                return
-            kept = {name: value for name, value in answer.getheaders() if name == "Content-Type"}
-            self._answer(answer.status, kept, data)
-
-        def _answer(self, status: int, headers: dict[str, str], data: bytes) -> None:
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_any
-
     released = threading.Event()
-    proxy = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    own = {"store": store, "target": address.removeprefix("http://"), "released": released}
+    handler = type("Handler", (_Handler,), own)
+    proxy = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     proxy.daemon_threads = True
     store.address = f"http://127.0.0.1:{proxy.server_address[1]}"
     threading.Thread(target=proxy.serve_forever, daemon=True).start()
