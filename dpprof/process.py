@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from threading import Thread
+from typing import NoReturn
 
 import psutil
 
@@ -83,6 +84,24 @@ def finish_undisturbed() -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+_left_behind = False
+
+
+def leave_behind() -> None:
+    """Say that a thread of this process hangs, and is not to be waited for at its end."""
+    global _left_behind
+    _left_behind = True
+
+
+def end_process(code: int) -> NoReturn:
+    """End this process. At once if a thread hangs: Python's own way waits for what the thread started."""
+    if _left_behind:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def involuntary_switches() -> int:

@@ -29,6 +29,7 @@ ROOMS = [
 INNER_ROOMS = {
     "drive": [
         "campaign",
+        "logbook",
         "workers",
         "run",
         "endings",

@@ -92,7 +92,7 @@ def _run_claimed(planned: "Fit") -> None:
     progress.say(
         f"searched for {duration(progress.seconds)}; every estimate is kept in {planned.folder.path}"
     )
-    planned.raise_for_end()
+    planned.end()
 
 
 def _check(own: "FitConfig", experiment: "ExperimentConfig", machine: "Machine") -> None:

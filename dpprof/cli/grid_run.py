@@ -35,7 +35,7 @@ def _run_claimed(sweep: Sweep, opening: str, done: str, *, is_timed: bool) -> No
     how = "stopped after" if sweep.interrupted else f"{done} in"
     progress.say(f"{how} {duration(progress.seconds)}; kept in {sweep.folder.path}, with comparison.html")
     say_where_to_look(progress, tracker, sweep)
-    sweep.raise_for_end()
+    sweep.end()
 
 
 def say_where_to_look(progress: Progress, tracker: Tracker, campaign: Campaign) -> None:

@@ -6,7 +6,8 @@ import click
 
 if TYPE_CHECKING:
     from dpprof.cli.progress import Progress
-    from dpprof.drive.sweep import Sweep
+    from dpprof.drive.campaign import Campaign
+    from dpprof.tracking.tracker import Tracker
 
 
 @click.command()
@@ -17,16 +18,14 @@ def log(folders: tuple[str, ...]) -> None:
     Takes run folders and whole sweep folders.
 
     Use it for runs that were measured on another machine, or while MLflow could not be reached. Folders that
-    are already in the store are not logged again.
+    are already in the store are not logged again. An interrupted run is logged as far as it came.
 
     \b
     dpprof log runs/sweep-20260101-120000
     dpprof log runs/sweep-20260101-120000/DPSGDTrainer_tiny_bs4_seq512
     """
-    from pathlib import Path
-
     from dpprof.cli.waiting import waiting
-    from dpprof.errors import ConfigError
+    from dpprof.errors import ConfigError, TrackingError
     from dpprof.record.folder import RunFolder, SweepFolder
 
     for name in folders:
@@ -34,41 +33,59 @@ def log(folders: tuple[str, ...]) -> None:
             raise ConfigError(f"FOLDER: got {name!r}, allowed: a run folder or a sweep folder")
     with waiting("opening MLflow's store"):
         from dpprof.cli.progress import Progress
-        from dpprof.config.drive import DriveConfig
-        from dpprof.drive.campaign import run_campaign
         from dpprof.drive.claim import held
-        from dpprof.drive.launch.launcher import make_launcher
-        from dpprof.drive.run import rendered
-        from dpprof.drive.sweep import Sweep
         from dpprof.tracking.tracker import Tracker
 
         tracker = Tracker()
     with held(folders), Progress() as progress:
-        for name in folders:
-            if RunFolder(name).config.exists():
-                run_id = tracker.log_result(rendered(RunFolder(name)), {})
-                progress.say(f"{name} is run {run_id}")
-                continue
-            path = Path(name).resolve()
-            results = {run.name: rendered(run) for run in SweepFolder(path).runs()}
-            configs = {run: result.config for run, result in results.items()}
-            state = SweepFolder(path).read_state()
-            kind, planned = state.get("kind", "sweep"), state.get("experiments", ())
-            drive = DriveConfig(runs_dir=str(path.parent))
-            launcher = make_launcher(drive)
-            sweep = Sweep(path.name, drive, launcher, configs, kind, kept=results, planned=planned)
-            run_campaign(sweep, tracker, progress)
-            _report(name, sweep, progress)
+        left = [name for name in folders if not _is_logged(name, tracker, progress)]
+    if left:
+        raise TrackingError(f"not all of {', '.join(left)} could be logged; the same command goes on")
 
 
-def _report(name: str, sweep: "Sweep", progress: "Progress") -> None:
-    """Say what is in MLflow and what is not. Raises Interrupted and TrackingError."""
-    from dpprof.errors import Interrupted, TrackingError
+def _is_logged(name: str, tracker: "Tracker", progress: "Progress") -> bool:
+    """Log a folder, and say whether all of it is in MLflow."""
+    from dpprof.drive.campaign import run_campaign
+    from dpprof.errors import Interrupted
 
-    progress.say(f"{name}: {len(sweep.run_ids)} of {len(sweep.experiments)} runs are in MLflow")
-    if sweep.missing:
-        progress.warn(f"{name} has no complete figures of {', '.join(sweep.missing)}")
-    if sweep.interrupted:
+    campaign = _campaign(name)
+    run_campaign(campaign, tracker, progress)
+    if campaign.parent is None and campaign.run_ids:
+        progress.say(f"{name} is run {', '.join(campaign.run_ids.values())}")
+    else:
+        progress.say(f"{name}: {len(campaign.run_ids)} of {len(campaign.results)} runs are in MLflow")
+    if campaign.missing:
+        progress.warn(f"{name} has no complete figures of {', '.join(campaign.missing)}")
+    if campaign.interrupted:
         raise Interrupted(f"stopped while logging {name}; the same command goes on")
-    if sweep.not_logged is not None:
-        raise TrackingError(f"not all of {name} could be logged; the same command goes on")
+    return campaign.not_logged is None
+
+
+def _campaign(name: str) -> "Campaign":
+    """What logs a run folder, the runs of a search, or a sweep."""
+    from pathlib import Path
+
+    from dpprof.config.drive import DriveConfig
+    from dpprof.drive.fit import FIT
+    from dpprof.drive.launch.launcher import make_launcher
+    from dpprof.drive.logged import LoggedFit, LoggedRun
+    from dpprof.drive.run import rendered
+    from dpprof.drive.sweep import Sweep
+    from dpprof.record.folder import RunFolder, SweepFolder
+
+    path = Path(name).resolve()
+    is_run = RunFolder(path).config.exists()
+    home = SweepFolder(path.parent if is_run else path)
+    drive = DriveConfig(runs_dir=str(home.path.parent))
+    launcher = make_launcher(drive)
+    if is_run:
+        return LoggedRun(home.name, drive, launcher, [rendered(RunFolder(path))])
+    state = home.read_state()
+    if state.get("kind") == FIT:
+        # Those that were to be in MLflow have a link; the search left many more.
+        asked_for = [rendered(run) for run in home.runs() if run.mlflow.exists()]
+        return LoggedFit(home.name, drive, launcher, asked_for)
+    results = {run.name: rendered(run) for run in home.runs()}
+    configs = {run: result.config for run, result in results.items()}
+    kind, planned = state.get("kind", "sweep"), state.get("experiments", ())
+    return Sweep(home.name, drive, launcher, configs, kind, kept=results, planned=planned)

@@ -23,6 +23,7 @@ from dpprof.cli.summarize import summarize
 from dpprof.cli.sweep import sweep
 from dpprof.cli.test import test
 from dpprof.errors import DpprofError, Interrupted
+from dpprof.process import end_process
 
 MEASURE = "Measure: training runs on this machine"
 PREDICT = "Predict: on fake tensors, no GPU needed"
@@ -85,4 +86,4 @@ def main() -> None:
 
 def _end(message: str, code: int) -> None:
     print(f"dpprof: {message}", file=sys.stderr)
-    sys.exit(code)
+    end_process(code)

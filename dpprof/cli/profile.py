@@ -80,4 +80,4 @@ def _run_claimed(single: "SingleRun") -> None:
                 said += [f"{result.record.num_parameters:,} parameters", *map(str, pages)]
                 progress.say("; ".join(said))
                 progress.say(f"where its memory and time go: dpprof show {folder.path}")
-    single.raise_for_end()
+    single.end()

@@ -82,7 +82,7 @@ def _run_claimed(check: "TrainerCheck") -> None:
         else:
             progress.say(f"[TEST FAILED] {trainer}: {words}")
     progress.say(f"tested in {duration(progress.seconds)}; kept in {check.folder.path}")
-    check.raise_for_end()
+    check.end()
 
 
 def test_experiments(device: str, *, has_cuda: bool) -> dict[str, ExperimentConfig]:

@@ -4,30 +4,30 @@ The one loop that starts experiments, stops them, and logs them: a campaign says
 from and what is made of their results.
 """
 
+import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from threading import Lock
-from typing import Any, Protocol
+from typing import Protocol
 
 from dpprof.config.drive import DriveConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.endings import has_no_room
 from dpprof.drive.launch.launcher import Launcher
+from dpprof.drive.logbook import Logbook, Summary
 from dpprof.drive.run import drive_experiment
 from dpprof.drive.stop import Stop, Stopped, stop_on_signals
 from dpprof.drive.workers import run_in_order
 from dpprof.drive.workload_check import refuse_unusable
-from dpprof.errors import Interrupted, TrackingError, describe_error
+from dpprof.errors import DpprofError, Interrupted, TrackingError, Undecided, describe_error
 from dpprof.figures.results import FAILED, FINISHED, KILLED, Result
 from dpprof.record.check import CONTRACT
 from dpprof.record.folder import SweepFolder
 from dpprof.reports.run_reports import write_run_reports
 from dpprof.tracking.tracker import Tracker
-from dpprof.tracking.view import View
 
 
 class Watcher(Protocol):
@@ -73,21 +73,6 @@ class Stage:
     at_a_time: int
 
 
-@dataclass(frozen=True)
-class Summary:
-    """What the parent run says at the end. `ratios` are figures for the children, by run name; `view` is how
-    MLflow is to set them side by side.
-    """
-
-    description: str
-    files: Sequence[Path] = ()
-    table: Mapping[str, list[Any]] | None = None
-    figures: Mapping[str, float] = field(default_factory=dict)
-    ratios: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    tags: Mapping[str, str] = field(default_factory=dict)
-    view: View | None = None
-
-
 @dataclass
 class Campaign(ABC):
     """A named set of experiments, and what came of them so far. `parent` is its MLflow run, if it has one.
@@ -120,6 +105,11 @@ class Campaign(ABC):
     def status(self) -> str:
         """MLflow's status of the parent run."""
         return KILLED if self.interrupted else FAILED if self.has_failed() else FINISHED
+
+    @property
+    def missing(self) -> list[str]:
+        """The names of the experiments that came to no end."""
+        return [result.name for result in self.results if result.was_cut_off]
 
     @property
     def tags(self) -> dict[str, str]:
@@ -159,7 +149,25 @@ class Campaign(ABC):
 
     @abstractmethod
     def raise_for_end(self) -> None:
-        """Raise the error that the command should end with, if any."""
+        """Raise the error that the command should end with, if any, but for what is not in MLflow."""
+
+    @property
+    def to_log(self) -> Path:
+        """The folder to give to `dpprof log`."""
+        return self.folder.path
+
+    def end(self) -> None:
+        """Raise the error that the command should end with, if any, with how to log what is not logged."""
+        later = f"not everything is in MLflow; when it is back: dpprof log {shlex.quote(str(self.to_log))}"
+        try:
+            self.raise_for_end()
+        except DpprofError as error:
+            if self.not_logged is None:
+                raise
+            if not isinstance(error, Undecided):
+                raise type(error)(f"{error}; {later}") from None
+        if self.not_logged is not None:
+            raise TrackingError(f"everything is measured, but {later}")
 
 
 def run_campaign(campaign: Campaign, tracker: Tracker, watcher: Watcher) -> None:
@@ -170,28 +178,44 @@ def run_campaign(campaign: Campaign, tracker: Tracker, watcher: Watcher) -> None
     TrackingError if MLflow is not there, both before anything is started, and OSError if the runs folder can
     no longer be written.
     """
-    with stop_on_signals(campaign.stop):
+    book = Logbook(tracker, campaign.stop, watcher.warn)
+    with closing(book), stop_on_signals(campaign.stop):
+        try:
+            _open(campaign, book)
+            _run(campaign, book, watcher)
+        finally:
+            campaign.not_logged = book.not_logged
+            if campaign.interrupted:
+                with suppress(TrackingError):
+                    book.do(tracker.end_given, KILLED)
+
+
+def _open(campaign: Campaign, book: Logbook) -> None:
+    """Open the store and the parent run, and check the workload."""
+    try:
+        book.do(book.tracker.open)
         experiment = campaign.experiment_to_check()
         if experiment is not None:
             refuse_unusable(
                 experiment, campaign.checked, campaign.launcher, campaign.drive.timeout_s, campaign.stop
             )
-        try:
-            campaign.parent = campaign.open_parent(tracker)
-        except TrackingError:
-            if campaign.stop.requested:
-                raise Interrupted("stopped before anything was measured") from None
-            raise
-        driver = _Driver(campaign, tracker, watcher)
-        try:
-            driver.run_stages()
-            driver.log_summary(campaign.summarize())
-        except Exception as error:
-            # The disk is full, or the folder has gone: nothing more can be kept, so nothing more is measured.
-            if campaign.parent is not None:
-                with suppress(TrackingError):
-                    tracker.finish_parent(campaign.parent, FAILED, f"stopped: {error}")
-            raise
+        campaign.parent = book.do(campaign.open_parent, book.tracker)
+    except TrackingError:
+        if campaign.interrupted:
+            raise Interrupted("stopped before anything was measured") from None
+        raise
+
+
+def _run(campaign: Campaign, book: Logbook, watcher: Watcher) -> None:
+    driver = _Driver(campaign, book, watcher)
+    try:
+        driver.run_stages()
+        book.close_parent(campaign, campaign.summarize())
+    except Exception as error:
+        # The disk is full, or the folder has gone: nothing more can be kept, so nothing more is measured.
+        if campaign.parent is not None:
+            book.attempt(book.tracker.finish_parent, campaign.parent, FAILED, f"stopped: {error}")
+        raise
 
 
 @dataclass
@@ -199,10 +223,8 @@ class _Driver:
     """What the experiments of a campaign have in common while they run."""
 
     campaign: Campaign
-    tracker: Tracker
+    book: Logbook
     watcher: Watcher
-    # One thread at a time talks to MLflow.
-    lock: Lock = field(default_factory=Lock)
 
     def run_stages(self) -> None:
         campaign = self.campaign
@@ -213,7 +235,7 @@ class _Driver:
                     for result in results:
                         self._write_pages(result)
                         campaign.results.append(result)
-                        self._log(result)
+                        self.book.log(campaign, result)
             if campaign.stop.requested:
                 return
 
@@ -244,44 +266,3 @@ class _Driver:
             if has_no_room(error):
                 raise
             self.watcher.warn(f"{result.name}: not all of its pages were written: {describe_error(error)}")
-
-    def _log(self, result: Result) -> None:
-        campaign = self.campaign
-        try:
-            with self.lock:
-                run_id = self.tracker.log_result(
-                    result, campaign.tags, campaign.parent, names_model=campaign.has_several_models
-                )
-            campaign.run_ids[result.name] = run_id
-            if left_out := result.folder.artifacts().left_out:
-                self.watcher.warn(f"{result.name}: not uploaded: {', '.join(left_out)}")
-        except TrackingError as error:
-            self._not_logged(error)
-
-    def log_summary(self, summary: Summary | None) -> None:
-        """Add to the children what only the whole tells, and close the parent run."""
-        campaign = self.campaign
-        if summary is None or campaign.parent is None:
-            return
-        try:
-            for result in campaign.results:
-                if result.name in summary.ratios and result.name in campaign.run_ids:
-                    run_id = campaign.run_ids[result.name]
-                    self.tracker.log_metrics(run_id, summary.ratios[result.name], result.config)
-            if summary.figures:
-                self.tracker.log_metrics(campaign.parent, summary.figures)
-            self.tracker.finish_parent(
-                campaign.parent,
-                campaign.status,
-                summary.description,
-                summary.files,
-                summary.table,
-                summary.tags,
-                summary.view,
-            )
-        except TrackingError as error:
-            self._not_logged(error)
-
-    def _not_logged(self, error: TrackingError) -> None:
-        self.campaign.not_logged = error
-        self.watcher.warn(str(error))

@@ -16,17 +16,20 @@ import numpy as np
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.fit import FitConfig
 from dpprof.config.measuring import MeasuringConfig
-from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Summary
+from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
+from dpprof.drive.logbook import Summary
 from dpprof.drive.search import BytesByEvent, Evaluation, Search, largest_that_fits
 from dpprof.drive.stop import Stopped
 from dpprof.drive.sweep import shared_settings
-from dpprof.errors import DpprofError, ExperimentsFailed, Interrupted, TrackingError
+from dpprof.errors import DpprofError, ExperimentsFailed, Interrupted
 from dpprof.figures.capacity import capacity_bytes, doubt_bytes, needed_bytes
 from dpprof.figures.results import FINISHED, KILLED, Result
 from dpprof.record.folder import write_text
 from dpprof.reports.fit import Answer, rows, to_markdown
 from dpprof.tracking.tracker import Tracker
 
+# What its folder and its parent run say that they are.
+FIT = "fit"
 # Sizes evaluated first: one more than the degree of the step's memory as a polynomial of the size.
 _STARTS = {"batch_size": (2, 4), "seq_len": (32, 64, 96)}
 _MOST = 1 << 20
@@ -77,10 +80,12 @@ class Fit(Campaign):
     def open_parent(self, tracker: Tracker) -> str:
         """Open the parent run."""
         params = shared_settings(self.experiments) | vars(self.config)
-        return tracker.start_parent(self.name, "fit", params, earlier=None)
+        return tracker.start_parent(self.name, FIT, params, self.folder, earlier=None)
 
     def stages(self) -> Iterator[Stage]:
         """The searches, then the measuring of the sizes found, if asked for."""
+        assert self.parent is not None, "opened before"
+        self.folder.write_state(FIT, self.parent, ())
         yield Stage([partial(self._search, name) for name in self.experiments], self.workers)
         if self.config.verify:
             found = [name for name in self.experiments if self.answers_by_name[name].size]
@@ -105,11 +110,9 @@ class Fit(Campaign):
         return Summary(self.text, files, columns)
 
     def raise_for_end(self) -> None:
-        """Stopped, not logged, or without an answer."""
+        """Stopped, or without an answer."""
         if self.interrupted:
             raise Interrupted(f"stopped; the evaluations so far are kept in {self.folder.path}")
-        if self.not_logged is not None:
-            raise TrackingError(f"{self.not_logged}. The answers are kept in {self.folder.path / 'fit.md'}")
         failed = [answer.failure.name for answer in self.answers if answer.failure is not None]
         if failed:
             names = ", ".join(failed)

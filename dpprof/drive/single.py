@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.campaign import Campaign, Planned, Stage
 from dpprof.drive.outcomes import failed_results, raise_for_checks
-from dpprof.errors import ExperimentsFailed, Interrupted, TrackingError
-from dpprof.figures.results import KILLED
+from dpprof.errors import ExperimentsFailed, Interrupted
 from dpprof.record.check import MODULE
 from dpprof.record.folder import RunFolder
 
@@ -41,12 +41,15 @@ class SingleRun(Campaign):
     def summarize(self) -> None:
         """Its own run says all."""
 
+    @property
+    def to_log(self) -> Path:
+        """The experiment's folder."""
+        return self.run_folder.path
+
     def raise_for_end(self) -> None:
-        """Not logged, stopped, failed, or a gradient check that did not pass."""
+        """Stopped, failed, or a gradient check that did not pass."""
         folder = self.run_folder
-        if self.not_logged is not None:
-            raise TrackingError(f"{self.not_logged}. When it is back: dpprof log {folder.path}")
-        if not self.results or self.results[0].status == KILLED:
+        if self.interrupted or not self.results:
             raise Interrupted(f"stopped; what was measured is in {folder.path}")
         if self.has_failed():
             seen_at = folder.log if folder.log.exists() else folder.path

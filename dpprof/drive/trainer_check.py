@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from dpprof.drive.campaign import Summary
+from dpprof.drive.logbook import Summary
 from dpprof.drive.sweep import Sweep
 from dpprof.errors import ExperimentsFailed
 from dpprof.figures.gradient_verdict import PASS
@@ -42,7 +42,7 @@ class TrainerCheck(Sweep):
         )
 
     def raise_for_end(self) -> None:
-        """Stopped, or failed, or not logged."""
+        """Stopped, or failed."""
         if self.failed_trainers and not self.interrupted:
             failed = self.failed_trainers
             names = ", ".join(failed)

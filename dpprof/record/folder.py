@@ -214,6 +214,7 @@ class SweepFolder:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self.state = self.path / "sweep.json"
+        self.mlflow = self.path / "mlflow.json"
         self.summary_markdown = self.path / "summary.md"
         self.summary_json = self.path / "summary.json"
         self.comparison_page = self.path / "comparison.html"

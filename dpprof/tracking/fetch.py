@@ -2,16 +2,22 @@
 
 from pathlib import Path
 
-from mlflow import MlflowClient, get_tracking_uri
+from mlflow import get_tracking_uri
 from mlflow.entities import Run
-from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 from dpprof.errors import ConfigError
 from dpprof.record.folder import RunFolder
-from dpprof.tracking.store import KIND_TAG, PARENT_TAG, RUN_TAG, open_store, translated_errors
-
-_PAGE = 1000
+from dpprof.tracking.store import (
+    INVALID,
+    KIND_TAG,
+    NO_SUCH_RUN,
+    PARENT_TAG,
+    RUN_TAG,
+    Refused,
+    Store,
+    store_name,
+)
 
 
 def fetch(name: str, into: Path) -> tuple[str, list[tuple[str, RunFolder]]] | None:
@@ -24,18 +30,17 @@ def fetch(name: str, into: Path) -> tuple[str, list[tuple[str, RunFolder]]] | No
     """
     if _is_missing(get_tracking_uri()):
         return None
-    with translated_errors():
-        client = open_store()
-        run = _find(client, name)
-        if run is None:
-            return None
-        tags = run.data.tags
-        kind = tags.get(KIND_TAG, "")
-        if kind in ("experiment", "estimate"):
-            source = tags.get("dpprof.sweep") or tags.get("dpprof.test") or _full_name(run)
-            return source, [(_full_name(run), _download(run, into))]
-        folders = [(_full_name(child), _download(child, into)) for child in _children(client, run)]
-        return run.info.run_name, folders
+    store = Store().open()
+    run = _find(store, name)
+    if run is None:
+        return None
+    tags = run.data.tags
+    kind = tags.get(KIND_TAG, "")
+    if kind in ("experiment", "estimate"):
+        source = tags.get("dpprof.sweep") or tags.get("dpprof.test") or _full_name(run)
+        return source, [(_full_name(run), _download(store, run, into))]
+    folders = [(_full_name(child), _download(store, child, into)) for child in _children(store, run)]
+    return run.info.run_name, folders
 
 
 def _is_missing(store: str) -> bool:
@@ -43,18 +48,19 @@ def _is_missing(store: str) -> bool:
     return store.startswith("sqlite:///") and not Path(store.removeprefix("sqlite:///")).exists()
 
 
-def _find(client: MlflowClient, name: str) -> Run | None:
+def _find(store: Store, name: str) -> Run | None:
     try:
-        return client.get_run(name)
-    except MlflowException:
-        pass  # not an id
-    found = _named(client, name)
+        return store.ask(store.client.get_run, name)
+    except Refused as error:
+        if error.code not in (NO_SUCH_RUN, INVALID):
+            raise
+    found = _named(store, name)
     if not found and "/" in name:
         sweep, _, own = name.rpartition("/")
         found = [
             run
-            for parent in _named(client, sweep)
-            for run in _children(client, parent)
+            for parent in _named(store, sweep)
+            for run in _children(store, parent)
             if own in (run.info.run_name, _full_name(run))
         ]
     if len(found) > 1:
@@ -65,16 +71,16 @@ def _find(client: MlflowClient, name: str) -> Run | None:
     return found[0] if found else None
 
 
-def _named(client: MlflowClient, name: str) -> list[Run]:
+def _named(store: Store, name: str) -> list[Run]:
     """The runs of dpprof's that have a name, short or full."""
     if "'" in name and '"' in name:
         raise ConfigError(f"{name!r} cannot be searched in MLflow, which knows no escape; give the run's id")
     quoted = f'"{name}"' if "'" in name else f"'{name}'"
-    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    experiments = [experiment.experiment_id for experiment in store.ask(store.client.search_experiments)]
     found = {
         run.info.run_id: run
         for key in ("attributes.run_name", f"tags.`{RUN_TAG}`")
-        for run in _search(client, f"{key} = {quoted}", experiments)
+        for run in store.search(f"{key} = {quoted}", experiments)
     }
     return [run for run in found.values() if KIND_TAG in run.data.tags]
 
@@ -84,32 +90,21 @@ def _full_name(run: Run) -> str:
     return str(run.data.tags.get(RUN_TAG, run.info.run_name))
 
 
-def _children(client: MlflowClient, parent: Run) -> list[Run]:
-    return _search(client, f"tags.`{PARENT_TAG}` = '{parent.info.run_id}'", [parent.info.experiment_id])
+def _children(store: Store, parent: Run) -> list[Run]:
+    return store.search(f"tags.`{PARENT_TAG}` = '{parent.info.run_id}'", [parent.info.experiment_id])
 
 
-def _search(client: MlflowClient, condition: str, experiments: list[str]) -> list[Run]:
-    found: list[Run] = []
-    token: str | None = None
-    while True:
-        page = client.search_runs(experiments, condition, max_results=_PAGE, page_token=token)
-        found += page
-        token = page.token
-        if not token:
-            return found
-
-
-def _download(run: Run, into: Path) -> RunFolder:
+def _download(store: Store, run: Run, into: Path) -> RunFolder:
     folder = RunFolder(into / run.info.run_id)
     folder.path.mkdir(parents=True, exist_ok=True)
     wanted = {path.name for path in (folder.config, folder.record, folder.error, folder.ledger)}
     # The client's own download would ask the store for the run again, for every file.
     artifacts = get_artifact_repository(run.info.artifact_uri)
-    for artifact in artifacts.list_artifacts():
+    for artifact in store.ask(artifacts.list_artifacts):
         if artifact.path in wanted:
-            artifacts.download_artifacts(artifact.path, str(folder.path))
+            store.ask(artifacts.download_artifacts, artifact.path, str(folder.path))
     if not folder.config.exists():
         raise ConfigError(
-            f"run {run.info.run_id} in MLflow at {get_tracking_uri()} has no config.json: not one of dpprof's"
+            f"run {run.info.run_id} in MLflow at {store_name()} has no config.json: not one of dpprof's"
         )
     return folder

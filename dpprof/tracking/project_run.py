@@ -54,9 +54,9 @@ class ProjectRun:
         """What MLflow noted of user, source and commit."""
         return {name: value for name, value in self.run.data.tags.items() if name != _NAME}
 
-    def point_to(self, other: Run, client: MlflowClient) -> None:
-        """Say in its name and its description where everything is."""
-        experiment = client.get_experiment(other.info.experiment_id).name
-        link = f"[{other.info.run_name}](#/experiments/{other.info.experiment_id}/runs/{other.info.run_id})"
-        client.set_tag(self.run_id, _NAME, f"{other.info.run_name} is in {experiment}")
+    def point_to(self, run_id: str, name: str, experiment_id: str, client: MlflowClient) -> None:
+        """Say in its name and its description where everything is: in that run."""
+        experiment = client.get_experiment(experiment_id).name
+        link = f"[{name}](#/experiments/{experiment_id}/runs/{run_id})"
+        client.set_tag(self.run_id, _NAME, f"{name} is in {experiment}")
         client.set_tag(self.run_id, NOTE_TAG, f"Everything is in {link}, in the experiment {experiment}.")

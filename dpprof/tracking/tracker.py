@@ -4,98 +4,152 @@ The measuring process never talks to MLflow: a run is written when its experimen
 experiment's own start and end times.
 """
 
-import json
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mlflow import get_tracking_uri
-from mlflow.entities import Metric, Param, Run, RunTag
+from mlflow.entities import Run
 from mlflow.environment_variables import MLFLOW_EXPERIMENT_ID, MLFLOW_EXPERIMENT_NAME
-from mlflow.exceptions import MlflowException
-from mlflow.tracking.multimedia import Image
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import ESTIMATE
+from dpprof.errors import TrackingError
 from dpprof.figures.names import logged, series
-from dpprof.figures.results import Result
-from dpprof.record.folder import RunFolder, write_text
+from dpprof.figures.results import FAILED, KILLED, Result
+from dpprof.record.folder import SweepFolder
 from dpprof.tracking.address import runs_page, server, ui_command
 from dpprof.tracking.contents import params_of, tags_of
+from dpprof.tracking.links import LINK_TAG, Link, create_linked, delete, held_by
 from dpprof.tracking.project_run import ProjectRun
 from dpprof.tracking.run_names import short_name
-from dpprof.tracking.store import KIND_TAG, NOTE_TAG, PARENT_TAG, open_store, translated_errors, user_name
+from dpprof.tracking.store import EXISTS, KIND_TAG, PARENT_TAG, Refused, Store, store_name, user_name
 from dpprof.tracking.tables import tables
 from dpprof.tracking.view import TIMELINE, View
+from dpprof.tracking.writer import Writer
 
 DEFAULT_EXPERIMENT = "dpprof"
 _USER = "mlflow.user"
 _SOURCE = {"mlflow.source.name": "dpprof"}
-_MAX_DESCRIPTION = 8000
-_MAX_TAG = 5000
-_METRICS_PER_BATCH = 1000
-_PARAMS_PER_BATCH = 100
 
 
 class Tracker:
-    """Writes runs into the store that MLflow's own settings name (`MLFLOW_TRACKING_URI`, ...)."""
+    """Writes runs into the store that MLflow's own settings name (`MLFLOW_TRACKING_URI`, ...).
+
+    Every method raises TrackingError if the store refuses, or does not answer. A run whose logging fails is
+    closed as failed, where the store lets it.
+    """
 
     def __init__(self) -> None:
-        with translated_errors():
-            self._client = open_store()
-            self._given = ProjectRun.given(self._client)
-            self._experiment_id = self._find_experiment()
+        self.store = Store()
+        self._given: ProjectRun | None = None
+        self._experiment_id = ""
+        self._own_tags = dict(_SOURCE)
+        # The runs that were opened and not yet closed.
+        self._opened: set[str] = set()
+
+    def open(self) -> None:
+        """Open the store; comes before everything else."""
+        self.store.open()
+        self._write = Writer(self.store)
+        self._given = self.store.ask(ProjectRun.given, self.store.client)
+        self._experiment_id = self._find_experiment()
         user = self._given.tags.get(_USER) if self._given else user_name()
-        self._own_tags = _SOURCE | ({_USER: user} if user else {})
+        if user:
+            self._own_tags[_USER] = user
+
+    def close_abandoned(self, status: str) -> None:
+        """Close the runs that are open, past a call that is no longer waited for."""
+        for run_id in list(self._opened):
+            with suppress(Exception):  # nobody is left to hear of it
+                self.store.client.set_terminated(run_id, status)
+
+    def end_given(self, status: str) -> None:
+        """Set the status of the run that `mlflow run` made, if it did."""
+        if self._given is not None:
+            self._write.terminate(self._given.run_id, status)
 
     def _find_experiment(self) -> str:
         is_left = self._given is not None and self._given.is_left
         if MLFLOW_EXPERIMENT_ID.get() and not is_left:
             return str(MLFLOW_EXPERIMENT_ID.get())
         name = MLFLOW_EXPERIMENT_NAME.get() or DEFAULT_EXPERIMENT
-        experiment = self._client.get_experiment_by_name(name)
-        return str(experiment.experiment_id if experiment else self._client.create_experiment(name))
+        ask, client = self.store.ask, self.store.client
+        experiment = ask(client.get_experiment_by_name, name)
+        if experiment is None:
+            try:
+                return str(ask(client.create_experiment, name))
+            except Refused as error:
+                # Another process made it meanwhile, or this one did and the answer was lost.
+                experiment = ask(client.get_experiment_by_name, name) if error.code == EXISTS else None
+                if experiment is None:
+                    raise
+        return str(experiment.experiment_id)
 
-    def start_parent(self, name: str, kind: str, params: Mapping[str, object], earlier: str | None) -> str:
+    def start_parent(
+        self, name: str, kind: str, params: Mapping[str, object], folder: SweepFolder, earlier: str | None
+    ) -> str:
         """Open the parent run of a sweep and return its id.
 
         Under `mlflow run` that is the run that MLflow made, unless it is left (`project_run.py`); else the
-        `earlier` one of a resumed sweep, if the store still has it; else a new one.
+        one that holds the sweep's folder, if the store still has it (`earlier` is what a version without
+        links noted of it); else a new one.
         """
-        with translated_errors():
-            run = self._take_given(name) or self._reopen(earlier) or self._create(name)
-            self._point_to(run)
-            self._log_params(run.info.run_id, params)
-            self._set_tags(run.info.run_id, self._own_tags | {KIND_TAG: kind, f"dpprof.{kind}": name})
-        return str(run.info.run_id)
+        folder.path.mkdir(parents=True, exist_ok=True)
+        link = Link.read(folder.mlflow)
+        if link is None and earlier is not None:
+            link = Link(earlier, store_name(), complete=True)
+        held = held_by(link, folder.path, self.store, self._experiment_id)
+        if link is None or held is None or not link.link_id:
+            link = Link.new(folder.path)
+        run = self._take_given(name) or held
+        run_id = str((run or self._create(name, link)).info.run_id)
+        with self._closed_on_failure(run_id):
+            if run is not None:
+                self._reopen(run)
+            self._point_to(run_id, name)
+            self._write.log_params(run_id, params)
+            told = {KIND_TAG: kind, f"dpprof.{kind}": name, LINK_TAG: link.link_id}
+            self._write.set_tags(run_id, self._own_tags | told)
+            link.to(run_id).write(folder.mlflow)
+        return run_id
+
+    @contextmanager
+    def _closed_on_failure(self, run_id: str, status: str = FAILED) -> Iterator[None]:
+        """Close a run if what is done with it fails."""
+        self._opened.add(run_id)
+        try:
+            yield
+        except BaseException:
+            with suppress(TrackingError):
+                self._terminate(run_id, status)
+            raise
+
+    def _terminate(self, run_id: str, status: str, end_ms: int | None = None) -> None:
+        self._write.terminate(run_id, status, end_ms)
+        self._opened.discard(run_id)
 
     def _take_given(self, name: str) -> Run | None:
         """The run that MLflow made, with a name, if it is used."""
         if self._given is None or self._given.is_left:
             return None
-        self._client.set_tag(self._given.run_id, "mlflow.runName", name)
+        self._write.set_tags(self._given.run_id, {"mlflow.runName": name})
         return self._given.run
 
-    def _reopen(self, run_id: str | None) -> Run | None:
-        if run_id is None:
-            return None
-        try:
-            self._client.update_run(run_id, status="RUNNING")
-            run = self._client.get_run(run_id)
-        except MlflowException:
-            return None
+    def _reopen(self, run: Run) -> None:
+        self.store.ask(self.store.client.update_run, run.info.run_id, status="RUNNING")
         self._experiment_id = run.info.experiment_id  # earlier versions had others
-        return run
 
-    def _create(self, name: str, start_ms: int | None = None, parent: str | None = None) -> Run:
+    def _create(self, name: str, link: Link, start_ms: int | None = None, parent: str | None = None) -> Run:
         """A new run, with what MLflow noted of the one that is left for it."""
         tags = {PARENT_TAG: parent} if parent else self._given.tags if self._given else {}
-        return self._client.create_run(self._experiment_id, start_ms, tags | self._own_tags, run_name=name)
+        return create_linked(self.store, self._experiment_id, link, name, tags | self._own_tags, start_ms)
 
-    def _point_to(self, run: Run) -> None:
+    def _point_to(self, run_id: str, name: str) -> None:
         if self._given is not None and self._given.is_left:
-            self._given.point_to(run, self._client)
+            self.store.ask(self._given.point_to, run_id, name, self._experiment_id, self.store.client)
 
     def finish_parent(
         self,
@@ -112,20 +166,22 @@ class Tracker:
         Images among the files also go to MLflow's chart view; the table becomes `cells.json`. With a view
         the description begins with the link to it.
         """
-        with translated_errors():
+        write = self._write
+        with self._closed_on_failure(run_id, status if status == KILLED else FAILED):
             if view is not None:
-                self._client.set_experiment_tag(self._experiment_id, *view.tag(run_id))
+                tag = view.tag(run_id)
+                self.store.ask(self.store.client.set_experiment_tag, self._experiment_id, *tag)
                 link = runs_page(self._experiment_id, run_id)
                 description = f"**[The runs side by side]({link})**\n\n{description}"
-            self._set_tags(run_id, tags or {})
-            self._client.set_tag(run_id, NOTE_TAG, shorten(description))
+            write.set_tags(run_id, tags or {})
+            write.describe(run_id, description)
+            write.log_files(run_id, files)
             for path in files:
-                self._client.log_artifact(run_id, str(path))
                 if path.suffix == ".png":
-                    self._client.log_image(run_id, Image(str(path)), key=path.stem, synchronous=True)
+                    write.log_image(run_id, path, path.stem)
             if table is not None:
-                self._log_table(run_id, dict(table), "cells.json")
-            self._client.set_terminated(run_id, status)
+                write.log_tables(run_id, {"cells.json": table})
+            self._terminate(run_id, status)
 
     def comparison_link(self, run_id: str) -> tuple[str, str | None] | None:
         """The address of a parent's view, and the command that starts the server there if one has to be
@@ -136,14 +192,6 @@ class Tracker:
         if address is None:
             return None
         return f"{address}/{runs_page(self._experiment_id, run_id)}", ui_command(store)
-
-    def _log_table(self, run_id: str, columns: dict[str, list[Any]], name: str) -> None:
-        """A table for MLflow's table view. One that is there already is replaced: MLflow would add to it."""
-        if any(artifact.path == name for artifact in self._client.list_artifacts(run_id)):
-            rows = [list(row) for row in zip(*columns.values(), strict=True)]
-            self._client.log_dict(run_id, {"columns": list(columns), "data": rows}, name)
-        else:
-            self._client.log_table(run_id, columns, name)
 
     def log_result(
         self,
@@ -157,22 +205,28 @@ class Tracker:
 
         With a parent it becomes a nested run. Without one, under `mlflow run`, it goes into the run that
         MLflow made, unless that is left (`project_run.py`). Its name is short (`run_names.py`), with the
-        model if `names_model`; the tag `dpprof.run` has the folder's. A folder logged to this store before is
-        not logged again: it is only put under the parent. Raises TrackingError; a run left half-written is
-        deleted when the folder is logged again.
+        model if `names_model`; the tag `dpprof.run` has the folder's. A folder that a run of this store holds
+        is not logged again: the run is only put under the parent. One left half-written is deleted first.
         """
         folder = result.folder
-        with translated_errors():
-            run_id = self._logged_before(folder)
-            if run_id is not None:
-                self._set_tags(run_id, {**tags, PARENT_TAG: parent} if parent else tags)
-                return run_id
-            run_id = self._open(result, parent, names_model=names_model)
-            link = {"run_id": run_id, "tracking_uri": get_tracking_uri()}
-            write_text(folder.mlflow, json.dumps(link | {"complete": False}))
-            self._write(run_id, result, tags)
-            self._client.set_terminated(run_id, result.status, _end_ms(result))
-            write_text(folder.mlflow, json.dumps(link | {"complete": True}))
+        link = Link.read(folder.mlflow)
+        held = held_by(link, folder.path, self.store, self._experiment_id)
+        if held is not None and link is not None and link.complete:
+            run_id = str(held.info.run_id)
+            self._write.set_tags(run_id, {**tags, PARENT_TAG: parent} if parent else tags)
+            return run_id
+        if held is not None:
+            delete(held, self.store)
+        link = Link.new(folder.path)
+        # Written before there is a run, which bears the link's id: however this ends, it is found again.
+        link.write(folder.mlflow)
+        run_id = self._open(result, parent, link, names_model=names_model)
+        with self._closed_on_failure(run_id):
+            link = link.to(run_id)
+            link.write(folder.mlflow)
+            self._write_result(run_id, result, {**tags, LINK_TAG: link.link_id})
+            self._terminate(run_id, result.status, _end_ms(result))
+        replace(link, complete=True).write(folder.mlflow)
         return run_id
 
     def log_metrics(
@@ -180,77 +234,33 @@ class Tracker:
     ) -> None:
         """Add figures to a run; those of an estimate go under `estimate/`."""
         prefix = f"{ESTIMATE}/" if config is not None and config.is_estimate else ""
-        with translated_errors():
-            self._log_metrics(run_id, [(prefix + name, value, 0) for name, value in figures.items()])
+        self._write.log_metrics(run_id, [(prefix + name, value, 0) for name, value in figures.items()])
 
-    def _logged_before(self, folder: RunFolder) -> str | None:
-        """The run of this store that holds the folder already, if there is one."""
-        try:
-            link = json.loads(folder.mlflow.read_text())
-            if link["tracking_uri"] != get_tracking_uri():
-                return None
-            run = self._client.get_run(link["run_id"])
-        except (OSError, ValueError, KeyError, MlflowException):
-            return None
-        if run.info.lifecycle_stage == "deleted":
-            return None
-        if not link["complete"]:
-            self._client.delete_run(run.info.run_id)
-            return None
-        return str(run.info.run_id)
-
-    def _open(self, result: Result, parent: str | None, *, names_model: bool) -> str:
+    def _open(self, result: Result, parent: str | None, link: Link, *, names_model: bool) -> str:
         name = short_name(result.name, result.config, with_model=names_model)
         run = self._take_given(name) if parent is None else None
         if run is None:
             start_ms = int(1000 * result.record.started_at) if result.record else None
-            run = self._create(name, start_ms, parent)
+            run = self._create(name, link, start_ms, parent)
+        run_id = str(run.info.run_id)
         if parent is None:
-            self._point_to(run)
-        return str(run.info.run_id)
+            with self._closed_on_failure(run_id):
+                self._point_to(run_id, name)
+        return run_id
 
-    def _write(self, run_id: str, result: Result, tags: Mapping[str, str]) -> None:
-        record = result.record
-        self._log_params(run_id, params_of(result))
+    def _write_result(self, run_id: str, result: Result, tags: Mapping[str, str]) -> None:
+        record, write = result.record, self._write
+        write.log_params(run_id, params_of(result))
         # MLflow lists a run's metrics in the order in which they came.
         self.log_metrics(run_id, logged(result.named), result.config)
         if record is not None and record.headline_finished:
             by_step = series(record)
-            self._log_metrics(run_id, [(n, v, i) for n, vs in by_step.items() for i, v in enumerate(vs)])
-            for name, columns in tables(record).items():
-                self._client.log_table(run_id, columns, name)
-        self._set_tags(run_id, {**self._own_tags, **tags_of(result), **tags})
+            write.log_metrics(run_id, [(n, v, i) for n, vs in by_step.items() for i, v in enumerate(vs)])
+            write.log_tables(run_id, tables(record))
+        write.set_tags(run_id, {**self._own_tags, **tags_of(result), **tags})
         if result.folder.timeline_image.exists():
-            image = Image(str(result.folder.timeline_image))
-            self._client.log_image(run_id, image, key=TIMELINE, synchronous=True)
-        for path in result.folder.artifacts().files:
-            place = path.parent.relative_to(result.folder.path).as_posix()
-            self._client.log_artifact(run_id, str(path), None if place == "." else place)
-
-    def _log_params(self, run_id: str, params: Mapping[str, object]) -> None:
-        """Log params, except those the run has already: `mlflow run` logs them as they were given."""
-        present = self._client.get_run(run_id).data.params
-        missing = [Param(name, str(value)) for name, value in params.items() if name not in present]
-        for i in range(0, len(missing), _PARAMS_PER_BATCH):
-            self._client.log_batch(run_id, params=missing[i : i + _PARAMS_PER_BATCH])
-
-    def _log_metrics(self, run_id: str, values: list[tuple[str, float, int]]) -> None:
-        now = int(1000 * time.time())
-        listed = [Metric(name, value, now, step) for name, value, step in values]
-        for i in range(0, len(listed), _METRICS_PER_BATCH):
-            self._client.log_batch(run_id, metrics=listed[i : i + _METRICS_PER_BATCH])
-
-    def _set_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
-        self._client.log_batch(run_id, tags=[RunTag(name, value[:_MAX_TAG]) for name, value in tags.items()])
-
-
-def shorten(text: str, most: int = _MAX_DESCRIPTION) -> str:
-    """Cut a text at a line's end so that it fits, and say that it was cut."""
-    if len(text) <= most:
-        return text
-    note = "\n\n(cut here; the whole is in the artifact `summary.md`)"
-    kept = text[: most - len(note)]
-    return kept[: kept.rfind("\n")] + note
+            write.log_image(run_id, result.folder.timeline_image, TIMELINE)
+        write.log_files(run_id, result.folder.artifacts().files, result.folder.path)
 
 
 def _end_ms(result: Result) -> int | None:

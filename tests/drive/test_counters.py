@@ -61,7 +61,9 @@ def test_the_step_is_counted_in_a_second_process(
     assert "counters pass" in said
     assert "counters pass: 3 kernels" in said
     assert read_result(folder).record == result.record
-    run_id = Tracker().log_result(result, {})
+    tracker = Tracker()
+    tracker.open()
+    run_id = tracker.log_result(result, {})
     run = MlflowClient().get_run(run_id)
     assert run.data.metrics["counters/dram_read_mib"] == pytest.approx(30019616 / 2**20)
     assert figures["counters/class/matrix_product/kernel_launches"] == 3

@@ -6,6 +6,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
+from dpprof.record.folder import SweepFolder
 from dpprof.tracking.tracker import Tracker
 
 MADE_BY_MLFLOW = {"mlflow.project.entryPoint": "sweep", "mlflow.user": "me", "mlflow.source.type": "PROJECT"}
@@ -19,7 +20,9 @@ def given_run(monkeypatch: pytest.MonkeyPatch, experiment: str, tags: dict[str, 
 
 
 def start_parent() -> Run:
-    run_id = Tracker().start_parent("grid", "sweep", {}, earlier=None)
+    tracker = Tracker()
+    tracker.open()
+    run_id = tracker.start_parent("grid", "sweep", {}, SweepFolder(Path("runs/grid")), earlier=None)
     return MlflowClient().get_run(run_id)
 
 

@@ -1,0 +1,84 @@
+"""What lies in folders already, logged as it is: a single run, or the runs of a search."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from dpprof.drive.campaign import Campaign, RunOne, Stage
+from dpprof.drive.fit import FIT
+from dpprof.drive.logbook import Summary
+from dpprof.errors import Interrupted
+from dpprof.figures.results import FINISHED, KILLED, Result
+from dpprof.tracking.tracker import Tracker
+
+
+@dataclass
+class LoggedRun(Campaign):
+    """Results in the folder of the campaign's name, each with an MLflow run that stands alone."""
+
+    kept: Sequence[Result]
+
+    @property
+    def to_log(self) -> Path:
+        """The run's folder, if there is one run."""
+        return self.kept[0].folder.path if len(self.kept) == 1 else self.folder.path
+
+    def stages(self) -> Iterator[Stage]:
+        """Every result as it is."""
+        yield Stage([partial(_given, result) for result in self.kept], at_a_time=1)
+
+    def has_failed(self) -> bool:
+        """Nothing is done that could."""
+        return False
+
+    def summarize(self) -> Summary | None:
+        """Each run says all of itself."""
+        return None
+
+    def raise_for_end(self) -> None:
+        """Stopped."""
+        if self.interrupted:
+            raise Interrupted(f"stopped while logging {self.to_log}; the same command goes on")
+
+
+@dataclass
+class LoggedFit(LoggedRun):
+    """The runs of a search that were to be in MLflow, under its parent run."""
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Every run bears the search's name."""
+        return {f"dpprof.{FIT}": self.name}
+
+    @property
+    def to_log(self) -> Path:
+        """The search's folder."""
+        return self.folder.path
+
+    @property
+    def status(self) -> str:
+        """Finished, if the search came to its answers."""
+        return FINISHED if self._answers.exists() and not self.interrupted else KILLED
+
+    @property
+    def _answers(self) -> Path:
+        return self.folder.path / "fit.json"
+
+    def open_parent(self, tracker: Tracker) -> str:
+        """Open the search's parent run."""
+        earlier = self.folder.read_state().get("mlflow_run_id")
+        return tracker.start_parent(self.name, FIT, {}, self.folder, earlier)
+
+    def summarize(self) -> Summary:
+        """The answers, as the search wrote them."""
+        if not self._answers.exists():
+            return Summary("stopped by the user")
+        rows, text = json.loads(self._answers.read_text(encoding="utf-8")), self.folder.path / "fit.md"
+        columns = {name: [row[name] for row in rows] for name in rows[0]}
+        return Summary(text.read_text(encoding="utf-8"), [text, self._answers], columns)
+
+
+def _given(result: Result, run_one: RunOne) -> list[Result]:
+    return [result]
