@@ -16,6 +16,8 @@ def run_grid(sweep: Sweep, opening: str, done: str, *, resume: bool, is_timed: b
     kept = sweep.kept = reusable_results(sweep, resume=resume)
     with Progress(num_kept=len(kept)) as progress:
         progress.say(opening + (f", {len(kept)} of them already {done}" if kept else ""))
+        for text in sweep.damaged:
+            progress.warn(text)
         progress.say(f"everything is kept in {sweep.folder.path}, and logged to MLflow")
         if is_timed:
             progress.warn_if_busy(sweep.launcher.machine)

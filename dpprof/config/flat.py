@@ -20,7 +20,7 @@ from dpprof.config.own_options import (
     taken_by,
     training_options,
 )
-from dpprof.config.settings import OptionValue, fields, parse_all
+from dpprof.config.settings import OptionValue, fields, parse_all, refuse
 from dpprof.config.training import TrainingConfig
 from dpprof.errors import ConfigError
 from dpprof.vocabulary.registry import NAME
@@ -90,6 +90,9 @@ def from_flat(values: Mapping[str, object]) -> ExperimentConfig:
     A trainer or a workload that is not listed here may have options that are not listed either. Raises
     ConfigError for a value or a name that cannot be used.
     """
+    for name, value in values.items():
+        if not isinstance(value, OptionValue):
+            raise refuse(name, f"a {type(value).__name__}", "a text, a number, true or false")
     how: How = EstimatingConfig if values.get("passes") == ESTIMATE else MeasuringConfig
     if how is EstimatingConfig:
         values = {name: value for name, value in values.items() if name != "passes"}

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from dpprof.config.drive import DriveConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.launch.launcher import Launcher
-from dpprof.drive.run import drive_experiment
+from dpprof.drive.run import drive_experiment, write_pages
 from dpprof.drive.stop import Stop, Stopped, stop_on_signals
 from dpprof.drive.workers import run_in_order
 from dpprof.drive.workload_check import refuse_unusable
@@ -25,7 +25,6 @@ from dpprof.errors import Interrupted, TrackingError
 from dpprof.figures.results import FAILED, FINISHED, KILLED, Result
 from dpprof.record.check import CONTRACT
 from dpprof.record.folder import SweepFolder
-from dpprof.reports.run_reports import write_run_reports
 from dpprof.tracking.tracker import Tracker
 from dpprof.tracking.view import View
 
@@ -204,7 +203,7 @@ class _Driver:
             with closing(run_in_order(tasks, stage.at_a_time, campaign.stop)) as kept:
                 for results in kept:
                     for result in results:
-                        write_run_reports(result)
+                        write_pages(result, self.watcher.warn)
                         campaign.results.append(result)
                         self._log(result)
             if campaign.stop.requested:

@@ -10,6 +10,7 @@ from dpprof.drive.jobs import run_job
 from dpprof.drive.launch.job import Exit, measuring_job
 from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.stop import Stop
+from dpprof.errors import DpprofError
 from dpprof.figures.results import Result, read_result
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Failure, Memory
@@ -52,11 +53,12 @@ def drive_experiment(
     return read_result(folder)
 
 
-def rendered(folder: RunFolder) -> Result:
-    """The result of a run folder, with the pages that it lacks or has from another version rendered."""
-    result = read_result(folder)
-    write_run_reports(result)
-    return result
+def write_pages(result: Result, warn: Callable[[str], None]) -> None:
+    """Write the pages that a run's folder lacks or has in another version; warns if it is too damaged."""
+    try:
+        write_run_reports(result)
+    except DpprofError as error:
+        warn(f"{result.name} lacks pages: {error}")
 
 
 def write_how_it_ended(folder: RunFolder, ended: Exit, timeout_s: float) -> None:

@@ -1,6 +1,6 @@
 """A grid of experiments, measured or estimated, each a child of one MLflow run, and their comparison."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -12,7 +12,7 @@ from dpprof.drive.outcomes import failed_results, raise_for_checks, results_judg
 from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted, TrackingError
 from dpprof.figures.gradient_verdict import FAIL
 from dpprof.figures.names import HEADLINE_RATIOS, RATIOS_OF_TIMES
-from dpprof.figures.results import FINISHED, Result, read_result
+from dpprof.figures.results import FINISHED, Result, read_results
 from dpprof.reports.comparison import export
 from dpprof.reports.comparison.data import ComparisonData
 from dpprof.reports.comparison.markdown import to_markdown
@@ -25,7 +25,8 @@ from dpprof.vocabulary.launchers import LOCAL
 
 @dataclass
 class Sweep(Campaign):
-    """Resolved experiments by run name; `kept` are the results of those that need not be done again.
+    """Resolved experiments by run name; `kept` are the results of those that need not be done again, and
+    `damaged` has a sentence for each file that cannot be read.
 
     `foreseen` are estimates of a larger model, for the verdict alone: no charts, no runs in MLflow.
 
@@ -37,6 +38,7 @@ class Sweep(Campaign):
     workers: int | None = None
     kept: Mapping[str, Result] = field(default_factory=dict)
     foreseen: Mapping[str, ExperimentConfig] = field(default_factory=dict)
+    damaged: Sequence[str] = ()
     compared: ComparisonData | None = field(default=None, init=False)
 
     @property
@@ -163,6 +165,7 @@ def differing_settings(experiments: Mapping[str, ExperimentConfig]) -> list[str]
 def reusable_results(sweep: Sweep, *, resume: bool) -> dict[str, Result]:
     """The finished results that a resumed sweep keeps, by run name.
 
+    What cannot be read is not kept; `sweep.damaged` tells.
     Not those that went without the hardware counters asked for where these can be had by now.
     Raises ConfigError if the sweep exists and was not to be resumed, or if one of its cells was measured
     with other settings than those given now.
@@ -173,12 +176,13 @@ def reusable_results(sweep: Sweep, *, resume: bool) -> dict[str, Result]:
                 f"sweep_name: got {sweep.name!r}, allowed: a new name, or resume=true to go on with it"
             )
         return {}
+    folders = [(name, sweep.folder.run(name)) for name in sweep.experiments]
+    results, damaged = read_results((name, run) for name, run in folders if run.record.exists())
+    state = sweep.folder.set_aside_damaged_state()
+    sweep.damaged = [*([state] if state else []), *(f"done again: {text}" for text in damaged)]
     kept = {}
-    for name, config in sweep.experiments.items():
-        folder = sweep.folder.run(name)
-        if not folder.record.exists():
-            continue
-        result = read_result(folder)
+    for result in results:
+        name, folder, config = result.name, result.folder, sweep.experiments[result.name]
         if result.status != FINISHED or can_count_now(result.config, result.record, sweep.launcher.machine):
             continue
         earlier = to_flat(result.config)

@@ -1,9 +1,11 @@
 """How the experiment of a run folder ended, read from the folder alone."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.errors import DpprofError
 from dpprof.figures.capacity import capacity_bytes
 from dpprof.figures.estimate import EstimateFigures, held_against
 from dpprof.figures.figures import Figures
@@ -75,7 +77,27 @@ def read_result(folder: RunFolder, name: str | None = None) -> Result:
     ):
         ended_at = folder.config.stat().st_mtime
         failure = Failure("killed", "it left no answer: dpprof itself was stopped while it ran", at=ended_at)
-    return Result(name or folder.name, folder, config, record, failure)
+    result = Result(name or folder.name, folder, config, record, failure)
+    try:
+        list(result.named)  # computed now, so that what does not fit together is told with the file's name
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise DpprofError(
+            f"{folder.record} cannot be read: its figures do not fit together ({error!r})"
+        ) from error
+    return result
+
+
+def read_results(runs: Iterable[tuple[str, RunFolder]]) -> tuple[list[Result], list[str]]:
+    """The results of run folders, each with the name of its run, and a sentence for each one that cannot be
+    read, with its name and what is wrong with which file.
+    """
+    results, damaged = [], []
+    for name, folder in runs:
+        try:
+            results.append(read_result(folder, name))
+        except DpprofError as error:
+            damaged.append(f"{name}: {error}")
+    return results, damaged
 
 
 def _lacks_counters(config: ExperimentConfig, record: Record) -> bool:
