@@ -13,6 +13,7 @@ from dpprof.figures.gradient_verdict import GradientVerdict, gradient_verdict
 from dpprof.figures.ledger import UNTRACKED
 from dpprof.figures.memory import MemoryFigures
 from dpprof.figures.names import Metric, memory_metrics, metrics, named
+from dpprof.json_files import naming
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Failure, Record
 from dpprof.vocabulary.formats import fixed, memory, milliseconds, size
@@ -78,12 +79,11 @@ def read_result(folder: RunFolder, name: str | None = None) -> Result:
         ended_at = folder.config.stat().st_mtime
         failure = Failure("killed", "it left no answer: dpprof itself was stopped while it ran", at=ended_at)
     result = Result(name or folder.name, folder, config, record, failure)
-    try:
-        list(result.named)  # computed now, so that what does not fit together is told with the file's name
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise DpprofError(
-            f"{folder.record} cannot be read: its figures do not fit together ({error!r})"
-        ) from error
+    with naming(folder.record):
+        try:
+            list(result.named)  # computed now, so that what does not fit together is told with the file
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise DpprofError(f"its figures do not fit together ({error!r})") from error
     return result
 
 

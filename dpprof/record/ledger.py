@@ -241,6 +241,9 @@ class StepTimeline:
             return f"a size of more than {_MOST_BYTES} bytes"
         if not all(0 <= index < len(self.storages) for index in self.storage_index):
             return "storage_index: a storage that is not listed"
+        named = {*self.start, *self.category, *self.moved_to}
+        if not {each.category for each in self.storages} <= named:
+            return "storages: a category that no event has"
         if not -1 <= self.peak_event < num or not 0 <= self.num_present <= len(self.storages):
             return "peak_event or num_present is out of range"
         if not all(0 <= phase.first_event <= phase.end_event <= num for phase in self.phases):

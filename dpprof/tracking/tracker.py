@@ -197,7 +197,7 @@ class Tracker:
             if link["tracking_uri"] != get_tracking_uri():
                 return None
             run = self._client.get_run(link["run_id"])
-        except (OSError, ValueError, KeyError, MlflowException):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, MlflowException):
             return None
         if run.info.lifecycle_stage == "deleted":
             return None
