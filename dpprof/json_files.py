@@ -18,6 +18,7 @@ T = TypeVar("T")
 # The most bytes that a file may have, packed and unpacked.
 LARGEST = 256 * 2**20
 _MOST_DIGITS = 30
+_TOO_DEEP = "its lists and objects are nested too deeply"
 _GZIP = 31  # zlib's window for a gzip header and checksum
 
 _adapters: dict[object, "TypeAdapter[Any]"] = {}
@@ -28,6 +29,8 @@ def naming(path: Path) -> Iterator[None]:
     """Tell whatever is wrong with a file's content together with its name."""
     try:
         yield
+    except RecursionError:
+        raise DpprofError(f"{path} cannot be read: {_TOO_DEEP}") from None
     except DpprofError as error:
         raise DpprofError(f"{path} cannot be read: {error}") from error
 
@@ -47,7 +50,7 @@ def parse(text: str | bytes) -> Any:
     try:
         return json.loads(text, parse_int=_whole_number)
     except RecursionError:
-        raise DpprofError("its lists and objects are nested too deeply") from None
+        raise DpprofError(_TOO_DEEP) from None
     except ValueError as error:
         raise DpprofError(f"it is no valid JSON ({error})") from error
 
@@ -66,7 +69,7 @@ def typed(kind: type[T], data: object) -> T:
         # Only JSON may stand for a dataclass where types are strict.
         found: T = _adapters[kind].validate_json(json.dumps(data), strict=True, extra="forbid")
     except RecursionError:
-        raise DpprofError("its lists and objects are nested too deeply") from None
+        raise DpprofError(_TOO_DEEP) from None
     except ValidationError as error:
         raise DpprofError(_in_words(error)) from error
     return found

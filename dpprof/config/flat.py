@@ -20,7 +20,7 @@ from dpprof.config.own_options import (
     taken_by,
     training_options,
 )
-from dpprof.config.settings import OptionValue, fields, parse_all, refuse
+from dpprof.config.settings import OptionValue, fields, parse_all
 from dpprof.config.training import TrainingConfig
 from dpprof.errors import ConfigError
 from dpprof.vocabulary.registry import NAME
@@ -90,9 +90,6 @@ def from_flat(values: Mapping[str, object]) -> ExperimentConfig:
     A trainer or a workload that is not listed here may have options that are not listed either. Raises
     ConfigError for a value or a name that cannot be used.
     """
-    for name, value in values.items():
-        if not isinstance(value, OptionValue):
-            raise refuse(name, f"a {type(value).__name__}", "a text, a number, true or false")
     how: How = EstimatingConfig if values.get("passes") == ESTIMATE else MeasuringConfig
     if how is EstimatingConfig:
         values = {name: value for name, value in values.items() if name != "passes"}
@@ -100,8 +97,8 @@ def from_flat(values: Mapping[str, object]) -> ExperimentConfig:
     unlisted = {
         name: text
         for name, text, is_known in (
-            ("trainer", trainer, trainer in TRAINER_NAMES),
-            ("workload", workload, workload in WORKLOADS or ":" in str(workload)),
+            ("trainer", trainer, str(trainer) in TRAINER_NAMES),
+            ("workload", workload, str(workload) in WORKLOADS or ":" in str(workload)),
         )
         if not is_known and isinstance(text, str) and re.fullmatch(NAME, text)
     }
