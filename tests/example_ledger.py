@@ -118,12 +118,12 @@ def result(record: Record, at: Path = Path("run")) -> Result:
     return Result("run", RunFolder(at), CONFIG, record, None)
 
 
-def tables(record: Record) -> LedgerTables:
-    """The tables of this ledger in such a record."""
+def tables(record: Record, of: StepTimeline | None = None) -> LedgerTables:
+    """The tables of this ledger in such a record, with its timeline or another one."""
     figures = Figures.of(record)
     assert figures.ledger is not None
     assert record.ledger is not None
-    return compute(figures, figures.ledger, record.ledger, timeline())
+    return compute(figures, figures.ledger, record.ledger, of or timeline())
 
 
 def folder(at: Path, record: Record | None, timeline: StepTimeline | None) -> RunFolder:

@@ -13,6 +13,7 @@ from dpprof.reports.comparison.comparison import compare
 from dpprof.reports.comparison.data import compute
 from dpprof.reports.comparison.page import render
 from dpprof.reports.timeline import write_timeline
+from dpprof.vocabulary.formats import fixed
 
 pytestmark = pytest.mark.browser
 MIB = example_ledger.MIB
@@ -170,3 +171,10 @@ def test_two_runs_share_one_axis(page: Any, tmp_path: Path) -> None:
     assert shown == pytest.approx([37.5, 112.5])
     page.locator("#swap-runs").click()
     assert chart.locator(".peak").first.inner_text() == "flat: peak 30.0 MiB"
+
+
+def test_the_scripts_write_figures_as_the_package_does(drawn: Any) -> None:
+    values = [0, 0.0012, 0.034, 0.053, 0.097, 0.44, 0.96, 1.006, 12.346, 1234.6, -0.034]
+    for digits in (0, 1, 2):
+        written = drawn.evaluate("([values, digits]) => values.map(v => fixed(v, digits))", [values, digits])
+        assert written == [fixed(value, digits) for value in values]

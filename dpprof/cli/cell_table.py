@@ -15,7 +15,7 @@ from dpprof.cli.text_bars import bar
 from dpprof.config.flat import trainers_options
 from dpprof.figures.names import IQR, PEAK, SAMPLES, STEP
 from dpprof.reports.comparison.data import ComparisonData
-from dpprof.reports.comparison.marks import marks
+from dpprof.reports.comparison.marks import WORDS
 from dpprof.reports.comparison.rows import ModelRows, PlaceRows, Row
 from dpprof.vocabulary.formats import fixed, number
 from dpprof.vocabulary.trainers import trainer_info
@@ -110,7 +110,7 @@ def _columns(data: ComparisonData, found: ModelRows, plus_minus: str) -> list[_C
     if any(text.plain for text in texts):
         columns.append(_Column("step ms", texts))
         columns += _judged(found, "step_time", STEP)
-    columns.append(_Column("peak MiB", [Text(number(row.cell.figures.get(PEAK))) for row in rows]))
+    columns.append(_Column("peak MiB", [Text(number(row.cell.peak_mib)) for row in rows]))
     columns += _judged(found, "peak_memory", PEAK)
     more = (
         ("on the device", [Text(row.held_against, _fit_style(row.held_against)) for row in rows], True),
@@ -141,11 +141,12 @@ def _length(measure: str, scale: float, row: Row) -> tuple[float | None, float]:
 
 
 def _words(place: PlaceRows, measure: str, metric: str) -> Iterator[Text]:
-    for row, word in zip(place.rows, marks([row.cell for row in place.rows], metric), strict=True):
+    for row in place.rows:
+        word = row.marks[metric]
         if measure == "step_time" and row.cell.is_disturbed:
             yield Text(DISTURBED, "yellow")
         else:
-            yield Text(word, "green" if word in ("fastest", "least") else "magenta")
+            yield Text(word, "green" if word == WORDS[metric][0] else "magenta")
 
 
 def _trainer(row: Row, varying: set[str]) -> Text:

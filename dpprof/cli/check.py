@@ -8,11 +8,11 @@ from dpprof.cli.help import GroupedOptions
 from dpprof.cli.options import given, options_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import Console
 
     from dpprof.record.check import CheckAnswer
-
-_LISTED = 3
 
 
 @click.command(cls=GroupedOptions)
@@ -21,7 +21,7 @@ _LISTED = 3
 def check(workload_argument: str, **options: str | None) -> None:
     """Check a model before anything is timed.
 
-    Does one small step with each trainer, and names all that they stumble on: the module and what to change.
+    Takes one small step with each trainer and reports every problem: the module and what to change.
     WORKLOAD is package.module:factory, or the built-in model if left out. Ends with exit code 3 if a trainer
     cannot train the model, and with 2 if there is no such workload. Nothing is kept.
 
@@ -67,14 +67,15 @@ def check(workload_argument: str, **options: str | None) -> None:
 
 def _print(console: "Console", answer: "CheckAnswer") -> None:
     """Whether each trainer trains, and the findings by number."""
-    from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table
 
+    from dpprof.cli.fitted_tables import table
+    from dpprof.vocabulary.formats import listed
     from dpprof.vocabulary.trainers import trainer_info
 
     console.print(answer.seen, markup=False, emoji=False)
-    trainers = Table("trainer", "one step", "to change", "to know", box=SIMPLE_HEAD)
+    rows = []
     numbered = list(enumerate(answer.findings, start=1))
     for trainer, trains in answer.trains.items():
         of = [(number, finding) for number, finding in numbered if trainer in finding.trainers]
@@ -82,21 +83,19 @@ def _print(console: "Console", answer: "CheckAnswer") -> None:
             ", ".join(str(number) for number, finding in of if finding.is_warning is kind)
             for kind in (False, True)
         )
-        outcome = "[green]trains[/]" if trains else "[red]fails[/]"
-        trainers.add_row(trainer_info(trainer).short_name, outcome, changes or "-", notes or "-")
-    console.print(trainers)
+        outcome = "trains" if trains else "fails"
+        rows.append((trainer_info(trainer).short_name, outcome, changes or "-", notes or "-"))
+    columns: list[tuple[str, Callable[..., str]]] = [("trainer", str), ("one step", str)]
+    columns += [("to change", str), ("to know", str)]
+    console.print()
+    console.print(table("", columns, rows))
+    console.print()
     sentences = Table.grid(padding=(0, 1))
     for number, finding in numbered:
         kind = "[yellow]to know[/]" if finding.is_warning else "[red]to change[/]"
         names = ", ".join(trainer_info(trainer).short_name for trainer in finding.trainers)
-        also = f"\n[dim]the same in {escape(_listed(finding.also))}[/]" if finding.also else ""
+        also = f"\n[dim]the same in {escape(listed(finding.also))}[/]" if finding.also else ""
         sentences.add_row(f"{number}.", f"{kind} ({escape(names)}): {escape(finding.text)}{also}")
     console.print(sentences)
     if not answer.findings:
         console.print("nothing to change")
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    """The first few names, and how many more there are."""
-    more = len(names) - _LISTED
-    return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")

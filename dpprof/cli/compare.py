@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--baseline",
     metavar="SOURCE",
-    help="What to hold the sources against, and tell what got worse.",
+    help="What to compare the sources with, to report what got worse.",
 )
 @click.option(
     "--fail-above",
@@ -37,7 +37,7 @@ def compare(sources: tuple[str, ...], output: str, baseline: str | None, fail_ab
     A SOURCE is a sweep folder, a run folder, a file of `dpprof export --format json`, or the name or id of a
     sweep or a run in MLflow. Prints what the figures say and writes it all as one page.
 
-    With --baseline it also tells what got worse, and exits 4 if something did. Peaks are compared exactly.
+    With --baseline it also reports what got worse, and then exits with code 4. Peaks are compared exactly.
     A step time is worse only if it grew beyond the limit with 95 % confidence. Measure both sides with
     `dpprof sweep --repeats 3 --passes clean,pace,memory`: only repeated runs show what differs from process
     to process, and the pace pass tells a slow machine from slow code.
@@ -85,17 +85,15 @@ def _read(
     with waiting("reading the runs"), tempfile.TemporaryDirectory() as scratch:
         from dpprof.cli.options import write_output
         from dpprof.drive.sources import read_comparison
-        from dpprof.record.folder import SweepFolder
         from dpprof.reports.comparison import page
         from dpprof.reports.comparison.data import compute
-        from dpprof.reports.comparison.foreseen import read_foreseen
+        from dpprof.reports.comparison.foreseen import foreseen_of
 
         comparison, folders = read_comparison(sources, Path(scratch), warn)
         before = None
         if baseline is not None:
             before, _ = read_comparison([baseline], Path(scratch) / "baseline", warn, "baseline")
-        foreseen = read_foreseen(SweepFolder(sources[0])) if len(sources) == 1 else None
-        data = compute(comparison, folders, foreseen)
+        data = compute(comparison, folders, foreseen_of(sources))
         write_output(output, page.render(data))
     return data, before
 

@@ -76,8 +76,8 @@ def _legend(data: ComparisonData) -> Iterator[str]:
         yield f"{words}: among the DP trainers at one place, where nothing else comes close."
     if any(cell.is_disturbed for cell in cells):
         yield (
-            f"{DISTURBED}: timed while other processes held the processors or the machine's pace changed. "
-            "Such times, and ratios to them, do not tell how trainers differ."
+            f"{DISTURBED}: timed while other processes used the processors or the machine's pace changed. "
+            "Such times, and their ratios, do not show how trainers differ."
         )
 
 

@@ -60,11 +60,12 @@ def export(sources: tuple[str, ...], form: str, output: str | None) -> None:
     from pathlib import Path
 
     from dpprof.cli.options import write_output
+    from dpprof.cli.waiting import waiting
     from dpprof.errors import ConfigError
 
     if form == _BINARY and output is None:
         raise ConfigError(f"output: not given, allowed with format={form}: a file, e.g. memory.pickle")
-    with tempfile.TemporaryDirectory() as scratch:
+    with waiting("exporting"), tempfile.TemporaryDirectory() as scratch:
         content = _exported(sources, form, Path(scratch))
     if output is None:
         click.echo(content.decode(), nl=False)
@@ -77,13 +78,14 @@ def _exported(sources: tuple[str, ...], form: str, scratch: "Path") -> bytes:
     from dpprof.config.settings import refuse
     from dpprof.drive.sources import read_comparison
     from dpprof.reports.comparison import export as of_runs
+    from dpprof.reports.comparison.foreseen import foreseen_of
     from dpprof.reports.formats import run as of_one
 
     if form not in (*of_runs.FORMATS, *of_one.FORMATS):
         raise refuse("format", form, ", ".join((*of_runs.FORMATS, *of_one.FORMATS)))
     comparison, folders = read_comparison(sources, scratch, warn)
     if form in of_runs.FORMATS:
-        return of_runs.export(comparison, form).encode()
+        return of_runs.export(comparison, form, foreseen_of(sources)).encode()
     return of_one.export(_one_result(sources, form, folders), form)
 
 

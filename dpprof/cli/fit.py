@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def fit(**options: str | None) -> None:
     """Find the largest batch that fits a device.
 
-    For every trainer and sequence length, or with along=seq_len the longest sequence for every batch. The
-    steps run on fake tensors, so no GPU is needed; verify=true then measures the answers on this machine.
+    Searches for each trainer and sequence length; with --along seq_len, for the longest sequence at each
+    batch size. Steps run on fake tensors, so no GPU is needed. --verify true then measures the answers here.
 
     \b
     dpprof fit --target H100 --seq-lens 512,1024       # 1b, all trainers

@@ -16,8 +16,8 @@ def log(folders: tuple[str, ...]) -> None:
 
     Takes run folders and whole sweep folders.
 
-    For what was measured while MLflow was away, or on another machine. A folder that the store holds already
-    is not logged twice.
+    Use it for runs that were measured on another machine, or while MLflow could not be reached. Folders that
+    are already in the store are not logged again.
 
     \b
     dpprof log runs/sweep-20260101-120000

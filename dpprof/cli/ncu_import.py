@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def ncu_import(report: str, counter_metrics: str, kernels: int) -> None:
     """Show the hardware counters of a report.
 
-    Reads a report of Nsight Compute (.ncu-rep; needs ncu) or its raw page as CSV, of whatever program on
-    whatever machine, and prints the tables that a run with counters has: by phase, by kernel class, and the
+    Reads a report of Nsight Compute (.ncu-rep; needs ncu) or its raw page as CSV, from any program on
+    any machine, and prints the tables that a run with counters has: by phase, by kernel class, and the
     kernels with the most DRAM traffic. Phases are NVTX start/end ranges named phase:forward and so on.
 
     \b

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def profile(**options: str | None) -> None:
     """Measure one experiment.
 
-    One trainer at one batch size and sequence length, with the passes asked for.
+    One trainer at one batch size and sequence length, with the passes that you choose.
 
     \b
     dpprof profile --trainer DPGhostClippingTrainer --batch-size 4 --seq-len 512

@@ -35,8 +35,8 @@ def roofline(
     draws the roofline as one page.
 
     Bytes and times are those of hardware counters where a run has them (--counters auto), else the bytes
-    that the ledger records and the time of the clean pass. Ceilings are measured by the ceilings pass; give
-    them here to hold runs against a data sheet.
+    that the ledger records and the time of the clean pass. The ceilings pass measures the
+    ceilings; set them here to compare runs with a data sheet.
 
     \b
     dpprof sweep --passes clean,ledger,ceilings --sweep-name roof

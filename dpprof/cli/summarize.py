@@ -29,8 +29,8 @@ _FORMATS = ("table", "markdown")
 def summarize(folder: str | None, runs_dir: str | None, form: str, output: str | None) -> None:
     """Summarize run folders.
 
-    Prints the summary of every sweep in FOLDER, or of the one sweep that it is; without FOLDER, of every
-    sweep in runs. Needs neither MLflow nor a GPU.
+    Prints the summary of FOLDER if it is a sweep, otherwise of every sweep in it. Without FOLDER it reads
+    runs. Needs neither MLflow nor a GPU.
 
     \b
     dpprof summarize runs/sweep-20260101-120000
@@ -82,7 +82,8 @@ def _read(root: "Path") -> "list[tuple[Comparison, Comparison]]":
     from dpprof.reports.comparison.foreseen import read_foreseen
 
     found = []
-    for path in [root, *sorted(path for path in root.iterdir() if path.is_dir())]:
+    inside = {path for path in root.iterdir() if path.is_dir()} - {SweepFolder(root).foreseen.path}
+    for path in [root, *sorted(inside)]:
         folder = SweepFolder(path)
         results, damaged = read_results((run.name, run) for run in folder.runs())
         for text in damaged:

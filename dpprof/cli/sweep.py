@@ -14,7 +14,8 @@ from dpprof.cli.options import given, options_of
 def sweep(**options: str | None) -> None:
     """Measure a grid of experiments.
 
-    Trainers x batch sizes x sequence lengths x model sizes x precisions, one clean process each.
+    Trainers x batch sizes x sequence lengths x model sizes x precisions, one clean process each. On a CPU the
+    default sweep also estimates the 1b model on an H100, for its advice.
 
     \b
     dpprof sweep

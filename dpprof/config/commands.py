@@ -25,7 +25,7 @@ class TestConfig:
 
     device: str = setting(
         "auto",
-        "auto takes CUDA where there is one.",
+        "auto is CUDA if available, else the CPU.",
         choices=fields(TrainingConfig)["device"].metadata["choices"],
     )
 

@@ -26,7 +26,7 @@ class DriveConfig:
     `options` are the values of the launcher's own options, by name; what is left out has its default.
     """
 
-    runs_dir: str = setting("runs", "Folder that receives one folder per sweep.")
+    runs_dir: str = setting("runs", "Folder for the results; each sweep gets a folder in it.")
     timeout_s: float = setting(
         1800.0,
         "Seconds one experiment may take before it is stopped; the counters pass has the same limit.",

@@ -16,7 +16,7 @@ class FitConfig:
     along: str = setting("batch_size", "Which size to maximise; the other one is fixed.", choices=FIT_ALONG)
     logical_batch: int = setting(
         0,
-        "Samples in the logical batch that training needs; tells how many physical steps it takes.",
+        "Samples in the logical batch that training needs; shows how many physical steps it takes.",
         minimum=0,
     )
     headroom: str = setting(

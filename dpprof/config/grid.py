@@ -17,7 +17,7 @@ from dpprof.config.settings import OptionValue, fields, parse, parse_all, refuse
 from dpprof.config.sweep import AXES, SweepConfig
 from dpprof.config.training import SIZE_FIELDS, TrainingConfig, resolve_device
 from dpprof.errors import ConfigError
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import TRAINERS, trainer_info
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
 
 _DEFAULTS = {
@@ -86,7 +86,12 @@ def build_grid(
 def _foreseen(
     base: ExperimentConfig, trainers: list[str], options: Mapping[str, OptionValue]
 ) -> dict[str, ExperimentConfig]:
-    """Estimates for a GPU, of the smallest cell that is the default there, with every trainer."""
+    """Estimates for a GPU, of the smallest cell that is the default there, with every DP trainer; none with
+    fewer than two, which leave nothing to choose.
+    """
+    trainers = [trainer for trainer in trainers if trainer_info(trainer).is_private]
+    if len(trainers) < 2:
+        return {}
     smallest = {
         AXES[axis]: parse(fields(TrainingConfig)[AXES[axis]], text.split(",")[0])
         for axis, text in _DEFAULTS["cuda"].items()

@@ -23,8 +23,8 @@ class MeasuringConfig:
     )
     counters: str = setting(
         "off",
-        "Count hardware events of one step, in a second process under Nsight Compute: off; auto, if this "
-        "machine can; ncu, and the run fails if it cannot.",
+        "Count hardware events of one step in a second process under Nsight Compute: off; auto, if this "
+        "machine can; ncu, which fails if it cannot.",
         choices=("off", "auto", "ncu"),
     )
     counter_metrics: str = setting(

@@ -27,14 +27,14 @@ class SweepConfig:
     batch_sizes: str = setting("auto", "Physical batch sizes; auto is 4,8.")
     seq_lens: str = setting("auto", "Sequence lengths; auto is 512,1024 on CUDA and 32,64 on the CPU.")
     model_sizes: str = setting(
-        "auto", f"Sizes of {', '.join(MODEL_SIZES)}; auto is 1b on CUDA and mini on the CPU."
+        "auto", f"Model sizes: {', '.join(MODEL_SIZES)}; auto is 1b on CUDA and mini on the CPU."
     )
-    precisions: str = setting("fp32", f"Precisions of {', '.join(PRECISIONS)}.")
+    precisions: str = setting("fp32", f"Precisions: {', '.join(PRECISIONS)}.")
     repeats: int = setting(
         1, "How many times to measure every cell, round by round; shows how much runs vary.", minimum=1
     )
-    config: str = setting("", "JSON file with options. Those given here win, unless they equal the default.")
-    sweep_name: str = setting("", "Name of the sweep and its folder; made from the time if empty.")
+    config: str = setting("", "JSON file with options. The command line overrides it, except with defaults.")
+    sweep_name: str = setting("", "Name of the sweep and its folder; if empty, made from the time.")
     resume: bool = setting(False, "Run only the cells of sweep_name that have no finished record yet.")
 
     def __post_init__(self) -> None:

@@ -55,7 +55,7 @@ class TrainingConfig:
     precision: str = setting("fp32", "bf16 runs forward under autocast.", choices=PRECISIONS)
     device: str = setting(
         "auto",
-        "auto takes CUDA where there is one, and for an estimate always.",
+        "auto is CUDA if available, else the CPU; for an estimate always CUDA.",
         choices=("auto", "cpu", "cuda"),
     )
     data: str = setting(

@@ -9,13 +9,13 @@ from dpprof.config.flat import ESTIMATE, to_flat
 from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Summary
 from dpprof.drive.counters import can_count_now
 from dpprof.drive.outcomes import failed_results, raise_for_checks, results_judged
-from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted, TrackingError
+from dpprof.errors import ConfigError, DpprofError, ExperimentsFailed, Interrupted, TrackingError
 from dpprof.figures.gradient_verdict import FAIL
 from dpprof.figures.names import HEADLINE_RATIOS, RATIOS_OF_TIMES
 from dpprof.figures.results import FINISHED, Result, read_results
 from dpprof.reports.comparison import export
 from dpprof.reports.comparison.data import ComparisonData
-from dpprof.reports.comparison.markdown import to_markdown
+from dpprof.reports.comparison.markdown import description
 from dpprof.reports.comparison.recommended import recommended
 from dpprof.reports.sweep_reports import write_sweep_reports
 from dpprof.tracking.tracker import Tracker
@@ -64,28 +64,35 @@ class Sweep(Campaign):
         """Every experiment, in order; then the estimates of a larger model, two at a time."""
         assert self.parent is not None, "opened before"
         self.folder.write_state(self.kind, self.parent)
-        num, total = len(self.experiments), len(self.experiments) + len(self.foreseen)
+        ahead = {name: config for name, config in self.foreseen.items() if not self._is_foreseen(name)}
+        num, total = len(self.experiments), len(self.experiments) + len(ahead)
         planned = [
             Planned(i, total, name, config)
             for i, (name, config) in enumerate(self.experiments.items(), start=1)
         ]
         yield Stage([partial(self._run, one) for one in planned], self.workers or self.launcher.slots)
-        ahead = [
+        estimates = [
             Planned(i, total, name, config, self.folder.foreseen)
-            for i, (name, config) in enumerate(self.foreseen.items(), start=num + 1)
+            for i, (name, config) in enumerate(ahead.items(), start=num + 1)
         ]
-        if ahead:
+        if estimates:
             at_a_time = 2 if self.drive.launcher == LOCAL else 1
-            yield Stage([partial(self._foresee, one) for one in ahead], at_a_time)
+            yield Stage([partial(self._foresee, one) for one in estimates], at_a_time)
 
     def _run(self, planned: Planned, run_one: RunOne) -> list[Result]:
         return [self.kept[planned.name] if planned.name in self.kept else run_one(planned)]
 
     def _foresee(self, planned: Planned, run_one: RunOne) -> list[Result]:
         """Nothing of it is kept as a result: it lies in its folder, where the verdict finds it."""
-        if not self.folder.foreseen.run(planned.name).record.exists():
-            run_one(planned)
+        run_one(planned)
         return []
+
+    def _is_foreseen(self, name: str) -> bool:
+        """Whether a sweep that is resumed has this estimate of a larger model already."""
+        try:
+            return read_result(self.folder.foreseen.run(name)).status == FINISHED
+        except DpprofError:
+            return False
 
     def has_failed(self) -> bool:
         """Out of memory is a finding, not a fault."""
@@ -109,7 +116,7 @@ class Sweep(Campaign):
         is_estimate = next(iter(self.experiments.values())).is_estimate
         prefix = f"{ESTIMATE}/" if is_estimate else ""
         return Summary(
-            to_markdown(data),
+            description(data),
             files,
             export.table(data),
             figures={prefix + name: value for name, value in best.figures.items()} if best else {},

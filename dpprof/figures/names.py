@@ -52,9 +52,16 @@ SAMPLES = "throughput/samples_per_s"
 MOVED = "io/total_mib"
 FLOPS = "flops/total"
 NEEDED = "memory/needed_mib"
+CAPACITY = "memory/capacity_mib"
+FITS = "memory/fits"
 FLOOR = "floor/step_ms"
 # The figures of a run that are looked at first.
-HEADLINE = (PEAK, STEP, SAMPLES, MOVED, FLOPS, NEEDED, "memory/fits", FLOOR)
+HEADLINE = (PEAK, STEP, SAMPLES, MOVED, FLOPS, NEEDED, FITS, FLOOR)
+
+
+def floor_name(phase: str) -> str:
+    """What the least time of a phase is called."""
+    return f"floor/{phase}_ms"
 
 
 def ratio_name(name: str) -> str:
@@ -200,7 +207,8 @@ def _estimate(estimate: EstimateFigures) -> Iterator[Metric]:
     yield Metric("memory", "capacity_mib", estimate.capacity_mib)
     yield Metric("memory", "fits", None if estimate.fits is None else float(estimate.fits))
     for phase, seconds in estimate.floor_s.items():
-        yield Metric("floor", f"{phase}_ms", ms(seconds))
+        group, _, key = floor_name(phase).partition("/")
+        yield Metric(group, key, ms(seconds))
     if estimate.floor_s:
         yield Metric("floor", "step_ms", ms(sum(estimate.floor_s.values())))
 

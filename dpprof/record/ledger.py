@@ -171,9 +171,9 @@ class StepTimeline:
     largest: list[HeldTensor] = field(default_factory=list)
     num_at_peak: int = 0
 
-    def alive_after(self, event: int) -> list[HeldTensor]:
-        """The storages alive after an event (-1: at the step's start), largest first, as what they were
-        then. Needs `storages`.
+    def alive_after(self, event: int) -> dict[int, HeldTensor]:
+        """The storages alive after an event (-1: at the step's start) by index, largest first, as what they
+        were then. Needs `storages`.
         """
         began = self.storages[: self.num_present]
         held = {index: each.num_bytes for index, each in enumerate(began)}
@@ -184,17 +184,16 @@ class StepTimeline:
                 held[index] = held.get(index, 0) + self.num_bytes[i]
             else:
                 category[index] = moved_to
-        rows = [
-            dataclasses.replace(each, num_bytes=num_bytes, category=category.get(index, each.category))
-            for index, num_bytes in held.items()
+        return {
+            index: dataclasses.replace(each, num_bytes=num_bytes, category=category.get(index, each.category))
+            for index, num_bytes in sorted(held.items(), key=lambda item: -item[1])
             if num_bytes > 0 and (each := self.storages[index])
-        ]
-        return sorted(rows, key=lambda row: -row.num_bytes)
+        }
 
     @property
     def tensors(self) -> list[HeldTensor]:
         """The storages alive at the peak, largest first; of an older file the largest alone."""
-        return self.alive_after(self.peak_event) if self.storages else self.largest
+        return [*self.alive_after(self.peak_event).values()] if self.storages else self.largest
 
     @property
     def num_tensors(self) -> int:

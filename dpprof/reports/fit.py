@@ -160,7 +160,7 @@ def to_markdown(name: str, answers: list[Answer], fit: FitConfig) -> str:
     if fit.logical_batch:
         header.append(f"steps for {fit.logical_batch:,}")
     if _has(found, "logical_floor_s"):
-        header.append("takes at least s")
+        header.append("floor [s]")
     if fit.verify:
         header += ["tokens/s", "measured GiB", f"next {size}", "confirmed"]
     table = markdown_table(header, [_shown(row, fit, given, header) for row in found], right=5)
@@ -197,7 +197,7 @@ def _shown(row: dict[str, Any], fit: FitConfig, given: str, header: list[str]) -
         steps = row["physical_steps"]
         fewer = " or fewer" if more and steps and steps > 1 else ""
         cells.append("" if steps is None else f"{steps:,}{fewer}")
-    if "takes at least s" in header:
+    if "floor [s]" in header:
         cells.append(number(row["logical_floor_s"]))
     if fit.verify:
         confirmed = {True: "yes", False: "NO", None: ""}[row["confirmed"]]
@@ -221,10 +221,10 @@ def _explained(config: ExperimentConfig, fit: FitConfig, found: list[dict[str, A
         f"The largest {size} whose training step fits {device_name(config)}{_headroom_words(fit)}{larger}. "
         f"{tried} estimated on fake tensors."
     )
-    kept_for = "fragmentation, for other processes, and for what an estimate does not see."
+    kept_for = "fragmentation, other processes, and what an estimate does not include."
     text += f" {'The headroom is' if fit.usable < 1 else 'No headroom is left'} for {kept_for}"
     if _has(found, "without_headroom"):
-        text += " `without headroom` is the size that should just fit: predicted, not estimated."
+        text += " `without headroom` should just fit in all of the memory. It is predicted, not estimated."
     if any(open_ones):
         text += (
             f" Where it says `or more`, the search stopped at a {size} that fits; larger ones were not tried."
@@ -242,7 +242,7 @@ def _explained_batches(
     text = ""
     if config.poisson_sampling:
         text += (
-            " Batches are Poisson sampled. Each estimate is of a batch that at most "
+            " Batches are Poisson-sampled. Each estimate takes a batch that at most "
             f"{tail:g} of the steps exceed, after one step with a full batch and one with an empty batch."
         )
     elif fit.along == "batch_size":
@@ -252,13 +252,13 @@ def _explained_batches(
         )
     if fit.logical_batch:
         text += (
-            f" A logical batch of {fit.logical_batch:,} takes as many physical steps as its column says. "
-            "The memory is that of gradient accumulation."
+            f" `steps for {fit.logical_batch:,}` is the number of physical steps in one logical batch. "
+            "The memory includes what gradient accumulation needs."
         )
     if _has(found, "logical_floor_s"):
         text += (
-            f" `takes at least s` is a floor of the seconds for one logical batch on {device_name(config)}: "
-            "the time that its bandwidth and its arithmetic allow. It is not a prediction."
+            f" `floor [s]` is the least time for one logical batch on {device_name(config)}, by its "
+            "bandwidth and its rate of matrix products. It is not a prediction."
         )
     if fit.verify:
         text += (

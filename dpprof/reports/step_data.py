@@ -6,7 +6,7 @@ from dpprof.record.ledger import StepTimeline
 from dpprof.reports.colors import category_color, words
 from dpprof.reports.levels import clock
 from dpprof.reports.packed import short
-from dpprof.reports.tables import ATEN, BEFORE, BETWEEN, shape_words
+from dpprof.reports.tables import ATEN, made_in, shape_words
 from dpprof.vocabulary.categories import CATEGORIES
 from dpprof.vocabulary.order import listed_first
 
@@ -79,13 +79,12 @@ def compute(timeline: StepTimeline, phase_s: dict[str, float]) -> StepData:
 
 def _storages(timeline: StepTimeline, index: dict[str, int]) -> StorageColumns:
     storages = timeline.storages
-    without_phase = [BEFORE if i < timeline.num_present else BETWEEN for i in range(len(storages))]
     return StorageColumns(
         bytes=[each.num_bytes for each in storages],
         category=[index[each.category] for each in storages],
         owner=[each.name or each.module for each in storages],
         shape=[shape_words(each.shape) for each in storages],
         dtype=[each.dtype for each in storages],
-        phase=[each.phase or other for each, other in zip(storages, without_phase, strict=True)],
+        phase=[made_in(each, was_present=i < timeline.num_present) for i, each in enumerate(storages)],
         operator=[each.operator.removeprefix(ATEN) for each in storages],
     )

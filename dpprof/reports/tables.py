@@ -148,7 +148,7 @@ def compute(
         phases=[
             _phase(figures, phase, peak) for phase, peak in ledger.phase_peak.items() if peak.by_category
         ],
-        tensors=[_tensor(tensor) for tensor in timeline.tensors],
+        tensors=_tensors(timeline),
         num_tensors=timeline.num_tensors,
         by_phase=_rows(ledger.moved(by=lambda row: row.phase or BETWEEN), ledger.phase_peak),
         by_class=sorted(
@@ -179,14 +179,28 @@ def _shares(by_category_mib: dict[str, float]) -> list[Share]:
     return sorted(shares, key=lambda share: -share.mib)
 
 
-def _tensor(tensor: HeldTensor) -> TensorRow:
+def made_in(tensor: HeldTensor, *, was_present: bool) -> str:
+    """Where a storage was made; `was_present` says that the step began with it."""
+    return tensor.phase or (BEFORE if was_present else BETWEEN)
+
+
+def _tensors(timeline: StepTimeline) -> list[TensorRow]:
+    if not timeline.storages:
+        return [_tensor(tensor, made_in(tensor, was_present=True)) for tensor in timeline.largest]
+    return [
+        _tensor(tensor, made_in(tensor, was_present=index < timeline.num_present))
+        for index, tensor in timeline.alive_after(timeline.peak_event).items()
+    ]
+
+
+def _tensor(tensor: HeldTensor, phase: str) -> TensorRow:
     return TensorRow(
         mib=mib(tensor.num_bytes),
         category=tensor.category,
         owner=tensor.name or tensor.module,
         shape=shape_words(tensor.shape),
         dtype=tensor.dtype,
-        phase=tensor.phase or BEFORE,
+        phase=phase,
         operator=tensor.operator.removeprefix(ATEN),
     )
 

@@ -8,12 +8,12 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.figures.names import PEAK, SAMPLES, STEP, series
+from dpprof.figures.names import FLOOR, NEEDED, PEAK, SAMPLES, STEP, series
 from dpprof.figures.results import Result
 from dpprof.vocabulary.trainers import trainer_info
 
 # An estimate has the first and the last two.
-_HEADLINE = (PEAK, STEP, SAMPLES, "memory/needed_mib", "floor/step_ms")
+_HEADLINE = (PEAK, STEP, SAMPLES, NEEDED, FLOOR)
 
 
 def write_scalars(result: Result) -> list[Path]:

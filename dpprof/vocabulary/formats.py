@@ -1,9 +1,12 @@
-"""How figures are printed, in one place. A figure that is not zero never reads as zero."""
+"""How figures and lists of names are printed, in one place. A figure that is not zero never reads as zero."""
+
+from collections.abc import Sequence
 
 MIB_PER_GIB = 1024
 KIB_PER_MIB = 1024
 # Smaller sizes are printed in KiB.
 _LEAST_MIB = 0.1
+_LISTED = 3
 
 
 def fixed(value: float | None, digits: int) -> str:
@@ -48,3 +51,9 @@ def memory(mib: float, digits: int = 1) -> str:
 def milliseconds(ms: float) -> str:
     """A time in ms as text."""
     return f"{fixed(ms, 1)} ms"
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first few names, and how many more there are."""
+    more = len(names) - _LISTED
+    return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")

@@ -46,5 +46,6 @@ def test_beside_busy_processes_there_is_no_award_for_time_no_interval_and_the_ad
     assert re.search(r"Of the DP trainers \w+ needs the least memory", found), "memory depends on no load"
     assert re.search(r"Time: [\d.]+ x the step, but runs were disturbed", found)
     assert re.search(
-        r"warning: Disturbed while timed: \d of 3 runs .*: repeat these runs when the machine is quiet", found
+        r"warning: Disturbed while timed: \d of 3 runs .*\. Repeat these runs when the machine is quiet",
+        found,
     )

@@ -6,9 +6,10 @@ import pytest
 from example_console import printed, terminal
 from example_estimates import estimate
 from example_findings import BUSY, FAST, FLAT, GHOST, OOM, STANDARD, run
-from example_results import comparison, result
+from example_results import MIB, comparison, result
 
 from dpprof.cli.comparison_view import print_comparison
+from dpprof.record.record import Failure, Memory
 from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.data import compute
 
@@ -67,8 +68,9 @@ def test_places_share_the_scale_of_their_model() -> None:
 
 
 def test_what_failed_says_how() -> None:
-    text = shown(comparison(run(STANDARD, 0.1, 100.0), result(FLAT, failure=OOM)))
-    assert row(text, "flat") == ["flat", "out of memory"]
+    held = Failure("oom", "no memory", memory=Memory(peak_allocated=90 * MIB))
+    text = shown(comparison(run(STANDARD, 0.1, 100.0), result(FLAT, failure=held)))
+    assert row(text, "flat") == ["flat", "out of memory"], "what it held when it failed is no peak"
     assert "out of memory in DPSGDTrainer_tiny_bs4_seq512: no memory" in text
 
 

@@ -44,7 +44,9 @@ def test_no_line_is_wider_than_80_columns(command: click.Command) -> None:
 
 def test_choices_are_told_once_and_defaults_where_there_is_one() -> None:
     text = " ".join(helped("profile").split())
-    assert "--device auto|cpu|cuda auto takes CUDA where there is one, and for an estimate always." in text
+    assert (
+        "--device auto|cpu|cuda auto is CUDA if available, else the CPU; for an estimate always CUDA." in text
+    )
     assert "One of: standard (StandardTrainer), flat (DPSGDTrainer), ghost" in text
     assert "[default: 1800]" in text
     assert "[default: ]" not in text

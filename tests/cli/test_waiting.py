@@ -44,3 +44,9 @@ def test_a_file_sees_none(capsys: pytest.CaptureFixture[str]) -> None:
     with waiting("getting ready"):
         pass
     assert capsys.readouterr().out == ""
+
+
+def test_an_export_shows_that_it_works(tmp_path: Path) -> None:
+    text = in_a_terminal(tmp_path, "export", "mine", "--format", "xml")
+    assert "exporting" in text
+    assert "dpprof: format: got 'xml'" in text.rpartition("\x1b[2K")[2]

@@ -252,14 +252,13 @@ def test_one_file_serves_to_measure_and_to_estimate(
 
 def test_the_default_sweep_on_the_cpu_foresees_a_large_model() -> None:
     found = grid().foreseen
-    assert list(found) == [f"{trainer}_1b_bs4_seq512" for trainer in TRAINERS]
+    private = [trainer for trainer, info in TRAINERS.items() if info.is_private]
+    assert list(found) == [f"{trainer}_1b_bs4_seq512" for trainer in private]
     for config in found.values():
         assert (config.device, config.estimating.target, config.hidden_dim) == ("cuda", "H100", 2048)
-    assert list(grid(trainers="ghost", precisions="bf16", repeats="2").foreseen) == [
-        "DPGhostClippingTrainer_1b_bs4_seq512"
-    ]
-    (large,) = grid(trainers="ghost", precisions="bf16", lr="0.5").foreseen.values()
-    assert (large.precision, large.lr) == ("bf16", 0.5)
+    large = grid(trainers="ghost,flat", precisions="bf16", repeats="2", lr="0.5").foreseen
+    assert list(large) == ["DPGhostClippingTrainer_1b_bs4_seq512", "DPSGDTrainer_1b_bs4_seq512"]
+    assert {(config.precision, config.lr) for config in large.values()} == {("bf16", 0.5)}
 
 
 @pytest.mark.parametrize(
@@ -270,6 +269,7 @@ def test_the_default_sweep_on_the_cpu_foresees_a_large_model() -> None:
         {"seq_lens": "16"},
         {"hidden_dim": "64"},
         {"workload": "example_workloads:mlp"},
+        {"trainers": "standard,ghost"},
     ],
 )
 def test_any_other_sweep_foresees_nothing(values: dict[str, object]) -> None:

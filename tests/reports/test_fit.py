@@ -125,5 +125,5 @@ def test_a_logical_batch_has_a_floor_on_a_named_device_alone() -> None:
     assert row["logical_floor_s"] == pytest.approx(4e-3), "1 ms for each of four physical batches"
     assert row["physical_steps"] == 4
     text = to_markdown("f", [answer(100, is_open=False, target="H200")], fit)
-    assert "takes at least s" in text
+    assert "floor [s]" in text
     assert "It is not a prediction." in text

@@ -2,26 +2,54 @@
 
 from pathlib import Path
 
+from conftest import call_dpprof
 from example_estimates import GHOST, estimate
 from example_findings import FLAT, STANDARD, run
 
+from dpprof.figures.results import Result, read_result
 from dpprof.record.folder import SweepFolder
 from dpprof.reports.comparison.findings.advice import Advice
 from dpprof.reports.sweep_reports import write_sweep_reports
 
 
+def kept(path: Path, *results: Result) -> SweepFolder:
+    """A sweep's folder with the records of some results."""
+    folder = SweepFolder(path)
+    for made in results:
+        assert made.record is not None
+        of_run = folder.run(made.config.run_name)
+        of_run.create(made.config)
+        of_run.write_record(made.record)
+    return folder
+
+
 def test_the_estimates_of_a_larger_model_enter_the_verdict_and_nothing_else(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path / "mine")
-    for made in (estimate(peak=5000), estimate(GHOST, peak=2000)):
-        assert made.record is not None
-        kept = folder.foreseen.run(made.config.run_name)
-        kept.create(made.config)
-        kept.write_record(made.record)
+    kept(folder.foreseen.path, estimate(peak=5000), estimate(GHOST, peak=2000))
     data, _ = write_sweep_reports(folder, [run(STANDARD, 0.1, 10), run(FLAT, 0.2, 40)])
     assert len(data.comparison.cells) == 2
     (advice,) = (found.data for found in data.findings if isinstance(found.data, Advice))
-    assert advice.best is not None
-    assert advice.best.trainer == GHOST
+    assert advice.smallest is not None
+    assert advice.smallest.trainer == GHOST
+    assert advice.is_of_larger
     summary = folder.summary_markdown.read_text(encoding="utf-8")
-    assert "For 1b (1.23M parameters) on H200 (139.8 GiB)" in summary
+    assert "For a larger model, 1b (1.23M parameters) on H200 (139.8 GiB)" in summary
     assert folder.runs() == []
+
+
+def test_summarize_takes_them_for_no_sweep(tmp_path: Path) -> None:
+    sweep = kept(tmp_path / "mine", run(STANDARD, 0.1, 10))
+    kept(sweep.foreseen.path, estimate(peak=5000), estimate(GHOST, peak=2000))
+    for named in ("mine", "."):
+        ended = call_dpprof(tmp_path, "summarize", named, "--format", "markdown")
+        assert ended.returncode == 0, ended.stderr
+        assert [line for line in ended.stdout.splitlines() if line.startswith("# ")] == ["# mine"]
+        assert "start with ghost" in ended.stdout
+
+
+def test_export_has_them_in_its_summary(tmp_path: Path) -> None:
+    sweep = kept(tmp_path / "mine", run(STANDARD, 0.1, 10), run(FLAT, 0.2, 40))
+    kept(sweep.foreseen.path, estimate(peak=5000), estimate(GHOST, peak=2000))
+    write_sweep_reports(sweep, map(read_result, sweep.runs()))
+    ended = call_dpprof(tmp_path, "export", "mine", "--format", "markdown")
+    assert ended.stdout == sweep.summary_markdown.read_text(encoding="utf-8")

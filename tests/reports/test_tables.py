@@ -120,3 +120,11 @@ def test_tensors_say_what_they_belong_to() -> None:
         (4, "parameters", "head.weight", "1024 x 1024", "float32", "before the step", "empty"),
         (2, "temporary", "", "scalar", "float32", "backward", "mul"),
     ]
+
+
+def test_a_tensor_says_in_which_phase_it_was_made_or_that_it_was_between_them_or_before_the_step() -> None:
+    timeline = example_ledger.timeline()
+    made = [dataclasses.replace(storage, phase=None) for storage in timeline.storages[:2]]
+    timeline.storages[:2] = made
+    rows = tables(example_ledger.record(), timeline).tensors
+    assert [row.phase for row in rows] == ["backward", "between phases", "before the step", "backward"]

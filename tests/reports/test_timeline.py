@@ -166,7 +166,7 @@ def test_the_tables_hold_the_figures_without_a_script(tmp_path: Path) -> None:
     assert page.tables["moved-by-class"][1] == ["matrix product", "16.0", "18.0", "11.00", "308.5"]
     assert dict(page.tables["facts"])["device"] == "A & B"
     assert dict(page.tables["facts"])["model"] == "tiny, 1,234,567 parameters"
-    assert "At most 30.3 MiB are held, in backward: per-sample gradients 16.0 MiB (53 %)" in " ".join(
+    assert "The peak is 30.3 MiB, in backward: per-sample gradients 16.0 MiB (53 %)" in " ".join(
         page.text.split()
     )
     assert "Warning" not in page.text

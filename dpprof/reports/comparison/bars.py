@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dpprof.figures.names import IQR, MOVED, PEAK, STEP
+from dpprof.figures.names import FLOOR, IQR, MOVED, PEAK, STEP
 from dpprof.reports.colors import CATEGORY_COLORS, PHASE_COLORS, UNITEMISED_COLOR
 from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison
@@ -85,7 +85,7 @@ def bar(comparison: Comparison, cell: Cell, measure: Measure) -> Bar:
         total=total,
         ratio=comparison.ratio(cell, measure.metric),
         spread=None if spread is None else spread / 2,
-        floor=cell.figures.get("floor/step_ms") if measure.metric == STEP else None,
+        floor=cell.figures.get(FLOOR) if measure.metric == STEP else None,
         failure=None if cell.finished else cell.failure or cell.status.lower(),
         limit=cell.limit_mib if measure.metric == PEAK and cell.failure == "oom" else None,
         is_disturbed=measure.metric == STEP and comparison.is_disturbed_at(cell),

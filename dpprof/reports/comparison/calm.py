@@ -40,7 +40,7 @@ def disturbances(
     # A step on a GPU keeps one processor busy, which launches kernels.
     threads = 1 if "gpu" in environment else int(environment.get("torch_threads", cores))
     if share * others - max(0, cores - threads) > _OTHERS_PROCESSORS:
-        found.append(f"others had {others:.1f} of {cores or 'the'} processors")
+        found.append(f"other processes used {others:.1f} of {cores or 'the'} processors")
     switches = figures.get("overhead/involuntary_switches_per_step", 0.0) * len(step_s) / timed_s
     if share * switches > _SWITCHES_PER_S:
         found.append(f"it was preempted {switches:.0f} times a second")

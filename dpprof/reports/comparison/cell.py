@@ -9,6 +9,7 @@ from dpprof.config.flat import HOW_MEASURED, from_flat
 from dpprof.figures.estimate import held_against
 from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS
 from dpprof.figures.medians import median_of
+from dpprof.figures.names import CAPACITY, FITS, PEAK
 from dpprof.figures.phases import PhaseFigures
 from dpprof.figures.results import FINISHED
 from dpprof.reports.comparison.run import Run
@@ -102,6 +103,14 @@ class Cell:
         """Every figure by metric name: with several runs, the median of those that have it."""
         return median_of([run.figures for run in self.representative])
 
+    @property
+    def peak_mib(self) -> float | None:
+        """The peak of a step. None where the first pass did not finish: what a run held when it failed is no
+        peak.
+        """
+        came_far = bool(self.finished) or any(run.step_s for run in self.representative)
+        return self.figures.get(PEAK) if came_far else None
+
     @cached_property
     def phases(self) -> dict[str, PhaseFigures]:
         """What is said of each phase: with several runs, the medians."""
@@ -138,7 +147,7 @@ class Cell:
     @property
     def held_against(self) -> str:
         """Whether an estimate fits the device that it is held against; empty if there is none."""
-        is_held, fits = "memory/capacity_mib" in self.figures, self.figures.get("memory/fits")
+        is_held, fits = CAPACITY in self.figures, self.figures.get(FITS)
         growth = self.figures.get("memory/growth_per_step_mib")
         doubt = self.figures.get("memory/doubt_mib")
         return held_against(is_held, None if fits is None else bool(fits), growth, doubt)
@@ -147,7 +156,7 @@ class Cell:
     def limit_mib(self) -> float | None:
         """The memory of the device that it ran on, or that an estimate is held against."""
         if self.is_estimate:
-            return self.figures.get("memory/capacity_mib")
+            return self.figures.get(CAPACITY)
         name = "gpu_memory_gib" if self.config.device == "cuda" else "memory_gib"
         gib = self.environment.get(name)
         return None if gib is None else 1024 * float(gib)

@@ -76,17 +76,20 @@ class Comparison:
         return [name for name in names if len(found.get(name, ())) > 1]
 
     def place_name(self, cell: Cell, without: str = "") -> str:
-        """What tells a place from the others of its model: `batch 4, sequence 256`, and whatever varies.
-
-        `without` names a setting to leave out.
+        """What tells a place from the others of its model: settings, what an estimate is held against, and
+        its source where there are several. `without` names a setting to leave out.
         """
-        names = {"batch_size": "batch", "seq_len": "sequence"} | {name: name for name in self.varying}
-        named = [name for name in names if name != without and name in cell.settings]
-        parts = [f"{names[name]} {cell.settings[name]}" for name in named]
+        parts = [self.settings_in_words(cell, without)]
         if cell.is_estimate:
             held_against = device_name(cell.config)
             parts.append(f"estimated for {held_against}" if held_against else "estimated")
         return ", ".join([*parts, cell.source] if len(self.sources) > 1 else parts)
+
+    def settings_in_words(self, cell: Cell, without: str = "") -> str:
+        """`batch 4, sequence 256`, and whatever varies."""
+        names = {"batch_size": "batch", "seq_len": "sequence"} | {name: name for name in self.varying}
+        named = [name for name in names if name != without and name in cell.settings]
+        return ", ".join(f"{names[name]} {cell.settings[name]}" for name in named)
 
     def standard(self, cell: Cell) -> Cell | None:
         """The finished cell of StandardTrainer at the same place."""

@@ -49,7 +49,7 @@ def _gradient_checks(comparison: Comparison) -> Iterator[str]:
 def _nonfinite(comparison: Comparison) -> Iterator[str]:
     for run in (run for cell in comparison.cells for run in cell.runs):
         if run.nonfinite_losses:
-            yield f"{run.name}: {run.nonfinite_losses}. Its steps do not train."
+            yield f"{run.name}: {run.nonfinite_losses}. Its steps do not train the model."
 
 
 def _differences(comparison: Comparison) -> Iterator[str]:
@@ -57,11 +57,12 @@ def _differences(comparison: Comparison) -> Iterator[str]:
     for name, shown in (("device", "device"), ("precision", "precision")):
         values = sorted({str(cell.settings[name]) for cell in comparison.cells})
         if len(values) > 1:
-            yield f"These runs differ in {shown} ({', '.join(values)}): only rows of one {shown} compare."
+            only = f"compare only rows with the same {shown}"
+            yield f"These runs differ in {shown} ({', '.join(values)}): {only}."
     for name, shown in _SAME.items():
         values = sorted({cell.environment.get(name, "none") for cell in measured})
         if len(values) > 1:
-            yield f"These runs differ in {shown} ({', '.join(values)}): their figures need not compare."
+            yield f"These runs differ in {shown} ({', '.join(values)}): their figures may not be comparable."
 
 
 def _too_low(comparison: Comparison) -> Iterator[str]:
@@ -96,8 +97,8 @@ def _disturbed(comparison: Comparison) -> Iterator[str]:
     if runs:
         yield (
             f"Disturbed while timed: {len(runs)} of {total} runs ({_with_reasons(runs)}), so no trainer is "
-            f"called fastest and no ratio of step times has an interval {_where(comparison)}: repeat these "
-            "runs when the machine is quiet, or, to compare over time, measure with --repeats 3 --passes "
+            f"called fastest and no ratio of step times has an interval {_where(comparison)}. Repeat these "
+            "runs when the machine is quiet or, to compare over time, measure with --repeats 3 --passes "
             "clean,pace,memory."
         )
     if left_out:

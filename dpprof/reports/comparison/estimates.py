@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from dpprof.figures.names import PEAK, STEP
+from dpprof.figures.names import FLOOR, PEAK, STEP
 from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison
 
@@ -62,7 +62,7 @@ def _pair(estimate: Cell, twin: Cell) -> Pair:
         ledger_mib=twin.figures.get("ledger/peak_mib"),
         estimated_allocator_mib=estimate.figures.get(PEAK),
         allocator_mib=twin.figures.get(PEAK),
-        floor_ms=estimate.figures.get("floor/step_ms") if is_same_device else None,
+        floor_ms=estimate.figures.get(FLOOR) if is_same_device else None,
         step_ms=twin.figures.get(STEP),
     )
 

@@ -10,12 +10,14 @@ from dpprof.reports.comparison.markdown import to_markdown
 FORMATS = ("csv", "json", "markdown")
 
 
-def export(comparison: Comparison, form: str) -> str:
-    """The text in one of the formats. The JSON is what `compare --baseline` reads."""
+def export(comparison: Comparison, form: str, foreseen: Comparison | None = None) -> str:
+    """The text in one of the formats. The JSON is what `compare --baseline` reads; the Markdown is that of
+    `summary.md`, where `foreseen` are the estimates of a larger model beside a sweep.
+    """
     if form == "json":
         return comparison.to_json() + "\n"
     if form == "markdown":
-        return to_markdown(compute(comparison))
+        return to_markdown(compute(comparison, foreseen=foreseen))
     import pandas
 
     return str(pandas.DataFrame(_rows(comparison)).to_csv(index=False))

@@ -9,6 +9,7 @@ from dpprof.figures.names import PEAK, STEP
 from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison
 
+_FEWEST_TIMES = 3
 # A line through the origin is fitted with a remainder of this order, in parts of the figure.
 _ROUNDING = 1e-9
 
@@ -40,7 +41,8 @@ class Line:
 
 
 def lines(comparison: Comparison, metric: str, along: str) -> list[Line]:
-    """The lines of all trainers, wherever two or more cells differ in `along` alone.
+    """The lines of all trainers, wherever two or more cells differ in `along` alone; of step times three or
+    more, as they are not exact.
 
     None through disturbed step times, and none of Poisson-sampled batches, whose sizes are not those that
     `along` tells.
@@ -65,7 +67,7 @@ def growth(comparison: Comparison) -> Iterator[Line]:
 def _comparable(
     comparison: Comparison, value: Callable[[Cell], float | None], along: str, *, is_time: bool
 ) -> list[list[Cell]]:
-    """Finished cells with a value that differ in `along` alone, two or more together."""
+    """Finished cells with a value that differ in `along` alone, as many together as make a line."""
     groups: dict[object, list[Cell]] = {}
     for cell in comparison.cells:
         if is_time and cell.is_disturbed:
@@ -73,7 +75,8 @@ def _comparable(
         if cell.finished and value(cell) is not None and not cell.settings["poisson_sampling"]:
             rest = tuple((name, setting) for name, setting in cell.settings.items() if name != along)
             groups.setdefault((cell.source, rest), []).append(cell)
-    return [cells for cells in groups.values() if len(cells) > 1]
+    fewest = _FEWEST_TIMES if is_time else 2
+    return [cells for cells in groups.values() if len(cells) >= fewest]
 
 
 def _line(

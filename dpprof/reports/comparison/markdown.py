@@ -1,6 +1,6 @@
 """A comparison as Markdown: the verdict, then tables that read as plain text too."""
 
-from dpprof.figures.names import IQR, PEAK, SAMPLES, STEP
+from dpprof.figures.names import IQR, SAMPLES, STEP
 from dpprof.figures.results import FINISHED
 from dpprof.reports.comparison.counter_ratios import EXPECTED
 from dpprof.reports.comparison.data import ComparisonData
@@ -21,15 +21,22 @@ _NOTE = (
 _DISTURBED = " (disturbed)"
 _DISTURBED_NOTE = (
     "`disturbed` marks step times measured while other processes held the processors or the machine's pace "
-    "changed, and every ratio at such a place: they do not tell how trainers differ.\n"
+    "changed, and every ratio at such a place: they do not show how trainers differ.\n"
 )
 
 
 def to_markdown(data: ComparisonData) -> str:
-    """The whole comparison: verdict, doubts, tables, failures."""
+    """The whole comparison: its name, then all that is told of it."""
+    return f"# {escape(data.comparison.name)}\n\n{description(data)}"
+
+
+def description(data: ComparisonData) -> str:
+    """What is told of a comparison: verdict, doubts, tables, failures. The verdict comes first, as MLflow
+    folds what is long.
+    """
     comparison = data.comparison
     steps = f"{comparison.steps}\n" if comparison.steps else ""
-    parts = [f"# {escape(comparison.name)}\n", steps, verdict_markdown(data), *tables(data), _NOTE]
+    parts = [verdict_markdown(data), steps, *tables(data), _NOTE]
     if any(cell.is_disturbed for cell in comparison.cells):
         parts.append(_DISTURBED_NOTE)
     return "\n".join(part for part in parts if part)
@@ -107,7 +114,7 @@ def _figures(row: Row) -> list[str]:
     return [
         step,
         ratio + _DISTURBED if ratio and time.is_disturbed else ratio,
-        number(figures.get(PEAK)),
+        number(cell.peak_mib),
         fixed(row.bars["peak_memory"].ratio, 2),
         number(figures.get(SAMPLES)),
     ]

@@ -3,28 +3,38 @@
 from dataclasses import dataclass
 from typing import Any
 
-from dpprof.figures.names import PEAK
+from dpprof.figures.names import NEEDED
 from dpprof.reports.comparison.bars import MEASURES, Bar, bar, legend, scale
 from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison
-from dpprof.reports.comparison.findings.best import SAME_PEAK, Best, fastest_at, smallest_at
-from dpprof.reports.comparison.intervals import step_ratio
+from dpprof.reports.comparison.marks import WORDS, marks
 from dpprof.reports.comparison.models import Model
 from dpprof.vocabulary.formats import memory
+
+_IN_FULL = {"least": "least memory", "most": "most memory"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One cell: a bar for each measure by its key, what is best and worst of it at its place, and whether an
-    estimate fits.
+    """One cell: a bar for each measure by its key, the word for its step time and its peak by metric
+    (`marks.py`), and whether an estimate fits.
     """
 
     cell: Cell
     model: Model
     bars: dict[str, Bar]
-    awards: list[str]
-    faults: list[str]
+    marks: dict[str, str]
     held_against: str
+
+    @property
+    def awards(self) -> list[str]:
+        """What it is best in, in words that stand alone."""
+        return [_IN_FULL.get(mark, mark) for metric, mark in self.marks.items() if mark == WORDS[metric][0]]
+
+    @property
+    def faults(self) -> list[str]:
+        """What it is worst in."""
+        return [_IN_FULL.get(mark, mark) for metric, mark in self.marks.items() if mark == WORDS[metric][1]]
 
 
 @dataclass(frozen=True)
@@ -64,19 +74,16 @@ def _model(model: Model, places: list[PlaceRows]) -> ModelRows:
 
 
 def _place(comparison: Comparison, cells: list[Cell]) -> PlaceRows:
-    fastest, smallest = fastest_at(cells), smallest_at(cells)
-    bests = {"fastest": fastest, "least memory": smallest}
-    worst = {"slowest": slowest_of(fastest), "most memory": largest_of(smallest)}
+    found = {metric: marks(cells, metric) for metric in WORDS}
     rows = [
         Row(
             cell=cell,
             model=comparison.model(cell),
             bars={measure.key: bar(comparison, cell, measure) for measure in MEASURES},
-            awards=[award for award, best in bests.items() if _wins_alone(cell, best)],
-            faults=[fault for fault, one in worst.items() if one is cell],
+            marks={metric: words[i] for metric, words in found.items()},
             held_against=_held_against(cell),
         )
-        for cell in cells
+        for i, cell in enumerate(cells)
     ]
     return PlaceRows(comparison.place_name(cells[0]), cells[0].settings, rows)
 
@@ -84,25 +91,4 @@ def _place(comparison: Comparison, cells: list[Cell]) -> PlaceRows:
 def _held_against(cell: Cell) -> str:
     """What an estimated cell needs of its device, and whether it fits."""
     held = cell.held_against
-    return f"needs {memory(cell.figures['memory/needed_mib'], 2)}: {held}" if held else ""
-
-
-def _wins_alone(cell: Cell, best: Best | None) -> bool:
-    return best is not None and len(best.winners) == 1 and best.winners[0] is cell
-
-
-def slowest_of(fastest: Best | None) -> Cell | None:
-    """The DP trainer that is slower than all others beyond the spread, if there is one."""
-    if fastest is None:
-        return None
-    *others, last = fastest.cells
-    ratios = [step_ratio(last, other) for other in others]
-    return last if all(ratio is not None and ratio.is_clear for ratio in ratios) else None
-
-
-def largest_of(smallest: Best | None) -> Cell | None:
-    """The DP trainer with the highest peak, if no other has the same."""
-    if smallest is None:
-        return None
-    *_, other, last = smallest.cells
-    return last if last.figures[PEAK] > other.figures[PEAK] * (1 + SAME_PEAK) else None
+    return f"needs {memory(cell.figures[NEEDED], 2)}: {held}" if held else ""

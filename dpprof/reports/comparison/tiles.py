@@ -63,15 +63,18 @@ def _tells(found: tuple[ModelRows, PlaceRows]) -> tuple[int, bool, tuple[int, ..
 
 
 def _batches(comparison: Comparison, group: ModelRows, place: PlaceRows) -> tuple[dict[str, str], str]:
-    """The largest batch of each trainer, as far as some ran out of memory or lines can be extended."""
+    """The largest batch of the model for each trainer, as far as some ran out of memory or lines can be
+    extended.
+    """
     found = _that_ran_out(group, place)
     if found:
-        return found, "Largest batch: of the batches that were tried, with the same settings otherwise."
-    reached = extrapolate(comparison)
+        return found, "Largest batch: the largest that fitted of those tried, with otherwise equal settings."
+    of_model = [cell for cell in comparison.cells if comparison.model(cell) == group.model]
+    reached = extrapolate(Comparison(comparison.name, of_model))
     if reached is None:
         return {}, ""
     note = (
-        f"Largest batch: for {reached.model}, {reached.place}, from lines through the measured peaks, "
+        f"Largest batch: for {group.model.label}, {reached.place}, from lines through the measured peaks, "
         f"extended to this device's {memory(reached.limit_mib)}. Extrapolated, not measured."
     )
     return {reach.trainer: f"at most about {reach.batch:,}" for reach in reached.reaches}, note

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpprof.errors import DpprofError
+from dpprof.figures.names import floor_name
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import StepTimeline
 from dpprof.reports import levels
@@ -13,6 +14,7 @@ from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.places import full_name
 from dpprof.reports.packed import short
 from dpprof.vocabulary.trainers import short_name
+from dpprof.vocabulary.units import MS_PER_S
 
 _POINTS = 400
 
@@ -56,9 +58,10 @@ def read_timelines(
 
 
 def _thinned(timeline: StepTimeline, cell: Cell) -> Curves:
-    """The curves with each phase as wide as it takes when nothing watches."""
-    phase_s = {phase: ms / 1e3 for phase, ms in cell.phase_ms.items()}
-    curves = levels.compute(timeline, phase_s, _POINTS)
+    """The curves with each phase as wide as it takes when nothing watches; in an estimate, at least."""
+    floors = {phase.name: cell.figures.get(floor_name(phase.name)) for phase in timeline.phases}
+    phase_ms = cell.phase_ms or {phase: ms for phase, ms in floors.items() if ms is not None}
+    curves = levels.compute(timeline, {phase: ms / MS_PER_S for phase, ms in phase_ms.items()}, _POINTS)
     return Curves(
         trainer=short_name(cell.trainer),
         ms=_short(curves.ms),

@@ -7,10 +7,7 @@ function dataTable(table, { limit, summary, sort }) {
   more.type = "button";
   wide.after(more);
   table.classList.add("sortable");
-  const copy = make("button", "copy", "Copy as Markdown");
-  copy.type = "button";
-  copy.addEventListener("click", () => copyText(tableAsMarkdown(table), copy));
-  more.after(copy);
+  more.after(copyButton(table));
   const text = cell => cell.text ?? cell, value = cell => cell.value ?? cell;
   const compare = (a, b) => {
     const one = value(a[by.column]), other = value(b[by.column]);

@@ -9,9 +9,10 @@ async function unpack(element) {
   return JSON.parse(await new Response(stream).text());
 }
 
-// As `fixed` of the package's formats: a figure that is not zero never reads as zero.
+// As `fixed` of the package's formats: what the decimals would hide has two significant digits.
 function fixed(value, digits = 2) {
-  if (value && Math.abs(value) < 0.5 * 10 ** -digits) return String(Number(value.toPrecision(2)));
+  const least = 10 ** Math.min(1 - digits, 0);
+  if (value && Math.abs(Number(value.toFixed(digits))) < least) return String(Number(value.toPrecision(2)));
   return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
 

@@ -212,7 +212,7 @@ def test_storages_stand_in_order_of_birth_as_they_began() -> None:
         (5, "inputs"),
     ]
     assert (found.num_present, found.storage_index) == (2, [2, 3, 0, 0, 2, 3])
-    assert [(row.num_bytes, row.category) for row in found.alive_after(3)] == [
+    assert [(row.num_bytes, row.category) for row in found.alive_after(3).values()] == [
         (40, "noise"),
         (6, "temporary"),
         (5, "inputs"),

@@ -66,7 +66,7 @@ def test_any_log_replayed_from_its_timeline_gives_its_figures(logged: tuple[Step
     assert sum(row.num_bytes for row in timeline.tensors) == found.peak
     for i, moment in enumerate(history):
         by_category: dict[str, int] = defaultdict(int)
-        for row in timeline.alive_after(i - 1):
+        for row in timeline.alive_after(i - 1).values():
             by_category[row.category] += row.num_bytes
         assert by_category == moment
     assert len(timeline.storages) == timeline.num_present + found.num_storages

@@ -32,7 +32,7 @@ def test_what_was_not_measured_speaks_against_nothing() -> None:
 
 
 def test_a_busy_neighbour_disturbs_though_the_steps_are_steady() -> None:
-    assert of(others=0.5) == ["others had 0.5 of 2 processors"]
+    assert of(others=0.5) == ["other processes used 0.5 of 2 processors"]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_restless_steps_disturb() -> None:
 def test_one_tick_of_a_short_measurement_is_not_a_neighbour() -> None:
     """The kernel counts others' time by the 10 ms: two of them in 20 ms of steps are within its error."""
     assert of([0.002] * 10, others=1.0, switches=5) == []
-    assert of([0.01] * 10, others=0.6) == ["others had 0.6 of 2 processors"]
+    assert of([0.01] * 10, others=0.6) == ["other processes used 0.6 of 2 processors"]
 
 
 def test_every_reason_is_told() -> None:

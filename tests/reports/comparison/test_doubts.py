@@ -24,14 +24,14 @@ def test_runs_of_different_machines_or_versions_are(name: str, shown: str) -> No
     (doubt,) = doubts(comparison(result(step_s=0.1, environment=SAME), other))
     assert (
         doubt == f"These runs differ in {shown} ({', '.join(sorted([SAME.get(name, 'none'), 'other']))}): "
-        "their figures need not compare."
+        "their figures may not be comparable."
     )
 
 
 def test_different_precisions_are() -> None:
     runs = [result(step_s=0.1, precision=p, name=p, environment=SAME) for p in ("bf16", "fp32")]
     assert doubts(comparison(*runs)) == [
-        "These runs differ in precision (bf16, fp32): only rows of one precision compare."
+        "These runs differ in precision (bf16, fp32): compare only rows with the same precision."
     ]
 
 
@@ -51,7 +51,7 @@ def test_disturbed_runs_are_with_the_reasons_and_what_to_do() -> None:
     for said in (
         "2 of 3 runs",
         "StandardTrainer_tiny_bs4_seq512: the interquartile range of its steps is 50 %",
-        "DPSGDTrainer_tiny_bs4_seq512: others had 1.0 of 2 processors",
+        "DPSGDTrainer_tiny_bs4_seq512: other processes used 1.0 of 2 processors",
         "at tiny, batch 4, sequence 512",
         "--repeats 3 --passes clean,pace,memory",
     ):
@@ -66,7 +66,7 @@ def test_disturbed_runs_that_have_calm_twins_are_said_to_be_left_out() -> None:
     ]
     (doubt,) = doubts(comparison(*runs))
     assert doubt.startswith("Left out: 1 of 3 runs")
-    assert "(two: others had 1.0 of 2 processors)" in doubt
+    assert "(two: other processes used 1.0 of 2 processors)" in doubt
 
 
 def test_of_many_disturbed_runs_and_places_a_few_are_named() -> None:
@@ -76,11 +76,11 @@ def test_of_many_disturbed_runs_and_places_a_few_are_named() -> None:
     ]
     (doubt,) = doubts(comparison(*cells))
     assert doubt.startswith("Disturbed while timed: 6 of 8 runs (")
-    assert doubt.count("others had") == 4
-    assert "bs4_seq512: others had 1.0 of 2 processors; 2 more), so" in doubt
-    assert "tiny, batch 4, sequence 512; 2 more: repeat" in doubt
+    assert doubt.count("other processes used") == 4
+    assert "bs4_seq512: other processes used 1.0 of 2 processors; 2 more), so" in doubt
+    assert "tiny, batch 4, sequence 512; 2 more. Repeat" in doubt
     (everywhere,) = doubts(comparison(*cells[:2]))
-    assert "has an interval at any of the 2 places: repeat" in everywhere
+    assert "has an interval at any of the 2 places. Repeat" in everywhere
 
 
 def test_checks_that_failed_or_cannot_tell_come_first_those_of_one_reason_together() -> None:
@@ -106,7 +106,9 @@ def test_losses_that_are_not_finite_are() -> None:
     run = result(step_s=0.1, name="run")
     assert run.record is not None
     wrong = dataclasses.replace(run, record=dataclasses.replace(run.record, nonfinite_losses=3))
-    assert doubts(comparison(wrong)) == ["run: 3 of 8 losses are NaN or infinite. Its steps do not train."]
+    assert doubts(comparison(wrong)) == [
+        "run: 3 of 8 losses are NaN or infinite. Its steps do not train the model."
+    ]
 
 
 def test_what_to_know_of_a_workload_is_told_once() -> None:

@@ -70,10 +70,10 @@ def test_the_page_and_the_table_tell_estimates_from_measurements() -> None:
 def test_a_page_of_estimates_alone_does_not_say_how_they_were_measured() -> None:
     alone = page.render(compute(comparison(estimate())))
     assert "How this was estimated" in alone
-    assert "steps that nothing watched" not in alone
+    assert "unobserved steps" not in alone
     mixed = page.render(compute(both(estimate(), measured())))
     assert "How this was measured" in mixed
-    assert "steps that nothing watched" in mixed
+    assert "unobserved steps" in mixed
 
 
 def test_a_measured_comparison_knows_nothing_of_estimates() -> None:

@@ -41,7 +41,7 @@ def test_disturbed_runs_are_marked_in_every_table() -> None:
     disturbed = result(step_s=0.1, environment=busy, others_processors=1.0)
     found = comparison(disturbed, result("DPSGDTrainer", step_s=0.2), result(step_s=0.1, batch_size=8))
     rows = pandas.read_csv(io.StringIO(export(found, "csv")), keep_default_na=False)
-    assert list(rows["disturbed"]) == ["others had 1.0 of 2 processors", "", ""]
+    assert list(rows["disturbed"]) == ["other processes used 1.0 of 2 processors", "", ""]
     assert table(compute(found))["disturbed"] == ["yes", "yes", ""], "a ratio of both does not compare"
 
 

@@ -6,7 +6,7 @@ from example_results import FINISHED, MIB, comparison, result
 from dpprof.record.record import Failure, GradientCheck, Memory, PassOutcome
 from dpprof.reports.comparison.comparison import Comparison, compare
 from dpprof.reports.comparison.data import compute
-from dpprof.reports.comparison.markdown import to_markdown, verdict_markdown
+from dpprof.reports.comparison.markdown import description, to_markdown, verdict_markdown
 
 
 def markdown(found: Comparison) -> str:
@@ -35,6 +35,9 @@ def test_success_and_mean_peak_by_trainer_count_finished_runs_only() -> None:
         ["DPSGDTrainer (flat)", "1 of 2", "30.0"],
         ["DPGhostClippingTrainer (ghost)", "0 of 1", ""],
     ]
+    assert table(found, 1)[2][4:8] == ["DPGhostClippingTrainer", "oom", "", ""], (
+        "what it held when it failed is no peak"
+    )
 
 
 def test_a_run_that_was_stopped_after_its_clean_pass_shows_figures_but_is_not_finished() -> None:
@@ -132,9 +135,11 @@ def test_the_verdict_comes_first_with_its_points_as_a_list() -> None:
         result("DPSGDTrainer", step_s=0.2, peak_mib=20, environment={"torch_version": "2"}),
     )
     text = markdown(found)
-    _, loop, first = text.split("\n\n")[:3]
-    assert loop.startswith("Steps follow the documented training loop")
+    name, first, *rest = text.split("\n\n")
+    assert name == "# s"
     assert first.startswith("**flat.** Against standard at tiny")
+    assert description(compute(found)) == text.removeprefix("# s\n\n")
+    assert any(part.startswith("Steps follow the documented training loop") for part in rest)
     assert "\n\n- Memory: a peak of 20.0 MiB" in text
     assert "**Warning.** These runs differ in torch (1, 2)" in verdict_markdown(compute(found))
 

@@ -48,7 +48,7 @@ def test_where_memory_ran_out_the_batches_that_were_tried_are_told() -> None:
         "DPSGDTrainer": "4; 8 runs out",
         "DPFastGradientClippingTrainer": "below 4",
     }
-    assert "that were tried" in found.note
+    assert "of those tried" in found.note
 
 
 def test_else_lines_through_the_peaks_are_extended() -> None:
@@ -70,6 +70,31 @@ def test_else_lines_through_the_peaks_are_extended() -> None:
     assert batches(found) == {"DPSGDTrainer": "at most about 5", "DPGhostClippingTrainer": "at most about 10"}
     assert "100.0 MiB" in found.note
     assert "not measured" in found.note
+
+
+def test_another_model_that_reaches_the_limit_first_says_nothing_of_this_one() -> None:
+    found = tiles(
+        *(
+            result(
+                trainer,
+                step_s=0.1,
+                peak_mib=mib * size,
+                at_peak={"activations": mib * size},
+                batch_size=size,
+                model_size=model,
+                environment={"memory_gib": str(100 / 1024)},
+            )
+            for model, heavier in (("tiny", 1), ("small", 5))
+            for trainer, mib in (("DPSGDTrainer", 2 * heavier), ("DPGhostClippingTrainer", heavier))
+            for size in (2, 4)
+        )
+    )
+    assert found.model.label == "tiny"
+    assert batches(found) == {
+        "DPSGDTrainer": "at most about 50",
+        "DPGhostClippingTrainer": "at most about 100",
+    }
+    assert "for tiny, sequence 512" in found.note
 
 
 def test_nothing_finished_makes_no_tiles() -> None:

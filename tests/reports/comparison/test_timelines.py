@@ -5,6 +5,8 @@ from pathlib import Path
 
 import example_ledger
 import pytest
+from example_estimates import estimate
+from example_results import comparison
 
 from dpprof.figures.results import read_result
 from dpprof.record.ledger import PhaseMark
@@ -32,6 +34,19 @@ def test_each_run_has_its_levels_its_phases_and_its_peak(tmp_path: Path) -> None
     assert total[:8] == [4, 12, 16, 12, 28, 30, 22, 20]
     assert total[curves.peak] == 30
     assert curves.phases == [("forward", 0, 50), ("backward", 50, 150)]
+
+
+def test_a_phase_of_an_estimate_is_as_wide_as_its_least_time(tmp_path: Path) -> None:
+    made = estimate()  # one phase, backward, with a floor of 1 ms
+    folder = example_ledger.folder(tmp_path / "run", example_ledger.record(), example_ledger.timeline())
+    found, _ = read_timelines(comparison(made), {("s", made.name): folder})
+    (curves,) = found.values()
+    widths = {name: round(end - start, 3) for name, start, end in curves.phases}
+    assert widths["backward"] == 1
+    made = estimate(target="none")
+    found, _ = read_timelines(comparison(made), {("s", made.name): folder})
+    (curves,) = found.values()
+    assert {name: round(end - start) for name, start, end in curves.phases}["backward"] == 180
 
 
 def test_sixteen_long_steps_are_small_in_the_page(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_the_table_reads_without_a_script() -> None:
 def test_notes_tell_of_the_sources_that_are_there() -> None:
     ledger, both = text_of(rendered(cell(LEDGER))), text_of(rendered(cell(LEDGER | COUNTERS)))
     counted = text_of(rendered(cell(COUNTERS)))
-    booked, dram = "bytes are what operators ask for", "bytes are those that hardware counters saw"
+    booked, dram = "bytes are what operators request", "bytes are those that hardware counters saw"
     assert [booked in text for text in (ledger, both, counted)] == [True, True, False]
     assert [dram in text for text in (ledger, both, counted)] == [False, True, True]
 

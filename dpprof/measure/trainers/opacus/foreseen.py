@@ -13,9 +13,10 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from dpprof.measure.trainers.opacus.trap_sentences import SENTENCES, listed
+from dpprof.measure.trainers.opacus.trap_sentences import SENTENCES
 from dpprof.measure.trainers.opacus.traps import TUPLES
 from dpprof.measure.trainers.seen import Call, Trap, WatchedStep
+from dpprof.vocabulary.formats import listed
 
 _RECURRENT = (DPRNN, DPLSTM, DPGRU)
 _NORM_SAMPLERS = GradSampleModuleFastGradientClipping.NORM_SAMPLERS

@@ -7,8 +7,9 @@ from opacus.layers.dp_rnn import DPGRU, DPLSTM, DPRNN
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from dpprof.measure.trainers.opacus.trap_sentences import WARNINGS, listed
+from dpprof.measure.trainers.opacus.trap_sentences import WARNINGS
 from dpprof.measure.trainers.opacus.traps import TUPLES
+from dpprof.vocabulary.formats import listed
 
 # Opacus looks into the children of these alone. nn.MultiheadAttention fails, which is told in its own words.
 _LOOKED_INTO = {*GradSampleModule.GRAD_SAMPLERS, DPRNN, DPLSTM, DPGRU, nn.MultiheadAttention}

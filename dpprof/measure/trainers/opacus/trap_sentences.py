@@ -55,10 +55,3 @@ WARNINGS = {
     "mixing": "{module}: nn.{kind} mixes the samples of a batch, so that clipping does not bound what one "
     "sample changes: use nn.GroupNorm",
 }
-_LISTED = 3
-
-
-def listed(names: list[str]) -> str:
-    """The first few names, and how many more there are."""
-    more = len(names) - _LISTED
-    return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")

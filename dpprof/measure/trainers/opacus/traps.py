@@ -18,7 +18,8 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.trainers.failed_training import FailedTraining
-from dpprof.measure.trainers.opacus.trap_sentences import SENTENCES, listed
+from dpprof.measure.trainers.opacus.trap_sentences import SENTENCES
+from dpprof.vocabulary.formats import listed
 
 # Their output is a tuple, which no hook of Opacus's takes.
 TUPLES = (nn.LSTM, nn.GRU, nn.RNN, nn.MultiheadAttention)

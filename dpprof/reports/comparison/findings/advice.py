@@ -1,7 +1,9 @@
 """What estimates advise: with which DP trainer to start, what it needs, and how fast it can be."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
+from dpprof.figures.names import FITS, FLOOR, NEEDED
 from dpprof.figures.results import device_name
 from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison
@@ -9,10 +11,6 @@ from dpprof.reports.comparison.findings.finding import Finding, joined
 from dpprof.reports.comparison.places import model_in_words, size_of
 from dpprof.vocabulary.formats import memory, milliseconds
 from dpprof.vocabulary.trainers import short_name, trainer_info
-
-NEEDED = "memory/needed_mib"
-_FLOOR = "floor/step_ms"
-_FITS = "memory/fits"
 
 
 @dataclass(frozen=True)
@@ -38,23 +36,35 @@ class Growth:
 class Advice:
     """The DP trainers at the largest place where one of them fits, the least memory first.
 
-    `device` is empty where the estimates are held against none.
+    `settings` are the place's in words. `device` is empty where the estimates are held against none.
+    `is_of_larger` says that the model is a larger one than those compared.
     """
 
     model: str
     device: str
     batch_size: int
-    seq_len: int
+    settings: str
     options: tuple[Option, ...]
     growth: Growth | None = field(default=None)
+    is_of_larger: bool = False
 
     @property
-    def best(self) -> Option | None:
+    def smallest(self) -> Option | None:
         """The trainer that needs the least memory, unless even that does not fit."""
         return self.options[0] if self.options[0].fits is not False else None
 
+    @property
+    def start(self) -> Option | None:
+        """The trainer to start with: the lowest bound of the time among those that fit, or the least memory
+        where there are no bounds. None if none fits.
+        """
+        fitting = [(one.floor_ms, one) for one in self.options if one.fits and one.floor_ms is not None]
+        if not fitting or any(one.floor_ms is None for one in self.options):
+            return self.smallest
+        return min(fitting, key=lambda pair: pair[0])[1]
 
-def advise(comparison: Comparison) -> list[Advice]:
+
+def advise(comparison: Comparison, *, is_of_larger: bool = False) -> list[Advice]:
     """For each model and device what the estimates of two or more DP trainers advise."""
     groups: dict[tuple[str, str], list[list[Cell]]] = {}
     for place in comparison.places:
@@ -62,7 +72,8 @@ def advise(comparison: Comparison) -> list[Advice]:
         if len(cells) > 1:
             key = model_in_words(comparison, cells[0]), device_name(cells[0].config)
             groups.setdefault(key, []).append(cells)
-    return [_advice(comparison, *key, places) for key, places in groups.items()]
+    found = [_advice(comparison, *key, places) for key, places in groups.items()]
+    return [replace(advice, is_of_larger=is_of_larger) for advice in found]
 
 
 def _counts(cell: Cell) -> bool:
@@ -74,17 +85,17 @@ def _advice(comparison: Comparison, model: str, device: str, places: list[list[C
     fitting = [cells for cells in places if any(_fits(cell) is not False for cell in cells)]
     place = max(fitting or places, key=lambda cells: size_of(cells[0]))
     options = sorted(map(_option, place), key=lambda option: option.needed_mib)
-    config = place[0].config
     growth = _growth(comparison, place, places)
-    return Advice(model, device, config.batch_size, config.seq_len, tuple(options), growth)
+    settings = comparison.settings_in_words(place[0])
+    return Advice(model, device, place[0].config.batch_size, settings, tuple(options), growth)
 
 
 def _option(cell: Cell) -> Option:
-    return Option(cell.trainer, cell.figures[NEEDED], cell.figures.get(_FLOOR), _fits(cell))
+    return Option(cell.trainer, cell.figures[NEEDED], cell.figures.get(FLOOR), _fits(cell))
 
 
 def _fits(cell: Cell) -> bool | None:
-    return bool(cell.figures[_FITS]) if _FITS in cell.figures else None
+    return bool(cell.figures[FITS]) if FITS in cell.figures else None
 
 
 def _growth(comparison: Comparison, place: list[Cell], places: list[list[Cell]]) -> Growth | None:
@@ -109,11 +120,10 @@ def _growth(comparison: Comparison, place: list[Cell], places: list[list[Cell]])
 def say(advice: Advice) -> Finding[Advice]:
     """The advice in a few sentences."""
     on = f" on {advice.device}" if advice.device else ""
-    at = f"{advice.model}{on}, batch {advice.batch_size}, sequence {advice.seq_len}"
-    told = [f"For {at}, an estimate says: {_start(advice)}"]
+    larger = "a larger model, " if advice.is_of_larger else ""
+    told = [f"For {larger}{advice.model}{on}, {advice.settings}, estimates say: {_start(advice)}"]
     if advice.device:
         told.append(_fit(advice.options))
-    told.append(_time(advice))
     if advice.growth is not None:
         (first, mib), *others = advice.growth.more_mib.items()
         more = [f"{short_name(first)} needs {memory(mib)} more"]
@@ -123,17 +133,36 @@ def say(advice: Advice) -> Finding[Advice]:
 
 
 def _start(advice: Advice) -> str:
-    first, *others = advice.options
-    needs = joined([f"{short_name(one.trainer)} {memory(one.needed_mib)}" for one in others])
-    if advice.best is None:
-        return (
-            f"no DP trainer fits. {short_name(first.trainer)} needs the least memory, "
-            f"{memory(first.needed_mib)}; {needs}."
-        )
+    """The trainer to start with, and why; the one that needs the least memory, if it is another."""
+    start, first = advice.start, advice.options[0]
+    least = f"needs the least memory, {_against(advice.options, _memory)}"
+    if start is None:
+        return f"no DP trainer fits. {short_name(first.trainer)} {least}."
+    timed = sorted(advice.options, key=lambda one: one.floor_ms or 0.0)
+    bounds = f"{_against(timed, _floor)}: a bound, not a prediction."
+    has_bounds = all(one.floor_ms is not None for one in advice.options)
+    if start is first:
+        text = f"start with {short_name(first.trainer)}. It {least}."
+        return f"{text} A step takes at least {bounds}" if has_bounds else text
     return (
-        f"start with {short_name(first.trainer)}. It needs the least memory, {memory(first.needed_mib)}, "
-        f"against {needs}."
+        f"start with {short_name(start.trainer)}. It fits, and a step takes at least {bounds} For larger "
+        f"batches, {short_name(first.trainer)} {least}. Measure both."
     )
+
+
+def _against(options: Sequence[Option], figure: Callable[[Option], str]) -> str:
+    """A figure of the first against those of the others."""
+    first, *others = options
+    named = [f"{short_name(one.trainer)} {figure(one)}" for one in others]
+    return f"{figure(first)} against {joined(named)}"
+
+
+def _memory(option: Option) -> str:
+    return memory(option.needed_mib)
+
+
+def _floor(option: Option) -> str:
+    return milliseconds(option.floor_ms or 0.0)
 
 
 def _fit(options: tuple[Option, ...]) -> str:
@@ -141,27 +170,9 @@ def _fit(options: tuple[Option, ...]) -> str:
     lacking = [short_name(one.trainer) for one in options if one.fits is False]
     unclear = [short_name(one.trainer) for one in options if one.fits is None]
     if len(fitting) == len(options):
-        return "All of them fit."
+        return "All fit."
     if len(lacking) == len(options):
         return ""
     told = [f"{joined(lacking)} {'does' if len(lacking) == 1 else 'do'} not fit"] if lacking else []
     told += [f"{joined(unclear)} may or may not fit"] if unclear else []
     return f"{'; '.join(told)}."
-
-
-def _time(advice: Advice) -> str:
-    """The floors, and which trainers deserve a measurement beside the one to start with."""
-    floors = {one.trainer: one.floor_ms for one in advice.options if one.floor_ms is not None}
-    if len(floors) < len(advice.options):
-        return ""
-    each = joined([f"{milliseconds(ms)} with {short_name(trainer)}" for trainer, ms in floors.items()])
-    text = f"A step takes at least {each}: floors, not predictions."
-    best = advice.best
-    if best is None or best.floor_ms is None:
-        return text
-    faster = [
-        short_name(one.trainer)
-        for one in advice.options
-        if one.fits is not False and one.floor_ms is not None and one.floor_ms < best.floor_ms
-    ]
-    return text + (f" Measure {joined(faster)} too before you choose." if faster else "")

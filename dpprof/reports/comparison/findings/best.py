@@ -150,7 +150,7 @@ def _won(ranking: Ranking, won: Won, does: str) -> str:
         where = str(ranking.places)
     names = [short_name(trainer) for trainer in won.trainers]
     if not names:
-        return f"none can be called the best {where}: too few steps were timed"
+        return f"too few steps were timed to call one the best {where}"
     if len(names) == 1:
         return f"{names[0]} {does} {where}"
     return f"{joined(names)} cannot be told apart {where}"
@@ -161,7 +161,7 @@ def _caution(ranking: Ranking) -> str:
     told = any(won.trainers for won in ranking.won)
     if ranking.metric != STEP or not told or not ranking.is_of_single_runs:
         return ""
-    return " Each was measured once; with --repeats 3 you see how much runs differ."
+    return " Each trainer was measured once; --repeats 3 shows how much runs differ."
 
 
 def _competing(place: list[Cell], metric: str) -> list[Cell]:

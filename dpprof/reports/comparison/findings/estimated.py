@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from itertools import starmap
 
 from dpprof.figures.capacity import doubt_words
+from dpprof.figures.names import CAPACITY, FITS, NEEDED
 from dpprof.figures.results import device_name
 from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison
@@ -68,12 +69,12 @@ def fits(comparison: Comparison) -> list[Fit]:
     """Which estimates fit the device that they are held against, which do not, and of which nothing tells."""
     by_device: dict[str, list[Cell]] = {}
     for cell in _estimated_cells(comparison):
-        if "memory/capacity_mib" in cell.figures:
+        if CAPACITY in cell.figures:
             by_device.setdefault(device_name(cell.config), []).append(cell)
     found = []
     for device, held in by_device.items():
-        lack = tuple(_need(comparison, cell) for cell in held if cell.figures.get("memory/fits") == 0)
-        unclear = tuple(_need(comparison, cell) for cell in held if "memory/fits" not in cell.figures)
+        lack = tuple(_need(comparison, cell) for cell in held if cell.figures.get(FITS) == 0)
+        unclear = tuple(_need(comparison, cell) for cell in held if FITS not in cell.figures)
         if not lack and not unclear:
             found.append(Fit(device, len(held), True))
         if lack:
@@ -109,7 +110,7 @@ def say_fit(found: Fit) -> Finding[Fit]:
             else f"The experiment fits {found.device}, as estimated."
         )
     elif found.fits is None:
-        text = f"{some} may or may not fit {found.device}: what is in doubt decides. {_listed(found.cells)}."
+        text = f"{some} may or may not fit {found.device}, as parts are in doubt: {_listed(found.cells)}."
     else:
         text = f"{some} do not fit {found.device}: {_listed(found.cells)}."
     return Finding("Fits", text, found)
@@ -120,7 +121,7 @@ def _estimated_cells(comparison: Comparison) -> list[Cell]:
 
 
 def _need(comparison: Comparison, cell: Cell) -> Need:
-    return Need(cell.trainer, full_name(comparison, cell), cell.figures["memory/needed_mib"])
+    return Need(cell.trainer, full_name(comparison, cell), cell.figures[NEEDED])
 
 
 def _listed(cells: tuple[Need, ...]) -> str:

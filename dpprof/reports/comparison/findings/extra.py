@@ -63,7 +63,7 @@ class DisturbedTime:
     ratio: float
 
     def __str__(self) -> str:
-        doubt = "but runs were disturbed: repeat them before you rely on it"
+        doubt = "but runs were disturbed: repeat them before you rely on this"
         return f"Time: {self.ratio:.2f} x the step, {doubt}."
 
 

@@ -43,14 +43,15 @@ def verdict(comparison: Comparison, foreseen: Comparison | None = None) -> list[
     measured = [cell for cell in unpaired.cells if not cell.is_estimate]
     compared = Comparison(comparison.name, measured or estimates)
     found = list(_about_trainers(compared))
+    about_estimates = list(_about_estimates(comparison))
+    if not found and not about_estimates:
+        none = NoVerdict(_why_none(unpaired))
+        found = [Finding("No verdict", none.why.value, none)]
     advised = advice.advise(Comparison(comparison.name, estimates))
-    advised += advice.advise(foreseen) if foreseen is not None else []
-    at = int(bool(found) and isinstance(found[0].data, choice.Choice))
-    found[at:at] = [*map(advice.say, advised), *_about_estimates(comparison)]
-    if found:
-        return found
-    none = NoVerdict(_why_none(unpaired))
-    return [Finding("No verdict", none.why.value, none)]
+    advised += advice.advise(foreseen, is_of_larger=True) if foreseen is not None else []
+    at = int(bool(found) and isinstance(found[0].data, choice.Choice | NoVerdict))
+    found[at:at] = [*map(advice.say, advised), *about_estimates]
+    return found
 
 
 def _about_estimates(comparison: Comparison) -> Iterator[Finding[object]]:

@@ -1,6 +1,7 @@
 """What findings a comparison has, and in which order; and why if it has none."""
 
 import pytest
+from example_estimates import estimate
 from example_findings import BUSY, FLAT, GHOST, STANDARD, run
 from example_results import comparison, result
 
@@ -37,3 +38,9 @@ def test_the_most_useful_comes_first() -> None:
 def test_no_verdict_where_the_data_carries_none(cells: list[Result], why: Why) -> None:
     (only,) = verdict(comparison(*cells))
     assert (only.topic, only.text, only.data) == ("No verdict", why.value, NoVerdict(why))
+
+
+def test_estimates_of_a_larger_model_do_not_hide_that_nothing_finished() -> None:
+    foreseen = comparison(estimate(FLAT), estimate(GHOST, peak=50))
+    found = verdict(comparison(result(FLAT, failure=Failure("error", "x"))), foreseen)
+    assert [finding.topic for finding in found] == ["No verdict", "Estimate"]

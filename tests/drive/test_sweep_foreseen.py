@@ -1,0 +1,72 @@
+"""The estimates that a sweep makes of a larger model, in real processes: they serve the verdict alone."""
+
+from pathlib import Path
+
+import pytest
+from conftest import runs_of
+
+from dpprof.cli.progress import Progress
+from dpprof.config.drive import DriveConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import from_flat
+from dpprof.drive.campaign import run_campaign
+from dpprof.drive.launch.local import LocalLauncher
+from dpprof.drive.sweep import Sweep
+from dpprof.record.record import Failure
+from dpprof.tracking.tracker import Tracker
+
+TINY = {
+    "model_size": "tiny",
+    "num_layers": 1,
+    "hidden_dim": 32,
+    "num_heads": 2,
+    "vocab_size": 64,
+    "seq_len": 8,
+}
+
+
+def tiny(trainer: str, **more: object) -> ExperimentConfig:
+    return from_flat({"trainer": trainer, "model_size": "tiny", **TINY, **more}).resolve(cuda_available=True)
+
+
+def sweep_of(folder: Path) -> Sweep:
+    """One experiment, and an estimate of two DP trainers for an H100."""
+    measured = tiny("standard", device="cpu", batch_size=1, passes="clean", warmup_steps=1, measured_steps=1)
+    estimates = [
+        tiny(trainer, device="cuda", batch_size=2, passes="estimate", target="H100", savings=False)
+        for trainer in ("flat", "ghost")
+    ]
+    return Sweep(
+        "mine",
+        DriveConfig(runs_dir=str(folder)),
+        LocalLauncher(),
+        {measured.run_name: measured},
+        foreseen={config.run_name: config for config in estimates},
+    )
+
+
+def test_they_are_no_runs_but_the_verdict_tells_them_and_only_what_failed_is_estimated_again(
+    mlflow_store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = sweep_of(mlflow_store)
+    run_campaign(sweep, Tracker(), Progress())
+    assert "[3/3]" in capsys.readouterr().out
+    assert len(sweep.results) == 1
+    kept = sweep.folder.foreseen.runs()
+    assert [folder.name for folder in kept] == sorted(sweep.foreseen)
+    for folder in kept:
+        assert folder.ledger.exists()
+        assert not [*folder.path.glob("*.html"), *folder.path.glob("*.png"), *folder.path.glob("*peak*")]
+    runs = runs_of(mlflow_store)
+    assert set(runs) == {"mine", *sweep.experiments}
+    assert sweep.compared is not None
+    (told,) = (finding for finding in sweep.compared.findings if finding.topic == "Estimate")
+    assert "on H100 (79.1 GiB), batch 2, sequence 8, estimates say: start with" in told.text
+    assert told.text in sweep.folder.summary_markdown.read_text(encoding="utf-8")
+    assert told.text in runs["mine"].data.tags["mlflow.note.content"]
+
+    kept[1].write_error(Failure("killed", "stopped"))
+    again = sweep_of(mlflow_store)
+    again.parent = "as before"
+    _, estimates = again.stages()
+    assert len(estimates.tasks) == 1
