@@ -12,7 +12,7 @@ from dpprof.drive.outcomes import failed_results, raise_for_checks, results_judg
 from dpprof.errors import ConfigError, DpprofError, ExperimentsFailed, Interrupted, TrackingError
 from dpprof.figures.gradient_verdict import FAIL
 from dpprof.figures.names import HEADLINE_RATIOS, RATIOS_OF_TIMES
-from dpprof.figures.results import FINISHED, Result, read_results
+from dpprof.figures.results import FINISHED, Result, read_result, read_results
 from dpprof.reports.comparison import export
 from dpprof.reports.comparison.data import ComparisonData
 from dpprof.reports.comparison.markdown import description
