@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dpprof.config.flat import ESTIMATE, from_flat, to_flat
-from dpprof.figures.results import Result
+from dpprof.figures.results import Result, read_result
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import LedgerResult, PhasePeak, TrafficRow
 from dpprof.record.record import Failure, GradientCheck, Memory, PassOutcome, Record
 from dpprof.reports.comparison.comparison import Comparison, compare
+from dpprof.reports.run_reports import write_run_reports
 
 MIB = 2**20
 FINISHED = {"clean": PassOutcome("finished")}
@@ -86,3 +87,10 @@ def ledger(
 def comparison(*results: Result) -> Comparison:
     """The results as one sweep named `s`."""
     return compare("s", {"s": results})
+
+
+def rendered(folder: RunFolder) -> Result:
+    """The result of a run folder whose pages are up to date."""
+    found = read_result(folder)
+    write_run_reports(found)
+    return found

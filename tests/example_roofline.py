@@ -5,6 +5,7 @@ from typing import Any
 
 from dpprof.config.flat import from_flat, to_flat
 from dpprof.figures.results import FINISHED
+from dpprof.json_files import typed
 from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.earlier import run_fields
@@ -48,9 +49,10 @@ def cell(
     config = from_flat(size | settings).resolve(cuda_available=settings.get("device") == "cuda")
     where = dict({"cpu": "a CPU"} if environment is None else environment)
     runs = [
-        Run.from_dict(
-            {"name": f"{config.run_name}_{i}", "status": FINISHED, "environment": where, "moved": []}
-            | run_fields(dict(each))
+        typed(
+            Run,
+            {"name": f"{config.run_name}_{i}", "status": FINISHED, "environment": where}
+            | run_fields(dict(each)),
         )
         for i, each in enumerate(figures)
     ]

@@ -23,6 +23,8 @@ import pytest
 from conftest import call_dpprof, measure_here, runs_of
 
 from dpprof.figures.names import MOVED, PEAK, STEP, ratio_name
+from dpprof.figures.results import read_result
+from dpprof.record.folder import RunFolder
 
 KEPT = Path(__file__).parent / "written_by_0_2"
 SMALL = "tiny-vocab64-hidden16-layers1_bs2_seq16"
@@ -129,14 +131,19 @@ def test_log_into_the_old_store_adds_nothing(old_store: Path) -> None:
     }
 
 
-def test_resume_keeps_what_is_there_and_measures_what_is_missing(old_store: Path) -> None:
+def test_resume_keeps_what_is_there_and_measures_what_is_damaged(old_store: Path) -> None:
     grid = old_store / "runs" / "grid"
     kept = (grid / GHOST / "record.json").read_bytes()
-    shutil.rmtree(grid / STANDARD)
+    record = json.loads((grid / STANDARD / "record.json").read_text())
+    (grid / STANDARD / "record.json").write_text(json.dumps(record | {"step_s": ["0.1"]}))
+    (grid / "sweep.json").write_text("{")
     ended = measure_here(old_store, "sweep", *SWEEP, "--sweep-name", "grid", "--resume", "true")
     assert ended.returncode == 0, ended.stderr
     assert (grid / GHOST / "record.json").read_bytes() == kept
-    assert (grid / STANDARD / "record.json").exists()
+    assert read_result(RunFolder(grid / STANDARD)).status == "FINISHED"
+    told = "".join(ended.stdout.split())
+    assert f"{STANDARD}/record.jsoncannotberead:step_s.0shouldbeavalidnumber" in told
+    assert "grid/sweep.jsoncannotberead:itisnovalidJSON" in told
     refused = call_dpprof(
         old_store, "sweep", *SWEEP, "--sweep-name", "grid", "--resume", "true", "--lr", "0.5"
     )

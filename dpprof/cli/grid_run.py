@@ -24,6 +24,8 @@ def _run_claimed(sweep: Sweep, opening: str, done: str, *, is_timed: bool) -> No
     kept = sweep.kept
     with Progress(num_kept=len(kept)) as progress:
         progress.say(f"{sweep.name}: {opening}" + (f", {len(kept)} of them already {done}" if kept else ""))
+        for text in sweep.damaged:
+            progress.warn(text)
         progress.say(f"everything is kept in {sweep.folder.path}, and logged to MLflow")
         if is_timed:
             progress.warn_if_busy(sweep.launcher.machine)

@@ -25,7 +25,7 @@ def log(folders: tuple[str, ...]) -> None:
     dpprof log runs/sweep-20260101-120000/DPSGDTrainer_tiny_bs4_seq512
     """
     from dpprof.cli.waiting import waiting
-    from dpprof.errors import ConfigError, TrackingError
+    from dpprof.errors import ConfigError, DpprofError, TrackingError
     from dpprof.record.folder import RunFolder, SweepFolder
 
     for name in folders:
@@ -37,18 +37,25 @@ def log(folders: tuple[str, ...]) -> None:
         from dpprof.tracking.tracker import Tracker
 
         tracker = Tracker()
+    left: list[str] = []
+    damaged: list[str] = []
     with held(folders), Progress() as progress:
-        left = [name for name in folders if not _is_logged(name, tracker, progress)]
+        for name in folders:
+            campaign, unreadable = _campaign(name, progress)
+            damaged += unreadable
+            if not _is_logged(name, campaign, tracker, progress):
+                left.append(name)
     if left:
         raise TrackingError(f"not all of {', '.join(left)} could be logged; the same command goes on")
+    if damaged:
+        raise DpprofError(f"not logged, since it cannot be read: {'; '.join(damaged)}")
 
 
-def _is_logged(name: str, tracker: "Tracker", progress: "Progress") -> bool:
-    """Log a folder, and say whether all of it is in MLflow."""
+def _is_logged(name: str, campaign: "Campaign", tracker: "Tracker", progress: "Progress") -> bool:
+    """Log a folder, and say whether all of it is in MLflow that can be read."""
     from dpprof.drive.campaign import run_campaign
     from dpprof.errors import Interrupted
 
-    campaign = _campaign(name)
     run_campaign(campaign, tracker, progress)
     if campaign.parent is None and campaign.run_ids:
         progress.say(f"{name} is run {', '.join(campaign.run_ids.values())}")
@@ -61,31 +68,40 @@ def _is_logged(name: str, tracker: "Tracker", progress: "Progress") -> bool:
     return campaign.not_logged is None
 
 
-def _campaign(name: str) -> "Campaign":
-    """What logs a run folder, the runs of a search, or a sweep."""
+def _campaign(name: str, progress: "Progress") -> tuple["Campaign", list[str]]:
+    """What logs a run folder, the runs of a search, or a sweep; and a sentence for each run that cannot be
+    read, which is left out.
+    """
     from pathlib import Path
 
     from dpprof.config.drive import DriveConfig
     from dpprof.drive.fit import FIT
     from dpprof.drive.launch.launcher import make_launcher
     from dpprof.drive.logged import LoggedFit, LoggedRun
-    from dpprof.drive.run import rendered
     from dpprof.drive.sweep import Sweep
+    from dpprof.figures.results import read_results
     from dpprof.record.folder import RunFolder, SweepFolder
 
     path = Path(name).resolve()
     is_run = RunFolder(path).config.exists()
     home = SweepFolder(path.parent if is_run else path)
+    if not is_run and (damage := home.set_aside_damaged_state()):
+        progress.warn(damage)
+    state = {} if is_run else home.read_state()
+    runs = [RunFolder(path)] if is_run else home.runs()
+    if state.get("kind") == FIT:
+        # Those that were to be in MLflow have a link; the search left many more.
+        runs = [run for run in runs if run.mlflow.exists()]
+    results, damaged = read_results((run.name, run) for run in runs)
+    for text in damaged:
+        progress.warn(f"left out {text}")
     drive = DriveConfig(runs_dir=str(home.path.parent))
     launcher = make_launcher(drive)
     if is_run:
-        return LoggedRun(home.name, drive, launcher, [rendered(RunFolder(path))])
-    state = home.read_state()
+        return LoggedRun(home.name, drive, launcher, results), damaged
     if state.get("kind") == FIT:
-        # Those that were to be in MLflow have a link; the search left many more.
-        asked_for = [rendered(run) for run in home.runs() if run.mlflow.exists()]
-        return LoggedFit(home.name, drive, launcher, asked_for)
-    results = {run.name: rendered(run) for run in home.runs()}
-    configs = {run: result.config for run, result in results.items()}
+        return LoggedFit(home.name, drive, launcher, results), damaged
+    configs = {result.name: result.config for result in results}
+    kept = {result.name: result for result in results}
     kind, planned = state.get("kind", "sweep"), state.get("experiments", ())
-    return Sweep(home.name, drive, launcher, configs, kind, kept=results, planned=planned)
+    return Sweep(home.name, drive, launcher, configs, kind, kept=kept, planned=planned), damaged

@@ -76,8 +76,7 @@ def _read(root: "Path") -> "list[tuple[Comparison, Comparison]]":
 
     What cannot be read is left out, and told.
     """
-    from dpprof.errors import DpprofError
-    from dpprof.figures.results import read_result
+    from dpprof.figures.results import read_results
     from dpprof.record.folder import SweepFolder
     from dpprof.reports.comparison.comparison import compare
     from dpprof.reports.comparison.foreseen import read_foreseen
@@ -85,12 +84,10 @@ def _read(root: "Path") -> "list[tuple[Comparison, Comparison]]":
     found = []
     inside = {path for path in root.iterdir() if path.is_dir()} - {SweepFolder(root).foreseen.path}
     for path in [root, *sorted(inside)]:
-        folder, results = SweepFolder(path), []
-        for run in folder.runs():
-            try:
-                results.append(read_result(run))
-            except DpprofError as error:
-                click.echo(f"warning: left out {run.path}: {error}", err=True)
+        folder = SweepFolder(path)
+        results, damaged = read_results((run.name, run) for run in folder.runs())
+        for text in damaged:
+            click.echo(f"warning: left out {text}", err=True)
         if results:
             found.append((compare(folder.name, {folder.name: results}), read_foreseen(folder)))
     return found

@@ -97,8 +97,8 @@ def from_flat(values: Mapping[str, object]) -> ExperimentConfig:
     unlisted = {
         name: text
         for name, text, is_known in (
-            ("trainer", trainer, trainer in TRAINER_NAMES),
-            ("workload", workload, workload in WORKLOADS or ":" in str(workload)),
+            ("trainer", trainer, str(trainer) in TRAINER_NAMES),
+            ("workload", workload, str(workload) in WORKLOADS or ":" in str(workload)),
         )
         if not is_known and isinstance(text, str) and re.fullmatch(NAME, text)
     }

@@ -15,18 +15,16 @@ from typing import Protocol
 
 from dpprof.config.drive import DriveConfig
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.drive.endings import has_no_room
 from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.logbook import Logbook, Summary
-from dpprof.drive.run import drive_experiment
+from dpprof.drive.run import drive_experiment, write_pages
 from dpprof.drive.stop import Stop, Stopped, stop_on_signals
 from dpprof.drive.workers import run_in_order
 from dpprof.drive.workload_check import refuse_unusable
-from dpprof.errors import DpprofError, Interrupted, TrackingError, Undecided, describe_error
+from dpprof.errors import DpprofError, Interrupted, TrackingError, Undecided
 from dpprof.figures.results import FAILED, FINISHED, KILLED, Result
 from dpprof.record.check import CONTRACT
 from dpprof.record.folder import SweepFolder
-from dpprof.reports.run_reports import write_run_reports
 from dpprof.tracking.tracker import Tracker
 
 
@@ -233,7 +231,7 @@ class _Driver:
             with closing(run_in_order(tasks, stage.at_a_time, campaign.stop)) as kept:
                 for results in kept:
                     for result in results:
-                        self._write_pages(result)
+                        write_pages(result, self.watcher.warn)
                         campaign.results.append(result)
                         self.book.log(campaign, result)
             if campaign.stop.requested:
@@ -258,11 +256,3 @@ class _Driver:
         if result.status == KILLED:
             campaign.stop.request()
         return result
-
-    def _write_pages(self, result: Result) -> None:
-        try:
-            write_run_reports(result)
-        except Exception as error:  # something in its folder is in the way, or damaged
-            if has_no_room(error):
-                raise
-            self.watcher.warn(f"{result.name}: not all of its pages were written: {describe_error(error)}")

@@ -135,23 +135,18 @@ def failed_result(config: ExperimentConfig, folder: RunFolder, error: Exception,
     folder.write_config(config)
     folder.write_error(Failure("interrupted", "stopped by the user") if stopped else failure)
     try:
-        return _computed(read_result(folder))
+        return read_result(folder)
     except Exception:
         _set_aside(folder.record)
         return read_result(folder)
 
 
 def checked_result(config: ExperimentConfig, folder: RunFolder) -> Result:
-    """The result of a folder, whose figures were computed once: what cannot be is told here."""
+    """The result of a folder, which gets its configuration back if a workload deleted it."""
     if not folder.config.is_file():
         _clear(folder.config)
         folder.write_config(config)
-    return _computed(read_result(folder))
-
-
-def _computed(result: Result) -> Result:
-    list(result.named)
-    return result
+    return read_result(folder)
 
 
 def _set_aside(path: Path) -> None:

@@ -16,6 +16,7 @@ MINIMUM = {
     "rich": "13.9",
     "jinja2": "3.1.2",
     "psutil": "6.0",
+    "pydantic": "2.12",
 }
 
 

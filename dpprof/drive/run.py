@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive import counters
-from dpprof.drive.endings import checked_result, failed_result, write_how_it_ended
+from dpprof.drive.endings import checked_result, failed_result, has_no_room, write_how_it_ended
 from dpprof.drive.jobs import run_job
 from dpprof.drive.launch.job import measuring_job
 from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.stop import Stop, Stopped
-from dpprof.errors import DpprofError
+from dpprof.errors import DpprofError, describe_error
 from dpprof.figures.results import FAILED, KILLED, Result, read_result
 from dpprof.record.again import beside, discard, left_over, mark_unlogged, replace
 from dpprof.record.folder import RunFolder, SweepFolder
@@ -135,8 +135,14 @@ def _readable(folder: RunFolder) -> Result | None:
         return None
 
 
-def rendered(folder: RunFolder) -> Result:
-    """The result of a run folder, with the pages that it lacks or has from another version rendered."""
-    result = read_result(folder)
-    write_run_reports(result)
-    return result
+def write_pages(result: Result, warn: Callable[[str], None]) -> None:
+    """Write the pages that a run's folder lacks or has in another version; warns of what is in the way.
+
+    Raises OSError if there is no room.
+    """
+    try:
+        write_run_reports(result)
+    except Exception as error:
+        if has_no_room(error):
+            raise
+        warn(f"{result.name}: not all of its pages were written: {describe_error(error)}")

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from dpprof.errors import ConfigError, DpprofError
-from dpprof.figures.results import Result, read_result
+from dpprof.figures.results import Result, read_results
+from dpprof.json_files import read_json
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.reports.comparison.comparison import Comparison, compare, merge
 
@@ -32,15 +33,17 @@ def read_comparison(
         source, home, found = _folders(name, into, option)
         if homes.setdefault(source, home) != home:
             source = name
+        new = []
         for run_name, folder in found:
             if folder.path.resolve() in seen:
                 continue
             seen.add(folder.path.resolve())
-            try:
-                results.setdefault(source, []).append(read_result(folder, run_name))
-                folders[source, run_name] = folder
-            except DpprofError as error:
-                warn(f"left out {run_name}: {error}")
+            new.append((run_name, folder))
+        readable, damaged = read_results(new)
+        results.setdefault(source, []).extend(readable)
+        folders |= {(source, result.name): result.folder for result in readable}
+        for text in damaged:
+            warn(f"left out {text}")
     comparison = merge([compare(" and ".join(results), results), *exported])
     if not comparison.cells:
         raise ConfigError(f"{option}: got {', '.join(given)}, allowed: what holds at least one run")
@@ -49,8 +52,8 @@ def read_comparison(
 
 def _read_file(name: str, option: str) -> Comparison:
     try:
-        return Comparison.from_json(Path(name).read_text(encoding="utf-8"))
-    except (DpprofError, OSError, UnicodeDecodeError) as error:
+        return Comparison.from_data(read_json(Path(name)))
+    except DpprofError as error:
         raise ConfigError(
             f"{option}: got {name!r}, allowed: among files those of `dpprof export --format json`; {error}"
         ) from None

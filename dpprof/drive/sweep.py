@@ -13,7 +13,7 @@ from dpprof.drive.outcomes import failed_results, raise_for_checks, results_judg
 from dpprof.errors import ConfigError, DpprofError, ExperimentsFailed, Interrupted
 from dpprof.figures.gradient_verdict import FAIL
 from dpprof.figures.names import HEADLINE_RATIOS, RATIOS_OF_TIMES
-from dpprof.figures.results import FINISHED, KILLED, Result, read_result
+from dpprof.figures.results import FINISHED, KILLED, Result, read_result, read_results
 from dpprof.record.folder import RunFolder
 from dpprof.reports.comparison import export
 from dpprof.reports.comparison.data import ComparisonData
@@ -27,7 +27,8 @@ from dpprof.vocabulary.launchers import LOCAL
 
 @dataclass
 class Sweep(Campaign):
-    """Resolved experiments by run name; `kept` are the results of those that need not be done again.
+    """Resolved experiments by run name; `kept` are the results of those that need not be done again, and
+    `damaged` has a sentence for each file that cannot be read.
 
     `foreseen` are estimates of a larger model, for the verdict alone: no charts, no runs in MLflow. `planned`
     are the names of all experiments, where some are not given since they left nothing.
@@ -41,6 +42,7 @@ class Sweep(Campaign):
     kept: Mapping[str, Result] = field(default_factory=dict)
     foreseen: Mapping[str, ExperimentConfig] = field(default_factory=dict)
     planned: Sequence[str] = ()
+    damaged: Sequence[str] = ()
     compared: ComparisonData | None = field(default=None, init=False)
 
     @property
@@ -193,15 +195,17 @@ def _is_complete(folder: RunFolder) -> bool:
 def reusable_results(sweep: Sweep) -> dict[str, Result]:
     """The complete results that a resumed sweep keeps, by run name.
 
+    What cannot be read is not kept; `sweep.damaged` tells.
     Not those that went without the hardware counters asked for where these can be had by now.
     Raises ConfigError if one of its cells was measured with other settings than those given now.
     """
+    folders = [(name, sweep.folder.run(name)) for name in sweep.experiments]
+    results, damaged = read_results((name, run) for name, run in folders if run.record.exists())
+    state = sweep.folder.set_aside_damaged_state()
+    sweep.damaged = [*([state] if state else []), *(f"done again: {text}" for text in damaged)]
     kept = {}
-    for name, config in sweep.experiments.items():
-        folder = sweep.folder.run(name)
-        if not folder.record.exists():
-            continue
-        result = read_result(folder)
+    for result in results:
+        name, folder, config = result.name, result.folder, sweep.experiments[result.name]
         if not result.is_complete or can_count_now(result.config, result.record, sweep.launcher.machine):
             continue
         earlier = to_flat(result.config)

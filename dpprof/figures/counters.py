@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
 from dpprof.config import counter_metrics as ncu
 from dpprof.record.counters import CounterResult, CounterRow, total
@@ -90,12 +90,6 @@ class CounterFigures:
             values=values,
             dram_to_ledger=dram / moved.num_bytes if dram is not None and moved and moved.num_bytes else None,
         )
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Read what `dataclasses.asdict` made."""
-        traffic = {where: CounterTraffic(**moved) for where, moved in data["traffic"].items()}
-        return cls(**data | {"traffic": traffic})
 
 
 @dataclass(frozen=True)

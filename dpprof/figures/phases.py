@@ -3,7 +3,6 @@
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
 
 from dpprof.figures.counters import CounterFigures
 from dpprof.record.ledger import Moved
@@ -31,12 +30,6 @@ class PhaseFigures:
     def moved_mib(self) -> float | None:
         """Read and written together."""
         return None if self.read_mib is None or self.written_mib is None else self.read_mib + self.written_mib
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Read what `dataclasses.asdict` made."""
-        counters = data["counters"]
-        return cls(**data | {"counters": None if counters is None else CounterFigures.from_dict(counters)})
 
 
 def phase_figures(record: Record, counters: Mapping[str | None, CounterFigures]) -> dict[str, PhaseFigures]:

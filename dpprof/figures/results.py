@@ -1,10 +1,12 @@
 """How the experiment of a run folder ended, read from the folder alone."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import ESTIMATE
+from dpprof.errors import DpprofError
 from dpprof.figures.capacity import capacity_bytes
 from dpprof.figures.estimate import EstimateFigures, held_against
 from dpprof.figures.figures import Figures
@@ -12,6 +14,7 @@ from dpprof.figures.gradient_verdict import GradientVerdict, gradient_verdict
 from dpprof.figures.ledger import UNTRACKED
 from dpprof.figures.memory import MemoryFigures
 from dpprof.figures.names import Metric, memory_metrics, metrics, named
+from dpprof.json_files import naming
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Failure, Record
 from dpprof.vocabulary.formats import fixed, memory, milliseconds, size
@@ -44,8 +47,12 @@ class Result:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has an outcome for every pass asked for, or for those up to one that failed."""
+        """Whether it has an outcome for every pass asked for, or for those up to one that failed by itself: one
+        in which something from outside killed the process may be done again.
+        """
         if self.failure is not None or self.record is None:
+            return False
+        if any(why.startswith("killed: ") for why in self.record.failed_passes.values()):
             return False
         ended = {name for name, outcome in self.record.passes.items() if outcome.status != "running"}
         if ended < self.record.passes.keys():
@@ -96,7 +103,26 @@ def read_result(folder: RunFolder, name: str | None = None) -> Result:
     ):
         ended_at = folder.config.stat().st_mtime
         failure = Failure("killed", _NO_ANSWER, at=ended_at)
-    return Result(name or folder.name, folder, config, record, failure)
+    result = Result(name or folder.name, folder, config, record, failure)
+    with naming(folder.record):
+        try:
+            list(result.named)  # computed now, so that what does not fit together is told with the file
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise DpprofError(f"its figures do not fit together ({error!r})") from error
+    return result
+
+
+def read_results(runs: Iterable[tuple[str, RunFolder]]) -> tuple[list[Result], list[str]]:
+    """The results of run folders, each with the name of its run, and a sentence for each one that cannot be
+    read, with its name and what is wrong with which file.
+    """
+    results, damaged = [], []
+    for name, folder in runs:
+        try:
+            results.append(read_result(folder, name))
+        except DpprofError as error:
+            damaged.append(f"{name}: {error}")
+    return results, damaged
 
 
 def _lacks_counters(config: ExperimentConfig, record: Record) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat, to_flat
+from dpprof.json_files import read_json, typed
 from dpprof.record.folder import write_text
 
 # How much of a workload is checked; each depth includes those before it.
@@ -59,7 +60,7 @@ class CheckFolder:
 
     def read_asked(self) -> tuple[str, list[ExperimentConfig]]:
         """The depth and the experiments."""
-        asked = json.loads(self._asked.read_text(encoding="utf-8"))
+        asked = read_json(self._asked)
         return asked["depth"], [from_flat(values) for values in asked["experiments"]]
 
     def answer(self, answer: CheckAnswer) -> None:
@@ -70,9 +71,4 @@ class CheckFolder:
         """What was found; None if the process left no answer."""
         if not self._answer.exists():
             return None
-        values = json.loads(self._answer.read_text(encoding="utf-8"))
-        findings = tuple(
-            Finding(**(one | {"trainers": tuple(one["trainers"]), "also": tuple(one["also"])}))
-            for one in values["findings"]
-        )
-        return CheckAnswer(**(values | {"findings": findings}))
+        return typed(CheckAnswer, read_json(self._answer))

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Self
 
 
 @dataclass
@@ -30,11 +29,6 @@ class CounterResult:
     rows: list[CounterRow]
     settings: dict[str, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Read what `dataclasses.asdict` made."""
-        return cls(**data | {"rows": [CounterRow(**row) for row in data["rows"]]})
 
 
 def total(name: str, kernel_class: str, phase: str | None, rows: Iterable[CounterRow]) -> CounterRow:

@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import stat
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat, to_flat
 from dpprof.errors import DpprofError, writable
+from dpprof.json_files import naming, read_json, typed
 from dpprof.record.ledger import LedgerResult, StepTimeline
 from dpprof.record.record import Failure, Record
 from dpprof.vocabulary.loops import LEAN
@@ -39,13 +39,6 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (UnicodeDecodeError, OSError) as error:
-        raise DpprofError(f"{path} cannot be read: {error}") from error
-
-
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file whole or not at all."""
     beside = path.with_name(f".{path.name}.part")
@@ -60,14 +53,6 @@ def write_gzipped_json(path: Path, data: object) -> None:
     """Write compressed JSON whole or not at all: as small as gzip makes it, equal data as equal bytes."""
     text = json.dumps(data, separators=(",", ":"))
     write_bytes(path, gzip.compress(text.encode(), compresslevel=9, mtime=0))
-
-
-def read_gzipped_json(path: Path) -> Any:
-    """What `write_gzipped_json` wrote. Raises DpprofError if the file is damaged."""
-    try:
-        return json.loads(gzip.decompress(path.read_bytes()))
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise DpprofError(f"{path} is damaged: {error!r}") from error
 
 
 @dataclass
@@ -144,27 +129,33 @@ class RunFolder:
 
         Raises DpprofError if there is no such file, or what it says cannot be used.
         """
-        try:
-            data = json.loads(_read_text(self.config))
-        except ValueError as error:
-            raise DpprofError(f"{self.config} is damaged: {error}") from error
-        if not isinstance(data, dict):
-            raise DpprofError(f"{self.config} is damaged: it holds no JSON object")
-        if "loop" not in data and self.record.exists():  # dpprof 0.1 knew no other loop
-            data["loop"] = LEAN
-        return from_flat(data)
+        data = read_json(self.config)
+        with naming(self.config):
+            if not isinstance(data, dict):
+                raise DpprofError("it holds no JSON object")
+            if "loop" not in data and self.record.exists():  # dpprof 0.1 knew no other loop
+                data["loop"] = LEAN
+            return from_flat(data)
 
     def read_record(self) -> Record | None:
-        """What was measured, if anything was."""
-        return Record.from_json(_read_text(self.record)) if self.record.exists() else None
+        """What was measured, if anything was. Raises DpprofError if the file is damaged."""
+        if not self.record.exists():
+            return None
+        data = read_json(self.record)
+        with naming(self.record):
+            return Record.from_data(data)
 
     def write_record(self, record: Record) -> None:
         """Save what was measured so far."""
         write_text(self.record, record.to_json())
 
     def read_error(self) -> Failure | None:
-        """Why the experiment failed, if it did."""
-        return Failure.from_json(_read_text(self.error)) if self.error.exists() else None
+        """Why the experiment failed, if it did. Raises DpprofError if the file is damaged."""
+        if not self.error.exists():
+            return None
+        data = read_json(self.error)
+        with naming(self.error):
+            return typed(Failure, data)
 
     def write_error(self, failure: Failure) -> None:
         """Save why the experiment failed."""
@@ -176,14 +167,14 @@ class RunFolder:
         write_gzipped_json(self.ledger, data)
 
     def read_timeline(self) -> StepTimeline | None:
-        """The step's timeline under the ledger, if it was kept."""
+        """The step's timeline under the ledger, if it was kept. Raises DpprofError if the file is damaged."""
         if not self.ledger.exists():
             return None
-        data = read_gzipped_json(self.ledger)
-        try:
+        data = read_json(self.ledger)
+        with naming(self.ledger):
+            if not isinstance(data, dict) or not isinstance(data.get("timeline"), dict):
+                raise DpprofError("it holds no timeline")
             return StepTimeline.from_dict(data["timeline"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise DpprofError(f"{self.ledger} is damaged: {error!r}") from error
 
     def artifacts(self) -> Artifacts:
         """The files to upload, those in subfolders too. Links are not followed: they may lead anywhere."""
@@ -206,6 +197,15 @@ class RunFolder:
                 else:
                     found.left_out.append(f"{writable(name)} ({why_not})")
         return found
+
+
+@dataclasses.dataclass
+class _SweepState:
+    """What `sweep.json` may hold."""
+
+    kind: str = ""
+    mlflow_run_id: str = ""
+    experiments: list[str] = dataclasses.field(default_factory=list)
 
 
 class SweepFolder:
@@ -233,16 +233,25 @@ class SweepFolder:
     def read_state(self) -> dict[str, Any]:
         """What the driving process noted: `kind`, `mlflow_run_id` of the parent, and the names of all
         `experiments`, which may not have folders yet. Empty at first.
+
+        Raises DpprofError if the file is damaged.
         """
         if not self.state.exists():
             return {}
-        try:
-            state = json.loads(_read_text(self.state))
-        except ValueError as error:
-            raise DpprofError(f"{self.state} is damaged: {error}") from error
-        if not isinstance(state, dict):
-            raise DpprofError(f"{self.state} is damaged: it holds no JSON object")
+        state: dict[str, Any] = read_json(self.state)
+        with naming(self.state):
+            typed(_SweepState, state)
         return state
+
+    def set_aside_damaged_state(self) -> str | None:
+        """Rename the file of the state if it cannot be read. Returns a sentence on what was wrong with it."""
+        try:
+            self.read_state()
+        except DpprofError as error:
+            aside = self.state.with_name(f"{self.state.name}.damaged")
+            os.replace(self.state, aside)
+            return f"{error}; it is now {aside.name}"
+        return None
 
     def write_state(self, kind: str, run_id: str, experiments: Iterable[str]) -> None:
         """Note the kind of the sweep, its MLflow parent run and its experiments."""

@@ -4,11 +4,17 @@
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from dataclasses import dataclass, field
+from types import GenericAlias
 from typing import Any, Self, TypeVar
 
+from dpprof.errors import DpprofError
+from dpprof.json_files import typed
+
 K = TypeVar("K")
+# More than any machine has, and few enough to be added up in 64 bits.
+_MOST_BYTES = 2**53
 
 
 @dataclass
@@ -102,14 +108,6 @@ class LedgerResult:
         """The names of the operators that the step runs."""
         return {row.name for row in self.traffic}
 
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Read what `dataclasses.asdict` made."""
-        phase_peak = {phase: PhasePeak(**peak) for phase, peak in data["phase_peak"].items()}
-        traffic = [TrafficRow(**row) for row in data["traffic"]]
-        doubts = [Doubt(**doubt) for doubt in data.get("doubts", ())]
-        return cls(**data | {"phase_peak": phase_peak, "traffic": traffic, "doubts": doubts})
-
 
 @dataclass
 class HeldTensor:
@@ -128,6 +126,12 @@ class HeldTensor:
     module: str
     phase: str | None
     operator: str
+
+
+# Storages as `StepTimeline.to_dict` keeps them: a list for each field of `HeldTensor`.
+_Columns = dataclasses.make_dataclass(
+    "_Columns", [(each.name, GenericAlias(list, each.type)) for each in dataclasses.fields(HeldTensor)]
+)
 
 
 @dataclass
@@ -208,13 +212,39 @@ class StepTimeline:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Read what `to_dict` made, now or in dpprof 0.2."""
-        data = data | {"phases": [PhaseMark(**phase) for phase in data["phases"]]}
-        if "storages" not in data:
-            data["largest"] = [HeldTensor(**tensor) for tensor in data.pop("tensors")]
-            data["num_at_peak"] = data.pop("num_tensors")
-            return cls(**data)
-        columns = data["storages"]
-        rows = zip(*columns.values(), strict=True)
-        storages = [HeldTensor(**dict(zip(columns, row, strict=True))) for row in rows]
-        return cls(**data | {"storages": storages})
+        """Read what `to_dict` made, now or in dpprof 0.2. Raises DpprofError if it is damaged."""
+        now = {"tensors": "largest", "num_tensors": "num_at_peak"}
+        data = {now.get(name, name): value for name, value in data.items()}
+        columns: dict[str, list[Any]] = {}
+        if "storages" in data:
+            columns = dict(vars(typed(_Columns, data.pop("storages"))))
+        if len(set(map(len, columns.values()))) > 1:
+            raise DpprofError("storages: its columns differ in length")
+        found = typed(cls, data)
+        found.storages = [HeldTensor(*row) for row in zip(*columns.values(), strict=True)]
+        fault = found._fault()
+        if fault:
+            raise DpprofError(fault)
+        return found
+
+    def _fault(self) -> str | None:
+        """What does not fit together, if anything."""
+        num = len(self.seconds)
+        events: list[Sized] = [self.category, self.num_bytes, self.moved_to]
+        if self.storages:
+            events.append(self.storage_index)
+        if any(len(column) != num for column in events):
+            return "the columns of its events differ in length"
+        sizes = [*self.num_bytes, *self.start.values(), *(each.num_bytes for each in self.storages)]
+        if any(abs(num_bytes) > _MOST_BYTES for num_bytes in sizes):
+            return f"a size of more than {_MOST_BYTES} bytes"
+        if not all(0 <= index < len(self.storages) for index in self.storage_index):
+            return "storage_index: a storage that is not listed"
+        named = {*self.start, *self.category, *self.moved_to}
+        if not {each.category for each in self.storages} <= named:
+            return "storages: a category that no event has"
+        if not -1 <= self.peak_event < num or not 0 <= self.num_present <= len(self.storages):
+            return "peak_event or num_present is out of range"
+        if not all(0 <= phase.first_event <= phase.end_event <= num for phase in self.phases):
+            return "phases: their events are out of range"
+        return None

@@ -11,6 +11,7 @@ from typing import Any
 
 from dpprof.config.flat import ESTIMATE
 from dpprof.errors import DpprofError
+from dpprof.json_files import parse, typed
 from dpprof.record.counters import CounterResult
 from dpprof.record.ledger import LedgerResult
 
@@ -72,6 +73,11 @@ class Pace:
 
     step_s: list[float]
     fixed_s: list[float]
+
+    def __post_init__(self) -> None:
+        """Raises ValueError unless each step has its fixed computation."""
+        if len(self.step_s) != len(self.fixed_s):
+            raise ValueError(f"{len(self.step_s)} steps, but {len(self.fixed_s)} fixed computations")
 
     @property
     def ratios(self) -> list[float]:
@@ -187,29 +193,23 @@ class Record:
 
     @classmethod
     def from_json(cls, text: str) -> "Record":
-        """Read `record.json`. Raises DpprofError if it is not a record of this schema version."""
-        try:
-            data = json.loads(text)
-            if data["schema_version"] != SCHEMA_VERSION:
-                raise DpprofError(
-                    f"record has schema version {data['schema_version']}, this dpprof reads {SCHEMA_VERSION}"
-                )
-            data["passes"] = {name: PassOutcome(**outcome) for name, outcome in data["passes"].items()}
-            data["memory"] = Memory(**data["memory"])
-            data["operators"] = [OperatorRow(**row) for row in data["operators"]]
-            if data["ledger"] is not None:
-                data["ledger"] = LedgerResult.from_dict(data["ledger"])
-            if data.get("pace") is not None:
-                data["pace"] = Pace(**data["pace"])
-            if data.get("ceilings") is not None:
-                data["ceilings"] = Ceilings(**data["ceilings"])
-            if data.get("counters") is not None:
-                data["counters"] = CounterResult.from_dict(data["counters"])
-            if data["gradient_check"] is not None:
-                data["gradient_check"] = GradientCheck(**data["gradient_check"])
-            return cls(**data)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DpprofError(f"not a dpprof record: {error!r}") from error
+        """Read the text of `record.json`. Raises DpprofError."""
+        return cls.from_data(parse(text))
+
+    @classmethod
+    def from_data(cls, data: object) -> "Record":
+        """A record from what its file holds.
+
+        Raises DpprofError if that is no record, or one of another schema version.
+        """
+        if not isinstance(data, dict) or "schema_version" not in data:
+            raise DpprofError("it is no record of dpprof's")
+        version = data["schema_version"]
+        if version != SCHEMA_VERSION:
+            raise DpprofError(
+                f"it has schema version {str(version)[:20]}, this dpprof reads {SCHEMA_VERSION}"
+            )
+        return typed(cls, data)
 
 
 @dataclass
@@ -232,10 +232,5 @@ class Failure:
 
     @classmethod
     def from_json(cls, text: str) -> "Failure":
-        """Read `error.json`. Raises DpprofError if it is damaged."""
-        try:
-            data = json.loads(text)
-            data["memory"] = Memory(**data["memory"])
-            return cls(**data)
-        except (ValueError, KeyError, TypeError) as error:
-            raise DpprofError(f"not a dpprof error file: {error!r}") from error
+        """Read the text of `error.json`. Raises DpprofError if it is damaged."""
+        return typed(cls, parse(text))

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from dpprof.errors import DpprofError
+from dpprof.json_files import read_json, typed
 from dpprof.record.folder import write_text
 
 S = TypeVar("S")
@@ -68,7 +70,6 @@ def _is_current(written: _Written, report: Report[S], folder: Path) -> bool:
 def _read(kept_in: Path) -> dict[str, _Written]:
     """What was written into the folder; nothing where the file is missing or damaged."""
     try:
-        found = json.loads(kept_in.read_text(encoding="utf-8"))
-        return {name: _Written(**written) for name, written in found.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+        return typed(dict[str, _Written], read_json(kept_in))
+    except DpprofError:
         return {}

@@ -18,5 +18,8 @@ RUN_REPORTS: tuple[Report[Result], ...] = (
 
 
 def write_run_reports(result: Result) -> None:
-    """Write the reports that a run's folder lacks or has in another version."""
+    """Write the reports that a run's folder lacks or has in another version.
+
+    Raises DpprofError if a file that they are made from is damaged, such as the ledger.
+    """
     write_missing(RUN_REPORTS, result, result.folder.reports)

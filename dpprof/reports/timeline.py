@@ -109,12 +109,14 @@ def _facts(record: Record, config: ExperimentConfig) -> dict[str, str]:
     return {
         "trainer": f"{config.trainer} ({short_name(config.trainer)})",
         "model": config.model_name + parameters,
-        "batch x sequence": f"{record.config['batch_size']} x {record.config['seq_len']}",
-        "precision": record.config["precision"],
+        "batch x sequence": f"{config.batch_size} x {config.seq_len}",
+        "precision": config.precision,
         "training loop": config.loop,
-        "activation checkpointing": "yes" if record.config["activation_checkpointing"] else "no",
+        "activation checkpointing": "yes" if config.activation_checkpointing else "no",
         "device": _device(record, config),
-        "torch / Opacus": f"{record.environment['torch_version']} / {record.environment['opacus_version']}",
+        "torch / Opacus": " / ".join(
+            record.environment.get(name, "?") for name in ("torch_version", "opacus_version")
+        ),
     }
 
 

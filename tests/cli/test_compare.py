@@ -85,7 +85,11 @@ def test_a_damaged_run_is_left_out_with_a_warning(swept: Path, tmp_path: Path) -
     shutil.copytree(swept / SWEEP, copy)
     (copy / "DPSGDTrainer_tiny_bs2_seq16" / "record.json").write_text("{")
     ended = CliRunner().invoke(export, [str(copy)], catch_exceptions=False)
-    assert "warning: left out DPSGDTrainer_tiny_bs2_seq16: not a dpprof record" in ended.stderr
+    damaged = copy / "DPSGDTrainer_tiny_bs2_seq16" / "record.json"
+    assert (
+        f"warning: left out {damaged.parent.name}: {damaged} cannot be read: it is no valid JSON"
+        in ended.stderr
+    )
     assert len(list(csv.reader(io.StringIO(ended.stdout)))) == 1 + 3
 
 

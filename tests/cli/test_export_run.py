@@ -17,7 +17,8 @@ from torch.cuda import _memory_viz as viz
 
 from dpprof.cli.export import export
 from dpprof.errors import ConfigError
-from dpprof.record.folder import RunFolder, read_gzipped_json
+from dpprof.json_files import read_json
+from dpprof.record.folder import RunFolder
 
 
 def exported(source: Path | str, form: str, *options: str) -> bytes:
@@ -84,7 +85,7 @@ def test_what_is_exported_is_what_lies_in_the_folder_and_in_mlflow(run: RunFolde
     assert run.peak_stacks.read_bytes() == exported(run.path, "collapsed")
     assert run.peak_speedscope.read_bytes() == exported(run.path, "speedscope")
     (trace,) = run.traces() or [run.memory_trace]
-    assert read_gzipped_json(trace) == json.loads(exported(run.path, "perfetto"))
+    assert read_json(trace) == json.loads(exported(run.path, "perfetto"))
     if run.name in RUNS:
         client = MlflowClient(f"sqlite:///{swept}/mlflow.db")
         kept = {found.path for found in client.list_artifacts(runs_of(swept)[run.name].info.run_id)}
@@ -94,7 +95,7 @@ def test_what_is_exported_is_what_lies_in_the_folder_and_in_mlflow(run: RunFolde
 def test_the_tracks_fit_the_traced_phases(swept: Path) -> None:
     folder = RunFolder(swept / "runs" / "grid é" / RUNS[1])
     (path,) = folder.traces()
-    events = read_gzipped_json(path)["traceEvents"]
+    events = read_json(path)["traceEvents"]
     (peak,) = (event for event in events if event["name"].startswith("peak: "))
     phases = [event for event in events if event["name"].startswith("phase:") and event["dur"]]
     within = [e["name"] for e in phases if e["ts"] <= peak["ts"] <= e["ts"] + e["dur"]]

@@ -83,7 +83,7 @@ def test_show_says_why_there_is_nothing_to_show(tmp_path: Path) -> None:
 
 def test_a_damaged_ledger_is_told_as_such(run: Path) -> None:
     (run / "ledger.json.gz").write_bytes(b"half")
-    with pytest.raises(DpprofError, match=r"ledger\.json\.gz is damaged"):
+    with pytest.raises(DpprofError, match=r"ledger\.json\.gz cannot be read"):
         shown(run)
 
 

@@ -7,6 +7,7 @@ from dpprof.config.devices import BLOCK_BYTES, DEVICES
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import ConfigError
 from dpprof.figures import capacity
+from dpprof.json_files import typed
 from dpprof.record.ledger import Doubt, LedgerResult, PhasePeak, TrafficRow
 
 MIB, GIB = 2**20, 2**30
@@ -140,9 +141,9 @@ def test_doubts_outlive_the_file() -> None:
     found = ledger(row("forward"))
     found.growth, found.doubts = 5, [Doubt("a", "some", 7), Doubt("b", "any", None)]
     kept = dataclasses.asdict(found)
-    assert LedgerResult.from_dict(kept) == found
+    assert typed(LedgerResult, kept) == found
     del kept["growth"], kept["doubts"]
-    older = LedgerResult.from_dict(kept)
+    older = typed(LedgerResult, kept)
     assert (older.growth, older.doubts) == (0, []), "a record made before there were any"
 
 

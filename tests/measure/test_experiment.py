@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from example_config import changed, experiment
+from example_results import rendered
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import ESTIMATE
 from dpprof.config.measuring import PASS_NAMES
-from dpprof.drive.run import rendered
 from dpprof.errors import EstimateError
 from dpprof.figures.results import read_result
 from dpprof.measure.entry import measure

@@ -3,6 +3,7 @@ import json
 
 import pytest
 
+from dpprof.json_files import typed
 from dpprof.record.counters import CounterResult, CounterRow, total
 
 
@@ -45,7 +46,7 @@ def test_what_one_row_lacks_the_total_lacks() -> None:
 
 def test_json_round_trip() -> None:
     result = CounterResult([row(1, 1.0, a_DOT_sum=1)], {"version": "2024.1"}, {"b.sum": "why"})
-    assert CounterResult.from_dict(json.loads(json.dumps(dataclasses.asdict(result)))) == result
+    assert typed(CounterResult, json.loads(json.dumps(dataclasses.asdict(result)))) == result
 
 
 def test_nothing_is_averaged_over_no_time() -> None:

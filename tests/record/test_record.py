@@ -1,5 +1,7 @@
 import dataclasses
 import json
+import math
+import re
 from typing import Any
 
 import example_ledger
@@ -108,7 +110,7 @@ def test_the_clean_pass_alone_decides_whether_figures_stand(
 
 def test_another_schema_version_is_refused_by_number() -> None:
     text = dataclasses.replace(full_record(), schema_version=7).to_json()
-    with pytest.raises(DpprofError, match=r"^record has schema version 7, this dpprof reads 2$"):
+    with pytest.raises(DpprofError, match=r"^it has schema version 7, this dpprof reads 2$"):
         Record.from_json(text)
 
 
@@ -117,22 +119,34 @@ def changed(text: str, **changes: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "why"),
     [
-        "",
-        "null",
-        "[]",
-        "{}",
-        full_record().to_json()[:-20],
-        changed(full_record().to_json(), unheard_of=1),
-        changed(full_record().to_json(), memory={"unheard_of": 1}),
-        changed(full_record().to_json(), memory=None),
-        changed(full_record().to_json(), passes=[]),
-        changed(full_record().to_json(), operators=[{"name": "aten::mm"}]),
+        ("", "it is no valid JSON (Expecting value: line 1 column 1 (char 0))"),
+        ("null", "it is no record of dpprof's"),
+        ("[]", "it is no record of dpprof's"),
+        ("{}", "it is no record of dpprof's"),
+        (full_record().to_json()[:-20], "it is no valid JSON ("),
+        (changed(full_record().to_json(), unheard_of=1), "unheard_of is unknown to this dpprof"),
+        (changed(full_record().to_json(), memory={"unheard_of": 1}), "memory.unheard_of is unknown"),
+        (changed(full_record().to_json(), memory=None), "memory should be"),
+        (changed(full_record().to_json(), passes=[]), "passes should be"),
+        (changed(full_record().to_json(), step_s=[0.5, "1"]), "step_s.1 should be a valid number"),
+        (
+            changed(full_record().to_json(), num_parameters=True),
+            "num_parameters should be a valid integer",
+        ),
+        (
+            changed(full_record().to_json(), operators=[{"name": "mm"}]),
+            "operators.0.operator_class is missing",
+        ),
+        (
+            changed(full_record().to_json(), pace={"step_s": [1.0], "fixed_s": []}),
+            "pace: 1 steps, but 0 fixed",
+        ),
     ],
 )
-def test_a_damaged_record(text: str) -> None:
-    with pytest.raises(DpprofError, match=r"^not a dpprof record: "):
+def test_a_damaged_record_is_told_by_its_field(text: str, why: str) -> None:
+    with pytest.raises(DpprofError, match=f"^{re.escape(why)}"):
         Record.from_json(text)
 
 
@@ -141,8 +155,15 @@ def test_a_damaged_record(text: str) -> None:
     ["", "null", "[]", "{}", '{"memory": {}}', changed(Failure("oom", "", at=0.0).to_json(), memory=None)],
 )
 def test_a_damaged_failure(text: str) -> None:
-    with pytest.raises(DpprofError, match=r"^not a dpprof error file: "):
+    with pytest.raises(DpprofError, match=r"^it is no valid JSON|^it should|is missing$|^memory should"):
         Failure.from_json(text)
+
+
+def test_numbers_that_are_none_stay_readable() -> None:
+    record = dataclasses.replace(full_record(), timed_s=math.inf, step_s=[math.nan, -math.inf])
+    again = Record.from_json(record.to_json())
+    assert (again.timed_s, again.step_s[1]) == (math.inf, -math.inf)
+    assert math.isnan(again.step_s[0])
 
 
 def test_a_pass_that_cannot_run_here_did_not_fail() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import example_ledger
 import pytest
+from example_results import rendered
 
-from dpprof.drive.run import rendered
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.reports import run_reports
 from dpprof.reports.comparison import data

@@ -16,6 +16,7 @@ from dpprof.errors import DpprofError
 from dpprof.figures.gradient_verdict import FAIL
 from dpprof.figures.names import ratio_name, ratios
 from dpprof.figures.results import FAILED, Result, describe_steps, device_name
+from dpprof.json_files import parse, typed
 from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.earlier import upgraded
 from dpprof.reports.comparison.models import Model, models_of
@@ -122,18 +123,24 @@ class Comparison:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read `summary.json`. Raises DpprofError if it is none that this version can read."""
+        """Read the text of `summary.json`. Raises DpprofError if it is none that this version can read."""
+        return cls.from_data(parse(text))
+
+    @classmethod
+    def from_data(cls, data: Any) -> Self:
+        """A comparison from what its file holds. Raises DpprofError as `from_json` does."""
         try:
-            data = upgraded(json.loads(text))
-            if data["schema_version"] != SCHEMA_VERSION:
-                raise DpprofError(f"it has schema version {data['schema_version']}, not {SCHEMA_VERSION}")
-            cells = [
-                Cell(cell["source"], _complete(cell["settings"]), [Run.from_dict(r) for r in cell["runs"]])
-                for cell in data["cells"]
-            ]
-            return cls(data["name"], cells)
+            data = dict(upgraded(data))
+            version = data.pop("schema_version")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DpprofError(f"it is no comparison that dpprof exported: {error!r}") from error
+            raise DpprofError("it is no comparison that dpprof exported") from error
+        if version != SCHEMA_VERSION:
+            raise DpprofError(f"it has schema version {str(version)[:20]}, not {SCHEMA_VERSION}")
+        found = typed(cls, data)
+        if not all(cell.runs for cell in found.cells):
+            raise DpprofError("it is no comparison that dpprof exported: a cell has no runs")
+        cells = [dataclasses.replace(cell, settings=_complete(cell.settings)) for cell in found.cells]
+        return dataclasses.replace(found, cells=cells)
 
 
 def _complete(settings: dict[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """The estimates of a larger model that a sweep keeps beside its runs, for its verdict."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from dpprof.errors import DpprofError
-from dpprof.figures.results import Result, read_result
+from dpprof.figures.results import read_results
 from dpprof.record.folder import SweepFolder
 from dpprof.reports.comparison.comparison import Comparison, compare
 
@@ -15,12 +14,5 @@ def foreseen_of(sources: Sequence[str]) -> Comparison | None:
 
 def read_foreseen(sweep: SweepFolder) -> Comparison:
     """What a sweep's folder has of them; one that cannot be read is left out."""
-    return compare(sweep.name, {sweep.name: _readable(sweep)})
-
-
-def _readable(sweep: SweepFolder) -> Iterator[Result]:
-    for folder in sweep.foreseen.runs():
-        try:
-            yield read_result(folder)
-        except DpprofError:
-            continue
+    results, _ = read_results((folder.name, folder) for folder in sweep.foreseen.runs())
+    return compare(sweep.name, {sweep.name: results})

@@ -85,12 +85,6 @@ class Run:
             **of_record,
         )
 
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Read what `dataclasses.asdict` made."""
-        phases = {name: PhaseFigures.from_dict(phase) for name, phase in data["phases"].items()}
-        return cls(**data | {"phases": phases, "moved": [MovedBytes(**row) for row in data["moved"]]})
-
 
 def _of_record(config: ExperimentConfig, record: Record, figures: Figures) -> dict[str, Any]:
     """The fields of a run that come from a record whose first pass finished."""

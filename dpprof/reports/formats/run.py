@@ -4,12 +4,17 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from dpprof.errors import ConfigError
+from dpprof.errors import ConfigError, DpprofError
 from dpprof.figures.results import Result
-from dpprof.record.folder import read_gzipped_json, write_bytes, write_gzipped_json
+from dpprof.json_files import naming, read_json
+from dpprof.record.folder import write_bytes, write_gzipped_json
 from dpprof.record.ledger import StepTimeline
 from dpprof.reports.formats import flame, perfetto, snapshot
+
+# A trace has more events than any other file: the most bytes of one.
+_LARGEST_TRACE = 2**30
 
 
 @dataclass(frozen=True)
@@ -26,11 +31,18 @@ class Format:
 def _perfetto(result: Result, timeline: StepTimeline) -> bytes:
     traces = result.folder.traces()
     made = (
-        perfetto.with_memory(read_gzipped_json(traces[-1]), timeline)
-        if traces
-        else _trace_alone(result, timeline)
+        perfetto.with_memory(_read_trace(traces[-1]), timeline) if traces else _trace_alone(result, timeline)
     )
     return json.dumps(made).encode()
+
+
+def _read_trace(path: Path) -> dict[str, Any]:
+    """A trace of torch.profiler. Raises DpprofError if it is damaged."""
+    trace = read_json(path, _LARGEST_TRACE)
+    with naming(path):
+        if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
+            raise DpprofError("it holds no events")
+        return trace
 
 
 def _trace_alone(result: Result, timeline: StepTimeline) -> dict[str, object]:
@@ -99,7 +111,7 @@ def write_memory_tracks(result: Result) -> list[Path]:
         return []
     traces = folder.traces()
     for path in traces:
-        write_gzipped_json(path, perfetto.with_memory(read_gzipped_json(path), timeline))
+        write_gzipped_json(path, perfetto.with_memory(_read_trace(path), timeline))
     if traces:
         return traces
     write_gzipped_json(folder.memory_trace, _trace_alone(result, timeline))

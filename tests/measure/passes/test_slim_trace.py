@@ -8,8 +8,9 @@ from shown_comparison import RUNS
 from torch_tb_profiler.profiler.data import RunProfileData  # type: ignore[import-untyped]
 from torch_tb_profiler.profiler.module_op import aggegate_module_view  # type: ignore[import-untyped]
 
+from dpprof.json_files import read_json
 from dpprof.measure.passes.slim_trace import MOST_EQUAL_CALLS, slim
-from dpprof.record.folder import RunFolder, read_gzipped_json
+from dpprof.record.folder import RunFolder
 
 Event = dict[str, Any]
 
@@ -88,7 +89,7 @@ def traced(swept: Path) -> RunFolder:
 def test_a_real_trace_shows_one_step_with_its_phases_operators_and_modules(traced: RunFolder) -> None:
     (path,) = traced.traces()
     assert path.stat().st_size < 250_000
-    events = read_gzipped_json(path)["traceEvents"]
+    events = read_json(path)["traceEvents"]
     marks = [e["name"] for e in events if e.get("cat") == "user_annotation"]
     assert [name for name in marks if name.startswith("ProfilerStep#")] == ["ProfilerStep#5"]
     phases = [name.removeprefix("phase:") for name in marks if name.startswith("phase:")]

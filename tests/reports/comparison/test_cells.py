@@ -7,6 +7,7 @@ from record_metrics import metrics
 
 from dpprof.errors import DpprofError
 from dpprof.figures.names import PEAK, STEP
+from dpprof.json_files import typed
 from dpprof.record.record import Failure, Memory, PassOutcome
 from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison, compare, merge
@@ -197,11 +198,19 @@ def test_a_baseline_from_before_there_were_two_loops_compares() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no comparison"),
+        ("", "no valid JSON"),
         ("[]", "no comparison"),
         ('{"schema_version": 1, "name": "x"}', "no comparison"),
         ('{"schema_version": 7}', "schema version 7"),
         ('{"schema_version": 1, "name": "x", "cells": [{"source": "x"}]}', "no comparison"),
+        (
+            '{"schema_version": 2, "name": "x", "cells": [{"source": 1}]}',
+            r"^cells\.0\.source should be",
+        ),
+        (
+            '{"schema_version": 2, "name": "x", "cells": [{"source": "x", "settings": {}, "runs": []}]}',
+            "a cell has no runs",
+        ),
     ],
 )
 def test_another_file_is_no_comparison(text: str, words: str) -> None:
@@ -212,4 +221,4 @@ def test_another_file_is_no_comparison(text: str, words: str) -> None:
 def test_json_holds_figures_under_their_metric_names() -> None:
     data = json.loads(comparison(result(step_s=0.1, peak_mib=3)).to_json())
     assert data["cells"][0]["runs"][0]["figures"][PEAK] == 3
-    assert Run.from_dict(data["cells"][0]["runs"][0]).step_s == [0.1, 0.1]
+    assert typed(Run, data["cells"][0]["runs"][0]).step_s == [0.1, 0.1]

@@ -240,7 +240,7 @@ def test_a_damaged_timeline_is_told_and_the_rest_stands(tmp_path: Path) -> None:
     page = compute(comparison(read_result(folder)), {("s", "run"): folder})
     assert page.timelines == {}
     (doubt,) = page.damaged
-    assert "ledger.json.gz is damaged" in doubt
+    assert "ledger.json.gz cannot be read" in doubt
     assert "30.3 MiB" in Text(render(page)).text
 
 

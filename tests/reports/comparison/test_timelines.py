@@ -62,6 +62,7 @@ def test_sixteen_long_steps_are_small_in_the_page(tmp_path: Path) -> None:
         phases=[PhaseMark("forward", 0.0, 1.0, 0, events)],
         step_s=1.0,
         peak_event=2 * max(range(len(sizes)), key=lambda i: sizes[i]),
+        storage_index=[0] * events,
     )
     folder = example_ledger.folder(tmp_path / "run", example_ledger.record(), timeline)
     result = read_result(folder)

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import example_ledger
 import pytest
+from example_results import rendered
 from format_readers import check, replayed, track
 
-from dpprof.drive.run import rendered
 from dpprof.errors import ConfigError
 from dpprof.figures.results import read_result
-from dpprof.record.folder import RunFolder, read_gzipped_json, write_gzipped_json
+from dpprof.json_files import read_json
+from dpprof.record.folder import RunFolder, write_gzipped_json
 from dpprof.record.ledger import StepTimeline
 from dpprof.reports.formats.run import FORMATS, export
 
@@ -29,7 +30,7 @@ def test_a_rendered_run_has_every_format_and_loses_them_with_its_answers(tmp_pat
     lines = run.peak_stacks.read_text().splitlines()
     assert sum(int(line.rsplit(" ", 1)[1]) for line in lines) == PEAK
     assert json.loads(run.peak_speedscope.read_text())["profiles"][0]["endValue"] == PEAK
-    levels = track(check(read_gzipped_json(run.memory_trace)), "total")
+    levels = track(check(read_json(run.memory_trace)), "total")
     assert max(level for _, level in levels) == PEAK
     written = {run.memory_snapshot, run.memory_trace, run.peak_stacks, run.peak_speedscope}
     assert written < set(run.artifacts().files)
@@ -44,9 +45,9 @@ def test_a_traced_run_has_the_tracks_in_its_trace(tmp_path: Path) -> None:
     write_gzipped_json(trace, {"traceEvents": [step]})
     result = rendered(run)
     assert not run.memory_trace.exists()
-    levels = track(check(read_gzipped_json(trace)), "total")
+    levels = track(check(read_json(trace)), "total")
     assert (levels[0], levels[-1][0] < 15) == ((5.0, 4 * example_ledger.MIB), True)
-    assert json.loads(export(result, "perfetto")) == read_gzipped_json(trace)
+    assert json.loads(export(result, "perfetto")) == read_json(trace)
 
 
 def test_a_ledger_without_storages_has_the_tracks_alone(tmp_path: Path) -> None:
