@@ -37,6 +37,7 @@ def check(workload_argument: str, **options: str | None) -> None:
     from dpprof.config.flat import parse_drive
     from dpprof.config.settings import refuse
     from dpprof.drive.launch.launcher import make_launcher
+    from dpprof.drive.workload_module import refuse_missing_module
 
     drive, values = parse_drive(given(options))
     if workload_argument:
@@ -46,6 +47,7 @@ def check(workload_argument: str, **options: str | None) -> None:
     launcher = make_launcher(drive)
     experiments = experiments_to_check(values)
     first = experiments[0]
+    refuse_missing_module(first.workload, launcher)
 
     from dpprof.cli.console import open_console
     from dpprof.drive.workload_check import check_training

@@ -51,7 +51,9 @@ class Child:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=os.environ | {END_WITH: str(os.getpid()), "PYTHONUNBUFFERED": "1"},
+                # The log is UTF-8, whatever the terminal is: a workload may print what that cannot show.
+                env=os.environ
+                | {END_WITH: str(os.getpid()), "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8:replace"},
             )
         self._log = open(job.log, encoding="utf-8", errors="replace")  # noqa: SIM115 - closed in _end
 
