@@ -49,6 +49,8 @@ def check(workload_argument: str, **options: str | None) -> None:
     first = experiments[0]
     refuse_missing_module(first.workload, launcher)
 
+    from rich.text import Text
+
     from dpprof.cli.console import open_console
     from dpprof.drive.workload_check import check_training
     from dpprof.errors import ExperimentsFailed
@@ -60,7 +62,9 @@ def check(workload_argument: str, **options: str | None) -> None:
         f"checking {first.workload}: one step of each trainer with {sizes}", markup=False, emoji=False
     )
     with console.status("importing torch and Opacus") as status:
-        answer = check_training(experiments, launcher, drive.timeout_s, status.update)
+        answer = check_training(
+            experiments, launcher, drive.timeout_s, lambda line: status.update(Text(line))
+        )
     _print(console, answer)
     failed = [trainer_info(trainer).short_name for trainer, trains in answer.trains.items() if not trains]
     if failed:

@@ -20,7 +20,7 @@ from dpprof.cli.ncu_import import ncu_import
 from dpprof.cli.profile import profile
 from dpprof.cli.roofline import roofline
 from dpprof.cli.show import show
-from dpprof.cli.streams import complain, cut, lost_output, open_streams
+from dpprof.cli.streams import complain, cut, is_text, lost_output, open_streams
 from dpprof.cli.summarize import summarize
 from dpprof.cli.sweep import sweep
 from dpprof.cli.test import test
@@ -77,6 +77,9 @@ def main() -> None:
             signal.signal(number, signal.default_int_handler)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     try:
+        for argument in sys.argv[1:]:
+            if not is_text(argument):
+                raise ConfigError(f"got {shown(argument)}, allowed: text in the encoding of this terminal")
         cli.main(standalone_mode=False)
     except DpprofError as error:
         _end(str(error), error.exit_code)

@@ -27,6 +27,11 @@ def plain(text: str) -> str:
     return text if text.isprintable() else text.translate(_CONTROLS)
 
 
+def is_text(argument: str) -> bool:
+    """Whether an argument could be decoded; neither a page nor MLflow can hold one that could not."""
+    return argument.isascii() or not any("\ud800" <= character <= "\udfff" for character in argument)
+
+
 def cut(text: str) -> str:
     """A message whose length others decide, kept short."""
     return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}..."

@@ -64,6 +64,7 @@ LONG, HUGE = "a" * 5000, str(10**30)
         (["sweep", "--config", LONG], "config: got 'aaaa"),
         (["show", LONG], "got 'aaaa"),
         (["compare", LONG], "got 'aaaa"),
+        (["compare", "nos\udcff"], r"got 'nos\udcff', allowed: text in the encoding of this terminal"),
         ([LONG], "No such command 'aaaa"),
     ],
 )
