@@ -1,5 +1,6 @@
 """`dpprof check`: what Opacus or a trainer stumbles on in a model, before anything is timed."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -9,6 +10,7 @@ from dpprof.cli.options import given, options_of
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.status import Status
 
     from dpprof.record.check import CheckAnswer
 
@@ -49,8 +51,6 @@ def check(workload_argument: str, **options: str | None) -> None:
     first = experiments[0]
     refuse_missing_module(first.workload, launcher)
 
-    from rich.text import Text
-
     from dpprof.cli.console import open_console
     from dpprof.drive.workload_check import check_training
     from dpprof.errors import ExperimentsFailed
@@ -62,13 +62,18 @@ def check(workload_argument: str, **options: str | None) -> None:
         f"checking {first.workload}: one step of each trainer with {sizes}", markup=False, emoji=False
     )
     with console.status("importing torch and Opacus") as status:
-        answer = check_training(
-            experiments, launcher, drive.timeout_s, lambda line: status.update(Text(line))
-        )
+        answer = check_training(experiments, launcher, drive.timeout_s, partial(_show, status))
     _print(console, answer)
     failed = [trainer_info(trainer).short_name for trainer, trains in answer.trains.items() if not trains]
     if failed:
         raise ExperimentsFailed(f"{len(failed)} of {len(answer.trains)} trainers fail: {', '.join(failed)}")
+
+
+def _show(status: "Status", line: str) -> None:
+    """What is being done, as it is written."""
+    from rich.text import Text
+
+    status.update(Text(line))
 
 
 def _print(console: "Console", answer: "CheckAnswer") -> None:
