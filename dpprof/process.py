@@ -77,13 +77,24 @@ def process_age_s() -> float:
     return time.time() - psutil.Process().create_time()
 
 
+def stopping_signals() -> list[signal.Signals]:
+    """The signals that ask this process to end: Ctrl-C and Ctrl-\\, `kill`, a terminal that closes.
+
+    SIGHUP and SIGQUIT are not among them if they were ignored from the start: `nohup` does so, and a shell
+    for what a script puts in the background.
+    """
+    unless_ignored = [signal.SIGHUP, signal.SIGQUIT]
+    heard = [number for number in unless_ignored if signal.getsignal(number) != signal.SIG_IGN]
+    return [signal.SIGINT, signal.SIGTERM, *heard]
+
+
 def finish_undisturbed() -> None:
-    """Ignore Ctrl-C and SIGTERM from now on: this process was told to stop and is putting things in order.
+    """Ignore these signals from now on: this process was told to stop and is putting things in order.
 
     They come in pairs: under `mlflow run` Ctrl-C reaches this process first, then MLflow sends SIGTERM.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in stopping_signals():
+        signal.signal(number, signal.SIG_IGN)
 
 
 _left_behind = False

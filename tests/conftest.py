@@ -109,8 +109,9 @@ def call_dpprof(folder: Path, *arguments: str, **more: str) -> Ended:
     from mlflow.tracking._tracking_service import utils
 
     from dpprof.cli.main import main
+    from dpprof.process import stopping_signals
 
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in stopping_signals()}
     output, errors = io.StringIO(), io.StringIO()
     code: Any = 0
     with (

@@ -1,5 +1,6 @@
 """`dpprof check`: what Opacus or a trainer stumbles on in a model, before anything is timed."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rich.console import Console
+    from rich.status import Status
 
     from dpprof.record.check import CheckAnswer
 
@@ -37,6 +39,7 @@ def check(workload_argument: str, **options: str | None) -> None:
     from dpprof.config.flat import parse_drive
     from dpprof.config.settings import refuse
     from dpprof.drive.launch.launcher import make_launcher
+    from dpprof.drive.workload_module import refuse_missing_module
 
     drive, values = parse_drive(given(options))
     if workload_argument:
@@ -46,6 +49,7 @@ def check(workload_argument: str, **options: str | None) -> None:
     launcher = make_launcher(drive)
     experiments = experiments_to_check(values)
     first = experiments[0]
+    refuse_missing_module(first.workload, launcher)
 
     from dpprof.cli.console import open_console
     from dpprof.drive.workload_check import check_training
@@ -58,11 +62,18 @@ def check(workload_argument: str, **options: str | None) -> None:
         f"checking {first.workload}: one step of each trainer with {sizes}", markup=False, emoji=False
     )
     with console.status("importing torch and Opacus") as status:
-        answer = check_training(experiments, launcher, drive.timeout_s, status.update)
+        answer = check_training(experiments, launcher, drive.timeout_s, partial(_show, status))
     _print(console, answer)
     failed = [trainer_info(trainer).short_name for trainer, trains in answer.trains.items() if not trains]
     if failed:
         raise ExperimentsFailed(f"{len(failed)} of {len(answer.trains)} trainers fail: {', '.join(failed)}")
+
+
+def _show(status: "Status", line: str) -> None:
+    """What is being done, as it is written."""
+    from rich.text import Text
+
+    status.update(Text(line))
 
 
 def _print(console: "Console", answer: "CheckAnswer") -> None:

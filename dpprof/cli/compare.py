@@ -4,6 +4,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dpprof.cli.options import STANDARD_OUTPUT, output_option, write_output
+from dpprof.cli.streams import complain
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -16,9 +19,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option(
-    "--output", default="comparison.html", show_default=True, metavar="FILE", help="Where to write the page."
-)
+@output_option("Where to write the page;", default="comparison.html")
 @click.option(
     "--baseline",
     metavar="SOURCE",
@@ -56,10 +57,11 @@ def compare(sources: tuple[str, ...], output: str, baseline: str | None, fail_ab
     from dpprof.cli.console import open_console, write
     from dpprof.reports.comparison import regression
 
-    console = open_console()
+    console = open_console(stderr=output == STANDARD_OUTPUT)
     print_comparison(console, data)
-    console.print()
-    write(console, f"the page with all of it: {output}")
+    if output != STANDARD_OUTPUT:
+        console.print()
+        write(console, f"the page with all of it: {output}")
     if before is None:
         return
     checked = regression.check(data.comparison, before, limit)
@@ -83,7 +85,6 @@ def _read(
     from dpprof.cli.waiting import waiting
 
     with waiting("reading the runs"), tempfile.TemporaryDirectory() as scratch:
-        from dpprof.cli.options import write_output
         from dpprof.drive.sources import read_comparison
         from dpprof.reports.comparison import page
         from dpprof.reports.comparison.data import compute
@@ -115,7 +116,7 @@ def percent(text: str) -> float:
 
 def warn(text: str) -> None:
     """Tell what the user must know, though the command goes on."""
-    click.echo(f"warning: {text}", err=True)
+    complain(f"warning: {text}")
 
 
 def print_check(console: "Console", checked: "Check", baseline: str) -> None:

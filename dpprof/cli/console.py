@@ -1,9 +1,13 @@
 """The console that commands print to, and prose on it."""
 
-from rich.console import Console
+from collections.abc import Iterable
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from dpprof.cli.streams import plain
 from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS
 from dpprof.vocabulary.trainers import TRAINERS
 
@@ -13,10 +17,22 @@ _WIDTH_OF_FILES = 160
 VERDICT_COLORS = {PASS: "green", CANNOT_TELL: "yellow", FAIL: "red"}
 
 
-def open_console() -> Console:
-    """A console as wide as the terminal, or wide enough for a file."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_WIDTH_OF_FILES)
+class PlainConsole(Console):
+    """A console that shows text without control characters; its own colours and cursor movements stay."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The pieces that are shown."""
+        for segment in super().render(renderable, options):
+            is_plain = segment.control or segment.text.isprintable()
+            yield segment if is_plain else Segment(plain(segment.text), segment.style)
+
+
+def open_console(*, stderr: bool = False) -> Console:
+    """A console as wide as the terminal, or wide enough for a file; of standard error if wanted."""
+    console = PlainConsole(highlight=False, stderr=stderr)
+    if console.is_terminal:
+        return console
+    return PlainConsole(highlight=False, stderr=stderr, width=_WIDTH_OF_FILES)
 
 
 def write(console: Console, text: str | Text) -> None:

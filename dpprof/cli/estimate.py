@@ -41,20 +41,27 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
     from dpprof.config.flat import ESTIMATE, parse_drive
     from dpprof.config.grid import build_grid
     from dpprof.config.settings import parse_all
+    from dpprof.drive.launch.launcher import make_launcher
+    from dpprof.drive.workload_module import refuse_missing_module
 
     drive, values = parse_drive(given_values)
     own_values, values = split(values, WorkersConfig)
     own = parse_all(WorkersConfig, own_values)
-    grid = build_grid(values, EstimatingConfig, cuda_available=lambda: True)
+    launcher = make_launcher(drive)
+    grid = build_grid(
+        values,
+        EstimatingConfig,
+        cuda_available=lambda: True,
+        look_for=partial(refuse_missing_module, launcher=launcher),
+    )
     drive.check_writable()
 
     from dpprof.cli.console import counted
     from dpprof.cli.grid_run import run_grid
-    from dpprof.drive.launch.launcher import make_launcher
     from dpprof.drive.sweep import Sweep
 
     name = grid.config.sweep_name
-    planned = Sweep(name, drive, make_launcher(drive), grid.experiments, workers=own.workers)
+    planned = Sweep(name, drive, launcher, grid.experiments, workers=own.workers)
     what = counted(len(grid.experiments), "experiment")
     opening = f"{what} on fake tensors, {own.workers} at a time"
     return partial(

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dpprof.cli.options import STANDARD_OUTPUT, output_option, write_output
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -23,11 +25,7 @@ _BINARY = "snapshot"
     metavar="NAME",
     help="Of runs: csv, json, markdown. Of one run's memory: snapshot, perfetto, collapsed, speedscope.",
 )
-@click.option(
-    "--output",
-    metavar="FILE",
-    help="Write it there instead of printing it; compressed if FILE ends in .gz. A snapshot needs it.",
-)
+@output_option("Write it there instead of printing it; compressed if FILE ends in .gz. A snapshot needs it;")
 def export(sources: tuple[str, ...], form: str, output: str | None) -> None:
     """Export runs, or one run's memory, for other programs.
 
@@ -59,7 +57,7 @@ def export(sources: tuple[str, ...], form: str, output: str | None) -> None:
     import tempfile
     from pathlib import Path
 
-    from dpprof.cli.options import write_output
+    from dpprof.cli.streams import put
     from dpprof.cli.waiting import waiting
     from dpprof.errors import ConfigError
 
@@ -67,8 +65,8 @@ def export(sources: tuple[str, ...], form: str, output: str | None) -> None:
         raise ConfigError(f"output: not given, allowed with format={form}: a file, e.g. memory.pickle")
     with waiting("exporting"), tempfile.TemporaryDirectory() as scratch:
         content = _exported(sources, form, Path(scratch))
-    if output is None:
-        click.echo(content.decode(), nl=False)
+    if output is None or output == STANDARD_OUTPUT:
+        put(content if form == _BINARY else content.decode())
         return
     write_output(output, gzip.compress(content, mtime=0) if output.endswith(".gz") else content)
 

@@ -49,6 +49,7 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
     from dpprof.config.grid import build_grid
     from dpprof.config.settings import parse_all, refuse
     from dpprof.drive.launch.launcher import make_launcher
+    from dpprof.drive.workload_module import refuse_missing_module
 
     drive, values = parse_drive(given_values)
     workers_values, values = split(values, WorkersConfig)
@@ -58,7 +59,12 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
     axis = {"batch_size": "batch_sizes", "seq_len": "seq_lens"}[own.along]
     if values.get(axis, "auto") != "auto":
         raise refuse(axis, values[axis], f"auto with along={own.along}, which finds it")
-    grid = build_grid({**values, axis: "1", "savings": False}, EstimatingConfig, cuda_available=lambda: True)
+    grid = build_grid(
+        {**values, axis: "1", "savings": False},
+        EstimatingConfig,
+        cuda_available=lambda: True,
+        look_for=partial(refuse_missing_module, launcher=launcher),
+    )
     _check(own, next(iter(grid.experiments.values())), launcher.machine)
     drive.check_writable()
 

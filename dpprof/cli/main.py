@@ -1,9 +1,10 @@
 """The `dpprof` command: finds the command to run, and turns errors into one line and an exit code."""
 
+import errno
 import os
 import signal
 import sys
-from io import TextIOWrapper
+from typing import NoReturn
 
 import click
 
@@ -19,11 +20,13 @@ from dpprof.cli.ncu_import import ncu_import
 from dpprof.cli.profile import profile
 from dpprof.cli.roofline import roofline
 from dpprof.cli.show import show
+from dpprof.cli.streams import complain, cut, is_text, lost_output, open_streams
 from dpprof.cli.summarize import summarize
 from dpprof.cli.sweep import sweep
 from dpprof.cli.test import test
-from dpprof.errors import DpprofError, Interrupted
-from dpprof.process import end_process
+from dpprof.config.settings import shown
+from dpprof.errors import ConfigError, DpprofError, Interrupted
+from dpprof.process import end_process, stopping_signals
 
 MEASURE = "Measure: training runs on this machine"
 PREDICT = "Predict: on fake tensors, no GPU needed"
@@ -63,27 +66,36 @@ for _command, _heading in COMMANDS.items():
 def main() -> None:
     """Run the command line and end the process.
 
-    Exit codes: 0 done (running out of memory is a finding, not a fault), 1 the runs folder can no longer be
-    written, 2 an option, the workload or the machine is not usable, 3 an experiment or its gradient check
-    failed, or a step of `check` did, 4 something got worse than its baseline, 5 MLflow could not be used, 6 a
-    gradient check could not tell, 130 stopped by Ctrl-C or SIGTERM.
+    Exit codes: 0 done (running out of memory is a finding, not a fault), 1 the runs folder or standard output
+    can no longer be written, 2 an option, the workload or the machine is not usable, 3 an experiment or its
+    gradient check failed, or a step of `check` did, 4 something got worse than its baseline, 5 MLflow could
+    not be used, 6 a gradient check could not tell, 130 stopped by Ctrl-C, SIGTERM, SIGHUP or SIGQUIT.
     """
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal may lack a character, and has to show the rest
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    open_streams()
+    for number in stopping_signals():
+        if number != signal.SIGINT:
+            signal.signal(number, signal.default_int_handler)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     try:
+        for argument in sys.argv[1:]:
+            if not is_text(argument):
+                raise ConfigError(f"got {shown(argument)}, allowed: text in the encoding of this terminal")
         cli.main(standalone_mode=False)
     except DpprofError as error:
         _end(str(error), error.exit_code)
     except click.ClickException as error:
-        _end(error.format_message(), 2)
+        _end(cut(error.format_message()), ConfigError.exit_code)
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            _end(f"got {shown(error.filename)}, allowed: a shorter name", ConfigError.exit_code)
         _end(f"stopped: {error}", DpprofError.exit_code)
     except (click.Abort, KeyboardInterrupt):
         _end("stopped", Interrupted.exit_code)
+    lost = lost_output()
+    if lost is not None:
+        _end(f"not all of the output could be written: {lost.strerror}", DpprofError.exit_code)
 
 
-def _end(message: str, code: int) -> None:
-    print(f"dpprof: {message}", file=sys.stderr)
+def _end(message: str, code: int) -> NoReturn:
+    complain(f"dpprof: {message}")
     end_process(code)

@@ -1,5 +1,7 @@
 """Command-line options: those derived from the configuration classes, and the file of `--output`."""
 
+import errno
+import os
 from collections.abc import Callable
 from dataclasses import Field
 from pathlib import Path
@@ -8,8 +10,9 @@ from typing import Any, TypeVar
 import click
 
 from dpprof.cli.help import GroupedOption
+from dpprof.cli.streams import put
 from dpprof.config.commands import COMMANDS
-from dpprof.config.settings import fields
+from dpprof.config.settings import fields, refuse
 from dpprof.config.sweep import AXES
 from dpprof.errors import ConfigError
 from dpprof.record.folder import write_bytes
@@ -26,6 +29,7 @@ _METAVARS = {
     "device_memory_gib": "GIB",
 }
 _LONGEST_CHOICES = 20
+STANDARD_OUTPUT = "-"
 
 
 def options_of(command: str) -> Callable[[F], F]:
@@ -100,11 +104,53 @@ def split(values: dict[str, object], cls: type) -> tuple[dict[str, object], dict
     return {k: v for k, v in values.items() if k in own}, {k: v for k, v in values.items() if k not in own}
 
 
+def output_option(help: str, default: str | None = None) -> Callable[[F], F]:
+    """The option `--output`: a file, or `-` for standard output."""
+    return click.option(
+        "--output",
+        default=default,
+        show_default=default is not None,
+        metavar="FILE",
+        callback=_checked_output,
+        help=f"{help} - is standard output.",
+    )
+
+
+def _checked_output(context: click.Context, parameter: click.Parameter, output: str | None) -> str | None:
+    """Refuse what cannot be a file before anything is read for it. Raises ConfigError."""
+    if output is not None and output != STANDARD_OUTPUT:
+        if not output:
+            raise refuse("output", output, "a file, or - for standard output")
+        if Path(output).is_dir():
+            raise _unwritable(output, os.strerror(errno.EISDIR))
+        if not Path(output).parent.is_dir():
+            raise _unwritable(output, os.strerror(errno.ENOENT))
+    return output
+
+
+def _unwritable(output: str, reason: str) -> ConfigError:
+    return refuse("output", output, f"a file that can be written ({reason})")
+
+
 def write_output(output: str, content: str | bytes) -> None:
-    """Write what `--output` names. Raises ConfigError where that is no file that can be written."""
+    """Write what `--output` names. A file is replaced as a whole, also one that a link leads to; a device or
+    a pipe is written. Raises ConfigError where it cannot be written.
+    """
+    if output == STANDARD_OUTPUT:
+        put(content)
+        return
+    data = content.encode() if isinstance(content, str) else content
     try:
-        write_bytes(Path(output), content.encode() if isinstance(content, str) else content)
-    except OSError as error:
-        raise ConfigError(
-            f"output: got {output!r}, allowed: a file that can be written ({error.strerror})"
-        ) from None
+        if _is_replaced(Path(output)):
+            write_bytes(Path(output).resolve(), data)
+        else:
+            Path(output).write_bytes(data)
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        raise _unwritable(output, getattr(error, "strerror", None) or str(error)) from None
+
+
+def _is_replaced(path: Path) -> bool:
+    """Whether it is a regular file, or nothing yet, outside of where devices and open files have names."""
+    if path.parent.resolve().parts[1:2] in (("dev",), ("proc",)):
+        return False
+    return path.is_file() or not path.exists()

@@ -40,12 +40,13 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
     from dpprof.config.flat import parse_drive, parse_experiment
     from dpprof.config.measuring import MeasuringConfig
     from dpprof.drive.launch.launcher import make_launcher
+    from dpprof.drive.workload_module import refuse_missing_module
 
     drive, values = parse_drive(given_values)
     launcher = make_launcher(drive)
-    config = parse_experiment(values, MeasuringConfig).resolve(
-        cuda_available=launcher.machine.cuda_available()
-    )
+    config = parse_experiment(values, MeasuringConfig)
+    refuse_missing_module(config.workload, launcher)
+    config = config.resolve(cuda_available=launcher.machine.cuda_available())
     drive.check_writable()
 
     from dpprof.drive.single import SingleRun

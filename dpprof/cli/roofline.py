@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dpprof.cli.options import STANDARD_OUTPUT, output_option, write_output
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -22,9 +24,7 @@ if TYPE_CHECKING:
     metavar="FLOAT",
     help="TFLOP per second of a large matrix product, in place of what was measured.",
 )
-@click.option(
-    "--output", default="roofline.html", show_default=True, metavar="FILE", help="Where to write the page."
-)
+@output_option("Where to write the page;", default="roofline.html")
 def roofline(
     sources: tuple[str, ...], copy_gib_per_s: str | None, matmul_tflop_per_s: str | None, output: str
 ) -> None:
@@ -55,7 +55,6 @@ def roofline(
     matmul = above_zero("matmul_tflop_per_s", matmul_tflop_per_s)
     with waiting("reading the runs"), tempfile.TemporaryDirectory() as scratch:
         from dpprof.cli.console import open_console, write
-        from dpprof.cli.options import write_output
         from dpprof.drive.sources import read_comparison
         from dpprof.reports.roofline import data, page
         from dpprof.reports.roofline.roofs import Given
@@ -71,10 +70,11 @@ def roofline(
             "(passes=clean,ledger,ceilings) or with hardware counters (counters=auto)"
         )
     write_output(output, page.render(made))
-    console = open_console()
+    console = open_console(stderr=output == STANDARD_OUTPUT)
     print_roofline(console, made)
-    console.print()
-    write(console, f"the page with all of it: {output}")
+    if output != STANDARD_OUTPUT:
+        console.print()
+        write(console, f"the page with all of it: {output}")
 
 
 def above_zero(name: str, text: str | None) -> float | None:

@@ -81,16 +81,19 @@ def _why_none(result: "Result") -> str:
 def _tables(found: "LedgerTables", num_tensors: int, *, ascii_only: bool) -> "Iterable[FittedTable | str]":
     from functools import partial
 
+    from rich.markup import escape
+
     from dpprof.cli.fitted_tables import one, table, two
     from dpprof.cli.text_bars import bar
     from dpprof.reports.colors import words
     from dpprof.vocabulary.formats import fixed
 
-    yield f"peak [b]{fixed(found.held_mib, 2)} MiB[/] in [b]{found.peak_phase}[/]: {found.origin}"
+    where, origin = escape(found.peak_phase), escape(found.origin)
+    yield f"peak [b]{fixed(found.held_mib, 2)} MiB[/] in [b]{where}[/]: {origin}"
     longest = max((share.pct for share in found.at_peak), default=0.0)
     drawn = partial(bar, longest=longest, width=_BAR_WIDTH, ascii_only=ascii_only)
     if found.doubt:
-        yield f"[yellow]warning:[/] {found.doubt}"
+        yield f"[yellow]warning:[/] {escape(found.doubt)}"
     yield table(
         "At the peak",
         [("category", str), ("MiB", two), ("%", one), ("", str)],

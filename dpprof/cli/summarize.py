@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dpprof.cli.options import STANDARD_OUTPUT, output_option, write_output
+from dpprof.cli.streams import complain, put
 from dpprof.config.settings import refuse
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ _FORMATS = ("table", "markdown")
     metavar="|".join(_FORMATS),
     help="Tables to look at, or the Markdown of summary.md.",
 )
-@click.option("--output", metavar="FILE", help="Write the summaries there as JSON too.")
+@output_option("Write the summaries there as JSON too;")
 def summarize(folder: str | None, runs_dir: str | None, form: str, output: str | None) -> None:
     """Summarize run folders.
 
@@ -39,6 +41,8 @@ def summarize(folder: str | None, runs_dir: str | None, form: str, output: str |
     import json
     from pathlib import Path
 
+    from rich.text import Text
+
     from dpprof.cli.waiting import waiting
 
     if form not in _FORMATS:
@@ -51,7 +55,6 @@ def summarize(folder: str | None, runs_dir: str | None, form: str, output: str |
     with waiting("reading the runs"):
         from dpprof.cli.comparison_view import print_comparison
         from dpprof.cli.console import open_console
-        from dpprof.cli.options import write_output
         from dpprof.reports.comparison.data import compute
         from dpprof.reports.comparison.markdown import to_markdown
 
@@ -59,12 +62,13 @@ def summarize(folder: str | None, runs_dir: str | None, form: str, output: str |
         found = [compute(comparison, None, foreseen) for comparison, foreseen in comparisons]
     if not found:
         raise refuse("runs_dir", str(root), "a folder with run folders in it")
-    console = open_console()
+    console = open_console(stderr=output == STANDARD_OUTPUT)
     for data in found:
         if form == "markdown":
-            click.echo(to_markdown(data))
+            say = complain if output == STANDARD_OUTPUT else put
+            say(f"{to_markdown(data)}\n")
             continue
-        console.rule(data.comparison.name, align="left")
+        console.rule(Text(data.comparison.name), align="left")
         print_comparison(console, data)
         console.print()
     if output:
@@ -87,7 +91,7 @@ def _read(root: "Path") -> "list[tuple[Comparison, Comparison]]":
         folder = SweepFolder(path)
         results, damaged = read_results((run.name, run) for run in folder.runs())
         for text in damaged:
-            click.echo(f"warning: left out {text}", err=True)
+            complain(f"warning: left out {text}")
         if results:
             found.append((compare(folder.name, {folder.name: results}), read_foreseen(folder)))
     return found

@@ -39,10 +39,15 @@ def _planned(values: dict[str, object]) -> Callable[[], None]:
     from dpprof.config.flat import parse_drive
     from dpprof.config.grid import build_grid
     from dpprof.drive.launch.launcher import make_launcher
+    from dpprof.drive.workload_module import refuse_missing_module
 
     drive, grid_values = parse_drive(values)
     launcher = make_launcher(drive)
-    grid = build_grid(grid_values, cuda_available=launcher.machine.cuda_available)
+    grid = build_grid(
+        grid_values,
+        cuda_available=launcher.machine.cuda_available,
+        look_for=partial(refuse_missing_module, launcher=launcher),
+    )
     drive.check_writable()
 
     from dpprof.cli.console import counted

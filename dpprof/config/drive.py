@@ -1,16 +1,18 @@
 """How the driving process runs experiments. Plain data."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TypeVar
 
-from dpprof.config.settings import OptionValue, options_as, setting
-from dpprof.errors import ConfigError
+from dpprof.config.settings import OptionValue, options_as, refuse, setting
 from dpprof.vocabulary.launchers import LAUNCHERS, LOCAL
 
 T = TypeVar("T")
+# Linux allows 4,096 bytes; three names follow.
+_LONGEST_PATH = 3000
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,12 @@ class DriveConfig:
 
     def check_writable(self) -> None:
         """Make the runs folder and try to write there. Raises ConfigError."""
+        if len(os.fsencode(Path(self.runs_dir).absolute())) > _LONGEST_PATH:
+            raise refuse("runs_dir", self.runs_dir, f"a folder with a path of at most {_LONGEST_PATH} bytes")
         try:
             Path(self.runs_dir).mkdir(parents=True, exist_ok=True)
             with TemporaryFile(dir=self.runs_dir):
                 pass
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            raise ConfigError(
-                f"runs_dir: got {self.runs_dir!r}, allowed: a folder that can be written ({reason})"
-            ) from None
+            raise refuse("runs_dir", self.runs_dir, f"a folder that can be written ({reason})") from None

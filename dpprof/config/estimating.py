@@ -14,7 +14,7 @@ class EstimatingConfig:
         "none", "GPU to compare the estimate with: its memory and its rates.", choices=("none", *DEVICES)
     )
     device_memory_gib: float = setting(
-        0.0, "Memory of the device to compare with; 0 means the target's.", minimum=0
+        0.0, "Memory of the device to compare with; 0 means the target's.", minimum=0, below=1e6
     )
     poisson_tail: float = setting(
         1e-6,

@@ -20,7 +20,7 @@ from dpprof.config.own_options import (
     taken_by,
     training_options,
 )
-from dpprof.config.settings import OptionValue, fields, parse_all
+from dpprof.config.settings import OptionValue, fields, parse_all, shown
 from dpprof.config.training import TrainingConfig
 from dpprof.errors import ConfigError
 from dpprof.vocabulary.registry import NAME
@@ -59,7 +59,7 @@ def parse_any_trainers(
     known = experiment_settings()
     for name in values:
         if name not in known:
-            raise ConfigError(f"unknown option {name!r}, allowed: {', '.join(known)}")
+            raise ConfigError(f"unknown option {shown(name)}, allowed: {', '.join(known)}")
     own = training_options()
     training = parse_all(TrainingConfig, _only(fields(TrainingConfig), values))
     # Checked for an experiment that is measured too, as one file may serve both.

@@ -13,7 +13,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import How, experiment_settings, parse_any_trainers, with_own_options
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.config.own_options import refuse_untaken, training_options
-from dpprof.config.settings import OptionValue, fields, parse, parse_all, refuse
+from dpprof.config.settings import OptionValue, fields, parse, parse_all, refuse, shown
 from dpprof.config.sweep import AXES, SweepConfig
 from dpprof.config.training import SIZE_FIELDS, TrainingConfig, resolve_device
 from dpprof.errors import ConfigError
@@ -25,6 +25,7 @@ _DEFAULTS = {
     "cpu": {"model_sizes": "mini", "batch_sizes": "4,8", "seq_lens": "32,64"},
 }
 _FORESEEN_ON = "H100"
+_LARGEST_CONFIG = 10**6
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,17 @@ class Grid:
 
 
 def build_grid(
-    values: Mapping[str, object], how: How = MeasuringConfig, *, cuda_available: Callable[[], bool]
+    values: Mapping[str, object],
+    how: How = MeasuringConfig,
+    *,
+    cuda_available: Callable[[], bool],
+    look_for: Callable[[str], None] = lambda workload: None,
 ) -> Grid:
     """Turn raw options (of `SweepConfig` and of an experiment outside the axes) into experiments.
 
     A JSON file may be there for both ways, to measure and to estimate: what only the other one has is left
-    out. `cuda_available` is asked once the options are read: finding out takes seconds.
+    out. `cuda_available` is asked once the options are read, and `look_for` has not refused the workload:
+    finding out takes seconds.
     Raises ConfigError for a bad value, an unreadable JSON file, or an option unknown to a sweep.
     """
     path = parse(fields(SweepConfig)["config"], values.get("config", ""))
@@ -58,6 +64,7 @@ def build_grid(
         if name in AXES.values():
             raise ConfigError(f"{name}: a sweep varies it, use its plural")
     base, options = parse_any_trainers(rest, how)
+    look_for(base.workload)
     has_cuda = base.is_estimate or cuda_available()
     device = resolve_device(base.device, cuda_available=has_cuda)
     axes = _axes(sweep, device)
@@ -137,7 +144,13 @@ def _axes(sweep: SweepConfig, device: str) -> dict[str, list[Any]]:
 
 def _read_json(path: str) -> dict[str, object]:
     try:
+        if Path(path).exists() and not Path(path).is_file():
+            raise refuse("config", path, "a JSON file that can be read (this is no regular file)")
+        if Path(path).stat().st_size > _LARGEST_CONFIG:
+            raise refuse("config", path, f"a JSON file of at most {_LARGEST_CONFIG:,} bytes")
         data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except RecursionError:
+        raise refuse("config", path, "a JSON object of option names and values") from None
     except OSError as error:
         raise refuse("config", path, f"a JSON file that can be read ({error.strerror})") from None
     except ValueError as error:
@@ -147,7 +160,7 @@ def _read_json(path: str) -> dict[str, object]:
     known = fields(SweepConfig) | experiment_settings()
     for name in data:
         if name not in known:
-            raise refuse("config", path, f"an object of options only; {name!r} is none")
+            raise refuse("config", path, f"an object of options only; {shown(name)} is none")
     return {
         name: ",".join(map(str, value)) if isinstance(value, list) else value for name, value in data.items()
     }

@@ -14,6 +14,9 @@ from dpprof.errors import ConfigError
 T = TypeVar("T")
 OptionValue = str | int | float | bool
 _BOOLEANS = {"true": True, "false": False}
+# Sizes and counts are not larger; a setting that may be says so by its own `below`.
+LARGEST = 10**9
+_LONGEST_SHOWN = 80
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 
@@ -62,8 +65,17 @@ def allowed(field: "dataclasses.Field[Any]") -> str:
 
 def refuse(name: str, value: object, allowed_words: str) -> ConfigError:
     """The error for a setting's bad value: names the option, the value and what is allowed."""
-    shown = "an empty text" if value == "" else repr(str(value))
-    return ConfigError(f"{name}: got {shown}, allowed: {allowed_words}")
+    return ConfigError(f"{name}: got {shown(value)}, allowed: {allowed_words}")
+
+
+def shown(value: object) -> str:
+    """A bad value as a message shows it: quoted, and cut if it is long."""
+    return repr(shortened(str(value))) if value != "" else "an empty text"
+
+
+def shortened(text: str) -> str:
+    """A text that somebody else chose, cut if it is long."""
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
 def parse(field: "dataclasses.Field[Any]", value: object) -> Any:
@@ -87,6 +99,8 @@ def parse(field: "dataclasses.Field[Any]", value: object) -> Any:
         return field.metadata["choices"][parsed]
     if kind is float and not math.isfinite(parsed):
         raise error
+    if kind is int and field.metadata["below"] is None and parsed > LARGEST:
+        raise refuse(field.name, value, f"a whole number up to {LARGEST:,}")
     if field.metadata["minimum"] is not None and parsed < field.metadata["minimum"]:
         raise error
     if field.metadata["above"] is not None and parsed <= field.metadata["above"]:
@@ -101,7 +115,7 @@ def parse_all(cls: type[T], values: Mapping[str, object]) -> T:
     known = fields(cls)
     for name in values:
         if name not in known:
-            raise ConfigError(f"unknown option {name!r}, allowed: {', '.join(known)}")
+            raise ConfigError(f"unknown option {shown(name)}, allowed: {', '.join(known)}")
     return cls(**{name: parse(known[name], value) for name, value in values.items()})
 
 

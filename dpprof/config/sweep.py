@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dpprof.config.model_sizes import MODEL_SIZES
 from dpprof.config.settings import refuse, setting
-from dpprof.config.training import PRECISIONS
+from dpprof.config.training import LONGEST_NAME, PRECISIONS
 from dpprof.errors import ConfigError
 from dpprof.vocabulary.trainers import SHORT_NAMES
 
@@ -31,7 +31,10 @@ class SweepConfig:
     )
     precisions: str = setting("fp32", f"Precisions: {', '.join(PRECISIONS)}.")
     repeats: int = setting(
-        1, "How many times to measure every cell, round by round; shows how much runs vary.", minimum=1
+        1,
+        "How many times to measure every cell, round by round; shows how much runs vary.",
+        minimum=1,
+        below=1001,
     )
     config: str = setting("", "JSON file with options. The command line overrides it, except with defaults.")
     sweep_name: str = setting("", "Name of the sweep and its folder; if empty, made from the time.")
@@ -40,5 +43,7 @@ class SweepConfig:
     def __post_init__(self) -> None:
         if self.sweep_name and not re.fullmatch(r"[\w][\w. -]*", self.sweep_name):
             raise refuse("sweep_name", self.sweep_name, "letters, digits, '_', '-', '.' and blanks")
+        if len(self.sweep_name.encode()) > LONGEST_NAME:
+            raise refuse("sweep_name", self.sweep_name, f"a name of at most {LONGEST_NAME} bytes")
         if self.resume and not self.sweep_name:
             raise ConfigError("resume: got 'true', allowed: only together with sweep_name=<earlier sweep>")

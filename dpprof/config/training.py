@@ -5,6 +5,7 @@ the configuration classes; `commands.py` says which command takes which of them.
 """
 
 import dataclasses
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, WORKLOADS
 BUILT_IN_DATA = ("random", "zipf")
 PRECISIONS = ("fp32", "bf16")
 SIZE_FIELDS = ("vocab_size", "hidden_dim", "num_layers", "num_heads")
+# Bytes of a file's name are limited to 255; a run's and a sweep's get something added.
+LONGEST_NAME = 200
 _SIZE_HELP = "0 takes it from model_size."
 
 
@@ -85,7 +88,7 @@ class TrainingConfig:
     poisson_sampling: bool = setting(
         False, "Train on Poisson-sampled batches: their sizes vary around batch_size, and some are empty."
     )
-    seed: int = setting(0, "Seed of the weights, the data and the noise.", minimum=0)
+    seed: int = setting(0, "Seed of the weights, the data and the noise.", minimum=0, below=2**63)
 
     def __post_init__(self) -> None:
         """Check what concerns several settings or needs more than a range. Raises ConfigError."""
@@ -146,6 +149,8 @@ class TrainingConfig:
         resolved = dataclasses.replace(self, device=device, model_size=model_size, **sizes)
         if resolved.workload == BUILT_IN_WORKLOAD:
             resolved._check_model()
+        if len(resolved.run_name.encode()) > LONGEST_NAME:
+            raise refuse("workload", self.workload, "a shorter name: the folder of the run is named after it")
         return resolved
 
     def _check_model(self) -> None:
@@ -168,7 +173,7 @@ def resolve_device(device: str, *, cuda_available: bool) -> str:
 
 def _check_text(path: str, seq_len: int) -> None:
     allowed = f"{', '.join(BUILT_IN_DATA)}, or the path of a UTF-8 text file"
-    if not Path(path).is_file():
+    if not os.path.isfile(path):  # false for a name that is too long, too
         raise refuse("data", path, f"{allowed}; there is no such file")
     if Path(path).stat().st_size <= seq_len:
         raise refuse("data", path, f"{allowed} of more bytes than seq_len, which is {seq_len}")

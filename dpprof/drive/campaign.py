@@ -171,7 +171,7 @@ class Campaign(ABC):
 def run_campaign(campaign: Campaign, tracker: Tracker, watcher: Watcher) -> None:
     """Run all that a campaign asks for, log what it keeps, and write its summary.
 
-    A failed experiment or an MLflow that went away does not stop it. Ctrl-C and SIGTERM do: what is running
+    A failed experiment or an MLflow that went away does not stop it. Ctrl-C and its like do: what is running
     is stopped, and what was measured is logged. Raises ConfigError if the workload cannot be used and
     TrackingError if MLflow is not there, both before anything is started, and OSError if the runs folder can
     no longer be written.

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from dpprof.process import finish_undisturbed
+from dpprof.process import finish_undisturbed, stopping_signals
 
 
 class Stopped(Exception):
@@ -27,7 +27,7 @@ class Stop:
 
 @contextmanager
 def stop_on_signals(stop: Stop) -> Iterator[None]:
-    """Make Ctrl-C and SIGTERM set the flag instead of raising KeyboardInterrupt.
+    """Make Ctrl-C and its like (`stopping_signals`) set the flag instead of raising KeyboardInterrupt.
 
     Nothing is left half-done: whatever runs or waits checks the flag. Further signals have no effect: under
     `mlflow run` both come, one after the other.
@@ -36,7 +36,7 @@ def stop_on_signals(stop: Stop) -> Iterator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         stop.request()
 
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handle) for number in stopping_signals()}
     try:
         yield
     finally:

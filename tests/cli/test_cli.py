@@ -9,6 +9,7 @@ from conftest import Run
 from dpprof.cli.main import COMMANDS
 
 MALFORMED = "{'trainers': "
+LONG, HUGE = "a" * 5000, str(10**30)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +48,24 @@ MALFORMED = "{'trainers': "
         (["export", "none", "--format", "xml"], "format: got 'xml', allowed: csv, json, markdown"),
         (["log", "bad.json"], "FOLDER: got 'bad.json', allowed: a run folder or a sweep folder"),
         (["profile", "--colour", "red"], "No such option"),
+        (["profile", "--workload", "nosuch.module:f"], "there is no module nosuch: run from its folder"),
+        (["profile", "--workload", f"wl:{LONG}"], "workload: got 'wl:aaaa"),
+        (["profile", "--data", LONG], "data: got 'aaaa"),
+        (["profile", "--passes", "estimate"], "passes: got 'estimate', allowed: clean, and with it any of"),
+        (["profile", "--batch-size", HUGE], f"batch_size: got '{HUGE}', allowed: a whole number up to 1,0"),
+        (["profile", "--seed", HUGE], f"seed: got '{HUGE}', allowed: a whole number of at least 0 and below"),
+        (
+            ["estimate", "--device-memory-gib", "1e300"],
+            "device_memory_gib: got '1e300', allowed: a number",
+        ),
+        (["sweep", "--sweep-name", LONG], "allowed: a name of at most 200 bytes"),
+        (["sweep", "--config", "pipe"], "config: got 'pipe', allowed: a JSON file that can be read (this is"),
+        (["sweep", "--config", "deep.json"], "config: got 'deep.json', allowed: a JSON object of option"),
+        (["sweep", "--config", LONG], "config: got 'aaaa"),
+        (["show", LONG], "got 'aaaa"),
+        (["compare", LONG], "got 'aaaa"),
+        (["compare", "nos\udcff"], r"got 'nos\udcff', allowed: text in the encoding of this terminal"),
+        ([LONG], "No such command 'aaaa"),
     ],
 )
 def test_bad_input_is_one_line_and_starts_nothing(
@@ -54,11 +73,14 @@ def test_bad_input_is_one_line_and_starts_nothing(
 ) -> None:
     (tmp_path / "bad.json").write_text(MALFORMED)
     (tmp_path / "taken").write_text("a file")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    os.mkfifo(tmp_path / "pipe")
     before = sorted(os.listdir(tmp_path))
     ended = called(*arguments)
     assert ended.returncode == 2
     assert words in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
+    assert len(ended.stderr) < 1500
     after = set(os.listdir(tmp_path)) - {"runs"}
     assert sorted(after) == before, "something was started"
     assert not (tmp_path / "runs").exists() or not os.listdir(tmp_path / "runs")

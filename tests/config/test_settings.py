@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpprof.config.settings import allowed, fields, parse, parse_all, setting
+from dpprof.config.settings import LARGEST, allowed, fields, parse, parse_all, setting
 from dpprof.errors import ConfigError
 
 
@@ -87,7 +87,10 @@ def test_a_refusal_names_the_option_the_value_and_what_is_allowed(
 
 
 @settings(deadline=None)
-@given(st.integers(min_value=1), st.floats(min_value=0, exclude_min=True, allow_infinity=False))
+@given(
+    st.integers(min_value=1, max_value=LARGEST),
+    st.floats(min_value=0, exclude_min=True, allow_infinity=False),
+)
 def test_numbers_survive_as_text_and_as_json(count: int, rate: float) -> None:
     assert parse(FIELDS["count"], str(count)) == parse(FIELDS["count"], count) == count
     assert parse(FIELDS["rate"], str(rate)) == parse(FIELDS["rate"], rate) == rate

@@ -121,6 +121,20 @@ def test_sigterm_stops_like_ctrl_c_and_more_signals_change_nothing(tmp_path: Pat
     assert runs_of(tmp_path)["stopped"].info.status == "KILLED"
 
 
+def test_a_terminal_that_closes_stops_like_ctrl_c(tmp_path: Path) -> None:
+    """Nobody reads any more, and the signals of a terminal's end come in a row."""
+    process = start_hanging(tmp_path, "7")
+    child = measuring_process(process)
+    for output in (process.stdout, process.stderr):
+        assert output is not None
+        output.close()
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGQUIT)
+    assert process.wait(timeout=120) == 130
+    wait_until_gone(child)
+    assert {run.info.status for run in runs_of(tmp_path).values()} == {"KILLED"}
+
+
 def test_the_child_ends_when_the_driving_process_is_killed(tmp_path: Path) -> None:
     process = start_hanging(tmp_path, "7")
     child = measuring_process(process)

@@ -9,11 +9,13 @@ import pytest
 from dpprof.drive.stop import Stop, Stopped, stop_on_signals
 from dpprof.drive.workers import run_in_order
 
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
+
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
     """Puts the signals' handlers back."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -78,6 +80,27 @@ def test_ctrl_c_stops_what_runs_and_starts_nothing_more(at_a_time: int) -> None:
         assert list(run_in_order(tasks, at_a_time, stop)) == ["stopped"]
         os.kill(os.getpid(), signal.SIGTERM)
     assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN, "a second Ctrl-C changes nothing"
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.usefixtures("handlers")
+def test_a_closed_terminal_and_quit_stop_like_ctrl_c(number: int) -> None:
+    stop = Stop()
+    with stop_on_signals(stop):
+        os.kill(os.getpid(), number)
+        assert wait_for(stop)
+    assert all(signal.getsignal(another) == signal.SIG_IGN for another in SIGNALS)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_under_nohup_a_closed_terminal_stops_nothing() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    stop = Stop()
+    with stop_on_signals(stop):
+        os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGQUIT)
+        assert wait_for(stop), "the other one is heard"
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
 
 
 @pytest.mark.usefixtures("handlers")

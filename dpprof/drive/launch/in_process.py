@@ -14,6 +14,7 @@ from dpprof.drive.launch.job import Exit, Job, check_command, measuring_command
 from dpprof.drive.launch.launcher import Handle
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.measure.entry import check, interrupt, measure
+from dpprof.process import stopping_signals
 from dpprof.record.check import CheckFolder
 from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.log_lines import SAID
@@ -56,8 +57,8 @@ class InProcessLauncher(LocalLauncher):
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end what is measured, as they end a measuring process."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    """Let Ctrl-C and its like end what is measured, as they end a measuring process."""
+    before = {number: signal.getsignal(number) for number in stopping_signals()}
     for number in before:
         signal.signal(number, interrupt)
     try:

@@ -16,6 +16,8 @@ from dpprof.drive.launch.local_machine import LocalMachine
 from dpprof.process import END_WITH, JOB, kill_job, peak_rss_bytes
 
 _GRACE_S = 5.0
+# The log is UTF-8, whatever the terminal is: a workload may print what that cannot show.
+_OUTPUT = {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8:replace"}
 
 
 class LocalLauncher:
@@ -55,7 +57,7 @@ class Child:
                 stdout=self._log.descriptor,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=os.environ | {END_WITH: str(os.getpid()), JOB: self._mark, "PYTHONUNBUFFERED": "1"},
+                env=os.environ | {END_WITH: str(os.getpid()), JOB: self._mark, **_OUTPUT},
             )
         except BaseException:
             self._log.close()
