@@ -60,7 +60,7 @@ def in_the_end(run: Driven, server: MlflowServer, undisturbed: dict[str, Logged]
     """What is wrong after the sweep was resumed or logged."""
     found = _left(run) + _tracebacks(run)
     if run.process.returncode != 0:
-        found.append(f"exit {run.process.returncode} ({_last_line(run.output)})")
+        found.append(f"exit {run.process.returncode} ({last_line(run.output)})")
     runs = server.runs(run.folder.name)
     times = Counter(one.name for one in runs)
     found += [f"{name} is there {count} times" for name, count in times.items() if count > 1]
@@ -109,7 +109,8 @@ def _tracebacks(run: Driven) -> list[str]:
     return ["a traceback"] if "Traceback (most recent call last)" in run.output else []
 
 
-def _last_line(output: str) -> str:
+def last_line(output: str) -> str:
+    """The end of what a command said, for a table."""
     lines = [line for line in output.strip().splitlines() if line.strip()]
     return re.sub(r"[|\s]+", " ", lines[-1])[:160] if lines else "without a word"
 

@@ -22,7 +22,7 @@ OPTIONS, RENDERING, COMPARING = "checking the options", "rendering a run", "rend
 _SEEN_IN_REQUESTS = {
     "opening the parent": ("opening the parent", HELD),
     "logging metrics": ("logging metrics", HELD),
-    "uploading artifacts": ("uploading artifacts", HELD),
+    "creating a child": ("creating a child", HELD),
     "logging to a store that hangs": ("logging metrics", "hanging"),
     "between cells": ("finishing a run", ANSWERED),
     "finishing the sweep": ("finishing the sweep", HELD),
@@ -32,8 +32,8 @@ DRIVER_STAGES = (
     "opening the parent",
     *(f"{name} pass" for name in PASSES),
     RENDERING,
+    "creating a child",
     "logging metrics",
-    "uploading artifacts",
     "logging to a store that hangs",
     "between cells",
     COMPARING,

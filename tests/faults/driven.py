@@ -45,7 +45,7 @@ def environment(uri: str, experiment: str, **more: str) -> dict[str, str]:
 
 
 class Driven:
-    """A running dpprof command. Its output lies beside its folder."""
+    """A running dpprof command."""
 
     def __init__(self, folder: Path, env: dict[str, str], *arguments: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)

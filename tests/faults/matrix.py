@@ -90,10 +90,10 @@ def table(outcomes: Sequence[Outcome], seconds: float) -> str:
     lines = [
         "# Is anything lost, mixed or left running after a fault?",
         "",
-        f"`python tests/faults/matrix.py`, {time.strftime('%Y-%m-%d')}: every row is a sweep of two tiny cells",
-        "that meets one fault at one stage, and is then resumed or logged. No process may be left, no run",
-        "RUNNING, no finished pass's figures lost. In the end MLflow has the same runs, metrics, params and",
-        "artifacts as after an undisturbed sweep, each once.",
+        f"`python tests/faults/matrix.py`, {time.strftime('%Y-%m-%d')}: every row is a sweep of two tiny",
+        "cells that meets one fault at one stage, and is then resumed or logged. No process may be left, no",
+        "run RUNNING, no finished pass's figures lost. In the end MLflow has the same runs, metrics, params",
+        "and artifacts as after an undisturbed sweep, each once.",
         "",
         f"{platform.system()}, Python {platform.python_version()}, {versions}, {os.cpu_count()} cores. "
         f"{seconds / 60:.0f} minutes.",
