@@ -13,6 +13,7 @@ Prints Markdown. Exit code 1 if anything was wrong. A sweep takes about 8 second
 import argparse
 import json
 import re
+import signal
 import sqlite3
 import statistics
 import sys
@@ -126,6 +127,7 @@ def main() -> int:
     parser.add_argument("--commands", default="sweep,profile")
     parser.add_argument("--output", type=Path, help="a file for the table, beside standard output")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # leave no command behind
     lines = ["| at once | times | all right | seen |", "| --- | ---: | ---: | --- |"]
     is_wrong = False
     for command in options.commands.split(","):

@@ -1,6 +1,7 @@
 """Where rows of the matrix are tried: a server, and what undisturbed sweeps log there."""
 
 import shutil
+import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from after import PROMPT_S, Logged, at_its_end, finished_passes, in_the_end, logged
 from disturbances import Row, arm, disturb
 from driven import NAME, TRAINERS, Driven, Missed, environment
+from faulty_proxy import RESUMED_STEPS
 from mlflow_server import MlflowServer
 
 _TRIES = 3
@@ -45,17 +47,23 @@ class Bench:
             try:
                 return self._row(row)
             except Missed as missed:
-                why = str(missed)
+                why = f"stage missed: {missed}"
+            except (OSError, ValueError, KeyError, sqlite3.Error) as error:
+                why = f"cannot be looked at: {error!r}"
             finally:
                 self.server.heal()
-        return Outcome(row, f"stage missed: {why}", problems=["the stage was missed"])
+        return Outcome(row, why, problems=["not tried"])
 
     def _row(self, row: Row) -> Outcome:
         chosen = _FEW_PASSES if self._quick or not row.is_signal else _ALL_PASSES
         undisturbed = self._undisturbed_sweep(chosen)
         folder = Path(tempfile.mkdtemp(prefix="row-", dir=self.folder))
-        run = self._start(folder, *_sweep(chosen))
+        arguments = _sweep(chosen)
+        if row.stage in RESUMED_STEPS:
+            self._stop(folder, arguments)
+            arguments = (*arguments, "--resume", "true")
         arm(row, self.server)
+        run = self._start(folder, *arguments)
         try:
             disturb(row, run, self.server)
             before, told = finished_passes(folder), time.monotonic()
@@ -68,13 +76,25 @@ class Bench:
             self.server.heal()
             then = self._start(folder, *self._what_follows(row, folder, chosen))
             outcome.then = then.command
-            code = then.wait()
+            then.wait()
             outcome.problems += in_the_end(then, self.server, undisturbed)
         finally:
             run.end()
             self.server.drop_artifacts(folder.name)
         shutil.rmtree(folder)
         return outcome
+
+    def _stop(self, folder: Path, arguments: Sequence[str]) -> None:
+        """Leave a sweep with one cell done, for a fault while it is resumed."""
+        row = Row("driver", "SIGINT", "between cells")
+        arm(row, self.server)
+        run = self._start(folder, *arguments)
+        try:
+            disturb(row, run, self.server)
+            run.wait()
+        finally:
+            run.end()
+            self.server.heal()
 
     def _what_follows(self, row: Row, folder: Path, chosen: str) -> Sequence[str]:
         """Log what was measured in full; else go on with the sweep, if it had begun."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 from driven import NAME, Driven, Missed
-from faulty_proxy import ANSWERED, HELD, LASTING, STEPS
+from faulty_proxy import ANSWERED, HELD, LASTING, RESUMED_STEPS, STEPS
 from mlflow_server import MlflowServer
 
 PASSES = ("clean", "memory", "ledger", "trace")
@@ -91,7 +91,7 @@ def all_rows() -> list[Row]:
     """The whole matrix."""
     rows = [Row("driver", fault, stage) for stage in DRIVER_STAGES for fault in DRIVER_SIGNALS]
     rows += [Row("child", fault, f"{name} pass") for name in PASSES for fault in CHILD_SIGNALS]
-    for stage in STEPS:
+    for stage in (*STEPS, *RESUMED_STEPS):
         faults = [fault for fault in STORE_FAULTS if fault != "507" or stage == "uploading artifacts"]
         rows += [Row("store", fault, stage) for fault in faults]
     return rows

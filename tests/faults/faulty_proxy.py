@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Lock, Thread
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 PARENT_TAG = "mlflow.parentRunId"
 LASTING = ("down", "hanging", "500", "503", "507")
@@ -49,6 +50,12 @@ class Request:
         return next((tag["value"] for tag in self.data.get("tags", []) if tag["key"] == PARENT_TAG), None)
 
     @property
+    def run_id(self) -> str:
+        """The run that it is about."""
+        asked = parse_qs(urlsplit(self.path).query).get("run_id")
+        return asked[0] if asked else str(self.data.get("run_id", ""))
+
+    @property
     def ends_a_run(self) -> bool:
         """Whether it gives a run its last status."""
         return self.calls("runs/update") and self.data.get("status") in ("FINISHED", "FAILED", "KILLED")
@@ -64,11 +71,16 @@ STEPS: dict[str, Callable[[Request, set[str]], bool]] = {
     "uploading artifacts": lambda request, parents: (
         request.method == "PUT" and "/mlflow-artifacts/artifacts/" in request.path
     ),
-    "finishing a run": lambda request, parents: (
-        request.ends_a_run and request.data.get("run_id") not in parents
+    "finishing a run": lambda request, parents: request.ends_a_run and request.run_id not in parents,
+    "finishing the sweep": lambda request, parents: request.ends_a_run and request.run_id in parents,
+}
+# Those of a sweep that is resumed.
+RESUMED_STEPS: dict[str, Callable[[Request, set[str]], bool]] = {
+    "reopening the parent": lambda request, parents: (
+        request.run_id in parents and (request.calls("runs/get") or request.calls("runs/update"))
     ),
-    "finishing the sweep": lambda request, parents: (
-        request.ends_a_run and request.data.get("run_id") in parents
+    "looking up a child": lambda request, parents: (
+        request.calls("runs/get") and request.run_id not in parents
     ),
 }
 
@@ -96,7 +108,6 @@ class FaultyProxy:
         """From the next request of this step on, commit this fault."""
         self.reached, self._let_go = Event(), Event()
         with self._lock:
-            self._parents.clear()
             self._step, self._fault, self._lasts = step, fault, lasts
 
     def let_go(self) -> None:
@@ -132,7 +143,7 @@ class FaultyProxy:
         return fault
 
     def _begins(self, request: Request) -> bool:
-        return STEPS[self._step](request, self._parents)
+        return (STEPS | RESUMED_STEPS)[self._step](request, self._parents)
 
     def commit(self, fault: str) -> bool:
         """Do what a fault does beside this request. Returns whether the request is passed on."""

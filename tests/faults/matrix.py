@@ -20,6 +20,7 @@ import argparse
 import os
 import platform
 import re
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -43,6 +44,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, help="a file for the table, beside standard output")
     parser.add_argument("--workers", type=int, default=1, help="rows at a time, each with its server")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # leave no server behind
     rows = [
         row for row in (QUICK if options.quick else all_rows()) if re.search(options.only, row.name, re.I)
     ]
@@ -71,11 +73,14 @@ def try_all(rows: Sequence[Row], workers: int, *, quick: bool) -> list[Outcome]:
         print(f"{row.name}: {outcome.ended}; {said(outcome)}", file=sys.stderr, flush=True)
         return outcome
 
-    with ExitStack() as stack:
-        for _ in range(min(workers, len(rows))):
-            benches.put(stack.enter_context(open_bench(quick=quick)))
-        with ThreadPoolExecutor(workers) as pool:
+    pool = ThreadPoolExecutor(workers)
+    try:
+        with ExitStack() as stack:
+            for _ in range(min(workers, len(rows))):
+                benches.put(stack.enter_context(open_bench(quick=quick)))
             return list(pool.map(one, rows))
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def said(outcome: Outcome) -> str:

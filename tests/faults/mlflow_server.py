@@ -40,7 +40,7 @@ class MlflowServer:
     """Its database and its artifacts lie in a folder that can be filled to the last byte."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self._is_closed = folder, False
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True)
         self.is_mounted = _mount(folder)
@@ -70,6 +70,8 @@ class MlflowServer:
     def wait(self) -> None:
         """Wait until it answers."""
         deadline = time.monotonic() + _START_S
+        if self._is_closed:
+            raise OSError("the server was closed")
         while True:
             with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5):
                 return
@@ -109,6 +111,7 @@ class MlflowServer:
 
     def close(self) -> None:
         """End it, and leave nothing behind."""
+        self._is_closed = True
         self.proxy.close()
         self.kill()
         if self.is_mounted:
