@@ -95,7 +95,7 @@ def together(folder: Path, command: str, count: int) -> list[str]:
 
 def _own_figures(given: Given, run: Driven, stored: Sequence[StoredRun]) -> tuple[list[str], float]:
     """What is wrong with one command's folder and runs, and its peak."""
-    said = re.search(r"kept in (\S+)", run.output)
+    said = re.search(r"kept in ([^\s,;]+)", run.output)
     kept = sorted((run.folder / said[1]).rglob("record.json")) if said else []
     if len(kept) != 1:
         return [f"its folder has {len(kept)} records"], 0.0
