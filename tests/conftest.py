@@ -26,6 +26,7 @@ LONGEST = {
     "test_estimate",
     "test_foreign_trainer",
     "test_launchers",
+    "test_matrix",
     "test_poisson_runs",
     "test_sweep",
     "test_sweep_stopped",

@@ -1,0 +1,186 @@
+"""What is done to a sweep, and when: the rows of the matrix."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from driven import NAME, Driven, Missed
+from faulty_proxy import ANSWERED, HELD, LASTING, RESUMED_STEPS, STEPS
+from mlflow_server import MlflowServer
+
+PASSES = ("clean", "memory", "ledger", "trace")
+DRIVER_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGKILL")
+CHILD_SIGNALS = ("SIGTERM", "SIGKILL")
+OPTIONS, RENDERING, COMPARING = "checking the options", "rendering a run", "rendering the comparison"
+# Stages that show in the requests: the step, and what happens to its first request.
+_SEEN_IN_REQUESTS = {
+    "opening the parent": ("opening the parent", HELD),
+    "logging metrics": ("logging metrics", HELD),
+    "creating a child": ("creating a child", HELD),
+    "logging to a store that hangs": ("logging metrics", "hanging"),
+    "between cells": ("finishing a run", ANSWERED),
+    "finishing the sweep": ("finishing the sweep", HELD),
+}
+DRIVER_STAGES = (
+    OPTIONS,
+    "opening the parent",
+    *(f"{name} pass" for name in PASSES),
+    RENDERING,
+    "creating a child",
+    "logging metrics",
+    "logging to a store that hangs",
+    "between cells",
+    COMPARING,
+    "finishing the sweep",
+)
+STORE_FAULTS = (
+    "down",
+    "hanging",
+    "500",
+    "500 once",
+    "503",
+    "503 once",
+    "507",
+    "answer lost",
+    "killed and restarted",
+    "disk full",
+)
+# Processor time after which a command reads its options and loads the packages for them.
+_OPTIONS_S = 0.5
+# How long a driver that was told to end needs to tell its frozen child.
+_TELL_S = 0.5
+
+
+@dataclass(frozen=True)
+class Row:
+    """A fault at a stage. `whom` is the driver, the child or the store."""
+
+    whom: str
+    fault: str
+    stage: str
+
+    @property
+    def name(self) -> str:
+        """What `--only` looks at."""
+        return f"{self.fault} of the {self.whom}, {self.stage}"
+
+    @property
+    def is_signal(self) -> bool:
+        """Whether it is a signal to a process."""
+        return self.whom != "store"
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the store stays as it is until the sweep has ended."""
+        return not self.is_signal and (self.fault in LASTING or self.fault == "disk full")
+
+    @property
+    def ends_orderly(self) -> bool:
+        """Whether the driver can close its runs in MLflow before it ends."""
+        hangs = "hangs" in self.stage
+        return not (self.lasts or hangs or (self.whom == "driver" and self.fault == "SIGKILL"))
+
+
+def all_rows() -> list[Row]:
+    """The whole matrix."""
+    rows = [Row("driver", fault, stage) for stage in DRIVER_STAGES for fault in DRIVER_SIGNALS]
+    rows += [Row("child", fault, f"{name} pass") for name in PASSES for fault in CHILD_SIGNALS]
+    for stage in (*STEPS, *RESUMED_STEPS):
+        faults = [fault for fault in STORE_FAULTS if fault != "507" or stage == "uploading artifacts"]
+        rows += [Row("store", fault, stage) for fault in faults]
+    return rows
+
+
+QUICK = (
+    Row("driver", "SIGKILL", "memory pass"),
+    Row("driver", "SIGHUP", "logging metrics"),
+    Row("store", "answer lost", "creating a child"),
+)
+
+
+def arm(row: Row, server: MlflowServer) -> None:
+    """Prepare the proxy, before the sweep is started."""
+    if row.is_signal:
+        if row.stage in _SEEN_IN_REQUESTS:
+            step, fault = _SEEN_IN_REQUESTS[row.stage]
+            server.proxy.arm(step, fault, lasts=fault in LASTING)
+        return
+    kind = {"killed and restarted": "killed"}.get(row.fault, row.fault.removesuffix(" once"))
+    server.proxy.arm(row.stage, kind, lasts=row.fault in LASTING)
+
+
+def disturb(row: Row, run: Driven, server: MlflowServer) -> None:
+    """Wait for the stage and do it. Raises Missed."""
+    if not row.is_signal:
+        run.until(server.proxy.reached.is_set)
+        return
+    frozen = _caught(row, run, server)
+    victim = run.process.pid
+    if row.whom == "child":
+        assert frozen is not None, "a child is signalled in its passes only"
+        victim = frozen.pid
+    os.kill(victim, signal.Signals[row.fault])
+    if frozen is not None:
+        if frozen.pid != victim:
+            time.sleep(_TELL_S)
+        with suppress(psutil.NoSuchProcess):
+            frozen.resume()
+    if "hangs" not in row.stage:
+        time.sleep(0.1 if frozen is None else 0)
+        server.proxy.let_go()
+
+
+def _caught(row: Row, run: Driven, server: MlflowServer) -> psutil.Process | None:
+    """The process that is frozen in the stage, if one is."""
+    driver = psutil.Process(run.process.pid)
+    if row.stage == OPTIONS:
+        run.until(lambda: sum(driver.cpu_times()[:2]) > _OPTIONS_S)
+        return None
+    if row.stage in _SEEN_IN_REQUESTS:
+        run.until(server.proxy.reached.is_set)
+        return None
+    if row.stage == RENDERING:
+        return _freeze(run, lambda: driver, lambda: _is_measured(run.cell(0)) and run.child() is None)
+    if row.stage == COMPARING:
+        return _freeze(run, lambda: driver, (run.folder / "runs" / NAME / "summary.md").exists)
+    name = row.stage.removesuffix(" pass")
+    return _freeze(run, run.child, lambda: passes(run.cell(1)).get(name) == "running")
+
+
+def _freeze(
+    run: Driven, find: Callable[[], psutil.Process | None], is_there: Callable[[], bool]
+) -> psutil.Process:
+    run.until(is_there)
+    try:
+        process = find()
+        if process is None:
+            raise Missed("its process had ended")
+        process.suspend()
+        while process.status() != psutil.STATUS_STOPPED:
+            time.sleep(0.001)
+        if not is_there():
+            process.resume()
+            raise Missed("it had gone on")
+    except psutil.NoSuchProcess:
+        raise Missed("its process had ended") from None
+    return process
+
+
+def passes(cell: Path) -> dict[str, str]:
+    """How the passes of a run folder stand."""
+    try:
+        record = json.loads((cell / "record.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {name: outcome["status"] for name, outcome in record["passes"].items()}
+
+
+def _is_measured(cell: Path) -> bool:
+    found = passes(cell)
+    return bool(found) and "running" not in found.values() and not (cell / "mlflow.json").exists()

@@ -1,0 +1,137 @@
+"""A dpprof command in a process of its own: what it has done so far, and signals at the right moment.
+
+The stage that it is in shows in its folder and in its requests. A process that was caught in a stage is
+frozen (SIGSTOP) and looked at again, so that the signal comes in that stage and in no other.
+"""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).parent.parent.parent
+NAME = "swept"
+TRAINERS = ("StandardTrainer", "DPGhostClippingTrainer")
+_MARK = "DPPROF_FAULT_ROW"
+LONGEST_S = 300.0
+# Linux ends a session's processes with core dumps otherwise (SIGQUIT).
+resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+
+class Missed(Exception):
+    """The command ended, or went on, before it could be caught in the stage."""
+
+
+def environment(uri: str, experiment: str, **more: str) -> dict[str, str]:
+    """What a command needs to log there, and to measure quickly."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
+    return kept | {
+        "MLFLOW_TRACKING_URI": uri,
+        "MLFLOW_EXPERIMENT_NAME": experiment,
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "COLUMNS": "120",
+        **more,
+    }
+
+
+class Driven:
+    """A running dpprof command."""
+
+    def __init__(self, folder: Path, env: dict[str, str], *arguments: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self._mark = folder, uuid.uuid4().hex
+        self.command = "resume" if "--resume" in arguments else arguments[0]
+        number = len(list(folder.glob("*.out")))
+        self._files = folder / f"{number}.out", folder / f"{number}.err"
+        with open(self._files[0], "wb") as out, open(self._files[1], "wb") as err, undisturbed_signals():
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "dpprof", *arguments],
+                cwd=folder,
+                env=env | {_MARK: self._mark},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        self.started = time.monotonic()
+
+    @property
+    def output(self) -> str:
+        """All that it said so far."""
+        return "".join(path.read_text(encoding="utf-8", errors="replace") for path in self._files)
+
+    def wait(self, longest_s: float = LONGEST_S) -> int | None:
+        """Its exit code; None, and an end of it, if it takes too long."""
+        try:
+            return self.process.wait(longest_s)
+        except subprocess.TimeoutExpired:
+            self.end()
+            return None
+
+    def end(self) -> None:
+        """Kill it and whatever it started."""
+        self.process.kill()
+        self.process.wait()
+        for process in self.left():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def left(self) -> list[psutil.Process]:
+        """The processes that it started and that still live."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                if (
+                    process.pid != self.process.pid
+                    and process.status() != psutil.STATUS_ZOMBIE
+                    and process.environ().get(_MARK) == self._mark
+                ):
+                    found.append(process)
+        return found
+
+    def child(self) -> psutil.Process | None:
+        """Its measuring process."""
+        with suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(self.process.pid).children(recursive=True):
+                with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                    if "dpprof.measure" in child.cmdline():
+                        return child
+        return None
+
+    def until(self, is_there: Callable[[], bool], longest_s: float = LONGEST_S) -> None:
+        """Wait for something. Raises Missed if the command ends before."""
+        deadline = time.monotonic() + longest_s
+        while not is_there():
+            if self.process.poll() is not None:
+                raise Missed(f"it ended with {self.process.returncode}")
+            if time.monotonic() > deadline:
+                raise Missed(f"not after {longest_s:g} s")
+            time.sleep(0.002)
+
+    def cell(self, index: int) -> Path:
+        """The run folder of a cell."""
+        return self.folder / "runs" / NAME / f"{TRAINERS[index]}_tiny_bs2_seq16"
+
+
+@contextmanager
+def undisturbed_signals() -> Iterator[None]:
+    """Start processes with the default answer to signals, whatever this one ignores (as under `nohup`)."""
+    asked = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+    ignored = [number for number in asked if signal.getsignal(number) == signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
