@@ -47,8 +47,8 @@ class Result:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has an outcome for every pass asked for, or for those up to one that failed by itself. If
-        something from outside killed the process, the pass is worth another try.
+        """Whether it has an outcome for every pass asked for, or for those up to one that failed by itself.
+        A pass in which something from outside killed the process is worth another try.
         """
         if self.failure is not None or self.record is None:
             return False

@@ -104,6 +104,7 @@ class Tracker:
         held = held_by(link, folder.path, self.store, self._experiment_id)
         if link is None or held is None or not link.link_id:
             link = Link.new(folder.path)
+            link.write(folder.mlflow)  # before there is a run, so that it is found however this ends
         run = self._take_given(name) or held
         run_id = str((run or self._create(name, link)).info.run_id)
         with self._closed_on_failure(run_id):
