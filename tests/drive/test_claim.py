@@ -92,7 +92,7 @@ def test_resume_of_what_never_was(tmp_path: Path, command: str) -> None:
 
 def test_a_workload_that_is_refused_leaves_no_folder(tmp_path: Path) -> None:
     ended = call_dpprof(
-        tmp_path, "fit", "--workload", "nosuch:x", "--device-memory-gib", "1", "--sweep-name", "f"
+        tmp_path, "fit", "--workload", "json:nosuch", "--device-memory-gib", "1", "--sweep-name", "f"
     )
     assert ended.returncode == 2
     assert "nosuch" in ended.stderr
