@@ -78,7 +78,7 @@ def test_the_timeline_is_drawn_in_the_artifact_viewer(
     assert f"{ledger['peak'] / 2**20:,.2f} MiB" in viewer.locator("#alive-summary").inner_text()
     assert f"in {ledger['peak_phase']}" in viewer.locator("#alive-summary").inner_text()
     held = max(ledger["peak"], record["memory"]["peak_allocated"]) / 2**20
-    assert f"At most {size(held)} are held" in viewer.locator("body > p").first.text_content()
+    assert f"The peak is {size(held)}" in viewer.locator("body > p").first.text_content()
     largest = max(ledger["at_peak"], key=lambda category: ledger["at_peak"][category])
     first_row = viewer.locator("#at-peak tr").nth(1).text_content()
     assert largest.replace("per_sample", "per-sample").replace("_", " ") in first_row
