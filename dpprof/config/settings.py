@@ -16,7 +16,7 @@ OptionValue = str | int | float | bool
 _BOOLEANS = {"true": True, "false": False}
 # Sizes and counts are not larger; a setting that may be says so by its own `below`.
 LARGEST = 10**9
-_LONGEST_SHOWN = 80
+_LONGEST_SHOWN = 200
 _KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 
 

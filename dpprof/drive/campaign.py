@@ -189,14 +189,14 @@ def run_campaign(campaign: Campaign, tracker: Tracker, watcher: Watcher) -> None
 
 
 def _open(campaign: Campaign, book: Logbook) -> None:
-    """Open the store and the parent run, and check the workload."""
+    """Check the workload, then open the store and the parent run."""
     try:
-        book.do(book.tracker.open)
         experiment = campaign.experiment_to_check()
         if experiment is not None:
             refuse_unusable(
                 experiment, campaign.checked, campaign.launcher, campaign.drive.timeout_s, campaign.stop
             )
+        book.do(book.tracker.open)
         campaign.parent = book.do(campaign.open_parent, book.tracker)
     except TrackingError:
         if campaign.interrupted:

@@ -34,6 +34,7 @@ def test_an_estimate_of_a_larger_model_that_was_cut_off_is_done_again(tmp_path: 
     config = result(passes="estimate").config
     drive = DriveConfig(runs_dir=str(tmp_path))
     sweep = Sweep("s", drive, LocalLauncher(), {"a": config}, foreseen={"e": config})
+    sweep.parent = "a run"
     folder = sweep.folder.foreseen.run("e")
     done: list[str] = []
 
@@ -46,6 +47,9 @@ def test_an_estimate_of_a_larger_model_that_was_cut_off_is_done_again(tmp_path: 
         record = result(step_s=0.1, passes="estimate", outcomes={"estimate": PassOutcome(status)}).record
         assert record is not None
         folder.write_record(record)
-        sweep._foresee(Planned(1, 1, "e", config, sweep.folder.foreseen), run_one)
+        _, *foreseen = sweep.stages()
+        for stage in foreseen:
+            for task in stage.tasks:
+                task(run_one)
         assert done == expected
         done.clear()

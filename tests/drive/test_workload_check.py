@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,11 +20,12 @@ from dpprof.drive.single import SingleRun
 from dpprof.drive.sweep import Sweep
 from dpprof.drive.workload_check import check_training
 from dpprof.errors import ConfigError, ExperimentsFailed
+from dpprof.tracking.tracker import Tracker
 from dpprof.vocabulary.trainers import STANDARD
 
 NOT_THERE = dataclasses.replace(CONFIG, workload="nosuch.module:x")
 ESTIMATED = dataclasses.replace(NOT_THERE, how=EstimatingConfig())
-UNTOUCHED: Any = None  # neither MLflow nor the terminal is reached
+UNTOUCHED: Any = SimpleNamespace(warn=pytest.fail)  # the terminal is not reached
 Planned = Callable[[DriveConfig], Campaign]
 
 
@@ -40,7 +42,7 @@ Planned = Callable[[DriveConfig], Campaign]
 def test_nothing_starts_without_the_workloads_module(tmp_path: Path, planned: Planned) -> None:
     campaign = planned(DriveConfig(runs_dir=str(tmp_path)))
     with pytest.raises(ConfigError) as refused:
-        run_campaign(campaign, UNTOUCHED, UNTOUCHED)
+        run_campaign(campaign, Tracker(), UNTOUCHED)
     assert str(refused.value) == (
         "workload: got 'nosuch.module:x', there is no module nosuch: run from its folder, "
         "or put that on PYTHONPATH"
@@ -52,7 +54,7 @@ def test_a_sweep_whose_workload_breaks_the_contract_does_not_start(tmp_path: Pat
     broken = {"a": configured("no_batches", STANDARD)}
     sweep = Sweep("grid", DriveConfig(runs_dir=str(tmp_path)), InProcessLauncher(), broken)
     with pytest.raises(ConfigError, match="it returned Model, int, function"):
-        run_campaign(sweep, UNTOUCHED, UNTOUCHED)
+        run_campaign(sweep, Tracker(), UNTOUCHED)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,5 +1,6 @@
 import dataclasses
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -278,9 +279,12 @@ def test_what_no_table_lists_is_grey() -> None:
 @pytest.mark.parametrize("checkpointing", [True, False])
 def test_the_experiment_is_described(tmp_path: Path, checkpointing: bool) -> None:
     record = example_ledger.record()
-    record.config["activation_checkpointing"] = checkpointing
     record.environment["gpu"] = "a fast one"
-    assert dict(Page(page_of(tmp_path, record)).tables["facts"]) == {
+    folder = example_ledger.folder(tmp_path / "run", record, example_ledger.timeline())
+    folder.write_config(replace(folder.read_config(), activation_checkpointing=checkpointing))
+    page = compute(read_result(folder))
+    assert page is not None
+    assert dict(Page(render(page)).tables["facts"]) == {
         "trainer": "DPSGDTrainer (flat)",
         "model": "tiny, 1,234,567 parameters",
         "batch x sequence": "2 x 16",
