@@ -32,7 +32,7 @@ LONGEST = {
     "test_sweep_stopped",
 }
 # Modules that a test imports before it pays to freeze what they made.
-MANY_MODULES = 500
+MANY_MODULES = 100
 SCREENSHOTS = Path(__file__).parent / "screenshots"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 

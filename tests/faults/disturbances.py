@@ -97,11 +97,7 @@ def all_rows() -> list[Row]:
     return rows
 
 
-QUICK = (
-    Row("driver", "SIGKILL", "memory pass"),
-    Row("driver", "SIGHUP", "logging metrics"),
-    Row("store", "answer lost", "creating a child"),
-)
+QUICK = (Row("driver", "SIGKILL", "memory pass"),)
 
 
 def arm(row: Row, server: MlflowServer) -> None:
