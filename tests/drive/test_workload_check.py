@@ -66,5 +66,6 @@ def test_a_sweep_of_which_all_is_kept_checks_nothing(tmp_path: Path) -> None:
 
 
 def test_a_check_that_takes_too_long_is_ended() -> None:
+    hanging = dataclasses.replace(CONFIG, workload="example_workloads:unlucky", batch_size=7)
     with pytest.raises(ExperimentsFailed, match="came to no end: stopped after timeout_s="):
-        check_training([CONFIG], LocalLauncher(), 0.5, lambda line: None)
+        check_training([hanging], LocalLauncher(), 0.5, lambda line: None)
