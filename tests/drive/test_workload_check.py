@@ -1,6 +1,7 @@
 """No campaign starts with a workload that is not there, and a check that comes to no end says so."""
 
 import dataclasses
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,7 +66,10 @@ def test_a_sweep_of_which_all_is_kept_checks_nothing(tmp_path: Path) -> None:
     assert sweep.experiment_to_check() is None
 
 
-def test_a_check_that_takes_too_long_is_ended() -> None:
-    hanging = dataclasses.replace(CONFIG, workload="example_workloads:unlucky", batch_size=7)
+def test_a_check_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "endless.py").write_text("import time\ndef factory(config):\n    time.sleep(600)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    endless = dataclasses.replace(CONFIG, workload="endless:factory")
     with pytest.raises(ExperimentsFailed, match="came to no end: stopped after timeout_s="):
-        check_training([hanging], LocalLauncher(), 0.5, lambda line: None)
+        check_training([endless], LocalLauncher(), 0.5, lambda line: None)
