@@ -19,6 +19,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import pytest
 from conftest import call_dpprof, measure_here, runs_of
 
@@ -46,7 +47,9 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def old_store(place: Path) -> Path:
-    """The same with the old store, whose artifacts lie beside it."""
+    """The same with the old store, whose artifacts lie beside it. An MLflow opens no store of a newer one."""
+    if tuple(int(number) for number in mlflow.__version__.split(".")[:2]) < (3, 17):
+        pytest.skip("MLflow 3.17 wrote the store, and an older one does not open it")
     (place / "mlflow.db").write_bytes(gzip.decompress((KEPT / "store.db.gz").read_bytes()))
     for run in (place / "runs" / "grid").glob("*/"):
         run_id = json.loads((run / "mlflow.json").read_text())["run_id"]
