@@ -9,8 +9,8 @@ from dpprof.errors import ConfigError
 MINIMUM = {
     "torch": "2.8",
     "opacus": "1.6",
-    "mlflow": "3.13",
-    "tensorboard": "2.20",
+    "mlflow": "3.15",
+    "tensorboard": "2.21",
     "torch-tb-profiler": "0.4.3",
     "click": "8.2.1",
     "rich": "14.3",

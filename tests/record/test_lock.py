@@ -45,7 +45,7 @@ def test_never_two_at_a_time(tmp_path: Path) -> None:
 
     def enter_often() -> None:
         nonlocal inside, most, entered
-        for _ in range(300):
+        while entered < 200:
             try:
                 with locked(tmp_path):
                     inside += 1
@@ -62,7 +62,6 @@ def test_never_two_at_a_time(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert most == 1
-    assert entered > 100
 
 
 def test_a_folder_that_was_deleted_meanwhile_leaves_another_ones_lock_alone(tmp_path: Path) -> None:
