@@ -34,8 +34,10 @@ _TALKATIVE = {"alembic": logging.WARNING, "mlflow.store.db.utils": logging.CRITI
 # MLflow's setting for how many seconds a server may take to answer.
 _LIMIT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
 _SQLITE = "sqlite:///"
-# A call that fails for a reason that may pass is tried again after so many seconds.
-_PAUSES_S = (0.5, 1.0, 2.0)
+# A call that fails for a reason that may pass is tried again after so many seconds: a few times where the
+# store answers with an error, more often where nothing answers, as while a server is started again.
+_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
+_FEW = 3
 # But not if it failed only after so long.
 _PATIENCE_S = 15.0
 _PASSING = {429, 500, 502, 503, 504}
@@ -77,7 +79,7 @@ class Store:
         """
         began = self.asking_since = time.monotonic()
         try:
-            for pause in (*_PAUSES_S, None):
+            for num_tries, pause in enumerate((*_PAUSES_S, None)):
                 if self._away is not None:
                     raise self._away
                 try:
@@ -89,7 +91,9 @@ class Store:
                         limit = os.environ[_LIMIT]
                         why = f"MLflow at {store_name()} did not answer within {limit} s ({_LIMIT})"
                         raise self.leave(why) from error
-                    if pause is None or not _may_pass(error) or time.monotonic() - began > _PATIENCE_S:
+                    is_enough = num_tries >= _FEW and not _is_broken(error)
+                    is_late = time.monotonic() - began > _PATIENCE_S
+                    if pause is None or is_enough or is_late or not _may_pass(error):
                         raise Refused(error) from error
                 time.sleep(pause)
             raise AssertionError("the last try returned or raised")
@@ -156,9 +160,15 @@ def _may_pass(error: Exception) -> bool:
         return "is locked" in str(error)
     for cause in _causes(error):
         response = getattr(cause, "response", None)
-        if isinstance(cause, HTTPError) or getattr(response, "status_code", None) in _PASSING:
+        if getattr(response, "status_code", None) in _PASSING:
             return True
-    return isinstance(error, MlflowException) and error.get_http_status_code() in _PASSING
+    is_passing = isinstance(error, MlflowException) and error.get_http_status_code() in _PASSING
+    return is_passing or _is_broken(error)
+
+
+def _is_broken(error: Exception) -> bool:
+    """Whether nobody answered: no connection, or one that broke."""
+    return any(isinstance(cause, HTTPError) for cause in _causes(error))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
