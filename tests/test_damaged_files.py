@@ -12,7 +12,7 @@ from typing import Any
 import example_counters
 import example_ledger
 import pytest
-from conftest import call_dpprof, runs_of
+from conftest import call_dpprof, lay_out_store, runs_of
 from damages import changed, damaged, read, value_at, wrongly_typed
 
 from dpprof.config.flat import to_flat
@@ -197,6 +197,7 @@ def test_an_exported_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["sweep", "fit"])
 def test_a_damaged_link_is_named_and_counts_as_none(tmp_path: Path, kind: str) -> None:
     """That of a run and that of the parent."""
+    lay_out_store(tmp_path)
     sweep = SweepFolder(tmp_path / "runs" / "odd")
     shutil.copytree(GRID / STANDARD, sweep.run(SOUND).path)
     sweep.write_state(kind, "", [])
@@ -223,6 +224,7 @@ def test_a_damaged_link_is_named_and_counts_as_none(tmp_path: Path, kind: str) -
 
 
 def test_a_damaged_estimate_of_a_larger_model_is_named(tmp_path: Path) -> None:
+    lay_out_store(tmp_path)
     sweep = SweepFolder(tmp_path / "grid")
     shutil.copytree(GRID, sweep.path)
     for run in (STANDARD, GHOST):
@@ -238,6 +240,7 @@ def test_a_damaged_estimate_of_a_larger_model_is_named(tmp_path: Path) -> None:
 
 
 def test_log_names_what_is_damaged_and_logs_the_rest(tmp_path: Path) -> None:
+    lay_out_store(tmp_path)
     grid = tmp_path / "runs" / "grid"
     shutil.copytree(GRID, grid)
     (grid / GHOST / "record.json").write_text('{"schema_version": 3}')
