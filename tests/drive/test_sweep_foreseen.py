@@ -71,7 +71,7 @@ def test_they_are_no_runs_but_the_verdict_tells_them_and_only_what_failed_is_est
     kept[0].record.write_text("[]")
     assert reusable_results(again).keys() == sweep.experiments.keys()
     assert again.damaged == [
-        f"done again: {kept[0].name}: {kept[0].record} cannot be read: it should be an object"
+        f"done again: {kept[0].name}: {kept[0].record} cannot be read: it is no record of dpprof's"
     ]
     _, estimates = again.stages()
     assert len(estimates.tasks) == 2
