@@ -9,7 +9,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
@@ -93,6 +95,26 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
+@cache
+def empty_store() -> bytes:
+    """An SQLite store with MLflow's tables, which take more than a second to make, and nothing in them."""
+    from mlflow.store.db.utils import _initialize_tables, create_sqlalchemy_engine
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "mlflow.db")
+        engine = create_sqlalchemy_engine(f"sqlite:///{path}")
+        _initialize_tables(engine)
+        engine.dispose()
+        return path.read_bytes()
+
+
+def lay_out_store(folder: Path) -> None:
+    """Give the folder an empty store if it has none."""
+    path = folder / "mlflow.db"
+    if not path.exists():
+        path.write_bytes(empty_store())
+
+
 def run_dpprof(folder: Path, *arguments: str, **more: str) -> Ended:
     """`python -m dpprof ARGUMENTS` in the folder; further environment variables as keywords."""
     return subprocess.run(
@@ -141,6 +163,7 @@ def measure_here(folder: Path, *arguments: str) -> Ended:
     """
     from dpprof.vocabulary.launchers import LAUNCHERS
 
+    lay_out_store(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(LAUNCHERS, "local", LAUNCHERS["in_process"])
         return call_dpprof(folder, *arguments)
@@ -166,6 +189,7 @@ def mlflow_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
     for name in [name for name in os.environ if name.startswith("MLFLOW_") and "TELEMETRY" not in name]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
+    lay_out_store(tmp_path)
     mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/mlflow.db")
     yield tmp_path
     mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
@@ -203,6 +227,7 @@ def swept(request: pytest.FixtureRequest) -> Path:
     with FileLock(f"{folder}.lock"):
         if not folder.exists():
             folder.mkdir()
+            lay_out_store(folder)
             ended = run_dpprof(folder, "sweep", *SWEEP, "--measured-steps", "3", "--sweep-name", "grid é")
             assert ended.returncode == 0, ended.stdout + ended.stderr
     assert (folder / "runs" / "grid é" / "summary.json").exists(), (

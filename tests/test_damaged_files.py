@@ -12,7 +12,7 @@ from typing import Any
 import example_counters
 import example_ledger
 import pytest
-from conftest import call_dpprof, runs_of
+from conftest import call_dpprof, lay_out_store, runs_of
 from damages import changed, damaged, read, value_at, wrongly_typed
 
 from dpprof.config.flat import to_flat
@@ -23,6 +23,7 @@ from dpprof.errors import DpprofError
 from dpprof.figures.results import read_result
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.ledger import StepTimeline
+from dpprof.record.link import Link
 from dpprof.record.record import Ceilings, Failure, GradientCheck, Memory, OperatorRow, Pace, Record
 from dpprof.reports.comparison.comparison import Comparison, compare
 
@@ -193,7 +194,53 @@ def test_an_exported_file_is_named(tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.parametrize("kind", ["sweep", "fit"])
+def test_a_damaged_link_is_named_and_counts_as_none(tmp_path: Path, kind: str) -> None:
+    """That of a run and that of the parent."""
+    lay_out_store(tmp_path)
+    sweep = SweepFolder(tmp_path / "runs" / "odd")
+    shutil.copytree(GRID / STANDARD, sweep.run(SOUND).path)
+    sweep.write_state(kind, "", [])
+    Link.new(sweep.run(SOUND).path, "sqlite:///x.db").to("0123").write(sweep.run(SOUND).mlflow)
+    links = []
+    for number, (_, content) in enumerate(islice(damaged(sweep.run(SOUND).mlflow), 0, None, 11)):
+        run = sweep.run(f"odd-{number}")
+        shutil.copytree(GRID / STANDARD, run.path)
+        run.mlflow.write_bytes(content)
+        try:
+            Link.read(run.mlflow)
+        except DpprofError:
+            links.append(run.mlflow)
+    assert len(links) > 3
+    sweep.mlflow.write_text("{")
+    for again in range(2):
+        ended = call_dpprof(tmp_path, "log", str(sweep.path))
+        assert ended.returncode == 0, ended.stderr
+        told = "".join(ended.stdout.split())
+        for path in [*links, sweep.mlflow]:
+            assert (f"{path}cannotberead:" in told) is not again
+        assert told.count("thefoldercountsasnotlogged") == (0 if again else 1 + len(links))
+        assert set(runs_of(tmp_path)) == {sweep.name, *(run.name for run in sweep.runs())}
+
+
+def test_a_damaged_estimate_of_a_larger_model_is_named(tmp_path: Path) -> None:
+    lay_out_store(tmp_path)
+    sweep = SweepFolder(tmp_path / "grid")
+    shutil.copytree(GRID, sweep.path)
+    for run in (STANDARD, GHOST):
+        shutil.copytree(GRID / run, sweep.foreseen.run(run).path)
+    path = sweep.foreseen.run(GHOST).record
+    path.write_text("[]")
+    commands = [["summarize"], ["compare"], ["export", "--format", "markdown"], ["log"]]
+    for command in commands:
+        ended = call_dpprof(tmp_path, *command, str(sweep.path))
+        assert ended.returncode == 0, ended.stderr
+        told = "".join((ended.stdout + ended.stderr).split())
+        assert told.count(f"warning:leftout{GHOST}:{path}cannotberead:") == 1, command
+
+
 def test_log_names_what_is_damaged_and_logs_the_rest(tmp_path: Path) -> None:
+    lay_out_store(tmp_path)
     grid = tmp_path / "runs" / "grid"
     shutil.copytree(GRID, grid)
     (grid / GHOST / "record.json").write_text('{"schema_version": 3}')
@@ -206,6 +253,7 @@ def test_log_names_what_is_damaged_and_logs_the_rest(tmp_path: Path) -> None:
     for file, why in (
         (f"{GHOST}/record.json", "it has schema version 3, this dpprof reads 2"),
         (f"{STANDARD}/ledger.json.gz", "it is no valid gzip"),
+        (f"{STANDARD}/mlflow.json", "it should be an object; the folder counts as not logged"),
         ("sweep.json", "kind should be a valid string; it is now sweep.json.damaged"),
     ):
         assert "".join(f"{grid}/{file} cannot be read: {why}".split()) in told
@@ -217,3 +265,4 @@ def test_log_names_what_is_damaged_and_logs_the_rest(tmp_path: Path) -> None:
     alone = call_dpprof(tmp_path, "log", str(grid / GHOST), str(grid / STANDARD))
     assert alone.returncode == 1
     assert f"{grid / STANDARD} is run " in alone.stdout
+    assert "nested too deeply; the folder counts as not logged" in " ".join(alone.stdout.split())

@@ -5,11 +5,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, environment, run_dpprof
+from conftest import ROOT, environment, lay_out_store
 
 from dpprof.record.folder import RunFolder
 
@@ -50,30 +51,49 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return os.pathsep.join([environment(folder)["PYTHONPATH"], str(folder / "site")])
 
 
-Dpprof = Callable[..., str]
+@dataclass
+class Dpprof:
+    """A process that has the package and runs commands, in a folder of its own."""
+
+    folder: Path
+    process: "subprocess.Popen[str]"
+
+    def __call__(self, *arguments: str) -> str:
+        """What a command printed."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(json.dumps(arguments), file=self.process.stdin, flush=True)
+        code, output, errors = json.loads(self.process.stdout.readline())
+        assert code == 0, output + errors
+        return str(output)
 
 
 @pytest.fixture(scope="module")
-def dpprof(installed: str, tmp_path_factory: pytest.TempPathFactory) -> Dpprof:
-    """Runs a command with the package installed; gives what it printed."""
-    folder = tmp_path_factory.mktemp("runs")
-
-    def run(*arguments: str) -> str:
-        ended = run_dpprof(folder, *arguments, PYTHONPATH=installed)
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-        return ended.stdout
-
-    run.folder = folder  # type: ignore[attr-defined]
-    return run
+def dpprof(installed: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dpprof]:
+    folder, pipe = tmp_path_factory.mktemp("runs"), subprocess.PIPE
+    lay_out_store(folder)
+    command = [sys.executable, str(ROOT / "tests" / "serve_commands.py"), str(folder)]
+    env = environment(folder) | {"PYTHONPATH": installed}
+    with subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, text=True) as process:
+        yield Dpprof(folder, process)
 
 
 @pytest.fixture(scope="module")
 def sweep(dpprof: Dpprof) -> Path:
     """The folder of a sweep of two batch sizes, beside standard training."""
     few = ["--passes", "clean,memory,ledger", "--measured-steps", "2", "--batch-sizes", "1,2"]
-    dpprof("sweep", *TINY, *few, "--trainers", "standard,dpsgd_loop", "--sweep-name", "s")
-    folder: Path = dpprof.folder / "runs" / "s"  # type: ignore[attr-defined]
-    return folder
+    dpprof(
+        "sweep",
+        "--launcher",
+        "in_process",
+        *TINY,
+        *few,
+        "--trainers",
+        "standard,dpsgd_loop",
+        "--sweep-name",
+        "s",
+    )
+    return dpprof.folder / "runs" / "s"
 
 
 def test_help_lists_it(dpprof: Dpprof) -> None:
@@ -85,7 +105,7 @@ def test_profile_measures_it_and_its_gradient_is_right(dpprof: Dpprof) -> None:
     few = ["--measured-steps", "2", "--batch-size", "2", "--seq-len", "16", "--free-per-sample", "false"]
     passes = ["--passes", "clean,gradient_check"]
     dpprof("profile", "--device", "cpu", "--trainer", "dpsgd_loop", "--model-size", "tiny", *few, *passes)
-    (path,) = dpprof.folder.glob(f"runs/*/{NAME}_tiny_bs2_seq16")  # type: ignore[attr-defined]
+    (path,) = dpprof.folder.glob(f"runs/*/{NAME}_tiny_bs2_seq16")
     record = RunFolder(path).read_record()
     assert record is not None
     assert list(record.phase_s) == ["zero_grad", "forward", PHASE, "clip", "noise", "optimizer_step"]
@@ -125,7 +145,7 @@ def test_commands_that_read_runs_show_it(dpprof: Dpprof, sweep: Path) -> None:
 
 def test_an_estimate_has_its_memory_to_the_byte(dpprof: Dpprof, sweep: Path) -> None:
     few = ["--batch-sizes", "2", "--model-sizes", "tiny", "--trainers", "standard,dpsgd_loop"]
-    dpprof("estimate", *TINY, *few, "--savings", "false", "--sweep-name", "e")
+    dpprof("estimate", "--workers", "1", *TINY, *few, "--savings", "false", "--sweep-name", "e")
     estimated = RunFolder(sweep.parent / "e" / record_name(2)).read_record()
     measured = RunFolder(sweep / record_name(2)).read_record()
     assert estimated is not None
@@ -137,7 +157,7 @@ def test_an_estimate_has_its_memory_to_the_byte(dpprof: Dpprof, sweep: Path) -> 
 
 def test_a_fit_finds_its_largest_batch(dpprof: Dpprof, sweep: Path) -> None:
     few = ["--model-sizes", "tiny", "--trainers", "dpsgd_loop", "--device-memory-gib", "0.004"]
-    dpprof("fit", *TINY, *few, "--sweep-name", "f")
+    dpprof("fit", "--workers", "1", *TINY, *few, "--sweep-name", "f")
     (row,) = json.loads((sweep.parent / "f" / "fit.json").read_text())
     assert row["trainer"] == NAME
     assert row["largest_batch_size"] > 0

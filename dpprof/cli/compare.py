@@ -94,7 +94,7 @@ def _read(
         before = None
         if baseline is not None:
             before, _ = read_comparison([baseline], Path(scratch) / "baseline", warn, "baseline")
-        data = compute(comparison, folders, foreseen_of(sources))
+        data = compute(comparison, folders, foreseen_of(sources, warn))
         write_output(output, page.render(data))
     return data, before
 

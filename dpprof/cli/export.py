@@ -83,7 +83,7 @@ def _exported(sources: tuple[str, ...], form: str, scratch: "Path") -> bytes:
         raise refuse("format", form, ", ".join((*of_runs.FORMATS, *of_one.FORMATS)))
     comparison, folders = read_comparison(sources, scratch, warn)
     if form in of_runs.FORMATS:
-        return of_runs.export(comparison, form, foreseen_of(sources)).encode()
+        return of_runs.export(comparison, form, foreseen_of(sources, warn)).encode()
     return of_one.export(_one_result(sources, form, folders), form)
 
 

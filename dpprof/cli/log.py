@@ -93,7 +93,9 @@ def _campaign(name: str, progress: "Progress") -> tuple["Campaign", list[str]]:
         # Those that were to be in MLflow have a link; the search left many more.
         runs = [run for run in runs if run.mlflow.exists()]
     results, damaged = read_results((run.name, run) for run in runs)
-    for text in damaged:
+    foreseen = [] if is_run else home.foreseen.runs()  # not logged, but the verdict tells them
+    _, damaged_foreseen = read_results((run.name, run) for run in foreseen)
+    for text in [*damaged, *damaged_foreseen]:
         progress.warn(f"left out {text}")
     drive = DriveConfig(runs_dir=str(home.path.parent))
     launcher = make_launcher(drive)

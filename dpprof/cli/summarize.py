@@ -90,8 +90,9 @@ def _read(root: "Path") -> "list[tuple[Comparison, Comparison]]":
     for path in [root, *sorted(inside)]:
         folder = SweepFolder(path)
         results, damaged = read_results((run.name, run) for run in folder.runs())
-        for text in damaged:
+        foreseen, damaged_foreseen = read_foreseen(folder)
+        for text in [*damaged, *damaged_foreseen]:
             complain(f"warning: left out {text}")
         if results:
-            found.append((compare(folder.name, {folder.name: results}), read_foreseen(folder)))
+            found.append((compare(folder.name, {folder.name: results}), foreseen))
     return found

@@ -62,7 +62,9 @@ class Logged(Protocol):
 
 
 class Logbook:
-    """Has a tracker's methods called, one at a time. `warn` tells the user what MLflow refused, once each."""
+    """Has a tracker's methods called, one at a time. `warn` tells the user what MLflow refused, once each,
+    and which links cannot be read.
+    """
 
     def __init__(self, tracker: Tracker, stop: Stop, warn: Callable[[str], None]) -> None:
         self.tracker = tracker
@@ -91,6 +93,8 @@ class Logbook:
                 raise self._hangs
             self._calls.put(run)
             self._wait(future)
+            while self.tracker.damaged:
+                self._warn(self.tracker.damaged.pop(0))
         return future.result()
 
     def attempt(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:

@@ -201,6 +201,8 @@ def reusable_results(sweep: Sweep) -> dict[str, Result]:
     """
     folders = [(name, sweep.folder.run(name)) for name in sweep.experiments]
     results, damaged = read_results((name, run) for name, run in folders if run.record.exists())
+    foreseen = sweep.folder.foreseen.runs()
+    damaged += read_results((run.name, run) for run in foreseen if run.name in sweep.foreseen)[1]
     state = sweep.folder.set_aside_damaged_state()
     sweep.damaged = [*([state] if state else []), *(f"done again: {text}" for text in damaged)]
     kept = {}

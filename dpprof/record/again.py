@@ -1,12 +1,14 @@
 """The place beside a run folder where its experiment is done again, so that nothing is lost meanwhile."""
 
-import json
+import dataclasses
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from dpprof.record.folder import RunFolder, SweepFolder, write_text
+from dpprof.errors import DpprofError
+from dpprof.record.folder import RunFolder, SweepFolder
+from dpprof.record.link import Link
 
 _AGAIN, _BEFORE = ".again", ".before"
 
@@ -48,10 +50,14 @@ def left_over(home: SweepFolder) -> Iterator[RunFolder]:
 
 def mark_unlogged(folder: RunFolder, into: RunFolder) -> None:
     """Note in `into` that the run in MLflow which holds the folder is to be replaced."""
-    with suppress(OSError, ValueError):
-        link = json.loads(folder.mlflow.read_text(encoding="utf-8"))
-        if isinstance(link, dict):
-            write_text(into.mlflow, json.dumps(link | {"complete": False}))
+    try:
+        link = Link.read(folder.mlflow)
+    except DpprofError:
+        with suppress(OSError):  # copied as it is: whoever logs the folder names it
+            shutil.copyfile(folder.mlflow, into.mlflow)
+        return
+    if link is not None:
+        dataclasses.replace(link, complete=False).write(into.mlflow)
 
 
 def _hidden(folder: RunFolder, suffix: str) -> Path:

@@ -69,5 +69,6 @@ def write_sweep_reports(folder: SweepFolder, results: Iterable[Result]) -> tuple
     results = list(results)
     comparison = compare(folder.name, {folder.name: results})
     folders = {(folder.name, result.name): result.folder for result in results}
-    data = compute(comparison, folders, read_foreseen(folder))
+    foreseen, _ = read_foreseen(folder)  # what cannot be read was told before
+    data = compute(comparison, folders, foreseen)
     return data, write_all(SWEEP_REPORTS, _Swept(folder, data), folder.reports)

@@ -17,7 +17,7 @@ from urllib3.exceptions import HTTPError, NewConnectionError
 from urllib3.exceptions import TimeoutError as HTTPTimeout
 
 from dpprof.errors import DpprofError, TrackingError
-from dpprof.tracking.redacted import redacted
+from dpprof.record.redacted import redacted
 
 PARENT_TAG = "mlflow.parentRunId"
 KIND_TAG = "dpprof.kind"

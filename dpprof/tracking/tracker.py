@@ -16,13 +16,14 @@ from mlflow.environment_variables import MLFLOW_EXPERIMENT_ID, MLFLOW_EXPERIMENT
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import ESTIMATE
-from dpprof.errors import TrackingError
+from dpprof.errors import DpprofError, TrackingError
 from dpprof.figures.names import logged, series
 from dpprof.figures.results import FAILED, KILLED, Result
 from dpprof.record.folder import SweepFolder
+from dpprof.record.link import Link
 from dpprof.tracking.address import runs_page, server, ui_command
 from dpprof.tracking.contents import params_of, tags_of
-from dpprof.tracking.links import LINK_TAG, Link, create_linked, delete, held_by
+from dpprof.tracking.links import LINK_TAG, create_linked, delete, held_by
 from dpprof.tracking.project_run import ProjectRun
 from dpprof.tracking.run_names import short_name
 from dpprof.tracking.store import EXISTS, KIND_TAG, PARENT_TAG, Refused, Store, store_name, user_name
@@ -49,6 +50,8 @@ class Tracker:
         self._own_tags = dict(_SOURCE)
         # The runs that were opened and not yet closed.
         self._opened: set[str] = set()
+        # A sentence for each link that cannot be read.
+        self.damaged: list[str] = []
 
     def open(self) -> None:
         """Open the store; comes before everything else."""
@@ -88,6 +91,14 @@ class Tracker:
                     raise
         return str(experiment.experiment_id)
 
+    def _link(self, path: Path) -> Link | None:
+        """The link that a file holds, if it can be read."""
+        try:
+            return Link.read(path)
+        except DpprofError as error:
+            self.damaged.append(f"{error}; the folder counts as not logged")
+            return None
+
     def start_parent(
         self, name: str, kind: str, params: Mapping[str, object], folder: SweepFolder, earlier: str | None
     ) -> str:
@@ -98,12 +109,12 @@ class Tracker:
         links noted of it); else a new one.
         """
         folder.path.mkdir(parents=True, exist_ok=True)
-        link = Link.read(folder.mlflow)
+        link = self._link(folder.mlflow)
         if link is None and earlier is not None:
             link = Link(earlier, store_name(), complete=True)
         held = held_by(link, folder.path, self.store, self._experiment_id)
         if link is None or held is None or not link.link_id:
-            link = Link.new(folder.path)
+            link = Link.new(folder.path, store_name())
             link.write(folder.mlflow)  # before there is a run, so that it is found however this ends
         run = self._take_given(name) or held
         run_id = str((run or self._create(name, link)).info.run_id)
@@ -210,7 +221,7 @@ class Tracker:
         is not logged again: the run is only put under the parent. One left half-written is deleted first.
         """
         folder = result.folder
-        link = Link.read(folder.mlflow)
+        link = self._link(folder.mlflow)
         held = held_by(link, folder.path, self.store, self._experiment_id)
         if held is not None and link is not None and link.complete:
             run_id = str(held.info.run_id)
@@ -218,7 +229,7 @@ class Tracker:
             return run_id
         if held is not None:
             delete(held, self.store)
-        link = Link.new(folder.path)
+        link = Link.new(folder.path, store_name())
         # Written before there is a run, which bears the link's id: however this ends, it is found again.
         link.write(folder.mlflow)
         run_id = self._open(result, parent, link, names_model=names_model)

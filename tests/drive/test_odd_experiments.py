@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import run_dpprof, runs_of
+from conftest import lay_out_store, run_dpprof, runs_of
 from mlflow import MlflowClient
 
 from dpprof.figures.results import read_result
@@ -22,6 +22,7 @@ FIGURES = "latency/step_ms_median"
 def odd(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
     """A sweep over what `example_odd.STRIKES` lists."""
     folder = tmp_path_factory.mktemp("odd")
+    lay_out_store(folder)
     arguments = ["--workload", "example_odd:odd", "--trainers", "standard", "--seq-lens", "1"]
     arguments += ["--batch-sizes", "2,3,4,5,6,7", "--sweep-name", "odd", *QUICK]
     return folder, run_dpprof(folder, "sweep", *arguments)

@@ -76,9 +76,14 @@ def test_a_cell_with_a_pass_cut_off_is_done_again(swept: Path) -> None:
     runs = swept / "runs" / "s"
     complete = set(runs_of(swept)[SECOND].data.metrics)
     cut_off(runs / SECOND)
+    links = [runs / "mlflow.json", runs / FIRST / "mlflow.json"]
+    for link in links:
+        link.write_text("{")
     measured_at = (runs / FIRST / "record.json").stat().st_mtime_ns
     ended = measure_here(swept, "sweep", *GRID, "--batch-sizes", "2,4", *QUICK, *RESUME)
     assert ended.returncode == 0, ended.stderr
+    told = "".join(ended.stdout.split())
+    assert all(f"{link.relative_to(swept)}cannotberead:" in told for link in links)
     assert (runs / FIRST / "record.json").stat().st_mtime_ns == measured_at
     found = runs_of(swept)
     assert set(found[SECOND].data.metrics) == complete

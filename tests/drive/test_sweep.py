@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Run, call_dpprof, run_dpprof, runs_of
+from conftest import Run, call_dpprof, lay_out_store, run_dpprof, runs_of
 from mlflow import MlflowClient
 
 from dpprof.vocabulary.trainers import trainer_info
@@ -27,6 +27,7 @@ def artifacts_of(folder: Path, run: Any, path: str | None = None) -> set[str]:
 def unlucky(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
     """Batch 2 and 4 go well; 3 is killed, 5 runs out of memory, 6 raises, 7 hangs until the time-out."""
     folder = tmp_path_factory.mktemp("unlucky")
+    lay_out_store(folder)
     arguments = ["--workload", "example_workloads:unlucky", "--trainers", "standard", "--timeout-s", "12"]
     arguments += ["--batch-sizes", "2,3,5,6,7,4", "--seq-lens", "1", "--sweep-name", "unlucky", *QUICK]
     return folder, run_dpprof(folder, "sweep", *arguments)
@@ -112,6 +113,7 @@ def test_mlflow_says_nothing_on_its_own(unlucky: Any) -> None:
 
 
 def test_out_of_memory_alone_is_no_fault(dpprof: Run, tmp_path: Path) -> None:
+    lay_out_store(tmp_path)
     arguments = ["--workload", "example_workloads:unlucky", "--trainers", "standard", "--seq-lens", "1"]
     ended = dpprof("sweep", *arguments, "--batch-sizes", "5", "--sweep-name", "big", *QUICK)
     assert ended.returncode == 0, ended.stderr
@@ -120,6 +122,7 @@ def test_out_of_memory_alone_is_no_fault(dpprof: Run, tmp_path: Path) -> None:
 
 
 def test_clean_figures_stand_when_a_later_pass_is_killed(dpprof: Run, tmp_path: Path) -> None:
+    lay_out_store(tmp_path)
     ended = dpprof("profile", "--workload", "example_workloads:dies_in_trace", "--measured-steps", "2")
     assert ended.returncode == 0, ended.stderr
     (run,) = runs_of(tmp_path).values()
@@ -136,6 +139,7 @@ DP_TRAINERS = ("DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClipping
 @pytest.mark.parametrize("others_processors", [0.0, 1.5])
 def test_ratios_to_the_standard_twin(swept: Path, tmp_path: Path, others_processors: float) -> None:
     """Of memory always; of times where nobody else had the processors."""
+    lay_out_store(tmp_path)
     shutil.copytree(swept / "runs", tmp_path / "runs", ignore=shutil.ignore_patterns("mlflow.json"))
     for path in (tmp_path / "runs" / "grid é").glob("*/record.json"):
         record = json.loads(path.read_text())
@@ -191,7 +195,7 @@ def test_every_run_stands_in_mlflow_with_all_its_parts(swept: Path) -> None:
 
 
 def test_summarize_rebuilds_the_summary_from_the_folders(swept: Path) -> None:
-    ended = run_dpprof(swept, "summarize", "--runs-dir", "runs", "--output", "results.json")
+    ended = call_dpprof(swept, "summarize", "--runs-dir", "runs", "--output", "results.json")
     assert ended.returncode == 0, ended.stderr
     assert (swept / "runs" / "grid é" / "summary.md").read_text() in call_dpprof(
         swept, "summarize", "runs/grid é", "--format", "markdown"

@@ -11,7 +11,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat
 from dpprof.drive.campaign import run_campaign
 from dpprof.drive.launch.local import LocalLauncher
-from dpprof.drive.sweep import Sweep
+from dpprof.drive.sweep import Sweep, reusable_results
 from dpprof.record.record import Failure
 from dpprof.tracking.tracker import Tracker
 
@@ -68,5 +68,10 @@ def test_they_are_no_runs_but_the_verdict_tells_them_and_only_what_failed_is_est
     kept[1].write_error(Failure("killed", "stopped"))
     again = sweep_of(mlflow_store)
     again.parent = "as before"
+    kept[0].record.write_text("[]")
+    assert reusable_results(again).keys() == sweep.experiments.keys()
+    assert again.damaged == [
+        f"done again: {kept[0].name}: {kept[0].record} cannot be read: it is no record of dpprof's"
+    ]
     _, estimates = again.stages()
-    assert len(estimates.tasks) == 1
+    assert len(estimates.tasks) == 2

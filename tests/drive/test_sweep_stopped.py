@@ -1,6 +1,8 @@
-"""Sweeps that are stopped, killed or cut off from MLflow: real signals, real processes."""
+"""Sweeps that are stopped or cut off from MLflow: real signals, real processes.
 
-import os
+A driver that is killed is one of the faults that `faults/test_matrix.py` tries.
+"""
+
 import signal
 import subprocess
 import sys
@@ -9,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import Run, call_dpprof, environment, run_dpprof, runs_of
+from conftest import call_dpprof, environment, lay_out_store, measure_here, runs_of
 
 QUICK = ["--warmup-steps", "2", "--measured-steps", "2", "--passes", "clean,memory"]
 
@@ -18,6 +20,7 @@ def start_hanging(folder: Path, batch_sizes: str) -> "subprocess.Popen[str]":
     """A sweep that hangs in its experiment of batch size 7, once it does."""
     arguments = ["--workload", "example_workloads:unlucky", "--trainers", "standard", "--seq-lens", "1"]
     arguments += ["--batch-sizes", batch_sizes, "--sweep-name", "stopped", *QUICK]
+    lay_out_store(folder)
     process = subprocess.Popen(
         [sys.executable, "-m", "dpprof", "sweep", *arguments],
         cwd=folder,
@@ -95,7 +98,7 @@ def test_resume_does_only_what_is_missing(stopped: Path) -> None:
     first = stopped / "runs" / "stopped" / "StandardTrainer_unlucky_bs2_seq1" / "record.json"
     measured_at = first.stat().st_mtime_ns
     before = runs_of(stopped)
-    ended = run_dpprof(stopped, "sweep", *RESUME)
+    ended = measure_here(stopped, "sweep", *RESUME)
     assert ended.returncode == 0, ended.stderr
     assert first.stat().st_mtime_ns == measured_at, "a finished cell was measured again"
     after = runs_of(stopped)
@@ -135,15 +138,7 @@ def test_a_terminal_that_closes_stops_like_ctrl_c(tmp_path: Path) -> None:
     assert {run.info.status for run in runs_of(tmp_path).values()} == {"KILLED"}
 
 
-def test_the_child_ends_when_the_driving_process_is_killed(tmp_path: Path) -> None:
-    process = start_hanging(tmp_path, "7")
-    child = measuring_process(process)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    wait_until_gone(child)
-
-
-def test_nothing_is_lost_when_mlflow_goes_away(dpprof: Run, tmp_path: Path) -> None:
+def test_nothing_is_lost_when_mlflow_goes_away(tmp_path: Path) -> None:
     """The store is taken away while an experiment runs, and given back for `dpprof log`."""
     database = tmp_path / "mlflow.db"
     process = start_hanging(tmp_path, "2,7,4")
@@ -157,7 +152,7 @@ def test_nothing_is_lost_when_mlflow_goes_away(dpprof: Run, tmp_path: Path) -> N
 
     database.rmdir()
     (tmp_path / "away.db").rename(database)
-    ended = dpprof("log", "runs/stopped")
+    ended = call_dpprof(tmp_path, "log", "runs/stopped")
     assert ended.returncode == 0, ended.stderr
     statuses = {name: run.info.status for name, run in runs_of(tmp_path).items()}
     assert statuses == {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import call_dpprof, environment, measure_here, run_dpprof, runs_of
+from conftest import call_dpprof, environment, lay_out_store, measure_here, run_dpprof, runs_of
 from record_metrics import metrics
 
 from dpprof.drive.sources import read_comparison
@@ -39,7 +39,7 @@ def estimated(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--sweep-name",
         "guess",
     ]
-    ended = run_dpprof(folder, "estimate", *arguments)
+    ended = measure_here(folder, "estimate", *arguments, *ONE)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "Nothing was run" in ended.stdout
     return folder
@@ -79,7 +79,7 @@ def test_estimates_have_figures_of_their_own_in_mlflow(estimated: Path) -> None:
 
 
 def test_show_says_that_nothing_was_run(estimated: Path) -> None:
-    ended = run_dpprof(estimated, "show", "runs/guess/StandardTrainer_tiny_bs2_seq16")
+    ended = call_dpprof(estimated, "show", "runs/guess/StandardTrainer_tiny_bs2_seq16")
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("nothing was run, these are fake tensors: estimated peak")
 
@@ -188,7 +188,7 @@ def test_fit_counts_what_is_in_doubt_as_needed(tmp_path: Path) -> None:
 
 def test_fit_names_no_batch_for_a_model_that_grows(tmp_path: Path) -> None:
     arguments = ["--workload", "example_workloads:hoards", "--trainers", "standard", "--seq-lens", "1"]
-    ended = measure_here(tmp_path, "fit", *arguments, *ONE, "--target", "T4", "--sweep-name", "search")
+    ended = run_dpprof(tmp_path, "fit", *arguments, "--target", "T4", "--sweep-name", "search")
     assert ended.returncode == 3, ended.stdout + ended.stderr
     assert "may or may not fit T4 (14.5 GiB), as every step leaves" in ended.stdout
     (row,) = json.loads((tmp_path / "runs" / "search" / "fit.json").read_text())
@@ -198,6 +198,7 @@ def test_fit_names_no_batch_for_a_model_that_grows(tmp_path: Path) -> None:
 def test_ctrl_c_stops_every_estimate_that_runs(tmp_path: Path) -> None:
     arguments = ["--workload", "example_workloads:unlucky", "--trainers", "standard", "--seq-lens", "1"]
     arguments += ["--batch-sizes", "2,7", "--sweep-name", "stopped"]
+    lay_out_store(tmp_path)
     process = subprocess.Popen(
         [sys.executable, "-m", "dpprof", "estimate", *arguments],
         cwd=tmp_path,

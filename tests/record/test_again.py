@@ -1,4 +1,4 @@
-import json
+from dataclasses import replace as replace_fields
 from pathlib import Path
 
 import pytest
@@ -6,10 +6,11 @@ import pytest
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.record.again import beside, left_over, replace
 from dpprof.record.folder import RunFolder, SweepFolder
+from dpprof.record.link import Link
 
 EARLIER = ExperimentConfig(lr=0.1)
 NEW = ExperimentConfig(lr=0.2)
-LINK = {"run_id": "0123", "tracking_uri": "sqlite:///x.db", "complete": True}
+LINK = Link("0123", "sqlite:///x.db", complete=True)
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def folder(tmp_path: Path) -> RunFolder:
     """A run folder that was logged, and its experiment done again."""
     folder = RunFolder(tmp_path / "größe 1.again")
     folder.create(EARLIER)
-    folder.mlflow.write_text(json.dumps(LINK))
+    LINK.write(folder.mlflow)
     beside(folder).create(NEW)
     return folder
 
@@ -25,7 +26,7 @@ def folder(tmp_path: Path) -> RunFolder:
 def test_replacing_remembers_the_run_to_replace_in_mlflow(folder: RunFolder) -> None:
     replace(folder)
     assert folder.read_config() == NEW
-    assert json.loads(folder.mlflow.read_text()) == LINK | {"complete": False}
+    assert Link.read(folder.mlflow) == replace_fields(LINK, complete=False)
     assert [path.name for path in folder.path.parent.iterdir()] == [folder.name]
 
 

@@ -14,6 +14,7 @@ from conftest import environment
 from example_logged import laid_out
 from faulty_store import HANG, LOST, Fault, FaultyStore, faulty, mlflow_server
 from mlflow import MlflowClient
+from PIL import Image
 
 from dpprof.errors import TrackingError
 from dpprof.record.folder import SweepFolder
@@ -107,6 +108,18 @@ def test_a_parent_whose_files_are_refused_is_closed(store: FaultyStore, tmp_path
     with pytest.raises(TrackingError):
         tracker.finish_parent(parent, "FINISHED", "said", [page])
     assert store.statuses() == {"grid": "FAILED"}
+
+
+def test_a_lost_answer_logs_no_image_twice(store: FaultyStore, tmp_path: Path) -> None:
+    tracker = opened()
+    parent = tracker.start_parent("grid", "sweep", {}, SweepFolder(tmp_path / "grid"), None)
+    Image.new("RGB", (2, 2)).save(tmp_path / "chart.png")
+    store.faults = [Fault("/images/", LOST), Fault("compressed", LOST)]
+    tracker.finish_parent(parent, "FINISHED", "said", [tmp_path / "chart.png"])
+    assert [fault.times for fault in store.faults] == [0, 0]
+    images = [item.path for item in store.client.list_artifacts(parent, "images")]
+    assert sorted(path.rpartition(".")[2] for path in images) == ["png", "webp"]
+    assert store.client.get_run(parent).data.tags["mlflow.loggedImages"] == "True"
 
 
 def test_after_a_time_out_nothing_more_is_sent(

@@ -12,7 +12,6 @@ from mlflow import MlflowClient
 
 from dpprof.figures.results import Result, read_result
 from dpprof.record.folder import RunFolder, SweepFolder
-from dpprof.tracking.links import Link
 from dpprof.tracking.tracker import Tracker
 
 
@@ -99,13 +98,3 @@ def test_a_link_of_an_earlier_version_holds_for_the_names(folder: Path, sweep: s
     assert opened().log_result(other, {}) != first
     stage = MlflowClient().get_run(first).info.lifecycle_stage
     assert stage == ("deleted" if is_held else "active")
-
-
-@pytest.mark.parametrize("text", ["", "[]", "3", "null", '{"run_id": []}', "[" * 99999])
-def test_a_damaged_link_is_none(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "mlflow.json"
-    path.write_text(text)
-    assert Link.read(path) is None
-    for name, value in (("run_id", 3), ("tracking_uri", None), ("complete", "yes"), ("inode", "7")):
-        path.write_text(json.dumps({"run_id": "x", "tracking_uri": "y", "complete": True} | {name: value}))
-        assert Link.read(path) is None, name

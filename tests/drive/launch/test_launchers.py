@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import ROOT, run_dpprof, runs_of
+from conftest import ROOT, lay_out_store, run_dpprof, runs_of
 from example_config import experiment
 from example_launcher_info import TOY
 from example_ncu import StandIn
@@ -184,6 +184,7 @@ def test_a_launcher_of_another_package_runs_a_sweep_with_counters(tmp_path: Path
     ]
     arguments += ["--passes", "clean", "--measured-steps", "1", "--counters", "ncu", "--sweep-name", "s"]
     more = {"PYTHONPATH": path, "PATH": f"{stand_in.place}{os.pathsep}{os.environ['PATH']}"}
+    lay_out_store(tmp_path)
     ended = run_dpprof(tmp_path, "sweep", "--launcher", "toy", *arguments, **more)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     runs = runs_of(tmp_path)
