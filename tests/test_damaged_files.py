@@ -17,7 +17,6 @@ from damages import changed, damaged, read, value_at, wrongly_typed
 
 from dpprof.config.flat import to_flat
 from dpprof.config.measuring import MeasuringConfig
-from dpprof.config.settings import fields
 from dpprof.config.training import TrainingConfig
 from dpprof.errors import DpprofError
 from dpprof.figures.results import read_result
@@ -25,6 +24,7 @@ from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.ledger import StepTimeline
 from dpprof.record.record import Ceilings, Failure, GradientCheck, Memory, OperatorRow, Pace, Record
 from dpprof.reports.comparison.comparison import Comparison, compare
+from dpprof.settings import fields
 
 SOUND = "sound"
 # Of how many damages one is tried with the commands.

@@ -24,9 +24,9 @@ from dpprof.cli.streams import complain, cut, is_text, lost_output, open_streams
 from dpprof.cli.summarize import summarize
 from dpprof.cli.sweep import sweep
 from dpprof.cli.test import test
-from dpprof.config.settings import shown
 from dpprof.errors import ConfigError, DpprofError, Interrupted
 from dpprof.process import end_process, stopping_signals
+from dpprof.settings import shown
 
 MEASURE = "Measure: training runs on this machine"
 PREDICT = "Predict: on fake tensors, no GPU needed"

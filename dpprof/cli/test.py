@@ -43,8 +43,8 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
     check_packages()
 
     from dpprof.config.flat import parse_drive
-    from dpprof.config.settings import parse_all
     from dpprof.drive.launch.launcher import make_launcher
+    from dpprof.settings import parse_all
 
     drive, values = parse_drive(given_values)
     launcher = make_launcher(drive)

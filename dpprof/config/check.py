@@ -8,9 +8,9 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import parse_any_trainers, with_own_options
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.config.own_options import refuse_untaken, training_options
-from dpprof.config.settings import fields, parse, parse_all, refuse, setting
 from dpprof.config.training import TrainingConfig
 from dpprof.errors import ConfigError
+from dpprof.settings import fields, parse, parse_all, refuse, setting
 from dpprof.vocabulary.trainers import SHORT_NAMES, TRAINERS
 
 # Few samples, so that it is quick; three, so that hardly another dimension is mistaken for the batch's.

@@ -12,9 +12,9 @@ from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.fit import FitConfig
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.config.own_options import OwnOption, launching_options, training_options
-from dpprof.config.settings import OptionValue, fields, setting
 from dpprof.config.sweep import AXES, SweepConfig
 from dpprof.config.training import TrainingConfig
+from dpprof.settings import OptionValue, fields, setting
 
 
 @dataclass(frozen=True)

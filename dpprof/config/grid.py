@@ -13,10 +13,10 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import How, experiment_settings, parse_any_trainers, with_own_options
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.config.own_options import refuse_untaken, training_options
-from dpprof.config.settings import OptionValue, fields, parse, parse_all, refuse, shown
 from dpprof.config.sweep import AXES, SweepConfig
 from dpprof.config.training import SIZE_FIELDS, TrainingConfig, resolve_device
 from dpprof.errors import ConfigError
+from dpprof.settings import OptionValue, fields, parse, parse_all, refuse, shown
 from dpprof.vocabulary.trainers import TRAINERS, trainer_info
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dpprof.config.counter_metrics import metric_names
-from dpprof.config.settings import refuse, setting
+from dpprof.settings import refuse, setting
 
 PASS_NAMES = ("clean", "pace", "memory", "ledger", "trace", "ceilings", "gradient_check")
 _LISTED = ", ".join(PASS_NAMES)

@@ -4,9 +4,9 @@ import re
 from dataclasses import dataclass
 
 from dpprof.config.model_sizes import MODEL_SIZES
-from dpprof.config.settings import refuse, setting
 from dpprof.config.training import LONGEST_NAME, PRECISIONS
 from dpprof.errors import ConfigError
+from dpprof.settings import refuse, setting
 from dpprof.vocabulary.trainers import SHORT_NAMES
 
 # Each axis of the grid and the setting of an experiment that it varies.

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Self
 
 from dpprof.config.model_sizes import MODEL_SIZES
-from dpprof.config.settings import fields, parse, refuse, setting
 from dpprof.errors import ConfigError
+from dpprof.settings import fields, parse, refuse, setting
 from dpprof.vocabulary.loops import LOOPS
 from dpprof.vocabulary.trainers import FORMER_TRAINER_NAMES, STANDARD, TRAINER_NAMES
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, WORKLOADS

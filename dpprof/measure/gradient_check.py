@@ -23,7 +23,7 @@ from dpprof.figures.gradient_verdict import TOLERANCES
 from dpprof.measure.observe import Subject
 from dpprof.measure.passes.losses import KeptLosses
 from dpprof.measure.trainers.base import call
-from dpprof.measure.trainers.build import build_trainer, load_trainer
+from dpprof.measure.trainers.build import build_trainer, clip_rule
 from dpprof.measure.trainers.reference import (
     clipped_mean,
     global_norm,
@@ -185,8 +185,7 @@ class _Case:
         if not any(norms):
             raise Undecidable("every sample's gradient is zero")
         max_grad_norm = 0.9 * statistics.median(filter(None, norms)) if self.is_private else None
-        trainer = load_trainer(self.config.trainer)
-        return clipped_mean(per_sample, max_grad_norm, trainer.clip_factor), max_grad_norm
+        return clipped_mean(per_sample, max_grad_norm, clip_rule(self.config)), max_grad_norm
 
     def error(self, way: str, reference: list[Tensor], max_grad_norm: float | None) -> float:
         """Relative L2 error of the trainer's gradient, computed in one of `_WAYS`.

@@ -6,6 +6,7 @@ Another package adds a trainer by an entry point of the group `dpprof.trainers` 
 import re
 from dataclasses import dataclass
 
+from dpprof.vocabulary.clipping import PerSampleOptions
 from dpprof.vocabulary.registry import table
 
 ENTRY_POINTS = "dpprof.trainers"
@@ -44,7 +45,7 @@ class TrainerInfo:
     privacy. `color` is `#rrggbb`. `phases` are those of its step in order, `categories` those of the memory
     that it holds or makes (listed in `vocabulary/phases.py` and `categories.py`, or its own). `target` is
     its class, `module:ClassName`. `options`, if it has any, is a frozen dataclass of settings
-    (`config.settings`).
+    (`settings`).
     """
 
     name: str
@@ -123,6 +124,41 @@ BUILT_IN = (
         ),
         target="dpprof.measure.trainers.opacus.fast_gradient_clipping:DPFastGradientClippingTrainer",
         former_names=("dpsgd_fast",),
+    ),
+    TrainerInfo(
+        "DPBookKeepingTrainer",
+        "bk",
+        is_private=True,
+        color="#cc79a7",
+        phases=("zero_grad", "forward", "backward", "clip", "noise", "optimizer_step"),
+        categories=(
+            *_OF_ANY_TRAINING,
+            "per_sample_gradients",
+            "output_gradients",
+            "gradient_norms",
+            "gram_matrices",
+            "clip_factors",
+            "noise",
+        ),
+        target="dpprof.measure.trainers.per_sample.book_keeping:DPBookKeepingTrainer",
+        options=PerSampleOptions,
+    ),
+    TrainerInfo(
+        "DPMixedGhostTrainer",
+        "mixed",
+        is_private=True,
+        color="#8c6d31",
+        phases=_TWO_BACKWARDS,
+        categories=(
+            *_OF_ANY_TRAINING,
+            "per_sample_gradients",
+            "gradient_norms",
+            "gram_matrices",
+            "clip_factors",
+            "noise",
+        ),
+        target="dpprof.measure.trainers.per_sample.mixed_ghost:DPMixedGhostTrainer",
+        options=PerSampleOptions,
     ),
 )
 TRAINERS = table(ENTRY_POINTS, TrainerInfo, BUILT_IN)

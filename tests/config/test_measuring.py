@@ -3,8 +3,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpprof.config.measuring import PASS_NAMES, MeasuringConfig
-from dpprof.config.settings import parse_all
 from dpprof.errors import ConfigError
+from dpprof.settings import parse_all
 
 
 @settings(deadline=None)

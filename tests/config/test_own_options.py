@@ -20,9 +20,9 @@ from dpprof.config.flat import from_flat, parse_drive, parse_experiment, to_flat
 from dpprof.config.grid import build_grid
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.config.own_options import training_options
-from dpprof.config.settings import setting
 from dpprof.errors import ConfigError
 from dpprof.record.folder import RunFolder
+from dpprof.settings import setting
 from dpprof.vocabulary.launchers import LAUNCHERS, LauncherInfo
 from dpprof.vocabulary.trainers import TRAINER_NAMES, TRAINERS, TrainerInfo
 from dpprof.vocabulary.workloads import WORKLOADS, WorkloadInfo

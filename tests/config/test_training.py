@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from dpprof.config.drive import DriveConfig
-from dpprof.config.settings import parse_all
 from dpprof.config.training import TrainingConfig, resolve_device
 from dpprof.errors import ConfigError
+from dpprof.settings import parse_all
 
 
 def refusal(**values: object) -> str:

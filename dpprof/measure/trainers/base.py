@@ -45,7 +45,8 @@ class TrainerBase(ABC):
       or `with self.observer.label_new("noise"):` around what makes them.
     - `all_savings`: the names of `vocabulary.loops.SAVINGS` that its lean loop makes; `self.saves(name)`
       tells whether this step makes one.
-    - `clip_factor`: how it scales a sample's gradient, if not as Abadi et al. do.
+    - `clip_factor`, or `clip_factors` where parameters differ: how it scales a sample's gradient, if not as
+      Abadi et al. do.
     - `explain`, `foresee`, `warnings`: what to say of models that its library cannot train, or not as one
       would expect.
     - `on_fake_tensors`: stand-ins for what its library cannot do without data.
@@ -236,6 +237,13 @@ class TrainerBase(ABC):
     def clip_factor(norm: Tensor, max_grad_norm: float) -> Tensor:
         """What a gradient of this L2 norm is multiplied by: 1 / max(1, norm / C) (Abadi et al. 2016)."""
         return 1 / (norm / max_grad_norm).clamp(min=1.0)
+
+    @classmethod
+    def clip_factors(cls, norms: Tensor, max_grad_norm: float, options: Any) -> Tensor:
+        """What the parameters' gradients of one sample are multiplied by, shape (P,), from their norms, shape
+        (P,), under the trainer's own settings: by default all alike, by `clip_factor`.
+        """
+        return cls.clip_factor(torch.linalg.vector_norm(norms), max_grad_norm).expand_as(norms)
 
     @classmethod
     def explain(cls, error: Exception, model: nn.Module, batch_size: int) -> str | None:

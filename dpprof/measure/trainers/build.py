@@ -2,9 +2,11 @@
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.trainers.base import TrainerBase
@@ -35,6 +37,17 @@ def import_trainers(wanted: str, say: Callable[[str], None]) -> None:
             say(f"{name} cannot be imported ({type(error).__name__}: {error}); this run does not need it")
 
 
+def own_options(config: ExperimentConfig) -> Any:
+    """The trainer's own settings, an instance of `TrainerInfo.options`; None if it has none."""
+    options = TRAINERS[config.trainer].options
+    return None if options is None else config.options_of(options)
+
+
+def clip_rule(config: ExperimentConfig) -> Callable[[Tensor, float], Tensor]:
+    """How the configured trainer scales one sample's gradient: from norms, shape (P,), and C to factors."""
+    return partial(load_trainer(config.trainer).clip_factors, options=own_options(config))
+
+
 def build_trainer(
     config: ExperimentConfig, workload: Workload, tensor_device: str | None = None
 ) -> TrainerBase:
@@ -43,8 +56,7 @@ def build_trainer(
     params: dict[str, Any] = {"lr": config.lr, "foreach": config.device == "cuda"}
     if config.optimizer == "sgd":
         params["momentum"] = config.momentum
-    options = TRAINERS[config.trainer].options
-    own: dict[str, Any] = {"options": config.options_of(options)} if options is not None else {}
+    own: dict[str, Any] = {} if TRAINERS[config.trainer].options is None else {"options": own_options(config)}
     return load_trainer(config.trainer)(
         workload.model,
         _OPTIMIZERS[config.optimizer],

@@ -16,7 +16,7 @@ from dpprof.measure.gradient_check import gradient_error
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.ledger import Ledger, LedgerObserver
 from dpprof.measure.trainers.base import TrainerBase
-from dpprof.measure.trainers.build import load_trainer
+from dpprof.measure.trainers.build import clip_rule, load_trainer
 from dpprof.measure.trainers.reference import clipped_mean, naive_per_sample_gradients, relative_error
 from dpprof.measure.workloads.transformer import sequence_loss
 from dpprof.measure.workloads.workload import build_workload
@@ -84,7 +84,7 @@ def test_a_sampled_batch_of_any_size_is_divided_by_the_expected_one(trainer: str
     model = build_workload(CONFIG).model.double()
     per_sample = naive_per_sample_gradients(model, sequence_loss, batch, num_samples)
     made.profile_step(batch)
-    mean = clipped_mean(per_sample, 0.3, load_trainer(trainer).clip_factor)
+    mean = clipped_mean(per_sample, 0.3, clip_rule(dataclasses.replace(CONFIG, trainer=trainer)))
     assert relative_error(held(made)["gradients"], [g * num_samples / 3 for g in mean]) < 1e-12
 
 
