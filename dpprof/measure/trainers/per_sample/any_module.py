@@ -1,7 +1,7 @@
 """A module without a rule: per-sample gradients through `torch.func`, sample by sample under `vmap`.
 
-It keeps its inputs, and computes its forward again in backward. Tensors that do not begin with the batch, such
-as masks, are the same for every sample.
+It keeps its inputs, and computes its forward again in backward. Tensors that do not begin with the batch,
+masks for example, are the same for every sample.
 """
 
 from collections.abc import Iterator
@@ -34,8 +34,8 @@ class AnyModule:
         for tensor in tensors:
             if tensor.requires_grad and not self.is_per_sample(tensor):
                 raise ValueError(
-                    f"{self.path} is called with a tensor of shape {tuple(tensor.shape)}; per-sample gradients "
-                    f"need the batch, here {self.book.batch_size}, as its first dimension"
+                    f"{self.path} is called with a tensor of shape {tuple(tensor.shape)}; per-sample "
+                    f"gradients need the batch, here {self.book.batch_size}, as its first dimension"
                 )
         self.book.count(*self.parameters.values())
         call = _Call(self, (args, kwargs))

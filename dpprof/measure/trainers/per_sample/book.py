@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.per_sample.forms import Choice, choose, taken
 from dpprof.measure.trainers.per_sample.uses import PerSample, Products, Rows, Use
 from dpprof.vocabulary.clipping import MIXED
@@ -50,6 +51,7 @@ class Book:
     keeps: bool = True
     complete: Complete | None = None
     batch_size: int = 0
+    observer: Observer = field(default_factory=Observer)
     is_summing: bool = False
     factors: dict[nn.Parameter, Tensor] = field(default_factory=dict)
     choices: dict[str, Choice] = field(default_factory=dict)
@@ -58,9 +60,9 @@ class Book:
     _reported: dict[nn.Parameter, list[Use]] = field(default_factory=dict)
     _is_in_backward: bool = False
 
-    def open(self, batch_size: int) -> None:
-        """Begin the forward of a physical batch."""
-        self.batch_size = batch_size
+    def open(self, batch_size: int, observer: Observer) -> None:
+        """Begin the forward of a physical batch. The observer is told what each tensor is."""
+        self.batch_size, self.observer = batch_size, observer
         self.is_summing = self._is_in_backward = False
         self.factors.clear()
         self.entries.clear()
@@ -101,6 +103,9 @@ class Book:
             self.choices[name] = choice
         if not self.keeps:
             entry.uses = []
+        self.observer.label("gradient_norms", [(name, entry.squared_norms)])
+        for use in entry.uses:
+            self.observer.label(use.category, [(name, use.held)])
         self.entries[parameter] = entry
         if self.complete is not None:
             self.complete(parameter, entry)
@@ -110,18 +115,25 @@ class Book:
         if len(uses) > 1 and (products is None or not isinstance(uses[1], Rows) or len(uses) > 2):
             products = None
             uses = [_all_explicit(uses)]
-        if products is None:
-            return None, Entry(uses[0].squared_norms(), uses)
-        choice = choose(products, self.form, keeps=self.keeps)
-        if choice.is_kept:
-            whole = _all_explicit(uses)
-            return choice, Entry(whole.squared_norms(), [whole])
-        squared = taken(products, choice)
+        with self.observer.label_new("per_sample_gradients", _is_large):
+            if products is None:
+                return None, Entry(uses[0].squared_norms(), uses)
+            choice = choose(products, self.form, keeps=self.keeps)
+            if choice.is_kept:
+                whole = _all_explicit(uses)
+                return choice, Entry(whole.squared_norms(), [whole])
+        with self.observer.label_new(choice.category, _is_large):
+            squared = taken(products, choice)
         if len(uses) > 1:
             rows = uses[1]
             assert isinstance(rows, Rows)
             squared = squared + rows.squared_norms() + 2 * rows.dots_with(products)
         return choice, Entry(squared.clamp(min=0), uses)
+
+
+def _is_large(shape: torch.Size) -> bool:
+    """Whether a tensor has more than a number for each sample."""
+    return len(shape) > 1
 
 
 def _merged(uses: list[Use]) -> list[Use]:

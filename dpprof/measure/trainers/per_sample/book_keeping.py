@@ -32,6 +32,7 @@ class DPBookKeepingTrainer(PerSampleTrainer):
         with self.phase("clip"):
             self._clip()
 
+    @torch.no_grad()
     def _clip(self) -> None:
         entries = self.book.entries
         if self.options.clipping == LAYER_WISE:
@@ -42,10 +43,11 @@ class DPBookKeepingTrainer(PerSampleTrainer):
             return
         factors = self._clip_factors()
         for parameter in list(entries):
-            parameter.grad = entries.pop(parameter).summed(factors, parameter.grad)
+            total = entries.pop(parameter).summed(factors, parameter.grad)
+            parameter.grad = total.to(parameter.dtype)
 
     def _sum_at_once(self, parameter: nn.Parameter, entry: Entry) -> None:
         largest = clipping.of_one(self.max_grad_norm, len(self.parameters))
         factors = clipping.factor(entry.squared_norms.sqrt(), largest, LAYER_WISE) / self.logical_batch_size
-        self._sums[parameter] = entry.summed(factors, self._sums[parameter])
+        self._sums[parameter] = entry.summed(factors, self._sums[parameter]).to(parameter.dtype)
         entry.uses = []

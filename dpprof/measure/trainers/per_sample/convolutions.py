@@ -46,8 +46,13 @@ class Unfolded(Products):
     """A convolution's products. The input is unfolded when a norm is taken, and not kept."""
 
     def __init__(self, x: Tensor, gradient: Tensor, weight: Tensor, geometry: Geometry) -> None:
-        self.x, self.gradient, self.weight, self.geometry = x, gradient, weight, geometry
+        self.x, self.gradient, self.weight, self.geometry = x.detach(), gradient, weight.detach(), geometry
         self.shape = weight.shape
+
+    @property
+    def held(self) -> Tensor:
+        """The output's gradient; the input is forward's."""
+        return self.gradient
 
     @property
     def left(self) -> Tensor:  # type: ignore[override]

@@ -26,29 +26,31 @@ class Choice:
     sum_flops: int
     bytes: int
     is_kept: bool = False
+    has_gram_blocks: bool = False
+
+    @property
+    def category(self) -> str:
+        """What the norm is made of, in the words of `vocabulary.categories`."""
+        return "gram_matrices" if self.form == GRAM or self.has_gram_blocks else "per_sample_gradients"
 
 
 def costs(products: Products, *, keeps: bool) -> dict[str, Choice]:
     """What each form would cost."""
     shape = products.sizes
     samples, groups, positions, rows, columns = shape
-    wide = max(4, products.left.element_size())
     product = 2 * samples * groups * positions * rows * columns
-    tiled = samples * groups * positions * (positions + BLOCK_POSITIONS) * (rows + columns)
-    blocked = min(tiled, product) if positions > BLOCK_POSITIONS else product
-    held = samples * groups * rows * columns * products.left.element_size()
-    gram = Choice(
-        GRAM,
-        shape,
-        2 * samples * groups * positions**2 * (rows + columns),
-        product,
-        2 * samples * groups * positions**2 * wide,
-    )
-    explicit = Choice(EXPLICIT, shape, product, 0 if keeps else product, held, is_kept=keeps)
+    square = 2 * samples * groups * positions**2
+    explicit_bytes = samples * groups * rows * columns * products.left.element_size()
+    gram_bytes = square * max(4, products.left.element_size())
+    blocked_flops = product
+    if products.has_gram_blocks:
+        blocked_flops = samples * groups * positions * (positions + BLOCK_POSITIONS) * (rows + columns)
     return {
-        GRAM: gram,
-        EXPLICIT: explicit,
-        BLOCKED: Choice(BLOCKED, shape, blocked, product, min(held, BLOCK_BYTES)),
+        GRAM: Choice(GRAM, shape, square * (rows + columns), product, gram_bytes),
+        EXPLICIT: Choice(EXPLICIT, shape, product, 0 if keeps else product, explicit_bytes, is_kept=keeps),
+        BLOCKED: Choice(
+            BLOCKED, shape, blocked_flops, product, BLOCK_BYTES, has_gram_blocks=products.has_gram_blocks
+        ),
     }
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 _BUFFER = {"cpu": 2**17, "cuda": 2**24}
 
 
+@torch.no_grad()
 def add_noise(gradients: list[Tensor], deviation: float) -> None:
     """Add noise of a standard deviation to every number of the gradients, independent of each other.
 

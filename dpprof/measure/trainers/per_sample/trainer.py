@@ -59,7 +59,7 @@ class PerSampleTrainer(TrainerBase):
             size = num_samples(batch) if self.poisson_sampling else self.batch_size
             if size == 0:
                 continue
-            self.book.open(size)
+            self.book.open(size, self.observer)
             with self.phase("forward"):
                 self.last_loss = self._reduced(self.compute_losses(batch))
             self._accumulate_clipped(self.last_loss)
@@ -104,16 +104,16 @@ class PerSampleTrainer(TrainerBase):
                 "gradient cannot be clipped for each sample: call the module instead"
             )
 
+    @torch.no_grad()
     def _clip_factors(self) -> Tensor:
         """Each sample's factor over the size of the logical batch, shape (B,)."""
         squared = [entry.squared_norms for entry in self.book.entries.values()]
-        self.observer.label("gradient_norms", [("", norm) for norm in squared])
-        norm = torch.stack([s.to(squared[0].dtype) for s in squared]).sum(0).sqrt()
+        with self.observer.label_new("gradient_norms"):
+            norm = torch.stack(squared).sum(0).sqrt()
         self._refuse_nonfinite(norm)
-        factors = clipping.factor(norm, self.max_grad_norm, self.options.clipping)
-        factors = factors / self.logical_batch_size
-        self.observer.label("clip_factors", [("", factors)])
-        return factors
+        with self.observer.label_new("clip_factors"):
+            factors = clipping.factor(norm, self.max_grad_norm, self.options.clipping)
+            return factors / self.logical_batch_size
 
     def _refuse_nonfinite(self, norm: Tensor) -> None:
         """Raises ValueError, with the gradients dropped, if a norm is NaN or infinite: nothing clips that."""
@@ -122,7 +122,7 @@ class PerSampleTrainer(TrainerBase):
         wrong = int((~norm.isfinite()).sum())
         if wrong:
             self.optimizer.zero_grad(set_to_none=True)
-            self.book.open(0)
+            self.book.open(0, self.observer)
             raise ValueError(
                 f"the gradients of {wrong} of {len(norm)} samples are NaN or too large for their norm to be "
                 "computed: nothing was summed"

@@ -24,6 +24,13 @@ class Use(ABC):
     """One call's part in the per-sample gradients of a parameter of shape `shape`."""
 
     shape: torch.Size
+    # What it holds is, in the words of `vocabulary.categories`.
+    category = "output_gradients"
+
+    @property
+    @abstractmethod
+    def held(self) -> Tensor:
+        """What it alone holds: the gradient of the layer's output, or per-sample gradients."""
 
     @abstractmethod
     def explicit(self) -> Tensor:
@@ -43,9 +50,16 @@ class Use(ABC):
 class PerSample(Use):
     """Per-sample gradients themselves, shape (B, *shape)."""
 
+    category = "per_sample_gradients"
+
     def __init__(self, gradients: Tensor) -> None:
         self.gradients = gradients
         self.shape = gradients.shape[1:]
+
+    @property
+    def held(self) -> Tensor:
+        """The gradients."""
+        return self.gradients
 
     def explicit(self) -> Tensor:
         """What it holds."""
@@ -74,6 +88,11 @@ class Products(Use):
 
     def __init__(self, left: Tensor, right: Tensor, shape: torch.Size) -> None:
         self.left, self.right, self.shape = left, right, shape
+
+    @property
+    def held(self) -> Tensor:
+        """The side that is the output's gradient."""
+        return self.left
 
     @classmethod
     def joined(cls, several: "list[Products]") -> "Products":
@@ -112,11 +131,14 @@ class Products(Use):
         """Squared norms, block by block of Gram matrices or of per-sample gradients, whichever is cheaper:
         memory grows neither with T x T nor with M x N.
         """
+        return self._blocked_gram() if self.has_gram_blocks else self._blocked_explicit()
+
+    @property
+    def has_gram_blocks(self) -> bool:
+        """Whether Gram matrices are cheaper than per-sample gradients, both in blocks."""
         _, _, positions, rows, columns = self.sizes
         of_gram = (positions + BLOCK_POSITIONS) * (rows + columns)
-        if positions > BLOCK_POSITIONS and of_gram < 2 * rows * columns:
-            return self._blocked_gram()
-        return self._blocked_explicit()
+        return positions > BLOCK_POSITIONS and of_gram < 2 * rows * columns
 
     def _blocked_gram(self) -> Tensor:
         """Gram matrices are symmetric: a block off the diagonal counts twice."""
@@ -167,6 +189,11 @@ class Rows(Use):
 
     def __init__(self, ids: Tensor, rows: Tensor, shape: torch.Size) -> None:
         self.ids, self.rows, self.shape = ids, rows, shape
+
+    @property
+    def held(self) -> Tensor:
+        """The rows; the ids are the batch's."""
+        return self.rows
 
     @classmethod
     def joined(cls, several: "list[Rows]") -> "Rows":
