@@ -51,6 +51,7 @@ IQR = "latency/step_ms_iqr"
 SAMPLES = "throughput/samples_per_s"
 MOVED = "io/total_mib"
 FLOPS = "flops/total"
+FLOPS_OF_LAYERS, FLOPS_IN_THEORY = "flops/of_layers", "flops/in_theory"
 NEEDED = "memory/needed_mib"
 CAPACITY = "memory/capacity_mib"
 FITS = "memory/fits"
@@ -193,6 +194,9 @@ def _ledger(ledger: LedgerFigures, phases: Mapping[str, PhaseFigures]) -> Iterat
         yield Metric("flops", name, phase.flops, True, Logged.UNLESS_ZERO)
     yield Metric("io", "total_mib", ledger.moved_mib, compares=True)
     yield Metric("flops", "total", ledger.flops, compares=True)
+    if ledger.flops_in_theory is not None:
+        yield Metric("flops", "of_layers", ledger.flops_of_layers)
+        yield Metric("flops", "in_theory", ledger.flops_in_theory)
     yield Metric("io", "arithmetic_intensity", ledger.intensity, compares=True)
 
 

@@ -24,6 +24,7 @@ from dpprof.measure.workloads.sampling import batch_sizes, num_samples, sampled
 from dpprof.measure.workloads.workload import Workload, build_workload, checked_batch
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import PassOutcome, Record
+from dpprof.vocabulary.norm_forms import NormCost
 
 
 class PassFailed(Exception):
@@ -90,6 +91,11 @@ class ExperimentTraining:
     def drop_gradients(self) -> None:
         """Let go of everything that only the next step would free."""
         self.trainer.drop_gradients()
+
+    @property
+    def norm_costs(self) -> dict[str, NormCost]:
+        """The form of each weight's norm, by parameter, where the trainer chooses one."""
+        return self.trainer.norm_costs()
 
     @property
     def savings(self) -> tuple[str, ...]:

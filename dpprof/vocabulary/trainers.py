@@ -6,8 +6,10 @@ Another package adds a trainer by an entry point of the group `dpprof.trainers` 
 import re
 from dataclasses import dataclass
 
+from dpprof.vocabulary import theory
 from dpprof.vocabulary.clipping import PerSampleOptions
 from dpprof.vocabulary.registry import table
+from dpprof.vocabulary.theory import Theory
 
 ENTRY_POINTS = "dpprof.trainers"
 # The trainer that every other one is held against: what training costs without privacy.
@@ -45,7 +47,8 @@ class TrainerInfo:
     privacy. `color` is `#rrggbb`. `phases` are those of its step in order, `categories` those of the memory
     that it holds or makes (listed in `vocabulary/phases.py` and `categories.py`, or its own). `target` is
     its class, `module:ClassName`. `options`, if it has any, is a frozen dataclass of settings
-    (`settings`).
+    (`settings`). `theory` gives the FLOPs that it needs for a layer's call, if a formula is known
+    (`vocabulary.theory`).
     """
 
     name: str
@@ -56,6 +59,7 @@ class TrainerInfo:
     categories: tuple[str, ...]
     target: str
     options: type | None = None
+    theory: Theory | None = None
     former_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -73,6 +77,7 @@ BUILT_IN = (
         phases=("zero_grad", "forward", "backward", "optimizer_step"),
         categories=_OF_ANY_TRAINING,
         target="dpprof.measure.trainers.standard:StandardTrainer",
+        theory=theory.standard,
     ),
     TrainerInfo(
         "DPSGDTrainer",
@@ -88,6 +93,7 @@ BUILT_IN = (
             "noise",
         ),
         target="dpprof.measure.trainers.opacus.dpsgd:DPSGDTrainer",
+        theory=theory.flat,
         former_names=("dpsgd",),
     ),
     TrainerInfo(
@@ -106,6 +112,7 @@ BUILT_IN = (
             "noise",
         ),
         target="dpprof.measure.trainers.opacus.ghost_clipping:DPGhostClippingTrainer",
+        theory=theory.ghost,
         former_names=("dpsgd_ghost",),
     ),
     TrainerInfo(
@@ -123,6 +130,7 @@ BUILT_IN = (
             "noise",
         ),
         target="dpprof.measure.trainers.opacus.fast_gradient_clipping:DPFastGradientClippingTrainer",
+        theory=theory.fast,
         former_names=("dpsgd_fast",),
     ),
     TrainerInfo(
@@ -141,6 +149,7 @@ BUILT_IN = (
             "noise",
         ),
         target="dpprof.measure.trainers.per_sample.book_keeping:DPBookKeepingTrainer",
+        theory=theory.book_keeping,
         options=PerSampleOptions,
     ),
     TrainerInfo(
@@ -158,6 +167,7 @@ BUILT_IN = (
             "noise",
         ),
         target="dpprof.measure.trainers.per_sample.mixed_ghost:DPMixedGhostTrainer",
+        theory=theory.mixed_ghost,
         options=PerSampleOptions,
     ),
 )

@@ -19,6 +19,7 @@ from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.seen import Trap, WatchedStep
 from dpprof.measure.workloads.sampling import num_samples
 from dpprof.vocabulary.loops import DOCUMENTED, LEAN, OUTPUTS
+from dpprof.vocabulary.norm_forms import NormCost
 from dpprof.vocabulary.phases import PHASE_LABEL, STEP_LABEL
 
 # The tensors of each category, each with the name of its parameter or whatever tells what it is.
@@ -258,6 +259,10 @@ class TrainerBase(ABC):
         it: what `explain` says of the first one, said of all.
         """
         return []
+
+    def norm_costs(self) -> dict[str, NormCost]:
+        """The form of each weight's norm in the last step, by parameter, if the algorithm chooses one."""
+        return {}
 
     def warnings(self) -> list[str]:
         """What to tell beside the figures of a model that trains, but not as one would expect."""

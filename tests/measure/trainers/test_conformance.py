@@ -125,7 +125,7 @@ def test_memory_has_the_categories_that_the_table_lists(trainer: str) -> None:
             training.run(2, observer)
             seen.update(training.held_tensors())
         assert observer.highest is not None
-        timeline = observer.highest[0].timeline()
+        timeline = observer.highest.account.timeline()
         seen.update(timeline.start, timeline.category, filter(None, timeline.moved_to))
     assert seen - {"temporary", "other"} == set(TRAINERS[trainer].categories)
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from dpprof.measure.observe import Observer
-from dpprof.measure.trainers.per_sample.forms import Choice, choose, taken
 from dpprof.measure.trainers.per_sample.uses import PerSample, Products, Rows, Use
 from dpprof.vocabulary.clipping import MIXED
+from dpprof.vocabulary.norm_forms import NormCost, chosen
 
 # Called with a parameter whose per-sample gradient is complete.
 Complete = Callable[[nn.Parameter, "Entry"], None]
@@ -40,7 +40,7 @@ class Book:
 
     Args:
         names: of the parameters.
-        form: the form of norms, one of `forms.FORMS`.
+        form: the form of norms, one of `clipping.NORM_FORMS`.
         keeps: whether a clipped sum will be made of what is reported, or only norms are wanted.
         complete: what to do with a complete parameter; by default it waits in `entries`.
         factors: weights of the samples while the book is summing, where they differ between parameters.
@@ -54,7 +54,7 @@ class Book:
     observer: Observer = field(default_factory=Observer)
     is_summing: bool = False
     factors: dict[nn.Parameter, Tensor] = field(default_factory=dict)
-    choices: dict[str, Choice] = field(default_factory=dict)
+    costs: dict[str, NormCost] = field(default_factory=dict)
     entries: dict[nn.Parameter, Entry] = field(default_factory=dict)
     _counted: Counter[nn.Parameter] = field(default_factory=Counter)
     _reported: dict[nn.Parameter, list[Use]] = field(default_factory=dict)
@@ -98,19 +98,19 @@ class Book:
         if parameter in self.entries:
             raise RuntimeError(f"{name} was reported again after its norm had been taken")
         uses = _merged(self._reported.pop(parameter))
-        choice, entry = self._entered(uses)
-        if choice is not None:
-            self.choices[name] = choice
+        cost, entry = self._entered(uses)
+        if cost is not None:
+            self.costs[name] = cost
         if not self.keeps:
             entry.uses = []
         self.observer.label("gradient_norms", [(name, entry.squared_norms)])
         for use in entry.uses:
-            self.observer.label(use.category, [(name, use.held)])
+            self.observer.label(use.held_category, [(name, use.held)])
         self.entries[parameter] = entry
         if self.complete is not None:
             self.complete(parameter, entry)
 
-    def _entered(self, uses: list[Use]) -> tuple[Choice | None, Entry]:
+    def _entered(self, uses: list[Use]) -> tuple[NormCost | None, Entry]:
         products = next((use for use in uses if isinstance(use, Products)), None)
         if len(uses) > 1 and (products is None or not isinstance(uses[1], Rows) or len(uses) > 2):
             products = None
@@ -118,17 +118,18 @@ class Book:
         with self.observer.label_new("per_sample_gradients", _is_large):
             if products is None:
                 return None, Entry(uses[0].squared_norms(), uses)
-            choice = choose(products, self.form, keeps=self.keeps)
-            if choice.is_kept:
+            size = products.left.element_size()
+            cost = chosen(products.sizes, self.form, size, keeps=self.keeps)
+            if cost.is_kept:
                 whole = _all_explicit(uses)
-                return choice, Entry(whole.squared_norms(), [whole])
-        with self.observer.label_new(choice.category, _is_large):
-            squared = taken(products, choice)
+                return cost, Entry(whole.squared_norms(), [whole])
+        with self.observer.label_new(products.category(cost.form), _is_large):
+            squared = products.squares(cost.form)
         if len(uses) > 1:
             rows = uses[1]
             assert isinstance(rows, Rows)
             squared = squared + rows.squared_norms() + 2 * rows.dots_with(products)
-        return choice, Entry(squared.clamp(min=0), uses)
+        return cost, Entry(squared.clamp(min=0), uses)
 
 
 def _is_large(shape: torch.Size) -> bool:

@@ -12,6 +12,7 @@ from torch import Tensor
 from dpprof.measure.trainers.per_sample.arithmetic import added, scaled
 from dpprof.measure.trainers.per_sample.functions import Gradients, Reports, as_autocast
 from dpprof.measure.trainers.per_sample.uses import Products
+from dpprof.vocabulary.norm_forms import LayerShape
 
 
 class Geometry(NamedTuple):
@@ -70,22 +71,16 @@ class Unfolded(Products):
         return _by_group(torch.ops.aten.im2col(x, kernel, *moves), geometry.groups)
 
     @property
-    def sizes(self) -> tuple[int, int, int, int, int]:
+    def sizes(self) -> LayerShape:
         """B, G, T, M, N, without unfolding."""
         samples, channels = self.gradient.shape[:2]
-        groups = self.geometry.groups
-        positions = self.gradient[0, 0].numel() if samples else 0
-        return samples, groups, positions, channels // groups, self.shape[1:].numel()
+        groups, positions = self.geometry.groups, self.gradient.shape[2:].numel()
+        return LayerShape(samples, groups, positions, channels // groups, self.shape[1:].numel())
 
     def summed(self, factors_B: Tensor | None, onto: Tensor | None = None) -> Tensor:
         """As torch sums it."""
         gradient = self.gradient if factors_B is None else scaled(self.gradient, factors_B)
         return added(self.geometry.backward(gradient, self.x, self.weight, of_input=False)[1], onto)
-
-    @property
-    def num_bytes(self) -> int:
-        """What input and output gradient hold."""
-        return self.x.nbytes + self.gradient.nbytes
 
 
 def _by_group(t_BCT: Tensor, groups: int) -> Tensor:

@@ -15,6 +15,7 @@ from dpprof.measure.trainers.per_sample.layers import install
 from dpprof.measure.trainers.per_sample.noise import add_noise
 from dpprof.measure.workloads.sampling import num_samples
 from dpprof.vocabulary.clipping import PerSampleOptions
+from dpprof.vocabulary.norm_forms import NormCost
 
 
 class PerSampleTrainer(TrainerBase):
@@ -43,6 +44,10 @@ class PerSampleTrainer(TrainerBase):
     def clip_factors(cls, norms: Tensor, max_grad_norm: float, options: Any) -> Tensor:
         """As `clipping` says."""
         return clipping.factors(norms, max_grad_norm, options.clipping)
+
+    def norm_costs(self) -> dict[str, NormCost]:
+        """As the book chose."""
+        return self.book.costs
 
     def warnings(self) -> list[str]:
         """Which modules have no rule."""

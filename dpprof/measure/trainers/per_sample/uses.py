@@ -13,11 +13,8 @@ import torch
 from torch import Tensor
 
 from dpprof.measure.trainers.per_sample.arithmetic import added, dots, scaled, squares_of, wide
-
-# What a blocked norm may hold at a time.
-BLOCK_BYTES = 2**24
-# Positions to a side of a block of Gram matrices.
-BLOCK_POSITIONS = 512
+from dpprof.vocabulary.clipping import BLOCKED, GRAM
+from dpprof.vocabulary.norm_forms import BLOCK_BYTES, BLOCK_POSITIONS, LayerShape
 
 
 class Use(ABC):
@@ -25,7 +22,7 @@ class Use(ABC):
 
     shape: torch.Size
     # What it holds is, in the words of `vocabulary.categories`.
-    category = "output_gradients"
+    held_category = "output_gradients"
 
     @property
     @abstractmethod
@@ -50,7 +47,7 @@ class Use(ABC):
 class PerSample(Use):
     """Per-sample gradients themselves, shape (B, *shape)."""
 
-    category = "per_sample_gradients"
+    held_category = "per_sample_gradients"
 
     def __init__(self, gradients: Tensor) -> None:
         self.gradients = gradients
@@ -102,15 +99,10 @@ class Products(Use):
         return Products(left, right, several[0].shape)
 
     @property
-    def sizes(self) -> tuple[int, int, int, int, int]:
+    def sizes(self) -> LayerShape:
         """B, G, T, M, N."""
         samples, groups, positions, rows = self.left.shape
-        return samples, groups, positions, rows, self.right.shape[-1]
-
-    @property
-    def num_bytes(self) -> int:
-        """What both sides hold."""
-        return self.left.nbytes + self.right.nbytes
+        return LayerShape(samples, groups, positions, rows, self.right.shape[-1])
 
     def explicit(self) -> Tensor:
         """One product for each sample and group."""
@@ -131,14 +123,18 @@ class Products(Use):
         """Squared norms, block by block of Gram matrices or of per-sample gradients, whichever is cheaper:
         memory grows neither with T x T nor with M x N.
         """
-        return self._blocked_gram() if self.has_gram_blocks else self._blocked_explicit()
+        return self._blocked_gram() if self.sizes.has_gram_blocks else self._blocked_explicit()
 
-    @property
-    def has_gram_blocks(self) -> bool:
-        """Whether Gram matrices are cheaper than per-sample gradients, both in blocks."""
-        _, _, positions, rows, columns = self.sizes
-        of_gram = (positions + BLOCK_POSITIONS) * (rows + columns)
-        return positions > BLOCK_POSITIONS and of_gram < 2 * rows * columns
+    def squares(self, form: str) -> Tensor:
+        """Squared norms in a form, shape (B,)."""
+        if form == GRAM:
+            return self.gram()
+        return self.blocked() if form == BLOCKED else self.squared_norms()
+
+    def category(self, form: str) -> str:
+        """What a norm of this form is made of, in the words of `vocabulary.categories`."""
+        is_gram = form == GRAM or (form == BLOCKED and self.sizes.has_gram_blocks)
+        return "gram_matrices" if is_gram else "per_sample_gradients"
 
     def _blocked_gram(self) -> Tensor:
         """Gram matrices are symmetric: a block off the diagonal counts twice."""
@@ -152,11 +148,10 @@ class Products(Use):
 
     def _blocked_explicit(self) -> Tensor:
         """A few samples at a time; a few rows of one, where its gradient is large."""
-        _, groups, _, rows, columns = self.sizes
-        left, right = self.left, self.right
-        a_row = groups * columns * left.element_size()
-        samples_at_once = max(1, BLOCK_BYTES // (rows * a_row))
-        rows_at_once = min(rows, max(1, BLOCK_BYTES // a_row))
+        left, right, sizes = self.left, self.right, self.sizes
+        a_row = sizes.groups * sizes.columns * left.element_size()
+        samples_at_once = max(1, BLOCK_BYTES // (sizes.rows * a_row))
+        rows_at_once = min(sizes.rows, max(1, BLOCK_BYTES // a_row))
         found = []
         for some, others in zip(left.split(samples_at_once), right.split(samples_at_once), strict=True):
             squares = [squares_of(part.mT @ others) for part in some.split(rows_at_once, dim=-1)]
