@@ -22,7 +22,7 @@ class LedgerFigures:
     `at_peak_mib` goes by category, those that hold something, `untracked` included. `unexplained_pct` is how
     much of the allocator's peak the ledger did not see; None for an estimate, or without both figures.
     `slowdown` is how many times the median step the one under the ledger took. `flops_of_layers` leaves
-    attention out, as `flops_in_theory` does; the latter is None where no formula is known. `intensity` is FLOP
+    attention out, as `flops_in_theory` does, which is None where no formula is known. `intensity` is FLOP
     per byte.
     """
 

@@ -1,6 +1,6 @@
 """The FLOPs that each algorithm needs in theory for one layer, attention apart.
 
-With F = 2 B T M N, the FLOPs of the layer's forward, ordinary training needs 3 F: forward, the input's gradient,
+With F = 2 B T M N, the FLOPs of the forward, ordinary training needs 3 F: forward, the input's gradient,
 the weight's. What is added is in each function; Bu et al. 2023, "Differentially Private Optimization on Large
 Model at Small Cost", table 2, counts the same.
 """

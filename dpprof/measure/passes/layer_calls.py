@@ -59,6 +59,7 @@ class LayerCalls:
         if not self.in_forward:  # a checkpoint computes it again
             for row in self._rows.get(name, ()):
                 row.is_recomputed = True
+                row.input_has_gradient = args[0].requires_grad  # a reentrant one runs forward without
             return
         row = LayerRow(name, args[0].shape[0], groups, positions, rows, columns)
         row.element_size = output.element_size()
