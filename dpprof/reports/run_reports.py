@@ -8,7 +8,7 @@ from dpprof.reports.tensorboard import write_scalars
 from dpprof.reports.timeline import write_timeline
 
 RUN_REPORTS: tuple[Report[Result], ...] = (
-    Report("memory_timeline.html", version=3, write=write_timeline),
+    Report("memory_timeline.html", version=4, write=write_timeline),
     Report("roofline.html", version=3, write=write_run_roofline),
     Report("memory_snapshot.pickle", version=1, write=write_snapshot),
     Report("memory_trace.json.gz", version=1, write=write_memory_tracks),

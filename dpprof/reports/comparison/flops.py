@@ -11,8 +11,8 @@ _GIGA = 1e9
 
 @dataclass(frozen=True)
 class FlopRow:
-    """One cell: GFLOP of its linear layers and convolutions, counted and in theory, and how many times standard
-    training's the theory says (None without a standard run).
+    """One cell: GFLOP of its linear layers and convolutions, counted and in theory, and the theory's ratio to
+    standard training's (None without a standard run).
     """
 
     trainer: str
