@@ -122,13 +122,11 @@ class PerSampleTrainer(TrainerBase):
 
     def _refuse_nonfinite(self, norm: Tensor) -> None:
         """Raises ValueError, with the gradients dropped, if a norm is NaN or infinite: nothing clips that."""
-        if isinstance(norm, FakeTensor):
-            return
-        wrong = int((~norm.isfinite()).sum())
-        if wrong:
+        wrong = (~norm.isfinite()).sum()
+        if not isinstance(norm, FakeTensor) and int(wrong):
             self.optimizer.zero_grad(set_to_none=True)
             self.book.open(0, self.observer)
             raise ValueError(
-                f"the gradients of {wrong} of {len(norm)} samples are NaN or too large for their norm to be "
+                f"the gradients of {int(wrong)} of {len(norm)} samples are NaN or too large for their norm to be "
                 "computed: nothing was summed"
             )
