@@ -2,8 +2,8 @@
 
     python benchmarks/sequence_length.py docs/results
 
-Writes `sequence_length.md` and `sequence_length.svg`. Measured: a model of hidden size 128 and 2 layers, batch
-1, sequences of 128 to 16,384; a trainer whose step takes longer than 20 s does no longer ones. Estimated: 1b,
+Writes `sequence_length.md` and `sequence_length.svg`. Measured: a model of hidden size 128 and 2 layers,
+batch 1, sequences of 128 to 16,384; a trainer whose step takes longer than 20 s does no longer ones. Estimated: 1b,
 to 65,536, on fake tensors. FLOPs include attention. About ten minutes on 2 cores; run it on a machine that is
 idle.
 """
@@ -181,8 +181,8 @@ def main() -> None:
     parts = [
         "# Cost against sequence length\n",
         f"`python benchmarks/sequence_length.py docs/results`: torch {torch.__version__}, Opacus "
-        f"{opacus.__version__}, {machine['cpu']}, {torch.get_num_threads()} threads. Batch 1; beside standard's "
-        "own figure, ratios to it.\n",
+        f"{opacus.__version__}, {machine['cpu']}, {torch.get_num_threads()} threads. Batch 1; "
+        "beside standard's own figure, ratios to it.\n",
         "![Step time, FLOPs and peak memory against sequence length](sequence_length.svg)\n",
         "## Where they cross: hidden 128, 2 layers\n",
         crossings(measured),
