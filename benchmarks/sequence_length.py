@@ -3,9 +3,9 @@
     python benchmarks/sequence_length.py docs/results
 
 Writes `sequence_length.md` and `sequence_length.svg`. Measured: a model of hidden size 128 and 2 layers,
-batch 1, sequences of 128 to 16,384; a trainer whose step takes longer than 20 s does no longer ones. Estimated: 1b,
-to 65,536, on fake tensors. FLOPs include attention. About ten minutes on 2 cores; run it on a machine that is
-idle.
+batch 1, sequences of 128 to 16,384; a trainer whose step takes longer than 20 s does no longer ones.
+Estimated: 1b, to 65,536, on fake tensors. FLOPs include attention. About ten minutes on 2 cores; run it on a
+machine that is idle.
 """
 
 import statistics

@@ -127,6 +127,6 @@ class PerSampleTrainer(TrainerBase):
             self.optimizer.zero_grad(set_to_none=True)
             self.book.open(0, self.observer)
             raise ValueError(
-                f"the gradients of {int(wrong)} of {len(norm)} samples are NaN or too large for their norm to "
-                "be computed: nothing was summed"
+                f"the gradients of {int(wrong)} of {len(norm)} samples are NaN or too large for their norm "
+                "to be computed: nothing was summed"
             )
