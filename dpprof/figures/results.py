@@ -10,7 +10,7 @@ from dpprof.errors import DpprofError
 from dpprof.figures.capacity import capacity_bytes
 from dpprof.figures.estimate import EstimateFigures, held_against
 from dpprof.figures.figures import Figures
-from dpprof.figures.gradient_verdict import GradientVerdict, gradient_verdict
+from dpprof.figures.gradient_verdict import Verdict, gradient_verdict
 from dpprof.figures.ledger import UNTRACKED
 from dpprof.figures.memory import MemoryFigures
 from dpprof.figures.names import Metric, memory_metrics, metrics, named
@@ -86,7 +86,7 @@ class Result:
         return metrics(self.named)
 
     @property
-    def gradient_verdict(self) -> GradientVerdict | None:
+    def gradient_verdict(self) -> Verdict | None:
         """What the gradient check says; None where none was asked for, or the experiment failed."""
         return None if self.failure or self.record is None else gradient_verdict(self.record)
 
