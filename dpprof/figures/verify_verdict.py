@@ -43,3 +43,8 @@ def judge(found: VerifyResult) -> Verdict:
 def having(checks: Iterable[VerifyCheck], outcome: str) -> list[VerifyCheck]:
     """The checks with an outcome."""
     return [check for check in checks if check.outcome == outcome]
+
+
+def least_chance(found: VerifyResult) -> float | None:
+    """The chance of the least likely noise that was seen; None where nothing has noise."""
+    return min((check.chance for check in found.checks if check.chance is not None), default=None)

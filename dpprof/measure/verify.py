@@ -4,6 +4,7 @@ changes, and trains what it should.
 `figures/verify_verdict.py` judges what is found; `vocabulary/verify_checks.py` lists the checks.
 """
 
+import gc
 import traceback
 from collections.abc import Callable, Iterator
 
@@ -20,6 +21,8 @@ from dpprof.vocabulary.out_of_memory import is_oom
 
 def run(subject: Subject) -> None:
     """Verify the experiment's trainer and put the result into the record."""
+    gc.collect()
+    gc.freeze()  # each copy of the model collects garbage, which takes long with all that is imported
     subject.record.verify = verify(subject.config)
 
 

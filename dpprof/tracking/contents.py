@@ -51,6 +51,11 @@ def _tags_of_passes(result: Result) -> dict[str, str]:
             tags[f"dpprof.{tag}"] = "; ".join(f"{name}: {why}" for name, why in reasons.items())
     if verdict is not None:
         tags |= {"dpprof.gradient_check": verdict.word, "dpprof.gradient_check_reason": verdict.reason}
+    if result.verify_verdict is not None:
+        tags["dpprof.verify"], tags["dpprof.verify_reason"] = (
+            result.verify_verdict.word,
+            result.verify_verdict.reason,
+        )
     if record.nonfinite_losses:
         tags["dpprof.nonfinite_losses"] = nonfinite_losses(record)
     if record.warnings:
