@@ -98,7 +98,7 @@ _CHECKED = {
 }
 _VERIFIED = {
     "trainer": "every one of trainers is verified",
-    "max_grad_norm": "it is chosen so that half of the samples are clipped",
+    "max_grad_norm": "it is chosen so that most samples are clipped",
     "poisson_sampling": "batches of other sizes are tried anyway",
 }
 COMMANDS: dict[str, Takes] = {

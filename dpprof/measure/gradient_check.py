@@ -11,7 +11,6 @@ import dataclasses
 import gc
 import itertools
 import math
-import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -209,12 +208,12 @@ class Case:
             raise Undecidable("every sample's gradient is zero")
         return per_sample
 
-    def norm_that_clips(self, per_sample: list[list[Tensor]]) -> float | None:
-        """0.9 of the samples' median norm, so that at least half of them are clipped: with a norm that clips
-        nothing, every trainer would pass. None where nothing is private.
+    def norm_that_clips(self, per_sample: list[list[Tensor]], *, share: float = 0.5) -> float | None:
+        """0.9 of a quantile of the samples' norms, so that at least this share of them is clipped: with a
+        norm that clips nothing, every trainer would pass. None where nothing is private.
         """
-        norms = [float(global_norm(gradient)) for gradient in per_sample]
-        return 0.9 * statistics.median(filter(None, norms)) if self.is_private else None
+        norms = torch.tensor([float(global_norm(gradient)) for gradient in per_sample], dtype=torch.float64)
+        return 0.9 * float(norms[norms > 0].quantile(1 - share)) if self.is_private else None
 
     def error(self, way: str, reference: list[Tensor], max_grad_norm: float | None) -> float:
         """Relative L2 error of the trainer's gradient, computed in one of `WAYS`.

@@ -18,6 +18,9 @@ from dpprof.measure.verifying.setting import Setting
 from dpprof.record.verify import VerifyCheck, VerifyResult
 from dpprof.vocabulary.out_of_memory import is_oom
 
+# The share of the samples that are clipped, at least.
+_CLIPPED = 0.75
+
 
 def run(subject: Subject) -> None:
     """Verify the experiment's trainer and put the result into the record."""
@@ -53,7 +56,8 @@ def _prepared(case: Case, config: ExperimentConfig) -> Setting:
     per_sample = case.per_sample_gradients(TOLERANCES[computed_in])
     way = "bfloat16" if config.precision == "bf16" else "float32"
     multiplier = config.noise_multiplier or 1.0
-    return Setting(case, per_sample, case.norm_that_clips(per_sample), way, computed_in, multiplier)
+    max_grad_norm = case.norm_that_clips(per_sample, share=_CLIPPED)
+    return Setting(case, per_sample, max_grad_norm, way, computed_in, multiplier)
 
 
 def _of_noise(setting: Setting, found: VerifyResult) -> Iterator[VerifyCheck]:

@@ -48,7 +48,7 @@ def compute(result: Result) -> VerifyPage | None:
         "precision": config.precision,
     }
     if found.max_grad_norm is not None:
-        facts["max_grad_norm"] = f"{found.max_grad_norm:.4g}, which clips at least half of the samples"
+        facts["max_grad_norm"] = f"{found.max_grad_norm:.4g}, which clips most of the samples"
     chance = least_chance(found)
     if chance is not None:
         facts["noise"] = (

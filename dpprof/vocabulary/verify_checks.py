@@ -11,6 +11,7 @@ CHECKS = {
     "gradient_float64_accumulated": "accumulated over physical batches, in float64",
     "gradient_float32_accumulated": "accumulated over physical batches, in float32",
     "gradient_bf16_accumulated": "accumulated over physical batches, under bf16 autocast",
+    "gradient_unclipped": "nothing is clipped where all norms are below max_grad_norm",
     "gradient_next_step": "the next step has nothing of this one's gradient",
     "noise_deviation": "the noise has the standard deviation asked for, in every parameter",
     "noise_coordinates": "every coordinate has noise of this deviation, independent of the others",

@@ -1,11 +1,12 @@
 """Noise off: the gradient that a step leaves, against the naive loop's."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from torch import Tensor
 
 from dpprof.measure.gradient_check import WAYS
-from dpprof.measure.trainers.reference import relative_error
+from dpprof.measure.trainers.reference import global_norm, relative_error
 from dpprof.measure.verifying.faults import what_is_wrong
 from dpprof.measure.verifying.setting import ACCUMULATED, Setting, held_against
 from dpprof.record.verify import VerifyCheck
@@ -25,9 +26,21 @@ def checks(setting: Setting) -> Iterator[VerifyCheck]:
         if way == "float64":
             gradients = case.gradients(trainer, way, batches[1:2])
             yield _compared(setting, "gradient_next_step", way, gradients, setting.samples(1, 1))
+            if case.is_private:
+                yield _unclipped(setting)
         trainer = case.trainer(way, case.copied(WAYS[way][1]), setting.max_grad_norm)
         gradients = case.gradients(trainer, way, batches)
         yield _compared(setting, name + ACCUMULATED, way, gradients, setting.per_sample)
+
+
+def _unclipped(setting: Setting) -> VerifyCheck:
+    """Of a batch none of whose samples has a norm that needs clipping."""
+    case, way = setting.case, "float64"
+    largest = max(float(global_norm(sample)) for sample in setting.samples(0, 1))
+    above = replace(setting, max_grad_norm=2 * largest)
+    trainer = case.trainer(way, case.copied(WAYS[way][1]), above.max_grad_norm, accumulation_steps=1)
+    gradients = case.gradients(trainer, way, case.moved(WAYS[way][1])[:1])
+    return _compared(above, "gradient_unclipped", way, gradients, setting.samples(0, 1))
 
 
 def _compared(

@@ -24,6 +24,8 @@ _NUM_CHECKS = 8
 # Numbers of a parameter that are compared with those of others, at most.
 _PREFIX = 4096
 _NEARLY = 0.02
+# Deviations of parameters that differ by less are one and the same; small ones scatter.
+_ALIKE = 0.8
 
 
 @dataclass
@@ -102,18 +104,20 @@ def checks(setting: Setting) -> Iterator[tuple[list[VerifyCheck], float, int]]:
 def _deviation(noise: Noise) -> _Tests:
     """Of every parameter, and of each step over all parameters; means too."""
     tests = _Tests()
-    whole = noise.deviation
-    hint = _hint(whole, noise.num_batches)
+    ratios = {
+        name: math.sqrt(float(n.square().mean())) for name, n in zip(noise.names, noise.steps_KP, strict=True)
+    }
+    whole = f"the noise has {noise.deviation:.3g} times the standard deviation asked for"
+    whole += _hint(noise.deviation, noise.num_batches)
+    are_alike = max(ratios.values()) - min(ratios.values()) <= max(_ALIKE * noise.deviation, _NEARLY)
     for step in range(NUM_STEPS):
         squares = sum(float(n[step].square().sum()) for n in noise.steps_KP)
         count = sum(n[step].numel() for n in noise.steps_KP)
-        said = f"the noise has {math.sqrt(squares / count):.3g} times the standard deviation asked for"
-        tests.add(chances.of_deviation(squares, count), said + hint)
+        tests.add(chances.of_deviation(squares, count), whole)
     for name, n in zip(noise.names, noise.steps_KP, strict=True):
-        squares = float(n.square().sum())
-        ratio = math.sqrt(squares / n.numel())
-        said = f"the noise in {name} has {ratio:.3g} times the standard deviation asked for"
-        tests.add(chances.of_deviation(squares, n.numel()), said)
+        of_one = f"the noise in {name} has {ratios[name]:.3g} times the standard deviation asked for"
+        said = whole if are_alike else of_one
+        tests.add(chances.of_deviation(float(n.square().sum()), n.numel()), said)
         tests.add(chances.of_mean(float(n.sum()), n.numel()), f"the noise in {name} has a mean that is not 0")
     return tests
 

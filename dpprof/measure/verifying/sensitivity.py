@@ -3,8 +3,9 @@
 A batch is trained with and without the sample, as batches of Poisson sampling, which may have any size.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -47,7 +48,9 @@ class _Weighted:
 
 @dataclass
 class _Trial:
-    """A trainer that takes batches of any size and does not move the weights."""
+    """A trainer that takes batches of any size and does not move the weights. One whose weights have become
+    NaN is of no more use.
+    """
 
     setting: Setting
     loss: _Weighted
@@ -77,79 +80,79 @@ class _Trial:
         return [gradient.double() * self.setting.batch_size for gradient in found]
 
 
+@dataclass
+class _Batch:
+    """A batch with the sums of all but one of its samples, each computed once."""
+
+    trial: _Trial
+    batch: Batch
+    _rests: dict[int, list[Tensor]] = field(default_factory=dict)
+
+    def distance(self, index: int, weight: float = 1.0, by: _Trial | None = None) -> float:
+        """How far a sample moves the sum, its loss multiplied by a weight, over the norm that is allowed.
+        `by` computes the sum with the sample.
+        """
+        setting = self.trial.setting
+        assert setting.max_grad_norm is not None, "only of private trainers"
+        weights = torch.ones(setting.batch_size)
+        if index not in self._rests:
+            kept = torch.tensor([i for i in range(setting.batch_size) if i != index])
+            rest = tree_map(lambda t: _taken(t, kept), self.batch)
+            self._rests[index] = self.trial.sum_of(rest, weights[kept])
+        weights[index] = weight
+        whole = (by or self.trial).sum_of(self.batch, weights)
+        difference = global_norm([a - b for a, b in zip(whole, self._rests[index], strict=True)])
+        return float(difference) / setting.max_grad_norm
+
+
 def checks(setting: Setting) -> Iterator[VerifyCheck]:
     """Of ordinary samples and of every kind of odd one."""
     (batch, *_), size = setting.case.moved(WAYS[setting.way][1]), setting.batch_size
     inputs, targets = batch
-    ones, every = torch.ones(size), range(min(size, _MOST_SAMPLES))
-    equal = tree_map(_all_as_first, batch)
-    yield _moved(setting, "ordinary", batch, every, ones)
-    yield _moved(setting, "zero", batch, (0,), _but_one(size, 0, 0.0))
-    yield _moved(setting, "huge", batch, every, ones, HUGE)
-    yield _moved(setting, "constant", equal, (0,), ones)
+    every = range(min(size, _MOST_SAMPLES))
+    trial = _Trial.of(setting)
+    as_it_is = _Batch(trial, batch)
+    yield _moved("ordinary", as_it_is, every)
+    yield _moved("zero", as_it_is, [0], 0.0)
+    yield _moved("huge", as_it_is, every, HUGE)
+    yield _moved("constant", _Batch(trial, tree_map(_all_as_first, batch)), [0])
     if any(_is_filled(leaf) for leaf in tree_leaves(inputs)):
-        repeated = (tree_map(_repeated, inputs), targets)
-        yield _moved(setting, "repeated", repeated, every, ones)
+        yield _moved("repeated", _Batch(trial, (tree_map(_repeated, inputs), targets)), every[:2])
     if any(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in tree_leaves(inputs)):
-        yield _moved(setting, "large_input", (tree_map(_first_large, inputs), targets), (0,), ones)
-    yield _contained(setting, "overflow", batch, OVERFLOWING, "a gradient whose squared norm overflows")
-    yield _contained(setting, "nan", batch, torch.nan, "a NaN loss")
-    yield _contained(setting, "infinity", batch, torch.inf, "an infinite loss")
+        yield _moved("large_input", _Batch(trial, (tree_map(_first_large, inputs), targets)), [0])
+    yield _contained("overflow", as_it_is, OVERFLOWING, "a gradient whose squared norm overflows")
+    yield _contained("nan", as_it_is, torch.nan, "a NaN loss")
+    yield _contained("infinity", as_it_is, torch.inf, "an infinite loss")
 
 
-def _moved(
-    setting: Setting,
-    kind: str,
-    batch: Batch,
-    removed: "range | tuple[int, ...]",
-    weights: Tensor,
-    boost: float | None = None,
-) -> VerifyCheck:
-    """Removing each of these samples alone; with `boost` its loss is multiplied by that before."""
-    trial, name, farthest = _Trial.of(setting), f"sensitivity_{kind}", (-1.0, 0)
-    for index in removed:
-        with_it = _but_one(len(weights), index, boost) if boost is not None else weights
-        distance = _distance(trial, batch, index, with_it)
-        if not distance <= farthest[0]:  # NaN too
-            farthest = (distance, index)
-        if distance != distance:
-            break
-    moved, index = farthest
-    by = f"moves the sum by {moved:.4g} x max_grad_norm"
-    what = f"removing sample {index} of the batch" if boost is None else _boosted(index, boost)
-    return held_against(name, moved, 1 + setting.tolerance(setting.way), f"{what} {by}", f"{what} {by}")
+def _moved(kind: str, batch: _Batch, indices: Sequence[int], weight: float = 1.0) -> VerifyCheck:
+    """The farthest that any of these samples moves the sum."""
+    distances = {index: batch.distance(index, weight) for index in indices}
+    index = max(distances, key=lambda i: math.inf if math.isnan(distances[i]) else distances[i])
+    what = f"sample {index} of the batch" + (f", its loss multiplied by {weight:g}," if weight != 1 else "")
+    said = f"{what} moves the sum by {distances[index]:.4g} x max_grad_norm"
+    setting = batch.trial.setting
+    return held_against(
+        f"sensitivity_{kind}", distances[index], 1 + setting.tolerance(setting.way), said, said
+    )
 
 
-def _boosted(index: int, boost: float) -> str:
-    return f"sample {index}, its gradient multiplied by {boost:.0e},"
-
-
-def _distance(trial: _Trial, batch: Batch, index: int, weights: Tensor) -> float:
-    """How far the sum moves without a sample, over the norm that is allowed."""
-    all_of_it = trial.sum_of(batch, weights)
-    kept = torch.tensor([i for i in range(len(weights)) if i != index])
-    rest = trial.sum_of(tree_map(lambda t: _taken(t, kept), batch), weights[kept])
-    assert trial.setting.max_grad_norm is not None, "only of private trainers"
-    difference = global_norm([a - b for a, b in zip(all_of_it, rest, strict=True)])
-    return float(difference) / trial.setting.max_grad_norm
-
-
-def _contained(setting: Setting, kind: str, batch: Batch, weight: float, what: str) -> VerifyCheck:
+def _contained(kind: str, batch: _Batch, weight: float, what: str) -> VerifyCheck:
     """What becomes of a batch with a sample that cannot be clipped: it is refused, or moves the sum no
     farther than any other. Where it makes the sum NaN, that is a warning.
     """
-    trial, name = _Trial.of(setting), f"sensitivity_{kind}"
+    setting, name = batch.trial.setting, f"sensitivity_{kind}"
+    trial = _Trial.of(setting)
     before = [p.detach().clone() for p in trial.trainer.parameters]
     try:
-        moved = _distance(trial, batch, 0, _but_one(setting.batch_size, 0, weight))
+        moved = batch.distance(0, weight, by=trial)
     except Exception as error:
         if is_oom(error):
             raise
-        moved_by_it = zip(before, trial.trainer.parameters, strict=True)
-        if not all(torch.equal(b, p) for b, p in moved_by_it):
+        if not all(torch.equal(b, p) for b, p in zip(before, trial.trainer.parameters, strict=True)):
             return VerifyCheck(name, FAIL, f"{what} is refused, but the weights have changed")
         return VerifyCheck(name, PASS, f"{what} is refused: {describe_error(error)[:160]}")
-    if moved != moved or moved == torch.inf:
+    if not math.isfinite(moved):
         return VerifyCheck(name, WARNING, _poisoned(trial, what))
     said = f"{what} moves the sum by {moved:.4g} x max_grad_norm"
     return held_against(name, moved, 1 + setting.tolerance(setting.way), said, said)
@@ -157,18 +160,12 @@ def _contained(setting: Setting, kind: str, batch: Batch, weight: float, what: s
 
 def _poisoned(trial: _Trial, what: str) -> str:
     parameters = trial.trainer.parameters
-    num_lost = sum(not p.isfinite().all() for p in parameters)
+    num_lost = sum(not bool(p.isfinite().all()) for p in parameters)
     return (
         f"{what} of one sample is summed: the step makes {num_lost} of {len(parameters)} weight tensors NaN. "
         "That one sample ends the training for all, and clipping does not bound what it changes: stop before "
         "the step where a loss or a norm is not finite"
     )
-
-
-def _but_one(size: int, index: int, weight: float) -> Tensor:
-    weights = torch.ones(size)
-    weights[index] = weight
-    return weights
 
 
 def _taken(leaf: Any, kept: Tensor) -> Any:

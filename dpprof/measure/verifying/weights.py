@@ -67,7 +67,7 @@ def _step(setting: Setting, frozen: tuple[str, ...]) -> tuple[list[str], list[st
             return trainable, still, f"{name} is frozen, and has moved"
         if parameters[name].grad is not None:
             return trainable, still, f"{name} is frozen, and has a gradient"
-    expected = [nn.Parameter(before[name]) for name in trainable]
+    expected = [nn.Parameter(before[name].clone()) for name in trainable]
     for made, name in zip(expected, trainable, strict=True):
         made.grad = parameters[name].grad
     optimizer, params = optimizer_of(case.config)
