@@ -10,7 +10,7 @@ from rich.text import Text
 from dpprof.cli.console import VERDICT_COLORS, open_console, short_run_name, warn, write
 from dpprof.cli.running import Running
 from dpprof.drive.launch.launcher import Machine
-from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS
+from dpprof.figures.gradient_verdict import PASS
 from dpprof.figures.results import FINISHED, Result, describe, nonfinite_losses
 
 _BUSY_PCT = 15.0
@@ -85,9 +85,8 @@ class Progress:
         with self._lock:
             label = self._running.end(result.name)
             self._running.otherwise = _CLOSING
-        words = {verdict.word for verdict in result.verdicts.values()}
-        worst = next((word for word in (FAIL, CANNOT_TELL) if word in words), PASS)
-        color = VERDICT_COLORS[worst] if result.status == FINISHED else "red"
+        verdict = result.worst_verdict
+        color = VERDICT_COLORS[verdict.word if verdict else PASS] if result.status == FINISHED else "red"
         write(self.console, Text.assemble(label, " ", (describe(result), color)))
         ledger = result.figures.ledger if result.figures else None
         doubt = ledger.doubt if ledger else None

@@ -10,7 +10,7 @@ from dpprof.errors import DpprofError
 from dpprof.figures.capacity import capacity_bytes
 from dpprof.figures.estimate import EstimateFigures, held_against
 from dpprof.figures.figures import Figures
-from dpprof.figures.gradient_verdict import Verdict, gradient_verdict
+from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS, Verdict, gradient_verdict
 from dpprof.figures.ledger import UNTRACKED
 from dpprof.figures.memory import MemoryFigures
 from dpprof.figures.names import Metric, memory_metrics, metrics, named
@@ -101,6 +101,15 @@ class Result:
         """Both, by what gives them, where there are any."""
         verdicts = {"gradient check": self.gradient_verdict, "verify": self.verify_verdict}
         return {name: verdict for name, verdict in verdicts.items() if verdict is not None}
+
+    @property
+    def worst_verdict(self) -> Verdict | None:
+        """The worse of the two; the reason tells if it is that of `verify`."""
+        told = [
+            Verdict(verdict.word, f"verify: {verdict.reason}" if name == "verify" else verdict.reason)
+            for name, verdict in self.verdicts.items()
+        ]
+        return min(told, key=lambda verdict: (FAIL, CANNOT_TELL, PASS).index(verdict.word), default=None)
 
 
 def read_result(folder: RunFolder, name: str | None = None) -> Result:
