@@ -32,7 +32,7 @@ def judge(found: VerifyResult) -> Verdict:
         return Verdict(FAIL, "; ".join(f"{check.name}: {check.said}" for check in failed))
     if found.doubt is not None or not found.checks:
         return Verdict(CANNOT_TELL, found.doubt or "nothing was checked")
-    reasons = [f"{len(found.checks)} checks"]
+    reasons = [f"{len(found.checks)} check{'s' if len(found.checks) != 1 else ''}"]
     if warned:
         reasons.append(f"with a warning from {listed([check.name for check in warned])}")
     if found.dropout_off:
