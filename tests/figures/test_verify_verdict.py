@@ -18,9 +18,9 @@ NOISY = VerifyCheck("noise_steps", PASS, "no correlation", chance=0.25)
 @pytest.mark.parametrize(
     ("found", "verdict"),
     [
-        (VerifyResult([RIGHT]), Verdict(PASS, "1 checks")),
+        (VerifyResult([RIGHT]), Verdict(PASS, "1 check")),
         (VerifyResult([RIGHT, ODD]), Verdict(PASS, "2 checks; with a warning from sensitivity_nan")),
-        (VerifyResult([RIGHT], dropout_off=True), Verdict(PASS, "1 checks; checked with dropout off")),
+        (VerifyResult([RIGHT], dropout_off=True), Verdict(PASS, "1 check; checked with dropout off")),
         (VerifyResult([RIGHT, ODD, WRONG]), Verdict(FAIL, "sensitivity_huge: it moves the sum by 9")),
         (
             VerifyResult([WRONG], doubt="no gradient"),
