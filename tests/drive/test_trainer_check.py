@@ -94,7 +94,7 @@ def test_verify_shows_checks_by_trainer_and_what_is_found(tmp_path: Path) -> Non
     rows = {words[0]: words[1:] for line in lines if (words := line.split())}
     assert rows["check"] == ["flat", "bk"]
     assert rows["sensitivity_nan"] == ["warning", "pass"]
-    assert "warning (flat): sensitivity_nan: a NaN loss of one sample is summed" in ended.stdout
+    assert "warning (flat): sensitivity_nan: a sample with a NaN loss is summed" in ended.stdout
     runs = runs_of(tmp_path)
     (parent,) = (run for run in runs.values() if run.data.tags.get("dpprof.kind") == "verify")
     assert parent.data.metrics["verify/DPSGDTrainer/passed"] == 1

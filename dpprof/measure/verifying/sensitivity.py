@@ -162,7 +162,7 @@ def _poisoned(trial: _Trial, what: str) -> str:
     parameters = trial.trainer.parameters
     num_lost = sum(not bool(p.isfinite().all()) for p in parameters)
     return (
-        f"{what} of one sample is summed: the step makes {num_lost} of {len(parameters)} weight tensors NaN. "
+        f"a sample with {what} is summed: the step makes {num_lost} of {len(parameters)} weight tensors NaN. "
         "That one sample ends the training for all, and clipping does not bound what it changes: stop before "
         "the step where a loss or a norm is not finite"
     )
