@@ -10,11 +10,14 @@ from dpprof.config.measuring import MeasuringConfig
 from dpprof.config.own_options import refuse_untaken, training_options
 from dpprof.config.training import TrainingConfig
 from dpprof.errors import ConfigError
-from dpprof.settings import fields, parse, parse_all, refuse, setting
+from dpprof.settings import OptionValue, fields, parse, parse_all, refuse, setting
 from dpprof.vocabulary.trainers import SHORT_NAMES, TRAINERS
 
 # Few samples, so that it is quick; three, so that hardly another dimension is mistaken for the batch's.
 CHECK_DEFAULTS = {"batch_size": 3, "seq_len": 16}
+
+# A model on which verifying a trainer takes seconds.
+VERIFY_DEFAULTS: dict[str, OptionValue] = {"batch_size": 4, "seq_len": 16, "model_size": "tiny"}
 
 
 @dataclass(frozen=True)
@@ -24,14 +27,16 @@ class CheckConfig:
     trainers: str = setting("all", f"Trainers, or all: {', '.join(SHORT_NAMES)}.")
 
 
-def experiments_to_check(values: Mapping[str, object]) -> list[ExperimentConfig]:
+def experiments_to_check(
+    values: Mapping[str, object], defaults: Mapping[str, object] = CHECK_DEFAULTS
+) -> list[ExperimentConfig]:
     """One experiment for each trainer, from raw options. Raises ConfigError.
 
     They are resolved where they run: asking for CUDA here would take seconds.
     """
     own = fields(CheckConfig)
     check = parse_all(CheckConfig, {name: value for name, value in values.items() if name in own})
-    rest = CHECK_DEFAULTS | {name: value for name, value in values.items() if name not in own}
+    rest = {**defaults} | {name: value for name, value in values.items() if name not in own}
     text = ",".join(TRAINERS) if check.trainers == "all" else check.trainers
     try:
         trainers = [parse(fields(TrainingConfig)["trainer"], name) for name in text.split(",")]
@@ -46,4 +51,13 @@ def experiments_to_check(values: Mapping[str, object]) -> list[ExperimentConfig]
     return [
         with_own_options(dataclasses.replace(base, trainer=trainer), options)
         for trainer in dict.fromkeys(trainers)
+    ]
+
+
+def experiments_to_verify(values: Mapping[str, object], *, cuda_available: bool) -> list[ExperimentConfig]:
+    """One resolved experiment for each trainer, which is verified after a step. Raises ConfigError."""
+    how = MeasuringConfig(warmup_steps=1, measured_steps=1, passes="clean,verify")
+    return [
+        dataclasses.replace(config, how=how).resolve(cuda_available=cuda_available)
+        for config in experiments_to_check(values, VERIFY_DEFAULTS)
     ]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import ESTIMATE, to_flat
 from dpprof.errors import describe_error
-from dpprof.measure import estimate, gradient_check
+from dpprof.measure import estimate, gradient_check, verify
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer, Subject
 from dpprof.measure.passes import ceilings, clean, counters, ledger, memory, pace, trace
@@ -201,5 +201,6 @@ PASSES: dict[str, Callable[[Subject], None]] = {
     "trace": trace.run,
     "ceilings": ceilings.run,
     "gradient_check": gradient_check.run,
+    "verify": verify.run,
     ESTIMATE: _estimate,
 }

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS, GradientVerdict, judge
+from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS, Verdict, judge
 from dpprof.measure.gradient_check import check, switch_dropout_off
 from dpprof.measure.trainers.opacus.dpsgd import DPSGDTrainer
 from dpprof.measure.trainers.reference import global_norm
@@ -17,7 +17,7 @@ from dpprof.vocabulary.trainers import TRAINERS
 CONFIG = ExperimentConfig(trainer="DPSGDTrainer", batch_size=4).resolve(cuda_available=False)
 
 
-def verdict(workload: str, trainer: str = "DPSGDTrainer", **settings: Any) -> GradientVerdict:
+def verdict(workload: str, trainer: str = "DPSGDTrainer", **settings: Any) -> Verdict:
     name = f"example_checked:{workload}"
     return judge(check(dataclasses.replace(CONFIG, trainer=trainer, workload=name, **settings)))
 

@@ -48,19 +48,23 @@ def clip_rule(config: ExperimentConfig) -> Callable[[Tensor, float], Tensor]:
     return partial(load_trainer(config.trainer).clip_factors, options=own_options(config))
 
 
-def build_trainer(
-    config: ExperimentConfig, workload: Workload, tensor_device: str | None = None
-) -> TrainerBase:
-    """The configured trainer over a workload's model, its tensors on `tensor_device` if that is given."""
+def optimizer_of(config: ExperimentConfig) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
+    """The configured optimizer, and what it is made with."""
     # As torch itself chooses by the device of the parameters, which may be elsewhere for an estimate.
     params: dict[str, Any] = {"lr": config.lr, "foreach": config.device == "cuda"}
     if config.optimizer == "sgd":
         params["momentum"] = config.momentum
+    return _OPTIMIZERS[config.optimizer], params
+
+
+def build_trainer(
+    config: ExperimentConfig, workload: Workload, tensor_device: str | None = None
+) -> TrainerBase:
+    """The configured trainer over a workload's model, its tensors on `tensor_device` if that is given."""
     own: dict[str, Any] = {} if TRAINERS[config.trainer].options is None else {"options": own_options(config)}
     return load_trainer(config.trainer)(
         workload.model,
-        _OPTIMIZERS[config.optimizer],
-        params,
+        *optimizer_of(config),
         tensor_device or config.device,
         loss=workload.loss,
         batch_size=config.batch_size,
