@@ -11,7 +11,7 @@ from dpprof.config.own_options import refuse_untaken, training_options
 from dpprof.config.training import TrainingConfig
 from dpprof.errors import ConfigError
 from dpprof.settings import fields, parse, parse_all, refuse, setting
-from dpprof.vocabulary.trainers import SHORT_NAMES, TRAINERS
+from dpprof.vocabulary.trainers import TRAINERS_HELP, trainers_named
 
 # Few samples, so that it is quick; three, so that hardly another dimension is mistaken for the batch's.
 CHECK_DEFAULTS = {"batch_size": 3, "seq_len": 16}
@@ -21,7 +21,7 @@ CHECK_DEFAULTS = {"batch_size": 3, "seq_len": 16}
 class CheckConfig:
     """The settings of the check that an experiment does not have."""
 
-    trainers: str = setting("all", f"Trainers, or all: {', '.join(SHORT_NAMES)}.")
+    trainers: str = setting("all", TRAINERS_HELP)
 
 
 def experiments_to_check(values: Mapping[str, object]) -> list[ExperimentConfig]:
@@ -32,9 +32,8 @@ def experiments_to_check(values: Mapping[str, object]) -> list[ExperimentConfig]
     own = fields(CheckConfig)
     check = parse_all(CheckConfig, {name: value for name, value in values.items() if name in own})
     rest = CHECK_DEFAULTS | {name: value for name, value in values.items() if name not in own}
-    text = ",".join(TRAINERS) if check.trainers == "all" else check.trainers
     try:
-        trainers = [parse(fields(TrainingConfig)["trainer"], name) for name in text.split(",")]
+        trainers = [parse(fields(TrainingConfig)["trainer"], name) for name in trainers_named(check.trainers)]
     except ConfigError as error:
         raise ConfigError(f"trainers: {error}") from None
     base, options = parse_any_trainers(rest, MeasuringConfig)

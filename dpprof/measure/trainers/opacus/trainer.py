@@ -108,6 +108,13 @@ class OpacusTrainer(TrainerBase):
         """Opacus's `zero_grad` keeps the gradients, zeroed, where PyTorch's drops them."""
         self.optimizer.zero_grad(set_to_none=self.saves(GRADIENTS))
 
+    def _add_noise(self) -> None:
+        """What `DPOptimizer.pre_step` does once a logical batch is complete."""
+        self.optimizer.add_noise()
+        self.optimizer.scale_grad()
+        if self.optimizer.step_hook:
+            self.optimizer.step_hook(self.optimizer)
+
     def step(self, physical_batches: tuple[Any, ...]) -> None:
         """Clipped gradients of each physical batch, then noise and the optimizer."""
         last = len(physical_batches) - 1
@@ -120,9 +127,6 @@ class OpacusTrainer(TrainerBase):
             self._accumulate_clipped(self.last_loss)
             self.optimizer._is_last_step_skipped = self.optimizer._check_skip_next_step()
         with self.phase("noise"), self.observer.label_new("noise"):
-            self.optimizer.add_noise()
-            self.optimizer.scale_grad()
-            if self.optimizer.step_hook:
-                self.optimizer.step_hook(self.optimizer)
+            self._add_noise()
         with self.phase("optimizer_step"):
             self.optimizer.original_optimizer.step()
