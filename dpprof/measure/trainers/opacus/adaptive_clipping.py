@@ -1,15 +1,11 @@
 """DP-SGD whose clipping norm follows a quantile of the samples' norms."""
 
 import math
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any
 
 import torch
-from opacus.optimizers import AdaClipDPOptimizer, adaclipoptimizer
+from opacus.optimizers import AdaClipDPOptimizer
 
 from dpprof.measure.trainers.opacus.dpsgd import DPSGDTrainer
-from dpprof.measure.trainers.opacus.labels import replaced
 
 # As Andrew et al. 2021 recommend: the quantile, the learning rate, and the noise on the number of unclipped
 # samples over the size of a batch. None of them changes what a step costs.
@@ -60,26 +56,3 @@ class DPAdaptiveClippingTrainer(DPSGDTrainer):
         """And, as `AdaClipDPOptimizer.pre_step` does, the next clipping norm."""
         super()._add_noise()
         self.optimizer.update_max_grad_norm()
-
-    @classmethod
-    def on_fake_tensors(cls) -> AbstractContextManager[Any]:
-        """The clipping norm stays as it is: what it would be depends on data."""
-        return _adaptive_on_fakes(super().on_fake_tensors())
-
-
-@contextmanager
-def _adaptive_on_fakes(of_opacus: AbstractContextManager[Any]) -> Iterator[None]:
-    with (
-        of_opacus,
-        replaced(adaclipoptimizer, "float", lambda count: 0.0),
-        replaced(AdaClipDPOptimizer, "update_max_grad_norm", _compute_norm_only),
-    ):
-        yield
-
-
-def _compute_norm_only(optimizer: AdaClipDPOptimizer) -> None:
-    """Opacus's first statement, its result kept as long, and not used."""
-    unclipped_frac = optimizer.unclipped_num / optimizer.sample_size
-    optimizer.next_max_grad_norm = optimizer.max_grad_norm * torch.exp(
-        -optimizer.clipbound_learning_rate * (unclipped_frac - optimizer.target_unclipped_quantile)
-    )

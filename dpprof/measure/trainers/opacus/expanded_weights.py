@@ -9,7 +9,10 @@ from torch.nn.utils._expanded_weights import expanded_weights_utils
 
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.opacus.dpsgd import DPSGDTrainer
+from dpprof.measure.trainers.opacus.expanded_traps import diagnose_expanded
 from dpprof.measure.trainers.opacus.labels import replaced
+from dpprof.measure.trainers.opacus.silent_traps import mixed_samples
+from dpprof.measure.trainers.seen import Trap, WatchedStep
 
 
 class DPExpandedWeightsTrainer(DPSGDTrainer):
@@ -21,6 +24,20 @@ class DPExpandedWeightsTrainer(DPSGDTrainer):
         """With expanded weights in place of its parameters while it is called."""
         wrapped: nn.Module = GradSampleModuleExpandedWeights(self.model)
         return wrapped
+
+    @classmethod
+    def explain(cls, error: Exception, model: nn.Module, batch_size: int) -> str | None:
+        """The sentence for a limit of expanded weights."""
+        return diagnose_expanded(error, model, batch_size)
+
+    @classmethod
+    def foresee(cls, step: WatchedStep) -> list[Trap]:
+        """Only what raises no error: the limits of Opacus's hooks are not those of expanded weights."""
+        return [Trap("silent", text, "", is_warning=True) for text in mixed_samples(step.model)]
+
+    def warnings(self) -> list[str]:
+        """Batch norms without trainable parameters."""
+        return list(mixed_samples(self.model))
 
     @contextmanager
     def label_transient_tensors(self) -> Iterator[None]:

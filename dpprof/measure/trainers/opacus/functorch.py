@@ -11,7 +11,9 @@ class DPFunctorchTrainer(DPSGDTrainer):
     again under `vmap`, for one sample at a time as it seems to the module, instead of a rule of Opacus's for
     its kind."""
 
+    is_functorch_forced = True
+
     def wrap_model(self) -> nn.Module:
         """With hooks that use `torch.func` alone."""
-        wrapped: nn.Module = GradSampleModule(self.model, force_functorch=True)
+        wrapped: nn.Module = GradSampleModule(self.model, force_functorch=self.is_functorch_forced)
         return wrapped

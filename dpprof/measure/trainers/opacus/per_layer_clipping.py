@@ -7,7 +7,9 @@ import torch
 from opacus.optimizers import DPPerLayerOptimizer
 from torch import Tensor
 
+from dpprof.measure.trainers.base import attributes
 from dpprof.measure.trainers.opacus.dpsgd import DPSGDTrainer
+from dpprof.measure.trainers.opacus.traps import DifferentSamples
 
 
 class DPPerLayerClippingTrainer(DPSGDTrainer):
@@ -25,6 +27,12 @@ class DPPerLayerClippingTrainer(DPSGDTrainer):
             max_grad_norm=[_of_one(self.max_grad_norm, len(self.parameters))] * len(self.parameters),
             expected_batch_size=self.batch_size * self.accumulation_steps,
         )
+
+    def _clip(self) -> None:
+        """Raises DifferentSamples for what flat clipping could not stack, and this would clip wrongly."""
+        if len({len(samples) for _, samples in attributes(self.model, "grad_sample")}) > 1:
+            raise DifferentSamples("parameters have per-sample gradients of different numbers of samples")
+        super()._clip()
 
     @classmethod
     def clip_factors(cls, norms: Tensor, max_grad_norm: float, options: Any) -> Tensor:

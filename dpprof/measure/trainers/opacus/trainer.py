@@ -42,6 +42,7 @@ class OpacusTrainer(TrainerBase):
     all_savings = (GRADIENTS, OUTPUTS)
     optimizer_wrapper: type[DPOptimizer] = DPOptimizer
     use_ghost_clipping = False
+    is_functorch_forced = False
 
     def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> DPOptimizer:
         """The optimizer that clips and adds noise."""
@@ -85,7 +86,8 @@ class OpacusTrainer(TrainerBase):
     def foresee(cls, step: WatchedStep) -> list[Trap]:
         """All limits of Opacus's that the watched model will meet, and those that raise no error."""
         silent = [Trap("silent", text, "", is_warning=True) for text in silent_traps(step.model)]
-        return foresee(step, is_ghost=cls.use_ghost_clipping) + silent
+        foreseen = foresee(step, is_ghost=cls.use_ghost_clipping, is_functorch=cls.is_functorch_forced)
+        return foreseen + silent
 
     def warnings(self) -> list[str]:
         """The sentences for limits of Opacus's that raise no error."""
