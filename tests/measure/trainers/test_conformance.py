@@ -5,12 +5,11 @@ Those of other packages too, where they are installed: `pytest -k NAME` with thi
 
 import dataclasses
 import itertools
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
 import torch
-from example_trainers import CONFIG, Phases, held, make, weights
+from example_trainers import CONFIG, Phases, held, make, taking, weights
 
 from dpprof.measure.experiment import ExperimentTraining
 from dpprof.measure.gradient_check import gradient_error
@@ -25,11 +24,6 @@ from dpprof.vocabulary.loops import LOOPS
 from dpprof.vocabulary.trainers import BUILT_IN, TRAINERS
 
 PRIVATE = [name for name, info in TRAINERS.items() if info.is_private]
-
-
-def taking(setting: str, names: Iterable[str] = TRAINERS) -> list[str]:
-    """The trainers that are not limited to one value of a setting."""
-    return [name for name in names if setting not in [limit.setting for limit in TRAINERS[name].limits]]
 
 
 def test_the_table_names_each_trainers_class() -> None:
