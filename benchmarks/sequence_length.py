@@ -57,7 +57,7 @@ class Curve:
 def config_of(trainer: str, positions: int, *, large: bool) -> ExperimentConfig:
     """The experiment: `1b`, or the small model that is measured."""
     size = {"model_size": "1b"} if large else {"model_size": "mini", "num_layers": 2}
-    config = ExperimentConfig(trainer=trainer, batch_size=1, seq_len=positions, device="cpu", **size)  # type: ignore[arg-type]
+    config = ExperimentConfig(trainer=trainer, batch_size=1, seq_len=positions, device="cpu", **size)
     return with_own_options(config, {}).resolve(cuda_available=False)
 
 

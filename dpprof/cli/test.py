@@ -11,7 +11,7 @@ from dpprof.cli.options import given, options_of
 from dpprof.config.commands import TestConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import MeasuringConfig
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 
 if TYPE_CHECKING:
     from dpprof.drive.trainer_check import TrainerCheck
@@ -96,6 +96,6 @@ def test_experiments(device: str, *, has_cuda: bool) -> dict[str, ExperimentConf
             seq_len=16,
             how=MeasuringConfig(warmup_steps=1, measured_steps=1, passes="clean,memory,verify"),
         ).resolve(cuda_available=has_cuda)
-        for trainer in TRAINERS
+        for trainer in DEFAULT_TRAINERS
     ]
     return {config.run_name: config for config in configs}

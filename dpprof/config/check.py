@@ -11,7 +11,7 @@ from dpprof.config.own_options import refuse_untaken, training_options
 from dpprof.config.training import TrainingConfig
 from dpprof.errors import ConfigError
 from dpprof.settings import OptionValue, fields, parse, parse_all, refuse, setting
-from dpprof.vocabulary.trainers import SHORT_NAMES, TRAINERS
+from dpprof.vocabulary.trainers import TRAINERS_HELP, trainers_named
 
 # Few samples, so that it is quick; three, so that hardly another dimension is mistaken for the batch's.
 CHECK_DEFAULTS = {"batch_size": 3, "seq_len": 16}
@@ -24,7 +24,7 @@ VERIFY_DEFAULTS: dict[str, OptionValue] = {"batch_size": 4, "seq_len": 16, "mode
 class CheckConfig:
     """The settings of the check that an experiment does not have."""
 
-    trainers: str = setting("all", f"Trainers, or all: {', '.join(SHORT_NAMES)}.")
+    trainers: str = setting("all", TRAINERS_HELP)
 
 
 def experiments_to_check(
@@ -37,9 +37,8 @@ def experiments_to_check(
     own = fields(CheckConfig)
     check = parse_all(CheckConfig, {name: value for name, value in values.items() if name in own})
     rest = {**defaults} | {name: value for name, value in values.items() if name not in own}
-    text = ",".join(TRAINERS) if check.trainers == "all" else check.trainers
     try:
-        trainers = [parse(fields(TrainingConfig)["trainer"], name) for name in text.split(",")]
+        trainers = [parse(fields(TrainingConfig)["trainer"], name) for name in trainers_named(check.trainers)]
     except ConfigError as error:
         raise ConfigError(f"trainers: {error}") from None
     base, options = parse_any_trainers(rest, MeasuringConfig)

@@ -54,7 +54,10 @@ CLASS_COLORS = {
 # Of a figure that nothing says the parts of.
 UNITEMISED_COLOR = "#a9c8d8"
 
-_TRAINER_SYMBOLS = ("circle", "square", "diamond", "triangle", "down", "star", "x", "cross")
+_TRAINER_SYMBOLS = (
+    *("circle", "square", "diamond", "triangle", "down", "star", "x"),
+    *("left", "right", "hourglass", "bow", "cross"),
+)
 
 
 def trainer_color(name: str) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from example_trainers import taking
 from torch import nn
 
 from dpprof.config.experiment import ExperimentConfig
@@ -116,7 +117,7 @@ def test_a_wrong_trainer_fails(monkeypatch: pytest.MonkeyPatch, wrong: type[Any]
     assert (found.word, reason in found.reason) == (FAIL, True), found
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", taking("precision"))
 def test_a_bf16_run_is_checked_as_it_trains(trainer: str) -> None:
     workload = dataclasses.replace(CONFIG, trainer=trainer, workload="example_workloads:mlp")
     found = check(dataclasses.replace(workload, precision="bf16"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from example_trainers import CONFIG, Phases, held, make, weights
+from example_trainers import CONFIG, Phases, held, make, taking, weights
 
 from dpprof.measure.experiment import ExperimentTraining
 from dpprof.measure.gradient_check import gradient_error
@@ -31,9 +31,11 @@ def test_the_table_names_each_trainers_class() -> None:
     assert all(issubclass(load_trainer(name), TrainerBase) for name in TRAINERS)
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize("attention", ["sdpa", "dp_mha"])
-@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize(
+    ("trainer", "checkpointing"),
+    [*((t, False) for t in TRAINERS), *((t, True) for t in taking("activation_checkpointing"))],
+)
 def test_gradient_equals_the_naive_loop(trainer: str, attention: str, checkpointing: bool) -> None:
     config = dataclasses.replace(
         CONFIG, trainer=trainer, attention=attention, activation_checkpointing=checkpointing
@@ -41,7 +43,7 @@ def test_gradient_equals_the_naive_loop(trainer: str, attention: str, checkpoint
     assert gradient_error(config, "float64") < 1e-12
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", taking("accumulation_steps"))
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_accumulated_batches_equal_one_large_batch(trainer: str, optimizer: str) -> None:
     """Noise off, in float64: three physical batches of 2 give the step of one batch of 6."""
@@ -57,7 +59,7 @@ def test_accumulated_batches_equal_one_large_batch(trainer: str, optimizer: str)
         assert relative_error(weights(split), weights(large)) < 1e-12
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", taking("poisson_sampling"))
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_an_empty_batch_is_a_step_with_noise_only(trainer: str, optimizer: str) -> None:
     """With noise off it changes nothing but what decays; with noise on, by noise of the usual deviation."""
@@ -73,7 +75,7 @@ def test_an_empty_batch_is_a_step_with_noise_only(trainer: str, optimizer: str) 
         assert noise.std().item() == pytest.approx(2.0 * 0.5 / 3, rel=0.05)
 
 
-@pytest.mark.parametrize("trainer", PRIVATE)
+@pytest.mark.parametrize("trainer", taking("poisson_sampling", PRIVATE))
 @pytest.mark.parametrize("num_samples", [1, 2, 5])
 def test_a_sampled_batch_of_any_size_is_divided_by_the_expected_one(trainer: str, num_samples: int) -> None:
     """Noise off, in float64: the sum of clipped gradients over `batch_size`, not over those there are."""
@@ -94,7 +96,7 @@ def test_a_step_refuses_the_wrong_number_of_batches() -> None:
         trainer.profile_step(next(batches))
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", taking("precision"))
 def test_bf16_stays_close_to_fp32(trainer: str) -> None:
     exact, batches = make(trainer, noise_multiplier=0.0)
     rounded, _ = make(trainer, noise_multiplier=0.0, precision="bf16")
@@ -162,8 +164,10 @@ def test_held_tensors_are_named_after_their_parameters(trainer: str) -> None:
 
 @pytest.mark.parametrize("trainer", PRIVATE)
 def test_noise_has_the_configured_deviation(trainer: str) -> None:
-    """With a vanishing gradient, `p.grad` is noise of deviation noise_multiplier * C / B."""
+    """With a vanishing gradient, `p.grad` is noise of deviation noise_multiplier * C / B, or what is said."""
     made, batches = make(trainer, noise_multiplier=2.0, max_grad_norm=1e-3)
+    deviation = made.noise_deviation
+    assert 1 <= deviation / (2.0 * 1e-3) < 1.16
     made.profile_step(next(batches))
     noise = torch.cat([g.flatten() for g in held(made)["gradients"]])
-    assert noise.std().item() == pytest.approx(2.0 * 1e-3 / 3, rel=0.05)
+    assert noise.std().item() == pytest.approx(deviation / 3, rel=0.02)

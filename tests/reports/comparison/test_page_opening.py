@@ -13,7 +13,7 @@ from dpprof.reports.comparison.data import compute
 from dpprof.reports.comparison.findings.finding import Finding
 from dpprof.reports.comparison.page import advice, render
 from dpprof.vocabulary.phases import PHASES
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 
 STEPS = [0.1] * 9
 OOM = Failure("oom", "CUDA out of memory")
@@ -40,7 +40,7 @@ def test_a_sweep_of_16_cells_leaves_room_for_its_timelines() -> None:
             batch_size=batch,
             seq_len=seq_len,
         )
-        for trainer in TRAINERS
+        for trainer in DEFAULT_TRAINERS
         for batch in (2, 4)
         for seq_len in (64, 128)
     ]
