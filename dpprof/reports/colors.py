@@ -19,6 +19,7 @@ CATEGORY_COLORS = {
     "gradients": "#6eb44b",
     "summed_gradients": "#b4ffbc",
     "per_sample_gradients": "#fec846",
+    "output_gradients": "#00e4a8",
     "gradient_norms": "#aaa322",
     "gram_matrices": "#d03d50",
     "clip_factors": "#fef18e",

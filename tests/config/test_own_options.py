@@ -55,6 +55,9 @@ def listed(monkeypatch: pytest.MonkeyPatch, name: str, options: type) -> None:
 
 @pytest.fixture(autouse=True)
 def _foreign(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These options, and none of dpprof's own trainers."""
+    for name, info in TRAINERS.items():
+        monkeypatch.setitem(TRAINERS, name, dataclasses.replace(info, options=None))
     listed(monkeypatch, FOO, FooOptions)
     monkeypatch.setitem(WORKLOADS, "Wide", WorkloadInfo("Wide", "foo:wide", WideOptions))
     monkeypatch.setitem(LAUNCHERS, "far", LauncherInfo("far", "runs it far away", "foo:Far", FarOptions))

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from example_trainers import CONFIG
+from example_trainers import CONFIG, taking
 
 from dpprof.config.flat import to_flat, with_own_options
 from dpprof.figures.theory import flops_in_theory, flops_of_layers
@@ -23,10 +23,9 @@ F = 2 * 2 * 100 * 30 * 20
 @pytest.mark.parametrize("trainer", [info.name for info in BUILT_IN if info.theory is not None])
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_what_is_counted_is_what_theory_says(trainer: str, checkpointing: bool) -> None:
-    config = dataclasses.replace(
-        CONFIG, trainer=trainer, hidden_dim=64, seq_len=64, vocab_size=300, accumulation_steps=2
-    )
-    config = dataclasses.replace(config, activation_checkpointing=checkpointing)
+    config = dataclasses.replace(CONFIG, trainer=trainer, hidden_dim=64, seq_len=64, vocab_size=300)
+    steps = 2 if trainer in taking("accumulation_steps") else 1
+    config = dataclasses.replace(config, activation_checkpointing=checkpointing, accumulation_steps=steps)
     config = with_own_options(config, {})
     kept = keep_ledger(lambda: ExperimentTraining(config, build_workload(config)), Ledger("cpu"), 1)
     found = kept.result()

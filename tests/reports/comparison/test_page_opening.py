@@ -27,7 +27,7 @@ def finished(trainer: str) -> Result:
     return result(trainer, step_s=STEPS, peak_mib=40, at_peak={"parameters": 40})
 
 
-def test_a_sweep_of_16_cells_leaves_room_for_its_timelines() -> None:
+def test_a_sweep_of_24_cells_leaves_room_for_its_timelines() -> None:
     """Of the 500 kB that a page may have."""
     cells = [
         result(
@@ -44,7 +44,7 @@ def test_a_sweep_of_16_cells_leaves_room_for_its_timelines() -> None:
         for batch in (2, 4)
         for seq_len in (64, 128)
     ]
-    assert len(shown(comparison(*cells)).encode()) < 200_000
+    assert len(shown(comparison(*cells)).encode()) < 250_000
 
 
 def test_the_page_opens_with_one_sentence_and_the_numbers() -> None:
