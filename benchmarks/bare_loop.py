@@ -25,7 +25,7 @@ from dpprof.measure.experiment import ExperimentTraining
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.clean import Stopwatch
 from dpprof.measure.workloads.workload import build_workload
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 
 STEPS_PER_BLOCK = 5
 
@@ -91,7 +91,7 @@ def main() -> None:
     )
     print("| trainer | clean pass ms | bare loop ms | median ratio |")
     print("| --- | ---: | ---: | ---: |")
-    for trainer in TRAINERS:
+    for trainer in DEFAULT_TRAINERS:
         config = dataclasses.replace(base, trainer=trainer)
         clean, bare, ratio = compare(config, options.rounds)
         print(f"| {trainer} | {1e3 * clean:.1f} | {1e3 * bare:.1f} | {ratio:.3f} |", flush=True)

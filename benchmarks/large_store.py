@@ -21,7 +21,7 @@ from pathlib import Path
 
 from mlflow import MlflowClient
 
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 
 NUM_RUNS, ROUNDS, NAME = 500, 5, "sixty-four"
 BATCH_SIZES, SEQ_LENS = (1, 2, 4, 8), (64, 128, 256, 512)
@@ -58,7 +58,7 @@ def main() -> None:
 
 def copy(measured: Path, sweep: Path) -> None:
     """The measured runs under the settings of every cell."""
-    for trainer, batch_size, seq_len in itertools.product(TRAINERS, BATCH_SIZES, SEQ_LENS):
+    for trainer, batch_size, seq_len in itertools.product(DEFAULT_TRAINERS, BATCH_SIZES, SEQ_LENS):
         source = measured / f"{trainer}_tiny_bs2_seq64"
         target = sweep / f"{trainer}_tiny_bs{batch_size}_seq{seq_len}"
         shutil.copytree(source, target)

@@ -19,7 +19,7 @@ from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.folder import RunFolder
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 from dpprof.vocabulary.units import MIB
 
 HEADER = [
@@ -47,7 +47,7 @@ def main() -> None:
     print("| --- | --- | --- | ---: | ---: | ---: | ---: | --- |")
     for size in options.sizes.split(","):
         for batch_size in map(int, options.batch_sizes.split(",")):
-            for trainer in TRAINERS:
+            for trainer in DEFAULT_TRAINERS:
                 config = ExperimentConfig(
                     trainer=trainer,
                     model_size=size,

@@ -18,7 +18,7 @@ from dpprof.measure.experiment import PassFailed, run_experiment
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import Doubt
 from dpprof.record.record import Record
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 
 _STANDARD = {"batch_size": 16, "seq_len": 32}
 # Names of the rows, with the factory and the batch and sequence behind each.
@@ -88,7 +88,7 @@ def main() -> None:
     print(HEADER, _RULE, sep="\n", flush=True)
     rows = []
     for model, (factory, sizes) in CASES.items():
-        for trainer in TRAINERS if factory in asked else ():
+        for trainer in DEFAULT_TRAINERS if factory in asked else ():
             rows.append(compared(model, factory, trainer, sizes))
             print(rows[-1].shown(), flush=True)
     found = [row for row in rows if not row.failure]

@@ -39,8 +39,8 @@ class PerSampleLoss:
 def make_loop(config: ExperimentConfig, workload: Workload) -> Loop:
     """The tutorial's loop for the configured trainer: called with batches, it trains on them.
 
-    Flat and ghost clipping are made by `make_private`; fast gradient clipping, which that cannot make, by the
-    classes that Opacus documents for it. Each step runs within what `around_step` gives.
+    All but fast gradient clipping are made by `make_private`; that one, which it cannot make, by the classes
+    that Opacus documents for it. Each step runs within what `around_step` gives.
     """
     model = workload.model.train()
     optimizer = torch.optim.SGD(model.parameters(), lr=config.lr, momentum=config.momentum)
@@ -49,6 +49,9 @@ def make_loop(config: ExperimentConfig, workload: Workload) -> Loop:
     if config.trainer == "DPSGDTrainer":
         module, wrapped = _private(config, model, optimizer)
         return _average(module, wrapped, workload.loss)
+    if config.trainer in _WAYS:
+        module, wrapped = _private(config, model, optimizer, **_way(config, model))
+        return _average(model if config.trainer == "DPNonWrappingTrainer" else module, wrapped, workload.loss)
     criterion: Any = PerSampleLoss(workload.loss)
     if config.trainer == "DPGhostClippingTrainer":
         return _per_sample(*_private(config, model, optimizer, criterion=criterion, grad_sample_mode="ghost"))
@@ -64,6 +67,32 @@ def make_loop(config: ExperimentConfig, workload: Workload) -> Loop:
     return _per_sample(module, wrapped, DPLossFastGradientClipping(module, wrapped, criterion))
 
 
+# What chooses Opacus's other ways.
+_WAYS: dict[str, dict[str, Any]] = {
+    "DPFunctorchTrainer": {"grad_sample_mode": "functorch"},
+    "DPExpandedWeightsTrainer": {"grad_sample_mode": "ew"},
+    "DPPerLayerClippingTrainer": {"clipping": "per_layer"},
+    "DPAdaptiveClippingTrainer": {
+        "clipping": "adaptive",
+        "target_unclipped_quantile": 0.5,
+        "clipbound_learning_rate": 0.2,
+        "max_clipbound": 1e8,
+        "min_clipbound": 1e-8,
+    },
+    "DPNonWrappingTrainer": {"wrap_model": False},
+}
+
+
+def _way(config: ExperimentConfig, model: nn.Module) -> dict[str, Any]:
+    way = dict(_WAYS[config.trainer])
+    if config.trainer == "DPPerLayerClippingTrainer":
+        number = len(list(model.parameters()))
+        way["max_grad_norm"] = [config.max_grad_norm / number**0.5] * number
+    if config.trainer == "DPAdaptiveClippingTrainer":
+        way["unclipped_num_std"] = max(config.batch_size / 20, config.noise_multiplier)
+    return way
+
+
 def _private(
     config: ExperimentConfig, model: nn.Module, optimizer: torch.optim.Optimizer, **mode: Any
 ) -> tuple[Any, ...]:
@@ -74,9 +103,8 @@ def _private(
         optimizer=optimizer,
         data_loader=loader,
         noise_multiplier=config.noise_multiplier,
-        max_grad_norm=config.max_grad_norm,
         poisson_sampling=False,
-        **mode,
+        **({"max_grad_norm": config.max_grad_norm} | mode),
     )
     return tuple(made)
 

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from dpprof.config.commands import COMMANDS
-from dpprof.config.settings import allowed
+from dpprof.settings import allowed
 
 ROOT = Path(__file__).parent.parent
 PARAMETERS = ROOT / "docs" / "parameters.md"

@@ -8,6 +8,7 @@ from dpprof.figures.results import Result, read_result
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import LedgerResult, PhasePeak, TrafficRow
 from dpprof.record.record import Failure, GradientCheck, Memory, PassOutcome, Record
+from dpprof.record.verify import VerifyResult
 from dpprof.reports.comparison.comparison import Comparison, compare
 from dpprof.reports.run_reports import write_run_reports
 
@@ -29,6 +30,7 @@ def result(
     outcomes: dict[str, PassOutcome] = FINISHED,
     failure: Failure | None = None,
     check: GradientCheck | None = None,
+    verified: VerifyResult | None = None,
     name: str | None = None,
     **settings: object,
 ) -> Result:
@@ -56,6 +58,7 @@ def result(
             phase_s={phase: [ms / 1e3] * len(steps) for phase, ms in (phase_ms or {}).items()},
             memory=Memory(peak_allocated=peak),
             gradient_check=check,
+            verify=verified,
             ledger=ledger(at_peak or {}, peak_in or {}, moved) if at_peak or peak_in or moved else None,
         )
     label = name or config.run_name

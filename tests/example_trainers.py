@@ -1,6 +1,7 @@
 """Small trainers with their batches, and what is looked at in them."""
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.trainers.build import build_trainer
 from dpprof.measure.workloads.workload import build_workload
+from dpprof.vocabulary.trainers import TRAINERS
 
 CONFIG = ExperimentConfig(
     model_size="tiny", vocab_size=50, hidden_dim=16, num_layers=2, num_heads=2, batch_size=3, seq_len=8
@@ -40,3 +42,8 @@ class Phases(Observer):
     def phase(self, name: str) -> Any:
         self.seen.append(name)
         return super().phase(name)
+
+
+def taking(setting: str, names: Iterable[str] = TRAINERS) -> list[str]:
+    """The trainers that are not limited to one value of a setting."""
+    return [name for name in names if setting not in [limit.setting for limit in TRAINERS[name].limits]]

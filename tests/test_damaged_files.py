@@ -17,7 +17,6 @@ from damages import changed, damaged, read, value_at, wrongly_typed
 
 from dpprof.config.flat import to_flat
 from dpprof.config.measuring import MeasuringConfig
-from dpprof.config.settings import fields
 from dpprof.config.training import TrainingConfig
 from dpprof.errors import DpprofError
 from dpprof.figures.results import read_result
@@ -25,7 +24,9 @@ from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.ledger import StepTimeline
 from dpprof.record.link import Link
 from dpprof.record.record import Ceilings, Failure, GradientCheck, Memory, OperatorRow, Pace, Record
+from dpprof.record.verify import VerifyCheck, VerifyResult
 from dpprof.reports.comparison.comparison import Comparison, compare
+from dpprof.settings import fields
 
 SOUND = "sound"
 # Of how many damages one is tried with the commands.
@@ -41,6 +42,9 @@ def run_folder(at: Path) -> RunFolder:
         pace=Pace([0.5, 0.25], [0.1, 0.05]),
         ceilings=Ceilings(2e10, 1e11, "fp32"),
         gradient_check=GradientCheck(1e-16, 1e-7, None, "float32", True),
+        verify=VerifyResult(
+            [VerifyCheck("noise_steps", "pass", "no correlation", chance=0.5)], 2.5, 1.001, 8
+        ),
         operators=[OperatorRow("aten::mm", "matrix_product", "forward", 3, 1e-3, None, 64)],
         traced_steps=1,
         started_at=1.5,

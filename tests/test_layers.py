@@ -22,6 +22,7 @@ ROOMS = [
     "record",
     "config",
     "vocabulary",
+    "settings",
     "process",
     "json_files",
     "errors",

@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT
 
 from dpprof.config.grid import build_grid
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 
 STAND_IN = '#!/bin/sh\necho "$(basename "$0") $*" >> "$CALLS"\n'
 
@@ -89,7 +89,7 @@ def test_run_profiling_ncu_sweeps_with_counters(checkout: Path) -> None:
     grid = build_grid(values, cuda_available=lambda: False)
     cells = {(c.trainer, c.batch_size, c.seq_len) for c in grid.experiments.values()}
     assert cells == {
-        (trainer, batch, seq) for trainer in TRAINERS for batch in (8, 16) for seq in (256, 1024)
+        (trainer, batch, seq) for trainer in DEFAULT_TRAINERS for batch in (8, 16) for seq in (256, 1024)
     }
     assert {c.counters for c in grid.experiments.values()} == {"ncu"}
     assert all({"ledger", "ceilings"} <= set(c.measuring.pass_names) for c in grid.experiments.values())

@@ -26,7 +26,7 @@ CONFIG = experiment(
     passes="clean,memory,ledger",
     device="cpu",
 )
-BUILT_IN = [info.name for info in trainers.BUILT_IN]
+BUILT_IN = [info.name for info in trainers.BUILT_IN if info.is_default]
 FLAT, GHOST, FAST = "DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer"
 
 

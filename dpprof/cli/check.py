@@ -37,9 +37,9 @@ def check(workload_argument: str, **options: str | None) -> None:
 
     from dpprof.config.check import experiments_to_check
     from dpprof.config.flat import parse_drive
-    from dpprof.config.settings import refuse
     from dpprof.drive.launch.launcher import make_launcher
     from dpprof.drive.workload_module import refuse_missing_module
+    from dpprof.settings import refuse
 
     drive, values = parse_drive(given(options))
     if workload_argument:

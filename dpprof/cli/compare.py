@@ -103,7 +103,7 @@ def percent(text: str) -> float:
     """`5%` or `5` as a number. Raises ConfigError."""
     import math
 
-    from dpprof.config.settings import refuse
+    from dpprof.settings import refuse
 
     try:
         value = float(text.strip().removesuffix("%"))

@@ -40,9 +40,9 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
     from dpprof.config.estimating import EstimatingConfig
     from dpprof.config.flat import ESTIMATE, parse_drive
     from dpprof.config.grid import build_grid
-    from dpprof.config.settings import parse_all
     from dpprof.drive.launch.launcher import make_launcher
     from dpprof.drive.workload_module import refuse_missing_module
+    from dpprof.settings import parse_all
 
     drive, values = parse_drive(given_values)
     own_values, values = split(values, WorkersConfig)

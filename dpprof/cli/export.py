@@ -73,11 +73,11 @@ def export(sources: tuple[str, ...], form: str, output: str | None) -> None:
 
 def _exported(sources: tuple[str, ...], form: str, scratch: "Path") -> bytes:
     from dpprof.cli.compare import warn
-    from dpprof.config.settings import refuse
     from dpprof.drive.sources import read_comparison
     from dpprof.reports.comparison import export as of_runs
     from dpprof.reports.comparison.foreseen import foreseen_of
     from dpprof.reports.formats import run as of_one
+    from dpprof.settings import refuse
 
     if form not in (*of_runs.FORMATS, *of_one.FORMATS):
         raise refuse("format", form, ", ".join((*of_runs.FORMATS, *of_one.FORMATS)))

@@ -47,9 +47,9 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
     from dpprof.config.fit import FitConfig
     from dpprof.config.flat import parse_drive
     from dpprof.config.grid import build_grid
-    from dpprof.config.settings import parse_all, refuse
     from dpprof.drive.launch.launcher import make_launcher
     from dpprof.drive.workload_module import refuse_missing_module
+    from dpprof.settings import parse_all, refuse
 
     drive, values = parse_drive(given_values)
     workers_values, values = split(values, WorkersConfig)
@@ -103,8 +103,8 @@ def _run_claimed(planned: "Fit") -> None:
 
 def _check(own: "FitConfig", experiment: "ExperimentConfig", machine: "Machine") -> None:
     """Whether the search can answer what is asked of it. Raises ConfigError."""
-    from dpprof.config.settings import refuse
     from dpprof.figures.capacity import capacity_bytes
+    from dpprof.settings import refuse
 
     if capacity_bytes(experiment) is None:
         given_gib = experiment.estimating.device_memory_gib

@@ -24,9 +24,10 @@ from dpprof.cli.streams import complain, cut, is_text, lost_output, open_streams
 from dpprof.cli.summarize import summarize
 from dpprof.cli.sweep import sweep
 from dpprof.cli.test import test
-from dpprof.config.settings import shown
+from dpprof.cli.verify import verify
 from dpprof.errors import ConfigError, DpprofError, Interrupted
 from dpprof.process import end_process, stopping_signals
+from dpprof.settings import shown
 
 MEASURE = "Measure: training runs on this machine"
 PREDICT = "Predict: on fake tensors, no GPU needed"
@@ -35,6 +36,7 @@ READ = "Read what was measured or predicted"
 COMMANDS = {
     check: MEASURE,
     test: MEASURE,
+    verify: MEASURE,
     profile: MEASURE,
     sweep: MEASURE,
     estimate: PREDICT,
@@ -67,9 +69,10 @@ def main() -> None:
     """Run the command line and end the process.
 
     Exit codes: 0 done (running out of memory is a finding, not a fault), 1 the runs folder or standard output
-    can no longer be written, 2 an option, the workload or the machine is not usable, 3 an experiment or its
-    gradient check failed, or a step of `check` did, 4 something got worse than its baseline, 5 MLflow could
-    not be used, 6 a gradient check could not tell, 130 stopped by Ctrl-C, SIGTERM, SIGHUP or SIGQUIT.
+    can no longer be written, 2 an option, the workload or the machine is not usable, 3 an experiment, its
+    gradient check or `verify` failed, or a step of `check` did, 4 something got worse than its baseline,
+    5 MLflow could not be used, 6 a gradient check or `verify` could not tell, 130 stopped by Ctrl-C, SIGTERM,
+    SIGHUP or SIGQUIT.
     """
     open_streams()
     for number in stopping_signals():

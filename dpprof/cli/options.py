@@ -12,10 +12,10 @@ import click
 from dpprof.cli.help import GroupedOption
 from dpprof.cli.streams import put
 from dpprof.config.commands import COMMANDS
-from dpprof.config.settings import fields, refuse
 from dpprof.config.sweep import AXES
 from dpprof.errors import ConfigError
 from dpprof.record.folder import write_bytes
+from dpprof.settings import fields, refuse
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Settings that are lists, and what stands for other texts.

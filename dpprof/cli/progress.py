@@ -85,7 +85,7 @@ class Progress:
         with self._lock:
             label = self._running.end(result.name)
             self._running.otherwise = _CLOSING
-        verdict = result.gradient_verdict
+        verdict = result.worst_verdict
         color = VERDICT_COLORS[verdict.word if verdict else PASS] if result.status == FINISHED else "red"
         write(self.console, Text.assemble(label, " ", (describe(result), color)))
         ledger = result.figures.ledger if result.figures else None

@@ -81,7 +81,7 @@ def above_zero(name: str, text: str | None) -> float | None:
     """An option's text as a number. Raises ConfigError."""
     import math
 
-    from dpprof.config.settings import refuse
+    from dpprof.settings import refuse
 
     if text is None:
         return None

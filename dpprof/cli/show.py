@@ -109,6 +109,12 @@ def _tables(found: "LedgerTables", num_tensors: int, *, ascii_only: bool) -> "It
         [("phase", str), ("ms", two), ("ledger's MiB", two), ("allocator's MiB", two), ("most of it", str)],
         [(p.phase, p.ms, p.peak_mib, p.allocator_mib, words(p.largest)) for p in found.phases],
     )
+    if found.norms:
+        yield table(
+            "Norms of per-sample gradients, each call",
+            [("layer", str), ("T", str), ("weight", str), ("form", str), ("GFLOP", two), ("MiB", two)],
+            [(n.layers, f"{n.positions:,}", n.weight, n.form, n.norm_gflop, n.norm_mib) for n in found.norms],
+        )
     for first, rows in (("phase", [*found.by_phase, found.moved]), ("operator class", found.by_class)):
         yield table(
             f"Bytes moved by {first}, if nothing stayed in a cache",

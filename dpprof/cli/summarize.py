@@ -6,7 +6,7 @@ import click
 
 from dpprof.cli.options import STANDARD_OUTPUT, output_option, write_output
 from dpprof.cli.streams import complain, put
-from dpprof.config.settings import refuse
+from dpprof.settings import refuse
 
 if TYPE_CHECKING:
     from pathlib import Path

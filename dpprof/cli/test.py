@@ -1,4 +1,4 @@
-"""`dpprof test`: check quickly that every trainer works on this machine, and computes the right gradient."""
+"""`dpprof test`: check quickly that every trainer works on this machine, and trains as it should."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +11,7 @@ from dpprof.cli.options import given, options_of
 from dpprof.config.commands import TestConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import MeasuringConfig
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 
 if TYPE_CHECKING:
     from dpprof.drive.trainer_check import TrainerCheck
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def test(**options: str | None) -> None:
     """Check every trainer on this machine.
 
-    One step on a model of about 1M parameters. Each trainer must run, and give
-    the clipped gradient of a naive per-sample loop (noise off).
+    Each trainer does a step on a small model, and is verified as by `dpprof verify`: its gradient, its
+    noise, and what one sample can change.
 
     \b
     dpprof test --device cpu
@@ -43,8 +43,8 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
     check_packages()
 
     from dpprof.config.flat import parse_drive
-    from dpprof.config.settings import parse_all
     from dpprof.drive.launch.launcher import make_launcher
+    from dpprof.settings import parse_all
 
     drive, values = parse_drive(given_values)
     launcher = make_launcher(drive)
@@ -72,7 +72,7 @@ def _run_claimed(check: "TrainerCheck") -> None:
     from dpprof.tracking.tracker import Tracker
 
     with Progress() as progress:
-        progress.say(f"checking {counted(len(check.experiments), 'trainer')} with a small model and one step")
+        progress.say(f"checking {counted(len(check.experiments), 'trainer')} with a small model")
         run_campaign(check, Tracker(), progress)
     progress.say("")
     for trainer, (passed, words) in check.verdicts.items():
@@ -86,19 +86,16 @@ def _run_claimed(check: "TrainerCheck") -> None:
 
 
 def test_experiments(device: str, *, has_cuda: bool) -> dict[str, ExperimentConfig]:
-    """One small experiment per trainer: a timed step, its peak memory, and the check of its gradient."""
+    """One small experiment per trainer: a timed step, its peak memory, and all checks of `verify`."""
     configs = [
         ExperimentConfig(
             trainer=trainer,
             device=device,
             model_size="tiny",
-            hidden_dim=128,
-            num_layers=4,
-            num_heads=4,
             batch_size=4,
-            seq_len=64,
-            how=MeasuringConfig(warmup_steps=1, measured_steps=1, passes="clean,memory,gradient_check"),
+            seq_len=16,
+            how=MeasuringConfig(warmup_steps=1, measured_steps=1, passes="clean,memory,verify"),
         ).resolve(cuda_available=has_cuda)
-        for trainer in TRAINERS
+        for trainer in DEFAULT_TRAINERS
     ]
     return {config.run_name: config for config in configs}

@@ -8,33 +8,37 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import parse_any_trainers, with_own_options
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.config.own_options import refuse_untaken, training_options
-from dpprof.config.settings import fields, parse, parse_all, refuse, setting
 from dpprof.config.training import TrainingConfig
 from dpprof.errors import ConfigError
-from dpprof.vocabulary.trainers import SHORT_NAMES, TRAINERS
+from dpprof.settings import OptionValue, fields, parse, parse_all, refuse, setting
+from dpprof.vocabulary.trainers import TRAINERS_HELP, trainers_named
 
 # Few samples, so that it is quick; three, so that hardly another dimension is mistaken for the batch's.
 CHECK_DEFAULTS = {"batch_size": 3, "seq_len": 16}
+
+# A model on which verifying a trainer takes seconds.
+VERIFY_DEFAULTS: dict[str, OptionValue] = {"batch_size": 4, "seq_len": 16, "model_size": "tiny"}
 
 
 @dataclass(frozen=True)
 class CheckConfig:
     """The settings of the check that an experiment does not have."""
 
-    trainers: str = setting("all", f"Trainers, or all: {', '.join(SHORT_NAMES)}.")
+    trainers: str = setting("all", TRAINERS_HELP)
 
 
-def experiments_to_check(values: Mapping[str, object]) -> list[ExperimentConfig]:
+def experiments_to_check(
+    values: Mapping[str, object], defaults: Mapping[str, object] = CHECK_DEFAULTS
+) -> list[ExperimentConfig]:
     """One experiment for each trainer, from raw options. Raises ConfigError.
 
     They are resolved where they run: asking for CUDA here would take seconds.
     """
     own = fields(CheckConfig)
     check = parse_all(CheckConfig, {name: value for name, value in values.items() if name in own})
-    rest = CHECK_DEFAULTS | {name: value for name, value in values.items() if name not in own}
-    text = ",".join(TRAINERS) if check.trainers == "all" else check.trainers
+    rest = {**defaults} | {name: value for name, value in values.items() if name not in own}
     try:
-        trainers = [parse(fields(TrainingConfig)["trainer"], name) for name in text.split(",")]
+        trainers = [parse(fields(TrainingConfig)["trainer"], name) for name in trainers_named(check.trainers)]
     except ConfigError as error:
         raise ConfigError(f"trainers: {error}") from None
     base, options = parse_any_trainers(rest, MeasuringConfig)
@@ -46,4 +50,13 @@ def experiments_to_check(values: Mapping[str, object]) -> list[ExperimentConfig]
     return [
         with_own_options(dataclasses.replace(base, trainer=trainer), options)
         for trainer in dict.fromkeys(trainers)
+    ]
+
+
+def experiments_to_verify(values: Mapping[str, object], *, cuda_available: bool) -> list[ExperimentConfig]:
+    """One resolved experiment for each trainer, which is verified after a step. Raises ConfigError."""
+    how = MeasuringConfig(warmup_steps=1, measured_steps=1, passes="clean,verify")
+    return [
+        dataclasses.replace(config, how=how).resolve(cuda_available=cuda_available)
+        for config in experiments_to_check(values, VERIFY_DEFAULTS)
     ]

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpprof.config.check import CHECK_DEFAULTS, CheckConfig
+from dpprof.config.check import CHECK_DEFAULTS, VERIFY_DEFAULTS, CheckConfig
 from dpprof.config.drive import DriveConfig, WorkersConfig
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.fit import FitConfig
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.config.own_options import OwnOption, launching_options, training_options
-from dpprof.config.settings import OptionValue, fields, setting
 from dpprof.config.sweep import AXES, SweepConfig
 from dpprof.config.training import TrainingConfig
+from dpprof.settings import OptionValue, fields, setting
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,16 @@ _CHECKED = {
         "what a trainer stumbles on does not depend on it",
     ),
 }
+_VERIFIED = {
+    "trainer": "every one of trainers is verified",
+    "max_grad_norm": "it is chosen so that most samples are clipped",
+    "poisson_sampling": "batches of other sizes are tried anyway",
+}
 COMMANDS: dict[str, Takes] = {
     "profile": Takes((TrainingConfig, MeasuringConfig, DriveConfig)),
     "test": Takes((TestConfig, DriveConfig)),
     "check": Takes((CheckConfig, TrainingConfig, DriveConfig), without=_CHECKED, defaults=CHECK_DEFAULTS),
+    "verify": Takes((CheckConfig, TrainingConfig, DriveConfig), without=_VERIFIED, defaults=VERIFY_DEFAULTS),
     "sweep": Takes((SweepConfig, TrainingConfig, MeasuringConfig, DriveConfig), without=_VARIED),
     "estimate": Takes(
         (SweepConfig, TrainingConfig, EstimatingConfig, WorkersConfig, DriveConfig), without=_ESTIMATED

@@ -6,7 +6,7 @@ Names and meanings: Nsight Compute's documentation, "Metrics Reference" and "nvp
 import re
 from collections.abc import Set
 
-from dpprof.config.settings import refuse
+from dpprof.settings import refuse
 
 # The metric that every share and every rate is taken over: seconds here, nanoseconds in Nsight Compute.
 DURATION = "gpu__time_duration.sum"

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TypeVar
 
-from dpprof.config.settings import OptionValue, options_as, refuse, setting
+from dpprof.settings import OptionValue, options_as, refuse, setting
 from dpprof.vocabulary.launchers import LAUNCHERS, LOCAL
 
 T = TypeVar("T")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dpprof.config.devices import DEVICES
-from dpprof.config.settings import setting
+from dpprof.settings import setting
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Self, TypeVar
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.measuring import SAMPLED_WARMUP_STEPS, MeasuringConfig
 from dpprof.config.poisson import largest_batch
-from dpprof.config.settings import OptionValue, options_as, refuse
 from dpprof.config.training import TrainingConfig
+from dpprof.settings import OptionValue, options_as, refuse
 
 T = TypeVar("T")
 

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from dpprof.config.settings import refuse, setting
+from dpprof.settings import refuse, setting
 
 # What a fit searches the largest of.
 FIT_ALONG = ("batch_size", "seq_len")

@@ -20,9 +20,9 @@ from dpprof.config.own_options import (
     taken_by,
     training_options,
 )
-from dpprof.config.settings import OptionValue, fields, parse_all, shown
 from dpprof.config.training import TrainingConfig
 from dpprof.errors import ConfigError
+from dpprof.settings import OptionValue, fields, parse_all, shown
 from dpprof.vocabulary.registry import NAME
 from dpprof.vocabulary.trainers import STANDARD, TRAINER_NAMES
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, WORKLOADS

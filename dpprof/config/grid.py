@@ -13,11 +13,11 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import How, experiment_settings, parse_any_trainers, with_own_options
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.config.own_options import refuse_untaken, training_options
-from dpprof.config.settings import OptionValue, fields, parse, parse_all, refuse, shown
 from dpprof.config.sweep import AXES, SweepConfig
 from dpprof.config.training import SIZE_FIELDS, TrainingConfig, resolve_device
 from dpprof.errors import ConfigError
-from dpprof.vocabulary.trainers import TRAINERS, trainer_info
+from dpprof.settings import OptionValue, fields, parse, parse_all, refuse, shown
+from dpprof.vocabulary.trainers import trainer_info, trainers_named
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
 
 _DEFAULTS = {
@@ -131,11 +131,10 @@ def _axes(sweep: SweepConfig, device: str) -> dict[str, list[Any]]:
         text = getattr(sweep, axis)
         if text == "auto":
             text = _DEFAULTS[device].get(axis, text)
-        if axis == "trainers" and text == "all":
-            text = ",".join(TRAINERS)
+        items = trainers_named(text) if axis == "trainers" else text.split(",")
         field = fields(TrainingConfig)[name]
         try:
-            parsed = [parse(field, item) for item in text.split(",")]
+            parsed = [parse(field, item) for item in items]
         except ConfigError as error:
             raise ConfigError(f"{axis}: {error}") from None
         axes[name] = list(dict.fromkeys(parsed))

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from dpprof.config.counter_metrics import metric_names
-from dpprof.config.settings import refuse, setting
+from dpprof.settings import refuse, setting
 
-PASS_NAMES = ("clean", "pace", "memory", "ledger", "trace", "ceilings", "gradient_check")
+PASS_NAMES = ("clean", "pace", "memory", "ledger", "trace", "ceilings", "gradient_check", "verify")
 _LISTED = ", ".join(PASS_NAMES)
 # Under Poisson sampling warm-up takes a full batch, an empty one and a sampled one.
 SAMPLED_WARMUP_STEPS = 3

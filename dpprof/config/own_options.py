@@ -10,9 +10,9 @@ from dpprof.config.drive import DriveConfig, WorkersConfig
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.fit import FitConfig
 from dpprof.config.measuring import MeasuringConfig
-from dpprof.config.settings import OptionValue, fields, parse, refuse
 from dpprof.config.sweep import SweepConfig
 from dpprof.config.training import TrainingConfig
+from dpprof.settings import OptionValue, fields, parse, refuse
 from dpprof.vocabulary.launchers import LAUNCHERS
 from dpprof.vocabulary.trainers import TRAINERS
 from dpprof.vocabulary.workloads import WORKLOADS

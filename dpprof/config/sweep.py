@@ -4,10 +4,10 @@ import re
 from dataclasses import dataclass
 
 from dpprof.config.model_sizes import MODEL_SIZES
-from dpprof.config.settings import refuse, setting
 from dpprof.config.training import LONGEST_NAME, PRECISIONS
 from dpprof.errors import ConfigError
-from dpprof.vocabulary.trainers import SHORT_NAMES
+from dpprof.settings import refuse, setting
+from dpprof.vocabulary.trainers import TRAINERS_HELP
 
 # Each axis of the grid and the setting of an experiment that it varies.
 AXES = {
@@ -23,7 +23,7 @@ AXES = {
 class SweepConfig:
     """The settings of a sweep that an experiment does not have. Lists are comma-separated."""
 
-    trainers: str = setting("all", f"Trainers, or all: {', '.join(SHORT_NAMES)}.")
+    trainers: str = setting("all", TRAINERS_HELP)
     batch_sizes: str = setting("auto", "Physical batch sizes; auto is 4,8.")
     seq_lens: str = setting("auto", "Sequence lengths; auto is 512,1024 on CUDA and 32,64 on the CPU.")
     model_sizes: str = setting(

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Self
 
 from dpprof.config.model_sizes import MODEL_SIZES
-from dpprof.config.settings import fields, parse, refuse, setting
 from dpprof.errors import ConfigError
+from dpprof.settings import fields, parse, refuse, setting
 from dpprof.vocabulary.loops import LOOPS
-from dpprof.vocabulary.trainers import FORMER_TRAINER_NAMES, STANDARD, TRAINER_NAMES
+from dpprof.vocabulary.trainers import FORMER_TRAINER_NAMES, STANDARD, TRAINER_NAMES, short_name, trainer_info
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, WORKLOADS
 
 BUILT_IN_DATA = ("random", "zipf")
@@ -105,6 +105,10 @@ class TrainingConfig:
             raise refuse(
                 "activation_checkpointing", True, "false with a workload of your own, which does it itself"
             )
+        for limit in trainer_info(self.trainer).limits:
+            if (given := getattr(self, limit.setting)) != limit.only:
+                only = str(limit.only).lower()
+                raise refuse(limit.setting, given, f"{only} with {short_name(self.trainer)}: {limit.why}")
         if not re.fullmatch(r"[\w.]+:\w+|\w+", self.workload):
             raise self._refused_workload()
 

@@ -6,12 +6,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from dpprof.config.settings import refuse
 from dpprof.drive.campaign import Campaign
 from dpprof.drive.run import settle
 from dpprof.errors import ConfigError
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.lock import locked
+from dpprof.settings import refuse
 
 
 @contextmanager

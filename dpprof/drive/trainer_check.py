@@ -1,19 +1,19 @@
-"""Whether every trainer works on a machine, and computes the right gradient: a sweep with a verdict each."""
+"""Whether every trainer works on a machine, and trains as it should: a sweep with a verdict each."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from dpprof.drive.logbook import Summary
 from dpprof.drive.sweep import Sweep
-from dpprof.errors import ExperimentsFailed
-from dpprof.figures.gradient_verdict import PASS
+from dpprof.errors import ExperimentsFailed, Undecided
+from dpprof.figures.gradient_verdict import CANNOT_TELL, PASS
 from dpprof.figures.names import PEAK, STEP
 from dpprof.figures.results import Result, describe
 
 
 @dataclass
 class TrainerCheck(Sweep):
-    """One small experiment for each trainer."""
+    """One small experiment for each trainer, which is verified; `kind` is the command, test or verify."""
 
     kind: str = "test"
     can_be_resumed = False
@@ -28,6 +28,18 @@ class TrainerCheck(Sweep):
         """The trainers that did not pass."""
         return [trainer for trainer, (passed, _) in self.verdicts.items() if not passed]
 
+    @property
+    def undecided_trainers(self) -> list[str]:
+        """Those of them that verifying did not fail, but could not tell."""
+        undecided = {
+            result.config.trainer
+            for result in self.results
+            if (found := result.verify_verdict) is not None
+            and found.word == CANNOT_TELL
+            and not (result.record is not None and result.record.failed_passes)
+        }
+        return [trainer for trainer in self.failed_trainers if trainer in undecided]
+
     def has_failed(self) -> bool:
         """A trainer failed, for whatever reason: the models are too small to run out of memory."""
         return bool(self.failed_trainers)
@@ -38,33 +50,35 @@ class TrainerCheck(Sweep):
         return (
             summary
             if self.interrupted
-            else replace(summary, figures={**summary.figures, **outcomes(self.results)})
+            else replace(summary, figures={**summary.figures, **outcomes(self.results, self.kind)})
         )
 
     def raise_for_end(self) -> None:
         """Stopped, or failed."""
         if self.failed_trainers and not self.interrupted:
-            failed = self.failed_trainers
-            names = ", ".join(failed)
-            raise ExperimentsFailed(f"{len(failed)} of {len(self.verdicts)} trainers failed: {names}")
+            undecided = self.undecided_trainers
+            failed = [trainer for trainer in self.failed_trainers if trainer not in undecided]
+            names, said = failed or undecided, "failed" if failed else "could not be verified"
+            error = ExperimentsFailed if failed else Undecided
+            raise error(f"{len(names)} of {len(self.verdicts)} trainers {said}: {', '.join(names)}")
         super().raise_for_end()
 
 
-def outcomes(results: Iterable[Result]) -> dict[str, float]:
+def outcomes(results: Iterable[Result], kind: str = "test") -> dict[str, float]:
     """For the parent run: whether each trainer passed, its step latency and its peak memory."""
     found: dict[str, float] = {}
     for result in results:
         trainer = result.config.trainer
-        found[f"test/{trainer}/passed"] = float(verdict(result)[0])
+        found[f"{kind}/{trainer}/passed"] = float(verdict(result)[0])
         metrics = result.metrics if result.figures else {}
         for name, metric in (("step_ms_median", STEP), ("peak_allocated_mib", PEAK)):
             if metric in metrics:
-                found[f"test/{trainer}/{name}"] = metrics[metric]
+                found[f"{kind}/{trainer}/{name}"] = metrics[metric]
     return found
 
 
 def verdict(result: Result) -> tuple[bool, str]:
     """Whether a trainer passed, and the figures or the reason."""
-    check, record = result.gradient_verdict, result.record
+    check, record = result.verify_verdict, result.record
     has_passed = check is not None and check.word == PASS
     return has_passed and record is not None and not record.failed_passes, describe(result)

@@ -4,10 +4,10 @@ import os
 import sys
 from importlib.machinery import PathFinder
 
-from dpprof.config.settings import shortened, shown
 from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.launch.local_machine import LocalMachine
 from dpprof.errors import ConfigError
+from dpprof.settings import shortened, shown
 
 
 def refuse_missing_module(workload: str, launcher: Launcher) -> None:

@@ -12,6 +12,7 @@ from dpprof.figures.operator_classes import OperatorClassFigures, operator_class
 from dpprof.figures.phases import PhaseFigures, phase_figures
 from dpprof.figures.step import StepFigures
 from dpprof.record.record import Ceilings, GradientCheck, Pace, Record
+from dpprof.record.verify import VerifyResult
 from dpprof.vocabulary.units import gib, ms
 
 
@@ -90,6 +91,7 @@ class Figures:
     counters: StepCounters | None
     nonfinite_losses: int | None
     gradient_check: GradientCheck | None
+    verify: VerifyResult | None
 
     @classmethod
     def of(cls, record: Record) -> Self:
@@ -109,4 +111,5 @@ class Figures:
             counters=counters,
             nonfinite_losses=record.nonfinite_losses,
             gradient_check=record.gradient_check,
+            verify=record.verify,
         )

@@ -16,7 +16,7 @@ TOLERANCES = {"float64": 1e-9, "float32": 3e-3, "bfloat16": 5e-2, "float16": 5e-
 
 
 @dataclass(frozen=True)
-class GradientVerdict:
+class Verdict:
     """`pass`, `fail` or `cannot tell`, and the figures behind it or the reason for it in one sentence."""
 
     word: str
@@ -26,7 +26,7 @@ class GradientVerdict:
         return f"{self.word.upper() if self.word == FAIL else self.word} ({self.reason})"
 
 
-def gradient_verdict(record: Record) -> GradientVerdict | None:
+def gradient_verdict(record: Record) -> Verdict | None:
     """The verdict on a record whose clean figures stand; None where no check was asked for."""
     if not record.headline_finished:
         return None
@@ -34,19 +34,19 @@ def gradient_verdict(record: Record) -> GradientVerdict | None:
         return judge(record.gradient_check)
     if "gradient_check" in record.failed_passes:
         why = record.failed_passes["gradient_check"].strip().splitlines() or [""]
-        return GradientVerdict(CANNOT_TELL, f"the check itself failed: {why[0][:200]}")
+        return Verdict(CANNOT_TELL, f"the check itself failed: {why[0][:200]}")
     if "gradient_check" in str(record.config.get("passes", "")).split(","):
-        return GradientVerdict(CANNOT_TELL, "an earlier pass failed, so that the check did not run")
+        return Verdict(CANNOT_TELL, "an earlier pass failed, so that the check did not run")
     return None
 
 
-def judge(check: GradientCheck) -> GradientVerdict:
+def judge(check: GradientCheck) -> Verdict:
     """Hold a check's errors against `TOLERANCES`.
 
     A model that computes partly in less than float64 is judged everywhere by what it computes in.
     """
     if check.fault is not None:
-        return GradientVerdict(FAIL, check.fault)
+        return Verdict(FAIL, check.fault)
     errors = {
         "float64": check.relative_error_float64,
         "float32": check.relative_error_float32,
@@ -64,7 +64,7 @@ def judge(check: GradientCheck) -> GradientVerdict:
         remarks.append(f"the model computes partly in {check.computed_in}")
     reason = "; ".join([f"clipped gradient off by {told}", *remarks])
     if any(not error <= allowed[way] for way, error in found.items()):
-        return GradientVerdict(FAIL, reason)
+        return Verdict(FAIL, reason)
     if check.doubt is not None or not found:
-        return GradientVerdict(CANNOT_TELL, check.doubt or "nothing was compared")
-    return GradientVerdict(PASS, reason)
+        return Verdict(CANNOT_TELL, check.doubt or "nothing was compared")
+    return Verdict(PASS, reason)

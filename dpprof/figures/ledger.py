@@ -4,6 +4,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Self
 
+from dpprof.figures.theory import flops_in_theory, flops_of_layers
 from dpprof.record.ledger import LedgerResult
 from dpprof.record.record import Record
 from dpprof.vocabulary.categories import CATEGORIES
@@ -20,7 +21,9 @@ class LedgerFigures:
 
     `at_peak_mib` goes by category, those that hold something, `untracked` included. `unexplained_pct` is how
     much of the allocator's peak the ledger did not see; None for an estimate, or without both figures.
-    `slowdown` is how many times the median step the one under the ledger took. `intensity` is FLOP per byte.
+    `slowdown` is how many times the median step the one under the ledger took. `flops_of_layers` leaves
+    attention out, as `flops_in_theory` does, which is None where no formula is known. `intensity` is FLOP
+    per byte.
     """
 
     peak_mib: float
@@ -29,6 +32,8 @@ class LedgerFigures:
     slowdown: float | None
     moved_mib: float
     flops: int
+    flops_of_layers: int
+    flops_in_theory: int | None
     intensity: float | None
 
     @classmethod
@@ -43,6 +48,8 @@ class LedgerFigures:
             slowdown=None if median_s is None else ledger.step_s / median_s,
             moved_mib=mib(moved.num_bytes),
             flops=moved.flops,
+            flops_of_layers=flops_of_layers(ledger),
+            flops_in_theory=flops_in_theory(record, ledger),
             intensity=moved.flops / moved.num_bytes if moved.num_bytes else None,
         )
 

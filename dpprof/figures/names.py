@@ -11,11 +11,14 @@ from typing import NamedTuple
 from dpprof.figures.counters import CounterFigures, StepCounters
 from dpprof.figures.estimate import EstimateFigures
 from dpprof.figures.figures import Figures, Overheads
+from dpprof.figures.gradient_verdict import FAIL
 from dpprof.figures.ledger import LedgerFigures
 from dpprof.figures.memory import MemoryFigures
 from dpprof.figures.phases import PhaseFigures
 from dpprof.figures.step import StepFigures
+from dpprof.figures.verify_verdict import WARNING, having, least_chance
 from dpprof.record.record import GradientCheck, Record
+from dpprof.record.verify import VerifyResult
 from dpprof.vocabulary.units import mib, ms
 
 
@@ -51,6 +54,7 @@ IQR = "latency/step_ms_iqr"
 SAMPLES = "throughput/samples_per_s"
 MOVED = "io/total_mib"
 FLOPS = "flops/total"
+FLOPS_OF_LAYERS, FLOPS_IN_THEORY = "flops/of_layers", "flops/in_theory"
 NEEDED = "memory/needed_mib"
 CAPACITY = "memory/capacity_mib"
 FITS = "memory/fits"
@@ -143,6 +147,8 @@ def named(figures: Figures) -> Iterator[Metric]:
         yield Metric("loss", "nonfinite", float(figures.nonfinite_losses), logged=Logged.UNLESS_ZERO)
     if figures.gradient_check is not None:
         yield from _gradient_check(figures.gradient_check)
+    if figures.verify is not None:
+        yield from _verify(figures.verify)
 
 
 def memory_metrics(memory: MemoryFigures) -> Iterator[Metric]:
@@ -193,6 +199,9 @@ def _ledger(ledger: LedgerFigures, phases: Mapping[str, PhaseFigures]) -> Iterat
         yield Metric("flops", name, phase.flops, True, Logged.UNLESS_ZERO)
     yield Metric("io", "total_mib", ledger.moved_mib, compares=True)
     yield Metric("flops", "total", ledger.flops, compares=True)
+    if ledger.flops_in_theory is not None:
+        yield Metric("flops", "of_layers", ledger.flops_of_layers)
+        yield Metric("flops", "in_theory", ledger.flops_in_theory)
     yield Metric("io", "arithmetic_intensity", ledger.intensity, compares=True)
 
 
@@ -244,3 +253,13 @@ def _gradient_check(check: GradientCheck) -> Iterator[Metric]:
     yield Metric("gradient_check", "relative_error_float64", check.relative_error_float64)
     yield Metric("gradient_check", "relative_error_float32", check.relative_error_float32)
     yield Metric("gradient_check", "relative_error_bf16", check.relative_error_bf16)
+
+
+def _verify(found: VerifyResult) -> Iterator[Metric]:
+    yield Metric("verify", "checks", float(len(found.checks)))
+    yield Metric("verify", "failed", float(len(having(found.checks, FAIL))))
+    yield Metric("verify", "warnings", float(len(having(found.checks, WARNING))))
+    for check in found.checks:
+        yield Metric("verify", check.name, check.measured)
+    yield Metric("verify", "noise_deviation_ratio", found.noise_deviation)
+    yield Metric("verify", "noise_least_chance", least_chance(found))

@@ -10,10 +10,11 @@ from dpprof.errors import DpprofError
 from dpprof.figures.capacity import capacity_bytes
 from dpprof.figures.estimate import EstimateFigures, held_against
 from dpprof.figures.figures import Figures
-from dpprof.figures.gradient_verdict import GradientVerdict, gradient_verdict
+from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS, Verdict, gradient_verdict
 from dpprof.figures.ledger import UNTRACKED
 from dpprof.figures.memory import MemoryFigures
 from dpprof.figures.names import Metric, memory_metrics, metrics, named
+from dpprof.figures.verify_verdict import verify_verdict
 from dpprof.json_files import naming
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Failure, Record
@@ -86,9 +87,29 @@ class Result:
         return metrics(self.named)
 
     @property
-    def gradient_verdict(self) -> GradientVerdict | None:
+    def gradient_verdict(self) -> Verdict | None:
         """What the gradient check says; None where none was asked for, or the experiment failed."""
         return None if self.failure or self.record is None else gradient_verdict(self.record)
+
+    @property
+    def verify_verdict(self) -> Verdict | None:
+        """What verifying its trainer says; None where that was not asked for, or the experiment failed."""
+        return None if self.failure or self.record is None else verify_verdict(self.record)
+
+    @property
+    def verdicts(self) -> dict[str, Verdict]:
+        """Both, by what gives them, where there are any."""
+        verdicts = {"gradient check": self.gradient_verdict, "verify": self.verify_verdict}
+        return {name: verdict for name, verdict in verdicts.items() if verdict is not None}
+
+    @property
+    def worst_verdict(self) -> Verdict | None:
+        """The worse of the two; the reason tells if it is that of `verify`."""
+        told = [
+            Verdict(verdict.word, f"verify: {verdict.reason}" if name == "verify" else verdict.reason)
+            for name, verdict in self.verdicts.items()
+        ]
+        return min(told, key=lambda verdict: (FAIL, CANNOT_TELL, PASS).index(verdict.word), default=None)
 
 
 def read_result(folder: RunFolder, name: str | None = None) -> Result:
@@ -147,10 +168,10 @@ def describe(result: Result) -> str:
     if figures.step and figures.step.largest_batch is not None:
         text += f", batches of up to {figures.step.largest_batch:,} samples"
     for name, why in record.failed_passes.items():
-        if name != "gradient_check":  # its verdict tells
+        if name not in ("gradient_check", "verify"):  # their verdicts tell
             text += f"; {name} pass failed: {why.splitlines()[0][:160]}"
-    if result.gradient_verdict is not None:
-        text += f"; gradient check: {result.gradient_verdict}"
+    for name, verdict in result.verdicts.items():
+        text += f"; {name}: {verdict}"
     if record.nonfinite_losses:
         text += f"; {nonfinite_losses(record)}"
     return text + "".join(f"; no {name}" for name in record.skipped_passes)

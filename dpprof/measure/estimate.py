@@ -44,7 +44,7 @@ def run(subject: Subject, build: Callable[[str], Training]) -> None:
             f"the step failed on fake tensors, which have no data: {describe_error(error)}. "
             "If `dpprof profile` can run it, it can be measured, not estimated"
         ) from error
-    record.ledger = kept.account.result(kept.traffic)
+    record.ledger = kept.result()
     record.ledger.doubts = [*ledger.doubts(kept.account.peak), *_growing(record.ledger)]
     record.memory.saved = kept.saved
     record.memory.peak_allocated = record.ledger.peak + sum(from_allocator(config, record.ledger).values())

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import ESTIMATE, to_flat
 from dpprof.errors import describe_error
-from dpprof.measure import estimate, gradient_check
+from dpprof.measure import estimate, gradient_check, verify
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer, Subject
 from dpprof.measure.passes import ceilings, clean, counters, ledger, memory, pace, trace
@@ -24,6 +24,7 @@ from dpprof.measure.workloads.sampling import batch_sizes, num_samples, sampled
 from dpprof.measure.workloads.workload import Workload, build_workload, checked_batch
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import PassOutcome, Record
+from dpprof.vocabulary.norm_forms import NormCost
 
 
 class PassFailed(Exception):
@@ -90,6 +91,11 @@ class ExperimentTraining:
     def drop_gradients(self) -> None:
         """Let go of everything that only the next step would free."""
         self.trainer.drop_gradients()
+
+    @property
+    def norm_costs(self) -> dict[str, NormCost]:
+        """The form of each weight's norm, by parameter, where the trainer chooses one."""
+        return self.trainer.norm_costs()
 
     @property
     def savings(self) -> tuple[str, ...]:
@@ -195,5 +201,6 @@ PASSES: dict[str, Callable[[Subject], None]] = {
     "trace": trace.run,
     "ceilings": ceilings.run,
     "gradient_check": gradient_check.run,
+    "verify": verify.run,
     ESTIMATE: _estimate,
 }

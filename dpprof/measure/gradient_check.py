@@ -9,8 +9,9 @@ or depend on the rest of the batch. `figures/gradient_verdict.py` judges the err
 import copy
 import dataclasses
 import gc
+import itertools
 import math
-import statistics
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,8 +23,8 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.figures.gradient_verdict import TOLERANCES
 from dpprof.measure.observe import Subject
 from dpprof.measure.passes.losses import KeptLosses
-from dpprof.measure.trainers.base import call
-from dpprof.measure.trainers.build import build_trainer, load_trainer
+from dpprof.measure.trainers.base import TrainerBase, call
+from dpprof.measure.trainers.build import build_trainer, clip_rule
 from dpprof.measure.trainers.reference import (
     clipped_mean,
     global_norm,
@@ -37,7 +38,7 @@ from dpprof.record.record import GradientCheck
 from dpprof.vocabulary.trainers import trainer_info
 
 # How the trainer computes: its precision, and the type of its weights.
-_WAYS = {
+WAYS = {
     "float64": ("fp32", torch.float64),
     "float32": ("fp32", torch.float32),
     "bfloat16": ("bf16", torch.float32),
@@ -59,7 +60,7 @@ def run(subject: Subject) -> None:
 
 def check(config: ExperimentConfig) -> GradientCheck:
     """Compare the clipped gradient of one physical batch, without noise, with the naive loop's."""
-    case = _Case(config)
+    case = Case(config)
     found = GradientCheck(dropout_off=switch_dropout_off(case.workload.model))
     try:
         found.computed_in = case.probe()
@@ -77,7 +78,7 @@ def check(config: ExperimentConfig) -> GradientCheck:
 
 def gradient_error(config: ExperimentConfig, way: str) -> float:
     """The trainer's relative L2 error in `float64`, `float32` or `bfloat16`, without a verdict."""
-    case = _Case(config)
+    case = Case(config)
     return case.error(way, *case.reference(TOLERANCES["float64"]))
 
 
@@ -99,31 +100,43 @@ def switch_dropout_off(model: nn.Module) -> bool:
     return found
 
 
-class _Case:
-    """An experiment's model, its loss and one physical batch, to be evaluated in several ways."""
+class Case:
+    """An experiment's model, its loss and the batches of one step, to be evaluated in several ways."""
 
-    def __init__(self, config: ExperimentConfig) -> None:
+    def __init__(self, config: ExperimentConfig, num_batches: int = 1) -> None:
         self.config = dataclasses.replace(
-            config, accumulation_steps=1, noise_multiplier=0.0, poisson_sampling=False
+            config, accumulation_steps=num_batches, noise_multiplier=0.0, poisson_sampling=False
         )
         self.workload = build_workload(self.config)
         batches = iter(self.workload.batches)
-        if config.poisson_sampling:  # the workload's own batch may have any size
-            batches = sampled(batches, (config.batch_size,))
-        self.batch: Batch = next(batches)
+        if config.poisson_sampling:  # the workload's own batches may have any size
+            batches = sampled(batches, itertools.repeat(config.batch_size))
+        self.batches: list[Batch] = list(itertools.islice(batches, num_batches))
         self.is_private = trainer_info(config.trainer).is_private
 
-    def copied(self, dtype: torch.dtype) -> tuple[Workload, Batch]:
-        """A copy in training mode, so that no evaluation sees what another one left behind, and the batch."""
+    def copied(self, dtype: torch.dtype) -> Workload:
+        """The workload with a copy of its model, so that no evaluation sees what another one left behind."""
         gc.collect()  # the previous copy, which a library's hooks may hold in a cycle
         model = copy.deepcopy(self.workload.model).to(self.config.device, dtype).train()
+        return self.workload._replace(model=model)
+
+    def moved(self, dtype: torch.dtype) -> list[Batch]:
+        """The batches on the device, numbers with a point as this type."""
 
         def moved(leaf: Any) -> Any:
             if not isinstance(leaf, Tensor):
                 return leaf
             return leaf.to(self.config.device, dtype if leaf.is_floating_point() else None)
 
-        return self.workload._replace(model=model), tree_map(moved, self.batch)
+        return [tree_map(moved, batch) for batch in self.batches]
+
+    def trainer(
+        self, way: str, workload: Workload, max_grad_norm: float | None, **changes: Any
+    ) -> TrainerBase:
+        """The trainer in one of `WAYS`, with changed settings; a norm of None leaves the configured one."""
+        clipping = self.config.max_grad_norm if max_grad_norm is None else max_grad_norm
+        config = dataclasses.replace(self.config, precision=WAYS[way][0], max_grad_norm=clipping, **changes)
+        return build_trainer(config, workload)
 
     @torch.no_grad()
     def probe(self) -> str:
@@ -132,7 +145,7 @@ class _Case:
         Raises Undecidable if losses are not finite or change from one forward to the next. Where they depend
         on the rest of the batch it raises Wrong for a private trainer, else Undecidable.
         """
-        workload, batch = self.copied(torch.float64)
+        workload, batch = self.copied(torch.float64), self.moved(torch.float64)[0]
 
         def losses(batch: Batch) -> Tensor:
             inputs, targets = batch
@@ -164,17 +177,26 @@ class _Case:
     def reference(self, tolerance: float) -> tuple[list[Tensor], float | None]:
         """The naive loop's clipped gradient in float64, and the norm that it clips to.
 
-        That norm is 0.9 of the samples' median norm, so that at least half of them are clipped: with a norm
-        that clips nothing, every trainer would pass. Raises Undecidable if there is no such gradient, or
-        if it changes by more than the tolerance when computed twice.
+        Raises Undecidable if there is no such gradient, or if it changes by more than the tolerance when
+        computed twice.
         """
-        workload, batch = self.copied(torch.float64)
-        batch_size = self.config.batch_size
-        per_sample = naive_per_sample_gradients(workload.model, workload.loss, batch, batch_size)
+        per_sample = self.per_sample_gradients(tolerance)
+        max_grad_norm = self.norm_that_clips(per_sample)
+        return clipped_mean(per_sample, max_grad_norm, clip_rule(self.config)), max_grad_norm
+
+    def per_sample_gradients(self, tolerance: float) -> list[list[Tensor]]:
+        """The naive loop's gradients in float64, of every sample of every batch. Raises as `reference`."""
+        workload, batch_size = self.copied(torch.float64), self.config.batch_size
+        batches = self.moved(torch.float64)
+        per_sample = [
+            gradient
+            for batch in batches
+            for gradient in naive_per_sample_gradients(workload.model, workload.loss, batch, batch_size)
+        ]
         norms = [float(global_norm(gradient)) for gradient in per_sample]
         nonfinite = sum(not math.isfinite(norm) for norm in norms)
-        _refuse_nonfinite(nonfinite, batch_size, "per-sample gradients", "float64")
-        (again,) = naive_per_sample_gradients(workload.model, workload.loss, batch, 1)
+        _refuse_nonfinite(nonfinite, len(norms), "per-sample gradients", "float64")
+        (again,) = naive_per_sample_gradients(workload.model, workload.loss, batches[0], 1)
         difference = float(global_norm([a - b for a, b in zip(again, per_sample[0], strict=True)]))
         larger = max(norms[0], float(global_norm(again)))
         if difference > tolerance * larger:
@@ -184,30 +206,39 @@ class _Case:
             )
         if not any(norms):
             raise Undecidable("every sample's gradient is zero")
-        max_grad_norm = 0.9 * statistics.median(filter(None, norms)) if self.is_private else None
-        trainer = load_trainer(self.config.trainer)
-        return clipped_mean(per_sample, max_grad_norm, trainer.clip_factor), max_grad_norm
+        return per_sample
+
+    def norm_that_clips(self, per_sample: list[list[Tensor]], *, share: float = 0.5) -> float | None:
+        """0.9 of a quantile of the samples' norms, so that at least this share of them is clipped: with a
+        norm that clips nothing, every trainer would pass. None where nothing is private.
+        """
+        norms = torch.tensor([float(global_norm(gradient)) for gradient in per_sample], dtype=torch.float64)
+        return 0.9 * float(norms[norms > 0].quantile(1 - share)) if self.is_private else None
 
     def error(self, way: str, reference: list[Tensor], max_grad_norm: float | None) -> float:
-        """Relative L2 error of the trainer's gradient, computed in one of `_WAYS`.
+        """Relative L2 error of the trainer's gradient, computed in one of `WAYS`.
 
         Raises Undecidable if the losses are not finite, Wrong if they are and the gradient is not.
         """
-        precision, dtype = _WAYS[way]
-        workload, batch = self.copied(dtype)
-        clipping = self.config.max_grad_norm if max_grad_norm is None else max_grad_norm
-        config = dataclasses.replace(self.config, precision=precision, max_grad_norm=clipping)
-        trainer = build_trainer(config, workload)
-        losses = KeptLosses()
-        trainer.run_profiling([batch], losses)
-        _refuse_nonfinite(losses.count_nonfinite(), config.batch_size, "losses", way)
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in trainer.parameters]
+        gradients = self.gradients(self.trainer(way, self.copied(WAYS[way][1]), max_grad_norm), way)
         error = relative_error(gradients, reference)
         if not math.isfinite(error):
             raise Wrong(
                 f"the trainer's gradient is NaN or infinite in {way}, that of the naive loop is finite"
             )
         return error
+
+    def gradients(
+        self, trainer: TrainerBase, way: str, batches: Sequence[Batch] | None = None
+    ) -> list[Tensor]:
+        """What a step on these batches, by default all, leaves in `p.grad`: zeros where it leaves nothing.
+
+        Raises Undecidable if the losses are not finite.
+        """
+        losses = KeptLosses()
+        trainer.run_profiling(self.moved(WAYS[way][1]) if batches is None else batches, losses)
+        _refuse_nonfinite(losses.count_nonfinite(), self.config.batch_size, "losses", way)
+        return [torch.zeros_like(p) if p.grad is None else p.grad for p in trainer.parameters]
 
 
 class _LeastPrecise(TorchDispatchMode):

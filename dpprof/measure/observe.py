@@ -16,6 +16,8 @@ from dpprof.record.record import Record
 if TYPE_CHECKING:
     from torch import Size, Tensor, nn
 
+    from dpprof.vocabulary.norm_forms import NormCost
+
     # Tensors with the names of the parameters that they belong to, or whatever tells what they are.
     NamedTensors = Iterable[tuple[str, Tensor]]
 
@@ -80,6 +82,10 @@ class Training(Protocol):
 
     def drop_gradients(self) -> None:
         """Let go of everything that only the next step would free."""
+
+    @property
+    def norm_costs(self) -> "dict[str, NormCost]":
+        """The form of each weight's norm, by parameter, where the trainer chooses one."""
 
     @property
     def savings(self) -> tuple[str, ...]:

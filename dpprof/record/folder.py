@@ -81,6 +81,7 @@ class RunFolder:
         self.peak_stacks = self.path / "peak_memory.collapsed"
         self.peak_speedscope = self.path / "peak_memory.speedscope.json"
         self.roofline_page = self.path / "roofline.html"
+        self.verify_page = self.path / "verify.html"
         self.counter_reports = self.path / "ncu_reports"
         self.counter_log = self.path / "ncu.log"
         self.mlflow = self.path / "mlflow.json"
@@ -111,7 +112,7 @@ class RunFolder:
 
     def clear_answers(self) -> None:
         """Delete what an earlier measurement left, and make the place for the traces."""
-        pages = (self.timeline_page, self.timeline_image, self.roofline_page)
+        pages = (self.timeline_page, self.timeline_image, self.roofline_page, self.verify_page)
         formats = (self.memory_snapshot, self.memory_trace, self.peak_stacks, self.peak_speedscope)
         notes = (self.mlflow, self.reports)
         for path in (self.record, self.error, self.ledger, *pages, *formats, self.counter_log, *notes):

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 
 from dpprof.errors import DpprofError
 from dpprof.json_files import typed
+from dpprof.record.layers import LayerRow
 
 K = TypeVar("K")
 # More than any machine has, and few enough to be added up in 64 bits.
@@ -73,8 +74,8 @@ class LedgerResult:
 
     `step_s` is how long the step took under the ledger: an overhead, not a latency. `num_storages` counts
     those born in the step. `block_rounding` is what the peak's storages take more in whole blocks of torch's
-    CUDA allocator. `growth` is how much more is alive at the step's end than at its start. `doubts` are an
-    estimate's.
+    CUDA allocator. `growth` is how much more is alive at the step's end than at its start. `layers` are those
+    that multiply matrices. `doubts` are an estimate's.
     """
 
     peak: int
@@ -87,6 +88,7 @@ class LedgerResult:
     num_storages: int
     block_rounding: int = 0
     growth: int = 0
+    layers: list[LayerRow] = field(default_factory=list)
     doubts: list[Doubt] = field(default_factory=list)
 
     def moved(self, by: Callable[[TrafficRow], K]) -> dict[K, Moved]:

@@ -14,6 +14,7 @@ from dpprof.errors import DpprofError
 from dpprof.json_files import parse, typed
 from dpprof.record.counters import CounterResult
 from dpprof.record.ledger import LedgerResult
+from dpprof.record.verify import VerifyResult
 
 SCHEMA_VERSION = 2
 
@@ -153,6 +154,7 @@ class Record:
     ceilings: Ceilings | None = None
     counters: CounterResult | None = None
     gradient_check: GradientCheck | None = None
+    verify: VerifyResult | None = None
     warnings: list[str] = field(default_factory=list)
 
     @property

@@ -19,6 +19,7 @@ CATEGORY_COLORS = {
     "gradients": "#6eb44b",
     "summed_gradients": "#b4ffbc",
     "per_sample_gradients": "#fec846",
+    "output_gradients": "#00e4a8",
     "gradient_norms": "#aaa322",
     "gram_matrices": "#d03d50",
     "clip_factors": "#fef18e",
@@ -54,7 +55,10 @@ CLASS_COLORS = {
 # Of a figure that nothing says the parts of.
 UNITEMISED_COLOR = "#a9c8d8"
 
-_TRAINER_SYMBOLS = ("circle", "square", "diamond", "triangle", "down", "star", "x", "cross")
+_TRAINER_SYMBOLS = (
+    *("circle", "square", "diamond", "triangle", "down", "star", "x"),
+    *("left", "right", "hourglass", "bow", "cross"),
+)
 
 
 def trainer_color(name: str) -> str:

@@ -6,10 +6,12 @@ from dpprof.reports.report import Report, write_missing
 from dpprof.reports.roofline.write import write_run_roofline
 from dpprof.reports.tensorboard import write_scalars
 from dpprof.reports.timeline import write_timeline
+from dpprof.reports.verify import write_verify
 
 RUN_REPORTS: tuple[Report[Result], ...] = (
-    Report("memory_timeline.html", version=3, write=write_timeline),
+    Report("memory_timeline.html", version=4, write=write_timeline),
     Report("roofline.html", version=3, write=write_run_roofline),
+    Report("verify.html", version=1, write=write_verify),
     Report("memory_snapshot.pickle", version=1, write=write_snapshot),
     Report("memory_trace.json.gz", version=1, write=write_memory_tracks),
     Report("peak_memory.collapsed", version=1, write=write_flame_graphs),

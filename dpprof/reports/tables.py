@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from dpprof.figures.figures import Figures
 from dpprof.figures.ledger import UNTRACKED, LedgerFigures, ledger_doubt
 from dpprof.record.ledger import HeldTensor, LedgerResult, Moved, PhasePeak, StepTimeline
+from dpprof.reports.norm_rows import NormRow, norm_rows
 from dpprof.vocabulary.categories import CATEGORIES
 from dpprof.vocabulary.formats import fixed
 from dpprof.vocabulary.phases import PHASES
@@ -105,6 +106,7 @@ class LedgerTables:
     by_phase: list[MovedRow]
     by_class: list[MovedRow]
     moved: MovedRow
+    norms: list[NormRow]
 
     @property
     def seen(self) -> list[Share]:
@@ -155,6 +157,7 @@ def compute(
             _rows(ledger.moved(by=lambda row: row.operator_class)), key=lambda row: -row.moved_mib
         ),
         moved=_row("step", ledger.moved_in_step),
+        norms=norm_rows(ledger.layers),
     )
 
 

@@ -41,7 +41,7 @@ def tags_of(result: Result) -> dict[str, str]:
 
 
 def _tags_of_passes(result: Result) -> dict[str, str]:
-    """Passes that failed or were skipped, the gradient check, losses that are not finite, and warnings."""
+    """Passes that failed or were skipped, checks of the trainer, losses that are not finite, and warnings."""
     record, verdict = result.record, result.gradient_verdict
     if record is None or not record.headline_finished:
         return {}
@@ -51,6 +51,9 @@ def _tags_of_passes(result: Result) -> dict[str, str]:
             tags[f"dpprof.{tag}"] = "; ".join(f"{name}: {why}" for name, why in reasons.items())
     if verdict is not None:
         tags |= {"dpprof.gradient_check": verdict.word, "dpprof.gradient_check_reason": verdict.reason}
+    if result.verify_verdict is not None:
+        verdict = result.verify_verdict
+        tags |= {"dpprof.verified": verdict.word, "dpprof.verified_reason": verdict.reason}
     if record.nonfinite_losses:
         tags["dpprof.nonfinite_losses"] = nonfinite_losses(record)
     if record.warnings:

@@ -11,6 +11,7 @@ CATEGORIES = {
     "gradients": "p.grad, the ordinary gradient or the one that the optimizer uses",
     "summed_gradients": "sums of clipped gradients",
     "per_sample_gradients": "a gradient for each sample, as computed and as stored",
+    "output_gradients": "gradients of layers' outputs, booked until the clip factors are known",
     "gradient_norms": "norms of per-sample gradients",
     "gram_matrices": "two T x T matrices per sample and layer, which ghost norms are made of",
     "clip_factors": "the factor that scales each sample's gradient",

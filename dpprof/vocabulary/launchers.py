@@ -1,7 +1,7 @@
 """The table of launchers: the ways to start a job, known here without their code.
 
 Another package adds a launcher by an entry point of the group `dpprof.launchers` that names a `LauncherInfo`.
-Its module is read with the settings: of dpprof it imports this module and `config.settings` at most.
+Its module is read with the settings: of dpprof it imports this module and `settings` at most.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class LauncherInfo:
     """What is known of a launcher without importing it.
 
     `help` follows its name in `--help`. `target` is its class, `module:ClassName`. `options`, if it has any,
-    is a frozen dataclass of settings (`config.settings`): an instance of it is all that its class is given.
+    is a frozen dataclass of settings (`settings`): an instance of it is all that its class is given.
     """
 
     name: str

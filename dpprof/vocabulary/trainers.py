@@ -3,26 +3,18 @@
 Another package adds a trainer by an entry point of the group `dpprof.trainers` that names a `TrainerInfo`.
 """
 
-import re
-from dataclasses import dataclass
-
+from dpprof.vocabulary import theory
+from dpprof.vocabulary.clipping import PerSampleOptions
+from dpprof.vocabulary.opacus_ways import OPACUS_WAYS
 from dpprof.vocabulary.registry import table
+from dpprof.vocabulary.trainer_info import OF_ANY_TRAINING, OF_FLAT_CLIPPING, ONE_BACKWARD
+from dpprof.vocabulary.trainer_info import TrainerInfo as TrainerInfo
 
 ENTRY_POINTS = "dpprof.trainers"
 # The trainer that every other one is held against: what training costs without privacy.
 STANDARD = "StandardTrainer"
 # The colour of whatever the tables do not list.
 UNLISTED_COLOR = "#b3b3b3"
-_OF_ANY_TRAINING = (
-    "parameters",
-    "buffers",
-    "optimizer_state",
-    "inputs",
-    "outputs",
-    "activations",
-    "gradients",
-)
-
 # Norms first, then the clipped sum.
 _TWO_BACKWARDS = (
     "zero_grad",
@@ -34,35 +26,6 @@ _TWO_BACKWARDS = (
     "optimizer_step",
 )
 
-
-@dataclass(frozen=True)
-class TrainerInfo:
-    """What is known of a trainer without importing it.
-
-    `short_name` may be given in place of `name`, and stands for it where room is short; so may the
-    `former_names`, which nothing lists. `is_private` says whether it trains with differential
-    privacy. `color` is `#rrggbb`. `phases` are those of its step in order, `categories` those of the memory
-    that it holds or makes (listed in `vocabulary/phases.py` and `categories.py`, or its own). `target` is
-    its class, `module:ClassName`. `options`, if it has any, is a frozen dataclass of settings
-    (`config.settings`).
-    """
-
-    name: str
-    short_name: str
-    is_private: bool
-    color: str
-    phases: tuple[str, ...]
-    categories: tuple[str, ...]
-    target: str
-    options: type | None = None
-    former_names: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Raises ValueError for a colour that pages cannot use."""
-        if not re.fullmatch(r"#[0-9a-fA-F]{6}", self.color):
-            raise ValueError(f"color must be #rrggbb, and is {self.color}")
-
-
 BUILT_IN = (
     TrainerInfo(
         STANDARD,
@@ -70,23 +33,19 @@ BUILT_IN = (
         is_private=False,
         color="#7f7f7f",
         phases=("zero_grad", "forward", "backward", "optimizer_step"),
-        categories=_OF_ANY_TRAINING,
+        categories=OF_ANY_TRAINING,
         target="dpprof.measure.trainers.standard:StandardTrainer",
+        theory=theory.standard,
     ),
     TrainerInfo(
         "DPSGDTrainer",
         "flat",
         is_private=True,
         color="#d55e00",
-        phases=("zero_grad", "forward", "backward", "clip", "noise", "optimizer_step"),
-        categories=(
-            *_OF_ANY_TRAINING,
-            "summed_gradients",
-            "per_sample_gradients",
-            "clip_factors",
-            "noise",
-        ),
+        phases=ONE_BACKWARD,
+        categories=OF_FLAT_CLIPPING,
         target="dpprof.measure.trainers.opacus.dpsgd:DPSGDTrainer",
+        theory=theory.flat,
         former_names=("dpsgd",),
     ),
     TrainerInfo(
@@ -96,7 +55,7 @@ BUILT_IN = (
         color="#0072b2",
         phases=_TWO_BACKWARDS,
         categories=(
-            *_OF_ANY_TRAINING,
+            *OF_ANY_TRAINING,
             "summed_gradients",
             "per_sample_gradients",
             "gradient_norms",
@@ -105,6 +64,7 @@ BUILT_IN = (
             "noise",
         ),
         target="dpprof.measure.trainers.opacus.ghost_clipping:DPGhostClippingTrainer",
+        theory=theory.ghost,
         former_names=("dpsgd_ghost",),
     ),
     TrainerInfo(
@@ -114,7 +74,7 @@ BUILT_IN = (
         color="#009e73",
         phases=_TWO_BACKWARDS,
         categories=(
-            *_OF_ANY_TRAINING,
+            *OF_ANY_TRAINING,
             "summed_gradients",
             "per_sample_gradients",
             "gradient_norms",
@@ -122,11 +82,49 @@ BUILT_IN = (
             "noise",
         ),
         target="dpprof.measure.trainers.opacus.fast_gradient_clipping:DPFastGradientClippingTrainer",
+        theory=theory.fast,
         former_names=("dpsgd_fast",),
     ),
+    TrainerInfo(
+        "DPBookKeepingTrainer",
+        "bk",
+        is_private=True,
+        color="#5a96d2",
+        phases=ONE_BACKWARD,
+        categories=(
+            *OF_ANY_TRAINING,
+            "per_sample_gradients",
+            "output_gradients",
+            "gradient_norms",
+            "gram_matrices",
+            "clip_factors",
+            "noise",
+        ),
+        target="dpprof.measure.trainers.per_sample.book_keeping:DPBookKeepingTrainer",
+        theory=theory.book_keeping,
+        options=PerSampleOptions,
+    ),
+    TrainerInfo(
+        "DPMixedGhostTrainer",
+        "mixed",
+        is_private=True,
+        color="#870fff",
+        phases=_TWO_BACKWARDS,
+        categories=(
+            *OF_ANY_TRAINING,
+            "per_sample_gradients",
+            "gradient_norms",
+            "gram_matrices",
+            "clip_factors",
+            "noise",
+        ),
+        target="dpprof.measure.trainers.per_sample.mixed_ghost:DPMixedGhostTrainer",
+        theory=theory.mixed_ghost,
+        options=PerSampleOptions,
+    ),
+    *OPACUS_WAYS,
 )
 TRAINERS = table(ENTRY_POINTS, TrainerInfo, BUILT_IN)
-SHORT_NAMES = tuple(info.short_name for info in TRAINERS.values())
 # What may be given for a trainer, and the name that it stands for.
 TRAINER_NAMES = {name: name for name in TRAINERS}
 for _info in TRAINERS.values():
@@ -136,6 +134,20 @@ FORMER_TRAINER_NAMES = frozenset(name for info in TRAINERS.values() for name in 
 for _info in TRAINERS.values():
     for _name in _info.former_names:
         TRAINER_NAMES.setdefault(_name, _info.name)
+
+
+# The trainers that are meant where none is named, and the words for these and for all that there are.
+DEFAULT_TRAINERS = tuple(info.name for info in TRAINERS.values() if info.is_default)
+TRAINER_GROUPS = {"all": DEFAULT_TRAINERS, "every": tuple(TRAINERS)}
+TRAINERS_HELP = (
+    f"Trainers. all: {', '.join(TRAINERS[name].short_name for name in DEFAULT_TRAINERS)}; every: also "
+    f"{', '.join(info.short_name for info in TRAINERS.values() if not info.is_default)}."
+)
+
+
+def trainers_named(text: str) -> list[str]:
+    """The items of a list of trainers, with the members of a group in its place."""
+    return [name for item in text.split(",") for name in TRAINER_GROUPS.get(item.strip(), (item,))]
 
 
 def trainer_info(name: str) -> TrainerInfo:

@@ -17,7 +17,7 @@ class WorkloadInfo:
     """What is known of a workload without importing it.
 
     `target` is its factory, `module:function` (`measure/workloads/workload.py` says what it takes and gives).
-    `options`, if it has any, is a frozen dataclass of settings (`config.settings`).
+    `options`, if it has any, is a frozen dataclass of settings (`settings`).
     """
 
     name: str

@@ -1,7 +1,7 @@
 from collections import Counter
 
 from dpprof.config.commands import COMMANDS
-from dpprof.config.settings import fields
+from dpprof.settings import fields
 
 
 def test_what_a_command_leaves_out_it_would_otherwise_take() -> None:

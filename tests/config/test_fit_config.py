@@ -1,8 +1,8 @@
 import pytest
 
 from dpprof.config.fit import FitConfig
-from dpprof.config.settings import parse_all
 from dpprof.errors import ConfigError
+from dpprof.settings import parse_all
 
 
 @pytest.mark.parametrize(

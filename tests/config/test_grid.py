@@ -9,7 +9,7 @@ from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.grid import Grid, build_grid
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.errors import ConfigError
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, TRAINERS
 
 
 def grid(**values: object) -> Grid:
@@ -42,7 +42,7 @@ def test_defaults_depend_on_the_device(
     device: str, sizes: list[str], seq_lens: list[int], batch_sizes: list[int]
 ) -> None:
     # Trainers vary fastest, so that a cell's twins run next to each other.
-    expected = list(itertools.product(sizes, ["fp32"], seq_lens, batch_sizes, TRAINERS))
+    expected = list(itertools.product(sizes, ["fp32"], seq_lens, batch_sizes, DEFAULT_TRAINERS))
     assert points(build_grid({"device": device}, cuda_available=lambda: True)) == expected
     assert points(build_grid({}, cuda_available=lambda: device == "cuda")) == expected
 
@@ -58,6 +58,27 @@ def test_every_axis_is_parsed_by_the_rules_of_its_field() -> None:
     trainers = ["DPSGDTrainer", "StandardTrainer"]
     expected = itertools.product(["tiny", "small"], ["fp32", "bf16"], [16], [1, 8], trainers)
     assert points(found) == list(expected)
+
+
+def test_words_stand_for_trainers() -> None:
+    def trainers(text: str) -> list[str]:
+        return [
+            config.trainer
+            for config in grid(trainers=text, batch_sizes="1", seq_lens="8").experiments.values()
+        ]
+
+    assert trainers("all") == list(DEFAULT_TRAINERS)
+    assert trainers("every") == list(TRAINERS)
+    assert trainers("all, functorch") == [*DEFAULT_TRAINERS, "DPFunctorchTrainer"]
+    assert "DPFunctorchTrainer" not in DEFAULT_TRAINERS
+
+
+def test_what_a_trainer_cannot_is_refused_with_the_reason() -> None:
+    with pytest.raises(ConfigError) as refused:
+        grid(trainers="flat,ew", precisions="fp32,bf16")
+    assert str(refused.value) == (
+        "precision: got 'bf16', allowed: fp32 with ew: expanded weights do not follow autocast; use flat"
+    )
 
 
 def test_names_tell_the_cells_apart() -> None:
@@ -252,7 +273,7 @@ def test_one_file_serves_to_measure_and_to_estimate(
 
 def test_the_default_sweep_on_the_cpu_foresees_a_large_model() -> None:
     found = grid().foreseen
-    private = [trainer for trainer, info in TRAINERS.items() if info.is_private]
+    private = [trainer for trainer in DEFAULT_TRAINERS if TRAINERS[trainer].is_private]
     assert list(found) == [f"{trainer}_1b_bs4_seq512" for trainer in private]
     for config in found.values():
         assert (config.device, config.estimating.target, config.hidden_dim) == ("cuda", "H100", 2048)

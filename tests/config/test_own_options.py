@@ -20,9 +20,9 @@ from dpprof.config.flat import from_flat, parse_drive, parse_experiment, to_flat
 from dpprof.config.grid import build_grid
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.config.own_options import training_options
-from dpprof.config.settings import setting
 from dpprof.errors import ConfigError
 from dpprof.record.folder import RunFolder
+from dpprof.settings import setting
 from dpprof.vocabulary.launchers import LAUNCHERS, LauncherInfo
 from dpprof.vocabulary.trainers import TRAINER_NAMES, TRAINERS, TrainerInfo
 from dpprof.vocabulary.workloads import WORKLOADS, WorkloadInfo
@@ -55,6 +55,9 @@ def listed(monkeypatch: pytest.MonkeyPatch, name: str, options: type) -> None:
 
 @pytest.fixture(autouse=True)
 def _foreign(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These options, and none of dpprof's own trainers."""
+    for name, info in TRAINERS.items():
+        monkeypatch.setitem(TRAINERS, name, dataclasses.replace(info, options=None))
     listed(monkeypatch, FOO, FooOptions)
     monkeypatch.setitem(WORKLOADS, "Wide", WorkloadInfo("Wide", "foo:wide", WideOptions))
     monkeypatch.setitem(LAUNCHERS, "far", LauncherInfo("far", "runs it far away", "foo:Far", FarOptions))

@@ -3,9 +3,10 @@ from pathlib import Path
 import pytest
 
 from dpprof.config.drive import DriveConfig
-from dpprof.config.settings import parse_all
 from dpprof.config.training import TrainingConfig, resolve_device
 from dpprof.errors import ConfigError
+from dpprof.settings import parse_all
+from dpprof.vocabulary.trainers import BUILT_IN
 
 
 def refusal(**values: object) -> str:
@@ -146,16 +147,7 @@ def test_numbers_above_zero(cls: type, name: str) -> None:
 
 def test_a_trainer_refusal_lists_every_name_and_short_name() -> None:
     names = refusal(trainer="x").partition("allowed: ")[2].split(", ")
-    assert set(names) == {
-        "StandardTrainer",
-        "DPSGDTrainer",
-        "DPGhostClippingTrainer",
-        "DPFastGradientClippingTrainer",
-        "standard",
-        "flat",
-        "ghost",
-        "fast",
-    }
+    assert set(names) == {name for info in BUILT_IN for name in (info.name, info.short_name)}
 
 
 def test_momentum_goes_with_sgd_and_zero_momentum_with_adamw() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS, GradientVerdict, gradient_verdict, judge
+from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS, Verdict, gradient_verdict, judge
 from dpprof.record.record import GradientCheck, PassOutcome, Record
 
 CLEAN = PassOutcome("finished")
@@ -56,16 +56,16 @@ def test_a_check_is_judged(check: GradientCheck, word: str, reason: str | None) 
         ({"clean": CLEAN}, None),
         (
             {"clean": CLEAN, "gradient_check": PassOutcome("failed", "RuntimeError: no\nmore")},
-            GradientVerdict(CANNOT_TELL, "the check itself failed: RuntimeError: no"),
+            Verdict(CANNOT_TELL, "the check itself failed: RuntimeError: no"),
         ),
         (
             {"clean": CLEAN, "gradient_check": PassOutcome("running")},
-            GradientVerdict(CANNOT_TELL, "the check itself failed: it did not finish"),
+            Verdict(CANNOT_TELL, "the check itself failed: it did not finish"),
         ),
         ({"clean": PassOutcome("failed"), "gradient_check": PassOutcome("failed")}, None),
     ],
 )
-def test_a_check_that_did_not_end(passes: dict[str, PassOutcome], expected: GradientVerdict | None) -> None:
+def test_a_check_that_did_not_end(passes: dict[str, PassOutcome], expected: Verdict | None) -> None:
     assert gradient_verdict(Record({"passes": "clean,trace"}, {}, passes=passes)) == expected
 
 
@@ -73,4 +73,4 @@ def test_a_check_that_an_earlier_pass_prevented() -> None:
     passes = {"clean": CLEAN, "trace": PassOutcome("failed", "no disk")}
     found = gradient_verdict(Record({"passes": "clean,trace,gradient_check"}, {}, passes=passes))
     reason = "an earlier pass failed, so that the check did not run"
-    assert found == GradientVerdict(CANNOT_TELL, reason)
+    assert found == Verdict(CANNOT_TELL, reason)

@@ -14,7 +14,7 @@ from dpprof.measure.experiment import run_experiment
 from dpprof.measure.gradient_check import gradient_error
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 
 pytestmark = [
     pytest.mark.alone,
@@ -33,13 +33,13 @@ def folder_for(tmp_path: Path, config: ExperimentConfig) -> RunFolder:
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
     found = {}
-    for trainer in TRAINERS:
+    for trainer in DEFAULT_TRAINERS:
         config = dataclasses.replace(CONFIG, trainer=trainer).resolve(cuda_available=True)
         found[trainer] = run_experiment(config, folder_for(tmp_path_factory.mktemp("cuda"), config), print)
     return found
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
 def test_phases_make_up_the_step(records: dict[str, Record], trainer: str) -> None:
     record = records[trainer]
     for index, step in enumerate(record.step_s):
@@ -47,7 +47,7 @@ def test_phases_make_up_the_step(records: dict[str, Record], trainer: str) -> No
         assert 0.9 * step < in_phases <= 1.001 * step
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
 def test_memory_figures_are_in_order(records: dict[str, Record], trainer: str) -> None:
     memory = records[trainer].memory
     num_parameters = records[trainer].num_parameters
@@ -61,7 +61,7 @@ def test_memory_figures_are_in_order(records: dict[str, Record], trainer: str) -
     assert len(memory.step_peak) == CONFIG.measuring.measured_steps
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
 def test_the_ledger_sees_the_allocators_peak(records: dict[str, Record], trainer: str) -> None:
     record = records[trainer]
     assert record.ledger is not None
@@ -71,7 +71,7 @@ def test_the_ledger_sees_the_allocators_peak(records: dict[str, Record], trainer
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
 @pytest.mark.parametrize("as_without_cuda", [False, True])
 def test_an_estimate_gives_the_allocators_peak(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainer: str, precision: str, as_without_cuda: bool
@@ -101,7 +101,7 @@ def test_the_ledger_knows_modules_in_backward(tmp_path: Path) -> None:
     assert "head" in {t.module for t in per_sample}
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
 def test_kernels_are_counted_in_forward_and_backward(records: dict[str, Record], trainer: str) -> None:
     record = records[trainer]
     for phase in ("forward", "backward"):
@@ -111,7 +111,7 @@ def test_kernels_are_counted_in_forward_and_backward(records: dict[str, Record],
     assert total < 2 * max(record.step_s), "kernels are counted twice"
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
 def test_gradient_equals_the_naive_loop(trainer: str) -> None:
     config = dataclasses.replace(CONFIG, trainer=trainer, seq_len=32).resolve(cuda_available=True)
     assert gradient_error(config, "float64") < 1e-9

@@ -16,7 +16,7 @@ from dpprof.figures.results import FINISHED, Result
 from dpprof.ncu import program
 from dpprof.record.counters import total
 from dpprof.record.folder import RunFolder
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 
 
 def _lacking() -> str:
@@ -48,14 +48,14 @@ CONFIG = experiment(
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     found = {}
-    for trainer in TRAINERS:
+    for trainer in DEFAULT_TRAINERS:
         config = dataclasses.replace(CONFIG, trainer=trainer).resolve(cuda_available=True)
         folder = RunFolder(tmp_path_factory.mktemp("counted") / config.run_name)
         found[trainer] = drive_experiment(config, folder, LocalLauncher(), 900, print)
     return found
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
 def test_the_step_is_counted(results: dict[str, Result], trainer: str) -> None:
     result = results[trainer]
     assert result.status == FINISHED, result.failure
@@ -65,7 +65,7 @@ def test_the_step_is_counted(results: dict[str, Result], trainer: str) -> None:
     assert all(set(row.values) == set(BASIC[1:]) for row in result.record.counters.rows)
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
 def test_every_phase_has_its_kernels(results: dict[str, Result], trainer: str) -> None:
     """The backward pass too, which autograd runs in a thread of its own."""
     record = results[trainer].record
@@ -77,7 +77,7 @@ def test_every_phase_has_its_kernels(results: dict[str, Result], trainer: str) -
     assert any(phase.startswith("backward") for phase in counted if phase)
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
 def test_the_phases_make_up_the_step(results: dict[str, Result], trainer: str) -> None:
     record = results[trainer].record
     assert record is not None
@@ -90,7 +90,7 @@ def test_the_phases_make_up_the_step(results: dict[str, Result], trainer: str) -
         assert in_phases.values[metric] == pytest.approx(whole.values[metric], rel=0.01)
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
 def test_the_kernels_take_about_as_long_as_in_the_trace(results: dict[str, Result], trainer: str) -> None:
     """None is lost. Alone and at the clocks of the moment they need not take exactly as long."""
     record = results[trainer].record
@@ -101,7 +101,7 @@ def test_the_kernels_take_about_as_long_as_in_the_trace(results: dict[str, Resul
     assert 0.5 < counted / traced < 2
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
 def test_no_more_than_the_ceilings(results: dict[str, Result], trainer: str) -> None:
     """No phase moves its bytes much faster than a large copy does; reading alone may be somewhat faster."""
     record = results[trainer].record

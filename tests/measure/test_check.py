@@ -14,9 +14,9 @@ from dpprof.measure.entry import check
 from dpprof.measure.trainers.opacus.trap_sentences import WARNINGS as OPACUS_WARNINGS
 from dpprof.measure.trainers.traps import WARNINGS
 from dpprof.record.check import CONTRACT, MODULE, TRAINING, CheckAnswer, CheckFolder, Finding
-from dpprof.vocabulary.trainers import STANDARD, TRAINERS
+from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, STANDARD
 
-ALL = tuple(TRAINERS)
+ALL = DEFAULT_TRAINERS
 
 
 def answered(folder: Path, depth: str, experiments: Sequence[ExperimentConfig]) -> CheckAnswer:

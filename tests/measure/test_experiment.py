@@ -23,7 +23,7 @@ from dpprof.record.ledger import LedgerResult
 from dpprof.record.record import Record
 from dpprof.vocabulary.out_of_memory import is_oom
 from dpprof.vocabulary.phases import PHASES
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 
 CONFIG = experiment(
     model_size="tiny", hidden_dim=16, vocab_size=64, batch_size=2, seq_len=8, warmup_steps=1, measured_steps=2
@@ -41,7 +41,7 @@ def test_registry_of_passes_holds_the_configured_names() -> None:
 
 
 @pytest.mark.parametrize("workload", ["mlp", "two_tower"])
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
 def test_a_workload_of_ones_own(tmp_path: Path, workload: str, trainer: str) -> None:
     config = changed(
         CONFIG, trainer=trainer, workload=f"example_workloads:{workload}", passes="clean,gradient_check"
@@ -216,7 +216,7 @@ def by_phase(ledger: LedgerResult) -> dict[str, tuple[int, int, int]]:
     }
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
 @pytest.mark.parametrize("workload", ["vision", "scaled"])
 def test_a_module_under_functorch_is_estimated_as_it_is_measured(
     tmp_path: Path, workload: str, trainer: str

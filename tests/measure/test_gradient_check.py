@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 import torch
+from example_trainers import taking
 from torch import nn
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS, GradientVerdict, judge
+from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS, Verdict, judge
 from dpprof.measure.gradient_check import check, switch_dropout_off
 from dpprof.measure.trainers.opacus.dpsgd import DPSGDTrainer
 from dpprof.measure.trainers.reference import global_norm
@@ -17,7 +18,7 @@ from dpprof.vocabulary.trainers import TRAINERS
 CONFIG = ExperimentConfig(trainer="DPSGDTrainer", batch_size=4).resolve(cuda_available=False)
 
 
-def verdict(workload: str, trainer: str = "DPSGDTrainer", **settings: Any) -> GradientVerdict:
+def verdict(workload: str, trainer: str = "DPSGDTrainer", **settings: Any) -> Verdict:
     name = f"example_checked:{workload}"
     return judge(check(dataclasses.replace(CONFIG, trainer=trainer, workload=name, **settings)))
 
@@ -116,7 +117,7 @@ def test_a_wrong_trainer_fails(monkeypatch: pytest.MonkeyPatch, wrong: type[Any]
     assert (found.word, reason in found.reason) == (FAIL, True), found
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", taking("precision"))
 def test_a_bf16_run_is_checked_as_it_trains(trainer: str) -> None:
     workload = dataclasses.replace(CONFIG, trainer=trainer, workload="example_workloads:mlp")
     found = check(dataclasses.replace(workload, precision="bf16"))

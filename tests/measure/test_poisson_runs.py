@@ -16,7 +16,7 @@ from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.workloads.sampling import batch_sizes
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.folder import RunFolder
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 
 GRID = ["--device", "cpu", "--model-sizes", "tiny", "--seq-lens", "16", "--poisson-sampling", "true"]
 
@@ -31,7 +31,7 @@ def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
 def test_timed_batches_vary_and_memory_is_that_of_the_largest(sampled: Path, trainer: str) -> None:
     folder = RunFolder(sampled / "runs" / "sampled" / f"{trainer}_tiny_bs2_seq16")
     record = folder.read_record()
@@ -104,7 +104,7 @@ def test_what_does_not_go_with_sampling_is_refused(
     assert words in ended.stderr
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
 def test_memory_is_that_of_a_training_with_batches_of_that_size(trainer: str) -> None:
     """An estimate of sampled batches needs what one of fixed batches of the largest size needs."""
     given = {"trainer": trainer, "model_size": "tiny", "seq_len": 16, "passes": "estimate", "device": "cpu"}

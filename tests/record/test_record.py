@@ -19,6 +19,7 @@ from dpprof.record.record import (
     PassOutcome,
     Record,
 )
+from dpprof.record.verify import VerifyCheck, VerifyResult
 
 
 def full_memory() -> Memory:
@@ -68,6 +69,14 @@ def full_record() -> Record:
             {"x__y.sum": "the report has none of it"},
         ),
         gradient_check=GradientCheck(1e-16, 1e-7, 5e-3, "float32", True, "wrong", "unknown"),
+        verify=VerifyResult(
+            [VerifyCheck("sensitivity_huge", "pass", "it moves the sum", 1.0, 1.003, 0.5)],
+            2.5,
+            1.001,
+            284,
+            True,
+            "unknown",
+        ),
         warnings=["the model holds parameters"],
     )
 

@@ -75,4 +75,4 @@ def test_texts_from_outside_are_escaped() -> None:
 
 
 def test_every_symbol_is_another() -> None:
-    assert len(set(svg.SYMBOLS.values())) == len(svg.SYMBOLS) == 8
+    assert len(set(svg.SYMBOLS.values())) == len(svg.SYMBOLS) == 12

@@ -17,10 +17,12 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import SAMPLED_WARMUP_STEPS
 from dpprof.measure.observe import Observer, Subject, Training
 from dpprof.measure.passes.account import Account
+from dpprof.measure.passes.layer_calls import LayerCalls
 from dpprof.measure.passes.modules import ModulePaths
 from dpprof.measure.passes.storages import Storages
 from dpprof.measure.passes.traffic import bytes_moved, flops, tensors_in
-from dpprof.record.ledger import TrafficRow
+from dpprof.record.layers import LayerRow
+from dpprof.record.ledger import LedgerResult, TrafficRow
 from dpprof.vocabulary.loops import savings_to_measure
 from dpprof.vocabulary.operator_classes import class_by_name, class_in_phase
 
@@ -30,11 +32,11 @@ _OBSERVED_STEPS = 2
 def run(subject: Subject) -> None:
     """Keep the ledger of a first step and two more; of these the one with the higher peak counts."""
     config = subject.config
-    account, traffic, _ = keep_ledger(
+    kept = keep_ledger(
         subject.build, Ledger(config.device), _OBSERVED_STEPS, warmup_steps=warmup_steps(config)
     )
-    subject.record.ledger = account.result(traffic)
-    subject.folder.write_ledger(subject.record.ledger, account.timeline())
+    subject.record.ledger = kept.result()
+    subject.folder.write_ledger(subject.record.ledger, kept.account.timeline())
 
 
 def warmup_steps(config: ExperimentConfig) -> int:
@@ -43,11 +45,18 @@ def warmup_steps(config: ExperimentConfig) -> int:
 
 
 class Kept(NamedTuple):
-    """The account and the traffic of a step, and how much lower the peak is with each saving."""
+    """The account, the traffic and the layers of a step, and how much lower the peak is with each saving."""
 
     account: Account
     traffic: list[TrafficRow]
+    layers: list[LayerRow]
     saved: dict[str, int]
+
+    def result(self) -> LedgerResult:
+        """The figures that go into the record."""
+        found = self.account.result(self.traffic)
+        found.layers = self.layers
+        return found
 
 
 def keep_ledger(
@@ -66,16 +75,15 @@ def keep_ledger(
     with ledger:
         training = build()
         _highest(training, ledger, warmup_steps)
-        account, traffic = _highest(training, ledger, num_steps)
-        saved = {}
+        kept = _highest(training, ledger, num_steps)
         for name, made in savings_to_measure(training.savings).items() if with_savings else ():
             training.save(made)
-            saved[name] = account.peak - _highest(training, ledger, 1)[0].peak
-    return Kept(account, traffic, saved)
+            kept.saved[name] = kept.account.peak - _highest(training, ledger, 1).account.peak
+    return kept
 
 
-def _highest(training: Training, ledger: "Ledger", num_steps: int) -> tuple[Account, list[TrafficRow]]:
-    """Do some steps; the account and the traffic of the one with the highest peak."""
+def _highest(training: Training, ledger: "Ledger", num_steps: int) -> Kept:
+    """Do some steps; what was kept of the one with the highest peak."""
     observer = LedgerObserver(ledger, training)
     training.run(num_steps, observer)
     assert observer.highest is not None, "no step was done"
@@ -89,10 +97,12 @@ class Ledger(TorchDispatchMode):
         super().__init__()
         self.storages = Storages(device_type)
         self.modules = ModulePaths(self._recomputing)
+        self.layers = LayerCalls()
         self._rows: dict[tuple[str, str, str | None], TrafficRow] = {}
 
     def __enter__(self) -> Self:
         self.modules.__enter__()
+        self.layers.__enter__()
         super().__enter__()
         return self
 
@@ -100,6 +110,7 @@ class Ledger(TorchDispatchMode):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         super().__exit__(kind, error, trace)
+        self.layers.__exit__(kind, error, trace)
         self.modules.__exit__(kind, error, trace)
         self.storages.forget_all()
 
@@ -153,8 +164,7 @@ class Ledger(TorchDispatchMode):
 class LedgerObserver(Observer):
     """Tells the ledger of steps and phases, and at the end of each of what the trainer holds.
 
-    `highest` has the account and the traffic of the step with the highest peak so far; of others nothing
-    is kept.
+    `highest` is what was kept of the step with the highest peak so far; of others nothing is kept.
     """
 
     follows_tensors = True
@@ -163,25 +173,28 @@ class LedgerObserver(Observer):
         self._ledger = ledger
         self._storages = ledger.storages
         self._training = training
-        self.highest: tuple[Account, list[TrafficRow]] | None = None
+        self.highest: Kept | None = None
 
     @contextmanager
     def step(self) -> Iterator[None]:
         """Keeps the account of a step."""
         self._ledger.modules.name(self._training.model)
+        self._ledger.layers.start_step(self._training.model)
         self._storages.label_held(self._training.held_tensors())
         self._storages.start_step()
         self._ledger.take_traffic()
         yield
         self._storages.label_held(self._training.held_tensors())
         account, traffic = Account(self._storages.end_step()), self._ledger.take_traffic()
-        if self.highest is None or account.peak > self.highest[0].peak:
-            self.highest = account, traffic
+        if self.highest is None or account.peak > self.highest.account.peak:
+            layers = self._ledger.layers.rows(self._training.norm_costs)
+            self.highest = Kept(account, traffic, layers, {})
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Keeps the span of a phase. What forward leaves alive, it leaves for backward: activations."""
-        surviving = self._storages.label_surviving("activations") if name == "forward" else nullcontext()
+        is_forward = self._ledger.layers.in_forward = name == "forward"
+        surviving = self._storages.label_surviving("activations") if is_forward else nullcontext()
         with self._storages.in_phase(name), surviving:
             yield
         self._storages.label_held(self._training.held_tensors())

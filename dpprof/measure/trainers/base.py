@@ -13,12 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
-from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves, tree_map
 
 from dpprof.measure.observe import Observer
+from dpprof.measure.trainers.nested import moved, named_leaves
 from dpprof.measure.trainers.seen import Trap, WatchedStep
 from dpprof.measure.workloads.sampling import num_samples
 from dpprof.vocabulary.loops import DOCUMENTED, LEAN, OUTPUTS
+from dpprof.vocabulary.norm_forms import NormCost
 from dpprof.vocabulary.phases import PHASE_LABEL, STEP_LABEL
 
 # The tensors of each category, each with the name of its parameter or whatever tells what it is.
@@ -45,7 +46,9 @@ class TrainerBase(ABC):
       or `with self.observer.label_new("noise"):` around what makes them.
     - `all_savings`: the names of `vocabulary.loops.SAVINGS` that its lean loop makes; `self.saves(name)`
       tells whether this step makes one.
-    - `clip_factor`: how it scales a sample's gradient, if not as Abadi et al. do.
+    - `clip_factor`, or `clip_factors` where parameters differ: how it scales a sample's gradient, if not as
+      Abadi et al. do.
+    - `noise_deviation`: how much noise it adds, if not noise_multiplier * max_grad_norm.
     - `explain`, `foresee`, `warnings`: what to say of models that its library cannot train, or not as one
       would expect.
     - `on_fake_tensors`: stand-ins for what its library cannot do without data.
@@ -150,7 +153,7 @@ class TrainerBase(ABC):
                 f"a step takes {self.accumulation_steps} physical batches, got {len(physical_batches)}"
             )
         if self.observer.follows_tensors:
-            self.observer.label("inputs", _named_leaves(physical_batches))
+            self.observer.label("inputs", named_leaves(physical_batches))
         with self.observer.step(), record_function(STEP_LABEL):
             self.step(physical_batches)
 
@@ -164,7 +167,7 @@ class TrainerBase(ABC):
         try:
             with observer, self.label_transient_tensors() if observer.follows_tensors else nullcontext():
                 while logical := tuple(islice(source, self.accumulation_steps)):
-                    self.profile_step(*(_moved(batch, self.device) for batch in logical))
+                    self.profile_step(*(moved(batch, self.device) for batch in logical))
         finally:
             self.observer = Observer()
 
@@ -190,7 +193,7 @@ class TrainerBase(ABC):
         return {category: tensors for category, tensors in held.items() if tensors}
 
     def _kept_by_the_loop(self) -> list[tuple[str, Tensor]]:
-        outputs = [(f"output{path}", tensor) for path, tensor in _named_leaves(self._outputs)]
+        outputs = [(f"output{path}", tensor) for path, tensor in named_leaves(self._outputs)]
         return outputs if self.last_loss is None else [*outputs, ("loss", self.last_loss)]
 
     def drop_gradients(self) -> None:
@@ -232,10 +235,22 @@ class TrainerBase(ABC):
         self.observer.losses(losses)
         return losses
 
+    @property
+    def noise_deviation(self) -> float:
+        """Standard deviation of the noise on each coordinate of the sum of clipped gradients."""
+        return self.noise_multiplier * self.max_grad_norm
+
     @staticmethod
     def clip_factor(norm: Tensor, max_grad_norm: float) -> Tensor:
         """What a gradient of this L2 norm is multiplied by: 1 / max(1, norm / C) (Abadi et al. 2016)."""
         return 1 / (norm / max_grad_norm).clamp(min=1.0)
+
+    @classmethod
+    def clip_factors(cls, norms: Tensor, max_grad_norm: float, options: Any) -> Tensor:
+        """What the parameters' gradients of one sample are multiplied by, shape (P,), from their norms, shape
+        (P,), under the trainer's own settings: by default all alike, by `clip_factor`.
+        """
+        return cls.clip_factor(torch.linalg.vector_norm(norms), max_grad_norm).expand_as(norms)
 
     @classmethod
     def explain(cls, error: Exception, model: nn.Module, batch_size: int) -> str | None:
@@ -250,6 +265,10 @@ class TrainerBase(ABC):
         it: what `explain` says of the first one, said of all.
         """
         return []
+
+    def norm_costs(self) -> dict[str, NormCost]:
+        """The form of each weight's norm in the last step, by parameter, if the algorithm chooses one."""
+        return {}
 
     def warnings(self) -> list[str]:
         """What to tell beside the figures of a model that trains, but not as one would expect."""
@@ -270,18 +289,6 @@ def attributes(model: nn.Module, name: str) -> list[tuple[str, Tensor]]:
     return [(of, tensor) for of, values in listed for tensor in values if tensor is not None]
 
 
-def _named_leaves(tree: Any) -> list[tuple[str, Tensor]]:
-    """The tensors of a batch or an output, however nested, each by its path, e.g. `[0][1]`.
-
-    By its number where torch knows a type's parts but no names of them, as of Hugging Face's outputs.
-    """
-    try:
-        leaves, _ = tree_flatten_with_path(tree)
-    except ValueError:
-        return [(f"[{i}]", leaf) for i, leaf in enumerate(tree_leaves(tree)) if isinstance(leaf, Tensor)]
-    return [(keystr(path), leaf) for path, leaf in leaves if isinstance(leaf, Tensor)]
-
-
 def call(model: nn.Module, inputs: Any) -> Any:
     """Call a model with a batch's inputs: a dict by name, a tuple by place, anything else as one argument."""
     if isinstance(inputs, dict):
@@ -289,7 +296,3 @@ def call(model: nn.Module, inputs: Any) -> Any:
     if isinstance(inputs, tuple):
         return model(*inputs)
     return model(inputs)
-
-
-def _moved(batch: Any, device: torch.device) -> Any:
-    return tree_map(lambda t: t.to(device, non_blocking=True) if isinstance(t, Tensor) else t, batch)

@@ -2,9 +2,11 @@
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.trainers.base import TrainerBase
@@ -35,20 +37,34 @@ def import_trainers(wanted: str, say: Callable[[str], None]) -> None:
             say(f"{name} cannot be imported ({type(error).__name__}: {error}); this run does not need it")
 
 
-def build_trainer(
-    config: ExperimentConfig, workload: Workload, tensor_device: str | None = None
-) -> TrainerBase:
-    """The configured trainer over a workload's model, its tensors on `tensor_device` if that is given."""
+def own_options(config: ExperimentConfig) -> Any:
+    """The trainer's own settings, an instance of `TrainerInfo.options`; None if it has none."""
+    options = TRAINERS[config.trainer].options
+    return None if options is None else config.options_of(options)
+
+
+def clip_rule(config: ExperimentConfig) -> Callable[[Tensor, float], Tensor]:
+    """How the configured trainer scales one sample's gradient: from norms, shape (P,), and C to factors."""
+    return partial(load_trainer(config.trainer).clip_factors, options=own_options(config))
+
+
+def optimizer_of(config: ExperimentConfig) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
+    """The configured optimizer, and what it is made with."""
     # As torch itself chooses by the device of the parameters, which may be elsewhere for an estimate.
     params: dict[str, Any] = {"lr": config.lr, "foreach": config.device == "cuda"}
     if config.optimizer == "sgd":
         params["momentum"] = config.momentum
-    options = TRAINERS[config.trainer].options
-    own: dict[str, Any] = {"options": config.options_of(options)} if options is not None else {}
+    return _OPTIMIZERS[config.optimizer], params
+
+
+def build_trainer(
+    config: ExperimentConfig, workload: Workload, tensor_device: str | None = None
+) -> TrainerBase:
+    """The configured trainer over a workload's model, its tensors on `tensor_device` if that is given."""
+    own: dict[str, Any] = {} if TRAINERS[config.trainer].options is None else {"options": own_options(config)}
     return load_trainer(config.trainer)(
         workload.model,
-        _OPTIMIZERS[config.optimizer],
-        params,
+        *optimizer_of(config),
         tensor_device or config.device,
         loss=workload.loss,
         batch_size=config.batch_size,

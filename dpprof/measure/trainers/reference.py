@@ -1,6 +1,7 @@
 """The clipped gradient by its definition, one sample at a time: what every trainer is held against."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,6 +9,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from dpprof.measure.trainers.base import TrainerBase, call
+
+_CLIP_FACTORS = partial(TrainerBase.clip_factors, options=None)
 
 
 def naive_per_sample_gradients(
@@ -39,26 +42,30 @@ def global_norm(gradient: list[Tensor]) -> Tensor:
     Summed in float64 whatever the gradient's type: a sum of millions of squares in float32 is off in its
     fourth digit, more than the trainers that are held against it.
     """
-    norms = [torch.linalg.vector_norm(g, dtype=torch.float64) for g in gradient]
-    norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    norm: Tensor = torch.linalg.vector_norm(norms_of(gradient))
     return norm
+
+
+def norms_of(gradient: list[Tensor]) -> Tensor:
+    """L2 norm of each parameter's gradient, shape (P,), in float64."""
+    return torch.stack([torch.linalg.vector_norm(g, dtype=torch.float64) for g in gradient])
 
 
 def clipped_mean(
     per_sample: list[list[Tensor]],
     max_grad_norm: float | None,
-    clip_factor: Callable[[Tensor, float], Tensor] = TrainerBase.clip_factor,
+    clip_factors: Callable[[Tensor, float], Tensor] = _CLIP_FACTORS,
 ) -> list[Tensor]:
     """Mean over samples of the gradients, each clipped to `max_grad_norm` in L2 (None: unclipped).
 
-    `clip_factor` is the trainer's (`TrainerBase.clip_factor`).
+    `clip_factors` is the trainer's (`TrainerBase.clip_factors`), with its settings.
     """
     total = [torch.zeros_like(g) for g in per_sample[0]]
     for gradient in per_sample:
-        factor: Tensor | float = 1.0
+        factors = torch.ones(len(gradient))
         if max_grad_norm is not None:
-            factor = clip_factor(global_norm(gradient), max_grad_norm)
-        for sum_so_far, g in zip(total, gradient, strict=True):
+            factors = clip_factors(norms_of(gradient), max_grad_norm)
+        for sum_so_far, factor, g in zip(total, factors, gradient, strict=True):
             sum_so_far += factor * g
     return [t / len(per_sample) for t in total]
 

@@ -12,6 +12,7 @@ from dpprof.reports.comparison.estimates import Pair, pairs
 from dpprof.reports.comparison.failures import FailedRun, failed_runs
 from dpprof.reports.comparison.findings.finding import Finding
 from dpprof.reports.comparison.findings.verdict import verdict
+from dpprof.reports.comparison.flops import FlopRow, flop_rows
 from dpprof.reports.comparison.growth import Line, growth
 from dpprof.reports.comparison.measured import how_measured
 from dpprof.reports.comparison.rows import ModelRows, Row, rows_by_model
@@ -34,6 +35,7 @@ class ComparisonData:
     trainers: list[TrainerRow]
     models: list[ModelRows]
     growth: list[Line]
+    flops: list[FlopRow]
     counters: list[CounterRow]
     judgement: list[str]
     pairs: list[Pair]
@@ -66,6 +68,7 @@ def compute(
         trainers=trainer_rows(comparison),
         models=rows_by_model(comparison),
         growth=list(growth(comparison)),
+        flops=flop_rows(comparison),
         counters=counters,
         judgement=judgement(counters),
         pairs=pairs(comparison),

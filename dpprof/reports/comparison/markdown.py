@@ -47,6 +47,7 @@ def tables(data: ComparisonData) -> list[str]:
     made = [
         trainer_table(data),
         cell_table(data),
+        flop_table(data),
         counter_table(data),
         estimate_table(data.pairs),
         failure_table(data),
@@ -118,6 +119,21 @@ def _figures(row: Row) -> list[str]:
         fixed(row.bars["peak_memory"].ratio, 2),
         number(figures.get(SAMPLES)),
     ]
+
+
+def flop_table(data: ComparisonData) -> str:
+    """FLOPs in theory beside those that were counted; empty without formulas."""
+    if not data.flops:
+        return ""
+    rows = [
+        [
+            *(row.model, row.place, _trainer(row.trainer), number(row.in_theory), fixed(row.ratio, 2)),
+            *(number(row.counted), signed(row.off_pct, 2)),
+        ]
+        for row in data.flops
+    ]
+    header = ["model", "place", "trainer", "GFLOP in theory", "x", "counted", "off %"]
+    return "## FLOPs of a step, attention apart\n\n" + markdown_table(header, rows, right=3)
 
 
 def counter_table(data: ComparisonData) -> str:

@@ -67,7 +67,7 @@ class Run:
     @classmethod
     def from_result(cls, result: Result) -> Self:
         """What a comparison needs of a result. Figures of an unfinished clean pass do not count."""
-        record, failure, verdict = result.record, result.failure, result.gradient_verdict
+        record, failure, verdict = result.record, result.failure, result.worst_verdict
         of_record: dict[str, Any] = {}
         if record is not None and result.figures is not None:
             of_record = _of_record(result.config, record, result.figures)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dpprof.config.settings import setting
+from dpprof.settings import setting
 from dpprof.vocabulary.trainers import TrainerInfo
 
 

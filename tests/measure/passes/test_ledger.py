@@ -18,7 +18,7 @@ from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import StepTimeline
 from dpprof.record.record import Record
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, TRAINERS
 
 
 def levels(timeline: StepTimeline, category: str, phase: str) -> list[int]:
@@ -37,9 +37,13 @@ def levels(timeline: StepTimeline, category: str, phase: str) -> list[int]:
     return found[span.first_event : span.end_event + 1]
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize(
-    ("size", "batch_size", "seq_len"), [("tiny", 1, 48), ("tiny", 3, 48), ("small", 2, 16)]
+    ("trainer", "size", "batch_size", "seq_len"),
+    [
+        *((trainer, "tiny", 1, 48) for trainer in TRAINERS),
+        *((trainer, "tiny", 3, 48) for trainer in DEFAULT_TRAINERS),
+        *((trainer, "small", 2, 16) for trainer in DEFAULT_TRAINERS),
+    ],
 )
 def test_the_ledger_is_the_allocators_truth(
     tmp_path: Path, trainer: str, size: str, batch_size: int, seq_len: int
@@ -47,7 +51,7 @@ def test_the_ledger_is_the_allocators_truth(
     held_to_the_allocator(tmp_path, trainer=trainer, model_size=size, batch_size=batch_size, seq_len=seq_len)
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -77,14 +81,15 @@ def held_to_the_allocator(tmp_path: Path, **changes: Any) -> Record:
     return record
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize(
-    "changes",
+    ("trainer", "changes"),
     [
-        {},
-        {"optimizer": "adamw", "precision": "bf16", "activation_checkpointing": True},
+        *((trainer, {}) for trainer in TRAINERS),
+        *(
+            (trainer, {"optimizer": "adamw", "precision": "bf16", "activation_checkpointing": True})
+            for trainer in DEFAULT_TRAINERS
+        ),
     ],
-    ids=str,
 )
 def test_fake_tensors_give_the_same_ledger(trainer: str, changes: dict[str, Any]) -> None:
     real, real_traffic = ledger_of(trainer=trainer, num_layers=1, **changes)

@@ -12,7 +12,7 @@ from dpprof.measure.passes.memory import AllocatedBytes, phase_peaks
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Memory
 from dpprof.vocabulary.loops import LOOPS
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 
 
 def recording(events: list[tuple[int, int]], phases: list[Span] | None = None) -> Recording:
@@ -80,7 +80,7 @@ def test_the_peak_of_a_phase_is_over_all_its_occurrences_within_the_steps() -> N
     assert phase_peaks(phases, levels, steps) == {"forward": 150, "clip": 200, "backward": 170}
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
 def test_what_savings_save_is_what_the_lean_loop_does_without(tmp_path: Path, trainer: str) -> None:
     """By the allocator: the documented loop's peak less what all savings save is the lean loop's peak."""
     memory = {loop: measured(tmp_path / loop, trainer=trainer, loop=loop) for loop in LOOPS}

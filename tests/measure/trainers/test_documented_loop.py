@@ -15,7 +15,7 @@ from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.ledger import TrafficRow
 from dpprof.vocabulary.trainers import BUILT_IN
 
-TRAINERS = [info.name for info in BUILT_IN]
+TRAINERS = [info.name for info in BUILT_IN if info.is_default]
 MODELS: dict[str, dict[str, Any]] = {
     "tiny": {"model_size": "tiny", "batch_size": 4, "seq_len": 128},
     "small": {"model_size": "small", "num_layers": 2, "batch_size": 4, "seq_len": 128},

@@ -1,12 +1,11 @@
 """What one step without Opacus tells of a model is what Opacus then stumbles on, all of it."""
 
 import pytest
-from trap_cases import FAST, FLAT, GHOST, PRIVATE, TRAPS, configured, said
+from trap_cases import FAST, FLAT, GHOST, PRIVATE, TRAINED, TRAPS, configured, said
 
 from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.watched_step import watch_step
 from dpprof.measure.workloads.workload import build_workload
-from dpprof.vocabulary.trainers import TRAINERS
 
 
 def foreseen(workload: str) -> dict[str, list[str]]:
@@ -14,7 +13,7 @@ def foreseen(workload: str) -> dict[str, list[str]]:
     config = configured(workload, FLAT)
     built = build_workload(config)
     step = watch_step(built, next(iter(built.batches)), config)
-    traps = {trainer: load_trainer(trainer).foresee(step) for trainer in TRAINERS}
+    traps = {trainer: load_trainer(trainer).foresee(step) for trainer in TRAINED}
     return {
         trainer: list(dict.fromkeys(trap.text for trap in found if not trap.is_warning))
         for trainer, found in traps.items()
@@ -29,7 +28,7 @@ def foreseen(workload: str) -> dict[str, list[str]]:
 def test_what_fails_is_foreseen_and_nothing_else(
     workload: str, trapped: tuple[str, ...], sentence: str
 ) -> None:
-    expected = {trainer: [sentence] if trainer in trapped else [] for trainer in TRAINERS}
+    expected = {trainer: [sentence] if trainer in trapped else [] for trainer in TRAINED}
     assert foreseen(workload) == expected
 
 

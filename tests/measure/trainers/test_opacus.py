@@ -18,8 +18,8 @@ from dpprof.vocabulary.loops import LOOPS
 from dpprof.vocabulary.phases import PHASES
 from dpprof.vocabulary.trainers import BUILT_IN
 
-TRAINERS = [info.name for info in BUILT_IN]
-PRIVATE = [info.name for info in BUILT_IN if info.is_private]
+TRAINERS = [info.name for info in BUILT_IN if info.is_default]
+PRIVATE = [info.name for info in BUILT_IN if info.is_private and info.is_default]
 
 
 def opacus_flat(model: nn.Module, inner: torch.optim.Optimizer, batch: Any, wrapped: list[Any]) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from conftest import ROOT
 from opacus.grad_sample import grad_sample_module
-from trap_cases import CONFIG, FAST, FLAT, GHOST, PRIVATE, SENTENCES, TRAPS, configured, said
+from trap_cases import CONFIG, FAST, FLAT, GHOST, PRIVATE, SENTENCES, TRAINED, TRAPS, configured, said
 
 from dpprof.errors import DpprofError, EstimateError, WorkloadError
 from dpprof.measure.experiment import ExperimentTraining
@@ -21,7 +21,6 @@ from dpprof.measure.trainers.opacus.silent_traps import silent_traps
 from dpprof.measure.trainers.opacus.trap_sentences import WARNINGS as OPACUS_WARNINGS
 from dpprof.measure.trainers.traps import WARNINGS as ANY_WARNINGS
 from dpprof.measure.workloads.workload import build_workload
-from dpprof.vocabulary.trainers import TRAINERS
 
 WARNINGS = OPACUS_WARNINGS | ANY_WARNINGS
 
@@ -34,7 +33,7 @@ def train(workload: str, trainer: str, *, on_fakes: bool = False) -> None:
 
 
 @pytest.mark.parametrize("on_fakes", [False, True], ids=["real", "fake"])
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", TRAINED)
 @pytest.mark.parametrize(("workload", "trapped", "sentence"), TRAPS, ids=[trap[0] for trap in TRAPS])
 def test_a_trap_is_named(
     workload: str, trapped: tuple[str, ...], sentence: str, trainer: str, on_fakes: bool
@@ -108,7 +107,7 @@ def test_the_remedy_trains_with_the_right_gradient(workload: str, trainer: str) 
     assert silent_traps(build_workload(config).model) == []
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", TRAINED)
 @pytest.mark.parametrize("workload", ["stacks", "misses", "lacks"])
 def test_an_error_of_the_users_own_stays_as_it_is(workload: str, trainer: str) -> None:
     with pytest.raises(
@@ -183,7 +182,7 @@ def test_a_batch_norm_without_parameters_is_told_and_its_gradient_is_not_per_sam
 
 
 @pytest.mark.parametrize("on_fakes", [False, True], ids=["real", "fake"])
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", TRAINED)
 @pytest.mark.parametrize(
     ("workload", "sentence"),
     [
@@ -229,7 +228,7 @@ def train_sampled(workload: str, trainer: str, *, on_fakes: bool = False) -> Non
         ExperimentTraining(config, build_workload(config)).run(3, Observer())
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", TRAINED)
 def test_a_model_that_takes_no_empty_batch_is_named_under_poisson_sampling(trainer: str) -> None:
     with pytest.raises(WorkloadError, match=r"^the step with an empty batch failed \(RuntimeError: cann"):
         train_sampled("viewed", trainer)

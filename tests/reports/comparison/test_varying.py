@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import pytest
 from example_results import comparison, result
 
-from dpprof.config.settings import setting
 from dpprof.figures.names import STEP
 from dpprof.reports.comparison.comparison import Comparison, compare
 from dpprof.reports.comparison.data import compute
 from dpprof.reports.comparison.export import table
 from dpprof.reports.comparison.markdown import to_markdown
+from dpprof.settings import setting
 from dpprof.vocabulary.trainers import TRAINER_NAMES, TRAINERS, TrainerInfo
 from dpprof.vocabulary.workloads import WORKLOADS, WorkloadInfo
 

@@ -27,4 +27,7 @@ class DPSGDTrainer(OpacusTrainer):
         with self.phase("backward"):
             loss.backward()
         with self.phase("clip"), self.observer.label_new("clip_factors", self._is_one_per_sample):
-            self.optimizer.clip_and_accumulate()
+            self._clip()
+
+    def _clip(self) -> None:
+        self.optimizer.clip_and_accumulate()

@@ -22,10 +22,11 @@ _RECURRENT = (DPRNN, DPLSTM, DPGRU)
 _NORM_SAMPLERS = GradSampleModuleFastGradientClipping.NORM_SAMPLERS
 
 
-def foresee(step: WatchedStep, *, is_ghost: bool) -> list[Trap]:
-    """The traps for flat clipping and Fast Gradient Clipping, or for Ghost Clipping."""
+def foresee(step: WatchedStep, *, is_ghost: bool, is_functorch: bool) -> list[Trap]:
+    """The traps for flat clipping and Fast Gradient Clipping, for Ghost Clipping, or for functorch alone."""
     foreseen = _Foreseen(step)
-    rules = [*_RULES, *(_RULES_OF_GHOST if is_ghost else [])]
+    own = _RULES_OF_FUNCTORCH if is_functorch else _RULES_OF_SAMPLERS
+    rules = [*_RULES, *own, *(_RULES_OF_GHOST if is_ghost else [])]
     return [trap for rule in rules for trap in rule(foreseen)]
 
 
@@ -120,6 +121,12 @@ def _embedding_bag(seen: _Foreseen) -> Iterator[Trap]:
             yield seen.trap("bag", call.module)
 
 
+def _bag_under_functorch(seen: _Foreseen) -> Iterator[Trap]:
+    for module in seen.hooked:
+        if isinstance(module, nn.EmbeddingBag):
+            yield seen.trap("bag_under_functorch", module)
+
+
 def _tuple_of_outputs(seen: _Foreseen) -> Iterator[Trap]:
     for module in seen.hooked:
         if isinstance(module, nn.MultiheadAttention):
@@ -202,13 +209,14 @@ _Rule = Callable[[_Foreseen], Iterator[Trap]]
 _RULES: list[_Rule] = [
     _buffers,
     _batch_dimension,
-    _norm_bias,
     _in_place,
-    _embedding_bag,
     _tuple_of_outputs,
     _inputs,
     _random,
     _recomputed,
     _unused,
 ]
+# What a grad sampler cannot do, and functorch in its place.
+_RULES_OF_SAMPLERS: list[_Rule] = [_norm_bias, _embedding_bag]
+_RULES_OF_FUNCTORCH: list[_Rule] = [_bag_under_functorch]
 _RULES_OF_GHOST: list[_Rule] = [_called_twice, _not_contiguous, _dimensions]

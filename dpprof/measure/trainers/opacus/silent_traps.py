@@ -17,7 +17,7 @@ _LOOKED_INTO = {*GradSampleModule.GRAD_SAMPLERS, DPRNN, DPLSTM, DPGRU, nn.Multih
 
 def silent_traps(model: nn.Module) -> list[str]:
     """The sentences for a model that a trainer of Opacus trains."""
-    rules = (_raw_parameters, _without_sampler, _zero_gradients, _mixed_samples)
+    rules = (_raw_parameters, _without_sampler, _zero_gradients, mixed_samples)
     return [sentence for rule in rules for sentence in rule(model)]
 
 
@@ -50,7 +50,7 @@ def _zero_gradients(model: nn.Module) -> Iterator[str]:
             yield WARNINGS["bag_max"].format(module=name or "the model")
 
 
-def _mixed_samples(model: nn.Module) -> Iterator[str]:
+def mixed_samples(model: nn.Module) -> Iterator[str]:
     """Batch norms without trainable parameters, which Opacus lets pass."""
     for name, module in model.named_modules():
         if isinstance(module, _BatchNorm) and not any(p.requires_grad for p in module.parameters()):

@@ -42,6 +42,7 @@ class OpacusTrainer(TrainerBase):
     all_savings = (GRADIENTS, OUTPUTS)
     optimizer_wrapper: type[DPOptimizer] = DPOptimizer
     use_ghost_clipping = False
+    is_functorch_forced = False
 
     def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> DPOptimizer:
         """The optimizer that clips and adds noise."""
@@ -85,7 +86,8 @@ class OpacusTrainer(TrainerBase):
     def foresee(cls, step: WatchedStep) -> list[Trap]:
         """All limits of Opacus's that the watched model will meet, and those that raise no error."""
         silent = [Trap("silent", text, "", is_warning=True) for text in silent_traps(step.model)]
-        return foresee(step, is_ghost=cls.use_ghost_clipping) + silent
+        foreseen = foresee(step, is_ghost=cls.use_ghost_clipping, is_functorch=cls.is_functorch_forced)
+        return foreseen + silent
 
     def warnings(self) -> list[str]:
         """The sentences for limits of Opacus's that raise no error."""
@@ -108,6 +110,13 @@ class OpacusTrainer(TrainerBase):
         """Opacus's `zero_grad` keeps the gradients, zeroed, where PyTorch's drops them."""
         self.optimizer.zero_grad(set_to_none=self.saves(GRADIENTS))
 
+    def _add_noise(self) -> None:
+        """What `DPOptimizer.pre_step` does once a logical batch is complete."""
+        self.optimizer.add_noise()
+        self.optimizer.scale_grad()
+        if self.optimizer.step_hook:
+            self.optimizer.step_hook(self.optimizer)
+
     def step(self, physical_batches: tuple[Any, ...]) -> None:
         """Clipped gradients of each physical batch, then noise and the optimizer."""
         last = len(physical_batches) - 1
@@ -120,9 +129,6 @@ class OpacusTrainer(TrainerBase):
             self._accumulate_clipped(self.last_loss)
             self.optimizer._is_last_step_skipped = self.optimizer._check_skip_next_step()
         with self.phase("noise"), self.observer.label_new("noise"):
-            self.optimizer.add_noise()
-            self.optimizer.scale_grad()
-            if self.optimizer.step_hook:
-                self.optimizer.step_hook(self.optimizer)
+            self._add_noise()
         with self.phase("optimizer_step"):
             self.optimizer.original_optimizer.step()

@@ -19,6 +19,8 @@ SENTENCES = {
     "or average over the tokens",
     "bag_on_fakes": "{module}: Opacus reads the offsets of nn.EmbeddingBag, and fake tensors have no data: "
     "measure it, or use nn.Embedding and sum or average over the tokens",
+    "bag_under_functorch": "{module}: Opacus does not take nn.EmbeddingBag under functorch: use "
+    "nn.Embedding, and sum or average over the tokens",
     "recurrent": "{module}: Opacus has no per-sample gradients for nn.{kind}: use opacus.layers.DP{kind}",
     "attention": "{module}: Opacus has no per-sample gradients for nn.MultiheadAttention: use "
     "opacus.layers.DPMultiheadAttention, or nn.Linear and scaled_dot_product_attention",
@@ -43,6 +45,16 @@ SENTENCES = {
     "support: move one or the other into a module of its own",
     "not_contiguous": "{module} gets ids that are not contiguous, and Ghost Clipping needs contiguous ones: "
     "call .contiguous() on them, as in ids.expand(B, T).contiguous()",
+    "ew_function": "{module} uses its parameters in {function}, for which torch has no expanded weights: use "
+    "a layer that it has them for, such as nn.Linear or nn.LayerNorm, or another trainer",
+    "ew_in_place": "{module} changes in place ({place}) what a layer with expanded weights gave, which torch "
+    "does not allow: write x = x + y for x += y, relu(x) for relu_(x), and leave inplace=True out",
+    "ew_recomputed": "activation checkpointing calls modules again in backward, where they have no expanded "
+    "weights: leave it out, or use another trainer",
+    "ew_group_norm": "{module} gets an input that is not contiguous, and with expanded weights nn.GroupNorm "
+    "needs a contiguous one: call .contiguous() on it",
+    "ew_keywords": "the model is called with keyword arguments, and with expanded weights its first argument "
+    "must come by position: give the batch's inputs as a tensor or a tuple",
 }
 # What is said of a model that trains nevertheless.
 WARNINGS = {

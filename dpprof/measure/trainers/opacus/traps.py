@@ -28,11 +28,15 @@ TUPLES = (nn.LSTM, nn.GRU, nn.RNN, nn.MultiheadAttention)
 
 def diagnose(error: Exception, model: nn.Module, batch_size: int) -> str | None:
     """The sentence for an error raised by training a model on batches of so many samples, if it is known."""
-    failed = _Failed(error, model, batch_size)
+    failed = FailedWithOpacus(error, model, batch_size)
     return next((sentence for rule in _RULES if (sentence := rule(failed))), None)
 
 
-class _Failed(FailedTraining):
+class DifferentSamples(ValueError):
+    """Per-sample gradients of different numbers of samples, where Opacus does not notice."""
+
+
+class FailedWithOpacus(FailedTraining):
     """A training of Opacus's that failed."""
 
     def inside(self, function: str) -> dict[str, Any] | None:
@@ -59,17 +63,30 @@ class _Failed(FailedTraining):
             for frame in self.frames
         )
 
+    @property
+    def modules_running(self) -> list[nn.Module | None]:
+        """The objects whose forward was running, the innermost last: None for those not of the model."""
+        modules = {id(module): module for module in self.model.modules()}
+        return [modules.get(id(f.f_locals.get("self"))) for f in self.frames if f.f_code.co_name == "forward"]
+
+    @property
+    def without_samples(self) -> dict[str, nn.Parameter]:
+        """The trainable parameters that have no per-sample gradient, nor a norm of one, by name."""
+        named = self.model.named_parameters()
+        return {n: p for n, p in named if p.requires_grad and _samples(p) is None}
+
     @cached_property
     def called(self) -> list[nn.Module]:
         """The modules whose calls Opacus's hooks have seen."""
         return [m for m in self.model.modules() if isinstance(vars(m).get("activations"), list)]
 
 
-def _batch_dimension(failed: _Failed) -> str | None:
+def _batch_dimension(failed: FailedWithOpacus) -> str | None:
     """Norms of different numbers of samples cannot be stacked."""
     stacking = failed.inside("clip_and_accumulate") or failed.inside("get_norm_sample")
     kinds = (RuntimeError, AssertionError)  # older torch raises the latter on fake tensors
-    if not stacking or not failed.says(kinds, "stack expects each tensor", "Sizes of tensors must match"):
+    stacked = stacking and failed.says(kinds, "stack expects each tensor", "Sizes of tensors must match")
+    if not stacked and not isinstance(failed.error, DifferentSamples):
         return None
     lengths = {m: {len(s) for p in m.parameters() if (s := _samples(p)) is not None} for m in failed.called}
     wrong = [m for m, found in lengths.items() if len(found) == 1 and failed.batch_size not in found]
@@ -81,7 +98,7 @@ def _batch_dimension(failed: _Failed) -> str | None:
     return sentence.format(module=failed.path(wrong[0]), length=length, batch_size=failed.batch_size)
 
 
-def _no_gradient(failed: _Failed) -> str | None:
+def _no_gradient(failed: FailedWithOpacus) -> str | None:
     """A parameter has no per-sample gradient, or no norm of one, when the optimizer wants it."""
     norms = failed.inside("get_norm_sample")
     lacking = failed.says(AttributeError, "has no attribute '_norm_sample'") if norms else False
@@ -89,7 +106,7 @@ def _no_gradient(failed: _Failed) -> str | None:
         lacking = failed.says(ValueError, "Per sample gradient is not initialized")
     if not lacking:
         return None
-    missing = {n: p for n, p in failed.model.named_parameters() if p.requires_grad and _samples(p) is None}
+    missing = failed.without_samples
     lost = [m for m in failed.called if any(p is q for p in m.parameters() for q in missing.values())]
     done = [m for m in lost if not m.activations]  # the hook ran to its end, and found nothing
     linear = next((m for m in done if type(m) is nn.Linear), None)
@@ -106,23 +123,19 @@ def _no_gradient(failed: _Failed) -> str | None:
     return SENTENCES["unused"].format(parameters=listed(list(missing)))
 
 
-def _norm_bias(failed: _Failed) -> str | None:
+def _norm_bias(failed: FailedWithOpacus) -> str | None:
     sampler = failed.inside("compute_layer_norm_grad_sample")
     if not sampler or sampler["layer"].bias is not None or not failed.says(AttributeError, "requires_grad"):
         return None
     return SENTENCES["norm_bias"].format(module=failed.path(sampler["layer"]))
 
 
-def _in_place(failed: _Failed) -> str | None:
+def _in_place(failed: FailedWithOpacus) -> str | None:
     """The operator fails where it stands, in a module's forward or in the loss."""
     hooked = ("BackwardHookFunction", "BackwardHookFunctionBackward")  # torch's word, and that of older torch
     if not failed.says(RuntimeError, *(f"{name} is a view and is being modified inplace" for name in hooked)):
         return None
-    modules = {id(module): module for module in failed.model.modules()}
-    running = [
-        modules.get(id(f.f_locals.get("self"))) for f in failed.frames if f.f_code.co_name == "forward"
-    ]
-    module = next((module for module in reversed(running) if module is not None), None)
+    module = next((module for module in reversed(failed.modules_running) if module is not None), None)
     if module is not None and getattr(module, "inplace", False) and _is_torchs(module):
         return SENTENCES["in_place_module"].format(module=failed.path(module))
     if module is None and not any(
@@ -137,7 +150,10 @@ def _is_torchs(module: nn.Module) -> bool:
     return type(module).__module__.startswith("torch.nn.")
 
 
-def _embedding_bag(failed: _Failed) -> str | None:
+def _embedding_bag(failed: FailedWithOpacus) -> str | None:
+    prepared = failed.inside("prepare_layer")
+    if prepared and failed.says(NotImplementedError, "EmbeddingBag"):
+        return SENTENCES["bag_under_functorch"].format(module=failed.path(prepared["layer"]))
     sampler = failed.inside("compute_embeddingbag_gradsampler")
     if not sampler:
         return None
@@ -148,19 +164,19 @@ def _embedding_bag(failed: _Failed) -> str | None:
     return None
 
 
-def _tuple_of_outputs(failed: _Failed) -> str | None:
+def _tuple_of_outputs(failed: FailedWithOpacus) -> str | None:
     """Opacus multiplies a module's output, which is a tuple here: whatever fails first, it had to."""
     hook = failed.inside("capture_backprops_hook") or failed.inside("capture_activations_hook")
     return _of_tuples(failed, hook["module"]) if hook and type(hook["module"]) in TUPLES else None
 
 
-def _of_tuples(failed: _Failed, module: nn.Module) -> str:
+def _of_tuples(failed: FailedWithOpacus, module: nn.Module) -> str:
     if isinstance(module, nn.MultiheadAttention):
         return SENTENCES["attention"].format(module=failed.path(module))
     return SENTENCES["recurrent"].format(module=failed.path(module), kind=type(module).__name__)
 
 
-def _inputs(failed: _Failed) -> str | None:
+def _inputs(failed: FailedWithOpacus) -> str | None:
     """The hooks keep what is passed by position, and functorch gets the first of that."""
     functorch = failed.inside("ft_compute_per_sample_gradient")
     if functorch and failed.says(TypeError, "required positional argument"):
@@ -174,7 +190,7 @@ def _inputs(failed: _Failed) -> str | None:
     return None
 
 
-def _random(failed: _Failed) -> str | None:
+def _random(failed: FailedWithOpacus) -> str | None:
     functorch = failed.inside("ft_compute_per_sample_gradient")
     if not functorch or not failed.says(RuntimeError, "vmap: called random operation"):
         return None
@@ -182,7 +198,7 @@ def _random(failed: _Failed) -> str | None:
     return SENTENCES["random"].format(module=failed.path(functorch["layer"]), parameters=listed(own))
 
 
-def _tied(failed: _Failed) -> str | None:
+def _tied(failed: FailedWithOpacus) -> str | None:
     hook = failed.inside("capture_activations_hook")
     if not hook or not failed.says(NotImplementedError, "Parameter tying"):
         return None
@@ -196,7 +212,7 @@ def _tied(failed: _Failed) -> str | None:
     return SENTENCES["tied"].format(modules=" and ".join(owners), parameter=names[0])
 
 
-def _buffers(failed: _Failed) -> str | None:
+def _buffers(failed: FailedWithOpacus) -> str | None:
     """As Opacus finds them: buffers of a module with trainable parameters, or of its children."""
     if not failed.inside("validate") or not failed.says(NotImplementedError, "trainable layer with buffers"):
         return None
@@ -216,7 +232,7 @@ def _buffers(failed: _Failed) -> str | None:
     return SENTENCES["buffers"].format(module=path, buffers=listed(names))
 
 
-def _not_contiguous(failed: _Failed) -> str | None:
+def _not_contiguous(failed: FailedWithOpacus) -> str | None:
     sampler = failed.inside("compute_embedding_norm_sample")
     if not sampler or not failed.says(Exception, "view size is not compatible", "Cannot view a tensor"):
         return None
@@ -225,7 +241,7 @@ def _not_contiguous(failed: _Failed) -> str | None:
     return SENTENCES["not_contiguous"].format(module=failed.path(sampler["layer"]))
 
 
-_RULES: list[Callable[[_Failed], str | None]] = [
+_RULES: list[Callable[[FailedWithOpacus], str | None]] = [
     _batch_dimension,
     _no_gradient,
     _norm_bias,

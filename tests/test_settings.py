@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpprof.config.settings import LARGEST, allowed, fields, parse, parse_all, setting
 from dpprof.errors import ConfigError
+from dpprof.settings import LARGEST, allowed, fields, parse, parse_all, setting
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,152 @@
+"""What each algorithm costs: time, peak memory and FLOPs, in rounds that alternate.
+
+    python benchmarks/trainers.py > docs/results/trainers_cpu.md
+
+On `small` with batch 8 and sequence 256 all default trainers; on a wide model with short sequences and on a
+narrow one with long sequences also every form of norm that can be forced. One process; in every round each
+trainer does one step, so that a slow moment of the machine strikes all of them. Peaks and FLOPs come from the
+ledger, to the byte. About ten minutes on 2 cores; run it on a machine that is idle.
+"""
+
+import gc
+import itertools
+import statistics
+import time
+from typing import Any, NamedTuple
+
+import opacus
+import torch
+
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import to_flat, with_own_options
+from dpprof.figures.theory import flops_in_theory, flops_of_layers
+from dpprof.measure.environment import describe_environment
+from dpprof.measure.experiment import ExperimentTraining
+from dpprof.measure.observe import Observer
+from dpprof.measure.passes.ledger import Ledger, keep_ledger
+from dpprof.measure.workloads.workload import build_workload
+from dpprof.record.record import Record
+from dpprof.reports.markdown_table import markdown_table
+from dpprof.vocabulary.clipping import BLOCKED, EXPLICIT, GRAM, MIXED
+from dpprof.vocabulary.trainers import TRAINERS, short_name
+from dpprof.vocabulary.units import MIB
+
+NUM_ROUNDS = 15
+OWN = ("DPBookKeepingTrainer", "DPMixedGhostTrainer")
+CELLS: dict[str, dict[str, Any]] = {
+    "small, batch 8, sequence 256": {"model_size": "small", "batch_size": 8, "seq_len": 256},
+    "wide (hidden 1024), batch 8, sequence 32": {
+        "model_size": "small",
+        "hidden_dim": 1024,
+        "num_layers": 2,
+        "vocab_size": 1000,
+        "batch_size": 8,
+        "seq_len": 32,
+    },
+    "narrow (hidden 64), batch 1, sequence 4096": {
+        "model_size": "tiny",
+        "batch_size": 1,
+        "seq_len": 4096,
+    },
+}
+WITH_FORMS = ("wide", "narrow")
+
+
+class Row(NamedTuple):
+    """One trainer of a cell, its step times in seconds, its peak in bytes and its FLOPs."""
+
+    name: str
+    seconds: list[float]
+    peak: int
+    flops: int
+    theory: int | None
+
+    @property
+    def median(self) -> float:
+        """The median step."""
+        return statistics.median(self.seconds)
+
+
+def configs(cell: str) -> dict[str, ExperimentConfig]:
+    """The experiments of a cell by name: those of own trainers in every form where forms are compared."""
+    found = {}
+    for trainer in TRAINERS:
+        forms = [MIXED]
+        if trainer in OWN and cell.startswith(WITH_FORMS):
+            forms += [GRAM, EXPLICIT, BLOCKED]
+        for form in forms:
+            config = ExperimentConfig(trainer=trainer, device="cpu", **CELLS[cell])
+            options = {"norm": form} if trainer in OWN else {}
+            name = short_name(trainer) + ("" if form == MIXED else f", norm={form}")
+            found[name] = with_own_options(config, options).resolve(cuda_available=False)
+    return found
+
+
+def built(config: ExperimentConfig) -> ExperimentTraining:
+    """A training of its own."""
+    return ExperimentTraining(config, build_workload(config))
+
+
+def timed(trainings: dict[str, ExperimentTraining]) -> dict[str, list[float]]:
+    """Seconds of each step, a step of each in turn, in an order that moves on by one; two rounds warm up."""
+    seconds: dict[str, list[float]] = {name: [] for name in trainings}
+    names = itertools.cycle(trainings)
+    for index in range(2 + NUM_ROUNDS):
+        for name in itertools.islice(names, len(trainings)):
+            start = time.perf_counter()
+            trainings[name].run(1, Observer())
+            if index >= 2:
+                seconds[name].append(time.perf_counter() - start)
+        next(names)
+    return seconds
+
+
+def rows(cell: str) -> list[Row]:
+    """Every trainer of a cell."""
+    planned = configs(cell)
+    seconds = timed({name: built(config) for name, config in planned.items()})
+    found = []
+    for name, config in planned.items():
+        gc.collect()
+        result = keep_ledger(lambda config=config: built(config), Ledger("cpu"), 1).result()  # type: ignore[misc]
+        theory = flops_in_theory(Record(to_flat(config), {}), result)
+        found.append(Row(name, seconds[name], result.peak, flops_of_layers(result), theory))
+    return found
+
+
+def table(found: list[Row]) -> str:
+    """The rows against the first one, standard training."""
+    first = found[0]
+    header = ["trainer", "step ms", "± half IQR", "x", "peak MiB", "x", "GFLOP", "in theory"]
+    lines = []
+    for row in found:
+        quartiles = statistics.quantiles(row.seconds, n=4)
+        lines.append(
+            [
+                row.name,
+                f"{1e3 * row.median:.1f}",
+                f"{1e3 * (quartiles[2] - quartiles[0]) / 2:.1f}",
+                f"{row.median / first.median:.2f}",
+                f"{row.peak / MIB:.2f}",
+                f"{row.peak / first.peak:.3f}",
+                f"{row.flops / 1e9:.3f}",
+                "" if row.theory is None else f"{row.theory / 1e9:.3f}",
+            ]
+        )
+    return markdown_table(header, lines, right=1)
+
+
+def main() -> None:
+    machine = describe_environment("cpu")
+    print("# What each algorithm costs on a CPU\n")
+    print(
+        f"`python benchmarks/trainers.py`: {NUM_ROUNDS} rounds in turn. torch {torch.__version__}, "
+        f"Opacus {opacus.__version__}, {machine['cpu']}, {torch.get_num_threads()} threads.\n"
+        "x is the ratio to standard. GFLOP leaves attention out, as the theory does.\n"
+    )
+    for cell in CELLS:
+        print(f"## {cell}\n\n{table(rows(cell))}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

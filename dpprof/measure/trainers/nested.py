@@ -1,0 +1,24 @@
+"""The tensors of a batch or an output, however nested."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves, tree_map
+
+
+def named_leaves(tree: Any) -> list[tuple[str, Tensor]]:
+    """The tensors of a batch or an output, however nested, each by its path, e.g. `[0][1]`.
+
+    By its number where torch knows a type's parts but no names of them, as of Hugging Face's outputs.
+    """
+    try:
+        leaves, _ = tree_flatten_with_path(tree)
+    except ValueError:
+        return [(f"[{i}]", leaf) for i, leaf in enumerate(tree_leaves(tree)) if isinstance(leaf, Tensor)]
+    return [(keystr(path), leaf) for path, leaf in leaves if isinstance(leaf, Tensor)]
+
+
+def moved(batch: Any, device: torch.device) -> Any:
+    """The same, on a device."""
+    return tree_map(lambda t: t.to(device, non_blocking=True) if isinstance(t, Tensor) else t, batch)

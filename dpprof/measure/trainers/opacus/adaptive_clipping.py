@@ -1,0 +1,58 @@
+"""DP-SGD whose clipping norm follows a quantile of the samples' norms."""
+
+import math
+
+import torch
+from opacus.optimizers import AdaClipDPOptimizer
+
+from dpprof.measure.trainers.opacus.dpsgd import DPSGDTrainer
+
+# As Andrew et al. 2021 recommend: the quantile, the learning rate, and the noise on the number of unclipped
+# samples over the size of a batch. None of them changes what a step costs.
+_QUANTILE, _LEARNING_RATE, _NOISE_SHARE = 0.5, 0.2, 1 / 20
+_LOWEST, _HIGHEST = 1e-8, 1e8
+
+
+class DPAdaptiveClippingTrainer(DPSGDTrainer):
+    """Adaptive clipping (Andrew et al. 2021, algorithm 1; `clipping="adaptive"` of Opacus): `max_grad_norm`
+    is where the clipping norm C begins; after each step C moves so that half of the samples are clipped.
+
+    The number of unclipped samples is published with noise, and for that the gradients get a little more
+    (theorem 1).
+    """
+
+    optimizer: AdaClipDPOptimizer
+
+    @property
+    def unclipped_num_std(self) -> float:
+        """The deviation of the noise on the number of unclipped samples: small batches take more than is
+        recommended, so that gradients need no more than 1.15 times the noise.
+        """
+        return max(_NOISE_SHARE * self.batch_size, self.noise_multiplier)
+
+    @property
+    def noise_deviation(self) -> float:
+        """With the share of the privacy that the count takes made up for."""
+        if self.noise_multiplier == 0:
+            return 0.0
+        rest = self.noise_multiplier**-2 - (2 * self.unclipped_num_std) ** -2
+        return float(self.optimizer.max_grad_norm) / math.sqrt(rest)
+
+    def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> AdaClipDPOptimizer:
+        """The optimizer that clips, adds noise and moves the clipping norm."""
+        return AdaClipDPOptimizer(
+            optimizer,
+            noise_multiplier=self.noise_multiplier,
+            max_grad_norm=self.max_grad_norm,
+            expected_batch_size=self.batch_size * self.accumulation_steps,
+            target_unclipped_quantile=_QUANTILE,
+            clipbound_learning_rate=_LEARNING_RATE,
+            max_clipbound=_HIGHEST,
+            min_clipbound=_LOWEST,
+            unclipped_num_std=self.unclipped_num_std,
+        )
+
+    def _add_noise(self) -> None:
+        """And, as `AdaClipDPOptimizer.pre_step` does, the next clipping norm."""
+        super()._add_noise()
+        self.optimizer.update_max_grad_norm()

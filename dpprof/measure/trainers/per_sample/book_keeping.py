@@ -1,0 +1,53 @@
+"""DP-SGD with one backward pass: book-keeping (Bu et al., ICML 2023)."""
+
+import torch
+from torch import Tensor, nn
+
+from dpprof.measure.trainers.per_sample import clipping
+from dpprof.measure.trainers.per_sample.book import Entry
+from dpprof.measure.trainers.per_sample.trainer import PerSampleTrainer
+from dpprof.vocabulary.clipping import LAYER_WISE
+
+
+class DPBookKeepingTrainer(PerSampleTrainer):
+    """One forward and one backward in which only the gradients of activations flow. Each layer books its
+    input and output gradient and takes its norm; once all norms are there, the clipped sum is one product for
+    each layer ("Differentially Private Optimization on Large Model at Small Cost", Bu et al. 2023).
+
+    Unlike the authors' code: a layer keeps its per-sample gradients in place of what it would book, where
+    these are smaller; norms have a blocked form; embeddings are added by index; tied and reused weights are
+    exact.
+    """
+
+    def wrap_model(self) -> nn.Module:
+        """With layer-wise clipping, each parameter is summed at once."""
+        model = super().wrap_model()
+        if self.options.clipping == LAYER_WISE:
+            self.book.complete = self._sum_at_once
+        return model
+
+    def _accumulate_clipped(self, loss: Tensor) -> None:
+        with self.phase("backward"), self._only_norms() as self._sums:
+            loss.backward()
+        with self.phase("clip"):
+            self._clip()
+
+    @torch.no_grad()
+    def _clip(self) -> None:
+        entries = self.book.entries
+        if self.options.clipping == LAYER_WISE:
+            if entries:
+                norms = [e.squared_norms for e in entries.values()]
+                self._refuse_nonfinite(torch.stack(norms).sum(0))
+            entries.clear()
+            return
+        factors = self._clip_factors()
+        for parameter in list(entries):
+            total = entries.pop(parameter).summed(factors, parameter.grad)
+            parameter.grad = total.to(parameter.dtype)
+
+    def _sum_at_once(self, parameter: nn.Parameter, entry: Entry) -> None:
+        largest = clipping.of_one(self.max_grad_norm, len(self.parameters))
+        factors = clipping.factor(entry.squared_norms.sqrt(), largest, LAYER_WISE) / self.logical_batch_size
+        self._sums[parameter] = entry.summed(factors, self._sums[parameter]).to(parameter.dtype)
+        entry.uses = []

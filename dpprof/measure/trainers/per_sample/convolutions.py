@@ -1,0 +1,121 @@
+"""Convolutions over one or two dimensions: products of the output's gradient with the unfolded input.
+
+Shape suffixes: B samples, C channels, G groups, T output positions, K the kernel's positions.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dpprof.measure.trainers.per_sample.arithmetic import added, scaled
+from dpprof.measure.trainers.per_sample.functions import Gradients, Reports, as_autocast
+from dpprof.measure.trainers.per_sample.uses import Products
+from dpprof.vocabulary.norm_forms import LayerShape
+
+
+class Geometry(NamedTuple):
+    """How a kernel moves over an input: as many numbers each as it has dimensions, and the groups."""
+
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+    groups: int
+
+    def backward(
+        self, gradient: Tensor, x: Tensor, weight: Tensor, *, of_input: bool
+    ) -> tuple[Tensor, Tensor]:
+        """The input's gradient, or the weight's, as torch computes it."""
+        found: tuple[Tensor, Tensor] = torch.ops.aten.convolution_backward(
+            gradient,
+            x,
+            weight,
+            None,
+            self.stride,
+            self.padding,
+            self.dilation,
+            False,
+            [0] * len(self.stride),
+            self.groups,
+            [of_input, not of_input, False],
+        )[:2]
+        return found
+
+
+class Unfolded(Products):
+    """A convolution's products. The input is unfolded when a norm is taken, and not kept."""
+
+    def __init__(self, x: Tensor, gradient: Tensor, weight: Tensor, geometry: Geometry) -> None:
+        self.x, self.gradient, self.weight, self.geometry = x.detach(), gradient, weight.detach(), geometry
+        self.shape = weight.shape
+
+    @property
+    def held(self) -> Tensor:
+        """The output's gradient; the input is forward's."""
+        return self.gradient
+
+    @property
+    def left(self) -> Tensor:  # type: ignore[override]
+        """The output's gradient, (B, G, T, C / G)."""
+        return _by_group(self.gradient.flatten(2), self.geometry.groups)
+
+    @property
+    def right(self) -> Tensor:  # type: ignore[override]
+        """The unfolded input, (B, G, T, C / G x K)."""
+        x, kernel, geometry = self.x, list(self.shape[2:]), self.geometry
+        moves = [geometry.dilation, geometry.padding, geometry.stride]
+        if len(kernel) == 1:  # torch unfolds images only
+            x, kernel = x.unsqueeze(2), [1, *kernel]
+            moves = [[still, *move] for still, move in zip([1, 0, 1], moves, strict=True)]
+        return _by_group(torch.ops.aten.im2col(x, kernel, *moves), geometry.groups)
+
+    @property
+    def sizes(self) -> LayerShape:
+        """B, G, T, M, N, without unfolding."""
+        samples, channels = self.gradient.shape[:2]
+        groups, positions = self.geometry.groups, self.gradient.shape[2:].numel()
+        return LayerShape(samples, groups, positions, channels // groups, self.shape[1:].numel())
+
+    def summed(self, factors_B: Tensor | None, onto: Tensor | None = None) -> Tensor:
+        """As torch sums it."""
+        gradient = self.gradient if factors_B is None else scaled(self.gradient, factors_B)
+        return added(self.geometry.backward(gradient, self.x, self.weight, of_input=False)[1], onto)
+
+
+def _by_group(t_BCT: Tensor, groups: int) -> Tensor:
+    """(B, C, T) -> (B, G, T, C / G)."""
+    by_group: Tensor = t_BCT.unflatten(1, (groups, -1)).mT
+    return by_group
+
+
+class ConvFunction(torch.autograd.Function):
+    """`F.conv1d` and `F.conv2d`, grouped ones too."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry, reports: Reports
+    ) -> Tensor:
+        """(B, C, ...) -> (B, C, ...)."""
+        ctx.geometry, ctx.reports = geometry, reports
+        x_, weight_, bias_ = as_autocast(x, weight, bias)
+        assert x_ is not None
+        ctx.save_for_backward(x_, weight)
+        function = F.conv1d if weight.dim() == 3 else F.conv2d
+        stride, padding, dilation, groups = geometry
+        return function(x_, weight_, bias_, stride, padding, dilation, groups)  # type: ignore[arg-type]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Gradients:
+        """The input's gradient, after the weight's and the bias's went to the book."""
+        x, weight = ctx.saved_tensors
+        reports: Reports = ctx.reports
+        weight = weight.to(gradient.dtype)
+        of_bias = of_weight = of_input = None
+        if reports.bias is not None:
+            of_bias = reports.take_bias(gradient.flatten(2).sum(2))
+        if ctx.needs_input_grad[0]:
+            of_input = ctx.geometry.backward(gradient, x, weight, of_input=True)[0]
+        if reports.weight is not None:
+            of_weight = reports.take_weight(Unfolded(x, gradient, weight, ctx.geometry))
+        return of_input, of_weight, of_bias, None, None

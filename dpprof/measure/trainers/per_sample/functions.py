@@ -1,0 +1,222 @@
+"""Layers whose backward computes the input's gradient, and reports the weights' to the book.
+
+Each is a `torch.autograd.Function`: weights go in, so that the graph reaches down to the first trainable
+layer, and no gradient comes out for them unless the book is summing. What backward needs is saved as torch's
+own layers save it, so activation checkpointing works; norm layers compute their statistics again.
+
+Shape suffixes: B samples, T positions, M outputs, N inputs, D normalised.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dpprof.measure.trainers.per_sample.arithmetic import over_positions
+from dpprof.measure.trainers.per_sample.book import Book
+from dpprof.measure.trainers.per_sample.uses import PerSample, Products, Rows, Use
+
+Gradients = tuple[Tensor | None, ...]
+
+
+class Reports:
+    """Where a call's gradients go: the book, with the parameters of the layer."""
+
+    def __init__(self, book: Book, weight: nn.Parameter | None, bias: nn.Parameter | None) -> None:
+        self.book = book
+        self.weight = weight if weight is not None and weight.requires_grad else None
+        self.bias = bias if bias is not None and bias.requires_grad else None
+        book.count(self.weight, self.bias)
+
+    def take_bias(self, gradients: Tensor) -> Tensor | None:
+        """Report a bias's per-sample gradients."""
+        return None if self.bias is None else self.book.take(self.bias, PerSample(gradients))
+
+    def take_weight(self, use: Use) -> Tensor | None:
+        """Report a weight's use."""
+        return None if self.weight is None else self.book.take(self.weight, use)
+
+
+def as_autocast(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+    """What autocast makes of the arguments of a matrix product. Its own cache would keep weights that no
+    longer require gradients.
+    """
+    device = next(t for t in tensors if t is not None).device.type
+    if not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(t if t is None or t.dtype == torch.float64 else t.to(dtype) for t in tensors)
+
+
+class LinearFunction(torch.autograd.Function):
+    """`F.linear`; with `is_transposed` the `Conv1D` of Hugging Face, whose weight is (N, M)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        reports: Reports,
+        is_transposed: bool,
+    ) -> Tensor:
+        """(B, ..., N) -> (B, ..., M)."""
+        ctx.reports, ctx.is_transposed, ctx.dtype = reports, is_transposed, x.dtype
+        x_, weight_, bias_ = as_autocast(x, weight, bias)
+        assert x_ is not None
+        assert weight_ is not None
+        ctx.save_for_backward(x_ if reports.weight is not None else None, weight)
+        return F.linear(x_, weight_.T if is_transposed else weight_, bias_)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Gradients:
+        """The input's gradient, after the weight's and the bias's went to the book."""
+        x, weight = ctx.saved_tensors
+        reports: Reports = ctx.reports
+        of_bias = reports.take_bias(over_positions(gradient)) if reports.bias is not None else None
+        of_weight = of_input = None
+        if ctx.needs_input_grad[0]:
+            of_input = gradient @ (weight.T if ctx.is_transposed else weight).to(gradient.dtype)
+        if x is not None:
+            inputs, outputs = (t.reshape(t.shape[0], 1, -1, t.shape[-1]) for t in (x, gradient))
+            sides = (inputs, outputs) if ctx.is_transposed else (outputs, inputs)
+            of_weight = reports.take_weight(Products(*sides, weight.shape))
+        return of_input, of_weight, of_bias, None, None
+
+
+class EmbeddingFunction(torch.autograd.Function):
+    """`F.embedding`. Ids of one row, as of positions, are those of every sample."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, ids: Tensor, weight: Tensor, padding: int | None, reports: Reports, batch_size: int
+    ) -> Tensor:
+        """(B, ...) -> (B, ..., D)."""
+        ctx.reports, ctx.padding = reports, padding
+        ctx.save_for_backward(ids)
+        ctx.weight_shape = weight.shape
+        out = F.embedding(ids, weight)
+        return out.expand(batch_size, *out.shape[1:]) if ids.shape[0] != batch_size else out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Gradients:
+        """Ids have no gradient."""
+        (ids,) = ctx.saved_tensors
+        ids = ids.expand(gradient.shape[0], *ids.shape[1:]).reshape(gradient.shape[0], -1)
+        rows = gradient.reshape(*ids.shape, gradient.shape[-1])
+        if ctx.padding is not None:
+            rows = rows.masked_fill((ids == ctx.padding).unsqueeze(-1), 0.0)
+        return None, ctx.reports.take_weight(Rows(ids, rows, ctx.weight_shape)), None, None, None
+
+
+class LayerNormFunction(torch.autograd.Function):
+    """`F.layer_norm` with weights."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        shape: tuple[int, ...],
+        eps: float,
+        reports: Reports,
+    ) -> Tensor:
+        """(B, ..., *shape) -> the same."""
+        ctx.shape, ctx.eps, ctx.reports = shape, eps, reports
+        ctx.save_for_backward(x, weight)
+        return F.layer_norm(x, shape, weight, bias, eps)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Gradients:
+        """Normalises the input once more, which the weight's gradient needs anyway."""
+        x, weight = ctx.saved_tensors
+        reports: Reports = ctx.reports
+        x = x.to(gradient.dtype)
+        normal, mean, scale = torch.native_layer_norm(x, ctx.shape, None, None, ctx.eps)
+        last = len(ctx.shape)
+        of_bias = of_weight = of_input = None
+        if reports.bias is not None:
+            of_bias = reports.take_bias(over_positions(gradient, last))
+        if reports.weight is not None:
+            of_weight = reports.take_weight(PerSample(over_positions(normal.mul_(gradient), last)))
+        del normal
+        if ctx.needs_input_grad[0]:
+            of_input = torch.ops.aten.native_layer_norm_backward(
+                gradient.contiguous(),
+                x,
+                ctx.shape,
+                mean,
+                scale,
+                weight.to(gradient.dtype),
+                None,
+                [True, False, False],
+            )[0]
+        return of_input, of_weight, of_bias, None, None, None
+
+
+class RMSNormFunction(torch.autograd.Function):
+    """`F.rms_norm` with a weight (Zhang and Sennrich 2019)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, shape: tuple[int, ...], eps: float | None, reports: Reports
+    ) -> Tensor:
+        """(B, ..., *shape) -> the same."""
+        ctx.dims = tuple(range(-len(shape), 0))
+        ctx.eps = torch.finfo(x.dtype).eps if eps is None else eps
+        ctx.reports = reports
+        ctx.save_for_backward(x, weight)
+        return F.rms_norm(x, shape, weight, ctx.eps)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Gradients:
+        """With `n = x * scale`: `scale * (w * g - n * mean(n * w * g))`."""
+        x, weight = ctx.saved_tensors
+        x = x.to(gradient.dtype)
+        scale = (x.square().mean(ctx.dims, keepdim=True) + ctx.eps).rsqrt()
+        normal = x * scale
+        of_weight = of_input = None
+        if ctx.reports.weight is not None:
+            use = PerSample(over_positions(normal * gradient, len(ctx.dims)))
+            of_weight = ctx.reports.take_weight(use)
+        if ctx.needs_input_grad[0]:
+            weighted = gradient * weight.to(gradient.dtype)
+            along = (normal * weighted).mean(ctx.dims, keepdim=True)
+            of_input = weighted.sub_(normal.mul_(along)).mul_(scale)
+        return of_input, of_weight, None, None, None
+
+
+class GroupNormFunction(torch.autograd.Function):
+    """`F.group_norm` with weights."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, eps: float, reports: Reports
+    ) -> Tensor:
+        """(B, C, ...) -> the same."""
+        ctx.groups, ctx.eps, ctx.reports = groups, eps, reports
+        ctx.save_for_backward(x, weight)
+        return F.group_norm(x, groups, weight, bias, eps)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Gradients:
+        """Normalises the input once more."""
+        x, weight = ctx.saved_tensors
+        reports: Reports = ctx.reports
+        x, gradient = x.to(gradient.dtype).contiguous(), gradient.contiguous()
+        samples, channels = x.shape[:2]
+        sizes = (samples, channels, x[0, 0].numel(), ctx.groups)
+        normal, mean, scale = torch.native_group_norm(x, None, None, *sizes, ctx.eps)
+        of_bias = of_weight = of_input = None
+        if reports.bias is not None:
+            of_bias = reports.take_bias(gradient.reshape(samples, channels, -1).sum(2))
+        if reports.weight is not None:
+            product = normal.mul_(gradient).reshape(samples, channels, -1)
+            of_weight = reports.take_weight(PerSample(product.sum(2)))
+        if ctx.needs_input_grad[0]:
+            of_input = torch.ops.aten.native_group_norm_backward(
+                gradient, x, mean, scale, weight.to(gradient.dtype), *sizes, [True, False, False]
+            )[0]
+        return of_input, of_weight, of_bias, None, None, None

@@ -1,0 +1,132 @@
+"""What the trainers over per-sample rules share: norms, noise and the optimizer's step."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+from dpprof.measure.trainers.base import TrainerBase
+from dpprof.measure.trainers.per_sample import clipping
+from dpprof.measure.trainers.per_sample.book import Book
+from dpprof.measure.trainers.per_sample.layers import install
+from dpprof.measure.trainers.per_sample.noise import add_noise
+from dpprof.measure.workloads.sampling import num_samples
+from dpprof.vocabulary.clipping import PerSampleOptions
+from dpprof.vocabulary.norm_forms import NormCost
+
+
+class PerSampleTrainer(TrainerBase):
+    """A step of DP-SGD (Abadi et al. 2016, algorithm 1) whose norms come from rules for each kind of layer.
+
+    A subclass adds the clipped sum of one physical batch, over the samples of the logical batch, to `p.grad`.
+    Batches without samples add nothing.
+    """
+
+    options: PerSampleOptions
+    keeps = True
+
+    def wrap_model(self) -> nn.Module:
+        """The model, its layers with rules in place of their forwards."""
+        self.names = {p: name for name, p in self.model.named_parameters()}
+        self.book = Book(self.names, self.options.norm, self.keeps)
+        self.without_rule = install(self.model, self.book)
+        return self.model
+
+    @property
+    def logical_batch_size(self) -> int:
+        """What the sum over samples is divided by."""
+        return self.batch_size * self.accumulation_steps
+
+    @classmethod
+    def clip_factors(cls, norms: Tensor, max_grad_norm: float, options: Any) -> Tensor:
+        """As `clipping` says."""
+        return clipping.factors(norms, max_grad_norm, options.clipping)
+
+    def norm_costs(self) -> dict[str, NormCost]:
+        """As the book chose."""
+        return self.book.costs
+
+    def warnings(self) -> list[str]:
+        """Which modules have no rule."""
+        return [
+            f"{path} has no rule for per-sample gradient norms: torch.func computes its per-sample gradients"
+            for path in self.without_rule
+        ]
+
+    def step(self, physical_batches: tuple[Any, ...]) -> None:
+        """Clipped gradients of each physical batch, then noise and the optimizer."""
+        with self.phase("zero_grad"):
+            self.optimizer.zero_grad()
+        for batch in physical_batches:
+            size = num_samples(batch) if self.poisson_sampling else self.batch_size
+            if size == 0:
+                continue
+            self.book.open(size, self.observer)
+            with self.phase("forward"):
+                self.last_loss = self._reduced(self.compute_losses(batch))
+            self._accumulate_clipped(self.last_loss)
+        with self.phase("noise"):
+            self._add_noise()
+        with self.phase("optimizer_step"):
+            self.optimizer.step()
+
+    def _reduced(self, losses: Tensor) -> Tensor:
+        """What the loop calls its loss, from one loss per sample, shape (B,)."""
+        return losses.sum()
+
+    def _accumulate_clipped(self, loss: Tensor) -> None:
+        raise NotImplementedError
+
+    def _add_noise(self) -> None:
+        for parameter in self.parameters:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        with self.observer.label_new("noise"):
+            deviation = self.noise_multiplier * self.max_grad_norm / self.logical_batch_size
+            add_noise([p.grad for p in self.parameters if p.grad is not None], deviation)
+
+    @contextmanager
+    def _only_norms(self) -> Iterator[dict[nn.Parameter, Tensor | None]]:
+        """Surrounds a backward that must leave no gradient: gives what `p.grad` held, and puts it back.
+
+        Raises ValueError that names a parameter which has one, since no rule saw what it was used for.
+        """
+        before = {p: p.grad for p in self.parameters}
+        for parameter in before:
+            parameter.grad = None
+        self.book.begin_backward()
+        yield before
+        self.book.close()
+        leaked = [self.names[p] for p in before if p.grad is not None]
+        for parameter, gradient in before.items():
+            parameter.grad = gradient
+        if leaked:
+            raise ValueError(
+                f"{leaked[0]} is used outside the forward of the module that it belongs to, so that its "
+                "gradient cannot be clipped for each sample: call the module instead"
+            )
+
+    @torch.no_grad()
+    def _clip_factors(self) -> Tensor:
+        """Each sample's factor over the size of the logical batch, shape (B,)."""
+        squared = [entry.squared_norms for entry in self.book.entries.values()]
+        with self.observer.label_new("gradient_norms"):
+            norm = torch.stack(squared).sum(0).sqrt()
+        self._refuse_nonfinite(norm)
+        with self.observer.label_new("clip_factors"):
+            factors = clipping.factor(norm, self.max_grad_norm, self.options.clipping)
+            return factors / self.logical_batch_size
+
+    def _refuse_nonfinite(self, norm: Tensor) -> None:
+        """Raises ValueError, with the gradients dropped, if a norm is NaN or infinite: nothing clips that."""
+        wrong = (~norm.isfinite()).sum()
+        if not isinstance(norm, FakeTensor) and int(wrong):
+            self.optimizer.zero_grad(set_to_none=True)
+            self.book.open(0, self.observer)
+            raise ValueError(
+                f"the gradients of {int(wrong)} of {len(norm)} samples are NaN or too large for their norm "
+                "to be computed: nothing was summed"
+            )

@@ -1,0 +1,1 @@
+"""The parts of `verify`: gradients, noise, sensitivity, weights."""

@@ -1,0 +1,217 @@
+"""Noise on: what a step adds to the clipped gradient, tested over a few steps from the same weights.
+
+The noise is the gradient with noise less that without. Tests say by `chances` how likely right noise looks
+so; their number is taken into account (Bonferroni), and so is that of the checks.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from dpprof.figures.gradient_verdict import FAIL, PASS
+from dpprof.measure.gradient_check import WAYS
+from dpprof.measure.verifying import chances
+from dpprof.measure.verifying.setting import ACCUMULATED, Setting
+from dpprof.record.verify import VerifyCheck
+from dpprof.vocabulary.verify_checks import FALSE_ALARM_RATE
+
+NUM_STEPS = 4
+# The four checks, each for one physical batch and for several.
+_NUM_CHECKS = 8
+# Numbers of a parameter that are compared with those of others, at most.
+_PREFIX = 4096
+_NEARLY = 0.02
+# Deviations of parameters that differ by less are one and the same; small ones scatter.
+_ALIKE = 0.8
+
+
+@dataclass
+class Noise:
+    """The noise of some steps in units of the deviation asked for: for each parameter a tensor (K, numel)."""
+
+    names: list[str]
+    shapes: list[torch.Size]
+    steps_KP: list[Tensor]
+    num_batches: int
+
+    @property
+    def deviation(self) -> float:
+        """The root of its mean square."""
+        squares = sum(float(noise.square().sum()) for noise in self.steps_KP)
+        return math.sqrt(squares / sum(noise.numel() for noise in self.steps_KP))
+
+
+@dataclass
+class _Tests:
+    """The tests of one check: how many, and the least likely result with what it says."""
+
+    count: int = 0
+    least: float = 1.0
+    said: str = ""
+    failed: set[str] = field(default_factory=set)
+
+    def add(self, chance: float, said: str) -> None:
+        self.count += 1
+        if chance < self.least or not self.said:
+            self.least, self.said = chance, said
+
+    def check(self, name: str, right: str) -> VerifyCheck:
+        chance = min(1.0, self.least * self.count * _NUM_CHECKS)
+        passed = chance >= FALSE_ALARM_RATE
+        tests = f"{self.count:,} test{'s' if self.count != 1 else ''}"
+        said = f"{right}; {tests}" if passed else f"{self.said} (a chance of {chance:.0e} in {tests})"
+        return VerifyCheck(name, PASS if passed else FAIL, said, chance=chance)
+
+
+def taken(setting: Setting, num_batches: int) -> Noise:
+    """The noise of `NUM_STEPS` steps of so many physical batches each, as the run computes."""
+    case, way, norm = setting.case, setting.way, setting.max_grad_norm
+    assert norm is not None, "only of private trainers"
+    dtype = WAYS[way][1]
+    batches = case.moved(dtype)[:num_batches]
+    same = {"accumulation_steps": num_batches, "lr": 0.0}
+    quiet = case.trainer(way, case.copied(dtype), norm, **same)
+    without = [gradient.clone() for gradient in case.gradients(quiet, way, batches)]
+    multiplier = setting.noise_multiplier
+    noisy = case.trainer(way, case.copied(dtype), norm, noise_multiplier=multiplier, **same)
+    deviation = multiplier * norm / (setting.batch_size * num_batches)
+    steps = []
+    for _ in range(NUM_STEPS):
+        gradients = case.gradients(noisy, way, batches)
+        steps.append([((g - w) / deviation).flatten() for g, w in zip(gradients, without, strict=True)])
+    stacked = [torch.stack(noises).double().cpu() for noises in zip(*steps, strict=True)]
+    return Noise(setting.names, [g.shape for g in without], stacked, num_batches)
+
+
+def checks(setting: Setting) -> Iterator[tuple[list[VerifyCheck], float, int]]:
+    """For one physical batch and for several: the checks, the deviation, and the number of tests."""
+    for num_batches in (1, len(setting.case.batches)):
+        noise = taken(setting, num_batches)
+        suffix = ACCUMULATED if num_batches > 1 else ""
+        tested = [
+            (_deviation(noise), "noise_deviation", f"{noise.deviation:.4f} times what is asked for"),
+            (_coordinates(noise), "noise_coordinates", "every coordinate has its own noise"),
+            (_steps(noise), "noise_steps", "no correlation"),
+            (_parameters(noise), "noise_parameters", "no correlation"),
+        ]
+        found = [tests.check(name + suffix, right) for tests, name, right in tested]
+        yield found, noise.deviation, sum(tests.count for tests, _, _ in tested)
+
+
+def _deviation(noise: Noise) -> _Tests:
+    """Of every parameter, and of each step over all parameters; means too."""
+    tests = _Tests()
+    ratios = {
+        name: math.sqrt(float(n.square().mean())) for name, n in zip(noise.names, noise.steps_KP, strict=True)
+    }
+    whole = f"the noise has {noise.deviation:.3g} times the standard deviation asked for"
+    whole += _hint(noise.deviation, noise.num_batches)
+    are_alike = max(ratios.values()) - min(ratios.values()) <= max(_ALIKE * noise.deviation, _NEARLY)
+    for step in range(NUM_STEPS):
+        squares = sum(float(n[step].square().sum()) for n in noise.steps_KP)
+        count = sum(n[step].numel() for n in noise.steps_KP)
+        tests.add(chances.of_deviation(squares, count), whole)
+    for name, n in zip(noise.names, noise.steps_KP, strict=True):
+        of_one = f"the noise in {name} has {ratios[name]:.3g} times the standard deviation asked for"
+        said = whole if are_alike else of_one
+        tests.add(chances.of_deviation(float(n.square().sum()), n.numel()), said)
+        tests.add(chances.of_mean(float(n.sum()), n.numel()), f"the noise in {name} has a mean that is not 0")
+    return tests
+
+
+def _hint(deviation: float, num_batches: int) -> str:
+    """What a deviation looks like."""
+    known = {
+        math.sqrt(2): "as if it were added twice",
+        float(num_batches): "as if it were divided by the size of a physical batch, not of the logical one",
+        1 / num_batches: "as if it were divided once too often by the number of physical batches",
+        math.sqrt(num_batches): "as if it were added for each physical batch",
+    }
+    if deviation < _NEARLY:
+        return ": there is none"
+    if abs(deviation - 1) > _NEARLY:
+        for ratio, hint in known.items():
+            if abs(deviation / ratio - 1) < _NEARLY and ratio != 1:
+                return f", {hint}"
+    return ""
+
+
+def _coordinates(noise: Noise) -> _Tests:
+    """That no coordinate has too little or too much noise, that all together are normal, and that those of
+    a parameter are independent at a few distances.
+    """
+    tests = _Tests()
+    squares_P = torch.cat([n.square().sum(0) for n in noise.steps_KP])
+    tests.add(
+        chances.of_extremes(squares_P, NUM_STEPS),
+        f"a coordinate's noise is between {math.sqrt(float(squares_P.min()) / NUM_STEPS):.3g} and "
+        f"{math.sqrt(float(squares_P.max()) / NUM_STEPS):.3g} times the standard deviation asked for",
+    )
+    half = torch.tensor(NUM_STEPS / 2, dtype=torch.float64)
+    quantiles = torch.special.gammainc(half, squares_P / 2)
+    tests.add(chances.of_distribution(quantiles), "the noise differs between coordinates")
+    values = torch.cat([n.flatten() for n in noise.steps_KP])
+    tests.add(chances.of_distribution(torch.special.ndtr(values)), "the noise is not normally distributed")
+    for name, shape, n in zip(noise.names, noise.shapes, noise.steps_KP, strict=True):
+        row = n.shape[1] // shape[0] if shape else 1
+        for distance in sorted({1, 2, row, n.shape[1] // 2}):
+            if 0 < distance <= n.shape[1] // 2:
+                pairs = n[:, : n.shape[1] // (2 * distance) * 2 * distance].reshape(-1, 2, distance)
+                said = f"coordinates of {name} that are {distance} apart have noise with a correlation of"
+                _add_correlation(tests, pairs[:, 0].flatten(), pairs[:, 1].flatten(), said)
+    return tests
+
+
+def _steps(noise: Noise) -> _Tests:
+    """That whole steps are independent, and each parameter between steps."""
+    tests = _Tests()
+    whole = torch.cat(noise.steps_KP, 1)
+    for one in range(NUM_STEPS):
+        for other in range(one):
+            said = f"steps {other + 1} and {one + 1} have noise with a correlation of"
+            _add_correlation(tests, whole[one], whole[other], said)
+    for name, n in zip(noise.names, noise.steps_KP, strict=True):
+        for step in range(1, NUM_STEPS):
+            said = f"{name} has in steps {step} and {step + 1} noise with a correlation of"
+            _add_correlation(tests, n[step - 1], n[step], said)
+    return tests
+
+
+def _parameters(noise: Noise) -> _Tests:
+    """That the noise of no parameter begins as that of another one, in the same step or in another."""
+    tests = _Tests()
+    rows = [(i, step, n[step, :_PREFIX]) for i, n in enumerate(noise.steps_KP) for step in range(NUM_STEPS)]
+    lengths = torch.tensor([len(row) for _, _, row in rows])
+    padded = torch.zeros(len(rows), int(lengths.max()), dtype=torch.float64)
+    for at, (_, _, row) in enumerate(rows):
+        padded[at, : len(row)] = row
+    dots = padded @ padded.T
+    sums = padded.square().cumsum(1)
+    shorter = torch.minimum(lengths[:, None], lengths)
+    own = sums.gather(1, shorter - 1)  # what each row's square is over the length that a pair shares
+    correlations = (dots / (own * own.T).sqrt().clamp(min=1e-300)).clamp(-1, 1)
+    of = torch.tensor([i for i, _, _ in rows])
+    pairs = torch.triu(of[:, None] != of, 1)
+    tests.count = int(pairs.sum())
+    if not tests.count:
+        return tests
+    logs = (shorter - 1) / 2 * torch.log1p(-correlations.square().clamp(max=1 - 1e-16))
+    worst = int(torch.where(pairs, logs, torch.inf).argmin())
+    one, other = rows[worst // len(rows)], rows[worst % len(rows)]
+    tests.least = math.exp(float(logs.flatten()[worst]))
+    tests.said = (
+        f"{noise.names[one[0]]} in step {one[1] + 1} and {noise.names[other[0]]} in step {other[1] + 1} have "
+        f"noise with a correlation of {float(correlations.flatten()[worst]):.3g}"
+    )
+    return tests
+
+
+def _add_correlation(tests: _Tests, one: Tensor, other: Tensor, said: str) -> None:
+    norms = float(one.norm() * other.norm())
+    if norms == 0:
+        return  # no noise at all, as the deviation tells
+    r = max(-1.0, min(1.0, float(one @ other) / norms))
+    tests.add(chances.of_correlation(r, len(one)), f"{said} {r:.3g}")

@@ -1,0 +1,198 @@
+"""How far one sample moves the sum of clipped gradients, whatever it is: by `max_grad_norm` at most.
+
+A batch is trained with and without the sample, as batches of Poisson sampling, which may have any size.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
+
+from dpprof.config.measuring import SAMPLED_WARMUP_STEPS, MeasuringConfig
+from dpprof.errors import describe_error
+from dpprof.figures.gradient_verdict import FAIL, PASS
+from dpprof.figures.verify_verdict import WARNING
+from dpprof.measure.gradient_check import WAYS
+from dpprof.measure.observe import Observer
+from dpprof.measure.trainers.base import TrainerBase
+from dpprof.measure.trainers.reference import global_norm
+from dpprof.measure.verifying.setting import Setting, held_against
+from dpprof.measure.workloads.workload import Batch
+from dpprof.record.verify import VerifyCheck
+from dpprof.vocabulary.out_of_memory import is_oom
+
+HUGE = 1e6
+# The square of a gradient multiplied by this is beyond float32, and the gradient is not.
+OVERFLOWING = 1e25
+_LARGE_INPUT = 1e4
+# As many samples are removed one by one, at most, where each is tried.
+_MOST_SAMPLES = 8
+
+
+class _Weighted:
+    """A loss that multiplies each sample's by a weight."""
+
+    def __init__(self, loss: Callable[[Any, Any], Tensor]) -> None:
+        self.loss = loss
+        self.weights: Tensor | None = None
+
+    def __call__(self, outputs: Any, targets: Any) -> Tensor:
+        """The losses, shape (B,)."""
+        losses = self.loss(outputs, targets)
+        return losses if self.weights is None else losses * self.weights.to(losses)
+
+
+@dataclass
+class _Trial:
+    """A trainer that takes batches of any size and does not move the weights. One whose weights have become
+    NaN is of no more use.
+    """
+
+    setting: Setting
+    loss: _Weighted
+    trainer: TrainerBase
+
+    @classmethod
+    def of(cls, setting: Setting) -> "_Trial":
+        case = setting.case
+        workload = case.copied(WAYS[setting.way][1])
+        loss = _Weighted(workload.loss)
+        trainer = case.trainer(
+            setting.way,
+            workload._replace(loss=loss),
+            setting.max_grad_norm,
+            accumulation_steps=1,
+            poisson_sampling=True,
+            lr=0.0,
+            how=MeasuringConfig(warmup_steps=SAMPLED_WARMUP_STEPS),
+        )
+        return cls(setting, loss, trainer)
+
+    def sum_of(self, batch: Batch, weights: Tensor) -> list[Tensor]:
+        """The sum of the clipped gradients of a batch whose losses have these weights."""
+        self.loss.weights = weights
+        self.trainer.run_profiling([batch], Observer())
+        found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.trainer.parameters]
+        return [gradient.double() * self.setting.batch_size for gradient in found]
+
+
+@dataclass
+class _Batch:
+    """A batch with the sums of all but one of its samples, each computed once."""
+
+    trial: _Trial
+    batch: Batch
+    _rests: dict[int, list[Tensor]] = field(default_factory=dict)
+
+    def distance(self, index: int, weight: float = 1.0, by: _Trial | None = None) -> float:
+        """How far a sample moves the sum, its loss multiplied by a weight, over the norm that is allowed.
+        `by` computes the sum with the sample.
+        """
+        setting = self.trial.setting
+        assert setting.max_grad_norm is not None, "only of private trainers"
+        weights = torch.ones(setting.batch_size)
+        if index not in self._rests:
+            kept = torch.tensor([i for i in range(setting.batch_size) if i != index])
+            rest = tree_map(lambda t: _taken(t, kept), self.batch)
+            self._rests[index] = self.trial.sum_of(rest, weights[kept])
+        weights[index] = weight
+        whole = (by or self.trial).sum_of(self.batch, weights)
+        difference = global_norm([a - b for a, b in zip(whole, self._rests[index], strict=True)])
+        return float(difference) / setting.max_grad_norm
+
+
+def checks(setting: Setting) -> Iterator[VerifyCheck]:
+    """Of ordinary samples and of every kind of odd one."""
+    (batch, *_), size = setting.case.moved(WAYS[setting.way][1]), setting.batch_size
+    inputs, targets = batch
+    every = range(min(size, _MOST_SAMPLES))
+    trial = _Trial.of(setting)
+    as_it_is = _Batch(trial, batch)
+    yield _moved("ordinary", as_it_is, every)
+    yield _moved("zero", as_it_is, [0], 0.0)
+    yield _moved("huge", as_it_is, every, HUGE)
+    yield _moved("constant", _Batch(trial, tree_map(_all_as_first, batch)), [0])
+    if any(_is_filled(leaf) for leaf in tree_leaves(inputs)):
+        yield _moved("repeated", _Batch(trial, (tree_map(_repeated, inputs), targets)), every[:2])
+    if any(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in tree_leaves(inputs)):
+        yield _moved("large_input", _Batch(trial, (tree_map(_first_large, inputs), targets)), [0])
+    yield _contained("overflow", as_it_is, OVERFLOWING, "a gradient whose squared norm overflows")
+    yield _contained("nan", as_it_is, torch.nan, "a NaN loss")
+    yield _contained("infinity", as_it_is, torch.inf, "an infinite loss")
+
+
+def _moved(kind: str, batch: _Batch, indices: Sequence[int], weight: float = 1.0) -> VerifyCheck:
+    """The farthest that any of these samples moves the sum."""
+    distances = {index: batch.distance(index, weight) for index in indices}
+    index = max(distances, key=lambda i: math.inf if math.isnan(distances[i]) else distances[i])
+    what = f"sample {index} of the batch" + (f", its loss multiplied by {weight:g}," if weight != 1 else "")
+    said = f"{what} moves the sum by {distances[index]:.4g} x max_grad_norm"
+    setting = batch.trial.setting
+    return held_against(
+        f"sensitivity_{kind}", distances[index], 1 + setting.tolerance(setting.way), said, said
+    )
+
+
+def _contained(kind: str, batch: _Batch, weight: float, what: str) -> VerifyCheck:
+    """What becomes of a batch with a sample that cannot be clipped: it is refused, or moves the sum no
+    farther than any other. Where it makes the sum NaN, that is a warning.
+    """
+    setting, name = batch.trial.setting, f"sensitivity_{kind}"
+    trial = _Trial.of(setting)
+    before = [p.detach().clone() for p in trial.trainer.parameters]
+    try:
+        moved = batch.distance(0, weight, by=trial)
+    except Exception as error:
+        if is_oom(error):
+            raise
+        if not all(torch.equal(b, p) for b, p in zip(before, trial.trainer.parameters, strict=True)):
+            return VerifyCheck(name, FAIL, f"{what} is refused, but the weights have changed")
+        return VerifyCheck(name, PASS, f"{what} is refused: {describe_error(error)[:160]}")
+    if not math.isfinite(moved):
+        return VerifyCheck(name, WARNING, _poisoned(trial, what))
+    said = f"{what} moves the sum by {moved:.4g} x max_grad_norm"
+    return held_against(name, moved, 1 + setting.tolerance(setting.way), said, said)
+
+
+def _poisoned(trial: _Trial, what: str) -> str:
+    parameters = trial.trainer.parameters
+    num_lost = sum(not bool(p.isfinite().all()) for p in parameters)
+    return (
+        f"a sample with {what} is summed: the step makes {num_lost} of {len(parameters)} weight tensors NaN. "
+        "That one sample ends the training for all, and clipping does not bound what it changes: stop before "
+        "the step where a loss or a norm is not finite"
+    )
+
+
+def _taken(leaf: Any, kept: Tensor) -> Any:
+    has_samples = isinstance(leaf, Tensor) and leaf.dim() > 0
+    return leaf[kept.to(leaf.device)] if has_samples else leaf
+
+
+def _all_as_first(leaf: Any) -> Any:
+    has_samples = isinstance(leaf, Tensor) and leaf.dim() > 0
+    return leaf[:1].expand_as(leaf).clone() if has_samples else leaf
+
+
+def _is_filled(leaf: Any) -> bool:
+    """Whether a tensor has several numbers for each sample."""
+    return isinstance(leaf, Tensor) and leaf.dim() > 1 and leaf[0].numel() > 1
+
+
+def _repeated(leaf: Any) -> Any:
+    if not _is_filled(leaf):
+        return leaf
+    first = leaf.flatten(1)[:, :1].reshape(-1, *[1] * (leaf.dim() - 1))
+    return first.expand_as(leaf).clone()
+
+
+def _first_large(leaf: Any) -> Any:
+    if not isinstance(leaf, Tensor) or not leaf.is_floating_point() or leaf.dim() == 0:
+        return leaf
+    large = leaf.clone()
+    large[0] *= _LARGE_INPUT
+    return large

@@ -1,0 +1,96 @@
+"""The forms of a per-sample gradient norm, what each costs, and which one is the cheapest for a layer.
+
+With B samples, T positions and a weight of M x N, one product of the forward is F = 2 B T M N FLOPs (times
+the groups of a convolution). The clipped sum is such a product too, unless the per-sample gradients are kept:
+then it only reads them. No form may hold more than the layer's own input and output gradient, B T (M + N)
+numbers; the blocked one holds 16 MiB.
+"""
+
+from dataclasses import dataclass
+
+from dpprof.vocabulary.clipping import BLOCKED, EXPLICIT, GRAM, MIXED
+
+# What a blocked norm may hold at a time.
+BLOCK_BYTES = 2**24
+# Positions to a side of a block of Gram matrices.
+BLOCK_POSITIONS = 512
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """A weight in one call: B samples, G groups, T positions and a weight of G x M x N numbers."""
+
+    samples: int
+    groups: int
+    positions: int
+    rows: int
+    columns: int
+
+    @property
+    def forward_flops(self) -> int:
+        """F, the FLOPs of the layer's forward."""
+        return 2 * self.samples * self.groups * self.positions * self.rows * self.columns
+
+    @property
+    def gram_flops(self) -> int:
+        """FLOPs of two T x T matrices for each sample and group."""
+        return 2 * self.samples * self.groups * self.positions**2 * (self.rows + self.columns)
+
+    @property
+    def has_gram_blocks(self) -> bool:
+        """Whether a blocked norm is cheaper by Gram matrices, which are symmetric, than by gradients."""
+        return self.positions > BLOCK_POSITIONS and self.gram_block_flops < self.forward_flops
+
+    @property
+    def gram_block_flops(self) -> int:
+        """FLOPs of the blocks of Gram matrices on and below the diagonal."""
+        positions = self.positions + BLOCK_POSITIONS
+        return self.samples * self.groups * self.positions * positions * (self.rows + self.columns)
+
+    @property
+    def num_weights(self) -> int:
+        """Numbers of the weight."""
+        return self.groups * self.rows * self.columns
+
+
+@dataclass(frozen=True)
+class NormCost:
+    """A form of a layer's norm: its FLOPs, the bytes that it holds, and the FLOPs of the clipped sum
+    that follows. `is_kept` says whether the per-sample gradients stay for that.
+    """
+
+    form: str
+    flops: int
+    num_bytes: int
+    sum_flops: int
+    is_kept: bool = False
+
+    @property
+    def total_flops(self) -> int:
+        """Of the norm and the clipped sum."""
+        return self.flops + self.sum_flops
+
+
+def norm_costs(shape: LayerShape, element_size: int, *, keeps: bool) -> dict[str, NormCost]:
+    """What each form costs; `keeps` says whether a clipped sum may use what a norm was made of."""
+    product = shape.forward_flops
+    gram_bytes = 2 * shape.samples * shape.groups * shape.positions**2 * max(4, element_size)
+    explicit_bytes = shape.samples * shape.num_weights * element_size
+    after_explicit = 2 * shape.samples * shape.num_weights if keeps else product
+    in_blocks = shape.gram_block_flops if shape.has_gram_blocks else product
+    found = (
+        NormCost(GRAM, shape.gram_flops, gram_bytes, product),
+        NormCost(EXPLICIT, product, explicit_bytes, after_explicit, is_kept=keeps),
+        NormCost(BLOCKED, in_blocks, min(explicit_bytes, BLOCK_BYTES), product),
+    )
+    return {cost.form: cost for cost in found}
+
+
+def chosen(shape: LayerShape, form: str, element_size: int, *, keeps: bool) -> NormCost:
+    """The cost of a form, or with `mixed` that of the cheapest one allowed."""
+    costs = norm_costs(shape, element_size, keeps=keeps)
+    if form != MIXED:
+        return costs[form]
+    own = shape.samples * shape.groups * shape.positions * (shape.rows + shape.columns) * element_size
+    allowed = [cost for cost in costs.values() if cost.form == BLOCKED or cost.num_bytes <= own]
+    return min(allowed, key=lambda cost: (cost.total_flops, cost.num_bytes))

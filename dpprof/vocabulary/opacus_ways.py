@@ -1,0 +1,88 @@
+"""Opacus's other ways to take and to clip per-sample gradients, which have to be asked for by name."""
+
+from dpprof.vocabulary import theory
+from dpprof.vocabulary.trainer_info import OF_FLAT_CLIPPING, ONE_BACKWARD, Limit, TrainerInfo
+
+OPACUS_WAYS = (
+    TrainerInfo(
+        "DPFunctorchTrainer",
+        "functorch",
+        is_private=True,
+        color="#b42d96",
+        phases=ONE_BACKWARD,
+        categories=OF_FLAT_CLIPPING,
+        target="dpprof.measure.trainers.opacus.functorch:DPFunctorchTrainer",
+        is_default=False,
+        limits=(Limit("poisson_sampling", False, "vmap takes no empty batch; use flat"),),
+    ),
+    TrainerInfo(
+        "DPExpandedWeightsTrainer",
+        "ew",
+        is_private=True,
+        color="#b469ff",
+        phases=ONE_BACKWARD,
+        categories=OF_FLAT_CLIPPING,
+        target="dpprof.measure.trainers.opacus.expanded_weights:DPExpandedWeightsTrainer",
+        is_default=False,
+        limits=(
+            Limit("precision", "fp32", "expanded weights do not follow autocast; use flat"),
+            Limit("poisson_sampling", False, "expanded weights take no empty batch; use flat"),
+            Limit(
+                "activation_checkpointing",
+                False,
+                "what backward computes again has no expanded weights; use flat",
+            ),
+        ),
+    ),
+    TrainerInfo(
+        "DPPerLayerClippingTrainer",
+        "per_layer",
+        is_private=True,
+        color="#ff2d69",
+        phases=ONE_BACKWARD,
+        categories=OF_FLAT_CLIPPING,
+        target="dpprof.measure.trainers.opacus.per_layer_clipping:DPPerLayerClippingTrainer",
+        theory=theory.flat,
+        is_default=False,
+        limits=(
+            Limit(
+                "precision",
+                "fp32",
+                "DPPerLayerOptimizer leaves bfloat16 gradients on float32 weights; use bk with "
+                "clipping=layer_wise",
+            ),
+        ),
+    ),
+    TrainerInfo(
+        "DPAdaptiveClippingTrainer",
+        "adaptive",
+        is_private=True,
+        color="#c378a5",
+        phases=ONE_BACKWARD,
+        categories=OF_FLAT_CLIPPING,
+        target="dpprof.measure.trainers.opacus.adaptive_clipping:DPAdaptiveClippingTrainer",
+        theory=theory.flat,
+        is_default=False,
+        limits=(
+            Limit("precision", "fp32", "AdaClipDPOptimizer multiplies float32 by bfloat16; use flat"),
+            Limit("poisson_sampling", False, "AdaClipDPOptimizer takes no empty batch; use flat"),
+            Limit(
+                "accumulation_steps",
+                1,
+                "AdaClipDPOptimizer counts the unclipped samples of the last physical batch alone; use a "
+                "larger batch_size, or flat",
+            ),
+        ),
+    ),
+    TrainerInfo(
+        "DPNonWrappingTrainer",
+        "unwrapped",
+        is_private=True,
+        color="#b43c4b",
+        phases=ONE_BACKWARD,
+        categories=OF_FLAT_CLIPPING,
+        target="dpprof.measure.trainers.opacus.non_wrapping:DPNonWrappingTrainer",
+        theory=theory.flat,
+        is_default=False,
+    ),
+)

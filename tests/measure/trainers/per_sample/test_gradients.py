@@ -1,0 +1,142 @@
+"""The clipped gradient of trainers of dpprof's own: every kind of layer, norm form and clipping mode."""
+
+import itertools
+
+import pytest
+import torch
+from example_layers import MODELS, batch_of, error_of, loss, trainer_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from dpprof.measure.trainers.per_sample.book_keeping import DPBookKeepingTrainer
+from dpprof.measure.trainers.per_sample.mixed_ghost import DPMixedGhostTrainer
+from dpprof.measure.trainers.per_sample.trainer import PerSampleTrainer
+from dpprof.measure.trainers.reference import global_norm, naive_per_sample_gradients, relative_error
+from dpprof.vocabulary.clipping import CLIPPINGS, NORM_FORMS, PerSampleOptions
+
+OWN = (DPBookKeepingTrainer, DPMixedGhostTrainer)
+
+
+def gradients(trainer: PerSampleTrainer) -> list[Tensor]:
+    return [p.grad for p in trainer.parameters if p.grad is not None]
+
+
+@pytest.mark.parametrize("cls", OWN)
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("form", NORM_FORMS)
+def test_it_equals_the_naive_loop(cls: type[PerSampleTrainer], name: str, form: str) -> None:
+    torch.manual_seed(0)
+    model, batch = MODELS[name](), batch_of(name)
+    for clipping in CLIPPINGS:
+        assert error_of(cls, model, batch, PerSampleOptions(form, clipping)) < 1e-4
+        doubled = (batch[0].double() if batch[0].is_floating_point() else batch[0], batch[1])
+        assert error_of(cls, model.double(), doubled, PerSampleOptions(form, clipping)) < 1e-10
+        model.float()
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    samples=st.integers(1, 5),
+    positions=st.integers(1, 9),
+    sizes=st.lists(st.integers(1, 12), min_size=2, max_size=4),
+    form=st.sampled_from(NORM_FORMS),
+    cls=st.sampled_from(OWN),
+)
+def test_any_shape(
+    samples: int, positions: int, sizes: list[int], form: str, cls: type[PerSampleTrainer]
+) -> None:
+    torch.manual_seed(1)
+    layers: list[nn.Module] = [nn.Embedding(6, sizes[0])]
+    for before, after in itertools.pairwise(sizes):
+        layers += [nn.Linear(before, after), nn.Tanh()]
+    model = nn.Sequential(*layers, nn.Linear(sizes[-1], 5)).double()
+    assert error_of(cls, model, batch_of("reused", samples, positions), PerSampleOptions(form)) < 1e-10
+
+
+@pytest.mark.parametrize("cls", OWN)
+def test_a_long_sequence_goes_by_blocks(cls: type[PerSampleTrainer]) -> None:
+    """More positions than a block of Gram matrices has, and a weight larger than these."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(6, 3000), nn.Linear(3000, 5)).double()
+    batch = batch_of("reused", 2, 1100)
+    options = PerSampleOptions("blocked")
+    assert error_of(cls, model, batch, options) < 1e-10
+
+
+@pytest.mark.parametrize("cls", OWN)
+def test_a_huge_sample_is_clipped_and_one_that_is_not_finite_is_refused(
+    cls: type[PerSampleTrainer],
+) -> None:
+    torch.manual_seed(0)
+    model, (x, y) = MODELS["signals"](), batch_of("signals")
+    quiet = trainer_of(cls, model, PerSampleOptions())
+    quiet.profile_step((x, y))
+    x[1] *= 1e9
+    huge = trainer_of(cls, model, PerSampleOptions())
+    huge.profile_step((x, y))
+    gap = float(global_norm([a - b for a, b in zip(gradients(huge), gradients(quiet), strict=True)]))
+    assert gap <= 2.001 / len(x), "one sample was exchanged"
+    for wrong in (float("nan"), float("inf")):
+        x[1, 0, 0] = wrong
+        before = [p.detach().clone() for p in huge.parameters]
+        with pytest.raises(ValueError, match="1 of 4 samples are NaN or too large"):
+            huge.profile_step((x, y))
+        assert all(p.grad is None for p in huge.parameters)
+        assert all(torch.equal(p, q) for p, q in zip(huge.parameters, before, strict=True))
+
+
+@pytest.mark.parametrize("cls", OWN)
+def test_a_parameter_that_is_used_past_its_module_is_refused(cls: type[PerSampleTrainer]) -> None:
+    class Past(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(11, 6)
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.embedding(ids) @ self.embedding.weight.T
+            return out
+
+    trainer = trainer_of(cls, Past(), PerSampleOptions())
+    with pytest.raises(ValueError, match=r"embedding\.weight is used outside the forward"):
+        trainer.profile_step(batch_of("tied"))
+
+
+@pytest.mark.parametrize("cls", OWN)
+def test_a_layer_without_the_batch_is_refused(cls: type[PerSampleTrainer]) -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(11, 6)
+            self.shared = nn.Linear(6, 6)
+            self.head = nn.Linear(6, 5)
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = self.head(self.embedding(ids) + self.shared(torch.ones(7, 6)))
+            return out
+
+    with pytest.raises(ValueError, match=r"shared is called with a tensor of shape \(7, 6\)"):
+        trainer_of(cls, Shared(), PerSampleOptions()).profile_step(batch_of("reused"))
+
+
+def test_a_part_that_the_loss_does_not_need_gets_noise_alone() -> None:
+    class Unneeded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.head = nn.Embedding(11, 6), nn.Linear(6, 5)
+            self.extra, self.never = nn.Linear(6, 3), nn.Linear(2, 2)
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            h = self.embedding(ids)
+            self.extra(h)
+            out: torch.Tensor = self.head(h)
+            return out
+
+    model, batch = Unneeded(), batch_of("reused")
+    trainer = trainer_of(DPBookKeepingTrainer, model, PerSampleOptions(), max_grad_norm=1e9)
+    trainer.profile_step(batch)
+    reference = naive_per_sample_gradients(model, loss, batch, 4)
+    mean = [torch.stack(of_one).mean(0) for of_one in zip(*reference, strict=True)]
+    found = gradients(trainer)
+    assert len(found) == len(mean)
+    assert relative_error(found, mean) < 1e-5
