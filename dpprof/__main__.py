@@ -1,6 +1,11 @@
 """`python -m dpprof` does what the installed `dpprof` command does."""
 
-from dpprof.cli.main import main
+import sys
+
+try:
+    from dpprof.cli.main import main
+except KeyboardInterrupt:  # Ctrl-C before anything could handle it
+    sys.exit(130)
 
 if __name__ == "__main__":
     main()
