@@ -10,6 +10,11 @@ NORM_FORMS = (MIXED, GRAM, EXPLICIT, BLOCKED)
 
 FLAT, LAYER_WISE, AUTOMATIC = "flat", "layer_wise", "automatic"
 CLIPPINGS = (FLAT, LAYER_WISE, AUTOMATIC)
+# What makes two of them another algorithm than the first.
+OTHER_ALGORITHMS = {
+    LAYER_WISE: "the gradient of each parameter is clipped by itself",
+    AUTOMATIC: "every gradient is divided by its norm, small ones too",
+}
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Opacus's other ways to take and to clip per-sample gradients, which have to be asked for by name."""
 
 from dpprof.vocabulary import theory
+from dpprof.vocabulary.clipping import LAYER_WISE, OTHER_ALGORITHMS
 from dpprof.vocabulary.trainer_info import OF_FLAT_CLIPPING, ONE_BACKWARD, Limit, TrainerInfo
 
 OPACUS_WAYS = (
@@ -42,6 +43,7 @@ OPACUS_WAYS = (
         phases=ONE_BACKWARD,
         categories=OF_FLAT_CLIPPING,
         target="dpprof.measure.trainers.opacus.per_layer_clipping:DPPerLayerClippingTrainer",
+        other_algorithm=OTHER_ALGORITHMS[LAYER_WISE],
         theory=theory.flat,
         is_default=False,
         limits=(
@@ -61,6 +63,7 @@ OPACUS_WAYS = (
         phases=ONE_BACKWARD,
         categories=OF_FLAT_CLIPPING,
         target="dpprof.measure.trainers.opacus.adaptive_clipping:DPAdaptiveClippingTrainer",
+        other_algorithm="C follows the samples' norms",
         theory=theory.flat,
         is_default=False,
         limits=(

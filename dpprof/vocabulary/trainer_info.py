@@ -46,7 +46,8 @@ class TrainerInfo:
     its class, `module:ClassName`. `options`, if it has any, is a frozen dataclass of settings
     (`settings`). `theory` gives the FLOPs that it needs for a layer's call, if a formula is known
     (`vocabulary.theory`). `is_default` says whether it is one of `all` trainers; the others have to be named.
-    `limits` are settings that its library cannot train with.
+    `limits` are settings that its library cannot train with. `other_algorithm` says what it does that makes
+    it another algorithm than DP-SGD with flat clipping, if it is one.
     """
 
     name: str
@@ -61,6 +62,7 @@ class TrainerInfo:
     former_names: tuple[str, ...] = ()
     is_default: bool = True
     limits: tuple[Limit, ...] = ()
+    other_algorithm: str = ""
 
     def __post_init__(self) -> None:
         """Raises ValueError for a colour that pages cannot use."""

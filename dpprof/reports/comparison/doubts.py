@@ -7,6 +7,8 @@ from dpprof.figures.ledger import ledger_doubt
 from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.places import full_name
 from dpprof.reports.comparison.run import Run
+from dpprof.vocabulary.clipping import OTHER_ALGORITHMS
+from dpprof.vocabulary.trainers import short_name, trainer_info
 
 # What two runs must have in common before their figures compare, with the words for it.
 _SAME = {
@@ -28,6 +30,7 @@ def doubts(comparison: Comparison) -> list[str]:
         *_gradient_checks(comparison),
         *_nonfinite(comparison),
         *_differences(comparison),
+        *_other_algorithms(comparison),
         *_too_low(comparison),
         *_ledgers(comparison),
         *_disturbed(comparison),
@@ -63,6 +66,24 @@ def _differences(comparison: Comparison) -> Iterator[str]:
         values = sorted({cell.environment.get(name, "none") for cell in measured})
         if len(values) > 1:
             yield f"These runs differ in {shown} ({', '.join(values)}): their figures may not be comparable."
+
+
+def _other_algorithms(comparison: Comparison) -> Iterator[str]:
+    """Trainers, and ways to clip, that do not compute what the others do."""
+    found: dict[str, str] = {}
+    for cell in comparison.cells:
+        clipping = str(cell.settings.get("clipping", ""))
+        named = short_name(cell.trainer) + (
+            f" with clipping={clipping}" if clipping in OTHER_ALGORITHMS else ""
+        )
+        what = OTHER_ALGORITHMS.get(clipping) or trainer_info(cell.trainer).other_algorithm
+        if what:
+            found[named] = what
+    for named, what in found.items():
+        yield (
+            f"{named} is another algorithm than DP-SGD with flat clipping: {what}. Its costs compare with "
+            "the others'; the model that it trains is another one."
+        )
 
 
 def _too_low(comparison: Comparison) -> Iterator[str]:

@@ -35,6 +35,22 @@ def test_different_precisions_are() -> None:
     ]
 
 
+def test_another_algorithm_is_named_as_such() -> None:
+    other = result("DPPerLayerClippingTrainer", step_s=0.1, environment=SAME)
+    (doubt,) = doubts(comparison(result("DPSGDTrainer", step_s=0.1, environment=SAME), other))
+    assert doubt.startswith(
+        "per_layer is another algorithm than DP-SGD with flat clipping: the gradient of each"
+    )
+
+
+def test_clipping_that_makes_another_algorithm_is_named_too() -> None:
+    found = comparison(result("DPBookKeepingTrainer", step_s=0.1, environment=SAME))
+    assert doubts(found) == []
+    found.cells[0].settings["clipping"] = "automatic"
+    (doubt,) = doubts(found)
+    assert doubt.startswith("bk with clipping=automatic is another algorithm")
+
+
 def test_a_ledger_that_does_not_see_everything_is() -> None:
     (doubt,) = doubts(comparison(result(step_s=0.1, peak_mib=100, at_peak={"noise": 90})))
     assert "10.0 % less than the allocator's peak" in doubt
