@@ -110,11 +110,7 @@ def _tables(found: "LedgerTables", num_tensors: int, *, ascii_only: bool) -> "It
         [(p.phase, p.ms, p.peak_mib, p.allocator_mib, words(p.largest)) for p in found.phases],
     )
     if found.norms:
-        yield table(
-            "Norms of per-sample gradients, each call",
-            [("layer", str), ("T", str), ("weight", str), ("form", str), ("GFLOP", two), ("MiB", two)],
-            [(n.layers, f"{n.positions:,}", n.weight, n.form, n.norm_gflop, n.norm_mib) for n in found.norms],
-        )
+        yield _norms(found)
     for first, rows in (("phase", [*found.by_phase, found.moved]), ("operator class", found.by_class)):
         yield table(
             f"Bytes moved by {first}, if nothing stayed in a cache",
@@ -141,3 +137,13 @@ def _largest_tensors(found: "LedgerTables", num_tensors: int) -> "FittedTable":
     rows = [(t.mib, words(t.category), t.owner, t.shape, t.dtype, t.phase, t.operator) for t in shown]
     title = f"Largest tensors at the peak ({len(shown)} of {found.num_tensors})"
     return table(title, [("MiB", two), *((name, str) for name in names)], rows)
+
+
+def _norms(found: "LedgerTables") -> "FittedTable":
+    from dpprof.cli.fitted_tables import table, two
+
+    return table(
+        "Norms of per-sample gradients, each call",
+        [("layer", str), ("T", str), ("weight", str), ("form", str), ("GFLOP", two), ("MiB", two)],
+        [(n.layers, f"{n.positions:,}", n.weight, n.form, n.norm_gflop, n.norm_mib) for n in found.norms],
+    )
