@@ -15,6 +15,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
+# One thread a process, measured ones among them: several on as many cores mostly wait for each other
+# where operators are as small as here. Read when torch is loaded.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 from example_ncu import StandIn
 from filelock import FileLock

@@ -169,18 +169,23 @@ def trainer_of(
     )
 
 
+def per_sample_gradients(model: nn.Module, batch: tuple[Tensor, Tensor]) -> list[list[Tensor]]:
+    """Those of the naive loop."""
+    return naive_per_sample_gradients(model, loss, batch, len(batch[1]))
+
+
 def error_of(
     cls: type[PerSampleTrainer],
     model: nn.Module,
     batch: tuple[Tensor, Tensor],
     options: PerSampleOptions,
+    per_sample: list[list[Tensor]] | None = None,
 ) -> float:
     """Relative error of the clipped gradient against the naive loop, with half of the samples clipped."""
-    samples = len(batch[1])
-    per_sample = naive_per_sample_gradients(model, loss, batch, samples)
+    per_sample = per_sample or per_sample_gradients(model, batch)
     norms = sorted(float(global_norm(gradient)) for gradient in per_sample)
-    limit = 0.9 * norms[samples // 2]
+    limit = 0.9 * norms[len(norms) // 2]
     reference = clipped_mean(per_sample, limit, partial(cls.clip_factors, options=options))
-    trainer = trainer_of(cls, model, options, batch_size=samples, max_grad_norm=limit)
+    trainer = trainer_of(cls, model, options, batch_size=len(norms), max_grad_norm=limit)
     trainer.profile_step(batch)
     return relative_error([p.grad for p in trainer.parameters if p.grad is not None], reference)
