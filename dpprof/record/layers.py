@@ -10,9 +10,10 @@ class LayerRow:
     """One call of a layer, for one physical batch: the module's path, B samples, G groups, T positions and a
     weight of G x M x N numbers.
 
-    Without a gradient of its input it is the first layer that trains. `is_recomputed` tells that a
-    checkpoint ran its forward again in backward. `norm` is the form in which the trainer took the weight's
-    norm, with its FLOPs, its bytes, and the FLOPs of the clipped sum; None where the trainer does not choose.
+    `weight` is the name of its parameter. Without a gradient of its input it is the first layer that trains.
+    `is_recomputed` tells that a checkpoint ran its forward again in backward. `norm` is the form in which the
+    trainer took the weight's norm, with its FLOPs, its bytes, and the FLOPs of the clipped sum, all for the
+    parameter's calls together, at the first of them; None where the trainer does not choose.
     """
 
     name: str
@@ -22,6 +23,7 @@ class LayerRow:
     rows: int
     columns: int
     element_size: int = 4
+    weight: str = ""
     weight_trains: bool = True
     bias_trains: bool = True
     input_has_gradient: bool = True

@@ -17,6 +17,7 @@ class LayerCalls:
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
+        self._weights: dict[int, str] = {}
         self._rows: dict[str, list[LayerRow]] = {}
         self.in_forward = False
 
@@ -32,13 +33,15 @@ class LayerCalls:
     def start_step(self, model: nn.Module) -> None:
         """Forget what was called before."""
         self._names = {id(module): path for path, module in model.named_modules()}
+        self._weights = {id(parameter): path for path, parameter in model.named_parameters()}
         self._rows = {}
 
     def rows(self, costs: dict[str, NormCost]) -> list[LayerRow]:
         """The calls since, in order, with what the trainer says its norms cost, by parameter."""
         found = [row for rows in self._rows.values() for row in rows]
+        costs = dict(costs)
         for row in found:
-            cost = costs.get(f"{row.name}.weight")
+            cost = costs.pop(row.weight, None)  # that of all calls together
             if cost is not None:
                 row.norm, row.norm_bytes = cost.form, cost.num_bytes
                 row.norm_flops, row.sum_flops = cost.flops, cost.sum_flops
@@ -52,7 +55,7 @@ class LayerCalls:
             positions = args[0].shape[1:-1].numel()
         elif isinstance(module, _CONVOLUTIONS):
             groups, rows = module.groups, output.shape[1] // module.groups
-            columns, positions = module.weight[0].numel(), output.shape[2:].numel()
+            columns, positions = module.weight.shape[1:].numel(), output.shape[2:].numel()
         else:
             return
         name = self._names.get(id(module), "")
@@ -63,6 +66,7 @@ class LayerCalls:
             return
         row = LayerRow(name, args[0].shape[0], groups, positions, rows, columns)
         row.element_size = output.element_size()
+        row.weight = self._weights.get(id(module.weight), "")
         weight, bias = module.weight, module.bias
         row.weight_trains = isinstance(weight, Tensor) and weight.requires_grad
         row.bias_trains = isinstance(bias, Tensor) and bias.requires_grad

@@ -4,8 +4,6 @@ It keeps its inputs, and computes its forward again in backward. Tensors that do
 masks for example, are the same for every sample.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,58 +16,58 @@ from dpprof.measure.trainers.per_sample.uses import PerSample
 Tensors = tuple[Tensor, ...]
 
 
-class AnyModule:
-    """Calls one module, with everything below it, and reports its parameters' per-sample gradients."""
+def call_any(module: nn.Module, path: str, book: Book, *args: Any, **kwargs: Any) -> Any:
+    """What the module gives; in backward it reports its parameters' per-sample gradients.
 
-    def __init__(self, module: nn.Module, path: str, book: Book) -> None:
-        self.module, self.path, self.book = module, path, book
-        self.parameters = {n: p for n, p in module.named_parameters() if p.requires_grad}
+    Raises ValueError for a tensor that does not begin with the batch and has a gradient.
+    """
+    call = _Call(module, path, book, (args, kwargs))
+    tensors = tensors_of((args, kwargs))
+    for tensor in tensors:
+        if tensor.requires_grad and not call.is_per_sample(tensor):
+            raise ValueError(
+                f"{path} is called with a tensor of shape {tuple(tensor.shape)}; per-sample gradients need "
+                f"the batch, here {book.batch_size}, as its first dimension"
+            )
+    book.count(*call.parameters.values())
+    outputs = _Function.apply(call, *tensors, *call.parameters.values())
+    return call.gave.filled(outputs)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's forward.
 
-        Raises ValueError for a tensor that does not begin with the batch and has a gradient.
-        """
-        tensors = tensors_of((args, kwargs))
-        for tensor in tensors:
-            if tensor.requires_grad and not self.is_per_sample(tensor):
-                raise ValueError(
-                    f"{self.path} is called with a tensor of shape {tuple(tensor.shape)}; per-sample "
-                    f"gradients need the batch, here {self.book.batch_size}, as its first dimension"
-                )
-        self.book.count(*self.parameters.values())
-        call = _Call(self, (args, kwargs))
-        outputs = _Function.apply(call, *tensors, *self.parameters.values())
-        return call.gave.filled(outputs)
+class _AsItIs(nn.Module):
+    """Runs a module's own forward, without the hooks that run around this one already."""
 
-    def is_per_sample(self, t: Tensor) -> bool:
-        """Whether a tensor begins with the batch."""
-        return t.shape[:1] == (self.book.batch_size,)
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
 
-    @contextmanager
-    def as_it_was(self) -> Iterator[None]:
-        """The module's own forward is in place, for `torch.func` to call."""
-        replaced = self.module.__dict__.pop("forward")
-        try:
-            yield
-        finally:
-            self.module.forward = replaced
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return type(self.module).forward(self.module, *args, **kwargs)
 
 
 class _Call:
     """One call: what it was given and what it gave, beside the tensors."""
 
-    def __init__(self, of: AnyModule, args: Any) -> None:
-        self.of = of
+    def __init__(self, module: nn.Module, path: str, book: Book, args: Any) -> None:
+        self.module, self.path, self.book = module, path, book
+        self.parameters = {n: p for n, p in module.named_parameters() if p.requires_grad}
         self.given = _Around(args)
         self.gave = _Around(None)
+        device = next(iter(self.parameters.values())).device.type
+        self._autocast = (device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
+
+    def is_per_sample(self, t: Tensor) -> bool:
+        """Whether a tensor begins with the batch."""
+        return t.shape[:1] == (self.book.batch_size,)
 
     def run(self, weights: Tensors, tensors: Tensors) -> Tensors:
-        """The tensors that the module gives."""
+        """The tensors that the module gives, under the autocast that there was."""
         args, kwargs = self.given.filled(tensors)
-        named = dict(zip(self.of.parameters, weights, strict=True))
-        with self.of.as_it_was():
-            out = torch.func.functional_call(self.of.module, named, args, kwargs)
+        names = (f"module.{name}" for name in self.parameters)
+        named = dict(zip(names, weights, strict=True))
+        device, dtype, enabled = self._autocast
+        with torch.autocast(device, dtype, enabled, cache_enabled=False):
+            out = torch.func.functional_call(_AsItIs(self.module), named, args, kwargs)
         self.gave = _Around(out)
         return tensors_of(out)
 
@@ -116,9 +114,9 @@ class _Function(torch.autograd.Function):
         of_inputs: list[Tensor | None] = [None] * ctx.num_inputs
         for i, of in zip(wanted, of_wanted, strict=True):
             of_inputs[i] = of
-        parameters = call.of.parameters.values()
+        parameters = call.parameters.values()
         taken = [
-            call.of.book.take(parameter, PerSample(of))
+            call.book.take(parameter, PerSample(of))
             for parameter, of in zip(parameters, of_weights, strict=True)
         ]
         return None, *of_inputs, *taken
@@ -139,7 +137,12 @@ def _per_sample(
         pull = torch.func.vjp(forward, weights, tuple(sample[i] for i in wanted))[1]
         return pull(gradients)
 
-    is_one = [call.of.is_per_sample(t) for t in inputs]
+    is_one = [call.is_per_sample(t) for t in inputs]
     dims = tuple(0 if one else None for one in is_one)
-    found: tuple[Tensors, Tensors] = torch.func.vmap(of_one, in_dims=(dims, 0))(inputs, gradients)
+    try:
+        found: tuple[Tensors, Tensors] = torch.func.vmap(of_one, in_dims=(dims, 0))(inputs, gradients)
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"{call.path} has no rule for per-sample gradients, and torch.func cannot compute them: {error}"
+        ) from error
     return found

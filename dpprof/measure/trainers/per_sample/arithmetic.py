@@ -3,6 +3,9 @@
 import torch
 from torch import Tensor
 
+# Columns from which on it pays to sum rows alone first.
+_WIDE = 16
+
 
 def wide(t: Tensor) -> Tensor:
     """In float32 at least."""
@@ -10,8 +13,15 @@ def wide(t: Tensor) -> Tensor:
 
 
 def squares_of(gradients: Tensor) -> Tensor:
-    """Squared L2 norms of all that follows the first dimension, shape (B,), in float32 at least."""
+    """Squared L2 norms of all that follows the first dimension, shape (B,), in float32 at least.
+
+    In two sums, one after the other: torch adds up millions of squares one by one, which float32 cannot.
+    """
     dtype = torch.promote_types(gradients.dtype, torch.float32)
+    if gradients.dim() > 2:
+        is_wide = gradients.shape[-1] >= _WIDE
+        rows = gradients.flatten(1, -2) if is_wide else gradients.flatten(2)
+        gradients = torch.linalg.vector_norm(rows, dim=2, dtype=dtype)
     norms: Tensor = torch.linalg.vector_norm(gradients.flatten(1), dim=1, dtype=dtype)
     return norms.square()
 
@@ -22,8 +32,8 @@ def dots(one: Tensor, other: Tensor) -> Tensor:
 
 
 def scaled(t: Tensor, factors_B: Tensor) -> Tensor:
-    """A copy, each sample times its factor."""
-    return t * factors_B.to(t.dtype).view(-1, *[1] * (t.dim() - 1))
+    """A copy, each sample times its factor; rounded once, after the product."""
+    return (t * factors_B.view(-1, *[1] * (t.dim() - 1))).to(t.dtype)
 
 
 def over_positions(t: Tensor, num_last: int = 1) -> Tensor:

@@ -51,6 +51,7 @@ class Book:
     keeps: bool = True
     complete: Complete | None = None
     batch_size: int = 0
+    is_open: bool = False
     observer: Observer = field(default_factory=Observer)
     is_summing: bool = False
     factors: dict[nn.Parameter, Tensor] = field(default_factory=dict)
@@ -62,11 +63,15 @@ class Book:
 
     def open(self, batch_size: int, observer: Observer) -> None:
         """Begin the forward of a physical batch. The observer is told what each tensor is."""
-        self.batch_size, self.observer = batch_size, observer
+        self.is_open, self.batch_size, self.observer = True, batch_size, observer
         self.is_summing = self._is_in_backward = False
+        self._counted.clear()
+
+    def shut(self) -> None:
+        """The physical batch is done: modules compute as their classes do, and nothing of it is kept."""
+        self.is_open = False
         self.factors.clear()
         self.entries.clear()
-        self._counted.clear()
         self._reported.clear()
 
     def count(self, *parameters: nn.Parameter | None) -> None:

@@ -29,6 +29,7 @@ class DPBookKeepingTrainer(PerSampleTrainer):
     def _accumulate_clipped(self, loss: Tensor) -> None:
         with self.phase("backward"), self._only_norms() as self._sums:
             loss.backward()
+        self._sums = {}
         with self.phase("clip"):
             self._clip()
 

@@ -62,12 +62,15 @@ class LinearFunction(torch.autograd.Function):
         is_transposed: bool,
     ) -> Tensor:
         """(B, ..., N) -> (B, ..., M)."""
-        ctx.reports, ctx.is_transposed, ctx.dtype = reports, is_transposed, x.dtype
+        ctx.reports, ctx.is_transposed = reports, is_transposed
         x_, weight_, bias_ = as_autocast(x, weight, bias)
         assert x_ is not None
         assert weight_ is not None
         ctx.save_for_backward(x_ if reports.weight is not None else None, weight)
-        return F.linear(x_, weight_.T if is_transposed else weight_, bias_)
+        out = F.linear(x_.flatten(0, -2), weight_.T if is_transposed else weight_, bias_)
+        # No view, which nobody could change in place.
+        shaped: Tensor = torch.ops.aten._unsafe_view(out, [*x.shape[:-1], out.shape[-1]])
+        return shaped
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Gradients:

@@ -5,12 +5,14 @@ A rule is for a class as it is: a subclass that computes something else has none
 """
 
 from collections.abc import Callable, Iterator
+from types import MethodType
 from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from dpprof.measure.trainers.per_sample.any_module import AnyModule
+from dpprof.measure.trainers.per_sample.any_module import call_any
 from dpprof.measure.trainers.per_sample.book import Book
 from dpprof.measure.trainers.per_sample.convolutions import ConvFunction, Geometry
 from dpprof.measure.trainers.per_sample.functions import (
@@ -22,30 +24,68 @@ from dpprof.measure.trainers.per_sample.functions import (
     RMSNormFunction,
 )
 
-Forward = Callable[..., Any]
+# Called with the module, its path, the book, and what the module is called with.
+Rule = Callable[..., Any]
 
 
 def install(model: nn.Module, book: Book) -> list[str]:
     """Put rules in place of the forwards of all modules with trainable parameters.
 
-    Returns the paths of those that have no rule of their own.
+    Returns the paths of those that have no rule of their own. Raises ValueError, which names the module, for
+    one whose per-sample gradients would be wrong or cannot be computed.
     """
+    for path, module in model.named_modules():
+        _refuse(path or "the model", module)
     without_rule = []
     for path, module in list(_owners(model)):
         rule = _rule(module)
-        forward: Forward
-        if rule is not None:
-            forward = rule(module, path, book)
-        else:
-            forward = AnyModule(module, path or "the model", book)
+        if rule is None:
+            rule = call_any
             without_rule.append(path or "the model")
-        module.forward = forward
+        module.forward = MethodType(_replaced(rule, path or "the model", book), module)
     return without_rule
+
+
+def _replaced(rule: Rule, path: str, book: Book) -> Callable[..., Any]:
+    """A method that follows the rule during a step, and is the module's own otherwise."""
+
+    def forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if not book.is_open:
+            return type(module).forward(module, *args, **kwargs)
+        return rule(module, path, book, *args, **kwargs)
+
+    return forward
+
+
+def _refuse(path: str, module: nn.Module) -> None:
+    if isinstance(module, _BatchNorm):
+        raise ValueError(
+            f"{path} normalises over the batch, so that no sample has a gradient of its own: replace it by "
+            "nn.GroupNorm"
+        )
+    if not any(p.requires_grad for p in module.parameters()):
+        return
+    if isinstance(module, nn.RNNBase):
+        raise ValueError(
+            f"{path} has no rule, and torch.func cannot run it sample by sample: train with flat"
+        )
+    if getattr(module, "batch_first", True) is False:
+        raise ValueError(f"{path} takes the batch as its second dimension: set batch_first=True")
+    if "forward" in module.__dict__:
+        raise ValueError(f"{path} has a forward of its own, set on the instance: make it a subclass's")
+    if type(module) in _RULES and not isinstance(module._parameters.get("weight"), nn.Parameter):
+        affine = getattr(module, "elementwise_affine", getattr(module, "affine", True))
+        if affine:
+            raise ValueError(f"{path}.weight is computed from other parameters: train these without it")
+    if "ParametrizationList" in {type(child).__name__ for child in module.modules()}:
+        raise ValueError(f"{path} has a parametrization, which is computed once for all samples")
 
 
 def _owners(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
     """The modules that trainable parameters belong to; nothing below one without a rule."""
-    if any(p.requires_grad for p in module.parameters(recurse=False)):
+    lists = [child for child in module.children() if isinstance(child, nn.ParameterList | nn.ParameterDict)]
+    own = [p for each in (module, *lists) for p in each.parameters(recurse=False)]
+    if any(p.requires_grad for p in own):
         yield path, module
         if _rule(module) is None:
             return
@@ -53,87 +93,58 @@ def _owners(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]
         yield from _owners(child, f"{path}.{name}" if path else name)
 
 
-def _linear(module: Any, path: str, book: Book) -> Forward:
-    def forward(input: Tensor) -> Any:
+def _linear(module: Any, path: str, book: Book, input: Tensor) -> Any:
+    check_batch(path, input, book)
+    reports = Reports(book, module.weight, module.bias)
+    return LinearFunction.apply(input, module.weight, module.bias, reports, False)
+
+
+def _transposed_linear(module: Any, path: str, book: Book, x: Tensor) -> Any:
+    check_batch(path, x, book)
+    reports = Reports(book, module.weight, module.bias)
+    return LinearFunction.apply(x, module.weight, module.bias, reports, True)
+
+
+def _embedding(module: Any, path: str, book: Book, input: Tensor) -> Any:
+    if input.dim() < 2 or input.shape[0] != 1:
         check_batch(path, input, book)
-        reports = Reports(book, module.weight, module.bias)
-        return LinearFunction.apply(input, module.weight, module.bias, reports, False)
-
-    return forward
+    reports = Reports(book, module.weight, None)
+    return EmbeddingFunction.apply(input, module.weight, module.padding_idx, reports, book.batch_size)
 
 
-def _transposed_linear(module: Any, path: str, book: Book) -> Forward:
-    def forward(x: Tensor) -> Any:
-        check_batch(path, x, book)
-        reports = Reports(book, module.weight, module.bias)
-        return LinearFunction.apply(x, module.weight, module.bias, reports, True)
-
-    return forward
+def _layer_norm(module: Any, path: str, book: Book, input: Tensor) -> Any:
+    check_batch(path, input, book)
+    reports = Reports(book, module.weight, module.bias)
+    shape, eps = module.normalized_shape, module.eps
+    return LayerNormFunction.apply(input, module.weight, module.bias, shape, eps, reports)
 
 
-def _embedding(module: Any, path: str, book: Book) -> Forward:
-    def forward(input: Tensor) -> Any:
-        if input.dim() < 2 or input.shape[0] != 1:
-            check_batch(path, input, book)
-        reports = Reports(book, module.weight, None)
-        return EmbeddingFunction.apply(input, module.weight, module.padding_idx, reports, book.batch_size)
-
-    return forward
+def _rms_norm(module: Any, path: str, book: Book, x: Tensor) -> Any:
+    check_batch(path, x, book)
+    reports = Reports(book, module.weight, None)
+    return RMSNormFunction.apply(x, module.weight, module.normalized_shape, module.eps, reports)
 
 
-def _layer_norm(module: Any, path: str, book: Book) -> Forward:
-    def forward(input: Tensor) -> Any:
-        check_batch(path, input, book)
-        reports = Reports(book, module.weight, module.bias)
-        shape, eps = module.normalized_shape, module.eps
-        return LayerNormFunction.apply(input, module.weight, module.bias, shape, eps, reports)
-
-    return forward
+def _group_norm(module: Any, path: str, book: Book, input: Tensor) -> Any:
+    check_batch(path, input, book)
+    reports = Reports(book, module.weight, module.bias)
+    groups, eps = module.num_groups, module.eps
+    return GroupNormFunction.apply(input, module.weight, module.bias, groups, eps, reports)
 
 
-def _rms_norm(module: Any, path: str, book: Book) -> Forward:
-    def forward(x: Tensor) -> Any:
-        check_batch(path, x, book)
-        reports = Reports(book, module.weight, None)
-        return RMSNormFunction.apply(x, module.weight, module.normalized_shape, module.eps, reports)
-
-    return forward
-
-
-def _group_norm(module: Any, path: str, book: Book) -> Forward:
-    def forward(input: Tensor) -> Any:
-        check_batch(path, input, book)
-        reports = Reports(book, module.weight, module.bias)
-        groups, eps = module.num_groups, module.eps
-        return GroupNormFunction.apply(input, module.weight, module.bias, groups, eps, reports)
-
-    return forward
+def _convolution(module: Any, path: str, book: Book, input: Tensor) -> Any:
+    check_batch(path, input, book)
+    padding = module.padding
+    if isinstance(padding, str) or module.padding_mode != "zeros":
+        mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+        input = F.pad(input, module._reversed_padding_repeated_twice, mode=mode)
+        padding = [0] * len(module.stride)
+    geometry = Geometry(list(module.stride), list(padding), list(module.dilation), module.groups)
+    reports = Reports(book, module.weight, module.bias)
+    return ConvFunction.apply(input, module.weight, module.bias, geometry, reports)
 
 
-def _convolution(module: Any, path: str, book: Book) -> Forward:
-    padding, stride, dilation = (
-        list(module.padding) if not isinstance(module.padding, str) else None,
-        list(module.stride),
-        list(module.dilation),
-    )
-    if padding is None or module.padding_mode != "zeros":
-        geometry = Geometry(stride, [0] * len(stride), dilation, module.groups)
-        before = module._reversed_padding_repeated_twice
-    else:
-        geometry = Geometry(stride, padding, dilation, module.groups)
-        before = None
-    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
-
-    def forward(input: Tensor) -> Any:
-        check_batch(path, input, book)
-        reports = Reports(book, module.weight, module.bias)
-        x = F.pad(input, before, mode=mode) if before is not None else input
-        return ConvFunction.apply(x, module.weight, module.bias, geometry, reports)
-
-    return forward
-
-
-_RULES: dict[type[nn.Module], Callable[[Any, str, Book], Forward]] = {
+_RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: _linear,
     nn.Embedding: _embedding,
     nn.LayerNorm: _layer_norm,
@@ -144,19 +155,23 @@ _RULES: dict[type[nn.Module], Callable[[Any, str, Book], Forward]] = {
 }
 
 
-def _rule(module: nn.Module) -> Callable[[Any, str, Book], Forward] | None:
-    kind = type(module)
+def _rule(module: nn.Module) -> Rule | None:
+    kind: Any = type(module)
     if kind is nn.Embedding and (module.max_norm is not None or module.scale_grad_by_freq or module.sparse):
         return None
     if kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils":
         return _transposed_linear
-    return next((rule for known, rule in _RULES.items() if kind.forward is known.forward), None)
+    for known, rule in _RULES.items():
+        inner = "_conv_forward"  # where a convolution does its work
+        if kind.forward is known.forward and getattr(kind, inner, None) is getattr(known, inner, None):
+            return rule
+    return None
 
 
 def check_batch(path: str, x: Tensor, book: Book) -> None:
-    """Raises ValueError for a tensor whose first dimension is not the batch's."""
+    """Raises ValueError for a tensor whose first dimension is not the batch's, or that has no other."""
     if x.shape[:1] != (book.batch_size,) or x.dim() < 2:
         raise ValueError(
-            f"{path or 'the model'} is called with a tensor of shape {tuple(x.shape)}; per-sample gradients "
-            f"need the batch, here {book.batch_size}, as its first dimension"
+            f"{path} is called with a tensor of shape {tuple(x.shape)}; per-sample gradients need the batch, "
+            f"here {book.batch_size}, as its first dimension, and another one"
         )

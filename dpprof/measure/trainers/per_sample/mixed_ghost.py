@@ -21,16 +21,18 @@ class DPMixedGhostTrainer(PerSampleTrainer):
         return losses
 
     def _accumulate_clipped(self, loss: Tensor) -> None:
+        generator = _state(self.device)
         with self.phase("backward_norms"), self._only_norms():
             loss.sum().backward(retain_graph=True)
         with self.phase("clip"):
             weighted = self._weighted(loss)
         with self.phase("backward_weighted"):
+            _restore(self.device, generator)  # so that what a checkpoint draws again is the same
             weighted.backward()
 
     def _weighted(self, losses: Tensor) -> Tensor:
         if self.options.clipping == LAYER_WISE:
-            norms = [e.squared_norms for e in self.book.entries.values()]
+            norms = [entry.squared_norms for entry in self.book.entries.values()]
             self._refuse_nonfinite(torch.stack(norms).sum(0))
             largest = clipping.of_one(self.max_grad_norm, len(self.parameters))
             self.book.factors = {
@@ -42,3 +44,15 @@ class DPMixedGhostTrainer(PerSampleTrainer):
         factors = self._clip_factors()
         self.book.is_summing = True
         return (factors * losses).sum()
+
+
+def _state(device: torch.device) -> list[Tensor]:
+    """The state of the generators that backward may draw from."""
+    states = [torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+
+
+def _restore(device: torch.device, states: list[Tensor]) -> None:
+    torch.set_rng_state(states[0])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states[1], device)

@@ -31,6 +31,7 @@ class PerSampleTrainer(TrainerBase):
     def wrap_model(self) -> nn.Module:
         """The model, its layers with rules in place of their forwards."""
         self.names = {p: name for name, p in self.model.named_parameters()}
+        self._trained = set(self.parameters)
         self.book = Book(self.names, self.options.norm, self.keeps)
         self.without_rule = install(self.model, self.book)
         return self.model
@@ -65,9 +66,15 @@ class PerSampleTrainer(TrainerBase):
             if size == 0:
                 continue
             self.book.open(size, self.observer)
-            with self.phase("forward"):
-                self.last_loss = self._reduced(self.compute_losses(batch))
-            self._accumulate_clipped(self.last_loss)
+            try:
+                with self.phase("forward"):
+                    self.last_loss = self._reduced(self.compute_losses(batch))
+                self._accumulate_clipped(self.last_loss)
+            except BaseException:
+                self.optimizer.zero_grad(set_to_none=True)
+                raise
+            finally:
+                self.book.shut()
         with self.phase("noise"):
             self._add_noise()
         with self.phase("optimizer_step"):
@@ -95,6 +102,8 @@ class PerSampleTrainer(TrainerBase):
         Raises ValueError that names a parameter which has one, since no rule saw what it was used for.
         """
         before = {p: p.grad for p in self.parameters}
+        if before.keys() != self._trained:
+            raise ValueError("the parameters that train are not those that the trainer was made with")
         for parameter in before:
             parameter.grad = None
         self.book.begin_backward()
@@ -113,6 +122,7 @@ class PerSampleTrainer(TrainerBase):
     def _clip_factors(self) -> Tensor:
         """Each sample's factor over the size of the logical batch, shape (B,)."""
         squared = [entry.squared_norms for entry in self.book.entries.values()]
+        squared = squared or [torch.zeros(self.book.batch_size, device=self.device)]
         with self.observer.label_new("gradient_norms"):
             norm = torch.stack(squared).sum(0).sqrt()
         self._refuse_nonfinite(norm)
@@ -121,11 +131,9 @@ class PerSampleTrainer(TrainerBase):
             return factors / self.logical_batch_size
 
     def _refuse_nonfinite(self, norm: Tensor) -> None:
-        """Raises ValueError, with the gradients dropped, if a norm is NaN or infinite: nothing clips that."""
+        """Raises ValueError if a norm is NaN or infinite: nothing clips that."""
         wrong = (~norm.isfinite()).sum()
         if not isinstance(norm, FakeTensor) and int(wrong):
-            self.optimizer.zero_grad(set_to_none=True)
-            self.book.open(0, self.observer)
             raise ValueError(
                 f"the gradients of {int(wrong)} of {len(norm)} samples are NaN or too large for their norm "
                 "to be computed: nothing was summed"

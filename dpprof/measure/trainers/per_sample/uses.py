@@ -71,7 +71,7 @@ class PerSample(Use):
         if factors_B is None:
             return added(self.gradients.sum(0), onto)
         flat = self.gradients.flatten(1)
-        return added((factors_B.to(flat.dtype) @ flat).view(self.shape), onto)
+        return added((factors_B.to(wide(flat).dtype) @ wide(flat)).view(self.shape), onto)
 
 
 class Products(Use):
@@ -138,13 +138,20 @@ class Products(Use):
 
     def _blocked_gram(self) -> Tensor:
         """Gram matrices are symmetric: a block off the diagonal counts twice."""
-        lefts, rights = (side.split(BLOCK_POSITIONS, dim=2) for side in (self.left, self.right))
-        squares = [
-            _gram(lefts[i], rights[i], lefts[j], rights[j]) * (1 if i == j else 2)
-            for i in range(len(lefts))
-            for j in range(i + 1)
-        ]
-        return torch.stack(squares).sum(0)
+        block = 2 * self.sizes.groups * BLOCK_POSITIONS**2 * max(4, self.left.element_size())
+        samples_at_once = max(1, BLOCK_BYTES // block)
+        found = []
+        for left, right in zip(
+            self.left.split(samples_at_once), self.right.split(samples_at_once), strict=True
+        ):
+            lefts, rights = (side.split(BLOCK_POSITIONS, dim=2) for side in (left, right))
+            squares = [
+                _gram(lefts[i], rights[i], lefts[j], rights[j]) * (1 if i == j else 2)
+                for i in range(len(lefts))
+                for j in range(i + 1)
+            ]
+            found.append(torch.stack(squares).sum(0))
+        return torch.cat(found)
 
     def _blocked_explicit(self) -> Tensor:
         """A few samples at a time; a few rows of one, where its gradient is large."""
