@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dpprof.measure.trainers.per_sample.book_keeping import DPBookKeepingTrainer
+from dpprof.measure.trainers.per_sample.mixed_ghost import DPMixedGhostTrainer
 from dpprof.measure.trainers.per_sample.trainer import PerSampleTrainer
 from dpprof.measure.trainers.reference import (
     clipped_mean,
@@ -18,6 +20,7 @@ from dpprof.measure.trainers.reference import (
 )
 from dpprof.vocabulary.clipping import PerSampleOptions
 
+OWN = (DPBookKeepingTrainer, DPMixedGhostTrainer)
 BATCH, POSITIONS, TOKENS, WIDTH, CLASSES = 4, 7, 11, 6, 5
 
 
@@ -174,6 +177,11 @@ def per_sample_gradients(model: nn.Module, batch: tuple[Tensor, Tensor]) -> list
     return naive_per_sample_gradients(model, loss, batch, len(batch[1]))
 
 
+def gradients(trainer: PerSampleTrainer) -> list[Tensor]:
+    """Those that the last step used."""
+    return [p.grad for p in trainer.parameters if p.grad is not None]
+
+
 def error_of(
     cls: type[PerSampleTrainer],
     model: nn.Module,
@@ -188,4 +196,4 @@ def error_of(
     reference = clipped_mean(per_sample, limit, partial(cls.clip_factors, options=options))
     trainer = trainer_of(cls, model, options, batch_size=len(norms), max_grad_norm=limit)
     trainer.profile_step(batch)
-    return relative_error([p.grad for p in trainer.parameters if p.grad is not None], reference)
+    return relative_error(gradients(trainer), reference)

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-# Columns from which on it pays to sum rows alone first.
-_WIDE = 16
+# Numbers whose squares are summed at once, and how many need not be.
+_CHUNK, _SHORT = 2**12, 2**16
 
 
 def wide(t: Tensor) -> Tensor:
@@ -15,15 +15,18 @@ def wide(t: Tensor) -> Tensor:
 def squares_of(gradients: Tensor) -> Tensor:
     """Squared L2 norms of all that follows the first dimension, shape (B,), in float32 at least.
 
-    In two sums, one after the other: torch adds up millions of squares one by one, which float32 cannot.
+    Long ones in two sums: torch adds up millions of squares one by one, which float32 cannot.
     """
     dtype = torch.promote_types(gradients.dtype, torch.float32)
-    if gradients.dim() > 2:
-        is_wide = gradients.shape[-1] >= _WIDE
-        rows = gradients.flatten(1, -2) if is_wide else gradients.flatten(2)
-        gradients = torch.linalg.vector_norm(rows, dim=2, dtype=dtype)
-    norms: Tensor = torch.linalg.vector_norm(gradients.flatten(1), dim=1, dtype=dtype)
-    return norms.square()
+    flat = gradients.flatten(1)
+    in_chunks = flat.shape[1] // _CHUNK * _CHUNK if flat.shape[1] > _SHORT else 0
+    norms = torch.linalg.vector_norm(flat[:, in_chunks:], dim=1, dtype=dtype)
+    squares: Tensor = norms.square()
+    if in_chunks:
+        chunks = flat[:, :in_chunks].unflatten(1, (-1, _CHUNK))
+        norms = torch.linalg.vector_norm(chunks, dim=2, dtype=dtype)
+        squares = squares + torch.linalg.vector_norm(norms, dim=1).square()
+    return squares
 
 
 def dots(one: Tensor, other: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils.parametrize import is_parametrized
 
 from dpprof.measure.trainers.per_sample.any_module import call_any
 from dpprof.measure.trainers.per_sample.book import Book
@@ -77,7 +78,7 @@ def _refuse(path: str, module: nn.Module) -> None:
         affine = getattr(module, "elementwise_affine", getattr(module, "affine", True))
         if affine:
             raise ValueError(f"{path}.weight is computed from other parameters: train these without it")
-    if "ParametrizationList" in {type(child).__name__ for child in module.modules()}:
+    if is_parametrized(module):
         raise ValueError(f"{path} has a parametrization, which is computed once for all samples")
 
 

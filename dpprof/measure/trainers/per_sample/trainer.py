@@ -59,6 +59,8 @@ class PerSampleTrainer(TrainerBase):
 
     def step(self, physical_batches: tuple[Any, ...]) -> None:
         """Clipped gradients of each physical batch, then noise and the optimizer."""
+        if set(self.parameters) != self._trained:
+            raise ValueError("the parameters that train are not those that the trainer was made with")
         with self.phase("zero_grad"):
             self.optimizer.zero_grad()
         for batch in physical_batches:
@@ -102,8 +104,6 @@ class PerSampleTrainer(TrainerBase):
         Raises ValueError that names a parameter which has one, since no rule saw what it was used for.
         """
         before = {p: p.grad for p in self.parameters}
-        if before.keys() != self._trained:
-            raise ValueError("the parameters that train are not those that the trainer was made with")
         for parameter in before:
             parameter.grad = None
         self.book.begin_backward()

@@ -4,22 +4,15 @@ import itertools
 
 import pytest
 import torch
-from example_layers import MODELS, batch_of, error_of, loss, per_sample_gradients, trainer_of
+from example_layers import MODELS, OWN, batch_of, error_of, gradients, loss, per_sample_gradients, trainer_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 from dpprof.measure.trainers.per_sample.book_keeping import DPBookKeepingTrainer
-from dpprof.measure.trainers.per_sample.mixed_ghost import DPMixedGhostTrainer
 from dpprof.measure.trainers.per_sample.trainer import PerSampleTrainer
 from dpprof.measure.trainers.reference import global_norm, naive_per_sample_gradients, relative_error
 from dpprof.vocabulary.clipping import CLIPPINGS, NORM_FORMS, PerSampleOptions
-
-OWN = (DPBookKeepingTrainer, DPMixedGhostTrainer)
-
-
-def gradients(trainer: PerSampleTrainer) -> list[Tensor]:
-    return [p.grad for p in trainer.parameters if p.grad is not None]
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)])
