@@ -9,13 +9,13 @@ import example_trapped
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.trainers.opacus.trap_sentences import SENTENCES as OPACUS_SENTENCES
 from dpprof.measure.trainers.traps import SENTENCES as ANY_SENTENCES
-from dpprof.vocabulary.trainers import BUILT_IN, DEFAULT_TRAINERS
+from dpprof.vocabulary.trainers import BUILT_IN, STANDARD
 
 SENTENCES = OPACUS_SENTENCES | ANY_SENTENCES
 OPACUS = "dpprof.measure.trainers.opacus."
 PRIVATE = tuple(info.name for info in BUILT_IN if info.target.startswith(OPACUS) and info.is_default)
 FLAT, GHOST, FAST = PRIVATE
-TRAINED = DEFAULT_TRAINERS
+TRAINED = (STANDARD, *PRIVATE)
 # Three samples, so that no other dimension is mistaken for the batch's.
 CONFIG = ExperimentConfig(model_size="tiny", batch_size=3, seq_len=4).resolve(cuda_available=False)
 

@@ -16,10 +16,10 @@ from dpprof.measure.observe import Observer
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.vocabulary.loops import LOOPS
 from dpprof.vocabulary.phases import PHASES
-from dpprof.vocabulary.trainers import BUILT_IN
+from dpprof.vocabulary.trainers import BUILT_IN, STANDARD
 
-TRAINERS = [info.name for info in BUILT_IN if info.is_default]
-PRIVATE = [info.name for info in BUILT_IN if info.is_private and info.is_default]
+PRIVATE = [info.name for info in BUILT_IN if ".opacus." in info.target and info.is_default]
+TRAINERS = [STANDARD, *PRIVATE]
 
 
 def opacus_flat(model: nn.Module, inner: torch.optim.Optimizer, batch: Any, wrapped: list[Any]) -> None:
