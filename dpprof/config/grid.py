@@ -22,7 +22,7 @@ from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
 
 _DEFAULTS = {
     "cuda": {"model_sizes": "1b", "batch_sizes": "4,8", "seq_lens": "512,1024"},
-    "cpu": {"model_sizes": "mini", "batch_sizes": "4,8", "seq_lens": "32,64"},
+    "cpu": {"model_sizes": "mini", "batch_sizes": "4,8", "seq_lens": "32"},
 }
 _FORESEEN_ON = "H100"
 _LARGEST_CONFIG = 10**6

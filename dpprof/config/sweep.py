@@ -25,7 +25,7 @@ class SweepConfig:
 
     trainers: str = setting("all", TRAINERS_HELP)
     batch_sizes: str = setting("auto", "Physical batch sizes; auto is 4,8.")
-    seq_lens: str = setting("auto", "Sequence lengths; auto is 512,1024 on CUDA and 32,64 on the CPU.")
+    seq_lens: str = setting("auto", "Sequence lengths; auto is 512,1024 on CUDA and 32 on the CPU.")
     model_sizes: str = setting(
         "auto", f"Model sizes: {', '.join(MODEL_SIZES)}; auto is 1b on CUDA and mini on the CPU."
     )
