@@ -17,7 +17,7 @@ def unwrapped(output: str) -> str:
 def test_a_plain_gpt2_has_its_traps_named_and_nothing_is_kept(dpprof: Run, tmp_path: Path) -> None:
     ended = dpprof("check", "example_gpt2:plain", "--seq-len", "8")
     assert ended.returncode == 3
-    assert ended.stderr == "dpprof: 3 of 4 trainers fail: flat, ghost, fast\n"
+    assert ended.stderr == "dpprof: 3 of 6 trainers fail: flat, ghost, fast\n"
     said_here = unwrapped(ended.stdout)
     for trainers, sentence in [
         ("flat, ghost, fast", said("ids", module="positions", length=1, batch_size=3)),
@@ -26,7 +26,7 @@ def test_a_plain_gpt2_has_its_traps_named_and_nothing_is_kept(dpprof: Run, tmp_p
     ]:
         assert f"to change ({trainers}): {sentence}" in said_here
     dropout = WARNINGS["dropout"].format(module="drop")
-    assert f"to know (standard, flat, ghost, fast): {dropout} the same in mlp_drop" in said_here
+    assert f"to know (standard, flat, ghost, fast, bk, mixed): {dropout} the same in mlp_drop" in said_here
     assert re.search(r"standard +trains +- +4 ", ended.stdout)
     assert re.search(r"ghost +fails +1, 2, 3 +4 ", ended.stdout)
     assert list(tmp_path.iterdir()) == []

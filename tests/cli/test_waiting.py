@@ -36,7 +36,7 @@ def test_a_terminal_sees_a_spinner_that_an_error_takes_away(tmp_path: Path) -> N
     text = in_a_terminal(tmp_path, "sweep", "--trainers", "Adam")
     assert "getting ready" in text
     assert "\x1b[?25h" in text, "the cursor is back"
-    assert text.rstrip().splitlines()[-1].endswith("fast"), "the error is last"
+    assert text.rstrip().splitlines()[-1].endswith("unwrapped"), "the error is last"
     assert "dpprof: trainers: trainer: got 'Adam'" in text.rpartition("\x1b[2K")[2]
 
 

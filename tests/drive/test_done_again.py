@@ -15,6 +15,7 @@ from dpprof.drive.run import drive_experiment, settle
 from dpprof.figures.results import FAILED, FINISHED, KILLED, Result
 from dpprof.record.again import beside
 from dpprof.record.folder import RunFolder, SweepFolder
+from dpprof.record.link import Link
 from dpprof.record.record import Failure, PassOutcome, Record
 
 CONFIG = ExperimentConfig().resolve(cuda_available=False)
@@ -111,11 +112,11 @@ def test_a_stop_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
 
 def test_a_failure_is_told_with_the_figures_of_before(tmp_path: Path) -> None:
     folder = earlier_folder(tmp_path, Leaves(2, running=True))
-    folder.mlflow.write_text('{"complete": true}')
+    Link("r", "sqlite:///m.db", True).write(folder.mlflow)
     do_again(folder, Leaves(0, failure=OOM))
     assert folder.read_error() == Failure("oom", "done again, it failed: no memory", at=OOM.at)
     assert folder.log.read_text() == "again"
-    assert folder.mlflow.read_text() == '{"complete": false}'
+    assert Link.read(folder.mlflow) == Link("r", "sqlite:///m.db", False)
 
 
 def test_a_damaged_folder_is_replaced(tmp_path: Path) -> None:

@@ -73,8 +73,8 @@ def test_a_check_that_is_stopped_judges_nobody(tmp_path: Path) -> None:
 
 
 def test_the_command_says_which_trainers_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = {name: TRAINERS[name] for name in ("StandardTrainer", "DPGhostClippingTrainer")}
-    monkeypatch.setattr(command, "TRAINERS", few)
+    few = ("StandardTrainer", "DPGhostClippingTrainer")
+    monkeypatch.setattr(command, "DEFAULT_TRAINERS", few)
     monkeypatch.setitem(LAUNCHERS, "local", LAUNCHERS["in_process"])
     ended = call_dpprof(tmp_path, "test", "--device", "cpu")
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -37,7 +37,8 @@ def trained(folder: Path, workload: str, trainers: Sequence[str] = ALL) -> Check
 
 def test_the_traps_of_a_plain_gpt2_are_all_named(tmp_path: Path) -> None:
     answer = trained(tmp_path, "example_gpt2:plain")
-    assert answer.trains == {trainer: trainer == STANDARD for trainer in ALL}
+    # dpprof's own trainers take position ids of one row and a tied head.
+    assert answer.trains == {trainer: trainer not in PRIVATE for trainer in ALL}
     assert set(answer.findings) == {
         Finding(said("ids", module="positions", length=1, batch_size=3), PRIVATE),
         Finding(said("tied", modules="tokens and head", parameter="tokens.weight"), (GHOST,)),

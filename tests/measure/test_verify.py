@@ -12,7 +12,7 @@ from dpprof.figures.verify_verdict import WARNING, having, judge, least_chance
 from dpprof.measure.trainers.opacus.dpsgd import DPSGDTrainer
 from dpprof.measure.verify import verify
 from dpprof.record.verify import VerifyResult
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, TRAINERS
 from dpprof.vocabulary.verify_checks import CHECKS, FALSE_ALARM_RATE
 
 MLP = ExperimentConfig(trainer="DPSGDTrainer", workload="example_workloads:mlp", batch_size=4).resolve(
@@ -26,7 +26,7 @@ def failed(found: VerifyResult) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
 def test_right_trainers_pass(trainer: str, precision: str) -> None:
     found = verify(dataclasses.replace(MLP, trainer=trainer, precision=precision))
     assert failed(found) == {}
@@ -84,7 +84,7 @@ def test_what_is_not_clipped_breaks_the_bound(
     assert "sensitivity_huge" in failed(verify(MLP))
 
 
-@pytest.mark.parametrize("trainer", [name for name, info in TRAINERS.items() if info.is_private])
+@pytest.mark.parametrize("trainer", [name for name in DEFAULT_TRAINERS if TRAINERS[name].is_private])
 def test_a_nan_is_refused_or_told(trainer: str) -> None:
     """Opacus sums a NaN, and so loses every weight; dpprof's own trainers refuse it."""
     found = verify(dataclasses.replace(MLP, trainer=trainer))

@@ -3,6 +3,7 @@
 from types import TracebackType
 from typing import Any, Self
 
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
@@ -48,6 +49,10 @@ class LayerCalls:
         return found
 
     def _called(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        with torch._C.DisableTorchFunctionSubclass():  # expanded weights refuse to be looked at
+            self._note(module, args, output)
+
+    def _note(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if not args or not isinstance(args[0], Tensor) or not isinstance(output, Tensor):
             return
         if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D":
@@ -66,7 +71,7 @@ class LayerCalls:
             return
         row = LayerRow(name, args[0].shape[0], groups, positions, rows, columns)
         row.element_size = output.element_size()
-        row.weight = self._weights.get(id(module.weight), "")
+        row.weight = self._weights.get(id(module.weight), f"{name}.weight")
         weight, bias = module.weight, module.bias
         row.weight_trains = isinstance(weight, Tensor) and weight.requires_grad
         row.bias_trains = isinstance(bias, Tensor) and bias.requires_grad

@@ -13,9 +13,10 @@ from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.ledger import TrafficRow
-from dpprof.vocabulary.trainers import BUILT_IN
+from dpprof.vocabulary.trainers import BUILT_IN, STANDARD
 
-TRAINERS = [info.name for info in BUILT_IN if info.is_default]
+# Those whose libraries have a tutorial.
+TRAINERS = [STANDARD, *(info.name for info in BUILT_IN if ".opacus." in info.target and info.is_default)]
 MODELS: dict[str, dict[str, Any]] = {
     "tiny": {"model_size": "tiny", "batch_size": 4, "seq_len": 128},
     "small": {"model_size": "small", "num_layers": 2, "batch_size": 4, "seq_len": 128},

@@ -36,7 +36,7 @@ def dots(one: Tensor, other: Tensor) -> Tensor:
 
 def scaled(t: Tensor, factors_B: Tensor) -> Tensor:
     """A copy, each sample times its factor; rounded once, after the product."""
-    return (t * factors_B.view(-1, *[1] * (t.dim() - 1))).to(t.dtype)
+    return (wide(t) * factors_B.view(-1, *[1] * (t.dim() - 1))).to(t.dtype)
 
 
 def over_positions(t: Tensor, num_last: int = 1) -> Tensor:
@@ -47,4 +47,4 @@ def over_positions(t: Tensor, num_last: int = 1) -> Tensor:
 
 def added(total: Tensor, onto: Tensor | None) -> Tensor:
     """The total, or what it is added to in place."""
-    return total if onto is None else onto.add_(total)
+    return total if onto is None else onto.add_(total.to(onto.dtype))

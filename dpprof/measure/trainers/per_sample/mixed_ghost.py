@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from dpprof.measure.trainers.per_sample import clipping
 from dpprof.measure.trainers.per_sample.trainer import PerSampleTrainer
@@ -46,13 +47,18 @@ class DPMixedGhostTrainer(PerSampleTrainer):
         return (factors * losses).sum()
 
 
-def _state(device: torch.device) -> list[Tensor]:
-    """The state of the generators that backward may draw from."""
-    states = [torch.get_rng_state()]
-    return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
+def _state(device: torch.device) -> list[bytes]:
+    """The state of the generators that backward may draw from, outside of torch's memory."""
+    with unset_fake_temporarily():
+        states = [torch.get_rng_state()]
+        if device.type == "cuda" and torch.cuda.is_available():
+            states.append(torch.cuda.get_rng_state(device))
+        return [state.numpy().tobytes() for state in states]
 
 
-def _restore(device: torch.device, states: list[Tensor]) -> None:
-    torch.set_rng_state(states[0])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(states[1], device)
+def _restore(device: torch.device, states: list[bytes]) -> None:
+    with unset_fake_temporarily():
+        tensors = [torch.frombuffer(bytearray(state), dtype=torch.uint8) for state in states]
+        torch.set_rng_state(tensors[0])
+        if len(tensors) > 1:
+            torch.cuda.set_rng_state(tensors[1], device)

@@ -133,7 +133,7 @@ class PerSampleTrainer(TrainerBase):
     def _refuse_nonfinite(self, norm: Tensor) -> None:
         """Raises ValueError if a norm is NaN or infinite: nothing clips that."""
         wrong = (~norm.isfinite()).sum()
-        if not isinstance(norm, FakeTensor) and int(wrong):
+        if not isinstance(norm, FakeTensor) and wrong.cpu().numpy():  # no operator, on the CPU
             raise ValueError(
                 f"the gradients of {int(wrong)} of {len(norm)} samples are NaN or too large for their norm "
                 "to be computed: nothing was summed"
