@@ -64,7 +64,7 @@ def test_it_is_so_under_other_settings_too(tmp_path: Path, trainer: str, changes
     held_to_the_allocator(tmp_path, trainer=trainer, num_layers=1, **changes)
 
 
-# oneDNN works in memory of its own within a bf16 product, which no ledger sees: less than the product's own result.
+# oneDNN works in memory of its own within a bf16 product, unseen by the ledger: less than the result's.
 ONEDNN = 4 * 64 * 1000
 
 
