@@ -20,7 +20,7 @@ from dpprof.measure.trainers.reference import (
 )
 from dpprof.vocabulary.clipping import PerSampleOptions
 
-OWN = (DPBookKeepingTrainer, DPMixedGhostTrainer)
+OWN: tuple[type[PerSampleTrainer], ...] = (DPBookKeepingTrainer, DPMixedGhostTrainer)
 BATCH, POSITIONS, TOKENS, WIDTH, CLASSES = 4, 7, 11, 6, 5
 
 

@@ -143,7 +143,7 @@ def _norms(found: "LedgerTables") -> "FittedTable":
     from dpprof.cli.fitted_tables import table, two
 
     return table(
-        "Norms of per-sample gradients, each call",
+        "Norms of per-sample gradients, by weight",
         [("layer", str), ("T", str), ("weight", str), ("form", str), ("GFLOP", two), ("MiB", two)],
         [(n.layers, f"{n.positions:,}", n.weight, n.form, n.norm_gflop, n.norm_mib) for n in found.norms],
     )

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.measuring import SAMPLED_WARMUP_STEPS, MeasuringConfig
 from dpprof.config.poisson import largest_batch
 from dpprof.config.training import TrainingConfig
 from dpprof.settings import OptionValue, options_as, refuse
+from dpprof.vocabulary.trainers import trainer_info
 
 T = TypeVar("T")
 
@@ -66,6 +67,12 @@ class ExperimentConfig(TrainingConfig):
         if not self.poisson_sampling:
             return self.batch_size
         return largest_batch(self.batch_size, self.estimating.poisson_tail)
+
+    @property
+    def trainer_options(self) -> Any:
+        """The trainer's own settings, an instance of `TrainerInfo.options`; None if it has none."""
+        options = trainer_info(self.trainer).options
+        return None if options is None else self.options_of(options)
 
     def options_of(self, kind: type[T]) -> T:
         """The values of a trainer's or a workload's own options, as the dataclass that declares them."""

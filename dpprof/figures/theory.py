@@ -13,7 +13,7 @@ def flops_in_theory(record: Record, ledger: LedgerResult) -> int | None:
     info = TRAINERS.get(config.trainer)
     if info is None or info.theory is None or not ledger.layers:
         return None
-    options = None if info.options is None else config.options_of(info.options)
+    options = config.trainer_options
     calls = (
         LayerCall(
             row.shape,

@@ -17,6 +17,7 @@ from dpprof.measure.verifying import gradients, noise, sensitivity, weights
 from dpprof.measure.verifying.setting import Setting
 from dpprof.record.verify import VerifyCheck, VerifyResult
 from dpprof.vocabulary.out_of_memory import is_oom
+from dpprof.vocabulary.trainers import trainer_info
 
 # The share of the samples that are clipped, at least.
 _CLIPPED = 0.75
@@ -31,6 +32,9 @@ def run(subject: Subject) -> None:
 
 def verify(config: ExperimentConfig) -> VerifyResult:
     """All checks that apply to the experiment's trainer, on its workload."""
+    for limit in trainer_info(config.trainer).limits:
+        if limit.setting == "accumulation_steps":
+            return VerifyResult(doubt=f"verifying accumulates physical batches, but {limit.why}")
     case = Case(config, max(2, config.accumulation_steps))
     found = VerifyResult(dropout_off=switch_dropout_off(case.workload.model))
     try:

@@ -9,8 +9,9 @@ from dpprof.vocabulary.units import mib
 
 @dataclass(frozen=True)
 class NormRow:
-    """Calls of layers with the same shape and form. GFLOP and MiB are those of one call: of the norm, what it
-    holds, and of the clipped sum that follows. `first` is the path of the first of them.
+    """Weights with the same shape and form. GFLOP and MiB are those of one of them in one physical batch,
+    with all calls that use it: of the norm, what it holds, and of the clipped sum that follows. `first` is
+    the path of the first layer.
     """
 
     first: str

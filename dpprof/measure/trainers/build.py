@@ -37,15 +37,9 @@ def import_trainers(wanted: str, say: Callable[[str], None]) -> None:
             say(f"{name} cannot be imported ({type(error).__name__}: {error}); this run does not need it")
 
 
-def own_options(config: ExperimentConfig) -> Any:
-    """The trainer's own settings, an instance of `TrainerInfo.options`; None if it has none."""
-    options = TRAINERS[config.trainer].options
-    return None if options is None else config.options_of(options)
-
-
 def clip_rule(config: ExperimentConfig) -> Callable[[Tensor, float], Tensor]:
     """How the configured trainer scales one sample's gradient: from norms, shape (P,), and C to factors."""
-    return partial(load_trainer(config.trainer).clip_factors, options=own_options(config))
+    return partial(load_trainer(config.trainer).clip_factors, options=config.trainer_options)
 
 
 def optimizer_of(config: ExperimentConfig) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
@@ -61,7 +55,8 @@ def build_trainer(
     config: ExperimentConfig, workload: Workload, tensor_device: str | None = None
 ) -> TrainerBase:
     """The configured trainer over a workload's model, its tensors on `tensor_device` if that is given."""
-    own: dict[str, Any] = {} if TRAINERS[config.trainer].options is None else {"options": own_options(config)}
+    options = config.trainer_options
+    own = {} if options is None else {"options": options}
     return load_trainer(config.trainer)(
         workload.model,
         *optimizer_of(config),

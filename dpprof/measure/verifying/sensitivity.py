@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
-from dpprof.config.measuring import SAMPLED_WARMUP_STEPS, MeasuringConfig
 from dpprof.errors import describe_error
 from dpprof.figures.gradient_verdict import FAIL, PASS
 from dpprof.figures.verify_verdict import WARNING
@@ -66,10 +65,10 @@ class _Trial:
             workload._replace(loss=loss),
             setting.max_grad_norm,
             accumulation_steps=1,
-            poisson_sampling=True,
             lr=0.0,
-            how=MeasuringConfig(warmup_steps=SAMPLED_WARMUP_STEPS),
         )
+        # The setting would ask for empty batches too, which not every trainer takes.
+        trainer.poisson_sampling = True
         return cls(setting, loss, trainer)
 
     def sum_of(self, batch: Batch, weights: Tensor) -> list[Tensor]:

@@ -72,13 +72,11 @@ def _other_algorithms(comparison: Comparison) -> Iterator[str]:
     """Trainers, and ways to clip, that do not compute what the others do."""
     found: dict[str, str] = {}
     for cell in comparison.cells:
-        clipping = str(cell.settings.get("clipping", ""))
-        named = short_name(cell.trainer) + (
-            f" with clipping={clipping}" if clipping in OTHER_ALGORITHMS else ""
-        )
-        what = OTHER_ALGORITHMS.get(clipping) or trainer_info(cell.trainer).other_algorithm
-        if what:
-            found[named] = what
+        name, clipping = short_name(cell.trainer), str(cell.settings.get("clipping", ""))
+        if clipping in OTHER_ALGORITHMS:
+            found[f"{name} with clipping={clipping}"] = OTHER_ALGORITHMS[clipping]
+        elif trainer_info(cell.trainer).other_algorithm:
+            found[name] = trainer_info(cell.trainer).other_algorithm
     for named, what in found.items():
         yield (
             f"{named} is another algorithm than DP-SGD with flat clipping: {what}. Its costs compare with "

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from dpprof.figures.names import FLOPS_IN_THEORY, FLOPS_OF_LAYERS
+from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison
-from dpprof.vocabulary.trainers import STANDARD
 
 _GIGA = 1e9
 
@@ -31,23 +31,19 @@ class FlopRow:
 def flop_rows(comparison: Comparison) -> list[FlopRow]:
     """The finished cells whose trainer has a formula, in order."""
     cells = [cell for cell in comparison.cells if cell.finished and cell.figures.get(FLOPS_IN_THEORY)]
-    standard = {
-        (comparison.model(cell).label, comparison.place_name(cell)): cell.figures[FLOPS_IN_THEORY]
-        for cell in cells
-        if cell.trainer == STANDARD
-    }
-    rows = []
-    for cell in cells:
-        model, place = comparison.model(cell).label, comparison.place_name(cell)
-        theory, of_standard = cell.figures[FLOPS_IN_THEORY], standard.get((model, place))
-        rows.append(
-            FlopRow(
-                trainer=cell.trainer,
-                model=model,
-                place=place,
-                counted=cell.figures[FLOPS_OF_LAYERS] / _GIGA,
-                in_theory=theory / _GIGA,
-                ratio=theory / of_standard if of_standard else None,
-            )
+    return [
+        FlopRow(
+            trainer=cell.trainer,
+            model=comparison.model(cell).label,
+            place=comparison.place_name(cell),
+            counted=cell.figures[FLOPS_OF_LAYERS] / _GIGA,
+            in_theory=cell.figures[FLOPS_IN_THEORY] / _GIGA,
+            ratio=_ratio(cell, comparison.standard(cell)),
         )
-    return rows
+        for cell in cells
+    ]
+
+
+def _ratio(cell: Cell, standard: Cell | None) -> float | None:
+    of_standard = standard.figures.get(FLOPS_IN_THEORY) if standard else None
+    return cell.figures[FLOPS_IN_THEORY] / of_standard if of_standard else None

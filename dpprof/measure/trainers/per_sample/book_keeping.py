@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor, nn
 
-from dpprof.measure.trainers.per_sample import clipping
 from dpprof.measure.trainers.per_sample.book import Entry
 from dpprof.measure.trainers.per_sample.trainer import PerSampleTrainer
 from dpprof.vocabulary.clipping import LAYER_WISE
@@ -37,10 +36,7 @@ class DPBookKeepingTrainer(PerSampleTrainer):
     def _clip(self) -> None:
         entries = self.book.entries
         if self.options.clipping == LAYER_WISE:
-            if entries:
-                norms = [e.squared_norms for e in entries.values()]
-                self._refuse_nonfinite(torch.stack(norms).sum(0))
-            entries.clear()
+            self._norms()  # refuses what is not finite; all else is summed already
             return
         factors = self._clip_factors()
         for parameter in list(entries):
@@ -48,7 +44,6 @@ class DPBookKeepingTrainer(PerSampleTrainer):
             parameter.grad = total.to(parameter.dtype)
 
     def _sum_at_once(self, parameter: nn.Parameter, entry: Entry) -> None:
-        largest = clipping.of_one(self.max_grad_norm, len(self.parameters))
-        factors = clipping.factor(entry.squared_norms.sqrt(), largest, LAYER_WISE) / self.logical_batch_size
+        factors = self._factors_of_one(entry.squared_norms) / self.logical_batch_size
         self._sums[parameter] = entry.summed(factors, self._sums[parameter]).to(parameter.dtype)
         entry.uses = []

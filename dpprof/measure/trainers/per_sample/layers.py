@@ -75,11 +75,12 @@ def _refuse(path: str, module: nn.Module) -> None:
     if "forward" in module.__dict__:
         raise ValueError(f"{path} has a forward of its own, set on the instance: make it a subclass's")
     if type(module) in _RULES and not isinstance(module._parameters.get("weight"), nn.Parameter):
-        affine = getattr(module, "elementwise_affine", getattr(module, "affine", True))
-        if affine:
-            raise ValueError(f"{path}.weight is computed from other parameters: train these without it")
+        raise ValueError(
+            f"{path}.weight is computed from other parameters, once for all samples: remove the pruning or "
+            "the weight norm that does so"
+        )
     if is_parametrized(module):
-        raise ValueError(f"{path} has a parametrization, which is computed once for all samples")
+        raise ValueError(f"{path} has a parametrization, which is computed once for all samples: remove it")
 
 
 def _owners(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:

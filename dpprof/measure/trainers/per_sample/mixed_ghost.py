@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from dpprof.measure.trainers.per_sample import clipping
 from dpprof.measure.trainers.per_sample.trainer import PerSampleTrainer
 from dpprof.vocabulary.clipping import LAYER_WISE
 
@@ -33,11 +32,9 @@ class DPMixedGhostTrainer(PerSampleTrainer):
 
     def _weighted(self, losses: Tensor) -> Tensor:
         if self.options.clipping == LAYER_WISE:
-            norms = [entry.squared_norms for entry in self.book.entries.values()]
-            self._refuse_nonfinite(torch.stack(norms).sum(0))
-            largest = clipping.of_one(self.max_grad_norm, len(self.parameters))
+            self._norms()  # refuses what is not finite
             self.book.factors = {
-                parameter: clipping.factor(entry.squared_norms.sqrt(), largest, LAYER_WISE)
+                parameter: self._factors_of_one(entry.squared_norms)
                 for parameter, entry in self.book.entries.items()
             }
             self.book.is_summing = True

@@ -1,5 +1,6 @@
 """What the trainers over per-sample rules share: norms, noise and the optimizer's step."""
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +15,7 @@ from dpprof.measure.trainers.per_sample.book import Book
 from dpprof.measure.trainers.per_sample.layers import install
 from dpprof.measure.trainers.per_sample.noise import add_noise
 from dpprof.measure.workloads.sampling import num_samples
-from dpprof.vocabulary.clipping import PerSampleOptions
+from dpprof.vocabulary.clipping import LAYER_WISE, PerSampleOptions
 from dpprof.vocabulary.norm_forms import NormCost
 
 
@@ -72,7 +73,7 @@ class PerSampleTrainer(TrainerBase):
                 with self.phase("forward"):
                     self.last_loss = self._reduced(self.compute_losses(batch))
                 self._accumulate_clipped(self.last_loss)
-            except BaseException:
+            except BaseException:  # Ctrl-C too: what backward left is not clipped
                 self.optimizer.zero_grad(set_to_none=True)
                 raise
             finally:
@@ -86,16 +87,17 @@ class PerSampleTrainer(TrainerBase):
         """What the loop calls its loss, from one loss per sample, shape (B,)."""
         return losses.sum()
 
+    @abstractmethod
     def _accumulate_clipped(self, loss: Tensor) -> None:
-        raise NotImplementedError
+        """Backward and clip: add the physical batch's clipped gradients to `p.grad`."""
 
     def _add_noise(self) -> None:
         for parameter in self.parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
         with self.observer.label_new("noise"):
-            deviation = self.noise_multiplier * self.max_grad_norm / self.logical_batch_size
-            add_noise([p.grad for p in self.parameters if p.grad is not None], deviation)
+            gradients = [p.grad for p in self.parameters if p.grad is not None]
+            add_noise(gradients, self.noise_deviation / self.logical_batch_size)
 
     @contextmanager
     def _only_norms(self) -> Iterator[dict[nn.Parameter, Tensor | None]]:
@@ -121,20 +123,30 @@ class PerSampleTrainer(TrainerBase):
     @torch.no_grad()
     def _clip_factors(self) -> Tensor:
         """Each sample's factor over the size of the logical batch, shape (B,)."""
-        squared = [entry.squared_norms for entry in self.book.entries.values()]
-        squared = squared or [torch.zeros(self.book.batch_size, device=self.device)]
-        with self.observer.label_new("gradient_norms"):
-            norm = torch.stack(squared).sum(0).sqrt()
-        self._refuse_nonfinite(norm)
+        norm = self._norms()
         with self.observer.label_new("clip_factors"):
             factors = clipping.factor(norm, self.max_grad_norm, self.options.clipping)
             return factors / self.logical_batch_size
 
-    def _refuse_nonfinite(self, norm: Tensor) -> None:
-        """Raises ValueError if a norm is NaN or infinite: nothing clips that."""
+    def _factors_of_one(self, squared_norms: Tensor) -> Tensor:
+        """Each sample's factor for one parameter under layer-wise clipping, shape (B,)."""
+        largest = clipping.of_one(self.max_grad_norm, len(self._trained))
+        return clipping.factor(squared_norms.sqrt(), largest, LAYER_WISE)
+
+    @torch.no_grad()
+    def _norms(self) -> Tensor:
+        """Norms over all parameters, shape (B,).
+
+        Raises ValueError if one is NaN or infinite: nothing clips that.
+        """
+        squared = [entry.squared_norms for entry in self.book.entries.values()]
+        squared = squared or [torch.zeros(self.book.batch_size, device=self.device)]
+        with self.observer.label_new("gradient_norms"):
+            norm = torch.stack(squared).sum(0).sqrt()
         wrong = (~norm.isfinite()).sum()
         if not isinstance(norm, FakeTensor) and wrong.cpu().numpy():  # no operator, on the CPU
             raise ValueError(
                 f"the gradients of {int(wrong)} of {len(norm)} samples are NaN or too large for their norm "
                 "to be computed: nothing was summed"
             )
+        return norm
