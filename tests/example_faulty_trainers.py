@@ -32,6 +32,13 @@ class NoNoise(DPSGDTrainer):
         super().__init__(*args, **more | {"noise_multiplier": 0.0})
 
 
+class HalfTheNoise(DPSGDTrainer):
+    """Adds noise of half the deviation."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more | {"noise_multiplier": more["noise_multiplier"] / 2})
+
+
 class NoiseTwice(DPSGDTrainer):
     """Adds noise twice."""
 

@@ -50,6 +50,7 @@ def test_right_trainers_pass(trainer: str, precision: str) -> None:
     [
         (faulty.WrongNorm, "gradient_float64", "clipped by another norm than that of their whole gradient"),
         (faulty.NoNoise, "noise_deviation", "0 times the standard deviation asked for: there is none"),
+        (faulty.HalfTheNoise, "noise_deviation", "times the standard deviation asked for"),
         (faulty.NoiseTwice, "noise_deviation", "as if it were added twice"),
         (faulty.NoiseForEachBatch, "noise_deviation_accumulated", "as if it were added"),
         (faulty.NoiseOfPhysicalBatch, "noise_deviation_accumulated", "the size of a physical batch"),

@@ -235,10 +235,12 @@ class TrainerBase(ABC):
         self.observer.losses(losses)
         return losses
 
-    @property
-    def noise_deviation(self) -> float:
-        """Standard deviation of the noise on each coordinate of the sum of clipped gradients."""
-        return self.noise_multiplier * self.max_grad_norm
+    @staticmethod
+    def noise_deviation(noise_multiplier: float, max_grad_norm: float, batch_size: int) -> float:
+        """Standard deviation of the noise on each coordinate of the sum of clipped gradients, with physical
+        batches of so many samples.
+        """
+        return noise_multiplier * max_grad_norm
 
     @staticmethod
     def clip_factor(norm: Tensor, max_grad_norm: float) -> Tensor:

@@ -77,7 +77,9 @@ def taken(setting: Setting, num_batches: int) -> Noise:
     without = [gradient.clone() for gradient in case.gradients(quiet, way, batches)]
     multiplier = setting.noise_multiplier
     noisy = case.trainer(way, case.copied(dtype), norm, noise_multiplier=multiplier, **same)
-    deviation = noisy.noise_deviation / (setting.batch_size * num_batches)
+    # Of what was asked for: a trainer's own settings are on trial.
+    deviation = noisy.noise_deviation(multiplier, norm, setting.batch_size)
+    deviation /= setting.batch_size * num_batches
     steps = []
     for _ in range(NUM_STEPS):
         gradients = case.gradients(noisy, way, batches)

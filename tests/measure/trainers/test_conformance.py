@@ -166,7 +166,7 @@ def test_held_tensors_are_named_after_their_parameters(trainer: str) -> None:
 def test_noise_has_the_configured_deviation(trainer: str) -> None:
     """With a vanishing gradient, `p.grad` is noise of deviation noise_multiplier * C / B, or what is said."""
     made, batches = make(trainer, noise_multiplier=2.0, max_grad_norm=1e-3)
-    deviation = made.noise_deviation
+    deviation = made.noise_deviation(2.0, 1e-3, made.batch_size)
     assert 1 <= deviation / (2.0 * 1e-3) < 1.16
     made.profile_step(next(batches))
     noise = torch.cat([g.flatten() for g in held(made)["gradients"]])

@@ -23,20 +23,13 @@ class DPAdaptiveClippingTrainer(DPSGDTrainer):
 
     optimizer: AdaClipDPOptimizer
 
-    @property
-    def unclipped_num_std(self) -> float:
-        """The deviation of the noise on the number of unclipped samples: small batches take more than is
-        recommended, so that gradients need no more than 1.15 times the noise.
-        """
-        return max(_NOISE_SHARE * self.batch_size, self.noise_multiplier)
-
-    @property
-    def noise_deviation(self) -> float:
+    @staticmethod
+    def noise_deviation(noise_multiplier: float, max_grad_norm: float, batch_size: int) -> float:
         """With the share of the privacy that the count takes made up for."""
-        if self.noise_multiplier == 0:
+        if noise_multiplier == 0:
             return 0.0
-        rest = self.noise_multiplier**-2 - (2 * self.unclipped_num_std) ** -2
-        return float(self.optimizer.max_grad_norm) / math.sqrt(rest)
+        rest = noise_multiplier**-2 - (2 * _unclipped_num_std(noise_multiplier, batch_size)) ** -2
+        return max_grad_norm / math.sqrt(rest)
 
     def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> AdaClipDPOptimizer:
         """The optimizer that clips, adds noise and moves the clipping norm."""
@@ -49,10 +42,17 @@ class DPAdaptiveClippingTrainer(DPSGDTrainer):
             clipbound_learning_rate=_LEARNING_RATE,
             max_clipbound=_HIGHEST,
             min_clipbound=_LOWEST,
-            unclipped_num_std=self.unclipped_num_std,
+            unclipped_num_std=_unclipped_num_std(self.noise_multiplier, self.batch_size),
         )
 
     def _add_noise(self) -> None:
         """And, as `AdaClipDPOptimizer.pre_step` does, the next clipping norm."""
         super()._add_noise()
         self.optimizer.update_max_grad_norm()
+
+
+def _unclipped_num_std(noise_multiplier: float, batch_size: int) -> float:
+    """The deviation of the noise on the number of unclipped samples: small batches take more than is
+    recommended, so that gradients need no more than 1.15 times the noise.
+    """
+    return max(_NOISE_SHARE * batch_size, noise_multiplier)

@@ -97,7 +97,8 @@ class PerSampleTrainer(TrainerBase):
                 parameter.grad = torch.zeros_like(parameter)
         with self.observer.label_new("noise"):
             gradients = [p.grad for p in self.parameters if p.grad is not None]
-            add_noise(gradients, self.noise_deviation / self.logical_batch_size)
+            deviation = self.noise_deviation(self.noise_multiplier, self.max_grad_norm, self.batch_size)
+            add_noise(gradients, deviation / self.logical_batch_size)
 
     @contextmanager
     def _only_norms(self) -> Iterator[dict[nn.Parameter, Tensor | None]]:
