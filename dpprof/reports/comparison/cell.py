@@ -13,6 +13,8 @@ from dpprof.figures.names import CAPACITY, FITS, PEAK
 from dpprof.figures.phases import PhaseFigures
 from dpprof.figures.results import FINISHED
 from dpprof.reports.comparison.run import Run
+from dpprof.vocabulary.clipping import OTHER_ALGORITHMS
+from dpprof.vocabulary.trainers import trainer_info
 
 # Verdicts of the gradient check, the worst last.
 _WORSE = (PASS, CANNOT_TELL, FAIL).index
@@ -49,6 +51,12 @@ class Cell:
     def is_estimate(self) -> bool:
         """Whether its figures were computed on fake tensors."""
         return self.config.is_estimate
+
+    @property
+    def algorithm(self) -> str:
+        """What makes it another algorithm than DP-SGD with flat clipping; empty where it is none."""
+        of_clipping = OTHER_ALGORITHMS.get(str(self.settings.get("clipping", "")))
+        return of_clipping or trainer_info(self.trainer).other_algorithm
 
     @property
     def finished(self) -> list[Run]:
@@ -160,3 +168,16 @@ class Cell:
         name = "gpu_memory_gib" if self.config.device == "cuda" else "memory_gib"
         gib = self.environment.get(name)
         return None if gib is None else 1024 * float(gib)
+
+
+def competing(cells: list[Cell], metric: str) -> list[Cell]:
+    """The finished DP cells with a figure, the lowest first, among which one may be called best.
+
+    A trainer whose gradient is wrong does not compete, nor does one of another algorithm beside DP-SGD with
+    flat clipping: it trains another model. Where only one other algorithm was run, its trainers do.
+    """
+    able = [c for c in cells if trainer_info(c.trainer).is_private and c.finished and metric in c.figures]
+    able = [c for c in able if c.gradient_check != FAIL]
+    if len({cell.algorithm for cell in able}) > 1:
+        able = [cell for cell in able if not cell.algorithm]
+    return sorted(able, key=lambda cell: cell.figures[metric])

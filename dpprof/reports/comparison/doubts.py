@@ -8,7 +8,7 @@ from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.places import full_name
 from dpprof.reports.comparison.run import Run
 from dpprof.vocabulary.clipping import OTHER_ALGORITHMS
-from dpprof.vocabulary.trainers import short_name, trainer_info
+from dpprof.vocabulary.trainers import short_name
 
 # What two runs must have in common before their figures compare, with the words for it.
 _SAME = {
@@ -72,15 +72,14 @@ def _other_algorithms(comparison: Comparison) -> Iterator[str]:
     """Trainers, and ways to clip, that do not compute what the others do."""
     found: dict[str, str] = {}
     for cell in comparison.cells:
-        name, clipping = short_name(cell.trainer), str(cell.settings.get("clipping", ""))
-        if clipping in OTHER_ALGORITHMS:
-            found[f"{name} with clipping={clipping}"] = OTHER_ALGORITHMS[clipping]
-        elif trainer_info(cell.trainer).other_algorithm:
-            found[name] = trainer_info(cell.trainer).other_algorithm
+        if cell.algorithm:
+            clipping = str(cell.settings.get("clipping", ""))
+            by_clipping = f" with clipping={clipping}" if clipping in OTHER_ALGORITHMS else ""
+            found[f"{short_name(cell.trainer)}{by_clipping}"] = cell.algorithm
     for named, what in found.items():
         yield (
             f"{named} is another algorithm than DP-SGD with flat clipping: {what}. Its costs compare with "
-            "the others'; the model that it trains is another one."
+            "the others'; the model that it trains is another one. It is not recommended beside them."
         )
 
 

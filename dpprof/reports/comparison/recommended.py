@@ -3,14 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dpprof.figures.gradient_verdict import FAIL
 from dpprof.figures.names import MOVED, PEAK, RATIOS_OF_TIMES, SAMPLES, STEP, ratio_name
-from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.cell import Cell, competing
 from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.findings.choice import Choice
 from dpprof.reports.comparison.findings.finding import Finding
 from dpprof.reports.comparison.places import full_name, size_of
-from dpprof.vocabulary.trainers import trainer_info
 
 _FIGURES = {
     PEAK: "best/peak_allocated_mib",
@@ -38,8 +36,7 @@ def recommended(comparison: Comparison, findings: Iterable[Finding[object]]) -> 
     Its figures are those of the largest place where it has a peak, an undisturbed one if there is any. None
     if no DP trainer has a peak.
     """
-    cells = [c for c in comparison.cells if c.finished and PEAK in c.figures and c.gradient_check != FAIL]
-    cells = [cell for cell in cells if trainer_info(cell.trainer).is_private]
+    cells = competing(comparison.cells, PEAK)
     choice = next((found.data for found in findings if isinstance(found.data, Choice)), None)
     if choice is not None:
         cells = [cell for cell in cells if cell.trainer == (choice.fastest or choice.smallest)]

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field, replace
 
 from dpprof.figures.names import FITS, FLOOR, NEEDED
 from dpprof.figures.results import device_name
-from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.cell import Cell, competing
 from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.findings.finding import Finding, joined
 from dpprof.reports.comparison.places import model_in_words, size_of
 from dpprof.vocabulary.formats import memory, milliseconds
-from dpprof.vocabulary.trainers import short_name, trainer_info
+from dpprof.vocabulary.trainers import short_name
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def advise(comparison: Comparison, *, is_of_larger: bool = False) -> list[Advice
     """For each model and device what the estimates of two or more DP trainers advise."""
     groups: dict[tuple[str, str], list[list[Cell]]] = {}
     for place in comparison.places:
-        cells = [cell for cell in place if _counts(cell)]
+        cells = competing([cell for cell in place if cell.is_estimate], NEEDED)
         if len(cells) > 1:
             key = model_in_words(comparison, cells[0]), device_name(cells[0].config)
             groups.setdefault(key, []).append(cells)
@@ -76,15 +76,10 @@ def advise(comparison: Comparison, *, is_of_larger: bool = False) -> list[Advice
     return [replace(advice, is_of_larger=is_of_larger) for advice in found]
 
 
-def _counts(cell: Cell) -> bool:
-    is_private = trainer_info(cell.trainer).is_private
-    return cell.is_estimate and is_private and bool(cell.finished) and NEEDED in cell.figures
-
-
 def _advice(comparison: Comparison, model: str, device: str, places: list[list[Cell]]) -> Advice:
     fitting = [cells for cells in places if any(_fits(cell) is not False for cell in cells)]
     place = max(fitting or places, key=lambda cells: size_of(cells[0]))
-    options = sorted(map(_option, place), key=lambda option: option.needed_mib)
+    options = map(_option, place)
     growth = _growth(comparison, place, places)
     settings = comparison.settings_in_words(place[0])
     return Advice(model, device, place[0].config.batch_size, settings, tuple(options), growth)

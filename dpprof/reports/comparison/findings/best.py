@@ -7,15 +7,14 @@ best only among those that finished at a place. Where a cell was disturbed (`cal
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dpprof.figures.gradient_verdict import FAIL
 from dpprof.figures.names import PEAK, STEP
-from dpprof.reports.comparison.cell import Cell
+from dpprof.reports.comparison.cell import Cell, competing
 from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.findings.finding import Finding, joined
 from dpprof.reports.comparison.intervals import step_ratio
 from dpprof.reports.comparison.places import Places, full_name, places_of, some_places
 from dpprof.vocabulary.formats import fixed
-from dpprof.vocabulary.trainers import STANDARD, short_name, trainer_info
+from dpprof.vocabulary.trainers import STANDARD, short_name
 
 # Peaks closer than this are the same: a few small tensors apart.
 SAME_PEAK = 0.001
@@ -73,7 +72,7 @@ def fastest_at(place: list[Cell]) -> Best | None:
     """The DP trainer with the shortest step at a place; None if fewer than two of them finished, or if a
     cell there was disturbed.
     """
-    cells = _competing(place, STEP)
+    cells = competing(place, STEP)
     if len(cells) < 2 or any(cell.is_disturbed for cell in place):
         return None
     winners = [cells[0]]
@@ -88,7 +87,7 @@ def fastest_at(place: list[Cell]) -> Best | None:
 
 def smallest_at(place: list[Cell]) -> Best | None:
     """The DP trainer with the lowest peak at a place; None if fewer than two of them finished."""
-    cells = _competing(place, PEAK)
+    cells = competing(place, PEAK)
     if len(cells) < 2:
         return None
     lowest = cells[0].figures[PEAK]
@@ -162,13 +161,6 @@ def _caution(ranking: Ranking) -> str:
     if ranking.metric != STEP or not told or not ranking.is_of_single_runs:
         return ""
     return " Each trainer was measured once; --repeats 3 shows how much runs differ."
-
-
-def _competing(place: list[Cell], metric: str) -> list[Cell]:
-    """The DP trainers with a figure, the lowest first; not those whose gradient is wrong."""
-    cells = [c for c in place if trainer_info(c.trainer).is_private and c.finished and metric in c.figures]
-    cells = [c for c in cells if c.gradient_check != FAIL]
-    return sorted(cells, key=lambda cell: cell.figures[metric])
 
 
 def _range(values: tuple[float, ...]) -> str:

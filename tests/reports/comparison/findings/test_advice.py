@@ -70,7 +70,7 @@ def test_the_largest_batch_that_fits_is_told_with_what_it_adds() -> None:
     (finding,) = findings(comparison(*cells), Advice)
     assert finding.data.batch_size == 4
     assert finding.data.growth == Growth(2, 4, {FLAT: 1600.0, GHOST: 1000.0})
-    assert finding.text.endswith("From batch 2 to 4, flat needs 1.6 GiB more and ghost 1,000.0 MiB more.")
+    assert finding.text.endswith("From batch 2 to 4, ghost needs 1,000.0 MiB more and flat 1.6 GiB more.")
 
 
 def test_estimates_of_a_larger_model_follow_the_choice_and_leave_the_rest_as_it_is() -> None:

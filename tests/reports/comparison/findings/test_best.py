@@ -168,3 +168,16 @@ def test_a_trainer_whose_gradient_is_wrong_wins_nothing() -> None:
 
 def test_a_single_place_is_told_by_its_name() -> None:
     assert str(Places((HERE,), is_every=False)) == f"at {HERE}"
+
+
+def test_another_algorithm_is_best_only_among_its_own_kind() -> None:
+    """It trains another model; where it is all that was run, its trainers are set against each other."""
+    per_layer = run("DPPerLayerClippingTrainer", 0.1, 5)
+    assert winners(comparison(per_layer, run(FLAT, 0.2, 40), run(GHOST, 0.3, 30)), STEP) == [(FLAT,)]
+    assert winners(comparison(per_layer, run(FLAT, 0.2, 40)), PEAK) == []
+    alike = comparison(run("DPBookKeepingTrainer", 0.1, 5), run("DPMixedGhostTrainer", 0.2, 4))
+    for cell in alike.cells:
+        cell.settings["clipping"] = "layer_wise"
+    assert winners(alike, STEP) == [("DPBookKeepingTrainer",)]
+    alike.cells[1].settings["clipping"] = "automatic"
+    assert winners(alike, STEP) == []
