@@ -28,7 +28,7 @@ from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.record import Record
 from dpprof.reports.markdown_table import markdown_table
 from dpprof.vocabulary.clipping import BLOCKED, EXPLICIT, GRAM, MIXED
-from dpprof.vocabulary.trainers import TRAINERS, short_name
+from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, short_name
 from dpprof.vocabulary.units import MIB
 
 NUM_ROUNDS = 15
@@ -70,7 +70,7 @@ class Row(NamedTuple):
 def configs(cell: str) -> dict[str, ExperimentConfig]:
     """The experiments of a cell by name: those of own trainers in every form where forms are compared."""
     found = {}
-    for trainer in TRAINERS:
+    for trainer in DEFAULT_TRAINERS:
         forms = [MIXED]
         if trainer in OWN and cell.startswith(WITH_FORMS):
             forms += [GRAM, EXPLICIT, BLOCKED]

@@ -22,6 +22,7 @@ def flops_in_theory(record: Record, ledger: LedgerResult) -> int | None:
             row.bias_trains,
             row.input_has_gradient,
             row.is_recomputed,
+            row.is_booked,
         )
         for row in ledger.layers
     )

@@ -23,8 +23,9 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.figures.gradient_verdict import TOLERANCES
 from dpprof.measure.observe import Subject
 from dpprof.measure.passes.losses import KeptLosses
-from dpprof.measure.trainers.base import TrainerBase, call
+from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.trainers.build import build_trainer, clip_rule
+from dpprof.measure.trainers.nested import call
 from dpprof.measure.trainers.reference import (
     clipped_mean,
     global_norm,

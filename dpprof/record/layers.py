@@ -13,7 +13,8 @@ class LayerRow:
     `weight` is the name of its parameter. Without a gradient of its input it is the first layer that trains.
     `is_recomputed` tells that a checkpoint ran its forward again in backward. `norm` is the form in which the
     trainer took the weight's norm, with its FLOPs, its bytes, and the FLOPs of the clipped sum, all for the
-    parameter's calls together, at the first of them; None where the trainer does not choose.
+    parameter's calls together, at the first of them; None where the trainer does not choose. `is_booked`
+    tells that the clipped sum was made of what the norm's backward kept: no second one reached the layer.
     """
 
     name: str
@@ -32,6 +33,7 @@ class LayerRow:
     norm_flops: int | None = None
     norm_bytes: int | None = None
     sum_flops: int | None = None
+    is_booked: bool = False
 
     @property
     def shape(self) -> LayerShape:

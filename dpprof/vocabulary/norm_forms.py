@@ -6,14 +6,15 @@ then it only reads them. No form may hold more than the layer's own input and ou
 numbers; the blocked one holds 16 MiB.
 """
 
+import math
 from dataclasses import dataclass
 
 from dpprof.vocabulary.clipping import BLOCKED, EXPLICIT, GRAM, MIXED
 
 # What a blocked norm may hold at a time.
 BLOCK_BYTES = 2**24
-# Positions to a side of a block of Gram matrices.
-BLOCK_POSITIONS = 512
+# Blocks to a side of Gram matrices, and how many positions a block has at least and at most.
+_BLOCKS, _SHORTEST_BLOCK, LONGEST_BLOCK = 8, 64, 512
 
 
 @dataclass(frozen=True)
@@ -37,15 +38,22 @@ class LayerShape:
         return 2 * self.samples * self.groups * self.positions**2 * (self.rows + self.columns)
 
     @property
-    def has_gram_blocks(self) -> bool:
-        """Whether a blocked norm is cheaper by Gram matrices, which are symmetric, than by gradients."""
-        return self.positions > BLOCK_POSITIONS and self.gram_block_flops < self.forward_flops
+    def block_positions(self) -> int:
+        """Positions to a side of a block of Gram matrices."""
+        eighth = math.ceil(self.positions / _BLOCKS)
+        return min(max(eighth, _SHORTEST_BLOCK), LONGEST_BLOCK, self.positions)
 
     @property
     def gram_block_flops(self) -> int:
         """FLOPs of the blocks of Gram matrices on and below the diagonal."""
-        positions = self.positions + BLOCK_POSITIONS
-        return self.samples * self.groups * self.positions * positions * (self.rows + self.columns)
+        whole, rest = divmod(self.positions, self.block_positions)
+        on_diagonal = whole * self.block_positions**2 + rest**2
+        return self.samples * self.groups * (self.positions**2 + on_diagonal) * (self.rows + self.columns)
+
+    @property
+    def has_gram_blocks(self) -> bool:
+        """Whether a blocked norm is cheaper by Gram matrices, which are symmetric, than by gradients."""
+        return self.gram_block_flops < self.forward_flops
 
     @property
     def num_weights(self) -> int:
@@ -56,13 +64,15 @@ class LayerShape:
 @dataclass(frozen=True)
 class NormCost:
     """A form of a layer's norm: its FLOPs, the bytes that it holds, and the FLOPs of the clipped sum
-    that follows. `is_kept` says whether the per-sample gradients stay for that.
+    that follows. `is_booked` says whether that is made of what the norm's backward kept, `is_kept` whether
+    these are the per-sample gradients.
     """
 
     form: str
     flops: int
     num_bytes: int
     sum_flops: int
+    is_booked: bool
     is_kept: bool = False
 
     @property
@@ -77,11 +87,14 @@ def norm_costs(shape: LayerShape, element_size: int, *, keeps: bool) -> dict[str
     gram_bytes = 2 * shape.samples * shape.groups * shape.positions**2 * max(4, element_size)
     explicit_bytes = shape.samples * shape.num_weights * element_size
     after_explicit = 2 * shape.samples * shape.num_weights if keeps else product
-    in_blocks = shape.gram_block_flops if shape.has_gram_blocks else product
+    in_blocks, block_bytes = product, explicit_bytes
+    if shape.has_gram_blocks:
+        in_blocks = shape.gram_block_flops
+        block_bytes = 2 * shape.samples * shape.groups * shape.block_positions**2 * max(4, element_size)
     found = (
-        NormCost(GRAM, shape.gram_flops, gram_bytes, product),
-        NormCost(EXPLICIT, product, explicit_bytes, after_explicit, is_kept=keeps),
-        NormCost(BLOCKED, in_blocks, min(explicit_bytes, BLOCK_BYTES), product),
+        NormCost(GRAM, shape.gram_flops, gram_bytes, product, keeps),
+        NormCost(EXPLICIT, product, explicit_bytes, after_explicit, keeps, is_kept=keeps),
+        NormCost(BLOCKED, in_blocks, min(block_bytes, BLOCK_BYTES), product, keeps),
     )
     return {cost.form: cost for cost in found}
 

@@ -22,6 +22,7 @@ class LayerCall:
     bias_trains: bool = True
     input_has_gradient: bool = True
     is_recomputed: bool = False
+    is_booked: bool = False
 
     def products(self, *, backwards: int = 1, of_weight: int = 1) -> int:
         """FLOPs of forward, of some backward passes, each with a recomputation if there is one, and of some
@@ -64,7 +65,11 @@ def ghost(call: LayerCall, options: object) -> int:
 
 
 def mixed_ghost(call: LayerCall, options: object) -> int:
-    """4 F + n, n the cheapest form of the norm: two backward passes, the weight's gradient in one of them."""
+    """4 F + n, n the cheapest form of the norm: two backward passes, the weight's gradient in one of them. As
+    `book_keeping` for the last layer, which the first pass books.
+    """
+    if call.is_booked:
+        return book_keeping(call, options)
     norm = call.norm(options, keeps=False).flops if call.weight_trains else 0
     return call.products(backwards=2) + norm
 

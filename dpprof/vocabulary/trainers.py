@@ -113,6 +113,7 @@ BUILT_IN = (
         categories=(
             *OF_ANY_TRAINING,
             "per_sample_gradients",
+            "output_gradients",
             "gradient_norms",
             "gram_matrices",
             "clip_factors",

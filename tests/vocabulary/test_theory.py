@@ -41,6 +41,8 @@ def test_formulas_by_arithmetic() -> None:
     assert theory.ghost(CALL, None) == 5 * F + 2 * 2 * 100**2 * (30 + 20) + 2 * 2 * 100**2 * 30
     assert theory.mixed_ghost(CALL, None) == 5 * F  # the norm by per-sample gradients, which are not kept
     assert theory.book_keeping(CALL, None) == 3 * F + 2 * 2 * 30 * 20
+    booked = dataclasses.replace(CALL, is_booked=True)
+    assert theory.mixed_ghost(booked, None) == theory.book_keeping(CALL, None)
 
 
 def test_what_needs_no_gradient_costs_nothing() -> None:

@@ -40,9 +40,10 @@ class LayerCalls:
     def rows(self, costs: dict[str, NormCost]) -> list[LayerRow]:
         """The calls since, in order, with what the trainer says its norms cost, by parameter."""
         found = [row for rows in self._rows.values() for row in rows]
-        costs = dict(costs)
+        left = dict(costs)
         for row in found:
-            cost = costs.pop(row.weight, None)  # that of all calls together
+            row.is_booked = row.weight in costs and costs[row.weight].is_booked
+            cost = left.pop(row.weight, None)  # that of all calls together
             if cost is not None:
                 row.norm, row.norm_bytes = cost.form, cost.num_bytes
                 row.norm_flops, row.sum_flops = cost.flops, cost.sum_flops

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.profiler import record_function
 
 from dpprof.measure.observe import Observer
-from dpprof.measure.trainers.nested import moved, named_leaves
+from dpprof.measure.trainers.nested import call, moved, named_leaves
 from dpprof.measure.trainers.seen import Trap, WatchedStep
 from dpprof.measure.workloads.sampling import num_samples
 from dpprof.vocabulary.loops import DOCUMENTED, LEAN, OUTPUTS
@@ -214,6 +214,10 @@ class TrainerBase(ABC):
         with self.observer.phase(name), record_function(PHASE_LABEL + name):
             yield
 
+    def compute_outputs(self, inputs: Any) -> Any:
+        """What the model gives for a batch's inputs."""
+        return call(self.forward_model, inputs)
+
     def compute_losses(self, batch: Any) -> Tensor:
         """Forward and loss of one physical batch: one loss per sample, shape (B,).
 
@@ -222,9 +226,9 @@ class TrainerBase(ABC):
         inputs, targets = batch
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
             if self.saves(OUTPUTS):
-                losses = self.loss(call(self.forward_model, inputs), targets)
+                losses = self.loss(self.compute_outputs(inputs), targets)
             else:
-                self._outputs = call(self.forward_model, inputs)
+                self._outputs = self.compute_outputs(inputs)
                 losses = self.loss(self._outputs, targets)
         self.num_samples = num_samples(batch) if self.poisson_sampling else self.batch_size
         if losses.shape != (self.num_samples,):
@@ -289,12 +293,3 @@ def attributes(model: nn.Module, name: str) -> list[tuple[str, Tensor]]:
     found = [(of, getattr(parameter, name, None)) for of, parameter in model.named_parameters()]
     listed = [(of, value if isinstance(value, list) else [value]) for of, value in found]
     return [(of, tensor) for of, values in listed for tensor in values if tensor is not None]
-
-
-def call(model: nn.Module, inputs: Any) -> Any:
-    """Call a model with a batch's inputs: a dict by name, a tuple by place, anything else as one argument."""
-    if isinstance(inputs, dict):
-        return model(**inputs)
-    if isinstance(inputs, tuple):
-        return model(*inputs)
-    return model(inputs)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_leaves, tree_map
 
 
@@ -22,3 +22,12 @@ def named_leaves(tree: Any) -> list[tuple[str, Tensor]]:
 def moved(batch: Any, device: torch.device) -> Any:
     """The same, on a device."""
     return tree_map(lambda t: t.to(device, non_blocking=True) if isinstance(t, Tensor) else t, batch)
+
+
+def call(model: nn.Module, inputs: Any) -> Any:
+    """Call a model with a batch's inputs: a dict by name, a tuple by place, anything else as one argument."""
+    if isinstance(inputs, dict):
+        return model(**inputs)
+    if isinstance(inputs, tuple):
+        return model(*inputs)
+    return model(inputs)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from dpprof.measure.trainers.base import TrainerBase, call
+from dpprof.measure.trainers.base import TrainerBase
+from dpprof.measure.trainers.nested import call
 
 _CLIP_FACTORS = partial(TrainerBase.clip_factors, options=None)
 

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.measure.trainers.base import call
+from dpprof.measure.trainers.nested import call
 from dpprof.measure.trainers.seen import Call, Change, WatchedStep
 from dpprof.measure.workloads.workload import Batch, Workload
 

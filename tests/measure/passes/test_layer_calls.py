@@ -15,12 +15,13 @@ def test_shapes_by_hand() -> None:
         calls.start_step(model)
         calls.in_forward = True
         model(torch.randn(3, 4, 4, 4))
-        first, second = calls.rows({"2.weight": NormCost("gram", 1, 2, 3)})
+        first, second = calls.rows({"2.weight": NormCost("gram", 1, 2, 3, True)})
     assert (first.name, first.samples, first.groups, first.positions) == ("0", 3, 2, 4)
     assert (first.rows, first.columns, first.norm) == (3, 2 * 9, None)
     assert (first.weight_trains, first.bias_trains, first.input_has_gradient) == (False, True, False)
     assert (second.name, second.groups, second.positions, second.rows, second.columns) == ("2", 1, 1, 5, 24)
     assert (second.bias_trains, second.input_has_gradient) == (False, True)
+    assert (first.is_booked, second.is_booked) == (False, True)
     assert (second.norm, second.norm_flops, second.norm_bytes, second.sum_flops) == ("gram", 1, 2, 3)
 
 

@@ -1,7 +1,8 @@
 """The book of one physical batch: what backward finds out of each sample's gradient, by parameter."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -43,7 +44,7 @@ class Book:
         form: the form of norms, one of `clipping.NORM_FORMS`.
         keeps: whether a clipped sum will be made of what is reported, or only norms are wanted.
         complete: what to do with a complete parameter; by default it waits in `entries`.
-        factors: weights of the samples while the book is summing, where they differ between parameters.
+        factors: weights of the samples for each parameter, while the book is summing.
     """
 
     names: dict[nn.Parameter, str]
@@ -53,7 +54,6 @@ class Book:
     batch_size: int = 0
     is_open: bool = False
     observer: Observer = field(default_factory=Observer)
-    is_summing: bool = False
     factors: dict[nn.Parameter, Tensor] = field(default_factory=dict)
     costs: dict[str, NormCost] = field(default_factory=dict)
     entries: dict[nn.Parameter, Entry] = field(default_factory=dict)
@@ -64,13 +64,13 @@ class Book:
     def open(self, batch_size: int, observer: Observer) -> None:
         """Begin the forward of a physical batch. The observer is told what each tensor is."""
         self.is_open, self.batch_size, self.observer = True, batch_size, observer
-        self.is_summing = self._is_in_backward = False
+        self._is_in_backward = False
         self._counted.clear()
 
     def shut(self) -> None:
         """The physical batch is done: modules compute as their classes do, and nothing of it is kept."""
         self.is_open = False
-        self.factors.clear()
+        self.factors = {}
         self.entries.clear()
         self._reported.clear()
 
@@ -83,10 +83,25 @@ class Book:
         """Forward is over."""
         self._is_in_backward = True
 
+    def begin_summing(self, factors: dict[nn.Parameter, Tensor]) -> None:
+        """Norms are taken: from now on autograd gets sums, weighted by these."""
+        self.factors = factors
+
+    def has_one_use(self, parameter: nn.Parameter) -> bool:
+        """Whether a single call of forward had the parameter."""
+        return self._counted[parameter] == 1
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Surrounds a part of backward of which clipped sums will be made."""
+        keeps, self.keeps = self.keeps, True
+        yield
+        self.keeps = keeps
+
     def take(self, parameter: nn.Parameter, use: Use) -> Tensor | None:
         """What autograd gets for a parameter's gradient: none while norms are taken, else the sum."""
-        if self.is_summing:
-            return use.summed(self.factors.get(parameter))
+        if self.factors:
+            return use.summed(self.factors[parameter])
         uses = self._reported.setdefault(parameter, [])
         uses.append(use)
         if len(uses) >= self._counted[parameter]:

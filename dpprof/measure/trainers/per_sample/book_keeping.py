@@ -1,6 +1,5 @@
 """DP-SGD with one backward pass: book-keeping (Bu et al., ICML 2023)."""
 
-import torch
 from torch import Tensor, nn
 
 from dpprof.measure.trainers.per_sample.book import Entry
@@ -30,20 +29,12 @@ class DPBookKeepingTrainer(PerSampleTrainer):
             loss.backward()
         self._sums = {}
         with self.phase("clip"):
-            self._clip()
-
-    @torch.no_grad()
-    def _clip(self) -> None:
-        entries = self.book.entries
-        if self.options.clipping == LAYER_WISE:
-            self._norms()  # refuses what is not finite; all else is summed already
-            return
-        factors = self._clip_factors()
-        for parameter in list(entries):
-            total = entries.pop(parameter).summed(factors, parameter.grad)
-            parameter.grad = total.to(parameter.dtype)
+            if self.options.clipping == LAYER_WISE:
+                self._norms()  # refuses what is not finite; all else is summed already
+            else:
+                self._sum_kept(self._factors())
 
     def _sum_at_once(self, parameter: nn.Parameter, entry: Entry) -> None:
-        factors = self._factors_of_one(entry.squared_norms) / self.logical_batch_size
+        factors = self._factors_of_one(entry.squared_norms)
         self._sums[parameter] = entry.summed(factors, self._sums[parameter]).to(parameter.dtype)
         entry.uses = []

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge
 
 from dpprof.measure.trainers.per_sample.arithmetic import over_positions
 from dpprof.measure.trainers.per_sample.book import Book
@@ -28,6 +29,11 @@ class Reports:
         self.weight = weight if weight is not None and weight.requires_grad else None
         self.bias = bias if bias is not None and bias.requires_grad else None
         book.count(self.weight, self.bias)
+
+    @property
+    def parameters(self) -> list[nn.Parameter]:
+        """Those that train."""
+        return [p for p in (self.weight, self.bias) if p is not None]
 
     def take_bias(self, gradients: Tensor) -> Tensor | None:
         """Report a bias's per-sample gradients."""
@@ -62,7 +68,7 @@ class LinearFunction(torch.autograd.Function):
         is_transposed: bool,
     ) -> Tensor:
         """(B, ..., N) -> (B, ..., M)."""
-        ctx.reports, ctx.is_transposed = reports, is_transposed
+        ctx.reports, ctx.is_transposed, ctx.input_has_hooks = reports, is_transposed, bool(x._backward_hooks)
         x_, weight_, bias_ = as_autocast(x, weight, bias)
         assert x_ is not None
         assert weight_ is not None
@@ -86,6 +92,19 @@ class LinearFunction(torch.autograd.Function):
             sides = (inputs, outputs) if ctx.is_transposed else (outputs, inputs)
             of_weight = reports.take_weight(Products(*sides, weight.shape))
         return of_input, of_weight, of_bias, None, None
+
+
+def below_last_layer(edge: GradientEdge) -> tuple[GradientEdge | None, list[nn.Parameter]]:
+    """If what ends here is a linear layer's output: where its input's graph ends, and the parameters of the
+    layer that train. None if it is not, if its input needs no gradient, or if that has a hook, which would be
+    called twice.
+    """
+    reports = getattr(edge.node, "reports", None)
+    if edge.node.name() != LinearFunction.__name__ + "Backward" or not isinstance(reports, Reports):
+        return None, []
+    node, number = edge.node.next_functions[0]
+    has_hooks = edge.node.input_has_hooks  # type: ignore[attr-defined]  # as `LinearFunction.forward` left it
+    return None if node is None or has_hooks else GradientEdge(node, number), reports.parameters
 
 
 class EmbeddingFunction(torch.autograd.Function):

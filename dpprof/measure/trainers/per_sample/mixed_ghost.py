@@ -1,47 +1,49 @@
 """DP-SGD with two backward passes, the first without weight gradients: mixed ghost clipping."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from dpprof.measure.trainers.per_sample.top import differentiate, ends_of
 from dpprof.measure.trainers.per_sample.trainer import PerSampleTrainer
-from dpprof.vocabulary.clipping import LAYER_WISE
 
 
 class DPMixedGhostTrainer(PerSampleTrainer):
-    """A first backward takes norms and keeps nothing; a second one, of the losses weighted by the clip
-    factors, is that of ordinary training ("Scalable and Efficient Training of Large Convolutional Neural
-    Networks with Differential Privacy", Bu et al. 2022). Holds hardly more than standard training.
+    """A first backward takes norms and keeps nothing; a second one sums each weight's gradient with the clip
+    factors ("Scalable and Efficient Training of Large Convolutional Neural Networks with Differential
+    Privacy", Bu et al. 2022). Holds hardly more than standard training.
+
+    Unlike the authors' code: gradients of activations are the same in both, as factors weigh the sums and not
+    the losses. So what is above the last layer's input is differentiated once, and its weights are summed as
+    `DPBookKeepingTrainer` does.
     """
 
     keeps = False
 
+    def compute_outputs(self, inputs: Any) -> Any:
+        """Notes where the second backward may begin."""
+        outputs = super().compute_outputs(inputs)
+        self._ends = ends_of(outputs)
+        return outputs
+
     def _reduced(self, losses: Tensor) -> Tensor:
-        """The losses themselves, which are weighted later."""
+        """The losses themselves."""
         return losses
 
     def _accumulate_clipped(self, loss: Tensor) -> None:
         generator = _state(self.device)
         with self.phase("backward_norms"), self._only_norms():
-            loss.sum().backward(retain_graph=True)
+            start = differentiate(loss, self._ends, self.book)
+            self.observer.label("output_gradients", [("top", start.gradient)])
+            start.backward(again=True)
         with self.phase("clip"):
-            weighted = self._weighted(loss)
+            self.book.begin_summing(self._factors())
+            self._sum_kept(self.book.factors)
         with self.phase("backward_weighted"):
             _restore(self.device, generator)  # so that what a checkpoint draws again is the same
-            weighted.backward()
-
-    def _weighted(self, losses: Tensor) -> Tensor:
-        if self.options.clipping == LAYER_WISE:
-            self._norms()  # refuses what is not finite
-            self.book.factors = {
-                parameter: self._factors_of_one(entry.squared_norms)
-                for parameter, entry in self.book.entries.items()
-            }
-            self.book.is_summing = True
-            return losses.sum() / self.logical_batch_size
-        factors = self._clip_factors()
-        self.book.is_summing = True
-        return (factors * losses).sum()
+            start.backward(again=False)
 
 
 def _state(device: torch.device) -> list[bytes]:

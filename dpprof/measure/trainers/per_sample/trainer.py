@@ -129,10 +129,27 @@ class PerSampleTrainer(TrainerBase):
             factors = clipping.factor(norm, self.max_grad_norm, self.options.clipping)
             return factors / self.logical_batch_size
 
+    def _factors(self) -> dict[nn.Parameter, Tensor]:
+        """Each parameter's factors over the size of the logical batch, shape (B,)."""
+        if self.options.clipping != LAYER_WISE:
+            return dict.fromkeys(self.parameters, self._clip_factors())
+        self._norms()  # refuses what is not finite
+        return {
+            parameter: self._factors_of_one(entry.squared_norms)
+            for parameter, entry in self.book.entries.items()
+        }
+
+    @torch.no_grad()
+    def _sum_kept(self, factors: dict[nn.Parameter, Tensor]) -> None:
+        """Add the clipped sums of what the book keeps to `p.grad`. Frees each as it goes."""
+        for parameter in [p for p, entry in self.book.entries.items() if entry.uses]:
+            total = self.book.entries.pop(parameter).summed(factors[parameter], parameter.grad)
+            parameter.grad = total.to(parameter.dtype)
+
     def _factors_of_one(self, squared_norms: Tensor) -> Tensor:
-        """Each sample's factor for one parameter under layer-wise clipping, shape (B,)."""
+        """As `_clip_factors`, for one parameter under layer-wise clipping."""
         largest = clipping.of_one(self.max_grad_norm, len(self._trained))
-        return clipping.factor(squared_norms.sqrt(), largest, LAYER_WISE)
+        return clipping.factor(squared_norms.sqrt(), largest, LAYER_WISE) / self.logical_batch_size
 
     @torch.no_grad()
     def _norms(self) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dpprof.measure.trainers.per_sample.arithmetic import added, dots, scaled, squares_of, wide
 from dpprof.vocabulary.clipping import BLOCKED, GRAM
-from dpprof.vocabulary.norm_forms import BLOCK_BYTES, BLOCK_POSITIONS, LayerShape
+from dpprof.vocabulary.norm_forms import BLOCK_BYTES, LONGEST_BLOCK, LayerShape
 
 
 class Use(ABC):
@@ -138,13 +138,14 @@ class Products(Use):
 
     def _blocked_gram(self) -> Tensor:
         """Gram matrices are symmetric: a block off the diagonal counts twice."""
-        block = 2 * self.sizes.groups * BLOCK_POSITIONS**2 * max(4, self.left.element_size())
+        positions = self.sizes.block_positions
+        block = 2 * self.sizes.groups * positions**2 * max(4, self.left.element_size())
         samples_at_once = max(1, BLOCK_BYTES // block)
         found = []
         for left, right in zip(
             self.left.split(samples_at_once), self.right.split(samples_at_once), strict=True
         ):
-            lefts, rights = (side.split(BLOCK_POSITIONS, dim=2) for side in (left, right))
+            lefts, rights = (side.split(positions, dim=2) for side in (left, right))
             squares = [
                 _gram(lefts[i], rights[i], lefts[j], rights[j]) * (1 if i == j else 2)
                 for i in range(len(lefts))
@@ -238,7 +239,7 @@ class Rows(Use):
         """
         left, right = products.left.squeeze(1), products.right.squeeze(1)
         found = []
-        for some, others in zip(*(side.split(BLOCK_POSITIONS, dim=1) for side in (left, right)), strict=True):
+        for some, others in zip(*(side.split(LONGEST_BLOCK, dim=1) for side in (left, right)), strict=True):
             taken = some.gather(2, self.ids.unsqueeze(1).expand(-1, some.shape[1], -1))
             found.append(dots(wide(taken), wide(others) @ wide(self.rows).mT))
         return torch.stack(found).sum(0)

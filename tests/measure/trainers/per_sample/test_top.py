@@ -1,0 +1,156 @@
+"""Where the second backward begins, and that the gradient is right wherever that is."""
+
+import copy
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from example_layers import CLASSES, MODELS, TOKENS, WIDTH, batch_of, loss
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from dpprof.measure.trainers.per_sample import mixed_ghost
+from dpprof.measure.trainers.per_sample.mixed_ghost import DPMixedGhostTrainer
+from dpprof.measure.trainers.per_sample.top import Start, differentiate
+from dpprof.measure.trainers.reference import clipped_mean, naive_per_sample_gradients, relative_error
+from dpprof.vocabulary.clipping import CLIPPINGS, PerSampleOptions
+
+# The nodes of the graph where it may begin.
+HEAD, LOSSES = "LinearFunctionBackward", "MeanBackward1"
+
+
+class Body(nn.Module):
+    """Gives the head's output, or more."""
+
+    def __init__(self, shape: str) -> None:
+        super().__init__()
+        self.shape = shape
+        self.embedding = nn.Embedding(TOKENS, WIDTH)
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, ids: Tensor) -> Any:
+        h = torch.tanh(self.embedding(ids))
+        if self.shape == "hidden with a hook" and h.requires_grad:
+            h.register_hook(lambda gradient: 2 * gradient)
+        if self.shape == "scaled":
+            return 0.5 * self.head(h)
+        if self.shape == "also the body's output":
+            return {"logits": self.head(h), "hidden": h}
+        if self.shape == "head twice":
+            return self.head(h), self.head(h * h)
+        if self.shape == "in time order":
+            return self.head(h).transpose(0, 1)
+        out = self.head(h)
+        if self.shape == "output with a hook" and out.requires_grad:
+            out.register_hook(lambda gradient: 3 * gradient)
+        return out
+
+
+def of_first(outputs: Any, targets: Tensor) -> Tensor:
+    return loss(outputs["logits"], targets)
+
+
+def one_more_node(losses: Tensor) -> Tensor:
+    """By which the losses themselves are known."""
+    mean: Tensor = losses.view(-1, 1).mean(1)
+    return mean
+
+
+def of_both(outputs: Any, targets: Tensor) -> Tensor:
+    if isinstance(outputs, dict):
+        return (
+            (loss(outputs["logits"], targets) + outputs["hidden"].square().mean((1, 2))).view(-1, 1).mean(1)
+        )
+    return (loss(outputs[0], targets) + loss(outputs[1], targets)).view(-1, 1).mean(1)
+
+
+def with_checkpoint(outputs: Tensor, targets: Tensor) -> Tensor:
+    losses: Tensor = checkpoint(loss, outputs, targets, use_reentrant=True)
+    return one_more_node(losses)
+
+
+def with_one_more_node(outputs: Tensor, targets: Tensor) -> Tensor:
+    return one_more_node(loss(outputs, targets))
+
+
+def changing_in_place(outputs: Tensor, targets: Tensor) -> Tensor:
+    return loss(outputs.mul_(2.0), targets)
+
+
+def transposed(outputs: Tensor, targets: Tensor) -> Tensor:
+    return loss(outputs.transpose(0, 1), targets)
+
+
+class Case(NamedTuple):
+    model: Callable[[], nn.Module]
+    loss: Callable[[Any, Tensor], Tensor]
+    begins: str
+    named: str = "reused"
+
+
+CASES = {
+    "below the last layer": Case(lambda: Body(""), loss, "TanhBackward0"),
+    "what is frozen below it does not count": Case(MODELS["frozen"], loss, "RMSNormFunctionBackward"),
+    "of a dict, one output": Case(lambda: Body("also the body's output"), of_first, "TanhBackward0"),
+    "outputs that depend on each other": Case(lambda: Body("also the body's output"), of_both, LOSSES),
+    "a head called twice": Case(lambda: Body("head twice"), of_both, LOSSES),
+    "a tied head": Case(MODELS["tied"], loss, HEAD, "tied"),
+    "no layer at the end": Case(lambda: Body("scaled"), loss, "MulBackward0"),
+    "an output whose first dimension is not the batch": Case(
+        lambda: Body("in time order"), transposed, "TransposeBackward0"
+    ),
+    "a checkpoint in the loss": Case(lambda: Body(""), with_checkpoint, LOSSES),
+    "a loss that changes the output": Case(lambda: Body(""), changing_in_place, "TanhBackward0"),
+    "a hook on the last layer's input": Case(lambda: Body("hidden with a hook"), loss, HEAD),
+    "a hook on the output": Case(lambda: Body("output with a hook"), with_one_more_node, LOSSES),
+    "images": Case(MODELS["convolutions"], loss, "MeanBackward1", "convolutions"),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.parametrize("clipping", CLIPPINGS)
+def test_the_gradient_is_right_wherever_it_begins(
+    case: Case, clipping: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    model, (inputs, targets) = case.model().double(), batch_of(case.named)
+    batch = (inputs.double() if inputs.is_floating_point() else inputs, targets)
+    per_sample = naive_per_sample_gradients(model, case.loss, batch, len(targets))
+    options = PerSampleOptions("mixed", clipping)
+    trainer = DPMixedGhostTrainer(
+        copy.deepcopy(model),
+        torch.optim.SGD,
+        {"lr": 0.0},
+        "cpu",
+        loss=case.loss,
+        batch_size=len(targets),
+        noise_multiplier=0.0,
+        max_grad_norm=0.05,
+        options=options,
+    )
+    starts: list[Start] = []
+
+    def noted(*args: Any) -> Start:
+        starts.append(differentiate(*args))
+        return starts[-1]
+
+    monkeypatch.setattr(mixed_ghost, "differentiate", noted)
+    trainer.profile_step(batch)
+    assert [start.edge.node.name() for start in starts] == [case.begins]
+    reference = clipped_mean(per_sample, 0.05, lambda n, c: trainer.clip_factors(n, c, options))
+    found = [p.grad for p in trainer.parameters if p.grad is not None]
+    assert relative_error(found, reference) < 1e-10
+
+
+def test_a_parameter_that_only_the_loss_uses_is_refused() -> None:
+    model = Body("")
+
+    def penalised(outputs: Tensor, targets: Tensor) -> Tensor:
+        return loss(outputs, targets) + model.head.weight.square().sum()
+
+    trainer = DPMixedGhostTrainer(
+        model, torch.optim.SGD, {"lr": 0.0}, "cpu", loss=penalised, batch_size=4, options=PerSampleOptions()
+    )
+    with pytest.raises(ValueError, match=r"head.weight is used outside the forward"):
+        trainer.profile_step(batch_of("reused"))
