@@ -1,6 +1,6 @@
 """How far off are estimates? Estimated against measured peaks on this machine's CPU.
 
-    python benchmarks/estimate_errors.py FOLDER [--model-sizes tiny,small,medium] [--batch-sizes 2,4,8]
+    python benchmarks/estimate_errors.py FOLDER [--trainers all] [--model-sizes tiny,small,medium] [--batch-sizes 2,4,8]
 
 Estimates a grid for the CPU, measures it under the ledger and with the allocator's events, and prints the
 two side by side as a Markdown table; the one kept is `docs/results/estimate_errors.md`. What FOLDER has
@@ -22,16 +22,16 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--trainers", default="all")
     parser.add_argument("--model-sizes", default="tiny,small,medium")
     parser.add_argument("--batch-sizes", default="2,4,8")
     parser.add_argument("--seq-lens", default="128,512")
     options = parser.parse_args()
     folder: Path = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    grid = [
-        *("--model-sizes", options.model_sizes, "--batch-sizes", options.batch_sizes),
-        *("--seq-lens", options.seq_lens, "--device", "cpu", "--resume", "true"),
-    ]
+    grid = ["--device", "cpu", "--resume", "true"]
+    for name in ("trainers", "model_sizes", "batch_sizes", "seq_lens"):
+        grid += [f"--{name.replace('_', '-')}", getattr(options, name)]
     short = ["--warmup-steps", "1", "--measured-steps", "1", "--passes", "clean,memory,ledger"]
     dpprof(folder, "estimate", *grid, "--sweep-name", "estimated")
     dpprof(folder, "sweep", *grid, *short, "--sweep-name", "measured")

@@ -59,10 +59,8 @@ def one_more_node(losses: Tensor) -> Tensor:
 
 def of_both(outputs: Any, targets: Tensor) -> Tensor:
     if isinstance(outputs, dict):
-        return (
-            (loss(outputs["logits"], targets) + outputs["hidden"].square().mean((1, 2))).view(-1, 1).mean(1)
-        )
-    return (loss(outputs[0], targets) + loss(outputs[1], targets)).view(-1, 1).mean(1)
+        return one_more_node(loss(outputs["logits"], targets) + outputs["hidden"].square().mean((1, 2)))
+    return one_more_node(loss(outputs[0], targets) + loss(outputs[1], targets))
 
 
 def with_checkpoint(outputs: Tensor, targets: Tensor) -> Tensor:
