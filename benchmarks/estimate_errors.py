@@ -1,6 +1,7 @@
 """How far off are estimates? Estimated against measured peaks on this machine's CPU.
 
-    python benchmarks/estimate_errors.py FOLDER [--trainers all] [--model-sizes tiny,small,medium] [--batch-sizes 2,4,8]
+    python benchmarks/estimate_errors.py FOLDER [--trainers all] [--model-sizes tiny,small,medium]
+        [--batch-sizes 2,4,8] [--seq-lens 128,512]
 
 Estimates a grid for the CPU, measures it under the ledger and with the allocator's events, and prints the
 two side by side as a Markdown table; the one kept is `docs/results/estimate_errors.md`. What FOLDER has
