@@ -25,7 +25,7 @@ from dpprof.errors import ConfigError
 from dpprof.settings import OptionValue, fields, parse_all, shown
 from dpprof.vocabulary.registry import NAME
 from dpprof.vocabulary.trainers import STANDARD, TRAINER_NAMES
-from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, WORKLOADS
+from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, WORKLOADS, listed
 
 # What a flat object of an estimate has for its passes.
 ESTIMATE = "estimate"
@@ -116,7 +116,7 @@ def from_flat(values: Mapping[str, object]) -> ExperimentConfig:
 
 def trainers_options(config: ExperimentConfig) -> set[str]:
     """The names of the options that an experiment has of its trainer alone."""
-    workload = WORKLOADS.get(config.workload)
+    workload = WORKLOADS.get(listed(config.workload))
     shared = fields(workload.options) if workload and workload.options else ()
     return config.options.keys() - set(shared)
 

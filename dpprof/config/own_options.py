@@ -15,7 +15,7 @@ from dpprof.config.training import TrainingConfig
 from dpprof.settings import OptionValue, fields, parse, refuse
 from dpprof.vocabulary.launchers import LAUNCHERS
 from dpprof.vocabulary.trainers import TRAINERS
-from dpprof.vocabulary.workloads import WORKLOADS
+from dpprof.vocabulary.workloads import WORKLOADS, listed
 
 _DPPROFS = (
     TrainingConfig,
@@ -89,7 +89,7 @@ def taken_by(
     takers: Iterable[str], known: Mapping[str, OwnOption], values: Mapping[str, OptionValue]
 ) -> dict[str, OptionValue]:
     """All own options of the named ones, with their defaults where `values` has none."""
-    names = set(takers)
+    names = set(map(listed, takers))
     return {
         name: values[name] if name in values else parse(option.field, option.field.default)
         for name, option in known.items()
@@ -101,7 +101,7 @@ def refuse_untaken(
     takers: Iterable[str], known: Mapping[str, OwnOption], values: Mapping[str, OptionValue]
 ) -> None:
     """Raises ConfigError for an option that none of the named ones has, unless it has its default."""
-    names = set(takers)
+    names = set(map(listed, takers))
     for name, value in values.items():
         option = known[name]
         if value != option.field.default and not names.intersection(option.takers):

@@ -11,18 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from dpprof.config.huggingface import family_of, short_model_name
 from dpprof.config.model_sizes import MODEL_SIZES
 from dpprof.errors import ConfigError
 from dpprof.settings import fields, parse, refuse, setting
 from dpprof.vocabulary.loops import LOOPS
 from dpprof.vocabulary.trainers import FORMER_TRAINER_NAMES, STANDARD, TRAINER_NAMES, short_name, trainer_info
-from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, WORKLOADS
+from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, HUGGING_FACE, WORKLOADS, listed
 
 BUILT_IN_DATA = ("random", "zipf")
 PRECISIONS = ("fp32", "bf16")
 SIZE_FIELDS = ("vocab_size", "hidden_dim", "num_layers", "num_heads")
 # Bytes of a file's name are limited to 255; a run's and a sweep's get something added.
 LONGEST_NAME = 200
+_LISTED = [f"{info.name}:NAME" if info.named else info.name for info in WORKLOADS.values()]
 _SIZE_HELP = "0 takes it from model_size."
 
 
@@ -67,7 +69,7 @@ class TrainingConfig:
     )
     workload: str = setting(
         BUILT_IN_WORKLOAD,
-        f"The built-in {', '.join(WORKLOADS)}, or package.module:factory to train something of your own.",
+        f"The built-in {', '.join(_LISTED)}, or package.module:factory to train something of your own.",
     )
     loop: str = setting(
         "documented",
@@ -109,11 +111,11 @@ class TrainingConfig:
             if (given := getattr(self, limit.setting)) != limit.only:
                 only = str(limit.only).lower()
                 raise refuse(limit.setting, given, f"{only} with {short_name(self.trainer)}: {limit.why}")
-        if not re.fullmatch(r"[\w.]+:\w+|\w+", self.workload):
+        if listed(self.workload) == self.workload and not re.fullmatch(r"[\w.]+:\w+|\w+", self.workload):
             raise self._refused_workload()
 
     def _refused_workload(self) -> ConfigError:
-        return refuse("workload", self.workload, f"{', '.join(WORKLOADS)} or package.module:factory")
+        return refuse("workload", self.workload, f"{', '.join(_LISTED)} or package.module:factory")
 
     @property
     def model_name(self) -> str:
@@ -128,7 +130,13 @@ class TrainingConfig:
             for name in SIZE_FIELDS
             if (given := getattr(self, name)) and given != own.get(name)
         ]
-        return "-".join([self.model_size if is_built_in else self.workload.rpartition(":")[2], *changed])
+        return "-".join([self.model_size if is_built_in else self._workload_name, *changed])
+
+    @property
+    def _workload_name(self) -> str:
+        if listed(self.workload) == HUGGING_FACE:
+            return re.sub(r"[^\w.-]", "-", short_model_name(self.workload.partition(":")[2]))
+        return self.workload.rpartition(":")[2]
 
     @property
     def run_name(self) -> str:
@@ -142,8 +150,11 @@ class TrainingConfig:
         the model's sizes do not go together, or if the text file cannot be used.
         """
         parse(fields(TrainingConfig)["trainer"], self.trainer)
-        if ":" not in self.workload and self.workload not in WORKLOADS:
+        name = listed(self.workload)
+        if ":" not in self.workload and (name not in WORKLOADS or WORKLOADS[name].named):
             raise self._refused_workload()
+        if name == HUGGING_FACE:
+            family_of(self.workload.partition(":")[2])
         device = resolve_device(self.device, cuda_available=cuda_available)
         model_size = self.model_size
         if model_size == "auto":

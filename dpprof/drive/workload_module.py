@@ -8,6 +8,7 @@ from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.launch.local_machine import LocalMachine
 from dpprof.errors import ConfigError
 from dpprof.settings import shortened, shown
+from dpprof.vocabulary.workloads import WORKLOADS, listed
 
 
 def refuse_missing_module(workload: str, launcher: Launcher) -> None:
@@ -18,6 +19,13 @@ def refuse_missing_module(workload: str, launcher: Launcher) -> None:
     this one.
     """
     if ":" not in workload or not isinstance(launcher.machine, LocalMachine):
+        return
+    known = WORKLOADS.get(listed(workload))
+    if known is not None:
+        if known.package and not _is_found(known.package):
+            raise ConfigError(
+                f"workload: {known.name} needs {known.package}: pip install 'dpprof[{known.extra}]'"
+            )
         return
     name = workload.partition(":")[0].partition(".")[0]
     if name not in sys.modules and not _is_found(name):

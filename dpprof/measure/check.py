@@ -31,6 +31,7 @@ from dpprof.measure.workloads.factory import first_line
 from dpprof.measure.workloads.workload import Batch, build_workload, checked_batch
 from dpprof.record.check import CheckAnswer, Finding
 from dpprof.vocabulary.out_of_memory import is_oom
+from dpprof.vocabulary.workloads import WORKLOADS, listed
 
 Say = Callable[[str], None]
 
@@ -65,7 +66,12 @@ def check_training(experiments: Sequence[ExperimentConfig], say: Say) -> CheckAn
     import_trainers("", say)
     say("one step, watched")
     trainers = [config.trainer for config in experiments]
-    traps, seen = _foreseen(experiments[0], trainers)
+    info = WORKLOADS.get(listed(experiments[0].workload))
+    if info is not None and info.differs_by_trainer:
+        each = [_foreseen(config, [config.trainer]) for config in experiments]
+        traps, seen = {name: found for traps, _ in each for name, found in traps.items()}, each[0][1]
+    else:
+        traps, seen = _foreseen(experiments[0], trainers)
     for config in experiments:
         say(f"one step of {config.trainer}")
         gc.collect()

@@ -6,6 +6,7 @@ A workload need not be listed: `package.module:factory` names one too, without o
 
 from dataclasses import dataclass
 
+from dpprof.vocabulary.huggingface import NAMED_HELP, HuggingFaceOptions
 from dpprof.vocabulary.registry import table
 
 ENTRY_POINTS = "dpprof.workloads"
@@ -17,13 +18,37 @@ class WorkloadInfo:
     """What is known of a workload without importing it.
 
     `target` is its factory, `module:function` (`measure/workloads/workload.py` says what it takes and gives).
-    `options`, if it has any, is a frozen dataclass of settings (`settings`).
+    `options`, if it has any, is a frozen dataclass of settings (`settings`). `named` says what follows its
+    name and a colon, where something has to. `package`, if it needs one, comes with dpprof's `extra`.
+    `differs_by_trainer` says that some trainers get another model.
     """
 
     name: str
     target: str
     options: type | None = None
+    named: str = ""
+    package: str = ""
+    extra: str = ""
+    differs_by_trainer: bool = False
 
 
-BUILT_IN = (WorkloadInfo(BUILT_IN_WORKLOAD, "dpprof.measure.workloads.transformer:simple_big_model"),)
+HUGGING_FACE = "huggingface"
+BUILT_IN = (
+    WorkloadInfo(BUILT_IN_WORKLOAD, "dpprof.measure.workloads.transformer:simple_big_model"),
+    WorkloadInfo(
+        HUGGING_FACE,
+        "dpprof.measure.workloads.huggingface.factory:hugging_face",
+        HuggingFaceOptions,
+        NAMED_HELP,
+        package="transformers",
+        extra="models",
+        differs_by_trainer=True,
+    ),
+)
 WORKLOADS = table(ENTRY_POINTS, WorkloadInfo, BUILT_IN)
+
+
+def listed(workload: str) -> str:
+    """The listed workload that a name means, whatever follows its colon; else the name itself."""
+    first, separator, _ = workload.partition(":")
+    return first if separator and first in WORKLOADS and WORKLOADS[first].named else workload

@@ -53,14 +53,19 @@ class _Watch(TorchDispatchMode):
         """Notes the calls of all modules."""
         with ExitStack() as stack:
             for module in self.step.model.modules():
-                before = module.register_forward_pre_hook(self._enter, prepend=True, with_kwargs=True)
-                after = module.register_forward_hook(self._leave, always_call=True)
-                stack.callback(before.remove)
-                stack.callback(after.remove)
+                for handle in (
+                    module.register_forward_pre_hook(self._enter, prepend=True),
+                    module.register_forward_pre_hook(self._note, with_kwargs=True),
+                    module.register_forward_hook(self._leave, always_call=True),
+                ):
+                    stack.callback(handle.remove)
             yield
 
-    def _enter(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         self._running.append(module)
+
+    def _note(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """What the module is called with, after its own hooks have changed that."""
         if not torch.is_grad_enabled():
             return
         tensors = [value for value in args if isinstance(value, Tensor)]

@@ -8,7 +8,7 @@ from typing import Any
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import ConfigError, describe_error
 from dpprof.vocabulary.out_of_memory import is_oom
-from dpprof.vocabulary.workloads import WORKLOADS
+from dpprof.vocabulary.workloads import WORKLOADS, listed
 
 
 def find_module(workload: str) -> None:
@@ -50,8 +50,8 @@ def first_line(error: Exception) -> str:
 
 def _target(workload: str) -> tuple[str, str]:
     """`module:function`, and the module."""
-    listed = WORKLOADS.get(workload)
-    name = listed.target if listed else workload
+    info = WORKLOADS.get(listed(workload))
+    name = info.target if info else workload
     return name, name.rpartition(":")[0]
 
 

@@ -35,12 +35,15 @@ _MOST_TOKENS = 2**53  # beyond, a float no longer counts
 
 
 class Workload(NamedTuple):
-    """What is trained. `tokens_per_batch` is None where counting tokens makes no sense."""
+    """What is trained. `tokens_per_batch` is None where counting tokens makes no sense; `changed` says, a
+    sentence each, what is not as the model's authors made it.
+    """
 
     model: nn.Module
     batches: Iterable[Batch]
     loss: Callable[[Any, Any], Tensor]
     tokens_per_batch: int | None = None
+    changed: tuple[str, ...] = ()
 
 
 def build_workload(config: ExperimentConfig) -> Workload:
@@ -77,7 +80,7 @@ def _made(config: ExperimentConfig) -> Any:
 
 
 def _checked(name: str, made: object) -> Workload:
-    if isinstance(made, tuple) and len(made) in (3, 4):
+    if isinstance(made, tuple) and len(made) in (3, 4, 5):
         workload = Workload(*made)
         batches = hasattr(workload.batches, "__iter__") or hasattr(workload.batches, "__getitem__")
         if isinstance(workload.model, nn.Module) and batches and callable(workload.loss):

@@ -1,0 +1,1 @@
+"""Hugging Face models as a workload: `workload=huggingface:NAME`."""
