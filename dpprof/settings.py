@@ -5,7 +5,9 @@ type of its default: str, int, float or bool.
 """
 
 import dataclasses
+import json
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -122,3 +124,20 @@ def parse_all(cls: type[T], values: Mapping[str, object]) -> T:
 def options_as(kind: type[T], values: Mapping[str, OptionValue]) -> T:
     """The dataclass of somebody's own options, from the values of these and of others."""
     return parse_all(kind, {name: values[name] for name in fields(kind) if name in values})
+
+
+def assignments(name: str, text: str) -> dict[str, Any]:
+    """The values of `name=value,name=value`, each as JSON if it is that, else as text.
+
+    Raises ConfigError, which names the option.
+    """
+    found: dict[str, Any] = {}
+    for part in filter(None, re.split(r",(?![^\[]*\])", text)):  # no comma within brackets
+        key, separator, value = (each.strip() for each in part.partition("="))
+        if not separator or not key.isidentifier() or not value:
+            raise refuse(name, text, "name=value,name=value")
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = {"True": True, "False": False, "None": None}.get(value, value)
+    return found

@@ -1,7 +1,6 @@
 """Which Hugging Face model a workload's name means, and the changes to its config; free of transformers."""
 
 import json
-import re
 from pathlib import Path
 
 from dpprof.errors import ConfigError
@@ -43,17 +42,3 @@ def short_model_name(name: str) -> str:
         return name
     path = Path(name)
     return path.resolve().parent.name if path.name == CONFIG_FILE else path.stem
-
-
-def parse_changes(text: str) -> dict[str, object]:
-    """The changes of `model_config`, values as JSON where they are that. Raises ConfigError."""
-    found: dict[str, object] = {}
-    for part in filter(None, re.split(r",(?![^\[]*\])", text)):  # no comma within brackets
-        name, separator, value = (each.strip() for each in part.partition("="))
-        if not separator or not name.isidentifier() or not value:
-            raise refuse("model_config", text, "name=value,name=value")
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = {"True": True, "False": False, "None": None}.get(value, value)
-    return found

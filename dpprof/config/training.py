@@ -9,12 +9,12 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from dpprof.config.huggingface import family_of, short_model_name
 from dpprof.config.model_sizes import MODEL_SIZES
 from dpprof.errors import ConfigError
-from dpprof.settings import fields, parse, refuse, setting
+from dpprof.settings import assignments, fields, parse, refuse, setting
 from dpprof.vocabulary.loops import LOOPS
 from dpprof.vocabulary.trainers import FORMER_TRAINER_NAMES, STANDARD, TRAINER_NAMES, short_name, trainer_info
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, HUGGING_FACE, WORKLOADS, listed
@@ -71,6 +71,9 @@ class TrainingConfig:
         BUILT_IN_WORKLOAD,
         f"The built-in {', '.join(_LISTED)}, or package.module:factory to train something of your own.",
     )
+    workload_options: str = setting(
+        "", "Options of a workload of your own, which its factory reads: name=value,name=value."
+    )
     loop: str = setting(
         "documented",
         "Training loop: documented is the one in PyTorch's or Opacus's tutorial; lean adds every memory "
@@ -107,6 +110,8 @@ class TrainingConfig:
             raise refuse(
                 "activation_checkpointing", True, "false with a workload of your own, which does it itself"
             )
+        if self.named_options and listed(self.workload) in WORKLOADS:
+            raise refuse("workload_options", self.workload_options, "only with a workload of your own")
         for limit in trainer_info(self.trainer).limits:
             if (given := getattr(self, limit.setting)) != limit.only:
                 only = str(limit.only).lower()
@@ -116,6 +121,11 @@ class TrainingConfig:
 
     def _refused_workload(self) -> ConfigError:
         return refuse("workload", self.workload, f"{', '.join(_LISTED)} or package.module:factory")
+
+    @property
+    def named_options(self) -> dict[str, Any]:
+        """The options of a workload of one's own, values as JSON where they are that."""
+        return assignments("workload_options", self.workload_options)
 
     @property
     def model_name(self) -> str:

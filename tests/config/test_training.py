@@ -101,9 +101,9 @@ def test_sizes_that_are_still_to_be_taken_from_the_model_size_are_not_named() ->
             "activation_checkpointing: got 'True'",
             "false with a workload of your own",
         ),
-        ({"workload": "Other"}, "workload: got 'Other'", "SimpleBigModel or package.module:factory"),
-        ({"workload": "pkg:"}, "workload: got 'pkg:'", "SimpleBigModel or package.module:factory"),
-        ({"workload": "a b:c"}, "workload: got 'a b:c'", "SimpleBigModel or package.module:factory"),
+        ({"workload": "Other"}, "workload: got 'Other'", "huggingface:NAME or package.module:factory"),
+        ({"workload": "pkg:"}, "workload: got 'pkg:'", "huggingface:NAME or package.module:factory"),
+        ({"workload": "a b:c"}, "workload: got 'a b:c'", "huggingface:NAME or package.module:factory"),
     ],
 )
 def test_refusals(values: dict[str, object], start: str, allowed: str) -> None:
@@ -190,3 +190,16 @@ def test_a_text_needs_a_vocabulary_of_all_bytes(tmp_path: Path) -> None:
     message = refusal(data=str(text), vocab_size=255)
     assert message == "vocab_size: got '255', allowed: at least 256 with a text file (byte tokens)"
     assert TrainingConfig(data=str(text), vocab_size=256).resolve(cuda_available=False).vocab_size == 256
+
+
+def test_options_of_a_workload_of_ones_own() -> None:
+    config = TrainingConfig(
+        workload="pkg:factory", workload_options="width=64, deep=true,name=a b,sizes=[1,2]"
+    )
+    assert config.named_options == {"width": 64, "deep": True, "name": "a b", "sizes": [1, 2]}
+    assert TrainingConfig().named_options == {}
+    for text in ("width", "=3", "a b=3"):
+        with pytest.raises(ConfigError, match="workload_options: got"):
+            TrainingConfig(workload="pkg:factory", workload_options=text)
+    with pytest.raises(ConfigError, match="only with a workload of your own"):
+        TrainingConfig(workload_options="width=64")

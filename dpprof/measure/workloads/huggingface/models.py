@@ -13,8 +13,9 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.huggingface import config_file, family_of, parse_changes
+from dpprof.config.huggingface import config_file, family_of
 from dpprof.errors import ConfigError, WorkloadError
+from dpprof.settings import assignments
 from dpprof.vocabulary.huggingface import (
     AUDIO,
     CAUSAL_LM,
@@ -50,7 +51,7 @@ def config_of(name: str, family: Family, options: HuggingFaceOptions) -> Any:
 
     Raises ConfigError, which names the option, for what transformers refuses, or has no such setting.
     """
-    changes = parse_changes(options.model_config)
+    changes = assignments("model_config", options.model_config)
     if family.inputs == IMAGES and options.image_size:
         changes.setdefault("image_size", options.image_size)
     try:
