@@ -90,9 +90,9 @@ def main() -> None:
         f"torch {torch.__version__}, Opacus {opacus.__version__}, transformers {transformers.__version__}"
     )
     print(
-        "`python benchmarks/model_families.py FOLDER`: every family at two layers, batch 3, sequence 16 (images "
-        f"of 32 x 32), random weights, on a CPU. {versions}. Gradient: the relative error in float64 against a "
-        "naive loop over samples. Peak: the ledger's, in bytes, and by how much the estimate differs.\n"
+        "`python benchmarks/model_families.py FOLDER`: every family at two layers, batch 3, sequence 16 "
+        f"(images of 32 x 32), random weights, on a CPU. {versions}. Gradient: the relative error in float64 "
+        "against a naive loop over samples. Peak: the ledger's, in bytes, and by how much the estimate is off.\n"
     )
     header = ["family", "trainer", "trains", "gradient", "peak", "estimate"]
     rows = [row(folder, trainer, family) for family in SMALL for trainer in TRAINERS]
