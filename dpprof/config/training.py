@@ -81,8 +81,8 @@ class TrainingConfig:
     )
     train: str = setting(
         ALL,
-        "Parameters that train: all (as the workload made them), lora (adapters), bias, head (the last layer) "
-        "or a pattern of parameter names, such as *.attention.*",
+        "Parameters that train: all (as the workload made them), lora (adapters alone), bias, head (the last "
+        "layer), or a pattern of parameter names such as *.attention.*",
     )
     lora_rank: int = setting(LORA_RANK, "Rank of the adapters with train=lora.", minimum=1)
     lora_targets: str = setting(
@@ -182,8 +182,8 @@ class TrainingConfig:
     def resolve(self, *, cuda_available: bool) -> Self:
         """Replace every `auto` and 0 by what it stands for on this machine.
 
-        Raises ConfigError if trainer, workload or peft are not to be had here, if `device=cuda` without CUDA, if
-        the model's sizes do not go together, or if the text file cannot be used.
+        Raises ConfigError if trainer, workload or peft are not to be had here, if `device=cuda` without CUDA,
+        if the model's sizes do not go together, or if the text file cannot be used.
         """
         parse(fields(TrainingConfig)["trainer"], self.trainer)
         if ":" not in self.workload and self.workload not in WORKLOADS:

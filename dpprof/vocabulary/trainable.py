@@ -1,4 +1,4 @@
-"""Which parameters of a model train: the modes of the setting `train`, and what runs are called after them."""
+"""Which parameters of a model train: the values of the setting `train`, and how they name a run."""
 
 import hashlib
 import re

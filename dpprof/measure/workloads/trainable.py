@@ -1,4 +1,4 @@
-"""Which parameters of a workload's model train, as `train` says: all, adapters, biases, the head, or a pattern.
+"""Which parameters of a workload's model train: all, adapters, biases, the head, or those of a pattern.
 
 The same for every workload, after its factory has made the model.
 """
@@ -53,9 +53,9 @@ def _chosen(model: nn.Module, train: str) -> set[nn.Parameter]:
     else:
         chosen = {p for name, p in named if fnmatchcase(name, train)}
     if not chosen:
-        have = listed([name for name, _ in model.named_parameters()])
-        allowed = f"{', '.join(MODES)} or a pattern that matches the name of a parameter; the model has {have}"
-        raise refuse("train", train, allowed)
+        names = listed([name for name, _ in model.named_parameters()])
+        pattern = f"a pattern that matches the name of a parameter; the model has {names}"
+        raise refuse("train", train, f"{', '.join(MODES)} or {pattern}")
     return chosen
 
 
@@ -72,7 +72,7 @@ def _head(model: nn.Module) -> nn.Module:
 
 
 def fill_adapters(model: nn.Module) -> None:
-    """Put small random numbers into adapters that give zero: the first half of such a pair has no gradient."""
+    """Put small random numbers into adapters that give zero: the other half of the pair has no gradient."""
     for name, parameter in model.named_parameters():
         if ".lora_B." in name and parameter.requires_grad and not parameter.any():
             nn.init.normal_(parameter, std=0.02)
@@ -102,7 +102,7 @@ def _add_adapters(model: nn.Module, config: ExperimentConfig) -> str:
 
 @contextmanager
 def _moving_fakes() -> Iterator[None]:
-    """Fake parameters cannot be moved, not even to where they are: a stand-in that makes new ones if needed."""
+    """Fake parameters cannot be moved, not even to where they are: a stand-in makes new ones if needed."""
 
     def to(module: nn.Module, *where: Any, **how: Any) -> nn.Module:
         for owner in module.modules():
@@ -130,7 +130,7 @@ def _automatic_targets(model: nn.Module) -> str | list[str]:
     # A subclass may not call its linear layer's forward, where the adapter is.
     linear = [name for name, module in model.named_modules() if type(module) is nn.Linear][:-1]
     if not linear:
-        raise refuse("lora_targets", LORA_TARGETS, "names of modules: the model has no nn.Linear but its last")
+        raise refuse("lora_targets", LORA_TARGETS, "names of modules: no nn.Linear precedes the last one")
     return "|".join(map(re.escape, linear))
 
 

@@ -36,8 +36,8 @@ _MOST_TOKENS = 2**53  # beyond, a float no longer counts
 
 
 class Workload(NamedTuple):
-    """What is trained. `tokens_per_batch` is None where counting tokens makes no sense; `changed` are sentences
-    on what was changed in the model so that it trains as it does.
+    """What is trained. `tokens_per_batch` is None where counting tokens makes no sense; `changed` says in
+    sentences what was changed in the model for training.
     """
 
     model: nn.Module
@@ -50,8 +50,9 @@ class Workload(NamedTuple):
 def build_workload(config: ExperimentConfig) -> Workload:
     """Build the configured workload on the configured device, reproducibly.
 
-    Raises ConfigError if the factory cannot be found or returns something else than the contract says, or if
-    nothing in its model can train as `train` says, WorkloadError if it raises an error, other than for lack of memory.
+    Raises ConfigError if the factory cannot be found, returns something else than the contract says, or
+    makes a model that cannot train as `train` says; WorkloadError if it raises an error, other than for
+    lack of memory.
     """
     torch.manual_seed(config.seed)
     with torch.device(config.device):
