@@ -62,10 +62,9 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
         parts += _tables(found, tensors, ascii_only=console.options.ascii_only)
     if record is not None and record.counters is not None:
         parts += counter_tables(counted(record.counters, record.ledger), kernels)
-    if not parts:
+    if record is None or not parts:
         raise ConfigError(f"run_folder: {run_folder} has no ledger to show; {_why_none(result)}")
-    if record is not None:
-        parts += parameter_parts(record)
+    parts += parameter_parts(record)
     if result.config.is_estimate:
         console.print(f"[b]nothing was run[/], these are fake tensors: {escape(describe(result))}")
     for part in parts:

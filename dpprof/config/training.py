@@ -82,7 +82,7 @@ class TrainingConfig:
     train: str = setting(
         ALL,
         "Parameters that train: all (as the workload made them), lora (adapters alone), bias, head (the last "
-        "layer), or a pattern of parameter names such as *.attention.*",
+        "layer), or a pattern of parameter names such as blocks.0.*",
     )
     lora_rank: int = setting(LORA_RANK, "Rank of the adapters with train=lora.", minimum=1)
     lora_targets: str = setting(

@@ -115,7 +115,7 @@ def _facts(record: Record, config: ExperimentConfig) -> dict[str, str]:
         "model": config.model_name + parameters,
         "batch x sequence": f"{config.batch_size} x {config.seq_len}",
         "precision": config.precision,
-        "parameters that train": config.train_name or config.train,
+        "parameters that train": config.train,
         "training loop": config.loop,
         "activation checkpointing": "yes" if config.activation_checkpointing else "no",
         "device": _device(record, config),
