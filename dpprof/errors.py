@@ -21,6 +21,10 @@ class WorkloadError(DpprofError):
     """The model, its loss or its batches cannot be trained as they are. Names what to change in them."""
 
 
+class WeightsError(DpprofError):
+    """Weights that should train did not move, or frozen ones did: the run trained something else."""
+
+
 class EstimateError(DpprofError):
     """A model or an operator cannot run on fake tensors, so that nothing can be estimated."""
 

@@ -4,9 +4,11 @@ from typing import Any
 
 import torch
 from opacus.optimizers import DPOptimizer
-from torch import Tensor
+from torch import Tensor, nn
 
 from dpprof.measure.trainers.opacus.dpsgd import DPSGDTrainer
+from dpprof.measure.trainers.per_sample.book_keeping import DPBookKeepingTrainer
+from dpprof.measure.trainers.standard import StandardTrainer
 
 
 class WrongNorm(DPSGDTrainer):
@@ -192,6 +194,28 @@ class StandsStill(DPSGDTrainer):
         super().step(physical_batches)
         for parameter, weights in zip(self.parameters, before, strict=True):
             parameter.data.copy_(weights)
+
+
+class TrainsCopies(DPBookKeepingTrainer):
+    """Its optimizer steps on copies of the weights."""
+
+    def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        """With copies in its groups."""
+        return _with_copies(optimizer)
+
+
+class TrainsCopiesWithoutPrivacy(StandardTrainer):
+    """The same without privacy."""
+
+    def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        """With copies in its groups."""
+        return _with_copies(optimizer)
+
+
+def _with_copies(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    (group,) = optimizer.param_groups
+    group["params"] = [nn.Parameter(p.detach().clone()) for p in group["params"]]
+    return optimizer
 
 
 def _changed(optimizer: DPOptimizer, kind: type[DPOptimizer]) -> DPOptimizer:

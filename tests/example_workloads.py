@@ -231,3 +231,22 @@ def two_batches(config: ExperimentConfig) -> tuple[Any, ...]:
     """Its batches end."""
     model, batches, loss = mlp(config)
     return model, [next(batches) for _ in range(2)], loss
+
+
+class WithUnusedLayer(nn.Module):
+    """A linear model, and a layer that its forward leaves out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = nn.Linear(20, 5)
+        self.unused = nn.Linear(20, 5)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        scores: Tensor = self.used(vectors)
+        return scores
+
+
+def with_unused_layer(config: ExperimentConfig) -> tuple[Any, ...]:
+    """The MLP's vectors into a model of which half is not used."""
+    _, batches, loss = mlp(config)
+    return WithUnusedLayer(), batches, loss

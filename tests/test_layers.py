@@ -58,15 +58,16 @@ HOMES = {
     "pandas": ("reports/",),
     "scipy": ("reports/",),
     "opacus": ("measure/trainers/opacus/", "measure/workloads/dp_attention.py"),
+    "peft": ("measure/workloads/trainable.py",),
     "click": ("cli/",),
     "rich": ("cli/",),
     "pydantic": ("json_files.py",),
 }
 # What importing a module must not load.
 LEFT_OUT = {
-    "dpprof.cli.main": {"torch", "mlflow", "matplotlib", "opacus", "pydantic"},
+    "dpprof.cli.main": {"torch", "mlflow", "matplotlib", "opacus", "peft", "pydantic"},
     "dpprof.measure.entry": {"torch", "mlflow", "matplotlib", "pydantic"},
-    "dpprof.measure.experiment": {"mlflow", "matplotlib", "pydantic"},
+    "dpprof.measure.experiment": {"mlflow", "matplotlib", "peft", "pydantic"},
 }
 
 

@@ -51,7 +51,9 @@ def test_pins_are_the_same_everywhere_and_in_the_ranges() -> None:
     conda = yaml.safe_load((ROOT / "conda.yaml").read_text())["dependencies"]
     assert conda[-1]["pip"] == [f"{needed.name}=={pins[needed.name]}" for needed in ranges]
     assert "python=3.11.7" in conda
-    tested = [Requirement(line) for line in project["optional-dependencies"]["test"]]
+    extras = project["optional-dependencies"]
+    assert set(extras["models"]) < set(extras["test"])
+    tested = [Requirement(line) for line in extras["test"]]
     wrong = [
         str(needed)
         for needed in ranges + tested

@@ -31,6 +31,11 @@ def three(value: float | None) -> str:
     return fixed(value, 3)
 
 
+def whole(number: int) -> str:
+    """A whole number."""
+    return f"{number:,}"
+
+
 def right(text: str) -> str:
     """A text that is a figure already: it stands to the right."""
     return text

@@ -25,8 +25,8 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
     """Show one experiment's memory and traffic.
 
     Prints what fills the memory at the peak of a training step, the largest tensors there, and the bytes
-    that each phase moves; of a run with hardware counters (--counters auto) also what they counted. Needs
-    neither MLflow nor a GPU.
+    that each phase moves; of a run with hardware counters (--counters auto) also what they counted; and
+    which parameters train. Needs neither MLflow nor a GPU.
 
     \b
     dpprof show runs/<sweep>/<run>
@@ -38,6 +38,7 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
     from dpprof.cli.console import open_console
     from dpprof.cli.counter_tables import counter_tables
     from dpprof.cli.fitted_tables import FittedTable
+    from dpprof.cli.parameter_table import parameter_parts
     from dpprof.errors import ConfigError
     from dpprof.figures.results import describe, read_result
     from dpprof.record.folder import RunFolder
@@ -61,8 +62,9 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
         parts += _tables(found, tensors, ascii_only=console.options.ascii_only)
     if record is not None and record.counters is not None:
         parts += counter_tables(counted(record.counters, record.ledger), kernels)
-    if not parts:
+    if record is None or not parts:
         raise ConfigError(f"run_folder: {run_folder} has no ledger to show; {_why_none(result)}")
+    parts += parameter_parts(record)
     if result.config.is_estimate:
         console.print(f"[b]nothing was run[/], these are fake tensors: {escape(describe(result))}")
     for part in parts:

@@ -5,6 +5,7 @@ the configuration classes; `commands.py` says which command takes which of them.
 """
 
 import dataclasses
+import importlib.util
 import os
 import re
 from dataclasses import dataclass
@@ -16,6 +17,15 @@ from dpprof.config.model_sizes import MODEL_SIZES
 from dpprof.errors import ConfigError
 from dpprof.settings import assignments, fields, parse, refuse, setting
 from dpprof.vocabulary.loops import LOOPS
+from dpprof.vocabulary.trainable import (
+    ALL,
+    LORA,
+    LORA_RANK,
+    LORA_TARGETS,
+    MODES,
+    endings,
+    train_name,
+)
 from dpprof.vocabulary.trainers import FORMER_TRAINER_NAMES, STANDARD, TRAINER_NAMES, short_name, trainer_info
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, HUGGING_FACE, WORKLOADS, listed
 
@@ -74,6 +84,17 @@ class TrainingConfig:
     workload_options: str = setting(
         "", "Options of a workload of your own, which its factory reads: name=value,name=value."
     )
+    train: str = setting(
+        ALL,
+        "Parameters that train: all (as the workload made them), lora (adapters alone), bias, head (the last "
+        "layer), or a pattern of parameter names such as blocks.0.*",
+    )
+    lora_rank: int = setting(LORA_RANK, "Rank of the adapters with train=lora.", minimum=1)
+    lora_targets: str = setting(
+        LORA_TARGETS,
+        "Modules that get adapters with train=lora: endings of their names, separated by commas. auto takes "
+        "peft's choice for a model that it knows, else all nn.Linear but the last.",
+    )
     loop: str = setting(
         "documented",
         "Training loop: documented is the one in PyTorch's or Opacus's tutorial; lean adds every memory "
@@ -112,12 +133,28 @@ class TrainingConfig:
             )
         if self.named_options and listed(self.workload) in WORKLOADS:
             raise refuse("workload_options", self.workload_options, "only with a workload of your own")
+        self._check_train()
         for limit in trainer_info(self.trainer).limits:
             if (given := getattr(self, limit.setting)) != limit.only:
                 only = str(limit.only).lower()
                 raise refuse(limit.setting, given, f"{only} with {short_name(self.trainer)}: {limit.why}")
         if listed(self.workload) == self.workload and not re.fullmatch(r"[\w.]+:\w+|\w+", self.workload):
             raise self._refused_workload()
+
+    def _check_train(self) -> None:
+        if not self.train:
+            raise refuse("train", self.train, f"{', '.join(MODES)} or a pattern of parameter names")
+        for name, default in (("lora_rank", LORA_RANK), ("lora_targets", LORA_TARGETS)):
+            if self.train != LORA and (given := getattr(self, name)) != default:
+                raise refuse(name, given, f"{default} unless train=lora")
+        if self.train == LORA and not endings(self.lora_targets):
+            raise refuse("lora_targets", self.lora_targets, "auto, or endings of the names of modules")
+        if self.train != ALL and self.activation_checkpointing:
+            raise refuse(
+                "activation_checkpointing",
+                True,
+                "false unless train=all: behind frozen embeddings its checkpoints pass no gradient on",
+            )
 
     def _refused_workload(self) -> ConfigError:
         return refuse("workload", self.workload, f"{', '.join(_LISTED)} or package.module:factory")
@@ -131,7 +168,8 @@ class TrainingConfig:
     def model_name(self) -> str:
         """A short name of what is trained, safe in file names: the size, or the factory's name.
 
-        Sizes given by hand that are not those of `model_size` follow it: `1b-hidden64-layers2`.
+        Sizes given by hand that are not those of `model_size` follow it: `1b-hidden64-layers2`. So does what
+        trains, if it is not all: `1b-lora8`.
         """
         is_built_in = self.workload == BUILT_IN_WORKLOAD
         own = vars(MODEL_SIZES[self.model_size]) if self.model_size in MODEL_SIZES else {}
@@ -140,13 +178,19 @@ class TrainingConfig:
             for name in SIZE_FIELDS
             if (given := getattr(self, name)) and given != own.get(name)
         ]
-        return "-".join([self.model_size if is_built_in else self._workload_name, *changed])
+        name = self.model_size if is_built_in else self._workload_name
+        return "-".join([name, *changed, *([self.train_name] if self.train_name else [])])
 
     @property
     def _workload_name(self) -> str:
         if listed(self.workload) == HUGGING_FACE:
             return re.sub(r"[^\w.-]", "-", short_model_name(self.workload.partition(":")[2]))
         return self.workload.rpartition(":")[2]
+
+    @property
+    def train_name(self) -> str:
+        """A short name of the parameters that train, safe in file names; empty for all."""
+        return train_name(self.train, self.lora_rank, self.lora_targets)
 
     @property
     def run_name(self) -> str:
@@ -156,8 +200,8 @@ class TrainingConfig:
     def resolve(self, *, cuda_available: bool) -> Self:
         """Replace every `auto` and 0 by what it stands for on this machine.
 
-        Raises ConfigError if trainer or workload are not to be had here, if `device=cuda` without CUDA, if
-        the model's sizes do not go together, or if the text file cannot be used.
+        Raises ConfigError if trainer, workload or peft are not to be had here, if `device=cuda` without CUDA,
+        if the model's sizes do not go together, or if the text file cannot be used.
         """
         parse(fields(TrainingConfig)["trainer"], self.trainer)
         name = listed(self.workload)
@@ -165,6 +209,8 @@ class TrainingConfig:
             raise self._refused_workload()
         if name == HUGGING_FACE:
             family_of(self.workload.partition(":")[2])
+        if self.train == LORA and importlib.util.find_spec("peft") is None:
+            raise ConfigError("train: lora needs the package peft: pip install 'dpprof[models]'")
         device = resolve_device(self.device, cuda_available=cuda_available)
         model_size = self.model_size
         if model_size == "auto":

@@ -11,7 +11,7 @@ from dpprof.figures.memory import MemoryFigures
 from dpprof.figures.operator_classes import OperatorClassFigures, operator_class_figures
 from dpprof.figures.phases import PhaseFigures, phase_figures
 from dpprof.figures.step import StepFigures
-from dpprof.record.record import Ceilings, GradientCheck, Pace, Record
+from dpprof.record.record import Ceilings, GradientCheck, Pace, ParameterGroup, Record
 from dpprof.record.verify import VerifyResult
 from dpprof.vocabulary.units import gib, ms
 
@@ -61,6 +61,22 @@ class PaceFigures:
 
 
 @dataclass(frozen=True)
+class ParameterFigures:
+    """How many numbers of the model train, and how many are frozen."""
+
+    trainable: int
+    frozen: int
+
+    @classmethod
+    def of(cls, groups: list[ParameterGroup]) -> Self | None:
+        """The figures of a record's groups, if it has any."""
+        if not groups:
+            return None
+        trainable = sum(group.numbers for group in groups if group.trains)
+        return cls(trainable, sum(group.numbers for group in groups) - trainable)
+
+
+@dataclass(frozen=True)
 class CeilingFigures:
     """What the machine reaches at best."""
 
@@ -83,6 +99,7 @@ class Figures:
     memory: MemoryFigures
     phases: dict[str, PhaseFigures]
     overheads: Overheads
+    parameters: ParameterFigures | None
     pace: PaceFigures | None
     ledger: LedgerFigures | None
     estimate: EstimateFigures | None
@@ -103,6 +120,7 @@ class Figures:
             memory=MemoryFigures.of(record.memory, record.held),
             phases=phase_figures(record, counters.phases if counters else {}),
             overheads=Overheads.of(record),
+            parameters=ParameterFigures.of(record.parameters),
             pace=PaceFigures.of(record.pace),
             ledger=LedgerFigures.of(record, ledger) if ledger else None,
             estimate=EstimateFigures.of(record, ledger) if ledger and record.is_estimate else None,

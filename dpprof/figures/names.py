@@ -126,6 +126,9 @@ def named(figures: Figures) -> Iterator[Metric]:
     yield from memory_metrics(figures.memory)
     for category, held in figures.memory.held_mib.items():
         yield Metric("memory", f"held_{category}_mib", held)
+    if figures.parameters is not None:
+        yield Metric("parameters", "trainable", figures.parameters.trainable)
+        yield Metric("parameters", "frozen", figures.parameters.frozen, logged=Logged.UNLESS_ZERO)
     yield from _overheads(figures.overheads)
     if figures.pace is not None:
         yield Metric("pace", "step_ratio", figures.pace.step_ratio)

@@ -18,6 +18,7 @@ from dpprof.measure import estimate, gradient_check, verify
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer, Subject
 from dpprof.measure.passes import ceilings, clean, counters, ledger, memory, pace, trace
+from dpprof.measure.passes.weights import parameter_groups
 from dpprof.measure.trainers.build import build_trainer, load_trainer
 from dpprof.measure.trainers.traps import traps_named
 from dpprof.measure.workloads.sampling import batch_sizes, num_samples, sampled
@@ -48,7 +49,7 @@ class ExperimentTraining:
     ) -> None:
         with traps_named(load_trainer(config.trainer), workload.model, lambda: config.batch_size):
             self.trainer = build_trainer(config, workload, tensor_device)
-        self.tokens_per_batch = workload.tokens_per_batch
+        self.tokens_per_batch, self.changed = workload.tokens_per_batch, workload.changed
         self.num_samples: list[int] = []
         self._batches = _without_end(workload.batches)
         if config.poisson_sampling:
@@ -187,6 +188,8 @@ def _estimate(subject: Subject) -> None:
 def _count(record: Record, config: ExperimentConfig, training: ExperimentTraining) -> None:
     """Put what only the built workload shows into the record: sizes, and traps that raise no error."""
     record.num_parameters = sum(p.numel() for p in training.trainer.model.parameters())
+    record.parameters = record.parameters or parameter_groups(training.model, config)
+    record.changed = list(training.changed)
     record.samples_per_step = config.batch_size * config.accumulation_steps
     if training.tokens_per_batch is not None:
         record.tokens_per_step = training.tokens_per_batch * config.accumulation_steps

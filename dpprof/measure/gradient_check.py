@@ -34,6 +34,7 @@ from dpprof.measure.trainers.reference import (
     single_sample,
 )
 from dpprof.measure.workloads.sampling import sampled
+from dpprof.measure.workloads.trainable import fill_adapters
 from dpprof.measure.workloads.workload import Batch, Workload, build_workload
 from dpprof.record.record import GradientCheck
 from dpprof.vocabulary.trainers import trainer_info
@@ -109,6 +110,7 @@ class Case:
             config, accumulation_steps=num_batches, noise_multiplier=0.0, poisson_sampling=False
         )
         self.workload = build_workload(self.config)
+        fill_adapters(self.workload.model)
         batches = iter(self.workload.batches)
         if config.poisson_sampling:  # the workload's own batches may have any size
             batches = sampled(batches, itertools.repeat(config.batch_size))

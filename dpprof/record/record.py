@@ -116,6 +116,21 @@ class GradientCheck:
 
 
 @dataclass
+class ParameterGroup:
+    """Parameters of one kind (`Linear.weight`, `lora_A.weight`) with the same fate: how many `tensors`, and
+    `numbers` in them; whether they train, whether the trainer takes their per-sample gradients, and whether
+    the clean pass's steps moved them (None where no step was taken with data).
+    """
+
+    kind: str
+    tensors: int
+    numbers: int
+    trains: bool
+    per_sample: bool
+    moved: bool | None = None
+
+
+@dataclass
 class Record:
     """Everything one experiment measured.
 
@@ -125,7 +140,8 @@ class Record:
     `involuntary_switches` counts how often another process took the processor, and `others_processor_s` is
     what others had of the processors open to this process: much of either says that the times are too long.
     `nonfinite_losses` counts the losses of the timed steps that are NaN or infinite. `warnings` say what to
-    know of the workload before trusting its figures.
+    know of the workload before trusting its figures; `changed` says what was changed in its model for
+    training.
     """
 
     config: dict[str, Any]
@@ -135,6 +151,8 @@ class Record:
     ended_at: float | None = None
     passes: dict[str, PassOutcome] = field(default_factory=dict)
     num_parameters: int | None = None
+    parameters: list[ParameterGroup] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
     samples_per_step: int | None = None
     tokens_per_step: int | None = None
     startup_s: float | None = None

@@ -14,7 +14,7 @@ from dpprof.figures.figures import Figures
 from dpprof.figures.results import Result, describe_steps, device_name, estimate_held_against
 from dpprof.record.folder import write_text
 from dpprof.record.ledger import LedgerResult
-from dpprof.record.record import Record
+from dpprof.record.record import ParameterGroup, Record
 from dpprof.reports import html, image, levels, step_chart, step_data, tables, traffic_bars
 from dpprof.reports.colors import category_color
 from dpprof.vocabulary.trainers import short_name
@@ -46,6 +46,8 @@ class TimelineData:
     title: str
     steps: str
     facts: dict[str, str]
+    parameters: list[ParameterGroup]
+    changed: list[str]
     tables: tables.LedgerTables
     levels: levels.Levels
     step: step_data.StepData
@@ -69,6 +71,8 @@ def compute(result: Result) -> TimelineData | None:
         title=result.folder.name,
         steps=describe_steps(config),
         facts=_facts(record, config),
+        parameters=record.parameters,
+        changed=record.changed,
         tables=shown,
         levels=levels.compute(timeline, phase_s, _STATIC_POINTS),
         step=step_data.compute(timeline, phase_s),
@@ -111,6 +115,7 @@ def _facts(record: Record, config: ExperimentConfig) -> dict[str, str]:
         "model": config.model_name + parameters,
         "batch x sequence": f"{config.batch_size} x {config.seq_len}",
         "precision": config.precision,
+        "parameters that train": config.train,
         "training loop": config.loop,
         "activation checkpointing": "yes" if config.activation_checkpointing else "no",
         "device": _device(record, config),

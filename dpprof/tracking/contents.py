@@ -41,7 +41,9 @@ def tags_of(result: Result) -> dict[str, str]:
 
 
 def _tags_of_passes(result: Result) -> dict[str, str]:
-    """Passes that failed or were skipped, checks of the trainer, losses that are not finite, and warnings."""
+    """Passes that failed or were skipped, checks of the trainer, losses that are not finite, what was changed
+    for training, and warnings.
+    """
     record, verdict = result.record, result.gradient_verdict
     if record is None or not record.headline_finished:
         return {}
@@ -56,6 +58,8 @@ def _tags_of_passes(result: Result) -> dict[str, str]:
         tags |= {"dpprof.verified": verdict.word, "dpprof.verified_reason": verdict.reason}
     if record.nonfinite_losses:
         tags["dpprof.nonfinite_losses"] = nonfinite_losses(record)
+    if record.changed:
+        tags["dpprof.changed"] = "; ".join(record.changed)
     if record.warnings:
         tags["dpprof.warnings"] = "; ".join(record.warnings)
     return tags

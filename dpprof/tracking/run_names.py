@@ -18,5 +18,7 @@ def short_name(name: str, config: ExperimentConfig, *, with_model: bool) -> str:
     parts = [trainer_info(config.trainer).short_name, f"b{config.batch_size}", f"s{config.seq_len}"]
     if with_model:
         parts.append(config.model_name)
+    elif config.train_name:
+        parts.append(config.train_name)
     rest = name.removeprefix(config.run_name).split("_")
     return " ".join(parts + [re.sub(r"^rep(?=\d+$)", "#", word) for word in rest if word])

@@ -47,13 +47,16 @@ MEASURED = EARLIER | {"passes": "clean,memory", "measured_steps": 4, "counters":
 ESTIMATED = EARLIER | {"passes": "estimate", "device_memory_gib": 0.5, "savings": False}
 
 
+LATER = {"workload_options": "", "train": "all", "lora_rank": 8, "lora_targets": "auto"}
+
+
 @pytest.mark.parametrize("flat", [EARLIER, MEASURED, ESTIMATED])
 def test_files_are_as_they_were_before_there_were_parts(flat: dict[str, Any]) -> None:
     """Settings that came later have their defaults."""
     found = to_flat(from_flat(flat))
     assert {name: value for name, value in found.items() if name in flat} == flat
     assert [name for name in found if name in flat] == list(flat)
-    assert {name: found[name] for name in found.keys() - flat.keys()} == {"workload_options": ""}
+    assert {name: found[name] for name in found.keys() - flat.keys()} == LATER
 
 
 def test_passes_tell_how() -> None:

@@ -72,10 +72,18 @@ def test_resolve_leaves_every_other_setting_alone() -> None:
         ),
         ({"vocab_size": 300, "hidden_dim": 128}, "StandardTrainer_mini-vocab300_bs4_seq512"),
         ({"workload": "my.pkg:net", "num_heads": 2}, "StandardTrainer_net-heads2_bs4_seq512"),
+        ({"train": "bias"}, "StandardTrainer_mini-bias_bs4_seq512"),
+        ({"train": "lora", "lora_rank": 4, "num_heads": 2}, "StandardTrainer_mini-heads2-lora4_bs4_seq512"),
     ],
 )
 def test_run_name(given: dict[str, object], name: str) -> None:
     assert parse_all(TrainingConfig, given).resolve(cuda_available=False).run_name == name
+
+
+def test_adapters_without_peft_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert refusal(train="lora") == "train: lora needs the package peft: pip install 'dpprof[models]'"
+    assert TrainingConfig(train="head").resolve(cuda_available=False).train == "head"
 
 
 def test_sizes_that_are_still_to_be_taken_from_the_model_size_are_not_named() -> None:
@@ -104,6 +112,20 @@ def test_sizes_that_are_still_to_be_taken_from_the_model_size_are_not_named() ->
         ({"workload": "Other"}, "workload: got 'Other'", "huggingface:NAME or package.module:factory"),
         ({"workload": "pkg:"}, "workload: got 'pkg:'", "huggingface:NAME or package.module:factory"),
         ({"workload": "a b:c"}, "workload: got 'a b:c'", "huggingface:NAME or package.module:factory"),
+        (
+            {"train": "lora", "activation_checkpointing": True},
+            "activation_checkpointing: got 'True'",
+            "false unless train=all",
+        ),
+        ({"train": ""}, "train: got an empty text", "all, lora, bias, head or a pattern of parameter names"),
+        ({"lora_rank": 4}, "lora_rank: got '4'", "8 unless train=lora"),
+        ({"train": "head", "lora_targets": "q"}, "lora_targets: got 'q'", "auto unless train=lora"),
+        (
+            {"train": "lora", "lora_targets": " , "},
+            "lora_targets: got ','",
+            "endings of the names of modules",
+        ),
+        ({"train": "lora", "lora_rank": 0}, "lora_rank: got '0'", "a whole number of at least 1"),
     ],
 )
 def test_refusals(values: dict[str, object], start: str, allowed: str) -> None:

@@ -8,7 +8,7 @@ from dpprof.figures.figures import Figures
 from dpprof.figures.memory import MemoryFigures
 from dpprof.figures.names import RATIOS_OF_TIMES, logged, memory_metrics, named, ratio_name, ratios, series
 from dpprof.figures.names import metrics as metrics_by_name
-from dpprof.record.record import Ceilings, GradientCheck, Memory, PassOutcome, Record
+from dpprof.record.record import Ceilings, GradientCheck, Memory, ParameterGroup, PassOutcome, Record
 
 MIB = 2**20
 
@@ -60,6 +60,17 @@ def test_overheads_held_bytes_and_gradient_check() -> None:
         "gradient_check/relative_error_bf16": 5e-3,
         "loss/nonfinite": 3,
     }
+
+
+def test_parameters_that_train_and_that_do_not() -> None:
+    groups = [
+        ParameterGroup("lora_A.weight", 2, 30, trains=True, per_sample=True, moved=True),
+        ParameterGroup("lora_B.weight", 2, 50, trains=True, per_sample=True, moved=True),
+        ParameterGroup("Linear.weight", 4, 1000, trains=False, per_sample=False, moved=False),
+    ]
+    found = {"parameters/trainable": 80, "parameters/frozen": 1000}
+    assert metrics(Record({}, {}, parameters=groups)) == found
+    assert logged(named(Figures.of(Record({}, {}, parameters=groups[:2])))) == {"parameters/trainable": 80}
 
 
 def test_what_others_had_is_in_percent_of_one_processor() -> None:

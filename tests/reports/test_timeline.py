@@ -289,6 +289,7 @@ def test_the_experiment_is_described(tmp_path: Path, checkpointing: bool) -> Non
         "model": "tiny, 1,234,567 parameters",
         "batch x sequence": "2 x 16",
         "precision": "fp32",
+        "parameters that train": "all",
         "training loop": "documented",
         "activation checkpointing": "yes" if checkpointing else "no",
         "device": "a fast one",

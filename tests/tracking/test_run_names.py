@@ -27,6 +27,12 @@ def test_the_model_is_named_where_asked_for() -> None:
     assert short_name(GHOST.run_name + "_rep2", GHOST, with_model=True) == "ghost b4 s512 small #2"
 
 
+def test_what_trains_is_named_if_it_is_not_all() -> None:
+    lora = dataclasses.replace(GHOST, train="lora")
+    assert short_name(lora.run_name + "_rep2", lora, with_model=False) == "ghost b4 s512 lora8 #2"
+    assert short_name(lora.run_name, lora, with_model=True) == "ghost b4 s512 small-lora8"
+
+
 def test_a_renamed_folder_keeps_its_name() -> None:
     assert short_name("before the fix", GHOST, with_model=True) == "before the fix"
 

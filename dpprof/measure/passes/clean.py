@@ -1,6 +1,7 @@
 """The clean pass: warm-up, then timed steps with nothing attached.
 
-Step latency, latency per phase and, on CUDA, the headline peak memory come from this pass alone.
+Step latency, latency per phase and, on CUDA, the headline peak memory come from this pass alone. Before and
+after all that it looks whether the weights moved that should.
 """
 
 import gc
@@ -14,6 +15,7 @@ import torch
 
 from dpprof.measure.observe import Observer, Subject
 from dpprof.measure.passes.losses import KeptLosses
+from dpprof.measure.passes.weights import Weights
 from dpprof.process import involuntary_switches, others_processor_s, peak_rss_bytes, process_age_s
 from dpprof.record.record import Record
 
@@ -25,6 +27,7 @@ def run(subject: Subject) -> None:
     training = subject.build(is_timed=True)
     first = _PeakMemory() if on_cuda else Observer()
     record.startup_s = process_age_s()
+    weights = Weights(training.model)
     training.run(1, first)
     training.run(config.measuring.warmup_steps - 1, Observer())
     gc.collect()
@@ -54,11 +57,13 @@ def run(subject: Subject) -> None:
         memory.after_step = torch.cuda.memory_allocated()
         free, total = torch.cuda.mem_get_info()
         memory.device_used = total - free
+    memory.peak_rss = peak_rss_bytes()
+    weights.hold_to_account(training, config, record)
+    if on_cuda:
         training.drop_gradients()
         gc.collect()
         torch.cuda.empty_cache()
         memory.after_cleanup = torch.cuda.memory_allocated()
-    memory.peak_rss = peak_rss_bytes()
 
 
 def _synchronise(on_cuda: bool) -> None:

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import ConfigError, DpprofError, WorkloadError
 from dpprof.measure.workloads.factory import first_line, load_factory
+from dpprof.measure.workloads.trainable import choose_trainable
 from dpprof.vocabulary.out_of_memory import is_oom
 
 Batch = tuple[Any, Any]
@@ -35,8 +36,8 @@ _MOST_TOKENS = 2**53  # beyond, a float no longer counts
 
 
 class Workload(NamedTuple):
-    """What is trained. `tokens_per_batch` is None where counting tokens makes no sense; `changed` says, a
-    sentence each, what is not as the model's authors made it.
+    """What is trained. `tokens_per_batch` is None where counting tokens makes no sense; `changed` says in
+    sentences what was changed in the model for training.
     """
 
     model: nn.Module
@@ -49,12 +50,15 @@ class Workload(NamedTuple):
 def build_workload(config: ExperimentConfig) -> Workload:
     """Build the configured workload on the configured device, reproducibly.
 
-    Raises ConfigError if the factory cannot be found or returns something else than the contract says,
-    WorkloadError if it raises an error, other than for lack of memory.
+    Raises ConfigError if the factory cannot be found, returns something else than the contract says, or
+    makes a model that cannot train as `train` says; WorkloadError if it raises an error, other than for
+    lack of memory.
     """
     torch.manual_seed(config.seed)
     with torch.device(config.device):
-        return _checked(config.workload, _made(config))
+        workload = _checked(config.workload, _made(config))
+        changed = (*workload.changed, *choose_trainable(workload.model, config))
+        return workload._replace(changed=changed)
 
 
 def checked_batch(batch: Any) -> Any:
@@ -80,7 +84,7 @@ def _made(config: ExperimentConfig) -> Any:
 
 
 def _checked(name: str, made: object) -> Workload:
-    if isinstance(made, tuple) and len(made) in (3, 4, 5):
+    if isinstance(made, tuple) and 3 <= len(made) <= len(Workload._fields):
         workload = Workload(*made)
         batches = hasattr(workload.batches, "__iter__") or hasattr(workload.batches, "__getitem__")
         if isinstance(workload.model, nn.Module) and batches and callable(workload.loss):

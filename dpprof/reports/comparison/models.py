@@ -67,7 +67,8 @@ class Model:
 
 def identity(config: ExperimentConfig) -> tuple[object, ...]:
     """The settings that say which model it is."""
-    return (config.workload, config.model_size, *(getattr(config, name) for name in SIZE_FIELDS))
+    sizes = (getattr(config, name) for name in SIZE_FIELDS)
+    return (config.workload, config.model_size, *sizes, config.train_name)
 
 
 def distinct_names(configs: Iterable[ExperimentConfig]) -> dict[tuple[object, ...], str]:

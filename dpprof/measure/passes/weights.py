@@ -1,0 +1,116 @@
+"""Which weights train, and whether the steps moved them: a run whose adapters stand still trains nothing."""
+
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.errors import WeightsError
+from dpprof.measure.observe import Observer, Training
+from dpprof.measure.trainers.build import optimizer_of
+from dpprof.record.record import ParameterGroup, Record
+from dpprof.vocabulary.formats import listed
+from dpprof.vocabulary.trainers import trainer_info
+
+# Bits are summed up piece by piece, as torch widens what it sums on the CPU.
+_PIECE = 2**17
+_INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+# A move of fewer units in the last place is rounding.
+_ROUNDING = 8
+
+
+class Weights:
+    """The checksums of a model's parameters at one moment, tied ones once."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._sums = _checksums(model)
+
+    def hold_to_account(self, training: Training, config: ExperimentConfig, record: Record) -> None:
+        """Note in the record which parameters have moved since, and warn of those whose gradient cannot tell.
+
+        Raises WeightsError, which names the parameters, if a frozen one has moved or one that trains has not.
+        """
+        while training.num_samples[-1:] == [0]:  # the gradient of an empty batch tells nothing
+            training.run(1, Observer())
+        after = _checksums(training.model)
+        moved = {name: total != self._sums.get(name) for name, total in after.items()}
+        record.parameters = parameter_groups(training.model, config, moved)
+        parameters = dict(training.model.named_parameters())
+        wrong = [name for name, p in parameters.items() if moved[name] and not p.requires_grad]
+        if wrong:
+            raise WeightsError(
+                f"{listed(wrong)} should not train and moved: the optimizer has them, or something else "
+                "writes to them"
+            )
+        info = trainer_info(config.trainer)
+        has_noise = info.is_private and config.noise_multiplier > 0
+        still = [name for name, p in parameters.items() if p.requires_grad and not moved[name]]
+        unreached = [name for name in still if not _has_gradient(parameters[name])]
+        if unreached and has_noise:
+            raise WeightsError(
+                f"{listed(unreached)} should train and did not move: not even noise was added. The trainer "
+                "leaves them out"
+            )
+        stuck = [name for name in still if name not in unreached and _should_move(parameters[name], config)]
+        if stuck:
+            raise WeightsError(
+                f"{listed(stuck)} should train and did not move, though the optimizer's step is large "
+                "enough: the optimizer has copies of the weights, or something puts them back"
+            )
+        small = [name for name in still if name not in unreached]
+        for names, why in ((unreached, "the loss gives no gradient"), (small, "steps are too small to show")):
+            if names:
+                record.warnings.append(f"weights that should train did not move, {why}: {listed(names)}")
+
+
+def parameter_groups(
+    model: nn.Module, config: ExperimentConfig, moved: dict[str, bool] | None = None
+) -> list[ParameterGroup]:
+    """The parameters of a model by kind and fate, in the order of the model; tied ones once."""
+    is_private = trainer_info(config.trainer).is_private
+    tensors: Counter[Any] = Counter()
+    numbers: Counter[Any] = Counter()
+    for name, parameter in model.named_parameters():
+        trains = parameter.requires_grad
+        fate = (_kind(model, name), trains, trains and is_private, None if moved is None else moved[name])
+        tensors[fate] += 1
+        numbers[fate] += parameter.numel()
+    return [
+        ParameterGroup(kind, tensors[fate], numbers[fate], trains, per_sample, has_moved)
+        for fate in tensors
+        for kind, trains, per_sample, has_moved in [fate]
+    ]
+
+
+def _kind(model: nn.Module, name: str) -> str:
+    """The class that a parameter belongs to and its name there; that of an adapter by peft's name for it."""
+    path, _, own = name.rpartition(".")
+    adapter = next((part for part in path.split(".") if part.startswith("lora_")), None)
+    return f"{adapter or type(model.get_submodule(path)).__name__}.{own}"
+
+
+def _checksums(model: nn.Module) -> dict[str, int]:
+    return {name: _checksum(parameter.detach()) for name, parameter in model.named_parameters()}
+
+
+def _checksum(tensor: Tensor) -> int:
+    """The sum of its bits, read as integers."""
+    bits = tensor.reshape(-1).view(_INTEGERS.get(tensor.element_size(), torch.uint8))
+    return sum(int(piece.sum(dtype=torch.int64)) for piece in bits.split(_PIECE))
+
+
+def _has_gradient(parameter: nn.Parameter) -> bool:
+    return parameter.grad is not None and bool(torch.count_nonzero(parameter.grad))
+
+
+def _should_move(parameter: nn.Parameter, config: ExperimentConfig) -> bool:
+    """Whether a first step of the optimizer by the last gradient moves it by more than rounding."""
+    moving = nn.Parameter(parameter.detach().clone())
+    moving.grad = parameter.grad
+    optimizer, params = optimizer_of(config)
+    optimizer([moving], **params).step()
+    step = (moving.detach() - parameter.detach()).abs()
+    unit = torch.finfo(parameter.dtype).eps * parameter.detach().abs()
+    return bool((step > _ROUNDING * unit).any())

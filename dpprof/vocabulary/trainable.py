@@ -1,0 +1,31 @@
+"""Which parameters of a model train: the values of the setting `train`, and how they name a run."""
+
+import hashlib
+import re
+
+ALL, LORA, BIAS, HEAD = MODES = ("all", "lora", "bias", "head")
+LORA_RANK, LORA_TARGETS = 8, "auto"
+_LONGEST_SLUG = 24
+
+
+def endings(targets: str) -> list[str]:
+    """The endings of module names in `lora_targets`."""
+    return [ending.strip() for ending in targets.split(",") if ending.strip()]
+
+
+def train_name(train: str, lora_rank: int, lora_targets: str) -> str:
+    """What `train` is called in the name of a run: no two of its values alike, and safe in file names.
+
+    Empty for `all`; `lora8`, `bias`, `head`; else the letters of the pattern, and a few digits of its hash.
+    """
+    if train == ALL:
+        return ""
+    if train == LORA:
+        own = "" if lora_targets == LORA_TARGETS else f"-{_slug(lora_targets)}"
+        return f"{LORA}{lora_rank}{own}"
+    return train if train in MODES else _slug(train)
+
+
+def _slug(text: str) -> str:
+    letters = re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")[:_LONGEST_SLUG]
+    return f"{letters}-{hashlib.sha256(text.encode()).hexdigest()[:6]}".lstrip("-")

@@ -1,0 +1,160 @@
+"""After the steps: what should move has moved, and nothing else has."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import example_faulty_trainers as faulty
+import numpy as np
+import pytest
+import torch
+from example_config import experiment
+from torch import nn
+
+from dpprof.errors import WeightsError
+from dpprof.measure.entry import measure
+from dpprof.measure.experiment import PassFailed, run_experiment
+from dpprof.measure.passes.weights import _checksum, parameter_groups
+from dpprof.record.folder import RunFolder
+from dpprof.record.record import ParameterGroup, Record
+from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, TRAINERS
+
+SMALL: dict[str, Any] = {"model_size": "tiny", "vocab_size": 50, "hidden_dim": 16, "num_layers": 1}
+SMALL |= {"num_heads": 2, "batch_size": 2, "seq_len": 8, "warmup_steps": 1, "measured_steps": 2}
+
+
+def folder_of(tmp_path: Path, **settings: Any) -> RunFolder:
+    config = experiment(**{**SMALL, "passes": "clean", "device": "cpu", **settings})
+    config = config.resolve(cuda_available=False)
+    folder = RunFolder(tmp_path / config.run_name)
+    folder.create(config)
+    return folder
+
+
+def run(tmp_path: Path, **settings: Any) -> Record:
+    folder = folder_of(tmp_path, **settings)
+    return run_experiment(folder.read_config(), folder, lambda text: None)
+
+
+def refusal(tmp_path: Path, **settings: Any) -> str:
+    with pytest.raises(PassFailed) as failed:
+        run(tmp_path, **settings)
+    assert isinstance(failed.value.__cause__, WeightsError)
+    return str(failed.value.__cause__)
+
+
+def put_in_place(monkeypatch: pytest.MonkeyPatch, of: str, trainer: type) -> None:
+    info = dataclasses.replace(TRAINERS[of], target=f"{trainer.__module__}:{trainer.__name__}")
+    monkeypatch.setitem(TRAINERS, of, info)
+
+
+@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"optimizer": "adamw"},
+        {"momentum": 0.9, "accumulation_steps": 2},
+        {"poisson_sampling": True, "warmup_steps": 3},
+    ],
+)
+def test_adapters_move_and_nothing_else_does(trainer: str, how: dict[str, Any], tmp_path: Path) -> None:
+    record = run(tmp_path, trainer=trainer, train="lora", lr=0.5, **how)
+    assert record.warnings == []
+    moved = {group.kind: group.moved for group in record.parameters}
+    assert {kind for kind, has_moved in moved.items() if has_moved} == {"lora_A.weight", "lora_B.weight"}
+    assert moved["Linear.weight"] is False
+
+
+@pytest.mark.parametrize(
+    ("of", "trainer"),
+    [
+        ("StandardTrainer", faulty.TrainsCopiesWithoutPrivacy),
+        ("DPBookKeepingTrainer", faulty.TrainsCopies),
+        ("DPSGDTrainer", faulty.StandsStill),
+    ],
+)
+def test_adapters_that_do_not_move_fail_the_run(
+    of: str, trainer: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_in_place(monkeypatch, of, trainer)
+    folder = folder_of(tmp_path, trainer=of, train="lora")
+    assert measure(folder) == 1
+    failure = folder.read_error()
+    assert failure is not None
+    assert failure.kind == "error"
+    name = "blocks.0.attention.query.lora_B.default.weight"
+    assert failure.message.startswith("WeightsError: blocks.0.attention.")
+    assert name in failure.message
+    assert "should train and did not move, though the optimizer's step is large enough" in failure.message
+
+
+def test_after_an_empty_batch_the_next_one_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With this seed the last of the timed batches has no sample, and so no gradient."""
+    how: dict[str, Any] = {"workload": "example_workloads:mlp", "batch_size": 1, "poisson_sampling": True}
+    how |= {"warmup_steps": 3, "seed": _seed_with_an_empty_end()}
+    assert run(tmp_path, **how).step_samples[-1] == 0
+    put_in_place(monkeypatch, "StandardTrainer", faulty.TrainsCopiesWithoutPrivacy)
+    assert "0.weight, 0.bias, 2.weight and 1 more should train" in refusal(tmp_path / "2", **how)
+
+
+def _seed_with_an_empty_end() -> int:
+    return next(s for s in range(99) if np.random.default_rng(s).poisson(1, 3)[-1] == 0)
+
+
+def test_frozen_weights_that_move_fail_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_in_place(monkeypatch, "DPSGDTrainer", faulty.MovesTheFrozen)
+    said = refusal(tmp_path, trainer="DPSGDTrainer", train="head")
+    assert said.startswith("token_embedding.weight, position_embedding.weight, ")
+    assert "should not train and moved" in said
+
+
+def test_a_weight_that_a_private_trainer_leaves_out_fails_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_in_place(monkeypatch, "DPSGDTrainer", faulty.DropsALayer)
+    said = refusal(tmp_path, trainer="DPSGDTrainer")
+    assert said.startswith("head.bias should train and did not move: not even noise was added")
+
+
+@pytest.mark.parametrize("trainer", ["StandardTrainer", "DPBookKeepingTrainer"])
+def test_steps_too_small_to_show_are_a_warning(trainer: str, tmp_path: Path) -> None:
+    """Norms begin at 1, whose next number in float32 is 1e-7 away; a bias begins at 0 and shows any step."""
+    record = run(tmp_path, trainer=trainer, lr=1e-12, train="*norm.*")
+    (warning,) = record.warnings
+    assert warning.startswith("weights that should train did not move, steps are too small to show: blocks.0")
+    assert "norm.weight" in warning
+    assert "norm.bias" not in warning
+    fates = {(group.kind, group.moved) for group in record.parameters if group.trains}
+    assert fates == {("LayerNorm.weight", False), ("LayerNorm.bias", True)}
+
+
+def test_a_weight_that_the_loss_does_not_need_is_a_warning(tmp_path: Path) -> None:
+    record = run(tmp_path, workload="example_workloads:with_unused_layer")
+    assert record.warnings == [
+        "weights that should train did not move, the loss gives no gradient: unused.weight, unused.bias"
+    ]
+
+
+def test_groups_of_a_tied_model_count_a_weight_once() -> None:
+    model = nn.Sequential(nn.Embedding(10, 4), nn.LayerNorm(4), nn.Linear(4, 10, bias=False))
+    model[2].weight = model[0].weight
+    model[1].requires_grad_(False)
+    config = experiment(trainer="DPSGDTrainer")
+    assert parameter_groups(model, config) == [
+        ParameterGroup("Embedding.weight", 1, 40, trains=True, per_sample=True),
+        ParameterGroup("LayerNorm.weight", 1, 4, trains=False, per_sample=False),
+        ParameterGroup("LayerNorm.bias", 1, 4, trains=False, per_sample=False),
+    ]
+
+
+def test_a_checksum_is_the_sum_of_the_bits_and_sees_the_smallest_change() -> None:
+    ones = torch.ones(300_000)
+    assert _checksum(ones) == 300_000 * 0x3F800000
+    assert _checksum(ones.bfloat16()) == 300_000 * 0x3F80
+    assert _checksum(torch.zeros(3, 0)) == 0
+    matrix = torch.randn(4, 6)
+    assert _checksum(matrix.T) == _checksum(matrix)
+    ones[299_999] = torch.nextafter(ones[0], torch.tensor(2.0))
+    assert _checksum(ones) == 300_000 * 0x3F800000 + 1
+    assert _checksum(-torch.zeros(1)) != _checksum(torch.zeros(1))
