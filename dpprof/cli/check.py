@@ -86,6 +86,8 @@ def _print(console: "Console", answer: "CheckAnswer") -> None:
     from dpprof.vocabulary.trainers import trainer_info
 
     console.print(answer.seen, markup=False, emoji=False)
+    for text in answer.changed:
+        console.print(f"changed: {text}", markup=False, emoji=False)
     rows = []
     numbered = list(enumerate(answer.findings, start=1))
     for trainer, trains in answer.trains.items():

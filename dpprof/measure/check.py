@@ -11,7 +11,7 @@ import dataclasses
 import gc
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -69,19 +69,29 @@ def check_training(experiments: Sequence[ExperimentConfig], say: Say) -> CheckAn
     info = WORKLOADS.get(listed(experiments[0].workload))
     if info is not None and info.differs_by_trainer:
         each = [_foreseen(config, [config.trainer]) for config in experiments]
-        traps, seen = {name: found for traps, _ in each for name, found in traps.items()}, each[0][1]
+        traps = {name: found for one in each for name, found in one.traps.items()}
+        seen = each[0]._replace(changed=tuple(dict.fromkeys(text for one in each for text in one.changed)))
     else:
-        traps, seen = _foreseen(experiments[0], trainers)
+        seen = _foreseen(experiments[0], trainers)
+        traps = seen.traps
     for config in experiments:
         say(f"one step of {config.trainer}")
         gc.collect()
         traps[config.trainer] += _tried(config, traps[config.trainer])
     trains = {trainer: all(trap.is_warning for trap in found) for trainer, found in traps.items()}
-    return CheckAnswer(None, trains, seen, tuple(_findings(traps)))
+    return CheckAnswer(None, trains, seen.what, tuple(_findings(traps)), seen.changed)
 
 
-def _foreseen(config: ExperimentConfig, trainers: Sequence[str]) -> tuple[dict[str, list[Trap]], str]:
-    """The traps that each trainer will meet, and what it trains, in words."""
+class _Seen(NamedTuple):
+    """The traps that each trainer will meet, what it trains, in words, and what was changed in that."""
+
+    traps: dict[str, list[Trap]]
+    what: str
+    changed: tuple[str, ...]
+
+
+def _foreseen(config: ExperimentConfig, trainers: Sequence[str]) -> _Seen:
+    """From one step that is watched."""
     workload = build_workload(config)
     batch = _moved(checked_batch(next(iter(workload.batches))), config.device)
     num_parameters = sum(p.numel() for p in workload.model.parameters())
@@ -92,8 +102,9 @@ def _foreseen(config: ExperimentConfig, trainers: Sequence[str]) -> tuple[dict[s
         drawing = _of_dropout(step, lambda: watch_step(workload, batch, config))
     except Exception:  # what the model raises, every trainer's step will tell
         traceback.print_exc()
-        return traps, seen
-    return {trainer: load_trainer(trainer).foresee(step) + drawing for trainer in traps}, seen
+        return _Seen(traps, seen, workload.changed)
+    foreseen = {trainer: load_trainer(trainer).foresee(step) + drawing for trainer in traps}
+    return _Seen(foreseen, seen, workload.changed)
 
 
 def _tried(config: ExperimentConfig, foreseen: list[Trap]) -> list[Trap]:

@@ -35,13 +35,15 @@ class CheckAnswer:
     """What a check found.
 
     `refused` says why the workload cannot be used at all. Else, for a check of the training, `trains` tells
-    for each trainer whether it can train the model; `seen` describes the batch and the model.
+    for each trainer whether it can train the model; `seen` describes the batch and the model, `changed` what
+    was changed in it for training.
     """
 
     refused: str | None = None
     trains: dict[str, bool] = field(default_factory=dict)
     seen: str = ""
     findings: tuple[Finding, ...] = ()
+    changed: tuple[str, ...] = ()
 
 
 class CheckFolder:

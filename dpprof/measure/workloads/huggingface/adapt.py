@@ -148,6 +148,6 @@ def _untied(model: Any) -> Iterator[str]:
     head.weight = nn.Parameter(head.weight.detach().clone())
     model.config.tie_word_embeddings = False
     yield (
-        "The head has a weight of its own and not the embedding's, since Opacus's Ghost Clipping takes no "
-        f"tied weights: {head.weight.numel():,} parameters more."
+        "For ghost alone, the head has a weight of its own and not the embedding's, since Opacus's Ghost "
+        f"Clipping takes no tied weights: {head.weight.numel():,} parameters more."
     )
