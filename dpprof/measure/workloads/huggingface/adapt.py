@@ -21,13 +21,15 @@ _NOT_TIED = "DPGhostClippingTrainer"
 _GROUPS = 32
 
 
-def adapt(model: nn.Module, trainer: str, *, is_allowed: bool) -> tuple[str, ...]:
-    """Change the model in place; gives a sentence for each kind of change.
+def adapt(
+    model: nn.Module, trainer: str, *, is_allowed: bool, ties_are_frozen: bool = False
+) -> tuple[str, ...]:
+    """Change the model in place; gives a sentence for each kind of change. Tied weights that are frozen stay.
 
     Raises ConfigError with these if changes are not allowed and any is needed.
     """
     changed = [*_exchanged(model), *_adding_out_of_place(model), *_ids_of_each_sample(model)]
-    if trainer == _NOT_TIED:
+    if trainer == _NOT_TIED and not ties_are_frozen:
         changed += _untied(model)
     if changed and not is_allowed:
         raise ConfigError(f"adapt: got false, and the model needs changes: {' '.join(changed)}")

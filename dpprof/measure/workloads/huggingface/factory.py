@@ -13,6 +13,7 @@ from dpprof.measure.workloads.huggingface.models import build_model, task_of
 from dpprof.measure.workloads.workload import Workload
 from dpprof.settings import refuse
 from dpprof.vocabulary.huggingface import AUDIO, CAUSAL_LM, IMAGES, HuggingFaceOptions
+from dpprof.vocabulary.trainable import BIAS, LORA
 
 _IMAGE_SIZE = 224
 
@@ -21,7 +22,8 @@ def hugging_face(config: ExperimentConfig) -> Workload:
     """The workload. Raises ConfigError or WorkloadError for what cannot be built or trained so."""
     options = config.options_of(HuggingFaceOptions)
     model = build_model(config)
-    changed = adapt(model, config.trainer, is_allowed=options.adapt)
+    frozen = config.train in (LORA, BIAS)
+    changed = adapt(model, config.trainer, is_allowed=options.adapt, ties_are_frozen=frozen)
     inputs = family_of(config.workload.partition(":")[2]).inputs
     if inputs in (IMAGES, AUDIO):
         return _of_signals(config, options, model, inputs, changed)
