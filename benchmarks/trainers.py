@@ -87,11 +87,11 @@ def built(config: ExperimentConfig) -> ExperimentTraining:
     return ExperimentTraining(config, build_workload(config))
 
 
-def timed(trainings: dict[str, ExperimentTraining]) -> dict[str, list[float]]:
+def timed(trainings: dict[str, ExperimentTraining], num_rounds: int = NUM_ROUNDS) -> dict[str, list[float]]:
     """Seconds of each step, a step of each in turn, in an order that moves on by one; two rounds warm up."""
     seconds: dict[str, list[float]] = {name: [] for name in trainings}
     names = itertools.cycle(trainings)
-    for index in range(2 + NUM_ROUNDS):
+    for index in range(2 + num_rounds):
         for name in itertools.islice(names, len(trainings)):
             start = time.perf_counter()
             trainings[name].run(1, Observer())
@@ -105,13 +105,15 @@ def rows(cell: str) -> list[Row]:
     """Every trainer of a cell."""
     planned = configs(cell)
     seconds = timed({name: built(config) for name, config in planned.items()})
-    found = []
-    for name, config in planned.items():
-        gc.collect()
-        result = keep_ledger(lambda config=config: built(config), Ledger("cpu"), 1).result()  # type: ignore[misc]
-        theory = flops_in_theory(Record(to_flat(config), {}), result)
-        found.append(Row(name, seconds[name], result.peak, flops_of_layers(result), theory))
-    return found
+    return [row_of(name, config, seconds[name]) for name, config in planned.items()]
+
+
+def row_of(name: str, config: ExperimentConfig, seconds: list[float]) -> Row:
+    """A trainer's times with the ledger of one step."""
+    gc.collect()
+    result = keep_ledger(lambda: built(config), Ledger("cpu"), 1).result()
+    theory = flops_in_theory(Record(to_flat(config), {}), result)
+    return Row(name, seconds, result.peak, flops_of_layers(result), theory)
 
 
 def table(found: list[Row]) -> str:
