@@ -24,11 +24,11 @@ def check(workload_argument: str, **options: str | None) -> None:
     """Check a model before anything is timed.
 
     Takes one small step with each trainer and reports every problem: the module and what to change.
-    WORKLOAD is package.module:factory, or the built-in model if left out. Ends with exit code 3 if a trainer
-    cannot train the model, and with 2 if there is no such workload. Nothing is kept.
+    WORKLOAD is package.module:factory or huggingface:NAME, or the built-in model if left out. Ends with exit
+    code 3 if a trainer cannot train the model, and with 2 if there is no such workload. Nothing is kept.
 
     \b
-    dpprof check mymodel:gpt2
+    dpprof check huggingface:gpt2
     dpprof check mymodel:gpt2 --trainers flat,ghost --seq-len 128
     """
     from dpprof.drive.requirements import check_packages
