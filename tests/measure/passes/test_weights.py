@@ -138,7 +138,7 @@ def test_a_weight_that_the_loss_does_not_need_is_a_warning(tmp_path: Path) -> No
 
 def test_groups_of_a_tied_model_count_a_weight_once() -> None:
     model = nn.Sequential(nn.Embedding(10, 4), nn.LayerNorm(4), nn.Linear(4, 10, bias=False))
-    model[2].weight = model[0].weight  # type: ignore[assignment]
+    model[2].weight = model[0].weight
     model[1].requires_grad_(False)
     config = experiment(trainer="DPSGDTrainer")
     assert parameter_groups(model, config) == [
