@@ -65,7 +65,7 @@ class LayerShape:
 class NormCost:
     """A form of a layer's norm: its FLOPs, the bytes that it holds, and the FLOPs of the clipped sum
     that follows. `is_booked` says whether that is made of what the norm's backward kept, `is_kept` whether
-    these are the per-sample gradients.
+    these are the per-sample gradients. A frozen weight has no form.
     """
 
     form: str

@@ -24,6 +24,9 @@ EARLIER = {
     "device": "cpu",
     "data": "random",
     "workload": "SimpleBigModel",
+    "train": "all",
+    "lora_rank": 8,
+    "lora_targets": "auto",
     "loop": "documented",
     "optimizer": "sgd",
     "lr": 0.01,
@@ -47,7 +50,7 @@ MEASURED = EARLIER | {"passes": "clean,memory", "measured_steps": 4, "counters":
 ESTIMATED = EARLIER | {"passes": "estimate", "device_memory_gib": 0.5, "savings": False}
 
 
-LATER = {"workload_options": "", "train": "all", "lora_rank": 8, "lora_targets": "auto"}
+LATER = {"workload_options": ""}
 
 
 @pytest.mark.parametrize("flat", [EARLIER, MEASURED, ESTIMATED])

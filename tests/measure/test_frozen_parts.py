@@ -14,8 +14,8 @@ from dpprof.record.record import Record
 
 BATCH = 4
 ADAPTED = 6  # the linear layers of one block
-# peft multiplies what an adapter gives by its scale. Autograd keeps that number in a tensor of 8 bytes, on
-# the CPU whatever the device, which no dispatch mode gets to see.
+# peft multiplies what an adapter gives by its scale. Autograd keeps that number in a tensor of 8 bytes on the
+# CPU, which no dispatch mode gets to see.
 SCALE = 8
 TRAINERS = ["StandardTrainer", "DPSGDTrainer", "DPBookKeepingTrainer", "DPMixedGhostTrainer"]
 

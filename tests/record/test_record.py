@@ -16,6 +16,7 @@ from dpprof.record.record import (
     Memory,
     OperatorRow,
     Pace,
+    ParameterGroup,
     PassOutcome,
     Record,
 )
@@ -42,6 +43,8 @@ def full_record() -> Record:
         environment={"cpu": "größer"},
         passes={"clean": PassOutcome("finished", None, 1.5), "trace": PassOutcome("failed", "why", 2.5)},
         num_parameters=10,
+        parameters=[ParameterGroup("Linear.weight", 2, 10, trains=True, per_sample=False, moved=True)],
+        changed=["train=*.weight: 10 of 12 parameters train"],
         samples_per_step=4,
         tokens_per_step=64,
         startup_s=0.1,

@@ -34,6 +34,20 @@ def test_what_is_counted_is_what_theory_says(trainer: str, checkpointing: bool) 
     assert flops_of_layers(found) == pytest.approx(expected, rel=0.02)
 
 
+@pytest.mark.parametrize("train", ["bias", "*.mlp_in.*"])
+def test_frozen_weights_of_mixed_are_counted_as_theory_says(train: str) -> None:
+    """The head's among them, which is differentiated once all the same."""
+    config = dataclasses.replace(
+        CONFIG, trainer="DPMixedGhostTrainer", hidden_dim=64, seq_len=64, vocab_size=300
+    )
+    config = with_own_options(dataclasses.replace(config, train=train), {})
+    kept = keep_ledger(lambda: ExperimentTraining(config, build_workload(config)), Ledger("cpu"), 1)
+    found = kept.result()
+    expected = flops_in_theory(Record(to_flat(config), {}), found)
+    assert flops_of_layers(found) == pytest.approx(expected, rel=0.02)
+    assert all(layer.norm is None for layer in found.layers if not layer.weight_trains)
+
+
 def test_formulas_by_arithmetic() -> None:
     assert theory.standard(CALL, None) == 3 * F
     assert theory.flat(CALL, None) == 4 * F

@@ -45,7 +45,7 @@ class LayerCalls:
             row.is_booked = row.weight in costs and costs[row.weight].is_booked
             cost = left.pop(row.weight, None)  # that of all calls together
             if cost is not None:
-                row.norm, row.norm_bytes = cost.form, cost.num_bytes
+                row.norm, row.norm_bytes = cost.form or None, cost.num_bytes
                 row.norm_flops, row.sum_flops = cost.flops, cost.sum_flops
         return found
 

@@ -26,6 +26,7 @@ class Reports:
 
     def __init__(self, book: Book, weight: nn.Parameter | None, bias: nn.Parameter | None) -> None:
         self.book = book
+        self.frozen_weight = weight if weight is not None and not weight.requires_grad else None
         self.weight = weight if weight is not None and weight.requires_grad else None
         self.bias = bias if bias is not None and bias.requires_grad else None
         book.count(self.weight, self.bias)
@@ -94,17 +95,17 @@ class LinearFunction(torch.autograd.Function):
         return of_input, of_weight, of_bias, None, None
 
 
-def below_last_layer(edge: GradientEdge) -> tuple[GradientEdge | None, list[nn.Parameter]]:
-    """If what ends here is a linear layer's output: where its input's graph ends, and the parameters of the
-    layer that train. None if it is not, if its input needs no gradient, or if that has a hook, which would be
-    called twice.
+def below_last_layer(edge: GradientEdge) -> tuple[GradientEdge, Reports] | None:
+    """If what ends here is a linear layer's output: where its input's graph ends, and the layer's parameters.
+
+    None if it is not, if its input needs no gradient, or if that has a hook, which would be called twice.
     """
     reports = getattr(edge.node, "reports", None)
     if edge.node.name() != LinearFunction.__name__ + "Backward" or not isinstance(reports, Reports):
-        return None, []
+        return None
     node, number = edge.node.next_functions[0]
     has_hooks = edge.node.input_has_hooks  # type: ignore[attr-defined]  # as `LinearFunction.forward` left it
-    return None if node is None or has_hooks else GradientEdge(node, number), reports.parameters
+    return None if node is None or has_hooks else (GradientEdge(node, number), reports)
 
 
 class EmbeddingFunction(torch.autograd.Function):

@@ -13,6 +13,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from dpprof.measure.trainers.nested import named_leaves
 from dpprof.measure.trainers.per_sample.book import Book
 from dpprof.measure.trainers.per_sample.functions import below_last_layer
+from dpprof.vocabulary.norm_forms import NormCost
 
 
 class Start(NamedTuple):
@@ -46,11 +47,14 @@ def differentiate(losses: Tensor, outputs: list[GradientEdge], book: Book) -> St
     if edge is None:
         return Start(get_gradient_edge(losses), torch.ones_like(losses))
     (gradient,) = torch.autograd.grad(losses, [edge], torch.ones_like(losses))
-    below, parameters = below_last_layer(edge)
-    if below is None or not all(map(book.has_one_use, parameters)):
+    last = below_last_layer(edge)
+    if last is None or not all(map(book.has_one_use, last[1].parameters)):
         return Start(edge, gradient)
+    below, layer = last
     with book.keeping():
         (of_input,) = torch.autograd.grad([edge], [below], [gradient])
+    if layer.frozen_weight is not None:
+        book.costs[book.names[layer.frozen_weight]] = NormCost("", 0, 0, 0, is_booked=True)
     return Start(below, of_input)
 
 
