@@ -30,12 +30,12 @@ def main() -> None:
     options = parser.parse_args()
     folder: Path = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    grid = ["--device", "cpu", "--resume", "true"]
+    grid = ["--device", "cpu"]
     for name in ("trainers", "model_sizes", "batch_sizes", "seq_lens"):
         grid += [f"--{name.replace('_', '-')}", getattr(options, name)]
     short = ["--warmup-steps", "1", "--measured-steps", "1", "--passes", "clean,memory,ledger"]
-    dpprof(folder, "estimate", *grid, "--sweep-name", "estimated")
-    dpprof(folder, "sweep", *grid, *short, "--sweep-name", "measured")
+    dpprof(folder, "estimate", "estimated", *grid)
+    dpprof(folder, "sweep", "measured", *grid, *short)
     names = [str(folder / "runs" / name) for name in ("estimated", "measured")]
     comparison, _ = read_comparison(names, folder, print)
     print(estimate_table(pairs(comparison)))
@@ -43,9 +43,11 @@ def main() -> None:
     print(f"{len(off)} experiments; off by {min(off):+.3f} to {max(off):+.3f} % of the ledger's peak")
 
 
-def dpprof(folder: Path, *arguments: str) -> None:
+def dpprof(folder: Path, command: str, name: str, *arguments: str) -> None:
     """Run a command in the folder, which has an MLflow store of its own."""
-    subprocess.run([sys.executable, "-m", "dpprof", *arguments], cwd=folder, check=True, stdout=sys.stderr)
+    named = ["--sweep-name", name, "--resume", str((folder / "runs" / name).exists()).lower()]
+    line = [sys.executable, "-m", "dpprof", command, *arguments, *named]
+    subprocess.run(line, cwd=folder, check=True, stdout=sys.stderr)
 
 
 if __name__ == "__main__":

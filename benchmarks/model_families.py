@@ -35,15 +35,17 @@ def measured(folder: Path, family: str) -> None:
         item for name, value in SMALL[family].items() for item in (f"--{name.replace('_', '-')}", str(value))
     ]
     grid = ["--workload", f"huggingface:{family}", *own, "--trainers", "every", "--batch-sizes", "3"]
-    grid += ["--seq-lens", "16", "--device", "cpu", "--resume", "true"]
+    grid += ["--seq-lens", "16", "--device", "cpu"]
     short = ["--warmup-steps", "1", "--measured-steps", "2", "--passes", PASSES]
-    dpprof(folder, "estimate", *grid, "--sweep-name", f"estimated-{family}")
-    dpprof(folder, "sweep", *grid, *short, "--sweep-name", f"measured-{family}")
+    dpprof(folder, "estimate", f"estimated-{family}", *grid)
+    dpprof(folder, "sweep", f"measured-{family}", *grid, *short)
 
 
-def dpprof(folder: Path, *arguments: str) -> None:
+def dpprof(folder: Path, command: str, name: str, *arguments: str) -> None:
     """Run a command in the folder, which has an MLflow store of its own; what failed is told later."""
-    subprocess.run([sys.executable, "-m", "dpprof", *arguments], cwd=folder, stdout=sys.stderr, check=False)
+    named = ["--sweep-name", name, "--resume", str((folder / "runs" / name).exists()).lower()]
+    line = [sys.executable, "-m", "dpprof", command, *arguments, *named]
+    subprocess.run(line, cwd=folder, stdout=sys.stderr, check=False)
 
 
 def record_of(sweep: Path, trainer: str, family: str) -> Record | None:

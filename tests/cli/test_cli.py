@@ -28,7 +28,10 @@ LONG, HUGE = "a" * 5000, str(10**30)
             "runs_dir: got 'taken/runs', allowed: a folder that can be",
         ),
         (["profile", "--timeout-s", "nan"], "timeout_s: got 'nan', allowed: a number above 0"),
-        (["profile", "--workload", "nowhere"], "workload: got 'nowhere', allowed: SimpleBigModel, huggingface:NAME or package"),
+        (
+            ["profile", "--workload", "nowhere"],
+            "workload: got 'nowhere', allowed: SimpleBigModel, huggingface:NAME or package",
+        ),
         (["sweep", "--config", "bad.json"], "config: got 'bad.json', allowed: a file of valid JSON"),
         (
             ["sweep", "--config", "none.json"],
