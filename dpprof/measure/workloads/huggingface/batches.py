@@ -1,6 +1,6 @@
 """Batches of the kind that a model takes, and the losses of its samples."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -10,8 +10,8 @@ from torch import Tensor
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.workloads.data import get_random_dataloader
 
-# By position: Opacus's expanded weights take nothing by name.
-Batch = tuple[Tensor | tuple[Tensor, ...], Tensor]
+# By position where that is possible: Opacus's expanded weights take nothing by name.
+Batch = tuple[Tensor | tuple[Tensor, ...] | dict[str, Tensor], Tensor]
 # The shortest sequence of a padded batch, as a share of the longest.
 SHORTEST = 0.25
 
@@ -22,18 +22,21 @@ def of_next_tokens(config: ExperimentConfig, vocab_size: int) -> Iterator[Batch]
 
 
 def of_padded_text(
-    config: ExperimentConfig, vocab_size: int, padding: int, num_labels: int
+    config: ExperimentConfig, vocab_size: int, padding: int, num_labels: int, arguments: Sequence[str]
 ) -> Iterator[Batch]:
     """Sequences of different lengths, padded to seq_len, with a mask; a label for each.
 
-    Lengths are uniform between a quarter of seq_len and all of it.
+    Lengths are uniform between a quarter of seq_len and all of it. `arguments` are those of the model.
     """
+    by_position = list(arguments[:2]) == ["input_ids", "attention_mask"]
     generator = torch.Generator(config.device).manual_seed(config.seed)
     for ids, _ in _tokens(config, vocab_size):
         lengths = _drawn(max(1, int(SHORTEST * config.seq_len)), config.seq_len + 1, ids, generator)
         mask = (torch.arange(config.seq_len, device=ids.device) < lengths.unsqueeze(1)).long()
         labels = _drawn(0, num_labels, ids, generator)
-        yield (ids.where(mask.bool(), padding), mask), labels
+        padded = ids.where(mask.bool(), padding)
+        inputs = (padded, mask) if by_position else {"input_ids": padded, "attention_mask": mask}
+        yield inputs, labels
 
 
 def of_signals(config: ExperimentConfig, shape: tuple[int, ...], num_labels: int) -> Iterator[Batch]:

@@ -1,5 +1,6 @@
 """The factory of `workload=huggingface:NAME`: model, batches and loss, and what was changed for DP."""
 
+import inspect
 from typing import Any
 
 from torch import nn
@@ -40,7 +41,8 @@ def _of_text(
         return Workload(model, next_tokens, batches.next_token_loss, tokens, changed)
     if made.pad_token_id is None:
         made.pad_token_id = 0
-    padded = batches.of_padded_text(config, made.vocab_size, made.pad_token_id, made.num_labels)
+    arguments = list(inspect.signature(model.forward).parameters)
+    padded = batches.of_padded_text(config, made.vocab_size, made.pad_token_id, made.num_labels, arguments)
     return Workload(model, padded, batches.label_loss, tokens, changed)
 
 

@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.huggingface import config_file, family_of
 from dpprof.errors import ConfigError, WorkloadError
+from dpprof.measure.workloads.factory import first_line
 from dpprof.settings import assignments
 from dpprof.vocabulary.huggingface import (
     AUDIO,
@@ -98,7 +99,7 @@ def build_model(config: ExperimentConfig) -> nn.Module:
         raise
     except ValueError as error:
         raise WorkloadError(
-            f"transformers cannot build {family.model_type} for task={task}: {str(error)[:200]}"
+            f"transformers cannot build {family.model_type} for task={task}: {first_line(error)}"
         ) from error
     return model.train()
 

@@ -17,6 +17,7 @@ from dpprof.measure.observe import Observer
 from dpprof.measure.passes.ledger import Ledger, keep_ledger
 from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
+from dpprof.measure.trainers.nested import call
 from dpprof.measure.workloads.huggingface.models import build_model
 from dpprof.measure.workloads.workload import Workload, build_workload
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, TRAINERS
@@ -24,8 +25,7 @@ from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, TRAINERS
 
 def loss_of(workload: Workload) -> torch.Tensor:
     inputs, targets = next(iter(workload.batches))
-    outputs = workload.model(*inputs) if isinstance(inputs, tuple) else workload.model(inputs)
-    return workload.loss(outputs, targets)
+    return workload.loss(call(workload.model, inputs), targets)
 
 
 @pytest.mark.parametrize("family", SMALL)
@@ -99,6 +99,13 @@ def test_padding_is_as_said() -> None:
 def test_what_cannot_be_is_refused_by_name(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says.replace("(", r"\(")):
         build_workload(small("gpt2", **changes))
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama-1b"])
+def test_a_language_model_classifies_too(family: str) -> None:
+    config = small(family, task="classification", trainer="DPSGDTrainer")
+    assert loss_of(build_workload(config)).shape == (3,)
+    ExperimentTraining(config, build_workload(config)).run(1, Observer())
 
 
 def test_a_task_that_a_family_does_not_have_is_refused() -> None:
