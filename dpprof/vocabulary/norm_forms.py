@@ -13,8 +13,9 @@ from dpprof.vocabulary.clipping import BLOCKED, EXPLICIT, GRAM, MIXED
 
 # What a blocked norm may hold at a time.
 BLOCK_BYTES = 2**24
-# Blocks to a side of Gram matrices, and how many positions a block has at least and at most.
-_BLOCKS, _SHORTEST_BLOCK, LONGEST_BLOCK = 8, 64, 512
+# Strips that Gram matrices are taken in, and how many positions a strip has at least and at most. More strips
+# save FLOPs, and cost calls of small products.
+_STRIPS, _NARROWEST, WIDEST_STRIP = 4, 64, 512
 
 
 @dataclass(frozen=True)
@@ -38,16 +39,16 @@ class LayerShape:
         return 2 * self.samples * self.groups * self.positions**2 * (self.rows + self.columns)
 
     @property
-    def block_positions(self) -> int:
-        """Positions to a side of a block of Gram matrices."""
-        eighth = math.ceil(self.positions / _BLOCKS)
-        return min(max(eighth, _SHORTEST_BLOCK), LONGEST_BLOCK, self.positions)
+    def strip_positions(self) -> int:
+        """Positions in a strip of Gram matrices."""
+        share = math.ceil(self.positions / _STRIPS)
+        return min(max(share, _NARROWEST), WIDEST_STRIP, self.positions)
 
     @property
     def gram_block_flops(self) -> int:
-        """FLOPs of the blocks of Gram matrices on and below the diagonal."""
-        whole, rest = divmod(self.positions, self.block_positions)
-        on_diagonal = whole * self.block_positions**2 + rest**2
+        """FLOPs of Gram matrices up to the diagonal's squares, as wide as a strip."""
+        whole, rest = divmod(self.positions, self.strip_positions)
+        on_diagonal = whole * self.strip_positions**2 + rest**2
         return self.samples * self.groups * (self.positions**2 + on_diagonal) * (self.rows + self.columns)
 
     @property
@@ -90,7 +91,8 @@ def norm_costs(shape: LayerShape, element_size: int, *, keeps: bool) -> dict[str
     in_blocks, block_bytes = product, explicit_bytes
     if shape.has_gram_blocks:
         in_blocks = shape.gram_block_flops
-        block_bytes = 2 * shape.samples * shape.groups * shape.block_positions**2 * max(4, element_size)
+        block_bytes = 2 * shape.samples * shape.groups * shape.strip_positions * shape.positions
+        block_bytes *= max(4, element_size)
     found = (
         NormCost(GRAM, shape.gram_flops, gram_bytes, product, keeps),
         NormCost(EXPLICIT, product, explicit_bytes, after_explicit, keeps, is_kept=keeps),

@@ -21,13 +21,13 @@ def test_costs_by_arithmetic() -> None:
 
 
 @pytest.mark.parametrize(
-    ("positions", "blocks"), [(5, [5]), (100, [64, 36]), (600, [75] * 8), (5000, [512] * 9 + [392])]
+    ("positions", "blocks"), [(5, [5]), (100, [64, 36]), (600, [150] * 4), (5000, [512] * 9 + [392])]
 )
-def test_the_blocks_of_gram_matrices_on_and_below_the_diagonal(positions: int, blocks: list[int]) -> None:
+def test_the_strips_of_gram_matrices_up_to_the_diagonal(positions: int, blocks: list[int]) -> None:
     shape = LayerShape(3, 2, positions, 7, 9)
     pairs = sum(blocks[i] * blocks[j] for i in range(len(blocks)) for j in range(i + 1))
     assert shape.gram_block_flops == 2 * 3 * 2 * pairs * (7 + 9)
-    assert shape.block_positions == blocks[0]
+    assert shape.strip_positions == blocks[0]
 
 
 def test_gram_matrices_take_four_bytes_a_number_under_bf16() -> None:

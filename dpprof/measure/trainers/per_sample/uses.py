@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dpprof.measure.trainers.per_sample.arithmetic import added, dots, scaled, squares_of, wide
 from dpprof.vocabulary.clipping import BLOCKED, GRAM
-from dpprof.vocabulary.norm_forms import BLOCK_BYTES, LONGEST_BLOCK, LayerShape
+from dpprof.vocabulary.norm_forms import BLOCK_BYTES, WIDEST_STRIP, LayerShape
 
 
 class Use(ABC):
@@ -137,20 +137,24 @@ class Products(Use):
         return "gram_matrices" if is_gram else "per_sample_gradients"
 
     def _blocked_gram(self) -> Tensor:
-        """Gram matrices are symmetric: a block off the diagonal counts twice."""
-        positions = self.sizes.block_positions
-        block = 2 * self.sizes.groups * positions**2 * max(4, self.left.element_size())
-        samples_at_once = max(1, BLOCK_BYTES // block)
+        """Gram matrices are symmetric: of each strip of positions the products with itself, and twice those
+        with the positions before.
+        """
+        strip = self.sizes.strip_positions
+        a_position = 2 * self.sizes.groups * strip * max(4, self.left.element_size())
+        at_once = max(strip, BLOCK_BYTES // a_position)  # positions of one sample
+        samples_at_once = max(1, at_once // self.sizes.positions)
         found = []
         for left, right in zip(
             self.left.split(samples_at_once), self.right.split(samples_at_once), strict=True
         ):
-            lefts, rights = (side.split(positions, dim=2) for side in (left, right))
-            squares = [
-                _gram(lefts[i], rights[i], lefts[j], rights[j]) * (1 if i == j else 2)
-                for i in range(len(lefts))
-                for j in range(i + 1)
-            ]
+            squares = []
+            for first in range(0, self.sizes.positions, strip):
+                sides = [side[:, :, first : first + strip] for side in (left, right)]
+                squares.append(_gram(*sides, *sides))
+                for begin in range(0, first, at_once):
+                    before = [side[:, :, begin : min(begin + at_once, first)] for side in (left, right)]
+                    squares.append(2 * _gram(*sides, *before))
             found.append(torch.stack(squares).sum(0))
         return torch.cat(found)
 
@@ -239,7 +243,7 @@ class Rows(Use):
         """
         left, right = products.left.squeeze(1), products.right.squeeze(1)
         found = []
-        for some, others in zip(*(side.split(LONGEST_BLOCK, dim=1) for side in (left, right)), strict=True):
+        for some, others in zip(*(side.split(WIDEST_STRIP, dim=1) for side in (left, right)), strict=True):
             taken = some.gather(2, self.ids.unsqueeze(1).expand(-1, some.shape[1], -1))
             found.append(dots(wide(taken), wide(others) @ wide(self.rows).mT))
         return torch.stack(found).sum(0)
