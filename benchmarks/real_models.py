@@ -13,12 +13,11 @@ import opacus
 import peft
 import torch
 import transformers
-from trainers import Row, built, row_of, table, timed
+from trainers import Row, built, made_by, row_of, table, timed
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import parse_experiment
 from dpprof.config.measuring import MeasuringConfig
-from dpprof.measure.environment import describe_environment
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, short_name
 
 NUM_ROUNDS = 7
@@ -55,14 +54,9 @@ def rows(cell: str) -> list[Row]:
 
 
 def main() -> None:
-    machine = describe_environment("cpu")
     print("# What fine-tuning Hugging Face models costs on a CPU\n")
-    print(
-        f"`python benchmarks/real_models.py`: {NUM_ROUNDS} rounds in turn. torch {torch.__version__}, Opacus "
-        f"{opacus.__version__}, transformers {transformers.__version__}, peft {peft.__version__}, "
-        f"{machine['cpu']}, {torch.get_num_threads()} threads.\n"
-        "x is the ratio to standard training of the same parameters. GFLOP leaves attention out.\n"
-    )
+    print(made_by("real_models.py", NUM_ROUNDS, (torch, opacus, transformers, peft)))
+    print("x is the ratio to standard training of the same parameters. GFLOP leaves attention out.\n")
     for cell in CELLS:
         print(f"## {cell}\n\n{table(rows(cell))}", flush=True)
 

@@ -12,6 +12,8 @@ import gc
 import itertools
 import statistics
 import time
+from collections.abc import Sequence
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import opacus
@@ -138,14 +140,20 @@ def table(found: list[Row]) -> str:
     return markdown_table(header, lines, right=1)
 
 
-def main() -> None:
+def made_by(script: str, num_rounds: int, packages: Sequence[ModuleType]) -> str:
+    """How and with what the figures were measured."""
+    versions = ", ".join(f"{package.__name__} {package.__version__}" for package in packages)
     machine = describe_environment("cpu")
-    print("# What each algorithm costs on a CPU\n")
-    print(
-        f"`python benchmarks/trainers.py`: {NUM_ROUNDS} rounds in turn. torch {torch.__version__}, "
-        f"Opacus {opacus.__version__}, {machine['cpu']}, {torch.get_num_threads()} threads.\n"
-        "x is the ratio to standard. GFLOP leaves attention out, as the theory does.\n"
+    return (
+        f"`python benchmarks/{script}`: {num_rounds} rounds in turn. {versions}, {machine['cpu']}, "
+        f"{torch.get_num_threads()} threads."
     )
+
+
+def main() -> None:
+    print("# What each algorithm costs on a CPU\n")
+    print(made_by("trainers.py", NUM_ROUNDS, (torch, opacus)))
+    print("x is the ratio to standard. GFLOP leaves attention out, as the theory does.\n")
     for cell in CELLS:
         print(f"## {cell}\n\n{table(rows(cell))}", flush=True)
 

@@ -68,6 +68,8 @@ def build_grid(
     has_cuda = base.is_estimate or cuda_available()
     device = resolve_device(base.device, cuda_available=has_cuda)
     axes = _axes(sweep, device)
+    if base.has_own_sizes and sweep.model_sizes != "auto":
+        raise refuse("model_sizes", sweep.model_sizes, f"auto with {base.workload}, which names its model")
     refuse_untaken([*axes["trainer"], base.workload], training_options(), options)
     experiments: dict[str, ExperimentConfig] = {}
     for point in itertools.product(*axes.values()):

@@ -128,9 +128,7 @@ class TrainingConfig:
                 "physical batches, so measure those without poisson_sampling",
             )
         if self.workload != BUILT_IN_WORKLOAD and self.activation_checkpointing:
-            raise refuse(
-                "activation_checkpointing", True, "false with a workload of your own, which does it itself"
-            )
+            raise refuse("activation_checkpointing", True, f"false with any workload but {BUILT_IN_WORKLOAD}")
         if self.named_options and listed(self.workload) in WORKLOADS:
             raise refuse("workload_options", self.workload_options, "only with a workload of your own")
         self._check_train()
@@ -182,9 +180,20 @@ class TrainingConfig:
         return "-".join([name, *changed, *([self.train_name] if self.train_name else [])])
 
     @property
+    def of_listed(self) -> str:
+        """What follows the colon in the name of a listed workload: `gpt2` of `huggingface:gpt2`."""
+        return self.workload.partition(":")[2]
+
+    @property
+    def has_own_sizes(self) -> bool:
+        """Whether the workload's name alone says how large the model is."""
+        info = WORKLOADS.get(listed(self.workload))
+        return info is not None and info.own_sizes
+
+    @property
     def _workload_name(self) -> str:
         if listed(self.workload) == HUGGING_FACE:
-            return re.sub(r"[^\w.-]", "-", short_model_name(self.workload.partition(":")[2]))
+            return re.sub(r"[^\w.-]", "-", short_model_name(self.of_listed))
         return self.workload.rpartition(":")[2]
 
     @property
@@ -208,21 +217,30 @@ class TrainingConfig:
         if ":" not in self.workload and (name not in WORKLOADS or WORKLOADS[name].named):
             raise self._refused_workload()
         if name == HUGGING_FACE:
-            family_of(self.workload.partition(":")[2])
+            family_of(self.of_listed)
         if self.train == LORA and importlib.util.find_spec("peft") is None:
             raise ConfigError("train: lora needs the package peft: pip install 'dpprof[models]'")
         device = resolve_device(self.device, cuda_available=cuda_available)
-        model_size = self.model_size
-        if model_size == "auto":
-            model_size = "1b" if device == "cuda" else "mini"
-        size = MODEL_SIZES[model_size]
-        sizes = {name: getattr(self, name) or getattr(size, name) for name in SIZE_FIELDS}
-        resolved = dataclasses.replace(self, device=device, model_size=model_size, **sizes)
+        resolved = dataclasses.replace(self, device=device, **self._sizes(device))
         if resolved.workload == BUILT_IN_WORKLOAD:
             resolved._check_model()
         if len(resolved.run_name.encode()) > LONGEST_NAME:
             raise refuse("workload", self.workload, "a shorter name: the folder of the run is named after it")
         return resolved
+
+    def _sizes(self, device: str) -> dict[str, Any]:
+        """The model's size and sizes, resolved. Raises ConfigError for those that the workload has not."""
+        if self.has_own_sizes:
+            for name, default in (*((name, 0) for name in SIZE_FIELDS), ("attention", "sdpa")):
+                if (given := getattr(self, name)) != default:
+                    raise refuse(name, given, f"{default} with {self.workload}, whose model is what it names")
+            return {"model_size": "auto"}
+        model_size = self.model_size
+        if model_size == "auto":
+            model_size = "1b" if device == "cuda" else "mini"
+        size = MODEL_SIZES[model_size]
+        sizes = {name: getattr(self, name) or getattr(size, name) for name in SIZE_FIELDS}
+        return {"model_size": model_size} | sizes
 
     def _check_model(self) -> None:
         if self.hidden_dim % self.num_heads:

@@ -65,21 +65,17 @@ def check_training(experiments: Sequence[ExperimentConfig], say: Say) -> CheckAn
     experiments = [config.resolve(cuda_available=cuda) for config in experiments]
     import_trainers("", say)
     say("one step, watched")
-    trainers = [config.trainer for config in experiments]
     info = WORKLOADS.get(listed(experiments[0].workload))
-    if info is not None and info.differs_by_trainer:
-        each = [_foreseen(config, [config.trainer]) for config in experiments]
-        traps = {name: found for one in each for name, found in one.traps.items()}
-        seen = each[0]._replace(changed=tuple(dict.fromkeys(text for one in each for text in one.changed)))
-    else:
-        seen = _foreseen(experiments[0], trainers)
-        traps = seen.traps
+    alike = [[config] for config in experiments] if info and info.differs_by_trainer else [experiments]
+    each = [_foreseen(those[0], [config.trainer for config in those]) for those in alike]
+    traps = {name: found for one in each for name, found in one.traps.items()}
+    changed = tuple(dict.fromkeys(text for one in each for text in one.changed))
     for config in experiments:
         say(f"one step of {config.trainer}")
         gc.collect()
         traps[config.trainer] += _tried(config, traps[config.trainer])
     trains = {trainer: all(trap.is_warning for trap in found) for trainer, found in traps.items()}
-    return CheckAnswer(None, trains, seen.what, tuple(_findings(traps)), seen.changed)
+    return CheckAnswer(None, trains, each[0].what, tuple(_findings(traps)), changed)
 
 
 class _Seen(NamedTuple):

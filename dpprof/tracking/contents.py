@@ -6,14 +6,16 @@ from dpprof.figures.results import Result, describe, nonfinite_losses
 from dpprof.tracking.store import KIND_TAG, NOTE_TAG, RUN_TAG, SHORT_PARAM
 from dpprof.vocabulary.trainers import trainer_info
 
-_RESOLVED = ("device", "model_size", *SIZE_FIELDS)
+_SIZES = ("model_size", *SIZE_FIELDS)
 
 
 def params_of(result: Result) -> dict[str, object]:
     """The settings, what they were resolved to, and the environment."""
     params: dict[str, object] = to_flat(result.config)
     params[SHORT_PARAM] = trainer_info(result.config.trainer).short_name
-    params |= {f"resolved_{name}": params[name] for name in _RESOLVED}
+    if result.config.has_own_sizes:
+        params = {name: value for name, value in params.items() if name not in _SIZES}
+    params |= {f"resolved_{name}": params[name] for name in ("device", *_SIZES) if name in params}
     if result.record is not None:
         params |= result.record.environment
         if result.record.num_parameters is not None:

@@ -20,7 +20,8 @@ class WorkloadInfo:
     `target` is its factory, `module:function` (`measure/workloads/workload.py` says what it takes and gives).
     `options`, if it has any, is a frozen dataclass of settings (`settings`). `named` says what follows its
     name and a colon, where something has to. `package`, if it needs one, comes with dpprof's `extra`.
-    `differs_by_trainer` says that some trainers get another model.
+    `differs_by_trainer` says that some trainers get another model, `own_sizes` that the model's size is no
+    setting of the experiment's.
     """
 
     name: str
@@ -30,6 +31,7 @@ class WorkloadInfo:
     package: str = ""
     extra: str = ""
     differs_by_trainer: bool = False
+    own_sizes: bool = False
 
 
 HUGGING_FACE = "huggingface"
@@ -43,6 +45,7 @@ BUILT_IN = (
         package="transformers",
         extra="models",
         differs_by_trainer=True,
+        own_sizes=True,
     ),
 )
 WORKLOADS = table(ENTRY_POINTS, WorkloadInfo, BUILT_IN)

@@ -77,9 +77,9 @@ class Unfolded(Products):
         groups, positions = self.geometry.groups, self.gradient.shape[2:].numel()
         return LayerShape(samples, groups, positions, channels // groups, self.shape[1:].numel())
 
-    def summed(self, factors_B: Tensor | None, onto: Tensor | None = None) -> Tensor:
+    def summed(self, factors_B: Tensor, onto: Tensor | None = None) -> Tensor:
         """As torch sums it."""
-        gradient = self.gradient if factors_B is None else scaled(self.gradient, factors_B)
+        gradient = scaled(self.gradient, factors_B)
         return added(self.geometry.backward(gradient, self.x, self.weight, of_input=False)[1], onto)
 
 

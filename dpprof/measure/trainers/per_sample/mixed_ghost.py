@@ -35,7 +35,8 @@ class DPMixedGhostTrainer(PerSampleTrainer):
     def _accumulate_clipped(self, loss: Tensor) -> None:
         generator = _state(self.device)
         with self.phase("backward_norms"), self._only_norms():
-            start = differentiate(loss, self._ends, self.book)
+            ends, self._ends = self._ends, []  # a step's graph goes with it
+            start = differentiate(loss, ends, self.book)
             self.observer.label("output_gradients", [("top", start.gradient)])
             start.backward(again=True)
         with self.phase("clip"):

@@ -38,9 +38,9 @@ class Use(ABC):
         """Squared norms, shape (B,), in float32 at least."""
 
     @abstractmethod
-    def summed(self, factors_B: Tensor | None, onto: Tensor | None = None) -> Tensor:
-        """The sum of the per-sample gradients, weighted by the factors if there are any; added in place to
-        `onto` if that is given.
+    def summed(self, factors_B: Tensor, onto: Tensor | None = None) -> Tensor:
+        """The sum of the per-sample gradients, weighted by the factors; added in place to `onto` if that is
+        given.
         """
 
 
@@ -66,10 +66,8 @@ class PerSample(Use):
         """Of what it holds."""
         return squares_of(self.gradients)
 
-    def summed(self, factors_B: Tensor | None, onto: Tensor | None = None) -> Tensor:
+    def summed(self, factors_B: Tensor, onto: Tensor | None = None) -> Tensor:
         """A row of factors times a matrix."""
-        if factors_B is None:
-            return added(self.gradients.sum(0), onto)
         flat = self.gradients.flatten(1)
         return added((factors_B.to(wide(flat).dtype) @ wide(flat)).view(self.shape), onto)
 
@@ -170,14 +168,13 @@ class Products(Use):
             found.append(torch.stack(squares).sum(0))
         return torch.cat(found)
 
-    def summed(self, factors_B: Tensor | None, onto: Tensor | None = None) -> Tensor:
+    def summed(self, factors_B: Tensor, onto: Tensor | None = None) -> Tensor:
         """One product over the positions of all samples."""
         left, right = self.left, self.right
-        if factors_B is not None:  # the smaller side is scaled
-            if left.shape[-1] <= right.shape[-1]:
-                left = scaled(left, factors_B)
-            else:
-                right = scaled(right, factors_B)
+        if left.shape[-1] <= right.shape[-1]:  # the smaller side is scaled
+            left = scaled(left, factors_B)
+        else:
+            right = scaled(right, factors_B)
         left, right = (side.transpose(0, 1).flatten(1, 2) for side in (left, right))  # (G, B x T, M or N)
         if left.shape[0] == 1 and onto is not None and onto.dtype == left.dtype and onto.is_contiguous():
             onto.view(left.shape[2], right.shape[2]).addmm_(left[0].T, right[0])
@@ -231,9 +228,9 @@ class Rows(Use):
         row_of = torch.empty_like(places).scatter_(1, places, number)
         return squares_of(self._added_up(row_of, self.ids.shape[1]))
 
-    def summed(self, factors_B: Tensor | None, onto: Tensor | None = None) -> Tensor:
+    def summed(self, factors_B: Tensor, onto: Tensor | None = None) -> Tensor:
         """As torch sums them."""
-        rows = self.rows if factors_B is None else scaled(self.rows, factors_B)
+        rows = scaled(self.rows, factors_B)
         total = torch.ops.aten.embedding_dense_backward(rows, self.ids, self.shape[0], -1, False)
         return added(total, onto)
 

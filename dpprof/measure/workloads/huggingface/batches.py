@@ -1,6 +1,6 @@
 """Batches of the kind that a model takes, and the losses of its samples."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,9 +16,13 @@ Batch = tuple[Tensor | tuple[Tensor, ...] | dict[str, Tensor], Tensor]
 SHORTEST = 0.25
 
 
-def of_next_tokens(config: ExperimentConfig, vocab_size: int) -> Iterator[Batch]:
+def of_next_tokens(config: ExperimentConfig, vocab_size: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Full sequences of tokens, and the tokens that follow: (B, T) both."""
-    yield from _tokens(config, vocab_size)
+    return iter(
+        get_random_dataloader(
+            config.batch_size, config.seq_len, vocab_size, config.device, data=config.data, seed=config.seed
+        )
+    )
 
 
 def of_padded_text(
@@ -30,7 +34,7 @@ def of_padded_text(
     """
     by_position = list(arguments[:2]) == ["input_ids", "attention_mask"]
     generator = torch.Generator(config.device).manual_seed(config.seed)
-    for ids, _ in _tokens(config, vocab_size):
+    for ids, _ in of_next_tokens(config, vocab_size):
         lengths = _drawn(max(1, int(SHORTEST * config.seq_len)), config.seq_len + 1, ids, generator)
         mask = (torch.arange(config.seq_len, device=ids.device) < lengths.unsqueeze(1)).long()
         labels = _drawn(0, num_labels, ids, generator)
@@ -57,12 +61,6 @@ def next_token_loss(outputs: Any, labels_BT: Tensor) -> Tensor:
 def label_loss(outputs: Any, labels_B: Tensor) -> Tensor:
     """Cross-entropy of each sample, shape (B,)."""
     return F.cross_entropy(outputs.logits, labels_B, reduction="none")
-
-
-def _tokens(config: ExperimentConfig, vocab_size: int) -> Iterable[tuple[Tensor, Tensor]]:
-    return get_random_dataloader(
-        config.batch_size, config.seq_len, vocab_size, config.device, data=config.data, seed=config.seed
-    )
 
 
 def _drawn(low: int, high: int, like: Tensor, generator: torch.Generator) -> Tensor:

@@ -7,13 +7,12 @@ from torch import nn
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.huggingface import family_of
-from dpprof.errors import ConfigError
 from dpprof.measure.workloads.huggingface import batches
 from dpprof.measure.workloads.huggingface.adapt import adapt
-from dpprof.measure.workloads.huggingface.models import build_model, task_of
+from dpprof.measure.workloads.huggingface.models import build_model
 from dpprof.measure.workloads.workload import Workload
 from dpprof.settings import refuse
-from dpprof.vocabulary.huggingface import AUDIO, CAUSAL_LM, IMAGES, HuggingFaceOptions
+from dpprof.vocabulary.huggingface import AUDIO, CAUSAL_LM, IMAGES, Family, HuggingFaceOptions
 from dpprof.vocabulary.trainable import BIAS, LORA
 
 _IMAGE_SIZE = 224
@@ -22,21 +21,22 @@ _IMAGE_SIZE = 224
 def hugging_face(config: ExperimentConfig) -> Workload:
     """The workload. Raises ConfigError or WorkloadError for what cannot be built or trained so."""
     options = config.options_of(HuggingFaceOptions)
-    model = build_model(config)
+    name = config.of_listed
+    family = family_of(name)
+    task = family.task if options.task == "auto" else options.task
+    model: Any = build_model(name, family, task, options)
     frozen = config.train in (LORA, BIAS)
     changed = adapt(model, config.trainer, is_allowed=options.adapt, ties_are_frozen=frozen)
-    inputs = family_of(config.workload.partition(":")[2]).inputs
-    if inputs in (IMAGES, AUDIO):
-        return _of_signals(config, options, model, inputs, changed)
-    return _of_text(config, options, model, changed)
+    if family.inputs in (IMAGES, AUDIO):
+        signals = batches.of_signals(config, _shape(family, options, model), model.config.num_labels)
+        return Workload(model, signals, batches.label_loss, None, changed)
+    return _of_text(config, task, model, changed)
 
 
-def _of_text(
-    config: ExperimentConfig, options: HuggingFaceOptions, model: Any, changed: tuple[str, ...]
-) -> Workload:
+def _of_text(config: ExperimentConfig, task: str, model: Any, changed: tuple[str, ...]) -> Workload:
     _check_length(config, model)
     made, tokens = model.config, config.batch_size * config.seq_len
-    if task_of(family_of(config.workload.partition(":")[2]), options) == CAUSAL_LM:
+    if task == CAUSAL_LM:
         next_tokens = batches.of_next_tokens(config, made.vocab_size)
         return Workload(model, next_tokens, batches.next_token_loss, tokens, changed)
     if made.pad_token_id is None:
@@ -46,17 +46,13 @@ def _of_text(
     return Workload(model, padded, batches.label_loss, tokens, changed)
 
 
-def _of_signals(
-    config: ExperimentConfig, options: HuggingFaceOptions, model: Any, inputs: str, changed: tuple[str, ...]
-) -> Workload:
-    made: Any = model.config
-    if inputs == IMAGES:
-        side = options.image_size or getattr(made, "image_size", None) or _IMAGE_SIZE
-        shape: tuple[int, ...] = (made.num_channels, side, side)
-    else:
-        shape = (made.num_mel_bins, 2 * made.max_source_positions)
-    signals = batches.of_signals(config, shape, made.num_labels)
-    return Workload(model, signals, batches.label_loss, None, changed)
+def _shape(family: Family, options: HuggingFaceOptions, model: Any) -> tuple[int, ...]:
+    """Of one image or spectrogram."""
+    made = model.config
+    if family.inputs == AUDIO:
+        return made.num_mel_bins, 2 * made.max_source_positions
+    side = options.image_size or getattr(made, "image_size", None) or _IMAGE_SIZE
+    return made.num_channels, side, side
 
 
 def _check_length(config: ExperimentConfig, model: nn.Module) -> None:
@@ -67,5 +63,3 @@ def _check_length(config: ExperimentConfig, model: nn.Module) -> None:
         longest -= made.pad_token_id + 1  # its positions begin after the padding's
     if longest and config.seq_len > longest:
         raise refuse("seq_len", config.seq_len, f"at most {longest}, the positions of {made.model_type}")
-    if config.attention != "sdpa":
-        raise ConfigError("attention: got 'dp_mha', which only the built-in model has")

@@ -12,8 +12,7 @@ from typing import Any
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.huggingface import config_file, family_of
+from dpprof.config.huggingface import config_file
 from dpprof.errors import ConfigError, WorkloadError
 from dpprof.measure.workloads.factory import first_line
 from dpprof.settings import assignments
@@ -42,16 +41,12 @@ def transformers() -> ModuleType:
     return package
 
 
-def task_of(family: Family, options: HuggingFaceOptions) -> str:
-    """What the model is trained for."""
-    return family.task if options.task == "auto" else options.task
-
-
 def config_of(name: str, family: Family, options: HuggingFaceOptions) -> Any:
     """The config of transformers, with the changes asked for.
 
     Raises ConfigError, which names the option, for what transformers refuses, or has no such setting.
     """
+    folder = None if name in FAMILIES else config_file(name).parent
     changes = assignments("model_config", options.model_config)
     if family.inputs == IMAGES and options.image_size:
         changes.setdefault("image_size", options.image_size)
@@ -59,11 +54,7 @@ def config_of(name: str, family: Family, options: HuggingFaceOptions) -> Any:
         if name in FAMILIES:
             config = transformers().AutoConfig.for_model(family.model_type, **family.config)
         else:
-            config = transformers().AutoConfig.from_pretrained(
-                config_file(name).parent, local_files_only=True
-            )
-    except ConfigError:
-        raise
+            config = transformers().AutoConfig.from_pretrained(folder, local_files_only=True)
     except Exception as error:
         raise ConfigError(f"workload: transformers cannot use the config of {name}: {error}") from error
     for key, value in changes.items():
@@ -76,14 +67,11 @@ def config_of(name: str, family: Family, options: HuggingFaceOptions) -> Any:
     return config
 
 
-def build_model(config: ExperimentConfig) -> nn.Module:
+def build_model(name: str, family: Family, task: str, options: HuggingFaceOptions) -> nn.Module:
     """The model, in training mode, with the weights of the folder that it was named by, if there are any.
 
     Raises ConfigError or WorkloadError for a model that cannot be built.
     """
-    name, options = config.workload.partition(":")[2], config.options_of(HuggingFaceOptions)
-    family = family_of(name)
-    task = task_of(family, options)
     made = config_of(name, family, options)
     made.use_cache = False
     attention = {"attn_implementation": FULL_SEQUENCES if task == CAUSAL_LM else "sdpa"}
@@ -95,8 +83,6 @@ def build_model(config: ExperimentConfig) -> nn.Module:
         folder = Path(name)
         if name not in FAMILIES and folder.is_dir() and any((folder / file).exists() for file in _WEIGHTS):
             _load(model, folder)
-    except ConfigError:
-        raise
     except ValueError as error:
         raise WorkloadError(
             f"transformers cannot build {family.model_type} for task={task}: {first_line(error)}"
