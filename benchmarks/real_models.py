@@ -20,7 +20,7 @@ from dpprof.config.flat import parse_experiment
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, short_name
 
-NUM_ROUNDS = 7
+NUM_ROUNDS = 15
 GPT2 = {"workload": "huggingface:gpt2", "model_config": "n_layer=2", "batch_size": 4, "seq_len": 128}
 VIT = {"workload": "huggingface:vit-base", "image_size": 64, "batch_size": 4}
 CELLS: dict[str, dict[str, Any]] = {

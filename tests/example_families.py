@@ -2,9 +2,14 @@
 
 from typing import Any
 
+from torch import nn
+
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import parse_experiment
+from dpprof.config.huggingface import family_of
 from dpprof.config.measuring import MeasuringConfig
+from dpprof.measure.workloads.huggingface.models import build_model
+from dpprof.vocabulary.huggingface import HuggingFaceOptions
 
 _TEXT = "num_hidden_layers=2,hidden_size=64,num_attention_heads=4,intermediate_size=128,vocab_size=100"
 # By family: the changes of its config, and other settings.
@@ -34,3 +39,11 @@ def small(family: str, **settings: Any) -> ExperimentConfig:
     given = {"workload": f"huggingface:{family}", "batch_size": 3, "seq_len": 16, "device": "cpu"}
     values = given | SMALL[family] | settings
     return parse_experiment(values, MeasuringConfig).resolve(cuda_available=False)
+
+
+def unchanged(config: ExperimentConfig) -> nn.Module:
+    """The model as transformers makes it."""
+    name, options = config.of_listed, config.options_of(HuggingFaceOptions)
+    family = family_of(name)
+    task = family.task if options.task == "auto" else options.task
+    return build_model(name, family, task, options)

@@ -66,7 +66,8 @@ def _measure(folder: RunFolder) -> int:
 
     config = config.resolve(cuda_available=torch.cuda.is_available())
     folder.write_config(config)
-    import_trainers(config.trainer, say)
+    if not config.is_estimate:  # whose resident memory is no figure
+        import_trainers(config.trainer, say)
     try:
         record = run_experiment(config, folder, say)
     except PassFailed as failed:

@@ -26,10 +26,10 @@ def run(subject: Subject, build: Callable[[str], Training]) -> None:
     """
     config, record = subject.config, subject.record
     tensor_device = config.device if torch.cuda.is_available() else "cpu"
-    as_on_cuda = config.device == "cuda" and tensor_device == "cpu"
+    as_on_cuda = config.precision == "bf16" and config.device == "cuda" and tensor_device == "cpu"
     ledger = CpuLedger() if config.device == "cpu" else CudaLedger(tensor_device)
     try:
-        with fake_tensors(load_trainer(config.trainer), as_on_cuda=as_on_cuda):
+        with fake_tensors(load_trainer(config.trainer), as_autocast_on_cuda=as_on_cuda):
             kept = keep_ledger(
                 partial(build, tensor_device),
                 ledger,

@@ -107,7 +107,7 @@ def test_sizes_that_are_still_to_be_taken_from_the_model_size_are_not_named() ->
         (
             {"workload": "package.module:factory", "activation_checkpointing": "true"},
             "activation_checkpointing: got 'True'",
-            "false with a workload of your own",
+            "false with any workload but SimpleBigModel",
         ),
         ({"workload": "Other"}, "workload: got 'Other'", "huggingface:NAME or package.module:factory"),
         ({"workload": "pkg:"}, "workload: got 'pkg:'", "huggingface:NAME or package.module:factory"),

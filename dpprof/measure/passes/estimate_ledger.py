@@ -4,13 +4,13 @@ For the CPU each operator is tried once (`trial.py`), and the memory that it too
 can be tried: what cuDNN may take becomes a doubt, whose size rests on deliberately high assumptions.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
+from torch.nn.modules.rnn import _rnn_impls
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dpprof.measure.passes.ledger import Ledger
@@ -43,7 +43,7 @@ _ASSUMED = {
         "assumed to be no more than its tensors"
     ),
 }
-_RECURRENT_FUNCTIONS = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
+_RECURRENT_FUNCTIONS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 class EstimateLedger(Ledger):
@@ -156,26 +156,43 @@ class CudaLedger(EstimateLedger):
             )
 
 
-class _RecurrentCalls(TorchFunctionMode):
-    """Adds up the bytes that torch's recurrent functions may keep for backward in a forward pass."""
+class _RecurrentCalls:
+    """Adds up the bytes that torch's recurrent functions may keep for backward in a forward pass, while it is
+    entered. `nn.LSTM` and `nn.GRU` find these functions in `torch._VF`, `nn.RNN` in a table.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
         self._num_bytes = 0
+
+    def __enter__(self) -> Self:
+        for name in _RECURRENT_FUNCTIONS:
+            counted = self._counted(getattr(torch, name))
+            setattr(torch._VF, name, counted)
+            if name.upper() in _rnn_impls:
+                _rnn_impls[name.upper()] = counted
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for name in _RECURRENT_FUNCTIONS:
+            delattr(torch._VF, name)
+            if name.upper() in _rnn_impls:
+                _rnn_impls[name.upper()] = getattr(torch, name)
 
     def take(self) -> int:
         """The sum since the last call."""
         taken, self._num_bytes = self._num_bytes, 0
         return taken
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if getattr(func, "__name__", "") in _RECURRENT_FUNCTIONS:
+    def _counted(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: Any) -> Any:
             sequence = args[0]
             # After the input, or its parts and their sizes, comes the hidden state: (layers, ..., hidden).
             hidden = next(t for t in tensors_in(args[1:]) if t.is_floating_point())
             num_steps = sequence.numel() // sequence.shape[-1]
             values = num_steps * hidden.shape[0] * hidden.shape[-1] * _KEPT_VALUES
             self._num_bytes += values * sequence.element_size()
-        return func(*args, **(kwargs or {}))
+            return function(*args)
+
+        return called

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpprof.config.experiment import ExperimentConfig
@@ -27,6 +28,7 @@ from dpprof.vocabulary.loops import savings_to_measure
 from dpprof.vocabulary.operator_classes import class_by_name, class_in_phase
 
 _OBSERVED_STEPS = 2
+_DEVICE = torch.ops.prim.device.default
 
 
 def run(subject: Subject) -> None:
@@ -118,10 +120,11 @@ class Ledger(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run an operator and account for it."""
+        if func is _DEVICE and isinstance(args[0], FakeTensor):  # asked for more often than operators run
+            in_kernel = args[0].fake_mode.in_kernel_invocation
+            return torch.device("meta") if in_kernel else args[0].fake_device
         kwargs = kwargs or {}
         result = self.call(func, args, kwargs)
-        if func is torch.ops.prim.device.default:  # a fake tensor's device: asked often, and no operator
-            return result
         name = func._schema.name
         for tensor in tensors_in((result, *args, *kwargs.values())):
             self.storages.see(tensor, name, self.modules.current)

@@ -40,10 +40,13 @@ _CANNOT = (
 
 
 @contextmanager
-def fake_tensors(trainer: type[TrainerBase] = TrainerBase, *, as_on_cuda: bool = False) -> Iterator[None]:
+def fake_tensors(
+    trainer: type[TrainerBase] = TrainerBase, *, as_autocast_on_cuda: bool = False
+) -> Iterator[None]:
     """Every tensor made inside is a fake one. The stand-ins of the trainer that is used are in place.
 
-    `as_on_cuda` runs what autocast treats differently on the CPU as it is on CUDA.
+    `as_autocast_on_cuda` runs what autocast treats differently on the CPU as on CUDA. It has to look at every
+    function called, which takes time.
 
     Raises EstimateError, which names the operator, where a result depends on data and has no stand-in.
     """
@@ -52,7 +55,7 @@ def fake_tensors(trainer: type[TrainerBase] = TrainerBase, *, as_on_cuda: bool =
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(_UpperBounds())
         stack.enter_context(trainer.on_fake_tensors())
-        if as_on_cuda:
+        if as_autocast_on_cuda:
             stack.enter_context(_CudaAutocast())
         try:
             yield

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from dpprof.figures.results import Result, describe
 from dpprof.measure.experiment import run_experiment
 from dpprof.measure.passes import trial
-from dpprof.measure.passes.estimate_ledger import CpuLedger, CudaLedger, EstimateLedger
+from dpprof.measure.passes.estimate_ledger import CpuLedger, CudaLedger, EstimateLedger, _RecurrentCalls
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
 
@@ -92,6 +92,18 @@ def test_a_recurrent_layer_on_a_gpu_has_cudnns_reserve_in_doubt(tmp_path: Path) 
     figures = metrics(estimate(tmp_path, "lstm", device="cuda"))
     values = 12 * (5 * 3) * 128 * 4  # steps x samples, hidden units, two layers both ways
     assert figures["memory/doubt/cudnn_recurrent_layers_mib"] == 4 * values / 2**20
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.LSTM(4, 6), nn.GRU(4, 6), nn.RNN(4, 6), nn.RNN(4, 6, nonlinearity="relu")]
+)
+def test_every_recurrent_layer_is_noticed_while_its_functions_are_watched(layer: nn.RNNBase) -> None:
+    x = torch.empty(2, 3, 4)
+    with _RecurrentCalls() as calls:
+        layer(x)
+        assert calls.take() == 12 * (2 * 3) * 6 * 4
+    layer(x)
+    assert calls.take() == 0
 
 
 def under(ledger: EstimateLedger, call: Callable[[], object]) -> EstimateLedger:

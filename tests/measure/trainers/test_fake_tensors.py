@@ -9,7 +9,7 @@ from dpprof.measure.trainers.fake_tensors import fake_tensors
 
 @pytest.mark.parametrize(("as_on_cuda", "dtype"), [(True, torch.float32), (False, torch.bfloat16)])
 def test_layer_norm_under_autocast_runs_as_on_the_device(as_on_cuda: bool, dtype: torch.dtype) -> None:
-    with fake_tensors(as_on_cuda=as_on_cuda), torch.autocast("cpu", torch.bfloat16):
+    with fake_tensors(as_autocast_on_cuda=as_on_cuda), torch.autocast("cpu", torch.bfloat16):
         hidden = nn.Linear(8, 8)(torch.randn(4, 8))
         assert hidden.dtype == torch.bfloat16
         assert nn.LayerNorm(8, dtype=dtype)(hidden).dtype == dtype

@@ -94,7 +94,7 @@ def test_a_new_adapter_changes_no_output_until_it_is_filled() -> None:
 def test_adapters_have_the_type_of_their_layer_with_data_and_without() -> None:
     config = dataclasses.replace(CONFIG, train="lora")
     real = {name: (p.shape, p.dtype) for name, p in build_workload(config).model.named_parameters()}
-    with fake_tensors(load_trainer(config.trainer), as_on_cuda=False):
+    with fake_tensors(load_trainer(config.trainer)):
         fake = {name: (p.shape, p.dtype) for name, p in build_workload(config).model.named_parameters()}
         layers = nn.Sequential(nn.Linear(4, 4, dtype=torch.bfloat16), nn.Linear(4, 2))
         choose(layers, train="lora")

@@ -36,9 +36,22 @@ def transformers() -> ModuleType:
     os.environ["HF_HUB_OFFLINE"] = "1"
     package = importlib.import_module("transformers")
     package.logging.set_verbosity_error()
+    _import_generation()
     attention = importlib.import_module("transformers.integrations.sdpa_attention")
     package.AttentionInterface.register(FULL_SEQUENCES, attention.sdpa_attention_forward)
     return package
+
+
+def _import_generation() -> None:
+    """Import what every model of transformers imports, without scikit-learn: it takes a second, for a way to
+    generate text.
+    """
+    utils: Any = importlib.import_module("transformers.utils")
+    is_available, utils.is_sklearn_available = utils.is_sklearn_available, lambda: False
+    try:
+        importlib.import_module("transformers.generation.candidate_generator")
+    finally:
+        utils.is_sklearn_available = is_available
 
 
 def config_of(name: str, family: Family, options: HuggingFaceOptions) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from example_families import SMALL, small
+from example_families import SMALL, small, unchanged
 from torch import nn
 
 from dpprof.errors import ConfigError, WorkloadError
@@ -18,7 +18,6 @@ from dpprof.measure.passes.ledger import Ledger, keep_ledger
 from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.trainers.nested import call
-from dpprof.measure.workloads.huggingface.models import build_model
 from dpprof.measure.workloads.workload import Workload, build_workload
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, TRAINERS
 
@@ -93,7 +92,11 @@ def test_padding_is_as_said() -> None:
             {"adapt": False, "trainer": "DPSGDTrainer"},
             "adapt: got false, and the model needs changes: 8 x Conv1D",
         ),
-        ({"attention": "dp_mha"}, "attention: got 'dp_mha'"),
+        ({"attention": "dp_mha"}, "attention: got 'dp_mha', allowed: sdpa with huggingface:gpt2"),
+        (
+            {"hidden_dim": 64},
+            "hidden_dim: got '64', allowed: 0 with huggingface:gpt2, whose model is what it",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(changes: dict[str, Any], says: str) -> None:
@@ -114,7 +117,7 @@ def test_a_task_that_a_family_does_not_have_is_refused() -> None:
 
 
 def test_a_folder_gives_its_config_and_its_weights(tmp_path: Path) -> None:
-    model: Any = build_model(small("gpt2"))
+    model: Any = unchanged(small("gpt2"))
     nn.init.constant_(model.transformer.ln_f.bias, 0.25)
     folder = tmp_path / "my model"
     model.save_pretrained(folder)
