@@ -19,7 +19,8 @@ class WorkloadInfo:
 
     `target` is its factory, `module:function` (`measure/workloads/workload.py` says what it takes and gives).
     `options`, if it has any, is a frozen dataclass of settings (`settings`). `named` says what follows its
-    name and a colon, where something has to. `package`, if it needs one, comes with dpprof's `extra`.
+    name and a colon, where something has to. `package`, if it needs one, comes with dpprof's `extra`;
+    `preload`, `module:function`, imports what all its models need.
     `differs_by_trainer` says that some trainers get another model, `own_sizes` that the model's size is no
     setting of the experiment's.
     """
@@ -30,6 +31,7 @@ class WorkloadInfo:
     named: str = ""
     package: str = ""
     extra: str = ""
+    preload: str = ""
     differs_by_trainer: bool = False
     own_sizes: bool = False
 
@@ -44,6 +46,7 @@ BUILT_IN = (
         NAMED_HELP,
         package="transformers",
         extra="models",
+        preload="dpprof.measure.workloads.huggingface.models:transformers",
         differs_by_trainer=True,
         own_sizes=True,
     ),

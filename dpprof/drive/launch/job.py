@@ -13,12 +13,16 @@ class Job:
 
     The command names Python and the folder as they are on this machine. A launcher that runs it on another
     one puts in that machine's own, and brings the folder back.
+
+    `estimates` is the workload of a job that estimates. It may begin as a copy of a process that has imported
+    all it needs, as neither its time nor its memory is a figure.
     """
 
     folder: RunFolder
     command: list[str]
     log: Path
     timeout_s: float
+    estimates: str = ""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,6 @@ def check_command(folder: Path) -> list[str]:
     return [sys.executable, "-m", "dpprof.measure", "--check", str(folder)]
 
 
-def measuring_job(folder: RunFolder, timeout_s: float) -> Job:
+def measuring_job(folder: RunFolder, timeout_s: float, estimates: str = "") -> Job:
     """The job that does a run folder's experiment."""
-    return Job(folder, measuring_command(folder), folder.log, timeout_s)
+    return Job(folder, measuring_command(folder), folder.log, timeout_s, estimates)

@@ -1,4 +1,4 @@
-"""Runs every job in a child process of its own."""
+"""Runs every job in a child process of its own; estimates as forks of one that has imported all they need."""
 
 import os
 import signal
@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 
+from dpprof.drive.launch.forks import Forked, Forks, NoForks
 from dpprof.drive.launch.job import Exit, Job
 from dpprof.drive.launch.job_log import JobLog
 from dpprof.drive.launch.kernel_oom import oom_kill_counts
@@ -29,16 +30,17 @@ class LocalLauncher:
 
     def __init__(self) -> None:
         self.machine = LocalMachine()
+        self._forks = Forks()
 
     def submit(self, job: Job, on_line: Callable[[str], None]) -> Handle:
         """Start the job's process."""
-        return Child(job, on_line)
+        return Child(job, on_line, self._forks)
 
 
 class Child:
     """The process of a job, and whatever it starts."""
 
-    def __init__(self, job: Job, on_line: Callable[[str], None]) -> None:
+    def __init__(self, job: Job, on_line: Callable[[str], None], forks: Forks) -> None:
         self._job, self._on_line = job, on_line
         self._exit: Exit | None = None
         self._timed_out = self._interrupted = False
@@ -49,26 +51,33 @@ class Child:
         self._mark = uuid.uuid4().hex
         self._log = JobLog(job.log)
         try:
-            # A session of its own: Ctrl-C in the terminal reaches the driving process alone, which then
-            # decides; and whatever the child starts can be stopped with it.
-            self._process = subprocess.Popen(
-                job.command,
-                stdin=subprocess.DEVNULL,
-                stdout=self._log.descriptor,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env=os.environ | {END_WITH: str(os.getpid()), JOB: self._mark, **_OUTPUT},
-            )
+            self._process = self._start(forks)
         except BaseException:
             self._log.close()
             raise
+
+    def _start(self, forks: Forks) -> "subprocess.Popen[bytes] | Forked":
+        job, log = self._job, self._log.descriptor
+        if job.estimates:
+            with suppress(NoForks):  # any process can estimate
+                return forks.start(job.folder, job.estimates, log, os.environ | _OUTPUT)
+        # A session of its own: Ctrl-C in the terminal reaches the driving process alone, which then decides;
+        # and whatever the child starts can be stopped with it.
+        return subprocess.Popen(
+            job.command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=os.environ | {END_WITH: str(os.getpid()), JOB: self._mark, **_OUTPUT},
+        )
 
     def poll(self) -> Exit | None:
         """How the process ended, if it did. Ends one whose time is over."""
         if self._exit is not None:
             return self._exit
-        if self._process.poll() is not None:
-            return self._end(self._process.returncode)
+        if (code := self._process.poll()) is not None:
+            return self._end(code)
         self._peak_rss = peak_rss_bytes(self._process.pid) or self._peak_rss
         self._pass_on(self._log.new_lines())
         now = time.monotonic()

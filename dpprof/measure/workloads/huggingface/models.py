@@ -50,6 +50,7 @@ def _import_generation() -> None:
     is_available, utils.is_sklearn_available = utils.is_sklearn_available, lambda: False
     try:
         importlib.import_module("transformers.generation.candidate_generator")
+        importlib.import_module("transformers.models.auto.modeling_auto")
     finally:
         utils.is_sklearn_available = is_available
 

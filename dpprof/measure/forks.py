@@ -1,0 +1,97 @@
+"""Forks a process for each estimate, which so begins with torch and all else imported.
+
+    python -m dpprof.measure --fork        its standard input is a Unix socket of packets
+
+A request is a packet of JSON with the descriptor of a log: `{"folder": ..., "workload": ...}`. Answers are
+`{"pid": ...}` for each, in order, and `{"pid": ..., "code": ...}` when that process has ended. Only for
+estimates: what a measured experiment takes to start, and what of its memory is shared, are figures.
+
+Ends with the socket, and with it all that was forked.
+"""
+
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+from contextlib import suppress
+from pathlib import Path
+from typing import NoReturn
+
+from dpprof.measure import lazy_opacus
+from dpprof.measure.entry import measure, prepare
+from dpprof.measure.trainers.build import import_trainers
+from dpprof.process import END_WITH
+from dpprof.record.folder import RunFolder
+from dpprof.vocabulary.registry import load
+from dpprof.vocabulary.workloads import WORKLOADS, listed
+
+_LONGEST_REQUEST = 2**16
+_LOOK_S = 0.05
+
+
+def serve() -> int:
+    """Fork what is asked for until the socket ends."""
+    asked = socket.socket(fileno=os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    lazy_opacus.install()
+    importlib.import_module("dpprof.measure.experiment")
+    import_trainers("", lambda text: None)
+    running: set[int] = set()
+    while True:
+        ready, _, _ = select.select([asked], [], [], _LOOK_S)
+        with suppress(BrokenPipeError, ConnectionResetError):
+            _tell_ended(asked, running)
+        if not ready:
+            continue
+        packet, descriptors, _, _ = socket.recv_fds(asked, _LONGEST_REQUEST, 1)
+        if not packet:
+            break
+        request = json.loads(packet)
+        running.add(_fork(asked, request["folder"], request["workload"], descriptors[0]))
+        os.close(descriptors[0])
+    for pid in running:
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+    return 0
+
+
+def _tell_ended(asked: socket.socket, running: set[int]) -> None:
+    for pid in list(running):
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            running.discard(pid)
+            asked.send(json.dumps({"pid": pid, "code": os.waitstatus_to_exitcode(status)}).encode())
+
+
+def _fork(asked: socket.socket, folder: str, workload: str, log: int) -> int:
+    info = WORKLOADS.get(listed(workload))
+    if info is not None and info.preload:
+        with suppress(Exception):  # the estimate will say what is wrong
+            load(info.preload)()
+    gc.freeze()
+    driver = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        asked.close()
+        _estimate(folder, log, driver)
+    with suppress(ProcessLookupError, PermissionError):
+        os.setpgid(pid, pid)
+    asked.send(json.dumps({"pid": pid}).encode())
+    return pid
+
+
+def _estimate(folder: str, log: int, driver: int) -> NoReturn:
+    code = 1
+    try:
+        os.setpgid(0, 0)
+        for descriptor in (1, 2):
+            os.dup2(log, descriptor)
+        os.close(log)
+        os.environ[END_WITH] = str(driver)
+        prepare()
+        code = measure(RunFolder(Path(folder)))
+    finally:
+        os._exit(code)

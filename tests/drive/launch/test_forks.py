@@ -1,0 +1,151 @@
+"""Estimates as forks of one process: they end as any job does, and nothing is left of them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import ROOT
+
+from dpprof.config.estimating import EstimatingConfig
+from dpprof.config.flat import parse_experiment
+from dpprof.drive.jobs import run_job
+from dpprof.drive.launch.job import Job, measuring_job
+from dpprof.drive.launch.local import LocalLauncher
+from dpprof.drive.stop import Stop
+from dpprof.record.folder import RunFolder
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks estimates")
+WORKLOAD = "example_workloads:mlp"
+SLOW = {
+    "workload": "SimpleBigModel",
+    "model_size": "1b",
+    "seq_len": 512,
+    "device": "cuda",
+    "target": "H100",
+}
+
+
+@pytest.fixture
+def launcher(monkeypatch: pytest.MonkeyPatch) -> LocalLauncher:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
+    return LocalLauncher()
+
+
+def job(path: Path, timeout_s: float = 120, **settings: object) -> Job:
+    values = {"workload": WORKLOAD, "device": "cpu", "batch_size": 2, "seq_len": 8, "device_memory_gib": 1}
+    config = parse_experiment(values | settings, EstimatingConfig).resolve(cuda_available=False)
+    folder = RunFolder(path)
+    folder.create(config)
+    return measuring_job(folder, timeout_s, config.workload)
+
+
+def forking(parent: int | None = None) -> list[psutil.Process]:
+    """The processes that fork for a driving one, by default this."""
+    children = psutil.Process(parent).children()
+    alive = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+    return [child for child in alive if "--fork" in child.cmdline()]
+
+
+def run(launcher: LocalLauncher, job: Job) -> int:
+    return run_job(launcher, job, lambda line: None, Stop()).code
+
+
+def assert_gone(processes: list[psutil.Process]) -> None:
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_one_process_forks_all_estimates(launcher: LocalLauncher, tmp_path: Path) -> None:
+    assert not forking()
+    lines: list[str] = []
+    first = job(tmp_path / "first")
+    ended = run_job(launcher, first, lines.append, Stop())
+    assert (ended.code, ended.oom_killed, ended.timed_out) == (0, False, False)
+    assert ended.peak_rss is None or ended.peak_rss > 2**20
+    (parent,) = forking()
+    assert any("estimate pass" in line for line in lines)
+    assert "estimate pass" in first.log.read_text()
+    assert run(launcher, job(tmp_path / "second")) == 0
+    assert forking() == [parent]
+    failed = job(tmp_path / "failed", workload="example_workloads:not_a_workload")
+    assert run(launcher, failed) == 1
+    failure = failed.folder.read_error()
+    assert failure is not None
+    assert failure.kind == "error"
+    assert run(launcher, job(tmp_path / "third")) == 0
+    record = RunFolder(tmp_path / "third").read_record()
+    assert record is not None
+    assert record.headline_finished
+    parent.kill()
+
+
+def test_the_estimate_is_that_of_a_process_of_its_own(launcher: LocalLauncher, tmp_path: Path) -> None:
+    settings = {"workload": "SimpleBigModel", "model_size": "tiny", "trainer": "bk"}
+    forked = job(tmp_path / "forked", **settings)
+    assert run(launcher, forked) == 0
+    (parent,) = forking()
+    alone = job(tmp_path / "alone", **settings)
+    subprocess.run(alone.command, check=True, stdout=subprocess.DEVNULL)
+    records = [one.folder.read_record() for one in (forked, alone)]
+    ledgers = [record.ledger for record in records if record is not None]
+    assert ledgers[0] is not None
+    assert ledgers[1] is not None
+    assert ledgers[0].peak == ledgers[1].peak
+    assert ledgers[0].traffic == ledgers[1].traffic
+    parent.kill()
+
+
+def test_one_is_cancelled_and_one_that_is_too_slow_is_ended(launcher: LocalLauncher, tmp_path: Path) -> None:
+    assert run(launcher, job(tmp_path / "first")) == 0
+    (parent,) = forking()
+    handle = launcher.submit(job(tmp_path / "cancelled", **SLOW), lambda line: None)
+    time.sleep(0.5)
+    assert handle.poll() is None
+    assert len(parent.children()) == 1
+    handle.cancel()
+    while (ended := handle.poll()) is None:
+        time.sleep(0.05)
+    assert ended.interrupted
+    assert ended.code != 0
+    late = run_job(launcher, job(tmp_path / "late", timeout_s=0.3, **SLOW), lambda line: None, Stop())
+    assert late.timed_out
+    assert not parent.children()
+    parent.kill()
+
+
+def test_a_forking_process_that_is_killed_is_replaced(launcher: LocalLauncher, tmp_path: Path) -> None:
+    assert run(launcher, job(tmp_path / "first")) == 0
+    (parent,) = forking()
+    handle = launcher.submit(job(tmp_path / "lost", **SLOW), lambda line: None)
+    time.sleep(1)
+    running = parent.children()
+    assert len(running) == 1
+    parent.kill()
+    deadline = time.monotonic() + 10
+    while (ended := handle.poll()) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert ended.code == -signal.SIGKILL
+    assert_gone(running)
+    assert run(launcher, job(tmp_path / "again")) == 0
+    (other,) = forking()
+    assert other.pid != parent.pid
+    other.kill()
+
+
+def test_nothing_outlives_a_driving_process_that_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "dpprof", "estimate", "--target", "H100", "--trainers", "flat"]
+    driver = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (parents := forking(driver.pid)) or not parents[0].children():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    started = [*parents, *parents[0].children()]
+    driver.kill()
+    driver.wait()
+    assert_gone(started)
