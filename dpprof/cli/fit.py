@@ -22,11 +22,12 @@ def fit(**options: str | None) -> None:
     """Find the largest batch that fits a device.
 
     Searches for each trainer and sequence length; with --along seq_len, for the longest sequence at each
-    batch size. Steps run on fake tensors, so no GPU is needed. --verify true then measures the answers here.
+    batch size, and with --along world_size for the fewest GPUs that hold the model in shards. Steps run on fake tensors, so no GPU is needed. --verify true then measures the answers here.
 
     \b
     dpprof fit --target H100 --seq-lens 512,1024       # 1b, all trainers
     dpprof fit --target A100-40GB --logical-batch 4096 --precisions fp32,bf16
+    dpprof fit --target H100 --model-sizes 7b --parallel fsdp2 --along world_size
     dpprof fit --device cpu --device-memory-gib 0.5 --verify true
     """
     from dpprof.cli.waiting import waiting
@@ -56,9 +57,11 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
     fit_values, values = split(values, FitConfig)
     own, workers = parse_all(FitConfig, fit_values), parse_all(WorkersConfig, workers_values).workers
     launcher = make_launcher(drive)
-    axis = {"batch_size": "batch_sizes", "seq_len": "seq_lens"}[own.along]
-    if values.get(axis, "auto") != "auto":
-        raise refuse(axis, values[axis], f"auto with along={own.along}, which finds it")
+    axis, auto = {"batch_size": ("batch_sizes", "auto"), "seq_len": ("seq_lens", "auto")}.get(
+        own.along, (own.along, "1")
+    )
+    if str(values.get(axis, auto)) != auto:
+        raise refuse(axis, values[axis], f"{auto} with along={own.along}, which finds it")
     grid = build_grid(
         {**values, axis: "1", "savings": False},
         EstimatingConfig,
@@ -103,12 +106,20 @@ def _run_claimed(planned: "Fit") -> None:
 
 def _check(own: "FitConfig", experiment: "ExperimentConfig", machine: "Machine") -> None:
     """Whether the search can answer what is asked of it. Raises ConfigError."""
+    from dpprof.config.fit import WORLD_SIZE
     from dpprof.figures.capacity import capacity_bytes
     from dpprof.settings import refuse
+    from dpprof.vocabulary.parallel import FSDP2, NONE
 
     if capacity_bytes(experiment) is None:
         given_gib = experiment.estimating.device_memory_gib
         raise refuse("device_memory_gib", given_gib, "a number above 0, or a target by name")
+    if own.along == WORLD_SIZE and experiment.parallel != FSDP2:
+        raise refuse(
+            "parallel", experiment.parallel, f"{FSDP2} with along={WORLD_SIZE}: no other shares memory"
+        )
+    if own.verify and experiment.parallel != NONE:
+        raise refuse("verify", True, "false with several ranks, which are estimated alone")
     if own.logical_batch and experiment.poisson_sampling:
         raise refuse("logical_batch", own.logical_batch, "0 with poisson_sampling=true")
     if own.verify and experiment.device == "cuda" and not machine.cuda_available():

@@ -84,11 +84,13 @@ class Takes:
 
 
 _VARIED = dict.fromkeys(AXES.values(), "the grid varies it")
+# What only estimates do so far.
+_OF_ONE_RANK = dict.fromkeys(("parallel", "world_size"), "it measures one rank")
 _ESTIMATED = _VARIED | {
     "repeats": "an estimate comes out the same every time",
     "launcher": "estimates run in processes of their own, several at a time",
 }
-_CHECKED = {
+_CHECKED = _OF_ONE_RANK | {
     "trainer": "every one of trainers is tried",
     "runs_dir": "nothing is kept",
     **dict.fromkeys(
@@ -96,17 +98,19 @@ _CHECKED = {
         "what a trainer stumbles on does not depend on it",
     ),
 }
-_VERIFIED = {
+_VERIFIED = _OF_ONE_RANK | {
     "trainer": "every one of trainers is verified",
     "max_grad_norm": "it is chosen so that most samples are clipped",
     "poisson_sampling": "batches of other sizes are tried anyway",
 }
 COMMANDS: dict[str, Takes] = {
-    "profile": Takes((TrainingConfig, MeasuringConfig, DriveConfig)),
+    "profile": Takes((TrainingConfig, MeasuringConfig, DriveConfig), without=_OF_ONE_RANK),
     "test": Takes((TestConfig, DriveConfig)),
     "check": Takes((CheckConfig, TrainingConfig, DriveConfig), without=_CHECKED, defaults=CHECK_DEFAULTS),
     "verify": Takes((CheckConfig, TrainingConfig, DriveConfig), without=_VERIFIED, defaults=VERIFY_DEFAULTS),
-    "sweep": Takes((SweepConfig, TrainingConfig, MeasuringConfig, DriveConfig), without=_VARIED),
+    "sweep": Takes(
+        (SweepConfig, TrainingConfig, MeasuringConfig, DriveConfig), without=_VARIED | _OF_ONE_RANK
+    ),
     "estimate": Takes(
         (SweepConfig, TrainingConfig, EstimatingConfig, WorkersConfig, DriveConfig), without=_ESTIMATED
     ),

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Device:
     """One GPU. `fp32_tflops` is without TF32, as torch multiplies by default; `bf16_tflops` is None where the
-    matrix units have no bf16. `workspace_mib` is what cuBLAS takes from torch's allocator.
+    matrix units have no bf16. `workspace_mib` is what cuBLAS takes from torch's allocator. `link_gb_per_s` is
+    the rate at which it sends to other GPUs, half of what a data sheet gives for both directions: NVLink
+    where it has that, else PCIe.
     """
 
     memory_gib: float
@@ -19,6 +21,7 @@ class Device:
     fp32_tflops: float
     bf16_tflops: float | None
     workspace_mib: float
+    link_gb_per_s: float
     source: str
 
     def tflops(self, precision: str) -> float | None:
@@ -30,15 +33,15 @@ class Device:
 HOPPER_WORKSPACE_MIB, WORKSPACE_MIB = 32.0, 8.125
 
 DEVICES = {
-    "H200": Device(139.8, 4800, 67, 989, HOPPER_WORKSPACE_MIB, "NVIDIA H200 data sheet, SXM"),
-    "H100": Device(79.1, 3350, 67, 989, HOPPER_WORKSPACE_MIB, "NVIDIA H100 data sheet, SXM"),
-    "A100-80GB": Device(79.1, 2039, 19.5, 312, WORKSPACE_MIB, "NVIDIA A100 data sheet, SXM 80 GB"),
-    "A100-40GB": Device(39.4, 1555, 19.5, 312, WORKSPACE_MIB, "NVIDIA A100 data sheet, 40 GB"),
-    "L40S": Device(44.4, 864, 91.6, 362, WORKSPACE_MIB, "NVIDIA L40S data sheet"),
-    "L4": Device(22.0, 300, 30.3, 121, WORKSPACE_MIB, "NVIDIA L4 data sheet"),
-    "V100-32GB": Device(31.7, 900, 15.7, None, WORKSPACE_MIB, "NVIDIA V100 data sheet, SXM2 32 GB"),
-    "T4": Device(14.5, 320, 8.1, None, WORKSPACE_MIB, "NVIDIA T4 data sheet"),
-    "RTX-4090": Device(23.5, 1008, 82.6, 165.2, WORKSPACE_MIB, "NVIDIA Ada GPU architecture paper"),
+    "H200": Device(139.8, 4800, 67, 989, HOPPER_WORKSPACE_MIB, 450, "NVIDIA H200 data sheet, SXM"),
+    "H100": Device(79.1, 3350, 67, 989, HOPPER_WORKSPACE_MIB, 450, "NVIDIA H100 data sheet, SXM"),
+    "A100-80GB": Device(79.1, 2039, 19.5, 312, WORKSPACE_MIB, 300, "NVIDIA A100 data sheet, SXM 80 GB"),
+    "A100-40GB": Device(39.4, 1555, 19.5, 312, WORKSPACE_MIB, 300, "NVIDIA A100 data sheet, 40 GB"),
+    "L40S": Device(44.4, 864, 91.6, 362, WORKSPACE_MIB, 32, "NVIDIA L40S data sheet"),
+    "L4": Device(22.0, 300, 30.3, 121, WORKSPACE_MIB, 32, "NVIDIA L4 data sheet"),
+    "V100-32GB": Device(31.7, 900, 15.7, None, WORKSPACE_MIB, 150, "NVIDIA V100 data sheet, SXM2 32 GB"),
+    "T4": Device(14.5, 320, 8.1, None, WORKSPACE_MIB, 16, "NVIDIA T4 data sheet"),
+    "RTX-4090": Device(23.5, 1008, 82.6, 165.2, WORKSPACE_MIB, 32, "NVIDIA Ada GPU architecture paper"),
 }
 # What a process has on a GPU before it makes a tensor: the context and the kernels loaded so far.
 # Driver, torch and loaded kernels decide; 300 to 600 MiB is usual, and this is no measurement.

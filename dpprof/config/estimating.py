@@ -22,6 +22,13 @@ class EstimatingConfig:
         above=0,
         below=1,
     )
+    link_gb_per_s: float = setting(
+        0.0,
+        "With several ranks: what a device sends to the others, GB/s in one direction; 0 is what the "
+        "target's data sheet says.",
+        minimum=0,
+        below=1e6,
+    )
     savings: bool = setting(
         True, "Also estimate what each change of the lean loop saves; false is about twice as fast."
     )

@@ -9,6 +9,7 @@ from dpprof.config.measuring import SAMPLED_WARMUP_STEPS, MeasuringConfig
 from dpprof.config.poisson import largest_batch
 from dpprof.config.training import TrainingConfig
 from dpprof.settings import OptionValue, options_as, refuse
+from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.trainers import trainer_info
 
 T = TypeVar("T")
@@ -31,6 +32,8 @@ class ExperimentConfig(TrainingConfig):
         if isinstance(self.how, EstimatingConfig):
             if self.how.target != "none" and self.device == "cpu":
                 raise refuse("target", self.how.target, "none with device=cpu; give device_memory_gib")
+        elif self.parallel != NONE:
+            raise refuse("parallel", self.parallel, "none for what is measured; estimate and fit take others")
         elif self.poisson_sampling and self.how.warmup_steps < SAMPLED_WARMUP_STEPS:
             raise refuse(
                 "warmup_steps",

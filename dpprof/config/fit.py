@@ -5,15 +5,20 @@ from dataclasses import dataclass
 
 from dpprof.settings import refuse, setting
 
-# What a fit searches the largest of.
-FIT_ALONG = ("batch_size", "seq_len")
+# What a fit searches the largest of, and what it searches the fewest of.
+WORLD_SIZE = "world_size"
+FIT_ALONG = ("batch_size", "seq_len", WORLD_SIZE)
 
 
 @dataclass(frozen=True)
 class FitConfig:
     """The settings of the fit entry point that nothing else has."""
 
-    along: str = setting("batch_size", "Which size to maximise; the other one is fixed.", choices=FIT_ALONG)
+    along: str = setting(
+        "batch_size",
+        "Which size to maximise, or with world_size to minimise; the others are fixed.",
+        choices=FIT_ALONG,
+    )
     logical_batch: int = setting(
         0,
         "Samples in the logical batch that training needs; shows how many physical steps it takes.",
@@ -29,7 +34,7 @@ class FitConfig:
     def __post_init__(self) -> None:
         """Raises ConfigError."""
         if self.logical_batch and self.along != "batch_size":
-            raise refuse("logical_batch", self.logical_batch, "0 with along=seq_len")
+            raise refuse("logical_batch", self.logical_batch, f"0 with along={self.along}")
         if not re.fullmatch(r"\d{1,2}(\.\d+)?%", self.headroom):
             raise refuse("headroom", self.headroom, "a percentage from 0% to below 100%, as 10%")
 

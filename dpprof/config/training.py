@@ -17,6 +17,7 @@ from dpprof.config.model_sizes import MODEL_SIZES
 from dpprof.errors import ConfigError
 from dpprof.settings import assignments, fields, parse, refuse, setting
 from dpprof.vocabulary.loops import LOOPS
+from dpprof.vocabulary.parallel import NONE, PARALLEL
 from dpprof.vocabulary.trainable import (
     ALL,
     LORA,
@@ -101,6 +102,15 @@ class TrainingConfig:
         "saving that needs no patch to the library.",
         choices=LOOPS,
     )
+    parallel: str = setting(
+        NONE,
+        "How several ranks share the training: ddp keeps a whole model on each, fsdp2 shards parameters, "
+        "gradients and optimizer state.",
+        choices=PARALLEL,
+    )
+    world_size: int = setting(
+        1, "Ranks, one for each GPU; batch_size is that of one rank.", minimum=1, below=2**20
+    )
     optimizer: str = setting("sgd", "Underlying optimizer.", choices=("sgd", "adamw"))
     lr: float = setting(0.01, "Learning rate.", above=0)
     momentum: float = setting(0.0, "Momentum of sgd.", minimum=0)
@@ -132,6 +142,7 @@ class TrainingConfig:
         if self.named_options and listed(self.workload) in WORKLOADS:
             raise refuse("workload_options", self.workload_options, "only with a workload of your own")
         self._check_train()
+        self._check_parallel()
         for limit in trainer_info(self.trainer).limits:
             if (given := getattr(self, limit.setting)) != limit.only:
                 only = str(limit.only).lower()
@@ -153,6 +164,17 @@ class TrainingConfig:
                 True,
                 "false unless train=all: behind frozen embeddings its checkpoints pass no gradient on",
             )
+
+    def _check_parallel(self) -> None:
+        if self.world_size > 1 and self.parallel == NONE:
+            raise refuse(
+                "world_size", self.world_size, "1 with parallel=none; parallel=ddp or fsdp2 takes more"
+            )
+        ways = trainer_info(self.trainer).parallel
+        if self.parallel not in ways:
+            raise refuse("parallel", self.parallel, f"{' or '.join(ways)} with {short_name(self.trainer)}")
+        if self.parallel != NONE and self.poisson_sampling:
+            raise refuse("parallel", self.parallel, "none with poisson_sampling=true")
 
     def _refused_workload(self) -> ConfigError:
         return refuse("workload", self.workload, f"{', '.join(_LISTED)} or package.module:factory")
@@ -203,8 +225,11 @@ class TrainingConfig:
 
     @property
     def run_name(self) -> str:
-        """`<Trainer>_<model>_bs<B>_seq<T>`: names the run in MLflow and its folder."""
-        return f"{self.trainer}_{self.model_name}_bs{self.batch_size}_seq{self.seq_len}"
+        """`<Trainer>_<model>_bs<B>_seq<T>`, with several ranks `_<parallel><N>`: names the run in MLflow and
+        its folder.
+        """
+        name = f"{self.trainer}_{self.model_name}_bs{self.batch_size}_seq{self.seq_len}"
+        return name if self.parallel == NONE else f"{name}_{self.parallel}x{self.world_size}"
 
     def resolve(self, *, cuda_available: bool) -> Self:
         """Replace every `auto` and 0 by what it stands for on this machine.

@@ -1,4 +1,4 @@
-"""Finds the largest batch, or sequence, that fits a device's memory, for every trainer of a grid.
+"""Finds the largest batch, or sequence, or the fewest ranks, that fit a device's memory, for every trainer.
 
 Every evaluation is an estimate in a process and a run folder of its own, so that an answer can be traced.
 """
@@ -6,7 +6,7 @@ Every evaluation is an estimate in a process and a run folder of its own, so tha
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.fit import FitConfig
+from dpprof.config.fit import WORLD_SIZE, FitConfig
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
 from dpprof.drive.logbook import Summary
-from dpprof.drive.search import BytesByEvent, Evaluation, Search, largest_that_fits
+from dpprof.drive.search import BytesByEvent, Evaluation, Search, fewest_that_fit, largest_that_fits
 from dpprof.drive.stop import Stopped
 from dpprof.drive.sweep import shared_settings
 from dpprof.errors import DpprofError, ExperimentsFailed, Interrupted
@@ -33,6 +33,7 @@ FIT = "fit"
 # Sizes evaluated first: one more than the degree of the step's memory as a polynomial of the size.
 _STARTS = {"batch_size": (2, 4), "seq_len": (32, 64, 96)}
 _MOST = 1 << 20
+_MOST_RANKS = 1024
 # Any more physical batches in a logical one hold the same memory as two.
 _ACCUMULATING = 2
 
@@ -137,6 +138,9 @@ class Fit(Campaign):
             results[size] = run_one(self._planned(name, sized.run_name + suffix, sized))
             return _evaluation(size, results[size])
 
+        if along == WORLD_SIZE:
+            self._search_ranks(name, config, suffix, evaluate, limit, results)
+            return self._kept(name)
         starts = _STARTS[along]
         try:
             search = largest_that_fits(evaluate, limit, degree=len(starts) - 1, starts=starts, most=_MOST)
@@ -156,7 +160,32 @@ class Fit(Campaign):
                 without_headroom=self._without_headroom(search, capacity),
             )
         self.answers_by_name[name] = answer
+        return self._kept(name)
+
+    def _kept(self, name: str) -> list[Result]:
+        """The run that an answer rests on, or the one that says why there is none."""
+        answer = self.answers_by_name[name]
         return [result for result in (answer.best, answer.failure) if result is not None]
+
+    def _search_ranks(
+        self,
+        name: str,
+        config: ExperimentConfig,
+        suffix: str,
+        evaluate: Callable[[int], Evaluation],
+        limit: int,
+        results: Mapping[int, Result],
+    ) -> None:
+        """Find the fewest ranks."""
+        try:
+            found = fewest_that_fit(evaluate, limit, most=_MOST_RANKS)
+        except _Failed as failed:
+            answer = Answer(config, WORLD_SIZE, suffix, 0, len(results), failure=failed.result)
+        else:
+            best = results.get(found)
+            found_for = best.config if best else config
+            answer = Answer(found_for, WORLD_SIZE, suffix, found, len(results), best)
+        self.answers_by_name[name] = answer
 
     def _without_headroom(self, search: Search, capacity: int) -> int | None:
         """The largest size that should fit all of the memory: predicted, not estimated."""

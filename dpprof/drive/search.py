@@ -6,6 +6,7 @@ the step it moves as the size grows. Each prediction is then evaluated: the answ
 evaluations alone, and only their number depends on the predictions.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -13,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 BytesByEvent = NDArray[np.float64]
+# Numbers of ranks that are tried where a prediction says, before the range is halved.
+_PREDICTED = 6
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,37 @@ def largest_that_fits(
     while not search.is_over(most):
         search.add(evaluate(_next(search, degree, most)))
     return search
+
+
+def fewest_that_fit(evaluate: Callable[[int], Evaluation], limit: int, *, most: int) -> int:
+    """Find the smallest number of ranks, up to `most`, each of which needs no more than `limit` bytes; 0 if
+    there is none.
+
+    More ranks are taken to need no more memory each. What a rank needs is about a + b / N, from which the
+    number to try next follows; where that does not help, the range is divided.
+    """
+    needed = {1: evaluate(1).needed}
+    if needed[1] <= limit:
+        return 1
+    needed[most] = evaluate(most).needed
+    if needed[most] > limit:
+        return 0
+    few, many = 1, most
+    while many - few > 1:
+        predicted = _ranks_for(limit, (few, needed[few]), (many, needed[many]))
+        if predicted is None or len(needed) > _PREDICTED:
+            predicted = math.isqrt(few * many)
+        number = min(max(predicted, few + 1), many - 1)
+        needed[number] = evaluate(number).needed
+        few, many = (few, number) if needed[number] <= limit else (number, many)
+    return many
+
+
+def _ranks_for(limit: int, few: tuple[int, int], many: tuple[int, int]) -> int | None:
+    """The number of ranks that should need `limit` bytes, from two numbers with what they need."""
+    slope = (few[1] - many[1]) / (1 / few[0] - 1 / many[0])
+    room = limit - (many[1] - slope / many[0])
+    return math.ceil(slope / room) if slope > 0 and room > 0 else None
 
 
 def _next(search: Search, degree: int, most: int) -> int:

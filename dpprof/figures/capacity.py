@@ -4,6 +4,9 @@ Every figure beyond the tensors has a name, so that a reader can see what the to
 allocator loses to fragmentation is in none of them.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from dpprof.config.devices import CONTEXT_MIB, DEVICES, WORKSPACE_MIB, Device
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.record.ledger import LedgerResult, Moved
@@ -92,18 +95,43 @@ def floor_s(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, float]:
     return {phase: seconds(moved.get(phase, Moved())) for phase in ledger.phase_peak}
 
 
+def communication_s(config: ExperimentConfig, ledger: LedgerResult) -> float | None:
+    """Seconds that a rank takes at least to send what it has to; None for one rank alone, and without a link
+    whose rate is known.
+    """
+    by_phase = _communication_by_phase(config, ledger)
+    return sum(by_phase.values()) if by_phase else None
+
+
+def _communication_by_phase(config: ExperimentConfig, ledger: LedgerResult) -> dict[str | None, float]:
+    device = device_of(config)
+    rate = config.estimating.link_gb_per_s or (device.link_gb_per_s if device else 0)
+    found: dict[str | None, float] = {}
+    for row in ledger.collectives if rate else ():
+        found[row.phase] = found.get(row.phase, 0.0) + row.sent / (rate * 1e9)
+    return found
+
+
 def logical_floor_s(config: ExperimentConfig, ledger: LedgerResult, num_samples: int) -> float | None:
     """Seconds that a logical batch of so many samples takes at least on the named device; None without one.
 
     The floors of the phases that every physical batch has, once for each physical batch, and those of the
-    other phases once. A last batch that is not full counts by its share.
+    other phases once. A last batch that is not full counts by its share. Communication may go on beside all
+    else.
     """
     floors = floor_s(config, ledger)
     if not floors:
         return None
-    repeated = sum(seconds for phase, seconds in floors.items() if phase in _EVERY_PHYSICAL_BATCH)
-    estimated = config.accumulation_steps * config.estimated_batch
-    return sum(floors.values()) + (num_samples / estimated - 1) * repeated
+    num_batches = num_samples / (config.accumulation_steps * config.estimated_batch * config.world_size)
+    return max(
+        _repeated(floors, num_batches), _repeated(_communication_by_phase(config, ledger), num_batches)
+    )
+
+
+def _repeated(seconds: Mapping[Any, float], num_batches: float) -> float:
+    """Seconds by phase added up, with so many times the batches that the ledger has."""
+    every = sum(s for phase, s in seconds.items() if phase in _EVERY_PHYSICAL_BATCH)
+    return sum(seconds.values()) + (num_batches - 1) * every
 
 
 def assumptions(config: ExperimentConfig, ledger: LedgerResult) -> list[str]:
@@ -126,6 +154,11 @@ def assumptions(config: ExperimentConfig, ledger: LedgerResult) -> list[str]:
         found.append("the optimizer takes its foreach form, the default on CUDA")
     if config.device == "cuda" and _EMBEDDING in ledger.operators:
         found.append("the sort in the embedding's backward on CUDA is not in it: a few dozen bytes a token")
+    if config.world_size > 1:
+        found.append(
+            "a rank runs alone, with torch's fake process group: what NCCL takes for itself, and memory that "
+            "CUDA's streams keep longer, are not in it"
+        )
     if config.device == "cuda" and config.precision == "bf16":
         found.append(
             "layer norm, softmax and losses run in fp32 under autocast, as on CUDA (the CPU's keeps bf16)"

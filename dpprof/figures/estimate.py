@@ -18,7 +18,8 @@ class EstimateFigures:
     `added_mib` is what lies beside the tensors, by name. `doubts_mib` is how much each thing that an estimate
     cannot follow may add, `doubt_mib` all of them together; what nothing bounds is not there. `growth_mib` is
     what each step leaves alive, if anything. `fits` is None if doubts decide, or no memory is given.
-    `floor_s` goes by phase, and is empty without a named device.
+    `floor_s` goes by phase, and is empty without a named device; `communication_s` is the least time that
+    ranks take for what they send, None without a link whose rate is known.
     """
 
     added_mib: dict[str, float]
@@ -29,6 +30,13 @@ class EstimateFigures:
     capacity_mib: float | None
     fits: bool | None
     floor_s: dict[str, float]
+    communication_s: float | None
+
+    @property
+    def step_floor_s(self) -> float | None:
+        """The least time of the step, whose communication may go on beside everything else."""
+        known = [seconds for seconds in (sum(self.floor_s.values()), self.communication_s) if seconds]
+        return max(known, default=None)
 
     @classmethod
     def of(cls, record: Record, ledger: LedgerResult) -> Self:
@@ -45,6 +53,7 @@ class EstimateFigures:
             capacity_mib=None if limit is None else mib(limit),
             fits=capacity.fits(config, ledger),
             floor_s=capacity.floor_s(config, ledger),
+            communication_s=capacity.communication_s(config, ledger),
         )
 
 

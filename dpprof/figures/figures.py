@@ -4,6 +4,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Self
 
+from dpprof.figures.communication import CommunicationFigures
 from dpprof.figures.counters import StepCounters
 from dpprof.figures.estimate import EstimateFigures
 from dpprof.figures.ledger import LedgerFigures
@@ -102,6 +103,7 @@ class Figures:
     parameters: ParameterFigures | None
     pace: PaceFigures | None
     ledger: LedgerFigures | None
+    communication: CommunicationFigures | None
     estimate: EstimateFigures | None
     operator_classes: dict[str, OperatorClassFigures]
     ceilings: CeilingFigures | None
@@ -123,6 +125,7 @@ class Figures:
             parameters=ParameterFigures.of(record.parameters),
             pace=PaceFigures.of(record.pace),
             ledger=LedgerFigures.of(record, ledger) if ledger else None,
+            communication=CommunicationFigures.of(record, ledger) if ledger else None,
             estimate=EstimateFigures.of(record, ledger) if ledger and record.is_estimate else None,
             operator_classes=operator_class_figures(record),
             ceilings=CeilingFigures.of(record.ceilings),

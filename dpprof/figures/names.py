@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple
 
+from dpprof.figures.communication import CommunicationFigures
 from dpprof.figures.counters import CounterFigures, StepCounters
 from dpprof.figures.estimate import EstimateFigures
 from dpprof.figures.figures import Figures, Overheads
@@ -51,6 +52,7 @@ class Metric(NamedTuple):
 PEAK = "memory/peak_allocated_mib"
 STEP = "latency/step_ms_median"
 IQR = "latency/step_ms_iqr"
+SENT = "communication/sent_mib"
 SAMPLES = "throughput/samples_per_s"
 MOVED = "io/total_mib"
 FLOPS = "flops/total"
@@ -135,6 +137,8 @@ def named(figures: Figures) -> Iterator[Metric]:
         yield Metric("pace", "fixed_ms", figures.pace.fixed_ms)
     if figures.ledger is not None:
         yield from _ledger(figures.ledger, figures.phases)
+    if figures.communication is not None:
+        yield from _communication(figures.communication)
     if figures.estimate is not None:
         yield from _estimate(figures.estimate)
     for name, of_class in figures.operator_classes.items():
@@ -208,6 +212,13 @@ def _ledger(ledger: LedgerFigures, phases: Mapping[str, PhaseFigures]) -> Iterat
     yield Metric("io", "arithmetic_intensity", ledger.intensity, compares=True)
 
 
+def _communication(found: CommunicationFigures) -> Iterator[Metric]:
+    yield Metric("communication", "sent_mib", sum(found.sent_mib.values()), compares=True)
+    yield Metric("communication", "calls", float(sum(found.calls.values())), compares=True)
+    for phase, sent in found.sent_mib.items():
+        yield Metric("communication", f"{phase}/sent_mib", sent)
+
+
 def _estimate(estimate: EstimateFigures) -> Iterator[Metric]:
     for name, added in estimate.added_mib.items():
         yield Metric("memory", f"added/{name}_mib", added)
@@ -221,8 +232,9 @@ def _estimate(estimate: EstimateFigures) -> Iterator[Metric]:
     for phase, seconds in estimate.floor_s.items():
         group, _, key = floor_name(phase).partition("/")
         yield Metric(group, key, ms(seconds))
-    if estimate.floor_s:
-        yield Metric("floor", "step_ms", ms(sum(estimate.floor_s.values())))
+    for key, least in (("communication", estimate.communication_s), ("step", estimate.step_floor_s)):
+        if least is not None:
+            yield Metric("floor", f"{key}_ms", ms(least))
 
 
 def _step_counters(counters: StepCounters) -> Iterator[Metric]:

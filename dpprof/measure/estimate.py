@@ -1,18 +1,22 @@
 """The estimate of a training step: its ledger on fake tensors, without a device to run it on."""
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 
 import torch
 
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import DpprofError, EstimateError, describe_error
 from dpprof.figures.capacity import from_allocator
 from dpprof.measure.observe import Subject, Training
 from dpprof.measure.passes.estimate_ledger import CpuLedger, CudaLedger
-from dpprof.measure.passes.ledger import keep_ledger, warmup_steps
+from dpprof.measure.passes.ledger import Kept, keep_ledger, warmup_steps
+from dpprof.measure.ranks import one_rank_of_many
 from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.record.ledger import Doubt, LedgerResult
+from dpprof.record.record import RankPeak
 
 
 def run(subject: Subject, build: Callable[[str], Training]) -> None:
@@ -26,12 +30,36 @@ def run(subject: Subject, build: Callable[[str], Training]) -> None:
     """
     config, record = subject.config, subject.record
     tensor_device = config.device if torch.cuda.is_available() else "cpu"
+    kept, doubts = _ledger_of_rank(config, 0, partial(build, tensor_device), tensor_device)
+    record.ledger = kept.result()
+    record.ledger.doubts = [*doubts, *_growing(record.ledger)]
+    record.memory.saved = kept.saved
+    record.memory.peak_allocated = record.ledger.peak + sum(from_allocator(config, record.ledger).values())
+    subject.folder.write_ledger(record.ledger, kept.account.timeline())
+    if config.world_size > 1:
+        record.ranks = [RankPeak(0, kept.account.peak, kept.account.peak_phase)]
+    if config.world_size > 1 and config.parallel in load_trainer(config.trainer).rank_0_differs:
+        other, _ = _ledger_of_rank(_without_savings(config), 1, partial(build, tensor_device), tensor_device)
+        record.ranks.append(RankPeak(1, other.account.peak, other.account.peak_phase))
+
+
+def _without_savings(config: ExperimentConfig) -> ExperimentConfig:
+    return dataclasses.replace(config, how=dataclasses.replace(config.estimating, savings=False))
+
+
+def _ledger_of_rank(
+    config: ExperimentConfig, rank: int, build: Callable[[], Training], tensor_device: str
+) -> tuple[Kept, list[Doubt]]:
+    """What one rank holds, and what is in doubt about it. Raises EstimateError."""
     as_on_cuda = config.precision == "bf16" and config.device == "cuda" and tensor_device == "cpu"
-    ledger = CpuLedger() if config.device == "cpu" else CudaLedger(tensor_device)
     try:
-        with fake_tensors(load_trainer(config.trainer), as_autocast_on_cuda=as_on_cuda):
+        with (
+            one_rank_of_many(config, rank),
+            fake_tensors(load_trainer(config.trainer), as_autocast_on_cuda=as_on_cuda),
+        ):
+            ledger = CpuLedger() if config.device == "cpu" else CudaLedger(tensor_device)
             kept = keep_ledger(
-                partial(build, tensor_device),
+                build,
                 ledger,
                 1,
                 warmup_steps=warmup_steps(config),
@@ -44,11 +72,7 @@ def run(subject: Subject, build: Callable[[str], Training]) -> None:
             f"the step failed on fake tensors, which have no data: {describe_error(error)}. "
             "If `dpprof profile` can run it, it can be measured, not estimated"
         ) from error
-    record.ledger = kept.result()
-    record.ledger.doubts = [*ledger.doubts(kept.account.peak), *_growing(record.ledger)]
-    record.memory.saved = kept.saved
-    record.memory.peak_allocated = record.ledger.peak + sum(from_allocator(config, record.ledger).values())
-    subject.folder.write_ledger(record.ledger, kept.account.timeline())
+    return kept, list(ledger.doubts(kept.account.peak))
 
 
 def _growing(ledger: LedgerResult) -> list[Doubt]:

@@ -20,6 +20,7 @@ from dpprof.measure.observe import Observer, Subject
 from dpprof.measure.passes import ceilings, clean, counters, ledger, memory, pace, trace
 from dpprof.measure.passes.weights import parameter_groups
 from dpprof.measure.trainers.build import build_trainer, load_trainer
+from dpprof.measure.trainers.parallel import all_local
 from dpprof.measure.trainers.traps import traps_named
 from dpprof.measure.workloads.sampling import batch_sizes, num_samples, sampled
 from dpprof.measure.workloads.workload import Workload, build_workload, checked_batch
@@ -86,8 +87,8 @@ class ExperimentTraining:
         return self.trainer.model
 
     def held_tensors(self) -> dict[str, list[tuple[str, Tensor]]]:
-        """The tensors that the trainer holds now, with names, by category."""
-        return self.trainer.held_tensors()
+        """What of the tensors that the trainer holds now lies on this rank, with names, by category."""
+        return {category: all_local(held) for category, held in self.trainer.held_tensors().items()}
 
     def drop_gradients(self) -> None:
         """Let go of everything that only the next step would free."""
@@ -190,9 +191,10 @@ def _count(record: Record, config: ExperimentConfig, training: ExperimentTrainin
     record.num_parameters = sum(p.numel() for p in training.trainer.model.parameters())
     record.parameters = record.parameters or parameter_groups(training.model, config)
     record.changed = list(training.changed)
-    record.samples_per_step = config.batch_size * config.accumulation_steps
+    batches = config.accumulation_steps * config.world_size
+    record.samples_per_step = config.batch_size * batches
     if training.tokens_per_batch is not None:
-        record.tokens_per_step = training.tokens_per_batch * config.accumulation_steps
+        record.tokens_per_step = training.tokens_per_batch * batches
     record.warnings += [w for w in training.trainer.warnings() if w not in record.warnings]
 
 

@@ -35,6 +35,20 @@ class TrafficRow:
     flops: int
 
 
+@dataclass
+class CollectiveRow:
+    """One kind of communication between ranks in one phase (None: between phases), totalled over the step.
+
+    `payload` are the bytes of whole tensors, `sent` those that this rank sends for them over a ring.
+    """
+
+    name: str
+    phase: str | None
+    calls: int = 0
+    payload: int = 0
+    sent: int = 0
+
+
 @dataclass(frozen=True)
 class Moved:
     """Bytes that some operators read and write together, and their floating-point operations."""
@@ -75,7 +89,7 @@ class LedgerResult:
     `step_s` is how long the step took under the ledger: an overhead, not a latency. `num_storages` counts
     those born in the step. `block_rounding` is what the peak's storages take more in whole blocks of torch's
     CUDA allocator. `growth` is how much more is alive at the step's end than at its start. `layers` are those
-    that multiply matrices. `doubts` are an estimate's.
+    that multiply matrices, `collectives` what ranks communicate. `doubts` are an estimate's.
     """
 
     peak: int
@@ -89,6 +103,7 @@ class LedgerResult:
     block_rounding: int = 0
     growth: int = 0
     layers: list[LayerRow] = field(default_factory=list)
+    collectives: list[CollectiveRow] = field(default_factory=list)
     doubts: list[Doubt] = field(default_factory=list)
 
     def moved(self, by: Callable[[TrafficRow], K]) -> dict[K, Moved]:

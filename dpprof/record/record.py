@@ -131,6 +131,15 @@ class ParameterGroup:
 
 
 @dataclass
+class RankPeak:
+    """The most bytes that one rank holds, and the phase in which it does."""
+
+    rank: int
+    peak: int
+    phase: str | None
+
+
+@dataclass
 class Record:
     """Everything one experiment measured.
 
@@ -141,7 +150,7 @@ class Record:
     what others had of the processors open to this process: much of either says that the times are too long.
     `nonfinite_losses` counts the losses of the timed steps that are NaN or infinite. `warnings` say what to
     know of the workload before trusting its figures; `changed` says what was changed in its model for
-    training.
+    training. All figures of a run with several ranks are rank 0's; `ranks` are those that were looked at.
     """
 
     config: dict[str, Any]
@@ -173,6 +182,7 @@ class Record:
     counters: CounterResult | None = None
     gradient_check: GradientCheck | None = None
     verify: VerifyResult | None = None
+    ranks: list[RankPeak] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     @property

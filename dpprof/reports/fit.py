@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.fit import FitConfig
+from dpprof.config.fit import WORLD_SIZE, FitConfig
 from dpprof.figures.capacity import capacity_bytes, logical_floor_s
 from dpprof.figures.figures import Figures
 from dpprof.figures.ledger import UNTRACKED
@@ -14,6 +14,7 @@ from dpprof.reports.colors import words
 from dpprof.reports.comparison.models import distinct_names, identity
 from dpprof.reports.markdown_table import markdown_table
 from dpprof.vocabulary.formats import fixed, number
+from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.trainers import trainer_info
 from dpprof.vocabulary.units import MIB
 
@@ -22,7 +23,7 @@ _IN_DOUBT = (
     " What an estimate cannot follow is in doubt, and counts as needed: each answer fits even with that, and "
     "a larger one may fit too."
 )
-_SHOWN = {"batch_size": "batch", "seq_len": "sequence"}
+_SHOWN = {"batch_size": "batch", "seq_len": "sequence", WORLD_SIZE: "ranks"}
 
 
 @dataclass(frozen=True)
@@ -71,15 +72,14 @@ def rows(answers: list[Answer], fit: FitConfig) -> list[dict[str, Any]]:
 
 def _row(answer: Answer, fit: FitConfig, model: str) -> dict[str, Any]:
     config, best = answer.config, answer.best
-    given = "seq_len" if answer.along == "batch_size" else "batch_size"
     figures = best.figures if best else None
     estimate = figures.estimate if figures else None
     row: dict[str, Any] = {
         "model": model,
         "precision": config.precision,
-        given: getattr(config, given),
+        **{given: getattr(config, given) for given in _given(config, answer.along)},
         "trainer": config.trainer,
-        f"largest_{answer.along}": None if answer.failure else answer.size,
+        _found_name(fit): None if answer.failure else answer.size,
         "is_at_least": answer.is_open,
         "headroom_pct": 100 * (1 - fit.usable),
         "without_headroom": answer.without_headroom,
@@ -96,7 +96,8 @@ def _row(answer: Answer, fit: FitConfig, model: str) -> dict[str, Any]:
             expected_batch(answer.size, config.estimating.poisson_tail) if is_asked else None
         )
         if fit.logical_batch:
-            row["physical_steps"] = math.ceil(fit.logical_batch / answer.size) if answer.size else None
+            at_once = answer.size * config.world_size
+            row["physical_steps"] = math.ceil(fit.logical_batch / at_once) if at_once else None
             row["logical_floor_s"] = _logical_floor_s(best, fit)
     if fit.verify:
         row |= _measured(answer, fit)
@@ -149,8 +150,10 @@ def to_markdown(name: str, answers: list[Answer], fit: FitConfig) -> str:
     found = rows(answers, fit)
     first = answers[0].config
     size = _size_name(first, fit)
-    given = "seq_len" if fit.along == "batch_size" else "batch_size"
-    header = ["model", "precision", _SHOWN[given], "trainer", "limited by", f"largest {size}", "needs GiB"]
+    given = _given(first, fit.along)
+    wanted = f"{'fewest' if fit.along == WORLD_SIZE else 'largest'} {size}"
+    header = ["model", "precision", *(_SHOWN[name] for name in given)]
+    header += ["trainer", "limited by", wanted, "needs GiB"]
     if _has(found, "without_headroom"):
         header.append("without headroom")
     if _has(found, "doubt_gib"):
@@ -163,7 +166,7 @@ def to_markdown(name: str, answers: list[Answer], fit: FitConfig) -> str:
         header.append("floor [s]")
     if fit.verify:
         header += ["tokens/s", "measured GiB", f"next {size}", "confirmed"]
-    table = markdown_table(header, [_shown(row, fit, given, header) for row in found], right=5)
+    table = markdown_table(header, [_shown(row, fit, given, header) for row in found], right=4 + len(given))
     explained = _explained(first, fit, found) + (_IN_DOUBT if _has(found, "doubt_gib") else "")
     return "\n".join([f"# {name}\n", f"{explained}\n", table, *_failures(found)])
 
@@ -178,11 +181,22 @@ def _size_name(config: ExperimentConfig, fit: FitConfig) -> str:
     return "expected batch" if is_expected else _SHOWN[fit.along]
 
 
-def _shown(row: dict[str, Any], fit: FitConfig, given: str, header: list[str]) -> list[str]:
-    size = row[f"largest_{fit.along}"]
+def _given(config: ExperimentConfig, along: str) -> list[str]:
+    """The sizes that are fixed."""
+    sizes = ["seq_len", "batch_size", *([] if config.parallel == NONE else [WORLD_SIZE])]
+    return [name for name in sizes if name != along]
+
+
+def _found_name(fit: FitConfig) -> str:
+    """What the answer is called in the JSON file."""
+    return f"{'fewest' if fit.along == WORLD_SIZE else 'largest'}_{fit.along}"
+
+
+def _shown(row: dict[str, Any], fit: FitConfig, given: list[str], header: list[str]) -> list[str]:
+    size = row[_found_name(fit)]
     more = " or more (not searched further)" if row["is_at_least"] else ""
     limited = f"{words(row['limiting_category'])} in {row['limiting_phase']}" if row["limiting_phase"] else ""
-    cells = [row["model"], row["precision"], str(row[given]), row["trainer"]]
+    cells = [row["model"], row["precision"], *(f"{row[name]:,}" for name in given), row["trainer"]]
     cells += [limited, "failed" if size is None else "none fits" if size == 0 else f"{size:,}{more}"]
     cells += [_gib(row["needed_gib"])]
     if "without headroom" in header:
@@ -217,10 +231,18 @@ def _explained(config: ExperimentConfig, fit: FitConfig, found: list[dict[str, A
     is_all_open = bool(open_ones) and all(open_ones)
     tried = "Both were" if not is_all_open else "It was"
     larger = "" if is_all_open else "; the next larger one does not"
-    text = (
-        f"The largest {size} whose training step fits {device_name(config)}{_headroom_words(fit)}{larger}. "
-        f"{tried} estimated on fake tensors."
-    )
+    device = f"{device_name(config)}{_headroom_words(fit)}"
+    if fit.along == WORLD_SIZE:
+        text = (
+            f"The fewest ranks whose training step fits {device}, one on each device; with one fewer it does "
+            f"not. The model lies in shards. {tried} estimated on fake tensors."
+        )
+    else:
+        ranks = "" if config.world_size == 1 else f" on each of {config.world_size} ranks"
+        text = (
+            f"The largest {size} whose training step fits {device}{ranks}{larger}. {tried} estimated on fake "
+            "tensors."
+        )
     kept_for = "fragmentation, other processes, and what an estimate does not include."
     text += f" {'The headroom is' if fit.usable < 1 else 'No headroom is left'} for {kept_for}"
     if _has(found, "without_headroom"):

@@ -13,10 +13,11 @@ from dpprof.figures.estimate import EstimateFigures
 from dpprof.figures.figures import Figures
 from dpprof.figures.results import Result, describe_steps, device_name, estimate_held_against
 from dpprof.record.folder import write_text
-from dpprof.record.ledger import LedgerResult
-from dpprof.record.record import ParameterGroup, Record
+from dpprof.record.ledger import CollectiveRow, LedgerResult
+from dpprof.record.record import ParameterGroup, RankPeak, Record
 from dpprof.reports import html, image, levels, step_chart, step_data, tables, traffic_bars
 from dpprof.reports.colors import category_color
+from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.trainers import short_name
 from dpprof.vocabulary.units import MS_PER_S, ms
 
@@ -27,13 +28,14 @@ _STATIC_POINTS = 800
 @dataclass(frozen=True)
 class Estimate:
     """What an estimate adds to the ledger: its figures, the device that it is for, whether it fits in words,
-    the least time of each phase in ms, and what all of it rests on.
+    the least time of each phase and of communication in ms, and what all of it rests on.
     """
 
     figures: EstimateFigures
     device: str
     held_against: str
     floor_ms: dict[str, float]
+    communication_ms: float | None
     assumptions: list[str]
 
 
@@ -46,6 +48,8 @@ class TimelineData:
     title: str
     steps: str
     facts: dict[str, str]
+    collectives: list[CollectiveRow]
+    ranks: list[RankPeak]
     parameters: list[ParameterGroup]
     changed: list[str]
     tables: tables.LedgerTables
@@ -71,6 +75,8 @@ def compute(result: Result) -> TimelineData | None:
         title=result.folder.name,
         steps=describe_steps(config),
         facts=_facts(record, config),
+        collectives=ledger.collectives,
+        ranks=record.ranks,
         parameters=record.parameters,
         changed=record.changed,
         tables=shown,
@@ -96,6 +102,7 @@ def _estimate(config: ExperimentConfig, figures: EstimateFigures, ledger: Ledger
         device=device_name(config),
         held_against=estimate_held_against(figures, config),
         floor_ms={phase: ms(seconds) for phase, seconds in figures.floor_s.items()},
+        communication_ms=None if figures.communication_s is None else ms(figures.communication_s),
         assumptions=[
             *assumptions(config, ledger),
             *(doubt_words(doubt.text, doubt.num_bytes) for doubt in ledger.doubts),
@@ -113,7 +120,10 @@ def _facts(record: Record, config: ExperimentConfig) -> dict[str, str]:
     return {
         "trainer": f"{config.trainer} ({short_name(config.trainer)})",
         "model": config.model_name + parameters,
-        "batch x sequence": f"{config.batch_size} x {config.seq_len}",
+        f"batch{'' if config.parallel == NONE else ' of a rank'} x sequence": (
+            f"{config.batch_size} x {config.seq_len}"
+        ),
+        **({} if config.parallel == NONE else {"ranks": f"{config.world_size} ({config.parallel})"}),
         "precision": config.precision,
         "parameters that train": config.train,
         "training loop": config.loop,

@@ -2,7 +2,8 @@
 
 # What a tensor storage is for, and what that means.
 CATEGORIES = {
-    "parameters": "the model's weights",
+    "parameters": "the model's weights, or this rank's shards of them",
+    "gathered_parameters": "weights gathered from all ranks, while a layer needs them",
     "buffers": "the model's buffers",
     "optimizer_state": "what the optimizer keeps between steps",
     "inputs": "the batch and its targets",
@@ -16,6 +17,7 @@ CATEGORIES = {
     "gram_matrices": "two T x T matrices per sample and layer, which ghost norms are made of",
     "clip_factors": "the factor that scales each sample's gradient",
     "noise": "noise, and what is made on the way to it",
+    "communication": "buffers of collectives: what ranks send each other and get",
     "temporary": "made in passing by an operator, gradients of activations among them",
     "other": "there before the step, and nothing that the trainer holds",
 }

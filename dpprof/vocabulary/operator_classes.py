@@ -1,13 +1,14 @@
 """The classes of operators and kernels: the kind of work that each does, by its name and phase.
 
 The class of an operator, in this order:
-1. Everything in the phases `clip`, `noise` and `optimizer_step` belongs to `norm_clip`, `noise` and
+1. What ranks communicate by is `communication`.
+2. Everything in the phases `clip`, `noise` and `optimizer_step` belongs to `norm_clip`, `noise` and
    `optimizer`: a multiplication that clips is the cost of clipping.
-2. Everything inside an operator of `attention`, `embedding` or `loss` belongs to that class.
-3. Otherwise its name decides. An operator without a class of its own (`empty`, `view`) belongs to the
+3. Everything inside an operator of `attention`, `embedding` or `loss` belongs to that class.
+4. Otherwise its name decides. An operator without a class of its own (`empty`, `view`) belongs to the
    operator around it, or to `other` if there is none.
 
-Of a kernel only its name and its phase are known: rules 1 and 3 apply, with patterns for the names that
+Of a kernel only its name and its phase are known: rules 1, 2 and 4 apply, with patterns for the names that
 PyTorch, cuBLAS, CUTLASS, cuDNN and CUB give their kernels. So the products of an unfused attention count as
 matrix products there.
 """
@@ -15,6 +16,9 @@ matrix products there.
 import re
 from functools import cache
 
+from dpprof.vocabulary.parallel import COLLECTIVE_NAMESPACES
+
+COMMUNICATION = "communication"
 _PHASE_CLASS = {"clip": "norm_clip", "noise": "noise", "optimizer_step": "optimizer"}
 # Classes to which everything inside their operators belongs.
 WHOLE = ("attention", "embedding", "loss")
@@ -52,6 +56,7 @@ _LOG_SOFTMAX_OF_SHORT_ROWS = r"softmax_warp_\w+<.*(?:\(bool\)1|true),\s*(?:\(boo
 _KERNELS = [
     (class_name, re.compile("|".join(patterns.split()), re.IGNORECASE))
     for class_name, patterns in (
+        (COMMUNICATION, r"nccl gloo"),
         ("attention", r"flash fmha attention sdpa mem_eff"),
         ("loss", rf"nll_?loss cross_?entropy log_?softmax mse_?loss {_LOG_SOFTMAX_OF_SHORT_ROWS}"),
         ("noise", r"normal_kernel normal_and_transform normal_fill"),
@@ -73,12 +78,14 @@ _KERNELS = [
         ("elementwise", r"elementwise fill multi_tensor_apply tril triu arange memset dropout triton_poi_"),
     )
 ]
-OPERATOR_CLASSES = (*(name for name, _ in _CLASSES), "optimizer", "other")
+OPERATOR_CLASSES = (*(name for name, _ in _CLASSES), "optimizer", COMMUNICATION, "other")
 
 
 @cache
 def class_by_name(name: str) -> str | None:
     """The class that follows from an operator's name alone, e.g. `aten::addmm` -> `matrix_product`."""
+    if name.startswith(COLLECTIVE_NAMESPACES):
+        return COMMUNICATION
     bare = name.rpartition("::")[2]
     for class_name, pattern in _WHOLE_PATTERN.items():
         if pattern.search(bare):
@@ -92,6 +99,8 @@ def class_by_name(name: str) -> str | None:
 
 def class_in_phase(class_name: str | None, phase: str | None) -> str:
     """The class that counts, given an operator's own class and the phase that it runs in."""
+    if class_name == COMMUNICATION:
+        return COMMUNICATION
     return _PHASE_CLASS.get(phase or "", class_name or "other")
 
 

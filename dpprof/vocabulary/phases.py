@@ -7,6 +7,7 @@ PHASES = (
     "backward_norms",
     "clip",
     "backward_weighted",
+    "reduce_gradients",
     "noise",
     "optimizer_step",
 )

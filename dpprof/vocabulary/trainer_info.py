@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.theory import Theory
 
 # The memory of any trainer, and of one that keeps every per-sample gradient.
@@ -47,7 +48,8 @@ class TrainerInfo:
     (`settings`). `theory` gives the FLOPs that it needs for a layer's call, if a formula is known
     (`vocabulary.theory`). `is_default` says whether it is one of `all` trainers; the others have to be named.
     `limits` are settings that its library cannot train with. `other_algorithm` says what it does that makes
-    it another algorithm than DP-SGD with flat clipping, if it is one.
+    it another algorithm than DP-SGD with flat clipping, if it is one. `parallel` are the ways in which it
+    can share the training between ranks (`vocabulary/parallel.py`).
     """
 
     name: str
@@ -63,6 +65,7 @@ class TrainerInfo:
     is_default: bool = True
     limits: tuple[Limit, ...] = ()
     other_algorithm: str = ""
+    parallel: tuple[str, ...] = (NONE,)
 
     def __post_init__(self) -> None:
         """Raises ValueError for a colour that pages cannot use."""

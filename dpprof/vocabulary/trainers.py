@@ -6,6 +6,7 @@ Another package adds a trainer by an entry point of the group `dpprof.trainers` 
 from dpprof.vocabulary import theory
 from dpprof.vocabulary.clipping import PerSampleOptions
 from dpprof.vocabulary.opacus_ways import OPACUS_WAYS
+from dpprof.vocabulary.parallel import DDP, NONE, PARALLEL
 from dpprof.vocabulary.registry import table
 from dpprof.vocabulary.trainer_info import OF_ANY_TRAINING, OF_FLAT_CLIPPING, ONE_BACKWARD
 from dpprof.vocabulary.trainer_info import TrainerInfo as TrainerInfo
@@ -35,6 +36,7 @@ BUILT_IN = (
         phases=("zero_grad", "forward", "backward", "optimizer_step"),
         categories=OF_ANY_TRAINING,
         target="dpprof.measure.trainers.standard:StandardTrainer",
+        parallel=PARALLEL,
         theory=theory.standard,
     ),
     TrainerInfo(
@@ -45,6 +47,7 @@ BUILT_IN = (
         phases=ONE_BACKWARD,
         categories=OF_FLAT_CLIPPING,
         target="dpprof.measure.trainers.opacus.dpsgd:DPSGDTrainer",
+        parallel=(NONE, DDP),
         theory=theory.flat,
         former_names=("dpsgd",),
     ),
@@ -64,6 +67,7 @@ BUILT_IN = (
             "noise",
         ),
         target="dpprof.measure.trainers.opacus.ghost_clipping:DPGhostClippingTrainer",
+        parallel=PARALLEL,
         theory=theory.ghost,
         former_names=("dpsgd_ghost",),
     ),
@@ -82,6 +86,7 @@ BUILT_IN = (
             "noise",
         ),
         target="dpprof.measure.trainers.opacus.fast_gradient_clipping:DPFastGradientClippingTrainer",
+        parallel=PARALLEL,
         theory=theory.fast,
         former_names=("dpsgd_fast",),
     ),
@@ -101,6 +106,7 @@ BUILT_IN = (
             "noise",
         ),
         target="dpprof.measure.trainers.per_sample.book_keeping:DPBookKeepingTrainer",
+        parallel=PARALLEL,
         theory=theory.book_keeping,
         options=PerSampleOptions,
     ),
@@ -120,6 +126,7 @@ BUILT_IN = (
             "noise",
         ),
         target="dpprof.measure.trainers.per_sample.mixed_ghost:DPMixedGhostTrainer",
+        parallel=PARALLEL,
         theory=theory.mixed_ghost,
         options=PerSampleOptions,
     ),

@@ -20,8 +20,8 @@ from dpprof.record.ledger import Doubt
 
 _aten = torch.ops.aten
 _CONVOLUTIONS = {_aten.convolution, _aten.convolution_backward}
-# Results whose size depends on data: a trial on zeros would show other sizes.
-_BY_DATA = {_aten.unique_dim}
+# Operators between ranks: one rank alone cannot try them.
+_OF_RANKS = ("c10d", "_c10d_functional")
 # A workspace is assumed to be no more than this many times the operator's tensors. Winograd's transform of
 # 6 x 6 tiles for 4 x 4 results takes 36 / 16 times the input and the output and 36 / 9 times the weight of a
 # convolution (Lavin and Gray 2016, F(4 x 4, 3 x 3)); nothing in cuDNN promises to stay below that.
@@ -78,7 +78,9 @@ class CpuLedger(EstimateLedger):
         """Run an operator on fake tensors; its results get the sizes of real ones."""
         result = super().call(func, args, kwargs)
         given = {t.untyped_storage()._cdata for t in tensors_in((*args, *kwargs.values())) if _has_storage(t)}
-        if func._overloadpacket in _BY_DATA or makes_nothing(func) or not given:
+        # A trial on zeros would show other sizes than data does.
+        is_tried = torch.Tag.dynamic_output_shape not in func.tags and func.namespace not in _OF_RANKS
+        if not is_tried or makes_nothing(func) or not given:
             return result
         trial = self._trials.of(func, args, kwargs, result, flops(func, args, kwargs, result))
         if trial is None:

@@ -5,12 +5,14 @@ accounts for every tensor storage, with what it is for, and for every byte that 
 It never looks at data, so it works alike on CPU, CUDA and fake tensors.
 """
 
+import importlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import torch
+import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -21,14 +23,16 @@ from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.layer_calls import LayerCalls
 from dpprof.measure.passes.modules import ModulePaths
 from dpprof.measure.passes.storages import Storages
-from dpprof.measure.passes.traffic import bytes_moved, flops, tensors_in
+from dpprof.measure.passes.traffic import bytes_moved, flops, footprint, tensors_in
 from dpprof.record.layers import LayerRow
-from dpprof.record.ledger import LedgerResult, TrafficRow
+from dpprof.record.ledger import CollectiveRow, LedgerResult, TrafficRow
 from dpprof.vocabulary.loops import savings_to_measure
 from dpprof.vocabulary.operator_classes import class_by_name, class_in_phase
+from dpprof.vocabulary.parallel import bytes_sent, collective_of, payload_of
 
 _OBSERVED_STEPS = 2
 _DEVICE = torch.ops.prim.device.default
+COMMUNICATION = "communication"
 
 
 def run(subject: Subject) -> None:
@@ -51,13 +55,14 @@ class Kept(NamedTuple):
 
     account: Account
     traffic: list[TrafficRow]
+    collectives: list[CollectiveRow]
     layers: list[LayerRow]
     saved: dict[str, int]
 
     def result(self) -> LedgerResult:
         """The figures that go into the record."""
         found = self.account.result(self.traffic)
-        found.layers = self.layers
+        found.layers, found.collectives = self.layers, self.collectives
         return found
 
 
@@ -101,9 +106,14 @@ class Ledger(TorchDispatchMode):
         self.modules = ModulePaths(self._recomputing)
         self.layers = LayerCalls()
         self._rows: dict[tuple[str, str, str | None], TrafficRow] = {}
+        self._collectives: dict[tuple[str, str | None], CollectiveRow] = {}
+        self._distributed: type | None = None
+        if dist.is_available() and dist.is_initialized():
+            self._distributed = importlib.import_module("torch.distributed.tensor").DTensor
 
     def __enter__(self) -> Self:
         self.modules.__enter__()
+        self.storages.__enter__()
         self.layers.__enter__()
         super().__enter__()
         return self
@@ -114,18 +124,24 @@ class Ledger(TorchDispatchMode):
         super().__exit__(kind, error, trace)
         self.layers.__exit__(kind, error, trace)
         self.modules.__exit__(kind, error, trace)
-        self.storages.forget_all()
+        self.storages.__exit__(kind, error, trace)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run an operator and account for it."""
+        """Run an operator and account for it. A distributed tensor first takes it apart into what this rank
+        does.
+        """
         if func is _DEVICE and isinstance(args[0], FakeTensor):  # asked for more often than operators run
             in_kernel = args[0].fake_mode.in_kernel_invocation
             return torch.device("meta") if in_kernel else args[0].fake_device
+        if self._distributed is not None and any(issubclass(kind, self._distributed) for kind in types):
+            return NotImplemented
         kwargs = kwargs or {}
         result = self.call(func, args, kwargs)
         name = func._schema.name
+        if (collective := collective_of(name)) is not None:
+            self._count_collective(collective, args)
         for tensor in tensors_in((result, *args, *kwargs.values())):
             self.storages.see(tensor, name, self.modules.current)
         self._count_traffic(func, name, args, kwargs, result)
@@ -149,6 +165,24 @@ class Ledger(TorchDispatchMode):
             row.read += read
             row.written += written
             row.flops += num_flops
+
+    def _count_collective(self, collective: str, args: tuple[Any, ...]) -> None:
+        """Whatever it reads and writes, and is nothing else, is a buffer of communication."""
+        buffers = list(tensors_in(args))
+        for tensor in buffers:
+            self.storages.expect(COMMUNICATION, tensor)
+        row = self._collectives.setdefault(
+            (collective, self.storages.phase), CollectiveRow(collective, self.storages.phase)
+        )
+        payload = payload_of(collective, [footprint(tensor) for tensor in buffers])
+        row.calls += 1
+        row.payload += payload
+        row.sent += bytes_sent(collective, payload, dist.get_world_size())
+
+    def take_collectives(self) -> list[CollectiveRow]:
+        """The rows counted since the last call."""
+        rows, self._collectives = list(self._collectives.values()), {}
+        return rows
 
     def take_traffic(self) -> list[TrafficRow]:
         """The rows counted since the last call, most bytes first."""
@@ -186,12 +220,14 @@ class LedgerObserver(Observer):
         self._storages.label_held(self._training.held_tensors())
         self._storages.start_step()
         self._ledger.take_traffic()
+        self._ledger.take_collectives()
         yield
         self._storages.label_held(self._training.held_tensors())
         account, traffic = Account(self._storages.end_step()), self._ledger.take_traffic()
+        collectives = self._ledger.take_collectives()
         if self.highest is None or account.peak > self.highest.account.peak:
             layers = self._ledger.layers.rows(self._training.norm_costs)
-            self.highest = Kept(account, traffic, layers, {})
+            self.highest = Kept(account, traffic, collectives, layers, {})
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -76,8 +77,8 @@ class Storages:
     """The storages of one device.
 
     Storages over memory that torch did not allocate (`torch.from_numpy`, `torch.frombuffer`) are left out,
-    and so are those of sparse tensors. A storage may die in any thread. One that is resized behind torch's
-    operators (`untyped_storage().resize_`) is found out when it is next seen.
+    and so are those of sparse tensors. A storage may die in any thread. While this is entered, one that is
+    resized (`untyped_storage().resize_`) is followed at once.
     """
 
     def __init__(self, device_type: str) -> None:
@@ -92,11 +93,39 @@ class Storages:
         """Bytes of all storages alive now."""
         return sum(life.num_bytes for life in list(self._live.values()))
 
-    def forget_all(self) -> None:
+    def __enter__(self) -> Self:
+        self._resize = torch.UntypedStorage.resize_
+        torch.UntypedStorage.resize_ = self._resized(self._resize)  # type: ignore[method-assign]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Stop following what is still alive."""
+        torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
         for life in list(self._live.values()):
             life.reference = None
         self._live.clear()
+
+    def _resized(self, resize: Callable[..., Any]) -> Callable[..., Any]:
+        """Torch's `resize_` of a storage, followed: fully sharded training empties and fills storages by it,
+        and it is no operator.
+        """
+
+        def resize_(storage: torch.UntypedStorage, size: int) -> Any:
+            result = resize(storage, size)
+            life = self._live.get(storage._cdata)
+            if life is not None:
+                self._follow_size(life, storage.nbytes())
+            return result
+
+        return resize_
+
+    def _follow_size(self, life: Life, num_bytes: int) -> None:
+        if life.num_bytes != num_bytes:
+            change = num_bytes - life.num_bytes
+            life.num_bytes = num_bytes
+            self._note(life, change)
 
     def see(self, tensor: Tensor, operator: str = "", module_now: Callable[[], str] = str) -> Life | None:
         """The life of a tensor's storage; one not seen before is born now, out of this operator.
@@ -127,10 +156,8 @@ class Storages:
             if self._newborn:
                 self._newborn[-1].append(life)
             self._note(life, num_bytes)
-        elif life.num_bytes != num_bytes:
-            change = num_bytes - life.num_bytes
-            life.num_bytes = num_bytes
-            self._note(life, change)
+        else:
+            self._follow_size(life, num_bytes)
         return life
 
     def take_for_a_moment(self, num_bytes: int, operator: str, module: str) -> None:
@@ -162,6 +189,12 @@ class Storages:
             life = self.see(tensor)
             if life is not None:
                 self._set_label(life, category, name, tensor)
+
+    def expect(self, category: str, tensor: Tensor) -> None:
+        """Say what a tensor is for, unless it is labelled, now or later."""
+        life = self.see(tensor)
+        if life is not None and not life.is_labelled:
+            life.category = life.first_category = category
 
     def label_held(self, held: dict[str, list[tuple[str, Tensor]]]) -> None:
         """Label what a trainer holds. A storage under two categories belongs to the one named first."""

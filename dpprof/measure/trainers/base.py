@@ -16,10 +16,12 @@ from torch.profiler import record_function
 
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.nested import call, moved, named_leaves
+from dpprof.measure.trainers.parallel import parallel_of
 from dpprof.measure.trainers.seen import Trap, WatchedStep
 from dpprof.measure.workloads.sampling import num_samples
 from dpprof.vocabulary.loops import DOCUMENTED, LEAN, OUTPUTS
 from dpprof.vocabulary.norm_forms import NormCost
+from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.phases import PHASE_LABEL, STEP_LABEL
 
 # The tensors of each category, each with the name of its parameter or whatever tells what it is.
@@ -71,9 +73,14 @@ class TrainerBase(ABC):
         poisson_sampling: whether batches may have any number of samples, none among them.
         loop: `documented`, or `lean` to make every saving that the trainer has.
         options: the trainer's own settings, an instance of `TrainerInfo.options`; None if it has none.
+        parallel: how it shares the training with the other ranks of torch's default process group; those of
+            `TrainerInfo.parallel` may be asked for. `batch_size` is this rank's, and gradients average over
+            the logical batches of all.
     """
 
     all_savings: tuple[str, ...] = (OUTPUTS,)
+    # The ways in which rank 0 has more to do than the other ranks.
+    rank_0_differs: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -91,8 +98,10 @@ class TrainerBase(ABC):
         loop: str = DOCUMENTED,
         poisson_sampling: bool = False,
         options: Any = None,
+        parallel: str = NONE,
     ) -> None:
         self.device = torch.device(device)
+        self.parallel = parallel_of(parallel, self.device)
         # The parameters of a fake model cannot be moved, not even to where they are.
         elsewhere = any(t.device.type != self.device.type for t in (*model.parameters(), *model.buffers()))
         self.model = (model.to(self.device) if elsewhere else model).train()
@@ -165,11 +174,19 @@ class TrainerBase(ABC):
         source = iter(batches)
         self.observer = observer
         try:
-            with observer, self.label_transient_tensors() if observer.follows_tensors else nullcontext():
+            with observer, self._labelling():
                 while logical := tuple(islice(source, self.accumulation_steps)):
                     self.profile_step(*(moved(batch, self.device) for batch in logical))
         finally:
             self.observer = Observer()
+
+    @contextmanager
+    def _labelling(self) -> Iterator[None]:
+        if not self.observer.follows_tensors:
+            yield
+            return
+        with self.label_transient_tensors(), self.parallel.labelling(self.observer):
+            yield
 
     def held_tensors(self) -> Held:
         """The tensors that the trainer holds now, by category; only categories that hold any.

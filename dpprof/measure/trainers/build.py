@@ -69,5 +69,6 @@ def build_trainer(
         max_grad_norm=config.max_grad_norm,
         loop=config.loop,
         poisson_sampling=config.poisson_sampling,
+        parallel=config.parallel,
         **own,
     )

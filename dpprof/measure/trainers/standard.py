@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from torch import nn
+
 from dpprof.measure.trainers.base import TrainerBase
 
 
@@ -12,16 +14,22 @@ class StandardTrainer(TrainerBase):
     the number of physical batches, as in "Automatic Mixed Precision examples", gradient accumulation.
     """
 
+    def wrap_model(self) -> nn.Module:
+        """With several ranks, what exchanges gradients in backward."""
+        return self.parallel.wrapped(self.model)
+
     def step(self, physical_batches: tuple[Any, ...]) -> None:
         """Forward and backward of each physical batch, then the optimizer."""
         with self.phase("zero_grad"):
             self.optimizer.zero_grad()
-        for batch in physical_batches:
-            with self.phase("forward"):
-                self.last_loss = self.compute_losses(batch).mean()
-                if self.accumulation_steps > 1:
-                    self.last_loss = self.last_loss / self.accumulation_steps
-            with self.phase("backward"):
-                self.last_loss.backward()
+        for index, batch in enumerate(physical_batches, start=1):
+            is_last = index == len(physical_batches)
+            with self.parallel.physical_batch(self.forward_model, is_last=is_last):
+                with self.phase("forward"):
+                    self.last_loss = self.compute_losses(batch).mean()
+                    if self.accumulation_steps > 1:
+                        self.last_loss = self.last_loss / self.accumulation_steps
+                with self.phase("backward"):
+                    self.last_loss.backward()
         with self.phase("optimizer_step"):
             self.optimizer.step()

@@ -13,7 +13,7 @@ class DPSGDTrainer(OpacusTrainer):
 
     def wrap_model(self) -> nn.Module:
         """With hooks that compute per-sample gradients."""
-        wrapped: nn.Module = GradSampleModule(self.model)
+        wrapped: nn.Module = GradSampleModule(self.model_of_rank())
         return wrapped
 
     def _is_one_per_sample(self, shape: torch.Size) -> bool:

@@ -1,16 +1,26 @@
 """DP-SGD that keeps only norms of per-sample gradients and runs backward a second time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import ClassVar
 
 import torch
-from opacus.grad_sample import GradSampleModuleFastGradientClipping
-from opacus.optimizers import DPOptimizerFastGradientClipping
+from opacus.grad_sample import (
+    GradSampleModuleFastGradientClipping,
+    GradSampleModuleFastGradientClippingFSDP,
+)
+from opacus.optimizers import (
+    DistributedDPOptimizerFastGradientClipping,
+    DPOptimizer,
+    DPOptimizerFastGradientClipping,
+    FSDPOptimizerFastGradientClipping,
+)
 from torch import Tensor, nn
 
 from dpprof.measure.trainers.base import Held
 from dpprof.measure.trainers.opacus.labels import label_gram_matrices
 from dpprof.measure.trainers.opacus.trainer import OpacusTrainer
+from dpprof.vocabulary.parallel import DDP, FSDP2, NONE
 
 
 class DPFastGradientClippingTrainer(OpacusTrainer):
@@ -21,15 +31,26 @@ class DPFastGradientClippingTrainer(OpacusTrainer):
     Does in phases what the backward of Opacus's `DPLossFastGradientClipping` does in one call.
     """
 
-    optimizer_wrapper = DPOptimizerFastGradientClipping
+    optimizer_wrappers: ClassVar[Mapping[str, type[DPOptimizer]]] = {
+        NONE: DPOptimizerFastGradientClipping,
+        DDP: DistributedDPOptimizerFastGradientClipping,
+        FSDP2: FSDPOptimizerFastGradientClipping,
+    }
     forward_model: GradSampleModuleFastGradientClipping
 
     def wrap_model(self) -> nn.Module:
         """With hooks that compute norms of per-sample gradients."""
-        wrapped: nn.Module = GradSampleModuleFastGradientClipping(
-            self.model, max_grad_norm=self.max_grad_norm, use_ghost_clipping=self.use_ghost_clipping
+        kind = GradSampleModuleFastGradientClipping
+        if self.parallel.way == FSDP2:
+            kind = GradSampleModuleFastGradientClippingFSDP
+        wrapped = kind(
+            self.model_of_rank(),
+            max_grad_norm=self.max_grad_norm,
+            use_ghost_clipping=self.use_ghost_clipping,
         )
-        return wrapped
+        wrapped.use_ghost_clipping = self.use_ghost_clipping  # that of FSDP ignores the argument
+        of_samples: nn.Module = wrapped
+        return of_samples
 
     def held_tensors(self) -> Held:
         """What every trainer of Opacus holds, and the norms over all parameters."""
@@ -37,7 +58,23 @@ class DPFastGradientClippingTrainer(OpacusTrainer):
         total = self.forward_model._per_sample_gradient_norms
         if total is not None:
             held.setdefault("gradient_norms", []).append(("all parameters", total))
-        return held
+        return held if self.parallel.way != FSDP2 else held | self._held_with_shards(held)
+
+    def _held_with_shards(self, held: Held) -> Held:
+        """What Opacus keeps elsewhere where parameters are shards."""
+        name_of = {parameter: name for name, parameter in self.model.named_parameters()}
+        sums = [
+            (name_of[parameter], state["summed_grad"])
+            for parameter, state in self.optimizer.grad_state.items()
+            if state["summed_grad"] is not None
+        ]
+        norms = [
+            (name, norm)
+            for name, module in self.model.named_modules()
+            for norm in getattr(module, "norm_sample", ())
+        ]
+        found = {"summed_gradients": sums, "gradient_norms": [*norms, *held.get("gradient_norms", [])]}
+        return {category: tensors for category, tensors in found.items() if tensors}
 
     @contextmanager
     def label_transient_tensors(self) -> Iterator[None]:

@@ -6,12 +6,13 @@ tutorials.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from opacus.optimizers import DPOptimizer
+from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
+from opacus.optimizers import DistributedDPOptimizer, DPOptimizer
 from torch import Tensor, nn
 
 from dpprof.measure.trainers.base import Held, TrainerBase, attributes
@@ -22,6 +23,7 @@ from dpprof.measure.trainers.opacus.silent_traps import silent_traps
 from dpprof.measure.trainers.opacus.traps import diagnose
 from dpprof.measure.trainers.seen import Trap, WatchedStep
 from dpprof.vocabulary.loops import GRADIENTS, OUTPUTS
+from dpprof.vocabulary.parallel import DDP, NONE
 
 # Where Opacus keeps a parameter's tensors of a category.
 _KEPT_UNDER = {
@@ -40,13 +42,24 @@ class OpacusTrainer(TrainerBase):
     """
 
     all_savings = (GRADIENTS, OUTPUTS)
-    optimizer_wrapper: type[DPOptimizer] = DPOptimizer
+    rank_0_differs = frozenset({DDP})  # it alone draws noise
+    optimizer_wrappers: ClassVar[Mapping[str, type[DPOptimizer]]] = {
+        NONE: DPOptimizer,
+        DDP: DistributedDPOptimizer,
+    }
     use_ghost_clipping = False
     is_functorch_forced = False
 
+    def model_of_rank(self) -> nn.Module:
+        """The model as ranks share it, still without hooks."""
+        if self.parallel.way == DDP:
+            copied: nn.Module = DifferentiallyPrivateDistributedDataParallel(self.model)
+            return copied
+        return self.parallel.sharded(self.model)
+
     def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> DPOptimizer:
         """The optimizer that clips and adds noise."""
-        return self.optimizer_wrapper(
+        return self.optimizer_wrappers[self.parallel.way](
             optimizer,
             noise_multiplier=self.noise_multiplier,
             max_grad_norm=self.max_grad_norm,
@@ -128,7 +141,10 @@ class OpacusTrainer(TrainerBase):
                 self.last_loss = self._reduced(self.compute_losses(batch))
             self._accumulate_clipped(self.last_loss)
             self.optimizer._is_last_step_skipped = self.optimizer._check_skip_next_step()
-        with self.phase("noise"), self.observer.label_new("noise"):
+        with self.phase("noise"), self.observer.label_new("noise"), self.parallel.adding_noise():
             self._add_noise()
+        if self.parallel.way == DDP:
+            with self.phase("reduce_gradients"):
+                self.optimizer.reduce_gradients()
         with self.phase("optimizer_step"):
             self.optimizer.original_optimizer.step()

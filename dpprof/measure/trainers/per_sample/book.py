@@ -45,6 +45,8 @@ class Book:
         keeps: whether a clipped sum will be made of what is reported, or only norms are wanted.
         complete: what to do with a complete parameter; by default it waits in `entries`.
         factors: weights of the samples for each parameter, while the book is summing.
+        shards: the parameters of modules, by the module's `id` and their name, in whose place forward has
+            gathered tensors.
     """
 
     names: dict[nn.Parameter, str]
@@ -55,6 +57,7 @@ class Book:
     is_open: bool = False
     observer: Observer = field(default_factory=Observer)
     factors: dict[nn.Parameter, Tensor] = field(default_factory=dict)
+    shards: dict[tuple[int, str], nn.Parameter] = field(default_factory=dict)
     costs: dict[str, NormCost] = field(default_factory=dict)
     entries: dict[nn.Parameter, Entry] = field(default_factory=dict)
     _counted: Counter[nn.Parameter] = field(default_factory=Counter)
@@ -73,6 +76,11 @@ class Book:
         self.factors = {}
         self.entries.clear()
         self._reported.clear()
+
+    def parameter(self, module: nn.Module, name: str) -> nn.Parameter | None:
+        """A module's parameter, which the book knows it by."""
+        found: nn.Parameter | None = self.shards.get((id(module), name), getattr(module, name, None))
+        return found
 
     def count(self, *parameters: nn.Parameter | None) -> None:
         """A layer is called with these; one that is computed again in backward counts once."""

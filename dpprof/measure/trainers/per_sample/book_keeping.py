@@ -36,5 +36,7 @@ class DPBookKeepingTrainer(PerSampleTrainer):
 
     def _sum_at_once(self, parameter: nn.Parameter, entry: Entry) -> None:
         factors = self._factors_of_one(entry.squared_norms)
-        self._sums[parameter] = entry.summed(factors, self._sums[parameter]).to(parameter.dtype)
+        so_far = self._sums[parameter]
+        total = self._summed(parameter, entry, factors, so_far)
+        (self._sums[parameter],) = self.parallel.exchanged([total], [parameter], [so_far])
         entry.uses = []

@@ -24,8 +24,9 @@ Gradients = tuple[Tensor | None, ...]
 class Reports:
     """Where a call's gradients go: the book, with the parameters of the layer."""
 
-    def __init__(self, book: Book, weight: nn.Parameter | None, bias: nn.Parameter | None) -> None:
+    def __init__(self, book: Book, module: nn.Module) -> None:
         self.book = book
+        weight, bias = (book.parameter(module, name) for name in ("weight", "bias"))
         self.frozen_weight = weight if weight is not None and not weight.requires_grad else None
         self.weight = weight if weight is not None and weight.requires_grad else None
         self.bias = bias if bias is not None and bias.requires_grad else None

@@ -97,39 +97,39 @@ def _owners(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]
 
 def _linear(module: Any, path: str, book: Book, input: Tensor) -> Any:
     check_batch(path, input, book)
-    reports = Reports(book, module.weight, module.bias)
+    reports = Reports(book, module)
     return LinearFunction.apply(input, module.weight, module.bias, reports, False)
 
 
 def _transposed_linear(module: Any, path: str, book: Book, x: Tensor) -> Any:
     check_batch(path, x, book)
-    reports = Reports(book, module.weight, module.bias)
+    reports = Reports(book, module)
     return LinearFunction.apply(x, module.weight, module.bias, reports, True)
 
 
 def _embedding(module: Any, path: str, book: Book, input: Tensor) -> Any:
     if input.dim() < 2 or input.shape[0] != 1:
         check_batch(path, input, book)
-    reports = Reports(book, module.weight, None)
+    reports = Reports(book, module)
     return EmbeddingFunction.apply(input, module.weight, module.padding_idx, reports, book.batch_size)
 
 
 def _layer_norm(module: Any, path: str, book: Book, input: Tensor) -> Any:
     check_batch(path, input, book)
-    reports = Reports(book, module.weight, module.bias)
+    reports = Reports(book, module)
     shape, eps = module.normalized_shape, module.eps
     return LayerNormFunction.apply(input, module.weight, module.bias, shape, eps, reports)
 
 
 def _rms_norm(module: Any, path: str, book: Book, x: Tensor) -> Any:
     check_batch(path, x, book)
-    reports = Reports(book, module.weight, None)
+    reports = Reports(book, module)
     return RMSNormFunction.apply(x, module.weight, module.normalized_shape, module.eps, reports)
 
 
 def _group_norm(module: Any, path: str, book: Book, input: Tensor) -> Any:
     check_batch(path, input, book)
-    reports = Reports(book, module.weight, module.bias)
+    reports = Reports(book, module)
     groups, eps = module.num_groups, module.eps
     return GroupNormFunction.apply(input, module.weight, module.bias, groups, eps, reports)
 
@@ -142,7 +142,7 @@ def _convolution(module: Any, path: str, book: Book, input: Tensor) -> Any:
         input = F.pad(input, module._reversed_padding_repeated_twice, mode=mode)
         padding = [0] * len(module.stride)
     geometry = Geometry(list(module.stride), list(padding), list(module.dilation), module.groups)
-    reports = Reports(book, module.weight, module.bias)
+    reports = Reports(book, module)
     return ConvFunction.apply(input, module.weight, module.bias, geometry, reports)
 
 

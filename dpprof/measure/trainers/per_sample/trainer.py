@@ -1,6 +1,7 @@
 """What the trainers over per-sample rules share: norms, noise and the optimizer's step."""
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,12 +12,13 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.trainers.per_sample import clipping
-from dpprof.measure.trainers.per_sample.book import Book
+from dpprof.measure.trainers.per_sample.book import Book, Entry
 from dpprof.measure.trainers.per_sample.layers import install
 from dpprof.measure.trainers.per_sample.noise import add_noise
 from dpprof.measure.workloads.sampling import num_samples
 from dpprof.vocabulary.clipping import LAYER_WISE, PerSampleOptions
 from dpprof.vocabulary.norm_forms import NormCost
+from dpprof.vocabulary.parallel import DDP, FSDP2
 
 
 class PerSampleTrainer(TrainerBase):
@@ -31,15 +33,38 @@ class PerSampleTrainer(TrainerBase):
 
     def wrap_model(self) -> nn.Module:
         """The model, its layers with rules in place of their forwards."""
-        self.names = {p: name for name, p in self.model.named_parameters()}
-        self._trained = set(self.parameters)
-        self.book = Book(self.names, self.options.norm, self.keeps)
+        self.book = Book({}, self.options.norm, self.keeps)
         self.without_rule = install(self.model, self.book)
+        if self.parallel.way == FSDP2:
+            self._shard()
+        self.names = self.book.names = {p: name for name, p in self.model.named_parameters()}
+        self._trained = set(self.parameters)
         return self.model
+
+    def _shard(self) -> None:
+        """Raises ValueError for what cannot be trained so."""
+        if self.without_rule:
+            raise ValueError(
+                f"{self.without_rule[0]} has no rule for per-sample gradients, and torch.func cannot compute "
+                "them of shards: train with parallel=ddp"
+            )
+        owners = Counter(p for module in self.model.modules() for p in module.parameters(recurse=False))
+        tied = [name for name, p in self.model.named_parameters() if owners[p] > 1]
+        if tied:
+            raise ValueError(
+                f"{tied[0]} is tied to another layer's weight, which shards cannot be: untie it, or train "
+                "with parallel=ddp"
+            )
+        self.parallel.sharded(self.model)
+        self.book.shards = {
+            (id(module), name): parameter
+            for module in self.model.modules()
+            for name, parameter in module.named_parameters(recurse=False)
+        }
 
     @property
     def logical_batch_size(self) -> int:
-        """What the sum over samples is divided by."""
+        """What this rank's sum over samples is divided by."""
         return self.batch_size * self.accumulation_steps
 
     @classmethod
@@ -78,8 +103,7 @@ class PerSampleTrainer(TrainerBase):
                 raise
             finally:
                 self.book.shut()
-        with self.phase("noise"):
-            self._add_noise()
+        self._add_noise()
         with self.phase("optimizer_step"):
             self.optimizer.step()
 
@@ -92,13 +116,30 @@ class PerSampleTrainer(TrainerBase):
         """Backward and clip: add the physical batch's clipped gradients to `p.grad`."""
 
     def _add_noise(self) -> None:
+        """Exchange gradients, where that is still to be done, and add noise: each number's on one rank."""
+        if self.parallel.way != DDP:
+            with self.phase("noise"):
+                self._add_noise_to(self.parallel.begin_exchange(self._gradients()))
+            return
+        with self.phase("reduce_gradients"):
+            gradients = self._gradients()
+            pieces = self.parallel.begin_exchange(gradients)
+        with self.phase("noise"):
+            self._add_noise_to(pieces)
+        with self.phase("reduce_gradients"):
+            self.parallel.end_exchange(gradients)
+
+    def _gradients(self) -> list[Tensor]:
+        """Those of all parameters: zeros for one that was not used."""
         for parameter in self.parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
+        return [p.grad for p in self.parameters if p.grad is not None]
+
+    def _add_noise_to(self, pieces: list[Tensor]) -> None:
+        deviation = self.noise_deviation(self.noise_multiplier, self.max_grad_norm, self.batch_size)
         with self.observer.label_new("noise"):
-            gradients = [p.grad for p in self.parameters if p.grad is not None]
-            deviation = self.noise_deviation(self.noise_multiplier, self.max_grad_norm, self.batch_size)
-            add_noise(gradients, deviation / self.logical_batch_size)
+            add_noise(pieces, deviation / (self.logical_batch_size * self.parallel.world_size))
 
     @contextmanager
     def _only_norms(self) -> Iterator[dict[nn.Parameter, Tensor | None]]:
@@ -142,9 +183,20 @@ class PerSampleTrainer(TrainerBase):
     @torch.no_grad()
     def _sum_kept(self, factors: dict[nn.Parameter, Tensor]) -> None:
         """Add the clipped sums of what the book keeps to `p.grad`. Frees each as it goes."""
-        for parameter in [p for p, entry in self.book.entries.items() if entry.uses]:
-            total = self.book.entries.pop(parameter).summed(factors[parameter], parameter.grad)
-            parameter.grad = total.to(parameter.dtype)
+        for some in self.parallel.together([p for p, entry in self.book.entries.items() if entry.uses]):
+            so_far = [parameter.grad for parameter in some]
+            sums = [
+                self._summed(parameter, self.book.entries.pop(parameter), factors[parameter], before)
+                for parameter, before in zip(some, so_far, strict=True)
+            ]
+            for parameter, gradient in zip(some, self.parallel.exchanged(sums, some, so_far), strict=True):
+                parameter.grad = gradient
+
+    def _summed(
+        self, parameter: nn.Parameter, entry: Entry, factors_B: Tensor, so_far: Tensor | None
+    ) -> Tensor:
+        """This rank's clipped sum, added in place to what there is so far if that can be."""
+        return entry.summed(factors_B, self.parallel.base_of_sum(so_far)).to(parameter.dtype)
 
     def _factors_of_one(self, squared_norms: Tensor) -> Tensor:
         """As `_clip_factors`, for one parameter under layer-wise clipping."""

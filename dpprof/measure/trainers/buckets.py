@@ -1,0 +1,90 @@
+"""Gradients communicated together: a matrix with a row for each rank, and columns for each gradient."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+# What torch's DDP communicates at once, and what a bucket holds.
+BUCKET_BYTES = 25 * 2**20
+
+
+@dataclass
+class Bucket:
+    """Some flat gradients of one type. Rank r's piece of each are its r-th `chunks` numbers."""
+
+    gradients: list[Tensor]
+    chunks: list[int]
+    rank: int
+    world_size: int
+
+    @torch.no_grad()
+    def reduce_scattered(self) -> list[Tensor]:
+        """The means over all ranks of this rank's pieces, padded to `chunks` numbers."""
+        whole = self._new(self.world_size)
+        matrix = whole.view(self.world_size, -1)
+        for gradient, part in zip(self.gradients, matrix.split(self.chunks, dim=1), strict=True):
+            rows, rest = divmod(gradient.numel(), part.shape[1])
+            part[:rows].copy_(gradient[: rows * part.shape[1]].view(rows, -1))
+            if rows < self.world_size:
+                part[rows:].zero_()
+                part[rows, :rest].copy_(gradient[gradient.numel() - rest :])
+        mine = self._new()
+        dist.reduce_scatter_tensor(mine, whole)
+        mine.div_(self.world_size)
+        return list(mine.split(self.chunks))
+
+    @torch.no_grad()
+    def all_gather(self) -> None:
+        """Fill each gradient with all ranks' pieces."""
+        mine = self._new()
+        for piece, part in zip(self.pieces(), mine.split(self.chunks), strict=True):
+            part[: len(piece)].copy_(piece)
+            part[len(piece) :].zero_()
+        whole = self._new(self.world_size)
+        dist.all_gather_into_tensor(whole, mine)
+        matrix = whole.view(self.world_size, -1)
+        for gradient, part in zip(self.gradients, matrix.split(self.chunks, dim=1), strict=True):
+            rows, rest = divmod(gradient.numel(), part.shape[1])
+            gradient[: rows * part.shape[1]].view(rows, -1).copy_(part[:rows])
+            if rest:
+                gradient[gradient.numel() - rest :].copy_(part[rows, :rest])
+
+    def pieces(self) -> list[Tensor]:
+        """This rank's pieces, views of the gradients."""
+        return [
+            gradient[self.rank * chunk : (self.rank + 1) * chunk]
+            for gradient, chunk in zip(self.gradients, self.chunks, strict=True)
+        ]
+
+    def _new(self, num_rows: int = 1) -> Tensor:
+        return self.gradients[0].new_empty(num_rows * sum(self.chunks))
+
+
+def together(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    """Neighbouring tensors of one type that fill a bucket; a larger one comes alone."""
+    some: list[Tensor] = []
+    taken = 0
+    for tensor in tensors:
+        num_bytes = tensor.numel() * tensor.element_size()
+        if some and (taken + num_bytes > BUCKET_BYTES or tensor.dtype != some[0].dtype):
+            yield some
+            some, taken = [], 0
+        some.append(tensor)
+        taken += num_bytes
+    if some:
+        yield some
+
+
+def buckets(gradients: Iterable[Tensor], rank: int, world_size: int) -> Iterator[Bucket]:
+    """Gradients in buckets, large ones divided, in pieces as equal as may be."""
+    parts = (part for g in gradients for part in flat(g).split(BUCKET_BYTES // g.element_size()))
+    for some in together(parts):
+        yield Bucket(some, [-(-part.numel() // world_size) for part in some], rank, world_size)
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """A view of all numbers of a tensor without gaps, in the order in which they lie in memory."""
+    return tensor.as_strided((tensor.numel(),), (1,))

@@ -1,0 +1,104 @@
+"""Fully sharded data parallelism: a shard of every parameter on each rank (`--parallel fsdp2`)."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.experimental import implicit_replication
+
+from dpprof.measure.observe import Observer
+from dpprof.measure.trainers.buckets import Bucket, flat, together
+from dpprof.measure.trainers.parallel import Alone, local
+from dpprof.vocabulary.parallel import FSDP2
+
+
+class Shards(Alone):
+    """Parameters, gradients and optimizer state are divided among the ranks, and a layer's weights gathered
+    while it computes: torch's `fully_shard`, one group for each layer, as Opacus's `FSDP2Wrapper` has it.
+    """
+
+    way = FSDP2
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+
+    def sharded(self, model: nn.Module) -> nn.Module:
+        """The model itself, its parameters `DTensor`s."""
+        with unset_fake_temporarily():  # a mesh reads its ranks
+            self._mesh = init_device_mesh(self.device.type, (self.world_size,))
+        for module in list(model.modules()):
+            if module is not model and next(module.parameters(recurse=False), None) is not None:
+                fully_shard(module, mesh=self._mesh)
+        fully_shard(model, mesh=self._mesh)
+        return model
+
+    @contextmanager
+    def labelling(self, observer: Observer) -> Iterator[None]:
+        """Weights are gathered into tensors that are made when FSDP first waits for them."""
+        wait = FSDPParamGroup.wait_for_unshard
+
+        def labelled(group: Any) -> None:
+            with observer.label_new("gathered_parameters"):
+                wait(group)
+
+        of_groups: Any = FSDPParamGroup
+        of_groups.wait_for_unshard = labelled
+        try:
+            yield
+        finally:
+            of_groups.wait_for_unshard = wait
+
+    def adding_noise(self) -> AbstractContextManager[Any]:
+        """Opacus adds ordinary tensors to distributed ones."""
+        as_replicas: AbstractContextManager[Any] = implicit_replication()
+        return as_replicas
+
+    def together(self, parameters: list[nn.Parameter]) -> Iterable[list[nn.Parameter]]:
+        """As many as fill a bucket."""
+        of_tensor = {id(p): p for p in parameters}
+        for some in together(parameters):
+            yield [of_tensor[id(p)] for p in some]
+
+    def base_of_sum(self, so_far: Tensor | None) -> None:
+        """Nothing: the gradient is a shard, and the sum is not."""
+
+    @torch.no_grad()
+    def exchanged(
+        self, sums: list[Tensor], parameters: list[nn.Parameter], so_far: list[Tensor | None]
+    ) -> list[Tensor]:
+        """Shards of the means over all ranks, added to those so far."""
+        rows = [-(-total.shape[0] // self.world_size) for total in sums]
+        chunks = [n * total[:1].numel() for n, total in zip(rows, sums, strict=True)]
+        bucket = Bucket([flat(total.contiguous()) for total in sums], chunks, self.rank, self.world_size)
+        means = bucket.reduce_scattered()
+        return [_added(*each) for each in zip(means, parameters, so_far, strict=True)]
+
+    def begin_exchange(self, gradients: list[Tensor]) -> list[Tensor]:
+        """This rank's shards: they were exchanged when they were made."""
+        return [local(gradient) for gradient in gradients]
+
+
+def _added(mean: Tensor, parameter: Any, so_far: Tensor | None) -> Tensor:
+    """The mean, padded, as a distributed tensor like the parameter; or the gradient that it is added to."""
+    shard = local(parameter)
+    mean = mean[: shard.numel()].view(shard.shape)
+    if so_far is not None:
+        local(so_far).add_(mean)
+        return so_far
+    return DTensor.from_local(
+        mean,
+        parameter.device_mesh,
+        parameter.placements,
+        run_check=False,
+        shape=parameter.shape,
+        stride=parameter.stride(),
+    )

@@ -1,0 +1,121 @@
+"""One rank of many, alone: what it holds and what it sends, on real tensors and on fake ones."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpprof.config.estimating import EstimatingConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import parse_experiment, to_flat
+from dpprof.measure.experiment import ExperimentTraining
+from dpprof.measure.observe import Subject
+from dpprof.measure.passes import memory
+from dpprof.measure.passes.estimate_ledger import CpuLedger
+from dpprof.measure.passes.ledger import Ledger, keep_ledger
+from dpprof.measure.ranks import one_rank_of_many
+from dpprof.measure.trainers.build import load_trainer
+from dpprof.measure.trainers.fake_tensors import fake_tensors
+from dpprof.measure.workloads.workload import build_workload
+from dpprof.record.folder import RunFolder
+from dpprof.record.ledger import LedgerResult
+from dpprof.record.record import Memory, Record
+from dpprof.vocabulary.parallel import ALL_GATHER, ALL_REDUCE, DDP, FSDP2, NONE, REDUCE_SCATTER
+from dpprof.vocabulary.trainers import TRAINERS
+
+WAYS = [(name, way) for name, info in TRAINERS.items() for way in info.parallel if way != NONE]
+# How many times the bytes of all parameters a step sends, as payloads of each kind.
+PAYLOADS = {
+    ("StandardTrainer", DDP): {ALL_REDUCE: 1},
+    ("DPSGDTrainer", DDP): {ALL_REDUCE: 1},
+    ("DPGhostClippingTrainer", DDP): {ALL_REDUCE: 1},
+    ("DPFastGradientClippingTrainer", DDP): {ALL_REDUCE: 1},
+    ("DPBookKeepingTrainer", DDP): {REDUCE_SCATTER: 1, ALL_GATHER: 1},
+    ("DPMixedGhostTrainer", DDP): {REDUCE_SCATTER: 1, ALL_GATHER: 1},
+    ("StandardTrainer", FSDP2): {ALL_GATHER: 2, REDUCE_SCATTER: 1},
+    ("DPGhostClippingTrainer", FSDP2): {ALL_GATHER: 3, REDUCE_SCATTER: 2},
+    ("DPFastGradientClippingTrainer", FSDP2): {ALL_GATHER: 3, REDUCE_SCATTER: 2},
+    ("DPBookKeepingTrainer", FSDP2): {ALL_GATHER: 2, REDUCE_SCATTER: 1},
+    ("DPMixedGhostTrainer", FSDP2): {ALL_GATHER: 3, REDUCE_SCATTER: 1},
+}
+
+
+def config_of(trainer: str, way: str, world_size: int, **settings: Any) -> ExperimentConfig:
+    values = {"trainer": trainer, "parallel": way, "world_size": world_size, "device": "cpu"}
+    sizes = {"model_size": "tiny", "vocab_size": 64, "batch_size": 2, "seq_len": 16}
+    return parse_experiment(values | sizes | settings, EstimatingConfig).resolve(cuda_available=False)
+
+
+def ledger_of(config: ExperimentConfig, *, is_fake: bool, rank: int = 0) -> LedgerResult:
+    def build() -> ExperimentTraining:
+        return ExperimentTraining(config, build_workload(config))
+
+    with one_rank_of_many(config, rank):
+        if not is_fake:
+            return keep_ledger(build, Ledger("cpu"), 2, warmup_steps=2).result()
+        with fake_tensors(load_trainer(config.trainer)):
+            return keep_ledger(build, CpuLedger(), 1).result()
+
+
+@cache
+def fake(trainer: str, way: str, world_size: int) -> LedgerResult:
+    return ledger_of(config_of(trainer, way, world_size), is_fake=True)
+
+
+def allocated(config: ExperimentConfig) -> Memory:
+    """What torch's allocator tells of the same rank."""
+    record = Record(to_flat(config), {})
+    with one_rank_of_many(config, 0):
+        subject = Subject(
+            config,
+            RunFolder(Path("unused")),
+            record,
+            lambda *, is_timed=False: ExperimentTraining(config, build_workload(config)),
+        )
+        memory.run(subject)
+    return record.memory
+
+
+@pytest.mark.parametrize(("trainer", "way"), WAYS)
+def test_an_estimate_and_the_ledger_equal_the_allocator_to_the_byte(trainer: str, way: str) -> None:
+    config = config_of(trainer, way, 2)
+    truth, seen, estimated = allocated(config), ledger_of(config, is_fake=False), fake(trainer, way, 2)
+    assert seen.peak == estimated.peak == truth.peak_allocated
+    assert {phase: peak.num_bytes for phase, peak in estimated.phase_peak.items()} == truth.phase_peak
+    assert seen.collectives == estimated.collectives
+
+
+@pytest.mark.parametrize("world_size", [2, 8])
+@pytest.mark.parametrize(("trainer", "way"), WAYS)
+def test_what_a_rank_sends_follows_from_the_parameters(trainer: str, way: str, world_size: int) -> None:
+    config = config_of(trainer, way, world_size)
+    num_bytes = 4 * sum(p.numel() for p in build_workload(config).model.parameters())
+    found: dict[str, list[int]] = {}
+    for row in fake(trainer, way, world_size).collectives:
+        totals = found.setdefault(row.name, [0, 0])
+        totals[0] += row.payload
+        totals[1] += row.sent
+    expected = PAYLOADS[trainer, way]
+    assert {name: payload for name, (payload, _) in found.items()} == {
+        name: times * num_bytes for name, times in expected.items()
+    }
+    share = (world_size - 1) / world_size
+    for name, (payload, sent) in found.items():
+        assert sent == pytest.approx((2 if name == ALL_REDUCE else 1) * share * payload, abs=world_size)
+
+
+@pytest.mark.parametrize(("trainer", "way"), WAYS)
+def test_no_rank_holds_more_than_the_first(trainer: str, way: str) -> None:
+    """With three ranks shards are uneven, and the last one's are smaller."""
+    peaks = [ledger_of(config_of(trainer, way, 3), is_fake=True, rank=rank).peak for rank in range(3)]
+    assert max(peaks) == peaks[0]
+    assert (peaks[1] < peaks[0]) or way == FSDP2 or way not in load_trainer(trainer).rank_0_differs
+
+
+def test_opacus_draws_the_whole_models_noise_on_every_rank_of_shards_and_bk_its_share() -> None:
+    def written(trainer: str) -> int:
+        moved = fake(trainer, FSDP2, 8).moved(by=lambda row: (row.name, row.phase))
+        return sum(m.written for (name, phase), m in moved.items() if phase == "noise" and "normal" in name)
+
+    assert written("DPGhostClippingTrainer") == 8 * written("DPBookKeepingTrainer")
