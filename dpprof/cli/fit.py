@@ -22,7 +22,8 @@ def fit(**options: str | None) -> None:
     """Find the largest batch that fits a device.
 
     Searches for each trainer and sequence length; with --along seq_len, for the longest sequence at each
-    batch size, and with --along world_size for the fewest GPUs that hold the model in shards. Steps run on fake tensors, so no GPU is needed. --verify true then measures the answers here.
+    batch size, and with --along world_size for the fewest GPUs that hold the model in shards. Steps run on
+    fake tensors, so no GPU is needed. --verify true then measures the answers here.
 
     \b
     dpprof fit --target H100 --seq-lens 512,1024       # 1b, all trainers

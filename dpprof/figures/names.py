@@ -52,7 +52,7 @@ class Metric(NamedTuple):
 PEAK = "memory/peak_allocated_mib"
 STEP = "latency/step_ms_median"
 IQR = "latency/step_ms_iqr"
-SENT = "communication/sent_mib"
+SENT, SENDING = "communication/sent_mib", "floor/communication_ms"
 SAMPLES = "throughput/samples_per_s"
 MOVED = "io/total_mib"
 FLOPS = "flops/total"

@@ -189,9 +189,11 @@ def _describe_estimate(config: ExperimentConfig, figures: Figures, estimate: Est
     held = estimate_held_against(estimate, config)
     if held:
         text += f": {held}"
-    if estimate.floor_s:
+    if figures.communication is not None:
+        text += f", sends {memory(sum(figures.communication.sent_mib.values()))} a step"
+    if estimate.step_floor_s is not None:
         which = f" with {config.estimated_batch:,} samples" if config.poisson_sampling else ""
-        text += f", a step{which} takes {fixed(ms(sum(estimate.floor_s.values())), 2)} ms or more"
+        text += f", a step{which} takes {fixed(ms(estimate.step_floor_s), 2)} ms or more"
     return text
 
 

@@ -1,7 +1,6 @@
 """The measuring process: runs the experiment of one run folder and leaves the answer there.
 
     python -m dpprof.measure [--counted-step | --check] RUN_FOLDER
-    python -m dpprof.measure --fork
 
 Reads `config.json`, which may name only the settings that differ from their defaults; writes `record.json`
 after each pass, and `error.json` if the clean pass failed. What an earlier measurement left is deleted.
@@ -10,8 +9,6 @@ else 1.
 
 With `--counted-step` it only warms up and does the one step that the profiler around this process counts. It
 writes nothing, and exits with 1 if that fails.
-
-With `--fork` it waits for run folders to estimate (`forks.py`).
 
 With `--check` the folder holds what is to be checked of a workload (`record/check.py`), and gets the answer.
 """
@@ -36,7 +33,6 @@ from dpprof.vocabulary.out_of_memory import is_oom
 
 _COUNTED_STEP = "--counted-step"
 _CHECK = "--check"
-_FORK = "--fork"
 _LONGEST_TRACEBACK = 100_000
 # The signals that were to end what is being measured.
 _received: list[int] = []
@@ -171,10 +167,6 @@ def prepare() -> None:
 
 def main() -> int:
     """Entry of `python -m dpprof.measure`."""
-    if sys.argv[1:] == [_FORK]:
-        from dpprof.measure.forks import serve
-
-        return serve()
     folders = [argument for argument in sys.argv[1:] if argument not in (_COUNTED_STEP, _CHECK)]
     if len(folders) != 1:
         print(f"usage: python -m dpprof.measure [{_COUNTED_STEP} | {_CHECK}] RUN_FOLDER", file=sys.stderr)

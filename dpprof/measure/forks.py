@@ -22,12 +22,12 @@ from typing import NoReturn
 
 from dpprof.measure import lazy_opacus
 from dpprof.measure.entry import measure, prepare
-from dpprof.measure.trainers.build import import_trainers
 from dpprof.process import END_WITH
 from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.registry import load
 from dpprof.vocabulary.workloads import WORKLOADS, listed
 
+OPTION = "--fork"
 _LONGEST_REQUEST = 2**16
 _LOOK_S = 0.05
 
@@ -38,7 +38,7 @@ def serve() -> int:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     lazy_opacus.install()
     importlib.import_module("dpprof.measure.experiment")
-    import_trainers("", lambda text: None)
+    importlib.import_module("dpprof.measure.trainers.build").import_trainers("", lambda text: None)
     running: set[int] = set()
     while True:
         ready, _, _ = select.select([asked], [], [], _LOOK_S)

@@ -11,6 +11,7 @@ from dpprof.vocabulary.trainers import TRAINERS, UNLISTED_COLOR, trainer_info
 
 CATEGORY_COLORS = {
     "parameters": "#a6997f",
+    "gathered_parameters": "#c2743c",
     "buffers": "#d9cca9",
     "optimizer_state": "#5d4a29",
     "inputs": "#c6fdfd",
@@ -24,6 +25,7 @@ CATEGORY_COLORS = {
     "gram_matrices": "#d03d50",
     "clip_factors": "#fef18e",
     "noise": "#feb3ac",
+    "communication": "#7c9a1c",
     "temporary": "#1f6273",
     "other": "#353535",
     "untracked": "#ffffff",
@@ -36,6 +38,7 @@ PHASE_COLORS = {
     "clip": "#e74f88",
     "backward_weighted": "#933a88",
     "noise": "#e190a3",
+    "reduce_gradients": "#8f6fd0",
     "optimizer_step": "#571342",
     "between phases": "#e8e2f0",
 }
@@ -49,6 +52,7 @@ CLASS_COLORS = {
     "optimizer": PHASE_COLORS["optimizer_step"],
     "elementwise": "#e378c4",
     "reduction": "#962870",
+    "communication": "#6a2fd0",
     "copy": "#f6e0eb",
     "other": "#1c1922",
 }

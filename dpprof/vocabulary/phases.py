@@ -7,8 +7,8 @@ PHASES = (
     "backward_norms",
     "clip",
     "backward_weighted",
-    "reduce_gradients",
     "noise",
+    "reduce_gradients",
     "optimizer_step",
 )
 # Labels of the ranges that a step leaves in a torch.profiler trace.

@@ -297,12 +297,3 @@ def test_any_other_sweep_foresees_nothing(values: dict[str, object]) -> None:
     assert grid(**values).foreseen == {}
     assert build_grid({}, cuda_available=lambda: True).foreseen == {}
     assert build_grid({"device": "cpu"}, EstimatingConfig, cuda_available=lambda: True).foreseen == {}
-
-
-def test_a_model_that_its_workload_names_has_no_other_size() -> None:
-    found = grid(workload="huggingface:gpt2").experiments.values()
-    assert {(config.model_size, config.hidden_dim) for config in found} == {("auto", 0)}
-    with pytest.raises(
-        ConfigError, match="model_sizes: got 'tiny,mini', allowed: auto with huggingface:gpt2"
-    ):
-        grid(workload="huggingface:gpt2", model_sizes="tiny,mini")

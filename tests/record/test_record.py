@@ -18,6 +18,7 @@ from dpprof.record.record import (
     Pace,
     ParameterGroup,
     PassOutcome,
+    RankPeak,
     Record,
 )
 from dpprof.record.verify import VerifyCheck, VerifyResult
@@ -45,6 +46,7 @@ def full_record() -> Record:
         num_parameters=10,
         parameters=[ParameterGroup("Linear.weight", 2, 10, trains=True, per_sample=False, moved=True)],
         changed=["train=*.weight: 10 of 12 parameters train"],
+        ranks=[RankPeak(0, 8, "noise"), RankPeak(1, 7, None)],
         samples_per_step=4,
         tokens_per_step=64,
         startup_s=0.1,

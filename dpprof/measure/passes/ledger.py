@@ -81,7 +81,7 @@ def keep_ledger(
     """
     with ledger:
         training = build()
-        _highest(training, ledger, warmup_steps)
+        training.run(warmup_steps, LabellingObserver(ledger, training))
         kept = _highest(training, ledger, num_steps)
         for name, made in savings_to_measure(training.savings).items() if with_savings else ():
             training.save(made)
@@ -107,9 +107,15 @@ class Ledger(TorchDispatchMode):
         self.layers = LayerCalls()
         self._rows: dict[tuple[str, str, str | None], TrafficRow] = {}
         self._collectives: dict[tuple[str, str | None], CollectiveRow] = {}
+        self._counts = False
         self._distributed: type | None = None
         if dist.is_available() and dist.is_initialized():
             self._distributed = importlib.import_module("torch.distributed.tensor").DTensor
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: nothing is compiled here, and torch's way to see to it that nothing is takes time."""
+        return False
 
     def __enter__(self) -> Self:
         self.modules.__enter__()
@@ -144,8 +150,18 @@ class Ledger(TorchDispatchMode):
             self._count_collective(collective, args)
         for tensor in tensors_in((result, *args, *kwargs.values())):
             self.storages.see(tensor, name, self.modules.current)
-        self._count_traffic(func, name, args, kwargs, result)
+        if self._counts:
+            self._count_traffic(func, name, args, kwargs, result)
         return result
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Surrounds what traffic and communication are counted of."""
+        self._counts = True
+        try:
+            yield
+        finally:
+            self._counts = False
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operator; what it makes is accounted for when it returns."""
@@ -171,6 +187,8 @@ class Ledger(TorchDispatchMode):
         buffers = list(tensors_in(args))
         for tensor in buffers:
             self.storages.expect(COMMUNICATION, tensor)
+        if not self._counts:
+            return
         row = self._collectives.setdefault(
             (collective, self.storages.phase), CollectiveRow(collective, self.storages.phase)
         )
@@ -198,11 +216,8 @@ class Ledger(TorchDispatchMode):
         )
 
 
-class LedgerObserver(Observer):
-    """Tells the ledger of steps and phases, and at the end of each of what the trainer holds.
-
-    `highest` is what was kept of the step with the highest peak so far; of others nothing is kept.
-    """
+class LabellingObserver(Observer):
+    """Tells the ledger of phases, and at the end of each of what the trainer holds. Keeps no account."""
 
     follows_tensors = True
 
@@ -210,24 +225,14 @@ class LedgerObserver(Observer):
         self._ledger = ledger
         self._storages = ledger.storages
         self._training = training
-        self.highest: Kept | None = None
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Keeps the account of a step."""
+        """Labels what is held before and after."""
         self._ledger.modules.name(self._training.model)
-        self._ledger.layers.start_step(self._training.model)
         self._storages.label_held(self._training.held_tensors())
-        self._storages.start_step()
-        self._ledger.take_traffic()
-        self._ledger.take_collectives()
         yield
         self._storages.label_held(self._training.held_tensors())
-        account, traffic = Account(self._storages.end_step()), self._ledger.take_traffic()
-        collectives = self._ledger.take_collectives()
-        if self.highest is None or account.peak > self.highest.account.peak:
-            layers = self._ledger.layers.rows(self._training.norm_costs)
-            self.highest = Kept(account, traffic, collectives, layers, {})
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -247,3 +252,24 @@ class LedgerObserver(Observer):
     ) -> AbstractContextManager[None]:
         """Surrounds what makes tensors of this category."""
         return self._storages.label_new(category, accepts)
+
+
+class LedgerObserver(LabellingObserver):
+    """Keeps the account of steps: `highest` is what was kept of the one with the highest peak; of others
+    nothing is kept.
+    """
+
+    highest: Kept | None = None
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Keeps the account of a step."""
+        self._ledger.layers.start_step(self._training.model)
+        with self._ledger.counting(), super().step():
+            self._storages.start_step()
+            yield
+        account = Account(self._storages.end_step())
+        traffic, collectives = self._ledger.take_traffic(), self._ledger.take_collectives()
+        if self.highest is None or account.peak > self.highest.account.peak:
+            layers = self._ledger.layers.rows(self._training.norm_costs)
+            self.highest = Kept(account, traffic, collectives, layers, {})

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.profiler import record_function
 
 from dpprof.measure.observe import Observer
-from dpprof.measure.trainers.nested import call, moved, named_leaves
+from dpprof.measure.trainers.nested import attributes, call, moved, named_leaves
 from dpprof.measure.trainers.parallel import parallel_of
 from dpprof.measure.trainers.seen import Trap, WatchedStep
 from dpprof.measure.workloads.sampling import num_samples
@@ -173,20 +173,13 @@ class TrainerBase(ABC):
         """
         source = iter(batches)
         self.observer = observer
+        labelled = self.label_transient_tensors() if observer.follows_tensors else nullcontext()
         try:
-            with observer, self._labelling():
+            with observer, labelled, self.parallel.labelling(observer):
                 while logical := tuple(islice(source, self.accumulation_steps)):
                     self.profile_step(*(moved(batch, self.device) for batch in logical))
         finally:
             self.observer = Observer()
-
-    @contextmanager
-    def _labelling(self) -> Iterator[None]:
-        if not self.observer.follows_tensors:
-            yield
-            return
-        with self.label_transient_tensors(), self.parallel.labelling(self.observer):
-            yield
 
     def held_tensors(self) -> Held:
         """The tensors that the trainer holds now, by category; only categories that hold any.
@@ -303,10 +296,3 @@ class TrainerBase(ABC):
         library cannot do with them.
         """
         return nullcontext()
-
-
-def attributes(model: nn.Module, name: str) -> list[tuple[str, Tensor]]:
-    """The tensors under an attribute that each parameter may have: none, a tensor, or a list of them."""
-    found = [(of, getattr(parameter, name, None)) for of, parameter in model.named_parameters()]
-    listed = [(of, value if isinstance(value, list) else [value]) for of, value in found]
-    return [(of, tensor) for of, values in listed for tensor in values if tensor is not None]

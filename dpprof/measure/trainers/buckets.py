@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -9,6 +10,9 @@ from torch import Tensor
 
 # What torch's DDP communicates at once, and what a bucket holds.
 BUCKET_BYTES = 25 * 2**20
+# torch 2.13 has new names for them, and warns of the old ones.
+_reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
+_all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 
 
 @dataclass
@@ -32,7 +36,7 @@ class Bucket:
                 part[rows:].zero_()
                 part[rows, :rest].copy_(gradient[gradient.numel() - rest :])
         mine = self._new()
-        dist.reduce_scatter_tensor(mine, whole)
+        _reduce_scatter(mine, whole)
         mine.div_(self.world_size)
         return list(mine.split(self.chunks))
 
@@ -44,7 +48,7 @@ class Bucket:
             part[: len(piece)].copy_(piece)
             part[len(piece) :].zero_()
         whole = self._new(self.world_size)
-        dist.all_gather_into_tensor(whole, mine)
+        _all_gather(whole, mine)
         matrix = whole.view(self.world_size, -1)
         for gradient, part in zip(self.gradients, matrix.split(self.chunks, dim=1), strict=True):
             rows, rest = divmod(gradient.numel(), part.shape[1])

@@ -11,6 +11,7 @@ from torch import Tensor
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.workloads.workload import Workload
+from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.registry import load
 from dpprof.vocabulary.trainers import TRAINERS
 
@@ -57,6 +58,8 @@ def build_trainer(
     """The configured trainer over a workload's model, its tensors on `tensor_device` if that is given."""
     options = config.trainer_options
     own = {} if options is None else {"options": options}
+    if config.parallel != NONE:
+        own["parallel"] = config.parallel
     return load_trainer(config.trainer)(
         workload.model,
         *optimizer_of(config),
@@ -69,6 +72,5 @@ def build_trainer(
         max_grad_norm=config.max_grad_norm,
         loop=config.loop,
         poisson_sampling=config.poisson_sampling,
-        parallel=config.parallel,
         **own,
     )

@@ -31,3 +31,10 @@ def call(model: nn.Module, inputs: Any) -> Any:
     if isinstance(inputs, tuple):
         return model(*inputs)
     return model(inputs)
+
+
+def attributes(model: nn.Module, name: str) -> list[tuple[str, Tensor]]:
+    """The tensors under an attribute that each parameter may have: none, a tensor, or a list of them."""
+    found = [(of, getattr(parameter, name, None)) for of, parameter in model.named_parameters()]
+    listed = [(of, value if isinstance(value, list) else [value]) for of, value in found]
+    return [(of, tensor) for of, values in listed for tensor in values if tensor is not None]

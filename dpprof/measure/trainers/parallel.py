@@ -49,7 +49,7 @@ class Alone:
         return nullcontext()
 
     def labelling(self, observer: Observer) -> AbstractContextManager[Any]:
-        """Surrounds the steps of an observer that follows tensors, and labels those that ranks gather."""
+        """Surrounds steps, and labels what ranks gather for an observer that follows tensors."""
         return nullcontext()
 
     def adding_noise(self) -> AbstractContextManager[Any]:
@@ -86,6 +86,13 @@ def local(tensor: Tensor) -> Tensor:
     """What lies on this rank of a tensor: itself, or a distributed tensor's shard."""
     shard: Tensor | None = getattr(tensor, "_local_tensor", None)
     return tensor if shard is None else shard
+
+
+def kind_of(module: nn.Module) -> type[nn.Module]:
+    """A module's class, as it was before torch's `fully_shard` put its own in front."""
+    own, *others = type(module).__mro__
+    found: type[nn.Module] = others[1] if others[0].__name__ == "FSDPModule" else own
+    return found
 
 
 def all_local(named: Iterable[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:

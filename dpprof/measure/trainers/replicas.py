@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dpprof.measure.trainers.buckets import BUCKET_BYTES, buckets
 from dpprof.measure.trainers.parallel import Alone
+from dpprof.measure.trainers.replaced import replaced
 from dpprof.vocabulary.parallel import DDP, FAKE
 
 # torch's DDP makes its first bucket smaller, so as to begin early.
@@ -66,13 +67,10 @@ def _without_data(model: nn.Module) -> nn.Module:
     between ranks, where it asks a communication for its result, and where ranks agree on the order of buckets
     after the first step. Buckets have the sizes that they have after it.
     """
-    of_torch: Any = dist
-    assign, limits = of_torch._compute_bucket_assignment_by_size, [_FIRST_BUCKET_BYTES, BUCKET_BYTES]
-    of_torch._compute_bucket_assignment_by_size = lambda tensors, _, *rest: assign(tensors, limits, *rest)
-    try:
+    name, limits = "_compute_bucket_assignment_by_size", [_FIRST_BUCKET_BYTES, BUCKET_BYTES]
+    assign = getattr(dist, name)
+    with replaced(dist, name, lambda tensors, _, *rest: assign(tensors, limits, *rest)):
         wrapped: Any = DistributedDataParallel(model, init_sync=False)
-    finally:
-        of_torch._compute_bucket_assignment_by_size = assign
     wrapped.register_comm_hook(None, _all_reduced)
     wrapped.reducer = _KeepsItsBuckets(wrapped.reducer)
     without_data: nn.Module = wrapped

@@ -17,6 +17,7 @@ from torch.distributed.tensor.experimental import implicit_replication
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.buckets import Bucket, flat, together
 from dpprof.measure.trainers.parallel import Alone, local
+from dpprof.measure.trainers.replaced import replaced
 from dpprof.vocabulary.parallel import FSDP2
 
 
@@ -44,18 +45,17 @@ class Shards(Alone):
     @contextmanager
     def labelling(self, observer: Observer) -> Iterator[None]:
         """Weights are gathered into tensors that are made when FSDP first waits for them."""
+        if not observer.follows_tensors:
+            yield
+            return
         wait = FSDPParamGroup.wait_for_unshard
 
         def labelled(group: Any) -> None:
             with observer.label_new("gathered_parameters"):
                 wait(group)
 
-        of_groups: Any = FSDPParamGroup
-        of_groups.wait_for_unshard = labelled
-        try:
+        with replaced(FSDPParamGroup, "wait_for_unshard", labelled):
             yield
-        finally:
-            of_groups.wait_for_unshard = wait
 
     def adding_noise(self) -> AbstractContextManager[Any]:
         """Opacus adds ordinary tensors to distributed ones."""

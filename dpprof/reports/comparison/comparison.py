@@ -22,10 +22,13 @@ from dpprof.reports.comparison.earlier import upgraded
 from dpprof.reports.comparison.models import Model, models_of
 from dpprof.reports.comparison.run import Run
 from dpprof.vocabulary.loops import LEAN
+from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.trainers import STANDARD, trainer_order
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
 
 SCHEMA_VERSION = 2
+# Told together.
+_OF_RANKS = ("parallel", "world_size")
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,10 @@ class Comparison:
         """`batch 4, sequence 256`, and whatever varies."""
         names = {"batch_size": "batch", "seq_len": "sequence"} | {name: name for name in self.varying}
         named = [name for name in names if name != without and name in cell.settings]
-        return ", ".join(f"{names[name]} {cell.settings[name]}" for name in named)
+        told = [f"{names[name]} {cell.settings[name]}" for name in named if name not in _OF_RANKS]
+        if cell.config.parallel != NONE and without != "world_size":
+            told.append(f"{cell.config.world_size} ranks with {cell.config.parallel}")
+        return ", ".join(told)
 
     def standard(self, cell: Cell) -> Cell | None:
         """The finished cell of StandardTrainer at the same place."""

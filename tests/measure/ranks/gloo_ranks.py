@@ -2,9 +2,9 @@
 
     python tests/measure/ranks/gloo_ranks.py RANK WORLD_SIZE RENDEZVOUS_FILE CASE...
 
-A case is `TRAINER-WAY` with settings after it: `flat-ddp`, `bk-fsdp2,clipping=layer_wise`. Rank 0 prints a line
-of JSON for each: the relative error of the gradient in float64 against a naive loop over the whole batch, with
-noise off, and with it on the deviation of the noise over the one that is right.
+A case is `TRAINER-WAY` with settings after it: `flat-ddp`, `bk-fsdp2,clipping=layer_wise`. Rank 0 prints a
+line of JSON for each: the relative error of the gradient in float64 against a naive loop over the whole
+batch, with noise off, and with it on the deviation of the noise over the one that is right.
 """
 
 import dataclasses

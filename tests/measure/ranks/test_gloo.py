@@ -16,6 +16,7 @@ from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.trainers import TRAINERS
 
 WAYS = [f"{info.short_name}-{way}" for info in TRAINERS.values() for way in info.parallel if way != NONE]
+OWN = [way for way in WAYS if way.startswith(("bk", "mixed"))]
 CASES = [
     *WAYS,
     *(f"{way},accumulation_steps=2" for way in WAYS),

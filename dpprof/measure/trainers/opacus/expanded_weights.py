@@ -10,8 +10,8 @@ from torch.nn.utils._expanded_weights import expanded_weights_utils
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.opacus.dpsgd import DPSGDTrainer
 from dpprof.measure.trainers.opacus.expanded_traps import diagnose_expanded
-from dpprof.measure.trainers.opacus.labels import replaced
 from dpprof.measure.trainers.opacus.silent_traps import mixed_samples
+from dpprof.measure.trainers.replaced import replaced
 from dpprof.measure.trainers.seen import Trap, WatchedStep
 
 

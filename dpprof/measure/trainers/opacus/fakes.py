@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.nn.utils._expanded_weights.expanded_weights_impl import ExpandedWeight
 
-from dpprof.measure.trainers.opacus.labels import replaced
+from dpprof.measure.trainers.replaced import replaced
 
 
 @contextmanager

@@ -12,21 +12,7 @@ from opacus.grad_sample import grad_sample_module, grad_sample_module_fast_gradi
 from torch import Tensor, nn
 
 from dpprof.measure.observe import Observer
-
-
-@contextmanager
-def replaced(owner: Any, attribute: str, value: Any) -> Iterator[None]:
-    """Set an attribute of an object or a module for a while."""
-    missing = object()
-    before = vars(owner).get(attribute, missing)
-    setattr(owner, attribute, value)
-    try:
-        yield
-    finally:
-        if before is missing:
-            delattr(owner, attribute)
-        else:
-            setattr(owner, attribute, before)
+from dpprof.measure.trainers.replaced import replaced
 
 
 @contextmanager

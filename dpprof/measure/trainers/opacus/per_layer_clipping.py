@@ -7,7 +7,7 @@ import torch
 from opacus.optimizers import DPPerLayerOptimizer
 from torch import Tensor
 
-from dpprof.measure.trainers.base import attributes
+from dpprof.measure.trainers.nested import attributes
 from dpprof.measure.trainers.opacus.dpsgd import DPSGDTrainer
 from dpprof.measure.trainers.opacus.traps import DifferentSamples
 

@@ -9,6 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from dpprof.measure.trainers.opacus.trap_sentences import WARNINGS
 from dpprof.measure.trainers.opacus.traps import TUPLES
+from dpprof.measure.trainers.parallel import kind_of
 from dpprof.vocabulary.formats import listed
 
 # Opacus looks into the children of these alone. nn.MultiheadAttention fails, which is told in its own words.
@@ -24,7 +25,7 @@ def silent_traps(model: nn.Module) -> list[str]:
 def _raw_parameters(module: nn.Module, path: str = "") -> Iterator[str]:
     """Modules with parameters of their own and with children that have some, the outermost of them."""
     own = [name for name, p in module.named_parameters(recurse=False) if p.requires_grad]
-    if own and type(module) not in _LOOKED_INTO:
+    if own and kind_of(module) not in _LOOKED_INTO:
         if any(True for child in module.children() for _ in child.parameters()):
             yield WARNINGS["raw"].format(module=path or "the model", parameters=listed(own))
         return
@@ -38,8 +39,8 @@ def _without_sampler(model: nn.Module) -> Iterator[str]:
     for name, module in model.named_modules():
         is_leaf = not any(True for child in module.children() for _ in child.parameters())
         own = any(p.requires_grad for p in module.parameters(recurse=False))
-        if own and is_leaf and type(module) not in _LOOKED_INTO and not isinstance(module, TUPLES):
-            paths.setdefault(type(module).__name__, []).append(name or "the model")
+        if own and is_leaf and kind_of(module) not in _LOOKED_INTO and not isinstance(module, TUPLES):
+            paths.setdefault(kind_of(module).__name__, []).append(name or "the model")
     for kind, names in paths.items():
         yield WARNINGS["functorch"].format(modules=listed(names), kind=kind)
 
@@ -54,4 +55,4 @@ def mixed_samples(model: nn.Module) -> Iterator[str]:
     """Batch norms without trainable parameters, which Opacus lets pass."""
     for name, module in model.named_modules():
         if isinstance(module, _BatchNorm) and not any(p.requires_grad for p in module.parameters()):
-            yield WARNINGS["mixing"].format(module=name or "the model", kind=type(module).__name__)
+            yield WARNINGS["mixing"].format(module=name or "the model", kind=kind_of(module).__name__)

@@ -15,7 +15,8 @@ from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
 from opacus.optimizers import DistributedDPOptimizer, DPOptimizer
 from torch import Tensor, nn
 
-from dpprof.measure.trainers.base import Held, TrainerBase, attributes
+from dpprof.measure.trainers.base import Held, TrainerBase
+from dpprof.measure.trainers.nested import attributes
 from dpprof.measure.trainers.opacus.fakes import opacus_on_fakes
 from dpprof.measure.trainers.opacus.foreseen import foresee
 from dpprof.measure.trainers.opacus.labels import label_per_sample_gradients

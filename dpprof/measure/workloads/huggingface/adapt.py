@@ -111,9 +111,11 @@ def _out_of_place(cls: type[nn.Module]) -> type[nn.Module]:
 
 
 class _BatchSize:
-    """The samples of the batch that a model is called with."""
+    """The samples of the batch that a model is called with; None where it is not being called, as when Opacus
+    calls a copy of a module with one sample.
+    """
 
-    value = 1
+    value: int | None = None
 
 
 def _ids_of_each_sample(model: nn.Module) -> Iterator[str]:
@@ -133,10 +135,14 @@ def _ids_of_each_sample(model: nn.Module) -> Iterator[str]:
     def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         size.value = next(t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)).shape[0]
 
+    def forget(module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        size.value = None
+
     def expand(module: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
-        return (args[0].expand(size.value, -1).contiguous(),)
+        return args if size.value is None else (args[0].expand(size.value, -1).contiguous(),)
 
     model.register_forward_pre_hook(note, with_kwargs=True)
+    model.register_forward_hook(forget, always_call=True)
     for module in embeddings:
         module.register_forward_pre_hook(expand)
     yield "Ids of positions and token types are those of each sample: (B, T), contiguous."

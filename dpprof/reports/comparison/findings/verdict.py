@@ -7,7 +7,16 @@ from enum import Enum
 from dpprof.figures.names import PEAK, STEP
 from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.estimates import without_paired
-from dpprof.reports.comparison.findings import advice, best, choice, estimated, extra, largest_batch, saving
+from dpprof.reports.comparison.findings import (
+    advice,
+    best,
+    choice,
+    communication,
+    estimated,
+    extra,
+    largest_batch,
+    saving,
+)
 from dpprof.reports.comparison.findings.best import best_at_each, fastest_at, rank, smallest_at
 from dpprof.reports.comparison.findings.finding import Finding
 from dpprof.reports.comparison.intervals import FEWEST_STEPS
@@ -49,6 +58,8 @@ def verdict(comparison: Comparison, foreseen: Comparison | None = None) -> list[
         found = [Finding("No verdict", none.why.value, none)]
     advised = advice.advise(Comparison(comparison.name, estimates))
     advised += advice.advise(foreseen, is_of_larger=True) if foreseen is not None else []
+    sent = communication.communications(comparison)
+    found += [communication.say(sent)] if sent else []
     at = int(bool(found) and isinstance(found[0].data, choice.Choice | NoVerdict))
     found[at:at] = [*map(advice.say, advised), *about_estimates]
     return found
