@@ -55,6 +55,7 @@ def serve() -> int:
     for pid in running:
         with suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
     return 0
 
 

@@ -11,7 +11,7 @@ from dpprof.vocabulary.trainers import TRAINERS, UNLISTED_COLOR, trainer_info
 
 CATEGORY_COLORS = {
     "parameters": "#a6997f",
-    "gathered_parameters": "#c2743c",
+    "gathered_parameters": "#2e6a57",
     "buffers": "#d9cca9",
     "optimizer_state": "#5d4a29",
     "inputs": "#c6fdfd",

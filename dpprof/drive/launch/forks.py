@@ -9,11 +9,13 @@ import socket
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 
 from dpprof.record.folder import RunFolder
 
-_STARTING_S = 120.0
+_STARTING_S, _ENDING_S = 120.0, 5.0
 _LONGEST_ANSWER = 2**12
 
 
@@ -33,6 +35,13 @@ class Forked:
         if self.returncode is None:
             self.returncode = self._forks.code_of(self.pid)
         return self.returncode
+
+
+def _end(to_server: socket.socket, server: "subprocess.Popen[bytes]") -> None:
+    """End the process that forks, and wait until it is gone; it waits for those that it had forked."""
+    to_server.close()
+    with suppress(subprocess.TimeoutExpired):
+        server.wait(_ENDING_S)
 
 
 class Forks:
@@ -83,6 +92,7 @@ class Forks:
                 start_new_session=True,
                 env=dict(environment),
             )
+        weakref.finalize(self, _end, self._socket, self._server)
 
     def _read(self, timeout_s: float) -> bool:
         """Take an answer; False if none comes within the time, or none can come any more."""
