@@ -101,27 +101,33 @@ def fewest_that_fit(evaluate: Callable[[int], Evaluation], limit: int, *, most: 
     More ranks are taken to need no more memory each. What a rank needs is about a + b / N, from which the
     number to try next follows; where that does not help, the range is divided.
     """
-    needed = {1: evaluate(1).needed}
-    if needed[1] <= limit:
-        return 1
-    needed[most] = evaluate(most).needed
-    if needed[most] > limit:
-        return 0
-    few, many = 1, most
-    while many - few > 1:
-        predicted = _ranks_for(limit, (few, needed[few]), (many, needed[many]))
-        if predicted is None or len(needed) > _PREDICTED:
-            predicted = math.isqrt(few * many)
-        number = min(max(predicted, few + 1), many - 1)
+    needed: dict[int, int] = {}
+    few, many = 0, 0
+    while many - few != 1:
+        if not few:
+            number = 1
+        elif not many:
+            number = min(max(2 * few, _ranks_for(limit, needed) or 0), most)
+        else:
+            predicted = _ranks_for(limit, needed) if len(needed) <= _PREDICTED else None
+            number = min(max(predicted or math.isqrt(few * many), few + 1), many - 1)
         needed[number] = evaluate(number).needed
-        few, many = (few, number) if needed[number] <= limit else (number, many)
+        if needed[number] <= limit:
+            many = number
+        elif number == most:
+            return 0
+        else:
+            few = number
     return many
 
 
-def _ranks_for(limit: int, few: tuple[int, int], many: tuple[int, int]) -> int | None:
-    """The number of ranks that should need `limit` bytes, from two numbers with what they need."""
-    slope = (few[1] - many[1]) / (1 / few[0] - 1 / many[0])
-    room = limit - (many[1] - slope / many[0])
+def _ranks_for(limit: int, needed: dict[int, int]) -> int | None:
+    """The number of ranks that should need `limit` bytes, by the two largest numbers with what they need."""
+    if len(needed) < 2:
+        return None
+    (few, few_need), (many, many_need) = sorted(needed.items())[-2:]
+    slope = (few_need - many_need) / (1 / few - 1 / many)
+    room = limit - (many_need - slope / many)
     return math.ceil(slope / room) if slope > 0 and room > 0 else None
 
 

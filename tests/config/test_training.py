@@ -126,6 +126,9 @@ def test_sizes_that_are_still_to_be_taken_from_the_model_size_are_not_named() ->
             "endings of the names of modules",
         ),
         ({"train": "lora", "lora_rank": 0}, "lora_rank: got '0'", "a whole number of at least 1"),
+        ({"world_size": 2}, "world_size: got '2'", "1 with parallel=none"),
+        ({"trainer": "flat", "parallel": "fsdp2"}, "parallel: got 'fsdp2'", "none or ddp with flat"),
+        ({"trainer": "ew", "parallel": "ddp"}, "parallel: got 'ddp'", "none with ew"),
     ],
 )
 def test_refusals(values: dict[str, object], start: str, allowed: str) -> None:

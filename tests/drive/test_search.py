@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpprof.drive.search import BytesByEvent, Evaluation, largest_that_fits
+from dpprof.drive.search import BytesByEvent, Evaluation, fewest_that_fit, largest_that_fits
 
 MOST = 10_000
 LINES = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 300)), min_size=1, max_size=6)
@@ -91,3 +91,19 @@ def test_nothing_fits_or_everything_does(limit: int, size: int) -> None:
     assert found.fits == size
     assert found.is_open == (size == MOST)
     assert len(asked) <= 4
+
+
+@given(st.integers(0, 3_000), st.integers(0, 50_000), st.integers(1, 64), st.integers(1, 6_000))
+def test_the_fewest_ranks_are_found_in_few_evaluations(
+    fixed: int, shared: int, block: int, limit: int
+) -> None:
+    """What a rank needs is a part of its own and a share of the rest, in whole blocks."""
+
+    def levels_of(ranks: int) -> list[int]:
+        return [fixed + -(-shared // (ranks * block)) * block]
+
+    asked: list[int] = []
+    found = fewest_that_fit(evaluating(levels_of, asked), limit, most=1024)
+    enough = (ranks for ranks in range(1, 1025) if levels_of(ranks)[0] <= limit)
+    assert found == next(enough, 0)
+    assert len(asked) == len(set(asked)) <= 24

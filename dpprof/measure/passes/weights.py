@@ -10,6 +10,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import WeightsError
 from dpprof.measure.observe import Observer, Training
 from dpprof.measure.trainers.build import optimizer_of
+from dpprof.measure.trainers.parallel import kind_of
 from dpprof.record.record import ParameterGroup, Record
 from dpprof.vocabulary.formats import listed
 from dpprof.vocabulary.trainers import trainer_info
@@ -88,7 +89,7 @@ def _kind(model: nn.Module, name: str) -> str:
     """The class that a parameter belongs to and its name there; that of an adapter by peft's name for it."""
     path, _, own = name.rpartition(".")
     adapter = next((part for part in path.split(".") if part.startswith("lora_")), None)
-    return f"{adapter or type(model.get_submodule(path)).__name__}.{own}"
+    return f"{adapter or kind_of(model.get_submodule(path)).__name__}.{own}"
 
 
 def _checksums(model: nn.Module) -> dict[str, int]:

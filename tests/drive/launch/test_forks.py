@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -21,7 +22,7 @@ from dpprof.record.folder import RunFolder
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks estimates")
 WORKLOAD = "example_workloads:mlp"
-SLOW = {
+SLOW: dict[str, Any] = {
     "trainer": "ghost",
     "workload": "SimpleBigModel",
     "model_size": "1b",
@@ -37,7 +38,7 @@ def launcher(monkeypatch: pytest.MonkeyPatch) -> LocalLauncher:
     return LocalLauncher()
 
 
-def job(path: Path, timeout_s: float = 120, **settings: object) -> Job:
+def job(path: Path, *, timeout_s: float = 120, **settings: Any) -> Job:
     values = {"workload": WORKLOAD, "device": "cpu", "batch_size": 2, "seq_len": 8, "device_memory_gib": 1}
     config = parse_experiment(values | settings, EstimatingConfig).resolve(cuda_available=False)
     folder = RunFolder(path)
@@ -86,7 +87,7 @@ def test_one_process_forks_all_estimates(launcher: LocalLauncher, tmp_path: Path
 
 
 def test_the_estimate_is_that_of_a_process_of_its_own(launcher: LocalLauncher, tmp_path: Path) -> None:
-    settings = {"workload": "SimpleBigModel", "model_size": "tiny", "trainer": "bk"}
+    settings: dict[str, Any] = {"workload": "SimpleBigModel", "model_size": "tiny", "trainer": "bk"}
     forked = job(tmp_path / "forked", **settings)
     assert run(launcher, forked) == 0
     (parent,) = forking()

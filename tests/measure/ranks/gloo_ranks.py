@@ -42,7 +42,7 @@ def config_of(case: str, world_size: int) -> ExperimentConfig:
     named, *settings = case.split(",")
     trainer, _, way = named.partition("-")
     values: dict[str, Any] = dict(setting.split("=") for setting in settings)
-    own = {name: values.pop(name) for name in ("clipping", "norm") if name in values}
+    own: dict[str, Any] = {name: values.pop(name) for name in ("clipping", "norm") if name in values}
     values |= {"trainer": trainer, "parallel": way, "world_size": world_size, "device": "cpu"}
     sizes = {"model_size": "tiny", "vocab_size": 50, "batch_size": BATCH_SIZE, "seq_len": 8, "target": "none"}
     config = parse_experiment(sizes | values, EstimatingConfig)
@@ -80,7 +80,11 @@ def result(case: str) -> dict[str, object]:
     workload.model.double()
     batch = next(iter(workload.batches))
     per_sample = naive_per_sample_gradients(workload.model, workload.loss, batch, alone.batch_size)
-    bound = None if config.trainer == STANDARD else statistics.median(map(global_norm, per_sample)).item()
+    bound = (
+        None
+        if config.trainer == STANDARD
+        else statistics.median(float(global_norm(one)) for one in per_sample)
+    )
     reference = clipped_mean(per_sample, bound, clip_rule(config))
     first = rank * BATCH_SIZE * count
     mine = [
@@ -107,8 +111,8 @@ def main() -> None:
     """Entry."""
     warnings.filterwarnings("ignore")
     rank, world_size, meeting, *cases = sys.argv[1:]
-    store = dist.FileStore(meeting, int(world_size))
-    dist.init_process_group("gloo", store=store, rank=int(rank), world_size=int(world_size))
+    address = f"file://{meeting}"
+    dist.init_process_group("gloo", init_method=address, rank=int(rank), world_size=int(world_size))
     for case in cases:
         try:
             found = result(case)
