@@ -94,8 +94,9 @@ def main() -> None:
     print(
         "`python benchmarks/model_families.py FOLDER`: every family at two layers, batch 3, sequence 16 "
         f"(images of 32 x 32), random weights, on a CPU. {versions}. Gradient: the relative error in float64 "
-        "against a naive loop over samples. Peak: the allocator's, in bytes, and how far off the estimate is. "
-        "Where a model multiplies by a Python number, autograd keeps that in 8 bytes, which no estimate sees.\n"
+        "against a naive loop over samples. Peak: the allocator's, in bytes, and how far off the estimate "
+        "is. Where a model multiplies by a Python number, autograd keeps that in 8 bytes, which no estimate "
+        "sees.\n"
     )
     header = ["family", "trainer", "trains", "gradient", "peak", "estimate"]
     rows = [row(folder, trainer, family) for family in SMALL for trainer in TRAINERS]
