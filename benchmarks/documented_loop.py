@@ -76,7 +76,7 @@ def keep_ours(config: ExperimentConfig, *, with_savings: bool = False) -> Kept:
 
 def keep_theirs(config: ExperimentConfig) -> tuple[Account, list[TrafficRow]]:
     """The account and the traffic of the tutorial loop's second step."""
-    with Ledger("cpu") as ledger:
+    with Ledger("cpu") as ledger, ledger.counting():
         kept: list[tuple[Account, list[TrafficRow]]] = []
 
         @contextmanager

@@ -7,7 +7,7 @@ from typing import Self
 from dpprof.figures.theory import flops_in_theory, flops_of_layers
 from dpprof.record.ledger import LedgerResult
 from dpprof.record.record import Record
-from dpprof.vocabulary.categories import CATEGORIES
+from dpprof.vocabulary.categories import CATEGORIES, OF_RANKS
 from dpprof.vocabulary.units import mib
 
 # What the allocator held at the peak beyond what the ledger saw.
@@ -56,7 +56,8 @@ class LedgerFigures:
     @property
     def all_at_peak_mib(self) -> dict[str, float]:
         """The bytes at the peak by category, with a 0 for each usual one that holds nothing."""
-        return dict.fromkeys(CATEGORIES, 0.0) | self.at_peak_mib
+        usual = (category for category in CATEGORIES if category not in OF_RANKS)
+        return dict.fromkeys(usual, 0.0) | self.at_peak_mib
 
     @property
     def doubt(self) -> str | None:

@@ -21,3 +21,5 @@ CATEGORIES = {
     "temporary": "made in passing by an operator, gradients of activations among them",
     "other": "there before the step, and nothing that the trainer holds",
 }
+# Those that only several ranks have.
+OF_RANKS = ("gathered_parameters", "communication")
