@@ -101,6 +101,7 @@ class TrainerBase(ABC):
         parallel: str = NONE,
     ) -> None:
         self.device = torch.device(device)
+        self.device_type = self.device.type  # an estimate's is that of the device it stands for
         self.parallel = parallel_of(parallel, self.device)
         # The parameters of a fake model cannot be moved, not even to where they are.
         elsewhere = any(t.device.type != self.device.type for t in (*model.parameters(), *model.buffers()))

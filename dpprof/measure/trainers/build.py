@@ -60,7 +60,7 @@ def build_trainer(
     own = {} if options is None else {"options": options}
     if config.parallel != NONE:
         own["parallel"] = config.parallel
-    return load_trainer(config.trainer)(
+    trainer = load_trainer(config.trainer)(
         workload.model,
         *optimizer_of(config),
         tensor_device or config.device,
@@ -74,3 +74,5 @@ def build_trainer(
         poisson_sampling=config.poisson_sampling,
         **own,
     )
+    trainer.device_type = config.device
+    return trainer

@@ -139,7 +139,9 @@ class PerSampleTrainer(TrainerBase):
     def _add_noise_to(self, pieces: list[Tensor]) -> None:
         deviation = self.noise_deviation(self.noise_multiplier, self.max_grad_norm, self.batch_size)
         with self.observer.label_new("noise"):
-            add_noise(pieces, deviation / (self.logical_batch_size * self.parallel.world_size))
+            add_noise(
+                pieces, deviation / (self.logical_batch_size * self.parallel.world_size), self.device_type
+            )
 
     @contextmanager
     def _only_norms(self) -> Iterator[dict[nn.Parameter, Tensor | None]]:
