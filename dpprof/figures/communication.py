@@ -15,15 +15,13 @@ class CommunicationFigures:
     `vocabulary/parallel.py` counts it.
     """
 
-    world_size: int
     sent_mib: dict[str, float]
     calls: dict[str, int]
 
     @classmethod
     def of(cls, record: Record, ledger: LedgerResult) -> Self | None:
         """The figures of a record; None for one rank alone."""
-        config = from_flat(record.config)
-        if config.world_size == 1:
+        if from_flat(record.config).world_size == 1:
             return None
         sent: dict[str, float] = {}
         calls: dict[str, int] = {}
@@ -31,4 +29,4 @@ class CommunicationFigures:
             if row.phase is not None:
                 sent[row.phase] = sent.get(row.phase, 0.0) + mib(row.sent)
                 calls[row.phase] = calls.get(row.phase, 0) + row.calls
-        return cls(config.world_size, sent, calls)
+        return cls(sent, calls)

@@ -1,5 +1,7 @@
 """What the memory of a training step is for."""
 
+from dpprof.vocabulary.parallel import COMMUNICATION
+
 # What a tensor storage is for, and what that means.
 CATEGORIES = {
     "parameters": "the model's weights, or this rank's shards of them",
@@ -17,9 +19,9 @@ CATEGORIES = {
     "gram_matrices": "two T x T matrices per sample and layer, which ghost norms are made of",
     "clip_factors": "the factor that scales each sample's gradient",
     "noise": "noise, and what is made on the way to it",
-    "communication": "buffers of collectives: what ranks send each other and get",
+    COMMUNICATION: "buffers of collectives: what ranks send each other and get",
     "temporary": "made in passing by an operator, gradients of activations among them",
     "other": "there before the step, and nothing that the trainer holds",
 }
 # Those that only several ranks have.
-OF_RANKS = ("gathered_parameters", "communication")
+OF_RANKS = ("gathered_parameters", COMMUNICATION)

@@ -16,9 +16,8 @@ matrix products there.
 import re
 from functools import cache
 
-from dpprof.vocabulary.parallel import COLLECTIVE_NAMESPACES
+from dpprof.vocabulary.parallel import COLLECTIVE_NAMESPACES, COMMUNICATION
 
-COMMUNICATION = "communication"
 _PHASE_CLASS = {"clip": "norm_clip", "noise": "noise", "optimizer_step": "optimizer"}
 # Classes to which everything inside their operators belongs.
 WHOLE = ("attention", "embedding", "loss")

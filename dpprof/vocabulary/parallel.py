@@ -6,6 +6,8 @@ PARALLEL = (NONE, DDP, FSDP2)
 FAKE = "fake"
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST = "all_reduce", "all_gather", "reduce_scatter", "broadcast"
+# The class of operators, and the category of memory, that ranks communicate by.
+COMMUNICATION = "communication"
 # What an operator's name begins with that ranks communicate by.
 COLLECTIVE_NAMESPACES = ("c10d::", "_c10d_functional::")
 

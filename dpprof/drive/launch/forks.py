@@ -69,17 +69,19 @@ class Forks:
                 raise NoForks from error
             while not self._started:
                 if not self._read(_STARTING_S):
+                    if self._server is not None:  # its answer would be taken for the next one's
+                        self._lose()
                     raise NoForks
             pid = self._started.pop()
             self._running.add(pid)
             return Forked(self, pid)
 
     def code_of(self, pid: int) -> int | None:
-        """How a forked process ended, if it did."""
+        """How a forked process ended, if it did; told once, as another may get its number."""
         with self._lock:
             while pid not in self._codes and self._read(0.0):
                 pass
-            return self._codes.get(pid)
+            return self._codes.pop(pid, None)
 
     def _serve(self, environment: Mapping[str, str]) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -28,11 +28,10 @@ from dpprof.record.layers import LayerRow
 from dpprof.record.ledger import CollectiveRow, LedgerResult, TrafficRow
 from dpprof.vocabulary.loops import savings_to_measure
 from dpprof.vocabulary.operator_classes import class_by_name, class_in_phase
-from dpprof.vocabulary.parallel import bytes_sent, collective_of, payload_of
+from dpprof.vocabulary.parallel import COMMUNICATION, bytes_sent, collective_of, payload_of
 
 _OBSERVED_STEPS = 2
 _DEVICE = torch.ops.prim.device.default
-COMMUNICATION = "communication"
 
 
 def run(subject: Subject) -> None:

@@ -15,6 +15,7 @@ from conftest import ROOT
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.flat import parse_experiment
 from dpprof.drive.jobs import run_job
+from dpprof.drive.launch import forks
 from dpprof.drive.launch.job import Job, measuring_job
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.stop import Stop
@@ -137,6 +138,15 @@ def test_a_forking_process_that_is_killed_is_replaced(launcher: LocalLauncher, t
     (other,) = forking()
     assert other.pid != parent.pid
     other.kill()
+
+
+def test_a_forking_process_that_does_not_answer_is_given_up(
+    launcher: LocalLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then an ordinary process estimates; a late answer is not taken for the next one's."""
+    monkeypatch.setattr(forks, "_STARTING_S", 0.01)
+    assert run(launcher, job(tmp_path / "first")) == 0
+    assert not forking()
 
 
 def test_nothing_outlives_a_driving_process_that_is_killed(tmp_path: Path) -> None:
