@@ -29,6 +29,10 @@ class EstimateError(DpprofError):
     """A model or an operator cannot run on fake tensors, so that nothing can be estimated."""
 
 
+class AccountingError(DpprofError):
+    """No accountant can certify a privacy budget, or none that can is able to run."""
+
+
 class CountersError(DpprofError):
     """Hardware counters could not be taken, or a report of them could not be read."""
 

@@ -143,12 +143,16 @@ def others_processor_s() -> float | None:
 
 
 def _own_processor_s() -> float:
-    """Processor time of this process, exact, and of its living children (a data loader's workers)."""
+    """Processor time of this process, exact, of its living children (a data loader's workers), and of the
+    other ranks that run here, which have the same parent.
+    """
     usage = resource.getrusage(resource.RUSAGE_SELF)
     used = usage.ru_utime + usage.ru_stime
-    for child in psutil.Process().children(recursive=True):
+    own = psutil.Process()
+    parent = own.parent() if os.environ.get("LOCAL_WORLD_SIZE", "1") != "1" else None
+    for relative in (parent or own).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
-            used += sum(child.cpu_times()[:2])
+            used += 0 if relative.pid == own.pid else sum(relative.cpu_times()[:2])
     return used
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from dpprof.config.commands import COMMANDS
+from dpprof.config.own_options import launching_options, training_options
 from dpprof.settings import allowed
 
 ROOT = Path(__file__).parent.parent
@@ -47,7 +48,9 @@ def mlproject() -> str:
 
 
 def parameter_table() -> str:
-    """The table of parameters: every parameter of every entry point, once."""
+    """The table of parameters: every parameter of every entry point, once; then the options that only some
+    trainers, workloads and launchers have, which MLproject leaves out.
+    """
     rows = ["| parameter | default | of | meaning |", "| --- | --- | --- | --- |"]
     seen = set()
     for takes in COMMANDS.values():
@@ -57,18 +60,25 @@ def parameter_table() -> str:
             seen.add(field.name)
             takers = [c for c, other in COMMANDS.items() if field.name in {f.name for f in other.settings}]
             of = "all" if len(takers) == len(COMMANDS) else ", ".join(takers)
-            words = field.metadata["help"]
-            if field.metadata["choices"]:
-                words += f" One of: {allowed(field)}."
-            default = f"`{default_of(field)}`".replace("``", "")
             others = [
                 f"; {command}: `{default_of(other)}`"
                 for command, each in COMMANDS.items()
                 for other in each.settings
                 if other.name == field.name and other.default != field.default
             ]
-            rows.append(f"| `{field.name}` | {default}{''.join(others)} | {of} | {words} |")
+            rows.append(row(field, "".join(others), of))
+    for own in (training_options() | launching_options()).values():
+        rows.append(row(own.field, "", f"with {', '.join(own.takers)}"))
     return "\n".join(rows) + "\n"
+
+
+def row(field: "Field[Any]", other_defaults: str, of: str) -> str:
+    """A row of the table."""
+    words = field.metadata["help"].removesuffix(".") + "."
+    if field.metadata["choices"]:
+        words += f" One of: {allowed(field)}."
+    default = f"`{default_of(field)}`".replace("``", "")
+    return f"| `{field.name}` | {default}{other_defaults} | {of} | {words} |"
 
 
 def with_parameters(text: str) -> str:

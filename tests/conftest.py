@@ -3,6 +3,7 @@
 import gc
 import io
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,10 @@ from unittest import mock
 # One thread a process, measured ones among them: several on as many cores mostly wait for each other
 # where operators are as small as here. Read when torch is loaded.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# What the Ray clusters of tests ask for. Read when Ray is imported; else it makes one up, and keeps it in the
+# home folder.
+os.environ.setdefault("RAY_AUTH_MODE", "token")
+os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
 import pytest
 from example_ncu import StandIn
@@ -34,6 +39,7 @@ LONGEST = {
     "test_launchers",
     "test_matrix",
     "test_poisson_runs",
+    "test_ray_cluster",
     "test_sweep",
     "test_sweep_stopped",
 }

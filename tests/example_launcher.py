@@ -20,7 +20,10 @@ class ToyMachine(LocalMachine):
 
 
 class ToyLauncher:
-    slots, can_end_jobs, machine = 1, True, ToyMachine()
+    can_end_jobs, scratch, machine = True, None, ToyMachine()
+
+    def slots_for(self, job: Job) -> int:
+        return 1
 
     def submit(self, job: Job, on_line: Callable[[str], None]) -> "ToyHandle":
         return ToyHandle(job, on_line)

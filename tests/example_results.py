@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from dpprof.config.flat import ESTIMATE, from_flat, to_flat
+from dpprof.config.estimating import ESTIMATE
+from dpprof.config.flat import from_flat, to_flat
 from dpprof.figures.results import Result, read_result
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import LedgerResult, PhasePeak, TrafficRow

@@ -20,6 +20,7 @@ ROOMS = [
     "ncu",
     "figures",
     "record",
+    "privacy",
     "config",
     "vocabulary",
     "settings",
@@ -35,6 +36,7 @@ INNER_ROOMS = {
         "workers",
         "run",
         "endings",
+        "culprit",
         "counters",
         "workload_check",
         "jobs",
@@ -56,18 +58,27 @@ HOMES = {
     "jinja2": ("reports/",),
     "matplotlib": ("reports/",),
     "pandas": ("reports/",),
-    "scipy": ("reports/",),
-    "opacus": ("measure/trainers/opacus/", "measure/workloads/dp_attention.py"),
+    "scipy": ("reports/", "privacy/physical_batches.py"),
+    "opacus": (
+        "measure/trainers/opacus/",
+        "measure/workloads/dp_attention.py",
+        "privacy/prv.py",
+        "privacy/rdp.py",
+    ),
     "peft": ("measure/workloads/trainable.py",),
     "click": ("cli/",),
     "rich": ("cli/",),
     "pydantic": ("json_files.py",),
+    "ray": ("drive/launch/on_ray/",),
+    "submitit": ("drive/launch/on_slurm/",),
 }
 # What importing a module must not load.
 LEFT_OUT = {
-    "dpprof.cli.main": {"torch", "mlflow", "matplotlib", "opacus", "peft", "pydantic"},
+    "dpprof.cli.main": {"torch", "mlflow", "matplotlib", "opacus", "peft", "pydantic", "ray", "submitit"},
     "dpprof.measure.entry": {"torch", "mlflow", "matplotlib", "pydantic"},
     "dpprof.measure.experiment": {"mlflow", "matplotlib", "peft", "pydantic"},
+    "dpprof.privacy.accounting": {"torch", "opacus", "scipy"},
+    "dpprof.privacy.physical_batches": {"torch", "opacus", "scipy"},
 }
 
 

@@ -37,9 +37,10 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
     check_packages()
 
     from dpprof.config.drive import WorkersConfig
-    from dpprof.config.estimating import EstimatingConfig
-    from dpprof.config.flat import ESTIMATE, parse_drive
+    from dpprof.config.estimating import ESTIMATE, EstimatingConfig
+    from dpprof.config.flat import parse_drive
     from dpprof.config.grid import build_grid
+    from dpprof.drive.jobs import at_a_time
     from dpprof.drive.launch.launcher import make_launcher
     from dpprof.drive.workload_module import refuse_missing_module
     from dpprof.settings import parse_all
@@ -60,10 +61,10 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
     from dpprof.cli.grid_run import run_grid
     from dpprof.drive.sweep import Sweep
 
-    name = grid.config.sweep_name
-    planned = Sweep(name, drive, launcher, grid.experiments, workers=own.workers)
+    workers = at_a_time(launcher, next(iter(grid.experiments.values())), own.workers)
+    planned = Sweep(grid.config.sweep_name, drive, launcher, grid.experiments, workers=workers)
     what = counted(len(grid.experiments), "experiment")
-    opening = f"{what} on fake tensors, {own.workers} at a time"
+    opening = f"{what} on fake tensors, {workers} at a time"
     return partial(
         run_grid, planned, ESTIMATE, opening, "estimated", resume=grid.config.resume, is_timed=False
     )

@@ -49,6 +49,7 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
     from dpprof.config.fit import FitConfig
     from dpprof.config.flat import parse_drive
     from dpprof.config.grid import build_grid
+    from dpprof.drive.jobs import at_a_time
     from dpprof.drive.launch.launcher import make_launcher
     from dpprof.drive.workload_module import refuse_missing_module
     from dpprof.settings import parse_all, refuse
@@ -56,7 +57,7 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
     drive, values = parse_drive(given_values)
     workers_values, values = split(values, WorkersConfig)
     fit_values, values = split(values, FitConfig)
-    own, workers = parse_all(FitConfig, fit_values), parse_all(WorkersConfig, workers_values).workers
+    own, given_workers = parse_all(FitConfig, fit_values), parse_all(WorkersConfig, workers_values).workers
     launcher = make_launcher(drive)
     axis, auto = {"batch_size": ("batch_sizes", "auto"), "seq_len": ("seq_lens", "auto")}.get(
         own.along, (own.along, "1")
@@ -69,7 +70,9 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
         cuda_available=lambda: True,
         look_for=partial(refuse_missing_module, launcher=launcher),
     )
-    _check(own, next(iter(grid.experiments.values())), launcher.machine)
+    first = next(iter(grid.experiments.values()))
+    _check(own, first, launcher.machine)
+    workers = at_a_time(launcher, first, given_workers)
     drive.check_writable()
 
     from dpprof.drive.fit import Fit

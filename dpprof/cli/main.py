@@ -17,9 +17,11 @@ from dpprof.cli.fit import fit
 from dpprof.cli.help import GroupedCommands
 from dpprof.cli.log import log
 from dpprof.cli.ncu_import import ncu_import
+from dpprof.cli.plan import plan
 from dpprof.cli.profile import profile
 from dpprof.cli.roofline import roofline
 from dpprof.cli.show import show
+from dpprof.cli.snippet import snippet
 from dpprof.cli.streams import complain, cut, is_text, lost_output, open_streams
 from dpprof.cli.summarize import summarize
 from dpprof.cli.sweep import sweep
@@ -41,6 +43,8 @@ COMMANDS = {
     sweep: MEASURE,
     estimate: PREDICT,
     fit: PREDICT,
+    plan: PREDICT,
+    snippet: PREDICT,
     compare: READ,
     show: READ,
     roofline: READ,

@@ -61,8 +61,8 @@ class Progress:
         busy = machine.busy_pct()
         if busy > _BUSY_PCT:
             self.warn(
-                f"this machine is {busy:.0f} % busy with other work: times will be too long, and where runs "
-                "are disturbed no trainer is called fastest"
+                f"the processors are {busy:.0f} % busy with other work: times will be too long, and where "
+                "runs are disturbed no trainer is called fastest"
             )
 
     def started(self, index: int, total: int, name: str) -> None:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from dpprof.cli.fitted_tables import FittedTable
     from dpprof.figures.results import Result
+    from dpprof.record.folder import RunFolder
     from dpprof.reports.tables import LedgerTables
 
 
@@ -25,34 +26,28 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
     """Show one experiment's memory and traffic.
 
     Prints what fills the memory at the peak of a training step, the largest tensors there, and the bytes
-    that each phase moves; of a run with hardware counters (--counters auto) also what they counted; and
-    which parameters train. Needs neither MLflow nor a GPU.
+    that each phase moves; of a run with hardware counters (--counters auto) also what they counted; of one
+    with several ranks how each of them did; and which parameters train. Needs neither MLflow nor a GPU.
 
     \b
     dpprof show runs/<sweep>/<run>
     """
-    from pathlib import Path
-
     from rich.markup import escape
 
     from dpprof.cli.console import open_console
     from dpprof.cli.counter_tables import counter_tables
     from dpprof.cli.fitted_tables import FittedTable
     from dpprof.cli.parameter_table import parameter_parts
+    from dpprof.cli.rank_table import rank_table
     from dpprof.errors import ConfigError
     from dpprof.figures.results import describe, read_result
-    from dpprof.record.folder import RunFolder
     from dpprof.reports.counter_tables import compute as counted
     from dpprof.reports.tables import compute
 
     for name, value in (("tensors", tensors), ("kernels", kernels)):
         if value < 0:
             raise ConfigError(f"{name}: got {value}, allowed: 0 or more")
-    if not Path(run_folder).is_dir():
-        raise ConfigError(f"run_folder: got {run_folder!r}, allowed: a run folder that exists")
-    folder = RunFolder(run_folder)
-    if not folder.config.exists():
-        raise ConfigError(f"run_folder: got {run_folder!r}, allowed: a folder with a config.json in it")
+    folder = _opened(run_folder)
     result, timeline = read_result(folder), folder.read_timeline()
     record, figures = result.record, result.figures
     console = open_console()
@@ -64,6 +59,8 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
         parts += counter_tables(counted(record.counters, record.ledger), kernels)
     if record is None or not parts:
         raise ConfigError(f"run_folder: {run_folder} has no ledger to show; {_why_none(result)}")
+    if figures is not None and figures.ranks is not None and figures.ranks.slowest is not None:
+        parts.append(rank_table(figures.ranks))
     parts += parameter_parts(record)
     if result.config.is_estimate:
         console.print(f"[b]nothing was run[/], these are fake tensors: {escape(describe(result))}")
@@ -71,6 +68,20 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
         if isinstance(part, FittedTable):
             console.print()
         console.print(part)
+
+
+def _opened(run_folder: str) -> "RunFolder":
+    from pathlib import Path
+
+    from dpprof.errors import ConfigError
+    from dpprof.record.folder import RunFolder
+
+    if not Path(run_folder).is_dir():
+        raise ConfigError(f"run_folder: got {run_folder!r}, allowed: a run folder that exists")
+    folder = RunFolder(run_folder)
+    if not folder.config.exists():
+        raise ConfigError(f"run_folder: got {run_folder!r}, allowed: a folder with a config.json in it")
+    return folder
 
 
 def _why_none(result: "Result") -> str:

@@ -12,6 +12,7 @@ from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.fit import FitConfig
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.config.own_options import OwnOption, launching_options, training_options
+from dpprof.config.plan import PlanConfig
 from dpprof.config.sweep import AXES, SweepConfig
 from dpprof.config.training import TrainingConfig
 from dpprof.settings import OptionValue, fields, setting
@@ -35,6 +36,7 @@ TITLES: dict[type, str] = {
     CheckConfig: "What is checked",
     SweepConfig: "The grid",
     FitConfig: "The search",
+    PlanConfig: "The budget, the data and the devices",
     TrainingConfig: "What is trained",
     MeasuringConfig: "How it is measured",
     EstimatingConfig: "What it is estimated for",
@@ -84,13 +86,10 @@ class Takes:
 
 
 _VARIED = dict.fromkeys(AXES.values(), "the grid varies it")
-# What only estimates do so far.
-_OF_ONE_RANK = dict.fromkeys(("parallel", "world_size"), "it measures one rank")
 _ESTIMATED = _VARIED | {
     "repeats": "an estimate comes out the same every time",
-    "launcher": "estimates run in processes of their own, several at a time",
 }
-_CHECKED = _OF_ONE_RANK | {
+_CHECKED = dict.fromkeys(("parallel", "world_size"), "what a trainer stumbles on shows on one rank") | {
     "trainer": "every one of trainers is tried",
     "runs_dir": "nothing is kept",
     **dict.fromkeys(
@@ -98,19 +97,27 @@ _CHECKED = _OF_ONE_RANK | {
         "what a trainer stumbles on does not depend on it",
     ),
 }
-_VERIFIED = _OF_ONE_RANK | {
+_VERIFIED = {
     "trainer": "every one of trainers is verified",
     "max_grad_norm": "it is chosen so that most samples are clipped",
     "poisson_sampling": "batches of other sizes are tried anyway",
 }
+_PLANNED = {
+    "trainer": "every one of trainers is weighed",
+    "batch_size": "the search finds it",
+    "world_size": "num_devices tells it",
+    "accumulation_steps": "the logical batch tells it",
+    "noise_multiplier": "the budget tells it",
+    "poisson_sampling": "every plan assumes it",
+    "poisson_tail": "batches are split by size",
+    "savings": "the search asks for the largest size alone",
+}
 COMMANDS: dict[str, Takes] = {
-    "profile": Takes((TrainingConfig, MeasuringConfig, DriveConfig), without=_OF_ONE_RANK),
+    "profile": Takes((TrainingConfig, MeasuringConfig, DriveConfig)),
     "test": Takes((TestConfig, DriveConfig)),
     "check": Takes((CheckConfig, TrainingConfig, DriveConfig), without=_CHECKED, defaults=CHECK_DEFAULTS),
     "verify": Takes((CheckConfig, TrainingConfig, DriveConfig), without=_VERIFIED, defaults=VERIFY_DEFAULTS),
-    "sweep": Takes(
-        (SweepConfig, TrainingConfig, MeasuringConfig, DriveConfig), without=_VARIED | _OF_ONE_RANK
-    ),
+    "sweep": Takes((SweepConfig, TrainingConfig, MeasuringConfig, DriveConfig), without=_VARIED),
     "estimate": Takes(
         (SweepConfig, TrainingConfig, EstimatingConfig, WorkersConfig, DriveConfig), without=_ESTIMATED
     ),
@@ -122,5 +129,8 @@ COMMANDS: dict[str, Takes] = {
             "accumulation_steps": "logical_batch tells whether steps are accumulated",
             "savings": "the search asks for the largest size alone",
         },
+    ),
+    "plan": Takes(
+        (PlanConfig, TrainingConfig, EstimatingConfig, WorkersConfig, DriveConfig), without=_PLANNED
     ),
 }

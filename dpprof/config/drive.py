@@ -19,7 +19,12 @@ _LONGEST_PATH = 3000
 class WorkersConfig:
     """How many experiments run at a time, where they do not disturb one another: estimates."""
 
-    workers: int = setting(2, "Experiments to estimate at a time, each in a process of its own.", minimum=1)
+    workers: int = setting(
+        0,
+        "Experiments to estimate at a time, each in a process of its own; 0 is as many as suit the "
+        "launcher: 2 on this machine, one for each core of a Ray cluster.",
+        minimum=0,
+    )
 
 
 @dataclass(frozen=True)

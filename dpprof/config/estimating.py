@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from dpprof.config.devices import DEVICES
 from dpprof.settings import setting
 
+# The only pass of an experiment that is estimated.
+ESTIMATE = "estimate"
+
 
 @dataclass(frozen=True)
 class EstimatingConfig:

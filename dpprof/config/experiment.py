@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
-from dpprof.config.estimating import EstimatingConfig
-from dpprof.config.measuring import SAMPLED_WARMUP_STEPS, MeasuringConfig
+from dpprof.config.estimating import ESTIMATE, EstimatingConfig
+from dpprof.config.measuring import ALONE, SAMPLED_WARMUP_STEPS, MeasuringConfig
 from dpprof.config.poisson import largest_batch
 from dpprof.config.training import TrainingConfig
 from dpprof.settings import OptionValue, options_as, refuse
@@ -32,8 +32,8 @@ class ExperimentConfig(TrainingConfig):
         if isinstance(self.how, EstimatingConfig):
             if self.how.target != "none" and self.device == "cpu":
                 raise refuse("target", self.how.target, "none with device=cpu; give device_memory_gib")
-        elif self.parallel != NONE:
-            raise refuse("parallel", self.parallel, "none for what is measured; estimate and fit take others")
+        elif self.parallel != NONE and self.counters != "off":
+            raise refuse("counters", self.counters, "off with several ranks")
         elif self.poisson_sampling and self.how.warmup_steps < SAMPLED_WARMUP_STEPS:
             raise refuse(
                 "warmup_steps",
@@ -58,6 +58,13 @@ class ExperimentConfig(TrainingConfig):
         """Against what the estimate is held. Not for an experiment that is measured."""
         assert isinstance(self.how, EstimatingConfig), "it is measured, not estimated"
         return self.how
+
+    @property
+    def pass_names(self) -> list[str]:
+        """The passes that it consists of, in the order in which they run."""
+        if isinstance(self.how, EstimatingConfig):
+            return [ESTIMATE]
+        return [name for name in self.how.pass_names if name != ALONE or self.parallel != NONE]
 
     @property
     def counters(self) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpprof.config.drive import DriveConfig
-from dpprof.config.estimating import EstimatingConfig
+from dpprof.config.estimating import ESTIMATE, EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.config.own_options import (
@@ -28,7 +28,6 @@ from dpprof.vocabulary.trainers import STANDARD, TRAINER_NAMES
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, WORKLOADS, listed
 
 # What a flat object of an estimate has for its passes.
-ESTIMATE = "estimate"
 How = type[MeasuringConfig] | type[EstimatingConfig]
 # The settings that say how an experiment was measured or estimated, not what it was.
 HOW_MEASURED = (*fields(MeasuringConfig), *fields(EstimatingConfig))

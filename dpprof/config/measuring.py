@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from dpprof.config.counter_metrics import metric_names
 from dpprof.settings import refuse, setting
 
-PASS_NAMES = ("clean", "pace", "memory", "ledger", "trace", "ceilings", "gradient_check", "verify")
+CLEAN, ALONE = "clean", "alone"
+PASS_NAMES = (CLEAN, ALONE, "pace", "memory", "ledger", "trace", "ceilings", "gradient_check", "verify")
 _LISTED = ", ".join(PASS_NAMES)
 # Under Poisson sampling warm-up takes a full batch, an empty one and a sampled one.
 SAMPLED_WARMUP_STEPS = 3
@@ -18,8 +19,8 @@ class MeasuringConfig:
     warmup_steps: int = setting(3, "Steps before anything is measured, at least one.", minimum=1)
     measured_steps: int = setting(10, "Timed steps of the clean pass.", minimum=1)
     passes: str = setting(
-        "clean,memory,ledger,trace",
-        f"Passes to run, comma-separated, clean among them: {_LISTED}.",
+        "clean,alone,memory,ledger,trace",
+        f"Passes to run, comma-separated, clean among them: {_LISTED}. One rank has no alone pass.",
     )
     counters: str = setting(
         "off",

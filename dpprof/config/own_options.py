@@ -10,6 +10,7 @@ from dpprof.config.drive import DriveConfig, WorkersConfig
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.fit import FitConfig
 from dpprof.config.measuring import MeasuringConfig
+from dpprof.config.plan import PlanConfig
 from dpprof.config.sweep import SweepConfig
 from dpprof.config.training import TrainingConfig
 from dpprof.settings import OptionValue, fields, parse, refuse
@@ -23,6 +24,7 @@ _DPPROFS = (
     EstimatingConfig,
     SweepConfig,
     FitConfig,
+    PlanConfig,
     WorkersConfig,
     DriveConfig,
 )

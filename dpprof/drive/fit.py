@@ -17,6 +17,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.fit import WORLD_SIZE, FitConfig
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
+from dpprof.drive.jobs import at_a_time
 from dpprof.drive.logbook import Summary
 from dpprof.drive.search import BytesByEvent, Evaluation, Search, fewest_that_fit, largest_that_fits
 from dpprof.drive.stop import Stopped
@@ -56,6 +57,8 @@ class Fit(Campaign):
     experiments: Mapping[str, ExperimentConfig]
     config: FitConfig
     workers: int
+    # Whether the next larger size is shown not to fit.
+    is_proven: bool = field(default=True, init=False)
     answers_by_name: dict[str, Answer] = field(default_factory=dict, init=False)
     text: str = field(default="", init=False)
 
@@ -90,7 +93,9 @@ class Fit(Campaign):
         yield Stage([partial(self._search, name) for name in self.experiments], self.workers)
         if self.config.verify:
             found = [name for name in self.experiments if self.answers_by_name[name].size]
-            yield Stage([partial(self._verify, name) for name in found], self.launcher.slots)
+            if found:
+                slots = at_a_time(self.launcher, _measured(self.answers_by_name[found[0]].config))
+                yield Stage([partial(self._verify, name) for name in found], slots)
 
     def has_failed(self) -> bool:
         """An experiment has no answer."""
@@ -143,7 +148,14 @@ class Fit(Campaign):
             return self._kept(name)
         starts = _STARTS[along]
         try:
-            search = largest_that_fits(evaluate, limit, degree=len(starts) - 1, starts=starts, most=_MOST)
+            search = largest_that_fits(
+                evaluate,
+                limit,
+                degree=len(starts) - 1,
+                starts=starts,
+                most=_MOST,
+                is_proven=self.is_proven,
+            )
         except _Failed as failed:
             answer = Answer(config, along, suffix, 0, len(results), failure=failed.result)
         else:
@@ -199,11 +211,9 @@ class Fit(Campaign):
         out of memory.
         """
         answer = self.answers_by_name[name]
-        how = MeasuringConfig(passes="clean,memory", warmup_steps=1, measured_steps=3)
         results = []
         for size in answer.sizes_to_verify:
-            sized = _largest(_sized(answer.config, answer.along, size))
-            config = dataclasses.replace(sized, how=how)
+            config = _measured(_largest(_sized(answer.config, answer.along, size)))
             run_name = f"{config.run_name}{answer.suffix}_measured"
             results.append(run_one(self._planned(name, run_name, config)))
             if results[-1].status == KILLED:
@@ -244,6 +254,12 @@ def _levels(result: Result, needed: int) -> BytesByEvent:
     alive: BytesByEvent = np.cumsum([sum(timeline.start.values()), *changes], dtype=np.float64)
     levels: BytesByEvent = alive + (needed - alive.max())
     return levels
+
+
+def _measured(config: ExperimentConfig) -> ExperimentConfig:
+    """The experiment that was estimated, to be measured."""
+    how = MeasuringConfig(passes="clean,memory", warmup_steps=1, measured_steps=3)
+    return dataclasses.replace(config, how=how)
 
 
 def _largest(config: ExperimentConfig) -> ExperimentConfig:

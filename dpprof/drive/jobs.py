@@ -3,9 +3,12 @@
 import time
 from collections.abc import Callable
 
-from dpprof.drive.launch.job import Exit, Job
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.drive.launch.job import Exit, Job, measuring_job
 from dpprof.drive.launch.launcher import Handle, Launcher
 from dpprof.drive.stop import Stop
+from dpprof.record.folder import RunFolder
+from dpprof.settings import refuse
 
 _POLL_S = 0.25
 
@@ -19,6 +22,16 @@ def run_job(launcher: Launcher, job: Job, on_line: Callable[[str], None], stop: 
         handle.cancel()
         _wait(handle, stop)
         raise
+
+
+def at_a_time(launcher: Launcher, config: ExperimentConfig, workers: int = 0) -> int:
+    """How many experiments like this one run at a time: `workers`, or what suits the launcher if that is 0.
+
+    Raises ConfigError if the launcher cannot run several at all.
+    """
+    if workers > 1 and not launcher.can_end_jobs:
+        raise refuse("workers", workers, "1 with a launcher that runs everything in this process")
+    return workers or launcher.slots_for(measuring_job(config, RunFolder(config.run_name), 1.0))
 
 
 def _wait(handle: Handle, stop: Stop) -> Exit:

@@ -78,8 +78,7 @@ def _measure(
         if line.startswith(SAID):
             on_line(line.removeprefix(SAID))
 
-    job = measuring_job(folder, timeout_s, config.workload if config.is_estimate else "")
-    ended = run_job(launcher, job, pass_on, stop)
+    ended = run_job(launcher, measuring_job(config, folder, timeout_s), pass_on, stop)
     write_how_it_ended(config, folder, ended, timeout_s)
     if config.counters != "off" and folder.read_error() is None:
         record = folder.read_record()

@@ -78,18 +78,27 @@ class Search:
 
 
 def largest_that_fits(
-    evaluate: Callable[[int], Evaluation], limit: int, *, degree: int, starts: tuple[int, ...], most: int
+    evaluate: Callable[[int], Evaluation],
+    limit: int,
+    *,
+    degree: int,
+    starts: tuple[int, ...],
+    most: int,
+    is_proven: bool = True,
 ) -> Search:
     """Find the largest size up to `most` that needs no more than `limit` bytes.
 
     `starts` are the sizes evaluated first, rising, one more than the `degree` of the polynomials. A larger
-    size is taken to need no less memory.
+    size is taken to need no less memory. Without `is_proven` an answer that was predicted, and evaluated to
+    fit, is taken for the largest: the next size is not evaluated.
     """
     search = Search(limit)
     for size in starts:
         if search.too_large is None and size <= most:
             search.add(evaluate(size))
     while not search.is_over(most):
+        if not is_proven and search.fits and search.predict(limit, degree, most) == search.fits:
+            break
         search.add(evaluate(_next(search, degree, most)))
     return search
 

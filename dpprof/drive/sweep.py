@@ -4,10 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from dpprof.config.estimating import ESTIMATE
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.flat import ESTIMATE, to_flat
+from dpprof.config.flat import to_flat
 from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
 from dpprof.drive.counters import can_count_now
+from dpprof.drive.jobs import at_a_time
 from dpprof.drive.logbook import Summary
 from dpprof.drive.outcomes import failed_results, raise_for_checks, results_judged
 from dpprof.errors import ConfigError, DpprofError, ExperimentsFailed, Interrupted
@@ -22,7 +24,6 @@ from dpprof.reports.comparison.recommended import recommended
 from dpprof.reports.sweep_reports import write_sweep_reports
 from dpprof.tracking.tracker import Tracker
 from dpprof.tracking.view import View
-from dpprof.vocabulary.launchers import LOCAL
 
 
 @dataclass
@@ -33,12 +34,12 @@ class Sweep(Campaign):
     `foreseen` are estimates of a larger model, for the verdict alone: no charts, no runs in MLflow. `planned`
     are the names of all experiments, where some are not given since they left nothing.
 
-    `workers` of them run at a time; by default as many as the launcher can measure undisturbed.
+    `workers` of them run at a time; by default as many as suit the launcher.
     """
 
     experiments: Mapping[str, ExperimentConfig]
     kind: str = "sweep"
-    workers: int | None = None
+    workers: int = 0
     kept: Mapping[str, Result] = field(default_factory=dict)
     foreseen: Mapping[str, ExperimentConfig] = field(default_factory=dict)
     planned: Sequence[str] = ()
@@ -84,7 +85,7 @@ class Sweep(Campaign):
         return tracker.start_parent(self.name, self.kind, params, self.folder, earlier)
 
     def stages(self) -> Iterator[Stage]:
-        """Every experiment, in order; then the estimates of a larger model, two at a time."""
+        """Every experiment, in order; then the estimates of a larger model."""
         assert self.parent is not None, "opened before"
         self.folder.write_state(self.kind, self.parent, self.names)
         foreseen = self.folder.foreseen
@@ -96,14 +97,17 @@ class Sweep(Campaign):
             Planned(i, total, name, config)
             for i, (name, config) in enumerate(self.experiments.items(), start=1)
         ]
-        yield Stage([partial(self._run, one) for one in planned], self.workers or self.launcher.slots)
+        yield Stage([partial(self._run, one) for one in planned], self._at_a_time(planned, self.workers))
         estimates = [
             Planned(i, total, name, config, self.folder.foreseen)
             for i, (name, config) in enumerate(ahead.items(), start=num + 1)
         ]
         if estimates:
-            at_a_time = 2 if self.drive.launcher == LOCAL else 1
-            yield Stage([partial(self._foresee, one) for one in estimates], at_a_time)
+            yield Stage([partial(self._foresee, one) for one in estimates], self._at_a_time(estimates))
+
+    def _at_a_time(self, planned: Sequence[Planned], workers: int = 0) -> int:
+        """They are alike in what they need: a grid varies neither the device nor the number of ranks."""
+        return at_a_time(self.launcher, planned[0].config, workers) if planned else 1
 
     def _run(self, planned: Planned, run_one: RunOne) -> list[Result]:
         return [self.kept[planned.name] if planned.name in self.kept else run_one(planned)]

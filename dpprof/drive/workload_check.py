@@ -63,10 +63,18 @@ def _answered(
         if line.startswith(SAID):
             on_line(line.removeprefix(SAID))
 
-    with TemporaryDirectory(prefix="dpprof-check-") as path:
+    with TemporaryDirectory(prefix=".dpprof-check-", dir=launcher.scratch) as path:
         folder = CheckFolder(path)
         folder.ask(depth, experiments)
-        job = Job(RunFolder(path), check_command(folder.path), folder.log, timeout_s)
+        job = Job(
+            RunFolder(path),
+            check_command(folder.path),
+            folder.log,
+            timeout_s,
+            experiments[0].workload,
+            num_gpus=int(any(config.device == "cuda" and not config.is_estimate for config in experiments)),
+            is_measured=False,
+        )
         ended = run_job(launcher, job, pass_on, stop)
         if ended.interrupted or stop.requested:
             raise Interrupted("stopped before anything was measured")

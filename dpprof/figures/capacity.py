@@ -17,7 +17,8 @@ from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
 _CPU_ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
 _EMBEDDING = "aten::embedding_dense_backward"
 _UNIQUE = "aten::unique_dim"
-_EVERY_PHYSICAL_BATCH = {"forward", "backward", "backward_norms", "backward_weighted", "clip"}
+# The phases that each physical batch of a logical one has.
+EVERY_PHYSICAL_BATCH = {"forward", "backward", "backward_norms", "backward_weighted", "clip"}
 
 
 def device_of(config: ExperimentConfig) -> Device | None:
@@ -130,7 +131,7 @@ def logical_floor_s(config: ExperimentConfig, ledger: LedgerResult, num_samples:
 
 def _repeated(seconds: Mapping[Any, float], num_batches: float) -> float:
     """Seconds by phase added up, with so many times the batches that the ledger has."""
-    every = sum(s for phase, s in seconds.items() if phase in _EVERY_PHYSICAL_BATCH)
+    every = sum(s for phase, s in seconds.items() if phase in EVERY_PHYSICAL_BATCH)
     return sum(seconds.values()) + (num_batches - 1) * every
 
 

@@ -11,6 +11,7 @@ from dpprof.figures.ledger import LedgerFigures
 from dpprof.figures.memory import MemoryFigures
 from dpprof.figures.operator_classes import OperatorClassFigures, operator_class_figures
 from dpprof.figures.phases import PhaseFigures, phase_figures
+from dpprof.figures.ranks import RanksFigures
 from dpprof.figures.step import StepFigures
 from dpprof.record.record import Ceilings, GradientCheck, Pace, ParameterGroup, Record
 from dpprof.record.verify import VerifyResult
@@ -104,6 +105,7 @@ class Figures:
     pace: PaceFigures | None
     ledger: LedgerFigures | None
     communication: CommunicationFigures | None
+    ranks: RanksFigures | None
     estimate: EstimateFigures | None
     operator_classes: dict[str, OperatorClassFigures]
     ceilings: CeilingFigures | None
@@ -126,6 +128,7 @@ class Figures:
             pace=PaceFigures.of(record.pace),
             ledger=LedgerFigures.of(record, ledger) if ledger else None,
             communication=CommunicationFigures.of(record, ledger) if ledger else None,
+            ranks=RanksFigures.of(record),
             estimate=EstimateFigures.of(record, ledger) if ledger and record.is_estimate else None,
             operator_classes=operator_class_figures(record),
             ceilings=CeilingFigures.of(record.ceilings),

@@ -16,6 +16,7 @@ from dpprof.figures.gradient_verdict import FAIL
 from dpprof.figures.ledger import LedgerFigures
 from dpprof.figures.memory import MemoryFigures
 from dpprof.figures.phases import PhaseFigures
+from dpprof.figures.ranks import RankFigures, RanksFigures
 from dpprof.figures.step import StepFigures
 from dpprof.figures.verify_verdict import WARNING, having, least_chance
 from dpprof.record.record import GradientCheck, Record
@@ -53,6 +54,7 @@ PEAK = "memory/peak_allocated_mib"
 STEP = "latency/step_ms_median"
 IQR = "latency/step_ms_iqr"
 SENT, SENDING = "communication/sent_mib", "floor/communication_ms"
+EXPOSED, EXPOSED_PCT = "communication/exposed_ms", "communication/exposed_pct"
 SAMPLES = "throughput/samples_per_s"
 MOVED = "io/total_mib"
 FLOPS = "flops/total"
@@ -139,6 +141,8 @@ def named(figures: Figures) -> Iterator[Metric]:
         yield from _ledger(figures.ledger, figures.phases)
     if figures.communication is not None:
         yield from _communication(figures.communication)
+    if figures.ranks is not None and figures.ranks.slowest is not None:
+        yield from _ranks(figures.ranks, figures.ranks.slowest)
     if figures.estimate is not None:
         yield from _estimate(figures.estimate)
     for name, of_class in figures.operator_classes.items():
@@ -217,6 +221,18 @@ def _communication(found: CommunicationFigures) -> Iterator[Metric]:
     yield Metric("communication", "calls", float(sum(found.calls.values())), compares=True)
     for phase, sent in found.sent_mib.items():
         yield Metric("communication", f"{phase}/sent_mib", sent)
+
+
+def _ranks(found: RanksFigures, slowest: RankFigures) -> Iterator[Metric]:
+    yield Metric("communication", "exposed_ms", slowest.exposed_ms, compares=True)
+    yield Metric("communication", "exposed_pct", found.exposed_pct)
+    yield Metric("ranks", "slowest", float(slowest.rank))
+    yield Metric("ranks", "alone_step_ms", slowest.alone_ms, compares=True)
+    yield Metric("ranks", "imbalance_ratio", found.imbalance)
+    yield Metric("ranks", "scaling_efficiency_pct", found.efficiency_pct)
+    if found.largest is not None:
+        yield Metric("ranks", "largest_peak_mib", found.largest.peak_mib)
+        yield Metric("ranks", "largest_peak_rank", float(found.largest.rank))
 
 
 def _estimate(estimate: EstimateFigures) -> Iterator[Metric]:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.flat import ESTIMATE
 from dpprof.errors import DpprofError
 from dpprof.figures.capacity import capacity_bytes
 from dpprof.figures.estimate import EstimateFigures, held_against
@@ -58,7 +57,7 @@ class Result:
         ended = {name for name, outcome in self.record.passes.items() if outcome.status != "running"}
         if ended < self.record.passes.keys():
             return False
-        asked = {ESTIMATE} if self.config.is_estimate else {*self.config.measuring.pass_names}
+        asked = {*self.config.pass_names}
         asked |= {"counters"} if self.config.counters != "off" else set()
         return asked <= ended or bool(self.record.failed_passes)
 

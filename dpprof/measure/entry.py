@@ -10,19 +10,25 @@ else 1.
 With `--counted-step` it only warms up and does the one step that the profiler around this process counts. It
 writes nothing, and exits with 1 if that fails.
 
+An experiment of several ranks runs in as many of these processes, which dpprof or `torchrun` starts. Rank 0
+answers in the folder itself, each other rank in a folder within it (`RunFolder.rank`). The exit code is then
+1 if any pass failed: the other ranks wait for this one.
+
 With `--check` the folder holds what is to be checked of a workload (`record/check.py`), and gets the answer.
 """
 
 import signal
 import sys
 import traceback
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import DpprofError, describe_error, writable
 from dpprof.measure import lazy_opacus
+from dpprof.measure.place import Place, place_in
+from dpprof.measure.stacks import stacks_at_end
 from dpprof.measure.voice import keep_descriptors, say, show
 from dpprof.measure.workloads.factory import find_module, load_factory
 from dpprof.process import end_with_driver, peak_rss_bytes
@@ -47,14 +53,28 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 def measure(folder: RunFolder) -> int:
     """Run the folder's experiment. Returns the exit code; never raises for a failed experiment."""
     _received.clear()
+    own = folder
     try:
-        return _measure(folder)
+        place = _place(folder)
+        own = folder.rank(place.rank)
+        own.path.mkdir(parents=True, exist_ok=True)
+        own.clear_answers()
+        with stacks_at_end(own.stacks) if place.world_size > 1 else nullcontext():
+            return _measure(folder, own, place)
     except BaseException as error:
-        return _fail(folder, error)
+        return _fail(own, error)
 
 
-def _measure(folder: RunFolder) -> int:
-    folder.clear_answers()
+def _place(folder: RunFolder) -> Place:
+    try:
+        return place_in(folder.read_config())
+    except DpprofError:
+        folder.clear_answers()
+        raise
+
+
+def _measure(folder: RunFolder, own: RunFolder, place: Place) -> int:
+    tell = say if place.rank == 0 else show
     config = folder.read_config()
     # Late, so that a torch or an Opacus that cannot be imported leaves an answer in the folder too.
     lazy_opacus.install()
@@ -62,23 +82,25 @@ def _measure(folder: RunFolder) -> int:
     import torch
 
     from dpprof.measure.experiment import PassFailed, run_experiment
+    from dpprof.measure.ranks import Ranks
     from dpprof.measure.trainers.build import import_trainers
 
     config = config.resolve(cuda_available=torch.cuda.is_available())
-    folder.write_config(config)
+    if place.rank == 0:
+        folder.write_config(config)
     if not config.is_estimate:  # whose resident memory is no figure
-        import_trainers(config.trainer, say)
+        import_trainers(config.trainer, tell)
     try:
-        record = run_experiment(config, folder, say)
+        record = run_experiment(config, own, tell, Ranks(config, place))
     except PassFailed as failed:
         cause = failed.__cause__ or failed
-        kept = folder.read_record()
+        kept = own.read_record()
         if kept is None or not kept.headline_finished or _is_interrupt(cause):
             raise cause from cause.__cause__  # without the PassFailed, and with what is behind it
         show(_traceback(cause))
-        say(f"the {failed} pass failed; the figures of the passes before it stand")
-        return 0
-    say(f"finished: {record.num_parameters:,} parameters")
+        tell(f"the {failed} pass failed; the figures of the passes before it stand")
+        return 0 if place.world_size == 1 else 1
+    tell(f"finished: {record.num_parameters:,} parameters")
     return 0
 
 

@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import socket
 from pathlib import Path
 
 import psutil
@@ -13,9 +14,10 @@ from dpprof import __version__
 PACKAGES = ("dpprof", "torch", "opacus", "numpy")
 
 
-def describe_environment(device: str) -> dict[str, str]:
+def describe_environment(device: str, ranks_here: int = 1) -> dict[str, str]:
     """Names and values that a reader needs before comparing two runs."""
     found = {
+        "host": socket.gethostname(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu_name(),
@@ -25,9 +27,11 @@ def describe_environment(device: str) -> dict[str, str]:
         "memory_gib": f"{psutil.virtual_memory().total / 2**30:.1f}",
         "torch_threads": str(torch.get_num_threads()),
     }
+    if ranks_here > 1:
+        found["ranks_here"] = str(ranks_here)
     found |= {f"{name}_version": _version(name) for name in PACKAGES}
     if device == "cuda":
-        properties = torch.cuda.get_device_properties(0)
+        properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         found["gpu"] = properties.name
         found["gpu_memory_gib"] = f"{properties.total_memory / 2**30:.1f}"
         found["cuda_version"] = str(torch.version.cuda)

@@ -16,7 +16,7 @@ from dpprof.measure.ranks import one_rank_of_many
 from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.record.ledger import Doubt, LedgerResult
-from dpprof.record.record import RankPeak
+from dpprof.record.record import RankResult
 
 
 def run(subject: Subject, build: Callable[[str], Training]) -> None:
@@ -37,10 +37,11 @@ def run(subject: Subject, build: Callable[[str], Training]) -> None:
     record.memory.peak_allocated = record.ledger.peak + sum(from_allocator(config, record.ledger).values())
     subject.folder.write_ledger(record.ledger, kept.account.timeline())
     if config.world_size > 1:
-        record.ranks = [RankPeak(0, kept.account.peak, kept.account.peak_phase)]
-    if config.world_size > 1 and config.parallel in load_trainer(config.trainer).rank_0_differs:
+        record.ranks = [RankResult(0, kept.account.peak, kept.account.peak_phase)]
+    differs = config.parallel in load_trainer(config.trainer).rank_0_differs
+    if config.world_size > 1 and differs and config.estimating.savings:  # a search asks for the peak alone
         other, _ = _ledger_of_rank(_without_savings(config), 1, partial(build, tensor_device), tensor_device)
-        record.ranks.append(RankPeak(1, other.account.peak, other.account.peak_phase))
+        record.ranks.append(RankResult(1, other.account.peak, other.account.peak_phase))
 
 
 def _without_savings(config: ExperimentConfig) -> ExperimentConfig:

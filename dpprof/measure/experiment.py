@@ -5,20 +5,26 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from dpprof.config.estimating import ESTIMATE
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.flat import ESTIMATE, to_flat
+from dpprof.config.flat import to_flat
+from dpprof.config.measuring import ALONE, CLEAN
 from dpprof.errors import describe_error
 from dpprof.measure import estimate, gradient_check, verify
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer, Subject
-from dpprof.measure.passes import ceilings, clean, counters, ledger, memory, pace, trace
+from dpprof.measure.passes import alone, ceilings, clean, counters, ledger, memory, pace, trace
 from dpprof.measure.passes.weights import parameter_groups
+from dpprof.measure.place import place_in
+from dpprof.measure.ranks import Ranks
+from dpprof.measure.told_by_ranks import ToldByRanks
 from dpprof.measure.trainers.build import build_trainer, load_trainer
 from dpprof.measure.trainers.parallel import all_local
 from dpprof.measure.trainers.traps import traps_named
@@ -53,11 +59,19 @@ class ExperimentTraining:
         self.tokens_per_batch, self.changed = workload.tokens_per_batch, workload.changed
         self.num_samples: list[int] = []
         self._batches = _without_end(workload.batches)
+        self._of_rank(config.seed)
         if config.poisson_sampling:
             self._batches = sampled(self._batches, batch_sizes(config, is_timed=is_timed))
         self._batch_size, self._accumulation_steps = config.batch_size, config.accumulation_steps
         self._poisson_sampling = config.poisson_sampling
         self._process = os.getpid()
+
+    def _of_rank(self, seed: int) -> None:
+        """Deal out to ranks the batches that one process would take, and draw other noise on each."""
+        parallel = self.trainer.parallel
+        self._batches = islice(self._batches, parallel.rank, None, parallel.world_size)
+        if parallel.rank:
+            torch.manual_seed(seed + parallel.rank)
 
     def run(self, num_steps: int, observer: Observer) -> None:
         """Do `num_steps` training steps under the observer.
@@ -123,14 +137,19 @@ def end_if_forked(process: int) -> None:
         os._exit(0)
 
 
-def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[str], None]) -> Record:
-    """Run the configured passes in order, saving the record after each.
+def run_experiment(
+    config: ExperimentConfig, folder: RunFolder, say: Callable[[str], None], ranks: Ranks | None = None
+) -> Record:
+    """Run the configured passes in order, saving the record after each. With several ranks the folder is this
+    rank's.
 
     Raises PassFailed when a pass fails; passes after it are not tried. The record then has the figures of
     the passes before.
     """
+    ranks = ranks or Ranks(config, place_in(config))
     # An estimate records the machine that made it, not the one that it is for.
-    record = Record(to_flat(config), describe_environment("cpu" if config.is_estimate else config.device))
+    device = "cpu" if config.is_estimate else config.device
+    record = Record(to_flat(config), describe_environment(device, ranks.here))
     process = os.getpid()
 
     def build(*, is_timed: bool = False) -> ExperimentTraining:
@@ -140,7 +159,8 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
         return training
 
     subject = Subject(config, folder, record, build)
-    for name in [ESTIMATE] if config.is_estimate else config.measuring.pass_names:
+    told = ToldByRanks(ranks)
+    for name in config.pass_names:
         gc.collect()  # what the previous pass left
         if config.device == "cuda":
             torch.cuda.empty_cache()
@@ -149,7 +169,9 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
         say(f"{name} pass")
         started = time.perf_counter()
         try:
-            PASSES[name](subject)
+            with _group(name, config, ranks):
+                PASSES[name](subject)
+            told.after(name, record)
         except BaseException as error:
             outcome.status, outcome.reason = "failed", describe_error(error)
             raise PassFailed(name) from error
@@ -160,7 +182,19 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
             outcome.seconds = time.perf_counter() - started
             record.ended_at = time.time()
             folder.write_record(record)
+    ranks.leave()
     return record
+
+
+def _group(name: str, config: ExperimentConfig, ranks: Ranks) -> AbstractContextManager[None]:
+    """The process group of a pass."""
+    if name == ALONE:
+        return ranks.in_turn()
+    if name in ("memory", "ledger") and config.device == "cpu":
+        # gloo frees memory in threads of its own, which the profiler does not see, and copies what it
+        # scatters, which NCCL does not.
+        return ranks.alone()
+    return ranks.together()
 
 
 def run_counted_step(config: ExperimentConfig, folder: RunFolder, say: Callable[[str], None]) -> None:
@@ -199,7 +233,8 @@ def _count(record: Record, config: ExperimentConfig, training: ExperimentTrainin
 
 
 PASSES: dict[str, Callable[[Subject], None]] = {
-    "clean": clean.run,
+    CLEAN: clean.run,
+    ALONE: alone.run,
     "pace": pace.run,
     "memory": memory.run,
     "ledger": ledger.run,

@@ -26,6 +26,7 @@ from dpprof.measure.passes.losses import KeptLosses
 from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.trainers.build import build_trainer, clip_rule
 from dpprof.measure.trainers.nested import call
+from dpprof.measure.trainers.parallel import parallel_of, whole
 from dpprof.measure.trainers.reference import (
     clipped_mean,
     global_norm,
@@ -103,7 +104,11 @@ def switch_dropout_off(model: nn.Module) -> bool:
 
 
 class Case:
-    """An experiment's model, its loss and the batches of one step, to be evaluated in several ways."""
+    """An experiment's model, its loss and the batches of one step, to be evaluated in several ways.
+
+    With several ranks a physical batch is that of all of them, and each trains on its own part. Ranks decide
+    alike, as one that did not would wait for ever.
+    """
 
     def __init__(self, config: ExperimentConfig, num_batches: int = 1) -> None:
         self.config = dataclasses.replace(
@@ -114,8 +119,14 @@ class Case:
         batches = iter(self.workload.batches)
         if config.poisson_sampling:  # the workload's own batches may have any size
             batches = sampled(batches, itertools.repeat(config.batch_size))
-        self.batches: list[Batch] = list(itertools.islice(batches, num_batches))
+        self.parallel = parallel_of(config.parallel, torch.device(config.device))
+        self.num_batches = num_batches
+        self.batch_size = config.batch_size * self.parallel.world_size
+        # Batch by batch the parts of all ranks.
+        self._parts: list[Batch] = list(itertools.islice(batches, num_batches * self.parallel.world_size))
         self.is_private = trainer_info(config.trainer).is_private
+        if self.parallel.rank:
+            torch.manual_seed(config.seed + self.parallel.rank)  # of the noise
 
     def copied(self, dtype: torch.dtype) -> Workload:
         """The workload with a copy of its model, so that no evaluation sees what another one left behind."""
@@ -124,14 +135,17 @@ class Case:
         return self.workload._replace(model=model)
 
     def moved(self, dtype: torch.dtype) -> list[Batch]:
-        """The batches on the device, numbers with a point as this type."""
+        """This rank's parts of the batches on the device, numbers with a point as this type."""
+        return self._moved(self._parts[self.parallel.rank :: self.parallel.world_size], dtype)
+
+    def _moved(self, parts: Sequence[Batch], dtype: torch.dtype) -> list[Batch]:
 
         def moved(leaf: Any) -> Any:
             if not isinstance(leaf, Tensor):
                 return leaf
             return leaf.to(self.config.device, dtype if leaf.is_floating_point() else None)
 
-        return [tree_map(moved, batch) for batch in self.batches]
+        return [tree_map(moved, part) for part in parts]
 
     def trainer(
         self, way: str, workload: Workload, max_grad_norm: float | None, **changes: Any
@@ -148,7 +162,8 @@ class Case:
         Raises Undecidable if losses are not finite or change from one forward to the next. Where they depend
         on the rest of the batch it raises Wrong for a private trainer, else Undecidable.
         """
-        workload, batch = self.copied(torch.float64), self.moved(torch.float64)[0]
+        workload = self.copied(torch.float64)
+        (batch,) = self._moved(self._parts[:1], torch.float64)
 
         def losses(batch: Batch) -> Tensor:
             inputs, targets = batch
@@ -190,16 +205,16 @@ class Case:
     def per_sample_gradients(self, tolerance: float) -> list[list[Tensor]]:
         """The naive loop's gradients in float64, of every sample of every batch. Raises as `reference`."""
         workload, batch_size = self.copied(torch.float64), self.config.batch_size
-        batches = self.moved(torch.float64)
+        parts = self._moved(self._parts, torch.float64)
         per_sample = [
             gradient
-            for batch in batches
-            for gradient in naive_per_sample_gradients(workload.model, workload.loss, batch, batch_size)
+            for part in parts
+            for gradient in naive_per_sample_gradients(workload.model, workload.loss, part, batch_size)
         ]
         norms = [float(global_norm(gradient)) for gradient in per_sample]
         nonfinite = sum(not math.isfinite(norm) for norm in norms)
         _refuse_nonfinite(nonfinite, len(norms), "per-sample gradients", "float64")
-        (again,) = naive_per_sample_gradients(workload.model, workload.loss, batches[0], 1)
+        (again,) = naive_per_sample_gradients(workload.model, workload.loss, parts[0], 1)
         difference = float(global_norm([a - b for a, b in zip(again, per_sample[0], strict=True)]))
         larger = max(norms[0], float(global_norm(again)))
         if difference > tolerance * larger:
@@ -240,8 +255,9 @@ class Case:
         """
         losses = KeptLosses()
         trainer.run_profiling(self.moved(WAYS[way][1]) if batches is None else batches, losses)
-        _refuse_nonfinite(losses.count_nonfinite(), self.config.batch_size, "losses", way)
-        return [torch.zeros_like(p) if p.grad is None else p.grad for p in trainer.parameters]
+        nonfinite = self.parallel.total(losses.count_nonfinite())
+        _refuse_nonfinite(nonfinite, self.batch_size, "losses", way)
+        return [whole(torch.zeros_like(p) if p.grad is None else p.grad) for p in trainer.parameters]
 
 
 class _LeastPrecise(TorchDispatchMode):

@@ -17,6 +17,7 @@ from dpprof.measure.verifying import gradients, noise, sensitivity, weights
 from dpprof.measure.verifying.setting import Setting
 from dpprof.record.verify import VerifyCheck, VerifyResult
 from dpprof.vocabulary.out_of_memory import is_oom
+from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.trainers import trainer_info
 
 # The share of the samples that are clipped, at least.
@@ -49,7 +50,8 @@ def verify(config: ExperimentConfig) -> VerifyResult:
     _add(found, "gradient_float64", lambda: gradients.checks(setting))
     if case.is_private:
         _add(found, "noise_deviation", lambda: _of_noise(setting, found))
-        _add(found, "sensitivity_ordinary", lambda: sensitivity.checks(setting))
+        if config.parallel == NONE:  # each rank clips its own samples, as one alone does
+            _add(found, "sensitivity_ordinary", lambda: sensitivity.checks(setting))
     _add(found, "weights_moved", lambda: weights.checks(setting))
     return found
 

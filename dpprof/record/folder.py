@@ -86,6 +86,12 @@ class RunFolder:
         self.counter_log = self.path / "ncu.log"
         self.mlflow = self.path / "mlflow.json"
         self.reports = self.path / "reports.json"
+        self.stacks = self.path / "stacks.txt"
+        self.ranks = self.path / "ranks"
+
+    def rank(self, rank: int) -> "RunFolder":
+        """What a rank of the experiment left behind: this folder for rank 0, one within it for each other."""
+        return self if rank == 0 else RunFolder(self.ranks / str(rank))
 
     @property
     def name(self) -> str:
@@ -111,11 +117,20 @@ class RunFolder:
         self.write_config(config)
 
     def clear_answers(self) -> None:
-        """Delete what an earlier measurement left, and make the place for the traces."""
+        """Delete what an earlier measurement left, and make the place for the traces. Not of other ranks."""
         pages = (self.timeline_page, self.timeline_image, self.roofline_page, self.verify_page)
         formats = (self.memory_snapshot, self.memory_trace, self.peak_stacks, self.peak_speedscope)
         notes = (self.mlflow, self.reports)
-        for path in (self.record, self.error, self.ledger, *pages, *formats, self.counter_log, *notes):
+        for path in (
+            self.record,
+            self.error,
+            self.ledger,
+            *pages,
+            *formats,
+            self.counter_log,
+            self.stacks,
+            *notes,
+        ):
             path.unlink(missing_ok=True)
         for path in (self.tensorboard, self.counter_reports):
             shutil.rmtree(path, ignore_errors=True)

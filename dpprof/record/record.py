@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpprof.config.flat import ESTIMATE
+from dpprof.config.estimating import ESTIMATE
 from dpprof.errors import DpprofError
 from dpprof.json_files import parse, typed
 from dpprof.record.counters import CounterResult
@@ -131,12 +131,20 @@ class ParameterGroup:
 
 
 @dataclass
-class RankPeak:
-    """The most bytes that one rank holds, and the phase in which it does."""
+class RankResult:
+    """What one rank measured: the most bytes that it held and in which phase, seconds of its timed steps and
+    of each phase in them, of the same steps alone (the alone pass), and where it ran. An estimate has the
+    peak alone.
+    """
 
     rank: int
-    peak: int
-    phase: str | None
+    peak: int | None = None
+    phase: str | None = None
+    step_s: list[float] = field(default_factory=list)
+    phase_s: dict[str, list[float]] = field(default_factory=dict)
+    alone_step_s: list[float] = field(default_factory=list)
+    nonfinite_losses: int | None = None
+    host: str = ""
 
 
 @dataclass
@@ -150,7 +158,8 @@ class Record:
     what others had of the processors open to this process: much of either says that the times are too long.
     `nonfinite_losses` counts the losses of the timed steps that are NaN or infinite. `warnings` say what to
     know of the workload before trusting its figures; `changed` says what was changed in its model for
-    training. All figures of a run with several ranks are rank 0's; `ranks` are those that were looked at.
+    training. With several ranks `step_s` and `phase_s` are the slowest rank's, `alone_step_s` and all else
+    rank 0's; `ranks` has each of them, or those that were estimated.
     """
 
     config: dict[str, Any]
@@ -167,6 +176,7 @@ class Record:
     startup_s: float | None = None
     step_s: list[float] = field(default_factory=list)
     phase_s: dict[str, list[float]] = field(default_factory=dict)
+    alone_step_s: list[float] = field(default_factory=list)
     step_samples: list[int] = field(default_factory=list)
     timed_s: float | None = None
     involuntary_switches: int | None = None
@@ -182,7 +192,7 @@ class Record:
     counters: CounterResult | None = None
     gradient_check: GradientCheck | None = None
     verify: VerifyResult | None = None
-    ranks: list[RankPeak] = field(default_factory=list)
+    ranks: list[RankResult] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -247,6 +257,7 @@ class Failure:
     """Why an experiment has no complete record; `error.json`.
 
     `kind` is `oom`, `killed`, `timeout`, `error`, or `interrupted` when the user stopped it.
+    With several ranks `rank` is the one whose end was the others' too.
     `memory` holds the last figures known before it ended, `at` is when, in seconds since the epoch.
     """
 
@@ -254,6 +265,7 @@ class Failure:
     message: str
     traceback: str | None = None
     memory: Memory = field(default_factory=Memory)
+    rank: int | None = None
     at: float = field(default_factory=time.time)
 
     def to_json(self) -> str:

@@ -11,10 +11,11 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.figures.capacity import assumptions, doubt_words
 from dpprof.figures.estimate import EstimateFigures
 from dpprof.figures.figures import Figures
+from dpprof.figures.ranks import RanksFigures
 from dpprof.figures.results import Result, describe_steps, device_name, estimate_held_against
 from dpprof.record.folder import write_text
 from dpprof.record.ledger import CollectiveRow, LedgerResult
-from dpprof.record.record import ParameterGroup, RankPeak, Record
+from dpprof.record.record import ParameterGroup, Record
 from dpprof.reports import html, image, levels, step_chart, step_data, tables, traffic_bars
 from dpprof.reports.colors import category_color
 from dpprof.vocabulary.parallel import NONE
@@ -49,7 +50,8 @@ class TimelineData:
     steps: str
     facts: dict[str, str]
     collectives: list[CollectiveRow]
-    ranks: list[RankPeak]
+    ranks: RanksFigures | None
+    on_cpu: bool
     parameters: list[ParameterGroup]
     changed: list[str]
     tables: tables.LedgerTables
@@ -76,7 +78,8 @@ def compute(result: Result) -> TimelineData | None:
         steps=describe_steps(config),
         facts=_facts(record, config),
         collectives=ledger.collectives,
-        ranks=record.ranks,
+        ranks=figures.ranks,
+        on_cpu=config.device == "cpu",
         parameters=record.parameters,
         changed=record.changed,
         tables=shown,

@@ -1,6 +1,7 @@
 """What MLflow gets to know of an experiment beside its figures: params and tags."""
 
-from dpprof.config.flat import ESTIMATE, to_flat
+from dpprof.config.estimating import ESTIMATE
+from dpprof.config.flat import to_flat
 from dpprof.config.training import SIZE_FIELDS
 from dpprof.figures.results import Result, describe, nonfinite_losses
 from dpprof.tracking.store import KIND_TAG, NOTE_TAG, RUN_TAG, SHORT_PARAM

@@ -14,8 +14,8 @@ from mlflow import get_tracking_uri
 from mlflow.entities import Run
 from mlflow.environment_variables import MLFLOW_EXPERIMENT_ID, MLFLOW_EXPERIMENT_NAME
 
+from dpprof.config.estimating import ESTIMATE
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.flat import ESTIMATE
 from dpprof.errors import DpprofError, TrackingError
 from dpprof.figures.names import logged, series
 from dpprof.figures.results import FAILED, KILLED, Result

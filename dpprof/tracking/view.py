@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from dpprof.config.flat import ESTIMATE
+from dpprof.config.estimating import ESTIMATE
 from dpprof.figures.names import FLOOR, MOVED, NEEDED, PEAK, SAMPLES, STEP, ratio_name
 from dpprof.tracking.store import PARENT_TAG, SHORT_PARAM
 

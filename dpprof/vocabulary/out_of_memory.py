@@ -8,12 +8,17 @@ _OOM_WORDS = (
     "CUDA error: out of memory",
     "STATUS_ALLOC_FAILED",
 )
+_OOM_ERROR = "OutOfMemoryError"
 
 
 def is_oom(error: BaseException) -> bool:
     """Whether an error says that memory ran out: CUDA's, a CUDA library's, torch's CPU
     allocator's or Python's own."""
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    if isinstance(error, MemoryError) or type(error).__name__ == _OOM_ERROR:
         return True
-    text = message_of(error)
-    return any(words in text for words in _OOM_WORDS)
+    return says_oom(message_of(error))
+
+
+def says_oom(text: str) -> bool:
+    """Whether an error's text says so."""
+    return any(words in text for words in (*_OOM_WORDS, _OOM_ERROR))

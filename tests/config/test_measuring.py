@@ -11,7 +11,7 @@ from dpprof.settings import parse_all
 @given(st.permutations(PASS_NAMES), st.integers(1, len(PASS_NAMES)), st.sampled_from([",", ", ", " ,"]))
 def test_passes_run_in_their_fixed_order(order: list[str], count: int, comma: str) -> None:
     asked = {*order[:count], "clean"}
-    fixed = ("clean", "pace", "memory", "ledger", "trace", "ceilings", "gradient_check", "verify")
+    fixed = ("clean", "alone", "pace", "memory", "ledger", "trace", "ceilings", "gradient_check", "verify")
     expected = tuple(name for name in fixed if name in asked)
     assert MeasuringConfig(passes=comma.join(asked)).pass_names == expected
 
@@ -27,7 +27,7 @@ def test_passes_run_in_their_fixed_order(order: list[str], count: int, comma: st
     ],
 )
 def test_the_clean_pass_and_known_ones(passes: str, shown: str) -> None:
-    allowed = "clean, and with it any of pace, memory, ledger, trace, ceilings, gradient_check, verify"
+    allowed = "clean, and with it any of alone, pace, memory, ledger, trace, ceilings, gradient_check, verify"
     with pytest.raises(ConfigError) as refused:
         MeasuringConfig(passes=passes)
     assert str(refused.value) == f"passes: got {shown}, allowed: {allowed}"

@@ -55,11 +55,13 @@ def listed(monkeypatch: pytest.MonkeyPatch, name: str, options: type) -> None:
 
 @pytest.fixture(autouse=True)
 def _foreign(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These options, and none of dpprof's own trainers and workloads."""
+    """These options, and none of dpprof's own trainers, workloads and launchers."""
     for name, info in TRAINERS.items():
         monkeypatch.setitem(TRAINERS, name, dataclasses.replace(info, options=None))
     for name, workload in WORKLOADS.items():
         monkeypatch.setitem(WORKLOADS, name, dataclasses.replace(workload, options=None))
+    for name, launcher in LAUNCHERS.items():
+        monkeypatch.setitem(LAUNCHERS, name, dataclasses.replace(launcher, options=None))
     listed(monkeypatch, FOO, FooOptions)
     monkeypatch.setitem(WORKLOADS, "Wide", WorkloadInfo("Wide", "foo:wide", WideOptions))
     monkeypatch.setitem(LAUNCHERS, "far", LauncherInfo("far", "runs it far away", "foo:Far", FarOptions))
@@ -168,8 +170,8 @@ def test_another_setting_of_a_taken_name_is_left_out(monkeypatch: pytest.MonkeyP
         ("profile", ["beta", "tree", "width", "queue"]),
         ("sweep", ["beta", "tree", "width", "queue"]),
         ("test", ["queue"]),
-        ("estimate", ["beta", "tree", "width"]),
-        ("fit", ["beta", "tree", "width"]),
+        ("estimate", ["beta", "tree", "width", "queue"]),
+        ("fit", ["beta", "tree", "width", "queue"]),
     ],
 )
 def test_help_has_them_last_with_their_owners_name(command: str, own: list[str]) -> None:

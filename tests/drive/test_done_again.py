@@ -50,7 +50,10 @@ class Scripted:
     """A launcher whose experiments leave what is written here."""
 
     leaves: Leaves
-    slots, can_end_jobs, machine = 1, True, LocalMachine()
+    can_end_jobs, scratch, machine = True, None, LocalMachine()
+
+    def slots_for(self, job: Job) -> int:
+        return 1
 
     def submit(self, job: Job, on_line: Callable[[str], None]) -> Done:
         job.log.write_text("again")

@@ -107,3 +107,17 @@ def test_the_fewest_ranks_are_found_in_few_evaluations(
     enough = (ranks for ranks in range(1, 1025) if levels_of(ranks)[0] <= limit)
     assert found == next(enough, 0)
     assert len(asked) == len(set(asked)) <= 24
+
+
+@given(LINES, st.integers(1, 40_000))
+def test_an_answer_that_is_not_to_be_proven_is_the_same_with_fewer_evaluations(
+    lines: list[tuple[int, int]], limit: int
+) -> None:
+    def levels_of(size: int) -> list[int]:
+        return [fixed + slope * size for fixed, slope in lines]
+
+    asked: list[int] = []
+    evaluate = evaluating(levels_of, asked)
+    found = largest_that_fits(evaluate, limit, degree=1, starts=(2, 4), most=MOST, is_proven=False)
+    assert found.fits == exhaustive(levels_of, limit)
+    assert len(asked) <= 8

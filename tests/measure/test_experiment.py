@@ -10,8 +10,8 @@ import pytest
 from example_config import changed, experiment
 from example_results import rendered
 
+from dpprof.config.estimating import ESTIMATE
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.flat import ESTIMATE
 from dpprof.config.measuring import PASS_NAMES
 from dpprof.errors import EstimateError
 from dpprof.figures.results import read_result

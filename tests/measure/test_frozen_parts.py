@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from example_config import experiment
 
-from dpprof.config.flat import ESTIMATE
+from dpprof.config.estimating import ESTIMATE
 from dpprof.figures.theory import flops_in_theory, flops_of_layers
 from dpprof.measure.experiment import run_experiment
 from dpprof.record.folder import RunFolder

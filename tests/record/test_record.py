@@ -18,7 +18,7 @@ from dpprof.record.record import (
     Pace,
     ParameterGroup,
     PassOutcome,
-    RankPeak,
+    RankResult,
     Record,
 )
 from dpprof.record.verify import VerifyCheck, VerifyResult
@@ -46,7 +46,7 @@ def full_record() -> Record:
         num_parameters=10,
         parameters=[ParameterGroup("Linear.weight", 2, 10, trains=True, per_sample=False, moved=True)],
         changed=["train=*.weight: 10 of 12 parameters train"],
-        ranks=[RankPeak(0, 8, "noise"), RankPeak(1, 7, None)],
+        ranks=[RankResult(0, 8, "noise", [0.1], {"noise": [0.1]}, [0.05], 1, "here"), RankResult(1)],
         samples_per_step=4,
         tokens_per_step=64,
         startup_s=0.1,
@@ -57,6 +57,7 @@ def full_record() -> Record:
         nonfinite_losses=2,
         ended_at=1.5,
         step_s=[0.1, 0.2],
+        alone_step_s=[0.05, 0.06],
         phase_s={"forward": [0.05, 0.06]},
         memory=full_memory(),
         held={"gradients": 40},
@@ -99,7 +100,7 @@ def test_the_full_record_sets_every_field() -> None:
 
 
 @pytest.mark.parametrize(
-    "failure", [Failure("oom", "no memory"), Failure("error", "a\nb", "Traceback", full_memory())]
+    "failure", [Failure("oom", "no memory"), Failure("error", "a\nb", "Traceback", full_memory(), 1)]
 )
 def test_a_failure_survives_its_file(failure: Failure) -> None:
     assert Failure.from_json(failure.to_json()) == failure

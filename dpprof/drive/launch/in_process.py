@@ -39,11 +39,17 @@ class InProcessLauncher(LocalLauncher):
 
     can_end_jobs = False
 
+    def slots_for(self, job: Job) -> int:
+        """One, in the main thread."""
+        return 1
+
     def submit(self, job: Job, on_line: Callable[[str], None]) -> Handle:
         """Run the job to its end, whatever time it takes. Output goes to the terminal."""
         if job.command == check_command(job.folder.path):
             return Done(Exit(check(CheckFolder(job.folder.path))))
-        if job.command != measuring_command(job.folder):
+        if job.num_ranks:
+            on_line(f"{SAID}not in this process: each rank needs one of its own")
+        if job.num_ranks or job.command != measuring_command(job.folder):
             return super().submit(job, on_line)
         on_line(f"{SAID}in this process")
         try:

@@ -3,6 +3,7 @@
 `tests/drive/launch/test_launchers.py` holds every registered launcher to this.
 """
 
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -65,10 +66,6 @@ class Launcher(Protocol):
     """Runs jobs. Its class is given an instance of its own options, or nothing if it has none."""
 
     @property
-    def slots(self) -> int:
-        """How many measuring jobs it can run at a time without one disturbing another."""
-
-    @property
     def can_end_jobs(self) -> bool:
         """Whether it ends jobs that are cancelled or whose time is over."""
 
@@ -76,13 +73,23 @@ class Launcher(Protocol):
     def machine(self) -> Machine:
         """The machine that its jobs run on, or one of several that are alike."""
 
+    @property
+    def scratch(self) -> Path | None:
+        """Where files lie that its jobs see, if that is not anywhere."""
+
+    def slots_for(self, job: Job) -> int:
+        """How many jobs like this one it can run at a time, so that none spoils another's figures."""
+
     def submit(self, job: Job, on_line: Callable[[str], None]) -> Handle:
         """Start a job. `on_line` gets each line of its log, while it is polled."""
 
 
 def make_launcher(drive: DriveConfig) -> Launcher:
-    """The launcher that the user chose, with its own options."""
+    """The launcher that the user chose, with its own options. Raises ConfigError if it cannot be used."""
     info = LAUNCHERS[drive.launcher]
+    if info.package and importlib.util.find_spec(info.package) is None:
+        needed = f"{info.name} needs {info.package}, which is not installed"
+        raise ConfigError(f"launcher: {needed}: pip install 'dpprof[{info.extra}]'")
     try:
         launcher_class = load(info.target)
     except (ImportError, AttributeError) as error:

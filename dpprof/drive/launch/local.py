@@ -1,123 +1,32 @@
-"""Runs every job in a child process of its own; estimates as forks of one that has imported all they need."""
+"""Runs every job in child processes of its own; estimates as forks of one that has imported all they need."""
 
-import os
-import signal
-import subprocess
-import time
-import uuid
 from collections.abc import Callable
-from contextlib import suppress
+from pathlib import Path
 
-from dpprof.drive.launch.forks import Forked, Forks, NoForks
-from dpprof.drive.launch.job import Exit, Job
-from dpprof.drive.launch.job_log import JobLog
-from dpprof.drive.launch.kernel_oom import oom_kill_counts
+from dpprof.drive.launch.child import Child
+from dpprof.drive.launch.forks import Forks
+from dpprof.drive.launch.job import Job
 from dpprof.drive.launch.launcher import Handle
 from dpprof.drive.launch.local_machine import LocalMachine
-from dpprof.process import END_WITH, JOB, kill_job, peak_rss_bytes
-
-_GRACE_S = 5.0
-# The log is UTF-8, whatever the terminal is: a workload may print what that cannot show.
-_OUTPUT = {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8:replace"}
+from dpprof.drive.launch.ranks import Ranks, all_here
 
 
 class LocalLauncher:
     """Child processes on this machine."""
 
-    # Two at a time would share processors, memory bandwidth and the GPU.
-    slots = 1
     can_end_jobs = True
+    scratch: Path | None = None
 
     def __init__(self) -> None:
         self.machine = LocalMachine()
         self._forks = Forks()
 
+    def slots_for(self, job: Job) -> int:
+        """One: two at a time would share processors, memory bandwidth and the GPU. Two estimates may."""
+        return 1 if job.is_measured else 2
+
     def submit(self, job: Job, on_line: Callable[[str], None]) -> Handle:
-        """Start the job's process."""
-        return Child(job, on_line, self._forks)
-
-
-class Child:
-    """The process of a job, and whatever it starts."""
-
-    def __init__(self, job: Job, on_line: Callable[[str], None], forks: Forks) -> None:
-        self._job, self._on_line = job, on_line
-        self._exit: Exit | None = None
-        self._timed_out = self._interrupted = False
-        self._kill_at: float | None = None
-        self._peak_rss: int | None = None
-        self._oom_kills_before = oom_kill_counts()
-        self._started = time.monotonic()
-        self._mark = uuid.uuid4().hex
-        self._log = JobLog(job.log)
-        try:
-            self._process = self._start(forks)
-        except BaseException:
-            self._log.close()
-            raise
-
-    def _start(self, forks: Forks) -> "subprocess.Popen[bytes] | Forked":
-        job, log = self._job, self._log.descriptor
-        if job.estimates:
-            with suppress(NoForks):  # any process can estimate
-                return forks.start(job.folder, job.estimates, log, os.environ | _OUTPUT)
-        # A session of its own: Ctrl-C in the terminal reaches the driving process alone, which then decides;
-        # and whatever the child starts can be stopped with it.
-        return subprocess.Popen(
-            job.command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=os.environ | {END_WITH: str(os.getpid()), JOB: self._mark, **_OUTPUT},
-        )
-
-    def poll(self) -> Exit | None:
-        """How the process ended, if it did. Ends one whose time is over."""
-        if self._exit is not None:
-            return self._exit
-        if (code := self._process.poll()) is not None:
-            return self._end(code)
-        self._peak_rss = peak_rss_bytes(self._process.pid) or self._peak_rss
-        self._pass_on(self._log.new_lines())
-        now = time.monotonic()
-        if self._kill_at is None and now - self._started > self._job.timeout_s:
-            self._timed_out = True
-            self._terminate()
-        if self._kill_at is not None and now > self._kill_at:
-            self._signal(signal.SIGKILL)
-        return None
-
-    def cancel(self) -> None:
-        """Ask the process to end; it is killed if it takes too long."""
-        if self._exit is None and self._kill_at is None:
-            self._interrupted = True
-            self._terminate()
-
-    def _terminate(self) -> None:
-        self._kill_at = time.monotonic() + _GRACE_S
-        self._signal(signal.SIGTERM)
-
-    def _end(self, code: int) -> Exit:
-        self._signal(signal.SIGKILL)  # whatever it started
-        kill_job(self._mark)  # and what left its session
-        lines = self._log.last_lines()
-        self._log.close()
-        pairs = zip(oom_kill_counts(), self._oom_kills_before, strict=True)
-        self._exit = Exit(
-            code=code,
-            timed_out=self._timed_out,
-            interrupted=self._interrupted,
-            oom_killed=any(now > before for now, before in pairs),
-            peak_rss=self._peak_rss,
-        )
-        self._pass_on(lines)
-        return self._exit
-
-    def _pass_on(self, lines: list[str]) -> None:
-        for line in lines:
-            self._on_line(line)
-
-    def _signal(self, number: int) -> None:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, number)
+        """Start the job's process, or one for each of its ranks."""
+        if job.num_ranks:
+            return Ranks(job, on_line, all_here(job.num_ranks))
+        return Child(job, on_line, forks=self._forks)

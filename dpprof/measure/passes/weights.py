@@ -10,7 +10,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import WeightsError
 from dpprof.measure.observe import Observer, Training
 from dpprof.measure.trainers.build import optimizer_of
-from dpprof.measure.trainers.parallel import kind_of
+from dpprof.measure.trainers.parallel import all_local, kind_of, local
 from dpprof.record.record import ParameterGroup, Record
 from dpprof.vocabulary.formats import listed
 from dpprof.vocabulary.trainers import trainer_info
@@ -38,7 +38,7 @@ class Weights:
         after = _checksums(training.model)
         moved = {name: total != self._sums.get(name) for name, total in after.items()}
         record.parameters = parameter_groups(training.model, config, moved)
-        parameters = dict(training.model.named_parameters())
+        parameters = {name: p for name, p in training.model.named_parameters() if name in moved}
         wrong = [name for name, p in parameters.items() if moved[name] and not p.requires_grad]
         if wrong:
             raise WeightsError(
@@ -75,7 +75,7 @@ def parameter_groups(
     numbers: Counter[Any] = Counter()
     for name, parameter in model.named_parameters():
         trains = parameter.requires_grad
-        fate = (_kind(model, name), trains, trains and is_private, None if moved is None else moved[name])
+        fate = (_kind(model, name), trains, trains and is_private, None if moved is None else moved.get(name))
         tensors[fate] += 1
         numbers[fate] += parameter.numel()
     return [
@@ -93,7 +93,9 @@ def _kind(model: nn.Module, name: str) -> str:
 
 
 def _checksums(model: nn.Module) -> dict[str, int]:
-    return {name: _checksum(parameter.detach()) for name, parameter in model.named_parameters()}
+    """Of what lies on this rank; of a parameter that has no shard here, nothing."""
+    here = all_local((name, parameter.detach()) for name, parameter in model.named_parameters())
+    return {name: _checksum(tensor) for name, tensor in here if tensor.numel()}
 
 
 def _checksum(tensor: Tensor) -> int:
@@ -103,15 +105,17 @@ def _checksum(tensor: Tensor) -> int:
 
 
 def _has_gradient(parameter: nn.Parameter) -> bool:
-    return parameter.grad is not None and bool(torch.count_nonzero(parameter.grad))
+    return parameter.grad is not None and bool(torch.count_nonzero(local(parameter.grad)))
 
 
 def _should_move(parameter: nn.Parameter, config: ExperimentConfig) -> bool:
     """Whether a first step of the optimizer by the last gradient moves it by more than rounding."""
-    moving = nn.Parameter(parameter.detach().clone())
-    moving.grad = parameter.grad
+    assert parameter.grad is not None, "it has a gradient"
+    before = local(parameter.detach())
+    moving = nn.Parameter(before.clone())
+    moving.grad = local(parameter.grad)
     optimizer, params = optimizer_of(config)
     optimizer([moving], **params).step()
-    step = (moving.detach() - parameter.detach()).abs()
-    unit = torch.finfo(parameter.dtype).eps * parameter.detach().abs()
+    step = (moving.detach() - before).abs()
+    unit = torch.finfo(before.dtype).eps * before.abs()
     return bool((step > _ROUNDING * unit).any())

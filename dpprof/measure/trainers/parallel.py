@@ -36,6 +36,10 @@ class Alone:
     def __init__(self, device: torch.device) -> None:
         self.device = device
 
+    def total(self, number: int) -> int:
+        """A number summed over all ranks."""
+        return number
+
     def wrapped(self, model: nn.Module) -> nn.Module:
         """What forward calls in training without privacy, which exchanges gradients in backward."""
         return self.sharded(model)
@@ -86,6 +90,13 @@ def local(tensor: Tensor) -> Tensor:
     """What lies on this rank of a tensor: itself, or a distributed tensor's shard."""
     shard: Tensor | None = getattr(tensor, "_local_tensor", None)
     return tensor if shard is None else shard
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """All of a tensor, gathered from all ranks if it is a distributed one."""
+    gather = getattr(tensor, "full_tensor", None)
+    gathered: Tensor = tensor if gather is None else gather()
+    return gathered
 
 
 def kind_of(module: nn.Module) -> type[nn.Module]:

@@ -10,15 +10,15 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from dpprof.measure.trainers.buckets import BUCKET_BYTES, buckets
-from dpprof.measure.trainers.parallel import Alone
 from dpprof.measure.trainers.replaced import replaced
+from dpprof.measure.trainers.several import Several
 from dpprof.vocabulary.parallel import DDP, FAKE
 
 # torch's DDP makes its first bucket smaller, so as to begin early.
 _FIRST_BUCKET_BYTES = 2**20
 
 
-class Replicas(Alone):
+class Replicas(Several):
     """Every rank has the model. Gradients are averaged: in backward by torch's `DistributedDataParallel`, or
     between two of the exchange's steps.
 
@@ -27,10 +27,6 @@ class Replicas(Alone):
     """
 
     way = DDP
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__(device)
-        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
 
     def wrapped(self, model: nn.Module) -> nn.Module:
         """The model in `DistributedDataParallel`."""

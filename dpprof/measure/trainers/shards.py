@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed.device_mesh import init_device_mesh
@@ -16,21 +15,18 @@ from torch.distributed.tensor.experimental import implicit_replication
 
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.buckets import Bucket, flat, together
-from dpprof.measure.trainers.parallel import Alone, local
+from dpprof.measure.trainers.parallel import local
 from dpprof.measure.trainers.replaced import replaced
+from dpprof.measure.trainers.several import Several
 from dpprof.vocabulary.parallel import FSDP2
 
 
-class Shards(Alone):
+class Shards(Several):
     """Parameters, gradients and optimizer state are divided among the ranks, and a layer's weights gathered
     while it computes: torch's `fully_shard`, one group for each layer, as Opacus's `FSDP2Wrapper` has it.
     """
 
     way = FSDP2
-
-    def __init__(self, device: torch.device) -> None:
-        super().__init__(device)
-        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
 
     def sharded(self, model: nn.Module) -> nn.Module:
         """The model itself, its parameters `DTensor`s."""

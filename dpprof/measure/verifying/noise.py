@@ -78,7 +78,7 @@ def taken(setting: Setting, num_batches: int) -> Noise:
     multiplier = setting.noise_multiplier
     noisy = case.trainer(way, case.copied(dtype), norm, noise_multiplier=multiplier, **same)
     # Of what was asked for: a trainer's own settings are on trial.
-    deviation = noisy.noise_deviation(multiplier, norm, setting.batch_size)
+    deviation = noisy.noise_deviation(multiplier, norm, case.config.batch_size)
     deviation /= setting.batch_size * num_batches
     steps = []
     for _ in range(NUM_STEPS):
@@ -90,7 +90,7 @@ def taken(setting: Setting, num_batches: int) -> Noise:
 
 def checks(setting: Setting) -> Iterator[tuple[list[VerifyCheck], float, int]]:
     """For one physical batch and for several: the checks, the deviation, and the number of tests."""
-    for num_batches in (1, len(setting.case.batches)):
+    for num_batches in (1, setting.case.num_batches):
         noise = taken(setting, num_batches)
         suffix = ACCUMULATED if num_batches > 1 else ""
         tested = [

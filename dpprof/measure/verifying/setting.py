@@ -32,8 +32,8 @@ class Setting:
 
     @property
     def batch_size(self) -> int:
-        """Samples in a physical batch."""
-        return self.case.config.batch_size
+        """Samples in a physical batch, of all ranks."""
+        return self.case.batch_size
 
     @cached_property
     def names(self) -> list[str]:

@@ -8,6 +8,7 @@ from torch import nn
 from dpprof.figures.gradient_verdict import FAIL, PASS
 from dpprof.measure.gradient_check import WAYS
 from dpprof.measure.trainers.build import optimizer_of
+from dpprof.measure.trainers.parallel import local
 from dpprof.measure.verifying.setting import Setting
 from dpprof.record.verify import VerifyCheck
 
@@ -58,22 +59,23 @@ def _step(setting: Setting, frozen: tuple[str, ...]) -> tuple[list[str], list[st
         noise_multiplier=setting.noise_multiplier,
     )
     parameters = dict(trainer.model.named_parameters())
-    before = {name: p.detach().clone() for name, p in parameters.items()}
+    before = {name: local(p.detach()).clone() for name, p in parameters.items()}
     case.gradients(trainer, setting.way, case.moved(dtype)[:1])
     trainable = [name for name, p in parameters.items() if p.requires_grad]
     still = [name for name in parameters if name not in trainable]
     for name in still:
-        if not torch.equal(parameters[name], before[name]):
+        if not torch.equal(local(parameters[name]), before[name]):
             return trainable, still, f"{name} is frozen, and has moved"
         if parameters[name].grad is not None:
             return trainable, still, f"{name} is frozen, and has a gradient"
     expected = [nn.Parameter(before[name].clone()) for name in trainable]
     for made, name in zip(expected, trainable, strict=True):
-        made.grad = parameters[name].grad
+        gradient = parameters[name].grad
+        made.grad = None if gradient is None else local(gradient)
     optimizer, params = optimizer_of(case.config)
     optimizer(expected, **params).step()
     for made, name in zip(expected, trainable, strict=True):
-        now = parameters[name].detach()
+        now = local(parameters[name].detach())
         change = float((made.detach() - before[name]).norm())
         if change and torch.equal(now, before[name]):
             return trainable, still, f"{name} did not move"

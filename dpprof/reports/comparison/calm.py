@@ -39,6 +39,7 @@ def disturbances(
     cores = int(environment.get("cpu_cores", 0))
     # A step on a GPU keeps one processor busy, which launches kernels.
     threads = 1 if "gpu" in environment else int(environment.get("torch_threads", cores))
+    threads *= int(environment.get("ranks_here", 1))
     if share * others - max(0, cores - threads) > _OTHERS_PROCESSORS:
         found.append(f"other processes used {others:.1f} of {cores or 'the'} processors")
     switches = figures.get("overhead/involuntary_switches_per_step", 0.0) * len(step_s) / timed_s

@@ -98,7 +98,12 @@ class Cell:
     @property
     def environment(self) -> dict[str, str]:
         """Where it was measured, as the first run that knows tells."""
-        return next((run.environment for run in self.representative if run.environment), {})
+        return next(iter(self.environments), {})
+
+    @property
+    def environments(self) -> list[dict[str, str]]:
+        """Where each of the runs behind the figures was measured, of those that know."""
+        return [run.environment for run in self.representative if run.environment]
 
     @property
     def num_parameters(self) -> int | None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL
 from dpprof.figures.ledger import ledger_doubt
+from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.places import full_name
 from dpprof.reports.comparison.run import Run
@@ -20,6 +21,7 @@ _SAME = {
     "torch_version": "torch",
     "opacus_version": "Opacus",
     "dpprof_version": "dpprof",
+    "niceness": "priority",
 }
 _LISTED = 4
 
@@ -56,16 +58,37 @@ def _nonfinite(comparison: Comparison) -> Iterator[str]:
 
 
 def _differences(comparison: Comparison) -> Iterator[str]:
-    measured = [cell for cell in comparison.cells if cell.environment and not cell.is_estimate]
+    measured = [cell for cell in comparison.cells if not cell.is_estimate]
     for name, shown in (("device", "device"), ("precision", "precision")):
         values = sorted({str(cell.settings[name]) for cell in comparison.cells})
         if len(values) > 1:
             only = f"compare only rows with the same {shown}"
             yield f"These runs differ in {shown} ({', '.join(values)}): {only}."
     for name, shown in _SAME.items():
-        values = sorted({cell.environment.get(name, "none") for cell in measured})
+        values = sorted({where.get(name, "none") for cell in measured for where in cell.environments})
         if len(values) > 1:
             yield f"These runs differ in {shown} ({', '.join(values)}): their figures may not be comparable."
+    yield from _mixed(measured)
+
+
+def _mixed(measured: list[Cell]) -> Iterator[str]:
+    """Experiments whose own runs come from unlike machines."""
+    found = {
+        cell.runs[0].name: [
+            shown
+            for name, shown in _SAME.items()
+            if len({where.get(name, "none") for where in cell.environments}) > 1
+        ]
+        for cell in measured
+    }
+    names = [name for name, differing in found.items() if differing]
+    if names:
+        shown = ", ".join(dict.fromkeys(one for differing in found.values() for one in differing))
+        yield (
+            f"{len(names)} of {len(measured)} experiments have runs that differ in {shown} "
+            f"({_listed(names)}): the medians of these runs are those of no machine. Measure them on "
+            "machines that are alike."
+        )
 
 
 def _other_algorithms(comparison: Comparison) -> Iterator[str]:

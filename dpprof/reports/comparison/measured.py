@@ -15,12 +15,10 @@ def how_measured(comparison: Comparison) -> list[dict[str, str]]:
             name.replace("_", " "): _values(cell.settings[name] for cell in cells)
             for name in ("warmup_steps", "measured_steps", "passes", "device", "precision")
         }
-        names = dict.fromkeys(name for cell in cells for name in cell.environment)
+        environments = [environment for cell in cells for environment in cell.environments]
         row |= {
-            name.replace("_", " "): _values(
-                cell.environment.get(name, "") for cell in cells if cell.environment
-            )
-            for name in names
+            name.replace("_", " "): _values(environment.get(name, "") for environment in environments)
+            for name in dict.fromkeys(name for environment in environments for name in environment)
         }
         rows.append(row)
     return rows

@@ -140,14 +140,16 @@ def _time(name: str, now: Cell, before: Cell, limit: float) -> Change:
 
 def _doubts(found: dict[object, Cell], before: dict[object, Cell], common: list[object]) -> Iterator[str]:
     """What else differs between the two sides, so that a change may not be the code's."""
+    now_at = [environment for key in common for environment in found[key].environments]
+    then_at = [environment for key in common for environment in before[key].environments]
     names = dict.fromkeys(
         name
-        for key in common
-        for name in found[key].environment
+        for environment in now_at
+        for name in environment
         if name in _MACHINE or name.endswith("_version")
     )
     for name in names:
-        now = {found[key].environment.get(name, "unknown") for key in common}
-        then = {before[key].environment.get(name, "unknown") for key in common}
+        now = {environment.get(name, "unknown") for environment in now_at}
+        then = {environment.get(name, "unknown") for environment in then_at} or {"unknown"}
         if now != then and name != "dpprof_version":
             yield f"{name}: {', '.join(sorted(then))} in the baseline, {', '.join(sorted(now))} now"

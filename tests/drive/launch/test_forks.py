@@ -44,7 +44,7 @@ def job(path: Path, *, timeout_s: float = 120, **settings: Any) -> Job:
     config = parse_experiment(values | settings, EstimatingConfig).resolve(cuda_available=False)
     folder = RunFolder(path)
     folder.create(config)
-    return measuring_job(folder, timeout_s, config.workload)
+    return measuring_job(config, folder, timeout_s)
 
 
 def forking(parent: int | None = None) -> list[psutil.Process]:

@@ -1,9 +1,11 @@
 """What every registered launcher must do, and a small one of another package, as it was registered."""
 
+import dataclasses
 import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from dpprof.drive.launch.launcher import Launcher, make_launcher
 from dpprof.drive.stop import Stop
 from dpprof.errors import ConfigError, CountersUnavailable
 from dpprof.record.folder import RunFolder
+from dpprof.settings import OptionValue
 from dpprof.vocabulary.launchers import LAUNCHERS, LauncherInfo
 from dpprof.vocabulary.log_lines import SAID
 
@@ -37,11 +40,25 @@ time.sleep(120)
 """
 
 
+# Launchers that run jobs elsewhere, as they do so on this machine alone.
+OPTIONS: dict[str, dict[str, OptionValue]] = {
+    "ray": {"ray_address": "local"},
+    "slurm": {"slurm_cluster": "local"},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_cluster_is_left() -> Iterator[None]:
+    yield
+    if "ray" in sys.modules:
+        sys.modules["ray"].shutdown()
+
+
 @pytest.fixture(params=[*LAUNCHERS, TOY.name])
 def launcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Launcher:
     monkeypatch.setitem(LAUNCHERS, TOY.name, TOY)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
-    return make_launcher(DriveConfig(launcher=request.param))
+    return make_launcher(DriveConfig(launcher=request.param, options=OPTIONS.get(request.param, {})))
 
 
 @pytest.fixture
@@ -52,15 +69,20 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def endless(folder: RunFolder, timeout_s: float) -> Job:
-    return Job(folder, [sys.executable, "-c", ENDLESS, str(folder.path)], folder.log, timeout_s)
+    return Job(folder, [sys.executable, "-c", ENDLESS, mark_of(folder)], folder.log, timeout_s)
+
+
+def mark_of(folder: RunFolder) -> str:
+    """What tells the processes of a job from others, on whatever machine."""
+    return f"for {folder.path}"
 
 
 def processes_of(folder: RunFolder) -> list[int]:
-    """Living processes that name a run folder."""
+    """Living processes that bear a folder's mark."""
     found = []
     for process in psutil.process_iter(["cmdline", "status"]):
         words = process.info["cmdline"] or []
-        if process.info["status"] != psutil.STATUS_ZOMBIE and str(folder.path) in words:
+        if process.info["status"] != psutil.STATUS_ZOMBIE and mark_of(folder) in words:
             found.append(process.pid)
     return found
 
@@ -74,7 +96,7 @@ def assert_gone(folder: RunFolder) -> None:
 
 def test_a_job_that_is_done(launcher: Launcher, folder: RunFolder) -> None:
     lines: list[str] = []
-    ended = run_job(launcher, measuring_job(folder, 120), lines.append, Stop())
+    ended = run_job(launcher, measuring_job(folder.read_config(), folder, 120), lines.append, Stop())
     assert (ended.code, ended.timed_out, ended.interrupted, ended.oom_killed) == (0, False, False, False)
     record = folder.read_record()
     assert record is not None
@@ -86,7 +108,7 @@ def test_a_job_that_is_done(launcher: Launcher, folder: RunFolder) -> None:
 def test_a_job_that_fails(launcher: Launcher, folder: RunFolder) -> None:
     config = {"workload": "example_workloads:not_a_workload", "device": "cpu"}
     folder.config.write_text(json.dumps(config))
-    ended = run_job(launcher, measuring_job(folder, 120), lambda line: None, Stop())
+    ended = run_job(launcher, measuring_job(folder.read_config(), folder, 120), lambda line: None, Stop())
     assert (ended.code, ended.timed_out, ended.interrupted) == (1, False, False)
     failure = folder.read_error()
     assert failure is not None
@@ -108,7 +130,9 @@ def test_a_job_that_runs(launcher: Launcher, folder: RunFolder) -> None:
     lines: list[str] = []
     if not launcher.can_end_jobs:
         # Says so, and holds to it: a measuring job is over once it is submitted.
-        assert launcher.submit(measuring_job(folder, 0.1), lines.append).poll() is not None
+        assert (
+            launcher.submit(measuring_job(folder.read_config(), folder, 0.1), lines.append).poll() is not None
+        )
         return
     handle = launcher.submit(endless(folder, 60), lines.append)
     deadline = time.monotonic() + 30
@@ -132,7 +156,7 @@ def test_a_job_that_runs(launcher: Launcher, folder: RunFolder) -> None:
 
 def test_a_job_that_takes_too_long(launcher: Launcher, folder: RunFolder) -> None:
     if not launcher.can_end_jobs:
-        ended = run_job(launcher, measuring_job(folder, 0.1), lambda line: None, Stop())
+        ended = run_job(launcher, measuring_job(folder.read_config(), folder, 0.1), lambda line: None, Stop())
         assert (ended.code, ended.timed_out) == (0, False)
         return
     ended = run_job(launcher, endless(folder, 2), lambda line: None, Stop())
@@ -149,8 +173,11 @@ def test_a_job_does_not_outlive_a_fault(launcher: Launcher, folder: RunFolder) -
     assert_gone(folder)
 
 
-def test_the_machine_answers(launcher: Launcher) -> None:
-    assert launcher.slots >= 1
+def test_the_machine_answers(launcher: Launcher, folder: RunFolder) -> None:
+    measured = measuring_job(folder.read_config(), folder, 1)
+    assert measured.is_measured
+    assert launcher.slots_for(measured) >= 1
+    assert launcher.slots_for(dataclasses.replace(measured, is_measured=False)) >= 1
     assert isinstance(launcher.machine.cuda_available(), bool)
     assert 0 <= launcher.machine.busy_pct() <= 100
     with suppress(CountersUnavailable):

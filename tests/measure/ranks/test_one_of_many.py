@@ -1,5 +1,6 @@
 """One rank of many, alone: what it holds and what it sends, on real tensors and on fake ones."""
 
+import dataclasses
 import gc
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
@@ -13,7 +14,7 @@ from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import parse_experiment, to_flat
 from dpprof.measure.experiment import ExperimentTraining
-from dpprof.measure.observe import Subject
+from dpprof.measure.observe import Observer, Subject
 from dpprof.measure.passes import memory
 from dpprof.measure.passes.estimate_ledger import CpuLedger
 from dpprof.measure.passes.ledger import Ledger, keep_ledger
@@ -116,6 +117,22 @@ def test_what_a_rank_sends_follows_from_the_parameters(trainer: str, way: str, w
     share = (world_size - 1) / world_size
     for name, (payload, sent) in found.items():
         assert sent == pytest.approx((2 if name == ALL_REDUCE else 1) * share * payload, abs=world_size)
+
+
+def test_ranks_are_dealt_the_batches_that_one_process_takes() -> None:
+    config = config_of("StandardTrainer", DDP, 3)
+
+    def seen(config: ExperimentConfig, rank: int, num_steps: int) -> list[int]:
+        sums: list[int] = []
+        with one_rank_of_many(config, rank):
+            training = ExperimentTraining(config, build_workload(config))
+            training.model.register_forward_pre_hook(lambda _, args: sums.append(int(args[0].sum())))
+            training.run(num_steps, Observer())
+        return sums
+
+    whole = seen(dataclasses.replace(config, parallel=NONE, world_size=1), 0, 6)
+    assert len(set(whole)) == 6
+    assert [seen(config, rank, 2) for rank in range(3)] == [whole[rank::3] for rank in range(3)]
 
 
 @pytest.mark.parametrize(("trainer", "way"), WAYS)

@@ -28,6 +28,24 @@ def test_runs_of_different_machines_or_versions_are(name: str, shown: str) -> No
     )
 
 
+def test_runs_of_one_experiment_on_unlike_machines_are_twice() -> None:
+    """Once that machines differ at all, once that they share a cell."""
+    here = result(step_s=0.1, environment=SAME, name="a")
+    there = result(step_s=0.1, environment=SAME | {"gpu": "B", "host": "n2"}, name="a_r2")
+    flat = result("DPSGDTrainer", step_s=0.1, environment=SAME | {"gpu": "B"})
+    differ, shared = doubts(comparison(here, there, flat))
+    assert differ == "These runs differ in GPU (B, none): their figures may not be comparable."
+    assert shared == (
+        "1 of 2 experiments have runs that differ in GPU (a): the medians of these runs are those of no "
+        "machine. Measure them on machines that are alike."
+    )
+
+
+def test_hosts_of_one_kind_are_in_no_doubt() -> None:
+    runs = [result(step_s=0.1, environment=SAME | {"host": host}, name=host) for host in ("n1", "n2")]
+    assert doubts(comparison(*runs)) == []
+
+
 def test_different_precisions_are() -> None:
     runs = [result(step_s=0.1, precision=p, name=p, environment=SAME) for p in ("bf16", "fp32")]
     assert doubts(comparison(*runs)) == [

@@ -32,7 +32,7 @@ def squares_of(gradients: Tensor) -> Tensor:
 
 def dots(one: Tensor, other: Tensor) -> Tensor:
     """Dot products of all that follows the first dimension, shape (B,)."""
-    return (one.flatten(1).unsqueeze(1) @ other.flatten(1).unsqueeze(2)).flatten()
+    return torch.bmm(one.flatten(1).unsqueeze(1), other.flatten(1).unsqueeze(2)).flatten()
 
 
 def scaled(t: Tensor, factors_B: Tensor) -> Tensor:

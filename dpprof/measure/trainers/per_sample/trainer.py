@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from dpprof.measure.trainers.base import TrainerBase
+from dpprof.measure.trainers.nested import moved
 from dpprof.measure.trainers.per_sample import clipping
 from dpprof.measure.trainers.per_sample.book import Book, Entry
 from dpprof.measure.trainers.per_sample.layers import install
@@ -83,7 +84,18 @@ class PerSampleTrainer(TrainerBase):
             for path in self.without_rule
         ]
 
-    def step(self, physical_batches: tuple[Any, ...]) -> None:
+    def train_on(self, physical_batches: Iterable[Any]) -> None:
+        """One training step on a logical batch, given as any number of physical batches; with none, noise
+        alone moves the weights. Batches are moved to the device one at a time.
+
+        Gradients are divided by `batch_size`, the expected size of a logical batch, whatever its size: for
+        training on Poisson-sampled data. Raises ValueError for a trainer that is not made for that.
+        """
+        if not self.poisson_sampling or self.accumulation_steps != 1:
+            raise ValueError("train_on needs a trainer with poisson_sampling=True and accumulation_steps=1")
+        self.step(moved(batch, self.device) for batch in physical_batches)
+
+    def step(self, physical_batches: Iterable[Any]) -> None:
         """Clipped gradients of each physical batch, then noise and the optimizer."""
         if set(self.parameters) != self._trained:
             raise ValueError("the parameters that train are not those that the trainer was made with")

@@ -248,4 +248,11 @@ class Rows(Use):
 
 def _gram(left: Tensor, right: Tensor, other_left: Tensor, other_right: Tensor) -> Tensor:
     """In float32 at least: the terms cancel, and a norm that came out too small would not be private."""
-    return dots(wide(left) @ wide(other_left).mT, wide(right) @ wide(other_right).mT)
+    groups = left.shape[1]
+    found = dots(_products(left, other_left), _products(right, other_right))
+    return found if groups == 1 else found.view(-1, groups).sum(1)
+
+
+def _products(one_BGTM: Tensor, other_BGTM: Tensor) -> Tensor:
+    """Of all positions of one with all of the other, (B x G, T, T): what `@` does, without its many views."""
+    return torch.bmm(wide(one_BGTM.flatten(0, 1)), wide(other_BGTM.flatten(0, 1)).mT)

@@ -1,0 +1,97 @@
+"""What a plan is asked: a privacy budget, a data set, and the devices that there are."""
+
+from dataclasses import dataclass
+
+from dpprof.config.fit import HEADROOM, usable_share
+from dpprof.errors import ConfigError
+from dpprof.settings import refuse, setting
+from dpprof.vocabulary.trainers import TRAINERS_HELP
+
+_AUTO_BATCHES = (512, 1024, 2048, 4096)
+_MOST_BATCHES = 24
+
+
+@dataclass(frozen=True)
+class PlanConfig:
+    """The settings of the plan entry point that nothing else has."""
+
+    dataset_size: int = setting(0, "Samples in the data set, such as documents.", minimum=0, below=10**13)
+    target_epsilon: float = setting(8.0, "Epsilon that the training may spend.", above=0, below=1e4)
+    target_delta: float = setting(
+        0.0, "Delta; 0 is the largest power of ten that is at most 1 / (10 dataset_size).", minimum=0, below=1
+    )
+    epochs: float = setting(1.0, "How often training takes each sample, on average.", above=0, below=1e6)
+    steps: int = setting(0, "Logical steps; 0 takes them from epochs.", minimum=0)
+    logical_batches: str = setting(
+        "auto",
+        "Logical batches to weigh, over all devices: a list, or FIRST:LAST for each doubling between; auto "
+        f"is {','.join(map(str, _AUTO_BATCHES))}.",
+    )
+    trainers: str = setting("all", TRAINERS_HELP)
+    num_devices: int = setting(1, "Devices that train together, each on its part of the batch.", minimum=1)
+    headroom: str = setting(*HEADROOM)
+    measured: str = setting(
+        "",
+        "Times come from these: a sweep or run, as `dpprof compare` takes them. Else from runs_dir, if any.",
+    )
+    efficiency: str = setting(
+        "",
+        "Share of a device's rates that steps reach, as 0.3-0.6: turns least times into a range where "
+        "nothing was measured.",
+    )
+    price_per_device_hour: float = setting(0.0, "Price of an hour of one device; 0: none.", minimum=0)
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError."""
+        usable_share(self.headroom)
+        _ = self.batches, self.efficiencies
+        if self.steps and self.epochs != 1:
+            raise refuse("steps", self.steps, "0 with epochs, which gives the steps")
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """The logical batches. Raises ConfigError."""
+        if self.logical_batches == "auto":
+            return _AUTO_BATCHES
+        wanted = "whole numbers above 0, separated by commas, or FIRST:LAST"
+        try:
+            if ":" in self.logical_batches:
+                first, last = map(int, self.logical_batches.split(":"))
+                found = [first << i for i in range(_MOST_BATCHES) if 0 < first << i <= last]
+            else:
+                found = [int(text) for text in self.logical_batches.split(",")]
+        except ValueError:
+            found = []
+        if not found or min(found) < 1 or len(found) > _MOST_BATCHES:
+            raise refuse("logical_batches", self.logical_batches, wanted)
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def efficiencies(self) -> tuple[float, float] | None:
+        """The lowest and the highest share, if given. Raises ConfigError."""
+        if not self.efficiency:
+            return None
+        try:
+            low, _, high = self.efficiency.partition("-")
+            shares = (float(low), float(high or low))
+        except ValueError:
+            shares = (0.0, 0.0)
+        if not 0 < shares[0] <= shares[1] <= 1:
+            raise refuse("efficiency", self.efficiency, "a share above 0 and up to 1, or two as 0.3-0.6")
+        return shares
+
+    @property
+    def usable(self) -> float:
+        """The share of the device's memory that a step may need."""
+        return usable_share(self.headroom)
+
+    def check_against(self, batch: int) -> None:
+        """Raises ConfigError if the data set is not given, or too small for a logical batch."""
+        if not self.dataset_size:
+            raise ConfigError("dataset_size: it is missing, allowed: the number of samples to train on")
+        if batch > self.dataset_size / 2:
+            raise refuse("logical_batches", batch, f"at most half of dataset_size, {self.dataset_size:,}")
+
+    def num_steps(self, batch: int) -> int:
+        """Logical steps of so many samples each, on average."""
+        return self.steps or max(1, round(self.epochs * self.dataset_size / batch))

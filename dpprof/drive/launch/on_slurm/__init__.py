@@ -1,0 +1,1 @@
+"""Launching through Slurm, whose nodes share the files of this machine."""

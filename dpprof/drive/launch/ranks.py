@@ -1,0 +1,121 @@
+"""Several ranks of one job on this machine, as `torchrun` would start them.
+
+They are started here and not by `torchrun`, so that each has its own log, exit code and memory, and it can be
+told which of them failed first.
+"""
+
+import ipaddress
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import psutil
+
+from dpprof.drive.launch.child import Child
+from dpprof.drive.launch.job import Exit, Job
+
+# How long the other ranks of one that failed may take to find out by themselves, and leave their answers.
+_OTHERS_S = 5.0
+_LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which ranks of `world_size` this machine runs, `count` from `first` on, and where all of them meet: at
+    an address and a port of the machine that runs rank 0. gloo sends through this machine's network
+    `interface`, if it is given.
+    """
+
+    first: int
+    count: int
+    world_size: int
+    address: str
+    port: int
+    interface: str = ""
+
+    def variables(self, rank: int) -> dict[str, str]:
+        """What `torchrun` tells a rank."""
+        told = {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank - self.first),
+            "WORLD_SIZE": str(self.world_size),
+            "LOCAL_WORLD_SIZE": str(self.count),
+            "MASTER_ADDR": self.address,
+            "MASTER_PORT": str(self.port),
+        }
+        if self.interface:
+            told["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", self.interface)
+        if "OMP_NUM_THREADS" not in os.environ and hasattr(os, "sched_getaffinity"):
+            told["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // self.count))
+        return told
+
+
+def all_here(num_ranks: int) -> Place:
+    """All ranks on this machine."""
+    return Place(0, num_ranks, num_ranks, _LOOPBACK, free_port(_LOOPBACK), interface_of(_LOOPBACK))
+
+
+def interface_of(address: str) -> str:
+    """The network interface of this machine that has an address; empty if that cannot be told."""
+    if ipaddress.ip_address(address).is_loopback:
+        return "lo" if sys.platform == "linux" else ""
+    found = (name for name, held in psutil.net_if_addrs().items() if any(address == a.address for a in held))
+    return next(found, "")
+
+
+def free_port(address: str) -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Ranks:
+    """The processes of a job's ranks that run here. When one fails, the others are ended too."""
+
+    def __init__(self, job: Job, on_line: Callable[[str], None], place: Place) -> None:
+        self._children: list[Child] = []
+        self._end_others_at: float | None = None
+        self._exit: Exit | None = None
+        try:
+            for rank in range(place.first, place.first + place.count):
+                job.of_rank(rank).log.parent.mkdir(parents=True, exist_ok=True)
+                child = Child(job.of_rank(rank), on_line, environment=place.variables(rank))
+                self._children.append(child)
+        except BaseException:
+            self._end_all()
+            raise
+
+    def poll(self) -> Exit | None:
+        """How the ranks ended, if all have."""
+        if self._exit is not None:
+            return self._exit
+        ended = [child.poll() for child in self._children]
+        exits = [one for one in ended if one is not None]
+        if len(exits) == len(ended):
+            self._exit = Exit.of_ranks(exits)
+            return self._exit
+        if self._end_others_at is None and any(one.code for one in exits):
+            self._end_others_at = time.monotonic() + _OTHERS_S
+        if self._end_others_at is not None and time.monotonic() > self._end_others_at:
+            self.follow()
+        return None
+
+    def cancel(self) -> None:
+        """Ask all to end."""
+        for child in self._children:
+            child.cancel()
+
+    def follow(self) -> None:
+        """Ask those that still run to end, because another rank has failed."""
+        for child in self._children:
+            child.follow()
+
+    def _end_all(self) -> None:
+        self.cancel()
+        while any(child.poll() is None for child in self._children):
+            time.sleep(0.05)

@@ -1,0 +1,122 @@
+"""Plans a training: finds what each trainer's step needs on a device, and weighs the ways to train."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from dpprof.config.plan import PlanConfig
+from dpprof.drive.campaign import Planned, RunOne, Stage
+from dpprof.drive.earlier import Earlier
+from dpprof.drive.fit import Fit
+from dpprof.drive.logbook import Summary
+from dpprof.drive.sweep import shared_settings
+from dpprof.errors import ExperimentsFailed, Interrupted
+from dpprof.figures.plan.options import Fitted, Noise
+from dpprof.figures.plan.step_cost import StepCost
+from dpprof.figures.plan.timing import MeasuredSteps
+from dpprof.figures.results import FINISHED, Result
+from dpprof.record.folder import write_text
+from dpprof.reports.fit import Answer
+from dpprof.reports.plan import markdown, page
+from dpprof.reports.plan.data import PlanData, compute
+from dpprof.tracking.tracker import Tracker
+
+# What its folder and its parent run say that they are.
+PLAN = "plan"
+
+
+@dataclass
+class Plan(Fit):
+    """A search for the largest batch with each trainer, and what follows for each logical batch.
+
+    `asked` is what the user asks; `noises` are what the budget asks for, by logical batch. `measured` are
+    finished runs that times may come from. Estimates that an earlier search left are not made again.
+    """
+
+    asked: PlanConfig = field(default_factory=PlanConfig)
+    noises: Sequence[Noise] = ()
+    measured: Sequence[Result] = ()
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    # An estimate more for each trainer would show that.
+    is_proven: bool = field(default=False, init=False)
+    made: PlanData | None = field(default=None, init=False)
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """Every run bears the plan's name."""
+        return {"dpprof.plan": self.name}
+
+    def open_parent(self, tracker: Tracker) -> str:
+        """Open the parent run."""
+        params = shared_settings(self.experiments) | vars(self.asked)
+        return tracker.start_parent(self.name, PLAN, params, self.folder, earlier=None)
+
+    def stages(self) -> Iterator[Stage]:
+        """The searches."""
+        assert self.parent is not None, "opened before"
+        self.folder.write_state(PLAN, self.parent, ())
+        self._earlier = Earlier(self.folder)
+        self._estimates: dict[str, list[Result]] = {name: [] for name in self.experiments}
+        yield Stage([partial(self._searched, name) for name in self.experiments], self.workers)
+
+    def _searched(self, name: str, run_one: RunOne) -> list[Result]:
+        """Search for a trainer. Keeps what was not there before."""
+
+        def estimated(planned: Planned) -> Result:
+            result = self._earlier.find(planned) or run_one(planned)
+            self._estimates[name].append(result)
+            return result
+
+        kept = self._search(name, estimated)
+        return [result for result in kept if result.folder.path.parent == self.folder.path]
+
+    def summarize(self) -> Summary:
+        """Write the plan as a page, as Markdown and as data, unless it was stopped."""
+        if self.interrupted:
+            return Summary("stopped by the user")
+        fitted = [self._fitted(name, self.answers_by_name[name]) for name in self.experiments]
+        self.made = compute(self.name, self.asked, self.noises, fitted, self.left_out)
+        self.text = markdown.render(self.made)
+        files = [self.folder.path / name for name in ("plan.html", "plan.md", "plan.json")]
+        write_text(files[0], page.render(self.made))
+        write_text(files[1], self.text)
+        write_text(files[2], json.dumps(self.made.to_data(), indent=1))
+        return Summary(self.text, files)
+
+    def _fitted(self, name: str, answer: Answer) -> Fitted:
+        estimates = [result for result in self._estimates[name] if result.status == FINISHED]
+        if answer.failure is not None or not estimates:
+            why = (
+                answer.failure.failure.message if answer.failure and answer.failure.failure else "no estimate"
+            )
+            return Fitted(answer.config, 0, failure=why)
+        config = self.experiments[name]
+        alike = [result for result in self.measured if result.config.trainer == config.trainer]
+        folders = tuple(dict.fromkeys(str(result.folder.path) for result in estimates))
+        return Fitted(
+            config,
+            answer.size,
+            StepCost.of(estimates),
+            MeasuredSteps.of(alike),
+            needed_bytes=_needed(answer),
+            peak_phase=_peak_phase(answer),
+            folders=folders,
+        )
+
+    def raise_for_end(self) -> None:
+        """Stopped, or without any answer."""
+        if self.interrupted:
+            raise Interrupted(f"stopped; the estimates so far are kept in {self.folder.path}")
+        if self.made is None or not self.made.options:
+            raise ExperimentsFailed("no trainer's step fits: see plan.md for why")
+
+
+def _needed(answer: Answer) -> int | None:
+    estimate = answer.best.figures.estimate if answer.best and answer.best.figures else None
+    return None if estimate is None else round(estimate.needed_mib * 2**20)
+
+
+def _peak_phase(answer: Answer) -> str | None:
+    ledger = answer.best.record.ledger if answer.best and answer.best.record else None
+    return None if ledger is None else ledger.peak_phase

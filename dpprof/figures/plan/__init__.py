@@ -1,0 +1,1 @@
+"""From estimates and measurements of single steps to a whole training: plain data in and out."""

@@ -1,0 +1,39 @@
+"""Which rank of its experiment this process is, as `torchrun` or a launcher of dpprof's told it."""
+
+import os
+from dataclasses import dataclass
+
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.errors import ConfigError
+from dpprof.vocabulary.parallel import NONE
+
+_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+
+
+@dataclass(frozen=True)
+class Place:
+    """One rank of `world_size`; `local_rank` counts those on its machine, of which there are
+    `local_world_size`.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    local_world_size: int = 1
+
+
+def place_in(config: ExperimentConfig) -> Place:
+    """This process's place in an experiment. Raises ConfigError if it was not started as one of its ranks."""
+    if config.is_estimate or config.parallel == NONE:
+        return Place()
+    try:
+        place = Place(*(int(os.environ[name]) for name in _VARIABLES))
+    except (KeyError, ValueError):
+        place = None
+    if place is None or place.world_size != config.world_size:
+        told = "none were started" if place is None else f"{place.world_size} were started"
+        raise ConfigError(
+            f"world_size: the experiment has {config.world_size} ranks, {told}. By hand: torchrun "
+            f"--nproc-per-node={config.world_size} -m dpprof.measure RUN_FOLDER"
+        )
+    return place

@@ -1,0 +1,1 @@
+"""The report of a plan: data first, then page and Markdown."""

@@ -1,0 +1,215 @@
+"""What a plan found, as plain data: alternatives, front, what is recommended, and what that rests on."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import to_flat
+from dpprof.config.plan import PlanConfig
+from dpprof.figures.plan.options import TAIL, Fitted, Noise, Option, front, option_of, recommended
+from dpprof.figures.plan.timing import EFFICIENCY, FLOOR, MEASURED, UNKNOWN
+from dpprof.figures.results import device_name
+from dpprof.privacy.guarantee import RDP
+from dpprof.vocabulary.formats import number
+from dpprof.vocabulary.trainers import short_name
+from dpprof.vocabulary.units import GIB
+
+_BASES = {
+    MEASURED: "from measured steps, scaled by what the ledger says grows with the batch",
+    EFFICIENCY: "the least times over the given efficiency: a range, not a prediction",
+    FLOOR: "at least: bytes and FLOPs over the device's rates. Real steps take longer, often twice as long",
+    UNKNOWN: "not known: no step was measured, and no device is given by name",
+}
+
+
+@dataclass(frozen=True)
+class PlanData:
+    """A plan. `fitted` are the trainers, `options` those of them that fit with each logical batch."""
+
+    name: str
+    asked: PlanConfig
+    config: ExperimentConfig
+    delta: float
+    noises: Sequence[Noise]
+    fitted: Sequence[Fitted]
+    options: Sequence[Option]
+    left_out: Mapping[str, str]
+
+    @property
+    def front(self) -> list[Option]:
+        """Those than which no other has both less noise and a lower price."""
+        return front(self.comparable)
+
+    @property
+    def comparable(self) -> list[Option]:
+        """Those whose times rest on the best that any rests on: a least time and a measured one do not
+        compare.
+        """
+        found = {option.step.basis for option in self.options}
+        best = next((basis for basis in _BASES if basis in found), UNKNOWN)
+        return [option for option in self.options if option.step.basis == best]
+
+    @property
+    def recommended(self) -> Option | None:
+        """The row to begin with."""
+        return recommended(self.comparable)
+
+    @property
+    def reason(self) -> str:
+        """Why that row, in sentences."""
+        one = self.recommended
+        if one is None:
+            return (
+                "No row can be recommended: no time is known. Measure a sweep here, or give a target by name."
+            )
+        trainers = {option.trainer for option in self.comparable if option.noise == one.noise}
+        text = f"{short_name(one.trainer)} with a logical batch of {one.noise.logical_batch:,}"
+        if len(trainers) > 1:
+            fastest = "the fastest" if one.step.basis == MEASURED else "by its least time the fastest"
+            text += f": {fastest} of {len(trainers)} trainers at that batch"
+        larger = [o for o in self.front if o.noise.logical_batch > one.noise.logical_batch]
+        if larger:
+            text += ", and a larger batch costs more than its lower noise is worth"
+        elif len(self.noises) > 1:
+            text += (
+                f", and the least noise in the mean gradient of all {len(self.noises)} batches for its price"
+            )
+        return f"{text}."
+
+    @property
+    def caveats(self) -> list[str]:
+        """What would change it, and what to know, in sentences."""
+        found = []
+        one = self.recommended
+        if one is not None:
+            found.append(
+                f"It makes {one.noise.steps:,} steps. If your model needs more of them to learn, take a "
+                "smaller logical batch or more epochs: this plan knows privacy and cost, not accuracy."
+            )
+            if one.noise.logical_batch == max(noise.logical_batch for noise in self.noises):
+                found.append("It is the largest batch of the list: a larger one may be better still.")
+            others = {o.step.basis for o in self.options} - {one.step.basis}
+            if others:
+                names = {short_name(o.trainer) for o in self.options if o.step.basis in others}
+                found.append(f"Not compared, as nothing was measured with them: {', '.join(sorted(names))}.")
+        for noise in self.noises:
+            if noise.guarantee.note:
+                found.append(f"At {noise.logical_batch:,}: {noise.guarantee.note}.")
+        found += [f"{short_name(name)} is left out: {why}." for name, why in self.left_out.items()]
+        found += [f"{short_name(f.config.trainer)}: {f.failure}" for f in self.fitted if f.failure]
+        return found
+
+    @property
+    def rests_on(self) -> list[str]:
+        """Where the figures come from, in sentences."""
+        bases = dict.fromkeys(option.step.basis for option in self.options)
+        device = device_name(self.config)
+        accountants = "PRV (Gopi, Lee and Wutschitz 2021)"
+        if any(noise.guarantee.accountant == RDP for noise in self.noises):
+            accountants += " or, where PRV cannot answer, RDP"
+        return [
+            f"Noise: Opacus's accountant {accountants}; beside it RDP (Mironov, Talwar and Zhang 2019). They "
+            "assume Poisson sampling: each step takes each sample independently with the sample rate. "
+            "Neighbouring data sets differ in one sample, added or removed. Shuffled or fixed batches have "
+            "another epsilon, and a batch that turns NaN breaks the guarantee.",
+            f"Memory: estimated on fake tensors; what fits {device} with {self.asked.headroom} of it free.",
+            *(f"Time: {_BASES[basis]}." for basis in bases),
+            "Physical batches: exact sums over the binomial distribution of a Poisson-sampled batch; the "
+            f"most is exceeded in a whole training with a chance of {TAIL:g}.",
+        ]
+
+    def to_data(self) -> dict[str, Any]:
+        """What `plan.json` holds; `recommended` has all that a training needs."""
+        one = self.recommended
+        return {
+            "name": self.name,
+            "asked": vars(self.asked) | {"target_delta": self.delta},
+            "noises": [dataclasses.asdict(noise) for noise in self.noises],
+            "options": [row(option) for option in self.options],
+            "front": [self.options.index(option) for option in self.front],
+            "recommended": None if one is None else self._experiment(one),
+            "reason": self.reason,
+            "caveats": self.caveats,
+            "rests_on": self.rests_on,
+            "experiments": {f.config.trainer: to_flat(f.config) for f in self.fitted},
+            "estimates": {f.config.trainer: list(f.folders) for f in self.fitted},
+            "measured": {f.config.trainer: list(f.measured.names) for f in self.fitted if f.measured},
+        }
+
+    def _experiment(self, one: Option) -> dict[str, Any]:
+        """The recommended row, with the settings of one logical step of it."""
+        fitted = next(f for f in self.fitted if f.config.trainer == one.trainer)
+        config = dataclasses.replace(
+            fitted.config,
+            batch_size=one.physical_batch,
+            accumulation_steps=max(1, round(one.num_physical)),
+            noise_multiplier=one.noise.guarantee.noise_multiplier,
+        )
+        return row(one) | {"experiment": to_flat(config)}
+
+
+def row(option: Option) -> dict[str, Any]:
+    """An option as plain values."""
+    noise = option.noise
+    cost = option.cost
+    return {
+        "trainer": option.trainer,
+        "logical_batch": noise.logical_batch,
+        "sample_rate": noise.sample_rate,
+        "steps": noise.steps,
+        "noise_multiplier": noise.guarantee.noise_multiplier,
+        "noise_multiplier_rdp": noise.by_rdp.noise_multiplier if noise.by_rdp else None,
+        "noise_over_batch": noise.over_batch,
+        "epsilon": noise.guarantee.epsilon,
+        "delta": noise.guarantee.delta,
+        "largest_physical_batch": option.largest,
+        "physical_batch": option.physical_batch,
+        "physical_batches": option.num_physical,
+        "most_physical_batches": option.most_physical,
+        "step_s_least": option.step.least,
+        "step_s_most": option.step.most,
+        "hours_least": option.hours.least,
+        "hours_most": option.hours.most,
+        "device_hours_least": option.device_hours.least,
+        "device_hours_most": option.device_hours.most,
+        "cost_least": None if cost is None else cost.least,
+        "cost_most": None if cost is None else cost.most,
+        "time_basis": option.step.basis,
+    }
+
+
+def compute(
+    name: str,
+    asked: PlanConfig,
+    noises: Sequence[Noise],
+    fitted: Sequence[Fitted],
+    left_out: Mapping[str, str],
+) -> PlanData:
+    """The plan of these trainers and logical batches."""
+    options = [option_of(one, noise, asked) for noise in noises for one in fitted]
+    return PlanData(
+        name=name,
+        asked=asked,
+        config=fitted[0].config,
+        delta=noises[0].guarantee.delta,
+        noises=noises,
+        fitted=fitted,
+        options=[option for option in options if option is not None],
+        left_out=left_out,
+    )
+
+
+def span(least: float | None, most: float | None) -> str:
+    """A range as text: one number where both ends are the same, `at least` where there is no upper end."""
+    if least is None:
+        return "not known"
+    if most is None:
+        return f"{number(least)} or more"
+    return number(least) if least == most else f"{number(least)} to {number(most)}"
+
+
+def gib(num_bytes: int | None) -> str:
+    """Bytes in GiB as text."""
+    return "" if num_bytes is None else number(num_bytes / GIB)

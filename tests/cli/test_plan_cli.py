@@ -1,0 +1,121 @@
+"""`dpprof plan` with real estimates, a real store, and a sweep that was measured here."""
+
+import json
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pytest
+from conftest import Ended, call_dpprof, lay_out_store, measure_here, runs_of
+
+from dpprof.figures.results import read_result
+from dpprof.record.folder import RunFolder, SweepFolder
+
+MODEL = ("--model-size", "tiny", "--seq-len", "16", "--device", "cpu")
+BUDGET = ("--dataset-size", "20000", "--logical-batches", "64,256", "--trainers", "flat,bk")
+PLAN = (*MODEL, *BUDGET, "--device-memory-gib", "0.02", "--workers", "1")
+
+
+@cache
+def place() -> Path:
+    """A folder with a sweep that was measured, and two plans, the second with a price."""
+    folder = Path(mkdtemp())
+    lay_out_store(folder)
+    sizes = ("--model-sizes", "tiny", "--seq-lens", "16", "--batch-sizes", "2,4", "--device", "cpu")
+    short = ("--trainers", "flat,bk", "--passes", "clean", "--measured-steps", "3", "--sweep-name", "mine")
+    assert measure_here(folder, "sweep", *sizes, *short).returncode == 0
+    return folder
+
+
+@cache
+def planned(*more: str) -> tuple[Ended, Path, dict[str, Any]]:
+    before = set(place().glob("runs/plan-*"))
+    ended = measure_here(place(), "plan", *PLAN, *more)
+    (folder,) = set(place().glob("runs/plan-*")) - before
+    return ended, folder, json.loads((folder / "plan.json").read_text())
+
+
+def test_a_plan_has_a_row_for_each_trainer_and_batch_and_recommends_one() -> None:
+    ended, folder, plan = planned()
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert [(row["logical_batch"], row["trainer"]) for row in plan["options"]] == [
+        (batch, trainer) for batch in (64, 256) for trainer in ("DPSGDTrainer", "DPBookKeepingTrainer")
+    ]
+    assert "Recommended" in ended.stdout
+    assert plan["recommended"]["trainer"] in ("DPSGDTrainer", "DPBookKeepingTrainer")
+    assert {row["time_basis"] for row in plan["options"]} == {"measured"}
+    assert (folder / "plan.html").read_text().count('id="recommended"') == 1
+    assert (folder / "plan.md").read_text().startswith(f"# {folder.name}")
+
+
+def test_every_figure_can_be_traced() -> None:
+    _, folder, plan = planned()
+    for trainer, paths in plan["estimates"].items():
+        for path in paths:
+            assert read_result(RunFolder(place() / path)).config.trainer == trainer
+    for trainer, names in plan["measured"].items():
+        assert all(trainer in name and name.startswith("mine/") for name in names)
+    for row in plan["options"]:
+        largest = SweepFolder(folder).run(f"{row['trainer']}_tiny_bs{row['largest_physical_batch']}_seq16")
+        figures = read_result(largest).figures
+        assert figures is not None
+        assert figures.estimate is not None
+        assert figures.estimate.fits
+
+
+def test_mlflow_has_the_plan_as_a_run_of_its_kind() -> None:
+    _, folder, _ = planned()
+    run = runs_of(place())[folder.name]
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["dpprof.kind"] == "plan"
+    assert run.data.params["target_epsilon"] == "8.0"
+
+
+def test_a_second_plan_makes_no_estimate_again() -> None:
+    planned()
+    ended, folder, plan = planned("--price-per-device-hour", "2")
+    assert ended.returncode == 0
+    assert not SweepFolder(folder).runs()
+    assert plan["estimates"] == planned()[2]["estimates"]
+    for row in plan["options"]:
+        assert row["cost_least"] == pytest.approx(2 * row["device_hours_least"])
+
+
+def test_several_devices_leave_out_what_cannot_share() -> None:
+    ended, _, plan = planned("--num-devices", "2", "--parallel", "fsdp2")
+    assert ended.returncode == 0
+    assert {row["trainer"] for row in plan["options"]} == {"DPBookKeepingTrainer"}
+    assert any(
+        text.startswith("flat is left out: it cannot share a model by fsdp2") for text in plan["caveats"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (MODEL, "dataset_size: it is missing"),
+        ((*MODEL, "--dataset-size", "100"), "at most half of dataset_size"),
+        ((*MODEL, "--dataset-size", "1000000"), "device_memory_gib: got '0.0'"),
+        ((*PLAN, "--trainers", "standard"), "trainers: got 'standard'"),
+        ((*PLAN, "--measured", "nowhere"), "measured: got 'nowhere'"),
+        ((*PLAN, "--target-epsilon", "0"), "target_epsilon: got '0'"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused_by_name(
+    arguments: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    lay_out_store(tmp_path)
+    ended = call_dpprof(tmp_path, "plan", *arguments)
+    assert ended.returncode == 2
+    assert said in ended.stderr
+    assert not list(tmp_path.glob("runs/plan-*"))
+
+
+def test_where_nothing_fits_the_plan_says_so(tmp_path: Path) -> None:
+    lay_out_store(tmp_path)
+    small = (*MODEL, *BUDGET, "--device-memory-gib", "0.001", "--workers", "1")
+    ended = measure_here(tmp_path, "plan", *small)
+    assert ended.returncode == 3
+    assert "no trainer's step fits" in ended.stderr
+    assert "none fits" in ended.stdout

@@ -1,0 +1,146 @@
+"""`dpprof snippet`: scripts that run as written, in processes of their own, and files that are no plan."""
+
+import io
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import ROOT, Ended, Run
+from example_plans import BATCH, STEPS, of_every_trainer
+
+from dpprof.vocabulary.trainers import TRAINERS
+
+WRITTEN = [info.short_name for info in TRAINERS.values() if info.is_private and info.short_name != "adaptive"]
+(PLANNED,) = {row["epsilon"] for row in of_every_trainer()["options"] if row["logical_batch"] == BATCH}
+
+
+def run_script(folder: Path, *arguments: str) -> Ended:
+    """`python train.py ARGUMENTS` in the folder."""
+    return subprocess.run(
+        [sys.executable, "train.py", *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def run_here(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Ended:
+    """The same in this process, which saves its start."""
+    monkeypatch.setattr(sys, "argv", ["train.py", *arguments])
+    output = io.StringIO()
+    with redirect_stdout(output):
+        runpy.run_path("train.py", run_name="__main__")
+    return subprocess.CompletedProcess(arguments, 0, output.getvalue(), "")
+
+
+def epsilon_of(ended: Ended, steps: int) -> float:
+    """What the script says that it has spent."""
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    said = re.search(r"^epsilon ([\d.]+) at delta 0.0001 after (\d+) of 4 steps$", ended.stdout, re.MULTILINE)
+    assert said is not None, ended.stdout
+    assert int(said[2]) == steps
+    return float(said[1])
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(of_every_trainer()))
+    return path
+
+
+@pytest.mark.usefixtures("plan_file")
+@pytest.mark.parametrize("trainer", WRITTEN)
+def test_a_script_runs_as_written_and_spends_what_was_planned(
+    called: Run, tmp_path: Path, trainer: str
+) -> None:
+    arguments = ("--trainer", trainer, "--logical-batch", str(BATCH), "--output", "train.py")
+    ended = called("snippet", "plan.json", *arguments)
+    assert (ended.returncode, ended.stdout) == (0, "")
+    assert "replace make_model and make_dataset" in ended.stderr
+    ran = run_script(tmp_path)
+    assert epsilon_of(ran, STEPS) == pytest.approx(PLANNED, abs=0.01)
+    checkpoint = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert checkpoint["step"] == STEPS
+    assert not list(tmp_path.glob("*.new"))
+
+
+@pytest.mark.usefixtures("plan_file")
+@pytest.mark.parametrize("trainer", ["flat", "ghost", "bk", "mixed"])
+def test_a_training_that_was_stopped_goes_on_as_if_it_had_not(
+    called: Run, tmp_path: Path, trainer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From one checkpoint on, the same steps in one go and in two give the same weights to the bit."""
+    called("snippet", ".", "--trainer", trainer, "--logical-batch", str(BATCH), "--output", "train.py")
+    monkeypatch.chdir(tmp_path)
+    short = run_here(monkeypatch, "--steps", "1", "--checkpoint-every", "3")
+    spent = epsilon_of(short, 1)
+    assert spent < PLANNED - 0.5
+    Path("whole.pt").write_bytes(Path("checkpoint.pt").read_bytes())
+    assert epsilon_of(run_here(monkeypatch, "--steps", "2"), 2) > spent
+    ended = run_here(monkeypatch)
+    assert "goes on from checkpoint.pt, after step 2\n" in ended.stdout
+    assert epsilon_of(ended, STEPS) == pytest.approx(PLANNED, abs=0.01)
+
+    epsilon_of(run_here(monkeypatch, "--checkpoint", "whole.pt"), STEPS)
+    found, expected = (torch.load(name) for name in ("checkpoint.pt", "whole.pt"))
+    assert found["accountant"] == expected["accountant"]
+    for name, weight in expected["model"].items():
+        assert torch.equal(found["model"][name], weight), name
+    again = run_here(monkeypatch)
+    assert epsilon_of(again, STEPS) == pytest.approx(PLANNED, abs=0.01)
+    assert "step 5" not in again.stdout
+
+
+def test_the_recommended_row_is_printed_where_no_file_is_named(called: Run, plan_file: Path) -> None:
+    ended = called("snippet", str(plan_file))
+    assert ended.returncode == 0
+    assert ended.stdout.startswith('"""Training with differential privacy')
+    assert "LOGICAL_BATCH = 64 " in ended.stdout
+    assert "DPBookKeepingTrainer" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "said"),
+    [
+        (None, (), "PLAN: plan.json cannot be read: No such file or directory"),
+        ("{", (), "PLAN: plan.json cannot be read: it is no valid JSON"),
+        ("[]", (), "PLAN: it is no plan that this dpprof can read: it is no object"),
+        ("{}", (), "PLAN: it is no plan that this dpprof can read: name is missing"),
+        ({"options": []}, (), "PLAN: it has no row"),
+        ({"recommended": None}, (), "PLAN: it recommends no row"),
+        ({"experiments": {}}, (), "experiments.DPBookKeepingTrainer is missing"),
+        ({"noises": []}, (), "noises has no accountant for logical batch 64"),
+        ({}, ("--trainer", "nosuch"), "trainer: got 'nosuch', allowed: one of the plan's: flat, ghost"),
+        ({}, ("--trainer", "adaptive"), "trainer: got 'adaptive', allowed: flat, ghost"),
+        ({}, ("--logical-batch", "65"), "logical_batch: got '65', allowed: with bk 32, 64"),
+        ({}, ("--logical-batch", "x"), "logical_batch: got 'x', allowed: a whole number above 0"),
+    ],
+)
+def test_what_has_no_script_is_refused_by_name(
+    called: Run, tmp_path: Path, content: Any, arguments: tuple[str, ...], said: str
+) -> None:
+    if content is not None:
+        text = content if isinstance(content, str) else json.dumps(of_every_trainer() | content)
+        (tmp_path / "plan.json").write_text(text)
+    ended = called("snippet", "plan.json", *arguments, "--output", "train.py")
+    assert ended.returncode == 2
+    assert said in ended.stderr
+    assert not (tmp_path / "train.py").exists()
+
+
+def test_a_row_that_is_named_needs_no_recommendation(called: Run, tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(json.dumps(of_every_trainer() | {"recommended": None}))
+    ended = called("snippet", "plan.json", "--trainer", "flat", "--logical-batch", "64")
+    assert ended.returncode == 0
+    assert "DPOptimizer(" in ended.stdout

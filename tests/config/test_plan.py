@@ -1,0 +1,48 @@
+"""What a plan may be asked."""
+
+import pytest
+
+from dpprof.config.plan import PlanConfig
+from dpprof.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("auto", (512, 1024, 2048, 4096)), ("64,32,64", (64, 32)), ("100:900", (100, 200, 400, 800))],
+)
+def test_logical_batches_are_a_list_or_a_range(given: str, expected: tuple[int, ...]) -> None:
+    assert PlanConfig(logical_batches=given).batches == expected
+
+
+@pytest.mark.parametrize("given", ["", "0", "-4", "8:4", "a", "1:2:3", "1.5"])
+def test_other_logical_batches_are_refused(given: str) -> None:
+    with pytest.raises(ConfigError, match="logical_batches: got"):
+        PlanConfig(logical_batches=given)
+
+
+@pytest.mark.parametrize(("given", "expected"), [("", None), ("0.4", (0.4, 0.4)), ("0.3-0.6", (0.3, 0.6))])
+def test_an_efficiency_is_a_share_or_two(given: str, expected: tuple[float, float] | None) -> None:
+    assert PlanConfig(efficiency=given).efficiencies == expected
+
+
+@pytest.mark.parametrize("given", ["0", "0.6-0.3", "2", "half", "0.3-"])
+def test_other_efficiencies_are_refused(given: str) -> None:
+    if given == "0.3-":
+        assert PlanConfig(efficiency=given).efficiencies == (0.3, 0.3)
+        return
+    with pytest.raises(ConfigError, match="efficiency: got"):
+        PlanConfig(efficiency=given)
+
+
+def test_steps_come_from_epochs_unless_given() -> None:
+    assert PlanConfig(dataset_size=10_000, epochs=3).num_steps(100) == 300
+    assert PlanConfig(dataset_size=10_000, steps=7).num_steps(100) == 7
+    with pytest.raises(ConfigError, match="steps: got '7', allowed: 0 with epochs"):
+        PlanConfig(dataset_size=10_000, steps=7, epochs=2)
+
+
+def test_the_data_set_must_be_given_and_large_enough() -> None:
+    with pytest.raises(ConfigError, match="dataset_size: it is missing"):
+        PlanConfig().check_against(1)
+    with pytest.raises(ConfigError, match="at most half of dataset_size"):
+        PlanConfig(dataset_size=100).check_against(51)

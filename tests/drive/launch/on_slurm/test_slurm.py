@@ -1,0 +1,172 @@
+"""What Slurm is asked for, and what becomes of jobs in its queue: a stand-in runs them on this machine."""
+
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, call_dpprof, lay_out_store, runs_of
+
+from dpprof.drive.jobs import run_job
+from dpprof.drive.launch.job import Exit, Job
+from dpprof.drive.launch.launcher import Handle
+from dpprof.drive.launch.on_slurm import handle as slurm_handle
+from dpprof.drive.launch.on_slurm.launcher import SlurmLauncher
+from dpprof.drive.stop import Stop
+from dpprof.errors import ConfigError
+from dpprof.record.folder import RunFolder
+from dpprof.vocabulary.cluster_options import SlurmOptions
+
+TOLD = "import os; print(*(os.environ.get(n) for n in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'MASTER_ADDR')))"
+
+
+@pytest.fixture
+def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The stand-in's queue, with its programs on PATH."""
+    text = (ROOT / "tests" / "stand_in_slurm.py").read_text()
+    programs, queue = tmp_path / "bin", tmp_path / "queue"
+    programs.mkdir()
+    queue.mkdir()
+    for name in ("sbatch", "srun", "sacct", "scancel"):
+        (programs / name).write_text(f"#!{sys.executable}\n{text}")
+        (programs / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("STAND_IN_SLURM", str(queue))
+    return queue
+
+
+def job(place: Path, program: str, **needs: Any) -> Job:
+    folder = RunFolder(place / "runs" / "a run")
+    folder.path.mkdir(parents=True)
+    return Job(folder, [sys.executable, "-c", program], folder.log, 60, **needs)
+
+
+def asked(queue: Path) -> dict[str, str]:
+    """The options of the one batch file."""
+    (batch_file,) = queue.glob("*.sh")
+    found = re.findall(r"^#SBATCH --([\w-]+)(?:=(.*))?$", batch_file.read_text(), re.MULTILINE)
+    return dict(found)
+
+
+def ended(handle: Handle) -> Exit:
+    deadline = time.monotonic() + 60
+    while (end := handle.poll()) is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return end
+
+
+def test_what_is_measured_has_a_node_to_itself(queue: Path, tmp_path: Path) -> None:
+    launcher = SlurmLauncher(SlurmOptions(slurm_partition="long", slurm_options="account=me,cpus_per_task=4"))
+    lines: list[str] = []
+    end = run_job(launcher, job(tmp_path, "print('here')"), lines.append, Stop())
+    assert (end.code, lines) == (0, ["here"])
+    assert end.environment.keys() == {"node", "slurm_job"}
+    options = asked(queue)
+    assert options.items() >= {"partition": "long", "account": "me", "nodes": "1", "time": "6"}.items()
+    assert (options["cpus-per-task"], options["job-name"]) == ("4", "dpprof")
+    assert "exclusive" in options
+    assert os.listdir(tmp_path / "runs") == ["a run"]
+
+
+def test_others_share_a_node_and_so_do_those_for_which_the_user_says_so(queue: Path, tmp_path: Path) -> None:
+    run_job(SlurmLauncher(SlurmOptions()), job(tmp_path, "", is_measured=False), print, Stop())
+    assert "exclusive" not in asked(queue)
+    for batch_file in queue.glob("*.sh"):
+        batch_file.unlink()
+    (tmp_path / "b").mkdir()
+    run_job(
+        SlurmLauncher(SlurmOptions(slurm_options="exclusive=false")), job(tmp_path / "b", ""), print, Stop()
+    )
+    assert "exclusive" not in asked(queue)
+
+
+def test_ranks_go_to_as_many_nodes_as_they_need_gpus(queue: Path, tmp_path: Path) -> None:
+    launcher = SlurmLauncher(SlurmOptions(slurm_gpus_per_node=2))
+    assert launcher.machine.cuda_available()
+    work = job(tmp_path, TOLD, num_ranks=3, num_gpus=3)
+    end = run_job(launcher, work, lambda line: None, Stop())
+    assert [rank.code for rank in end.ranks] == [0, 0, 0]
+    assert asked(queue).items() >= {"nodes": "2", "gpus-per-node": "2", "ntasks-per-node": "1"}.items()
+    told = [work.folder.rank(rank).log.read_text().split() for rank in range(3)]
+    assert [(rank, local, size) for rank, local, size, _ in told] == [
+        ("0", "0", "3"),
+        ("1", "1", "3"),
+        ("2", "0", "3"),
+    ]
+    assert len({address for *_, address in told}) == 1
+
+
+def test_a_rank_that_fails_ends_those_of_other_tasks(queue: Path, tmp_path: Path) -> None:
+    launcher = SlurmLauncher(SlurmOptions(slurm_ranks_per_node=1))
+    program = "import os, sys, time; time.sleep(100 * (os.environ['RANK'] == '0')); sys.exit(3)"
+    end = run_job(launcher, job(tmp_path, program, num_ranks=2), lambda line: None, Stop())
+    assert [(rank.code, rank.followed) for rank in end.ranks] == [(-15, True), (3, False)]
+
+
+def test_a_job_that_waits_leaves_the_queue_when_it_is_cancelled(queue: Path, tmp_path: Path) -> None:
+    (queue / "held").touch()
+    handle = SlurmLauncher(SlurmOptions()).submit(job(tmp_path, ""), print)
+    assert handle.poll() is None
+    handle.cancel()
+    assert ended(handle).interrupted
+    (state,) = queue.glob("*.state")
+    assert state.read_text() == "CANCELLED"
+    assert os.listdir(tmp_path / "runs") == ["a run"]
+
+
+@pytest.mark.parametrize("state", ["NODE_FAIL", "OUT_OF_MEMORY"])
+def test_a_job_that_slurm_ends_says_so(
+    state: str, queue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_handle, "_ANSWER_S", 0.1)
+    (queue / "held").touch()
+    handle = SlurmLauncher(SlurmOptions()).submit(job(tmp_path, ""), print)
+    (batch_file,) = queue.glob("*.sh")
+    batch_file.with_suffix(".state").write_text(state)
+    end = ended(handle)
+    assert (end.code, end.interrupted, end.oom_killed) == (-9, False, state == "OUT_OF_MEMORY")
+    assert end.said == f"Slurm ended job {batch_file.stem} ({state})"
+
+
+def test_a_node_that_cannot_begin_says_why(queue: Path, tmp_path: Path) -> None:
+    wrong = job(tmp_path, "")
+    wrong = Job(wrong.folder, ["no-such-program"], wrong.log, 60)
+    end = run_job(SlurmLauncher(SlurmOptions()), wrong, print, Stop())
+    assert end.said == (
+        "Slurm could not run it: FileNotFoundError: [Errno 2] No such file or directory: 'no-such-program'"
+    )
+
+
+def test_jobs_at_a_time(queue: Path, tmp_path: Path) -> None:
+    measured = job(tmp_path, "")
+    assert SlurmLauncher(SlurmOptions(slurm_jobs=3)).slots_for(measured) == 3
+    assert SlurmLauncher(SlurmOptions(slurm_cluster="local")).slots_for(measured) == 1
+
+
+def test_without_slurm_it_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match='launcher: slurm cannot be used: Could not detect "srun"'):
+        SlurmLauncher(SlurmOptions())
+
+
+def test_two_ranks_in_tasks_of_their_own_on_this_machine(tmp_path: Path) -> None:
+    """Submitit's own executor for one machine, from the command line; the workload is checked first."""
+    lay_out_store(tmp_path)
+    few = ["--device", "cpu", "--passes", "clean", "--measured-steps", "1", "--warmup-steps", "1"]
+    where = ["--launcher", "slurm", "--slurm-cluster", "local", "--slurm-ranks-per-node", "1"]
+    sizes = ["--workload", "example_workloads:mlp", "--batch-size", "2", "--seq-len", "1"]
+    done = call_dpprof(tmp_path, "profile", *where, *sizes, *few, "--parallel", "ddp", "--world-size", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (run,) = runs_of(tmp_path).values()
+    assert run.info.status == "FINISHED"
+    assert run.data.params["slurm_job"]
+    (path,) = (tmp_path / "runs").glob("*/*/record.json")
+    record = RunFolder(path.parent).read_record()
+    assert record is not None
+    assert [len(rank.step_s) for rank in record.ranks] == [1, 1]
+    left = [path.name for path in tmp_path.rglob(".*") if "mlflow" not in path.name]
+    assert left == [], "neither of the check nor of the run"

@@ -1,0 +1,47 @@
+"""Plans made without an estimate: every trainer with a tiny model, few steps and small batches."""
+
+import json
+from functools import cache
+from typing import Any
+
+from dpprof.config.estimating import EstimatingConfig
+from dpprof.config.flat import parse_experiment
+from dpprof.config.plan import PlanConfig
+from dpprof.drive.plan_inputs import noises
+from dpprof.figures.plan.options import Fitted
+from dpprof.figures.plan.step_cost import Affine, PhaseCost, StepCost
+from dpprof.figures.plan.timing import MeasuredSteps
+from dpprof.reports.plan.data import compute
+from dpprof.vocabulary.trainers import TRAINERS
+
+MODEL = {"model_size": "tiny", "seq_len": 16, "device": "cpu", "device_memory_gib": 1, "max_grad_norm": 0.5}
+STEPS, BATCH, PHYSICAL, SAMPLES = 4, 32, 8, 400
+LINE = Affine(0.0, 1.0)
+COST = StepCost({"forward": PhaseCost(LINE, LINE, Affine())})
+MEASURED = MeasuredSteps(((1, {"forward": 1.0}), (PHYSICAL, {"forward": 1.0})), ("run",), has_ranks=False)
+
+
+def fitted(trainer: str, **changes: Any) -> Fitted:
+    """A trainer that holds physical batches of eight. As many samples take as long by each."""
+    values = MODEL | {"trainer": trainer, "savings": False} | changes
+    config = parse_experiment(values, EstimatingConfig).resolve(cuda_available=False)
+    return Fitted(config, PHYSICAL, COST, MEASURED if config.trainer == "DPBookKeepingTrainer" else None)
+
+
+def plan_of(trainers: tuple[str, ...], asked: PlanConfig, **changes: Any) -> dict[str, Any]:
+    """What `plan.json` holds of a plan with these trainers."""
+    made = compute("plan-example", asked, noises(asked), [fitted(t, **changes) for t in trainers], {})
+    data: dict[str, Any] = json.loads(json.dumps(made.to_data()))
+    return data
+
+
+@cache
+def _of_every_trainer() -> str:
+    asked = PlanConfig(dataset_size=SAMPLES, steps=STEPS, logical_batches=f"{BATCH},64", trainers="every")
+    return json.dumps(plan_of(tuple(info.name for info in TRAINERS.values() if info.is_private), asked))
+
+
+def of_every_trainer() -> dict[str, Any]:
+    """That of all trainers, which recommends `bk`: the only one with measured steps."""
+    data: dict[str, Any] = json.loads(_of_every_trainer())
+    return data

@@ -1,0 +1,136 @@
+"""Plans against arithmetic: costs of phases, times, the front, what is recommended."""
+
+import dataclasses
+
+import pytest
+
+from dpprof.config.estimating import EstimatingConfig
+from dpprof.config.flat import parse_experiment
+from dpprof.config.plan import PlanConfig
+from dpprof.figures.plan.options import Fitted, Noise, Option, front, option_of, recommended
+from dpprof.figures.plan.step_cost import Affine, PhaseCost, StepCost, logical
+from dpprof.figures.plan.timing import (
+    EFFICIENCY,
+    FLOOR,
+    MEASURED,
+    UNKNOWN,
+    MeasuredSteps,
+    Seconds,
+    logical_step,
+)
+from dpprof.privacy.guarantee import PRV, Guarantee
+
+CONFIG = parse_experiment(
+    {"trainer": "bk", "model_size": "tiny", "target": "H100", "savings": False}, EstimatingConfig
+).resolve(cuda_available=True)
+ON_CPU = parse_experiment(
+    {"trainer": "bk", "model_size": "tiny", "device": "cpu", "device_memory_gib": 1}, EstimatingConfig
+).resolve(cuda_available=False)
+NOTHING = Affine()
+# Forward multiplies, noise moves bytes; H100: 67e12 FLOP/s in fp32, 3350e9 bytes/s.
+COST = StepCost(
+    {
+        "forward": PhaseCost(NOTHING, Affine(0.0, 67e10), NOTHING),
+        "noise": PhaseCost(Affine(3350e7), NOTHING, NOTHING),
+    }
+)
+
+
+def noise(logical_batch: int, multiplier: float = 1.0, steps: int = 3600) -> Noise:
+    rate = logical_batch / 100_000
+    guarantee = Guarantee(PRV, multiplier, 8.0, 1e-6, rate, steps)
+    return Noise(logical_batch, rate, steps, rate * steps, guarantee, None)
+
+
+def test_a_line_goes_through_the_first_and_the_last_point() -> None:
+    line = Affine.through([(2, 7.0), (3, 9.0), (4, 11.0)])
+    assert (line.constant, line.slope) == (3.0, 2.0)
+    assert Affine.through([(5, 4.0)])(100) == 4.0
+
+
+def test_phases_of_every_physical_batch_count_as_often_and_others_once() -> None:
+    assert logical({"forward": 2.0, "noise": 5.0}, 3) == 11.0
+
+
+def test_least_times_follow_from_bytes_and_flops() -> None:
+    found = logical_step(CONFIG, COST, None, None, physical_batch=8, num_physical=4)
+    assert found.basis == FLOOR
+    assert found.least == pytest.approx(4 * 8 * 0.01 + 0.01)
+    assert found.most is None
+
+
+def test_an_efficiency_makes_a_range_of_them() -> None:
+    found = logical_step(CONFIG, COST, None, (0.25, 0.5), physical_batch=8, num_physical=4)
+    assert found.least == pytest.approx(0.66)
+    assert found.most == pytest.approx(1.32)
+    assert found.basis == EFFICIENCY
+
+
+def test_without_a_device_and_a_measurement_no_time_is_known() -> None:
+    found = logical_step(ON_CPU, COST, None, (0.5, 0.5), physical_batch=8, num_physical=4)
+    assert found == Seconds(None, None, UNKNOWN)
+
+
+def test_two_measured_sizes_give_a_line_and_one_grows_by_the_ledger() -> None:
+    one = MeasuredSteps(((2, {"forward": 0.2, "noise": 0.5}),), ("run",), has_ranks=False)
+    two = MeasuredSteps(
+        ((2, {"forward": 0.2, "noise": 0.5}), (4, {"forward": 0.3, "noise": 0.5})), ("run",), has_ranks=False
+    )
+    assert one.seconds(COST, 8) == {"forward": pytest.approx(0.8), "noise": pytest.approx(0.5)}
+    assert two.seconds(COST, 8) == {"forward": pytest.approx(0.5), "noise": pytest.approx(0.5)}
+    found = logical_step(ON_CPU, COST, two, None, physical_batch=8, num_physical=4)
+    assert found.least == found.most == pytest.approx(2.5)
+    assert found.basis == MEASURED
+
+
+def test_an_option_is_limited_by_memory_and_by_what_is_ever_drawn() -> None:
+    plan = PlanConfig(dataset_size=100_000)
+    small = option_of(Fitted(CONFIG, 10, COST), noise(256), plan)
+    large = option_of(Fitted(CONFIG, 10_000, COST), noise(256), plan)
+    assert small is not None
+    assert large is not None
+    assert small.physical_batch == 10
+    assert 26 <= small.num_physical < 26.5
+    assert 256 < large.physical_batch < 400
+    assert large.num_physical == pytest.approx(1.0, abs=1e-3)
+    assert option_of(Fitted(CONFIG, 0), noise(256), plan) is None
+
+
+def test_devices_share_the_batch_and_the_price_is_for_all() -> None:
+    plan = PlanConfig(dataset_size=100_000, num_devices=4, price_per_device_hour=2.0)
+    found = option_of(Fitted(CONFIG, 64, COST), noise(256), plan)
+    assert found is not None
+    assert found.hours.least == pytest.approx(found.step.least)  # 3,600 steps
+    assert found.cost is not None
+    assert found.hours.least is not None
+    assert found.cost.least == pytest.approx(8 * found.hours.least)
+
+
+def test_the_smallest_physical_batch_near_the_best_throughput_is_taken() -> None:
+    """Forward takes 1 s whatever the batch up to slope: larger is better until it hardly matters."""
+    times = {"forward": 0.001, "noise": 0.0}
+    measured = MeasuredSteps(((1, times), (101, {"forward": 0.101, "noise": 0.0})), ("run",), has_ranks=False)
+    found = option_of(Fitted(ON_CPU, 4096, COST, measured), noise(4096), PlanConfig(dataset_size=1_000_000))
+    assert found is not None
+    assert found.physical_batch < 64
+
+
+def option(logical_batch: int, hours: float | None, multiplier: float = 1.0) -> Option:
+    time = Seconds(hours, hours, MEASURED)
+    return Option("DPSGDTrainer", noise(logical_batch, multiplier), 8, 8, 1.0, 1, time, time, None, 1)
+
+
+def test_the_front_has_no_option_that_another_beats_in_both() -> None:
+    cheap, dear, noisy, unknown = option(64, 1.0), option(256, 2.0), option(32, 1.5), option(512, None)
+    assert front([noisy, dear, cheap, unknown]) == [cheap, dear]
+
+
+def test_less_noise_is_worth_a_price_up_to_its_square() -> None:
+    cheap = option(100, 1.0)
+    assert recommended([cheap, option(200, 3.9)]).noise.logical_batch == 200  # type: ignore[union-attr]
+    assert recommended([cheap, option(200, 4.1)]).noise.logical_batch == 100  # type: ignore[union-attr]
+    assert recommended([option(100, None)]) is None
+
+
+def test_options_are_plain_data() -> None:
+    assert dataclasses.asdict(option(64, 1.0))["noise"]["guarantee"]["epsilon"] == 8.0
