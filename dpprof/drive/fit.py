@@ -213,7 +213,7 @@ class Fit(Campaign):
         answer = self.answers_by_name[name]
         results = []
         for size in answer.sizes_to_verify:
-            config = _measured(_largest(_sized(answer.config, answer.along, size)))
+            config = _measured(_sized(answer.config, answer.along, size))
             run_name = f"{config.run_name}{answer.suffix}_measured"
             results.append(run_one(self._planned(name, run_name, config)))
             if results[-1].status == KILLED:
@@ -257,9 +257,9 @@ def _levels(result: Result, needed: int) -> BytesByEvent:
 
 
 def _measured(config: ExperimentConfig) -> ExperimentConfig:
-    """The experiment that was estimated, to be measured."""
+    """The experiment that was estimated, to be measured: each of its batches is the one that was estimated."""
     how = MeasuringConfig(passes="clean,memory", warmup_steps=1, measured_steps=3)
-    return dataclasses.replace(config, how=how)
+    return dataclasses.replace(_largest(config), how=how)
 
 
 def _largest(config: ExperimentConfig) -> ExperimentConfig:
