@@ -257,7 +257,7 @@ def _levels(result: Result, needed: int) -> BytesByEvent:
 
 
 def _measured(config: ExperimentConfig) -> ExperimentConfig:
-    """The experiment that was estimated, to be measured: each of its batches is the one that was estimated."""
+    """The experiment that was estimated, to be measured; each batch is the one that was estimated."""
     how = MeasuringConfig(passes="clean,memory", warmup_steps=1, measured_steps=3)
     return dataclasses.replace(_largest(config), how=how)
 
