@@ -182,7 +182,8 @@ def main() -> None:
         "the rank on real tensors and torch's fake process group, less the estimate. Among: what the ledger "
         "sees of it among real ranks under gloo, less the estimate, and the categories that differ: gloo "
         "copies what it reduce-scatters, which is not in the others, and may move the peak to another "
-        "moment of the step.\n"
+        "moment of the step. How long its copies live depends on the other ranks, so these differences "
+        "change from one run to the next.\n"
     )
     header = ["model", "ranks", "trainer", "way", "estimated", "alone", "among", ""]
     found = [row for world_size in RANKS for row in rows(world_size)]

@@ -89,14 +89,17 @@ def _run_claimed(planned: "Plan") -> None:
     from dpprof.cli.progress import Progress
     from dpprof.cli.time_left import duration
     from dpprof.drive.campaign import run_campaign
-    from dpprof.drive.plan_inputs import measured_runs, noises
+    from dpprof.drive.measured_runs import measured_runs
+    from dpprof.drive.plan_inputs import noises
     from dpprof.tracking.tracker import Tracker
 
     with Progress(is_counted=False) as progress:
         batches = counted(len(planned.asked.batches), "logical batch", "logical batches")
         progress.say(f"{planned.name}: the noise for {batches}")
         planned.noises = noises(planned.asked)
-        planned.measured = measured_runs(planned.asked, planned.experiments, planned.folder, progress.warn)
+        planned.measured = measured_runs(
+            planned.asked.measured, planned.experiments, planned.folder, progress.warn
+        )
         trainers = counted(len(planned.experiments), "trainer")
         progress.say(f"the largest batch of {trainers}, on fake tensors, {planned.workers} at a time")
         run_campaign(planned, Tracker(), progress)

@@ -1,18 +1,23 @@
 """Plans a training: finds what each trainer's step needs on a device, and weighs the ways to train."""
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.plan import PlanConfig
 from dpprof.drive.campaign import Planned, RunOne, Stage
 from dpprof.drive.earlier import Earlier
 from dpprof.drive.fit import Fit
 from dpprof.drive.logbook import Summary
+from dpprof.drive.measured_runs import tells
 from dpprof.drive.sweep import shared_settings
 from dpprof.errors import ExperimentsFailed, Interrupted
+from dpprof.figures.capacity import device_of
 from dpprof.figures.plan.options import Fitted, Noise
+from dpprof.figures.plan.reached import Reached
 from dpprof.figures.plan.step_cost import StepCost
 from dpprof.figures.plan.timing import MeasuredSteps
 from dpprof.figures.results import FINISHED, Result
@@ -31,12 +36,13 @@ class Plan(Fit):
     """A search for the largest batch with each trainer, and what follows for each logical batch.
 
     `asked` is what the user asks; `noises` are what the budget asks for, by logical batch. `measured` are
-    finished runs that times may come from. Estimates that an earlier search left are not made again.
+    finished runs on the device, by name, that times may come from. Estimates that an earlier search left are
+    not made again.
     """
 
     asked: PlanConfig = field(default_factory=PlanConfig)
     noises: Sequence[Noise] = ()
-    measured: Sequence[Result] = ()
+    measured: Mapping[str, Result] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     # An estimate more for each trainer would show that.
     is_proven: bool = field(default=False, init=False)
@@ -59,6 +65,9 @@ class Plan(Fit):
         self._earlier = Earlier(self.folder)
         self._estimates: dict[str, list[Result]] = {name: [] for name in self.experiments}
         yield Stage([partial(self._searched, name) for name in self.experiments], self.workers)
+        self.made = self._weighed()
+        if self.made.prediction is not None:
+            yield Stage([partial(self._estimated, self.made.prediction.config)], 1)
 
     def _searched(self, name: str, run_one: RunOne) -> list[Result]:
         """Search for a trainer. Keeps what was not there before."""
@@ -71,12 +80,36 @@ class Plan(Fit):
         kept = self._search(name, estimated)
         return [result for result in kept if result.folder.path.parent == self.folder.path]
 
+    def _weighed(self) -> PlanData:
+        """The ways to train."""
+        fitted = [self._fitted(name, self.answers_by_name[name]) for name in self.experiments]
+        reached = Reached(*self.asked.efficiencies) if self.asked.efficiencies else None
+        config = fitted[0].config
+        device = device_of(config)
+        if reached is None and device is not None:
+            reached = Reached.of(self.measured, device, config.precision)
+        return compute(self.name, self.asked, self.noises, fitted, self.left_out, reached)
+
+    def _estimated(self, config: ExperimentConfig, run_one: RunOne) -> list[Result]:
+        """Estimate the recommended row. Two physical batches have the peak of any number."""
+        assert self.made is not None, "weighed before"
+        # The noise does not matter: with that of the searches, what they estimated is found.
+        noise_multiplier = next(iter(self.experiments.values())).noise_multiplier
+        few = min(config.accumulation_steps, 2)
+        config = dataclasses.replace(config, accumulation_steps=few, noise_multiplier=noise_multiplier)
+        planned = Planned(1, 1, config.run_name, config)
+        found = self._earlier.find(planned)
+        result = found or run_one(planned)
+        if result.status == FINISHED and result.record is not None:
+            peak = result.record.memory.peak_allocated
+            self.made = dataclasses.replace(self.made, peak_bytes=peak, estimate=str(result.folder.path))
+        return [] if found else [result]
+
     def summarize(self) -> Summary:
         """Write the plan as a page, as Markdown and as data, unless it was stopped."""
         if self.interrupted:
             return Summary("stopped by the user")
-        fitted = [self._fitted(name, self.answers_by_name[name]) for name in self.experiments]
-        self.made = compute(self.name, self.asked, self.noises, fitted, self.left_out)
+        assert self.made is not None, "weighed before"
         self.text = markdown.render(self.made)
         files = [self.folder.path / name for name in ("plan.html", "plan.md", "plan.json")]
         write_text(files[0], page.render(self.made))
@@ -92,7 +125,11 @@ class Plan(Fit):
             )
             return Fitted(answer.config, 0, failure=why)
         config = self.experiments[name]
-        alike = [result for result in self.measured if result.config.trainer == config.trainer]
+        alike = {
+            name: result
+            for name, result in self.measured.items()
+            if result.config.trainer == config.trainer and tells(result, config)
+        }
         folders = tuple(dict.fromkeys(str(result.folder.path) for result in estimates))
         return Fitted(
             config,

@@ -1,9 +1,7 @@
-"""What a plan begins with: experiments to estimate, the noise for the budget, and measured runs."""
+"""What a plan begins with: experiments to estimate, and the noise for the budget."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Mapping
 
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
@@ -13,19 +11,14 @@ from dpprof.config.plan import PlanConfig
 from dpprof.config.training import TrainingConfig
 from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.workload_module import refuse_missing_module
-from dpprof.errors import AccountingError, ConfigError, DpprofError
+from dpprof.errors import AccountingError, ConfigError
 from dpprof.figures.capacity import capacity_bytes
 from dpprof.figures.plan.options import Noise
-from dpprof.figures.results import FINISHED, Result, read_result
 from dpprof.privacy.accounting import noise_for
 from dpprof.privacy.guarantee import RDP, PrivateSteps, default_delta
-from dpprof.record.folder import SweepFolder
 from dpprof.settings import fields, parse, refuse
 from dpprof.vocabulary.parallel import DDP, NONE
 from dpprof.vocabulary.trainers import TRAINERS, short_name, trainers_named
-
-# What two experiments may differ in, if the steps of one tell about the other.
-_FREE = ("trainer", "batch_size", "accumulation_steps", "noise_multiplier", "max_grad_norm", "seed", "lr")
 
 
 def experiments_to_plan(
@@ -77,64 +70,3 @@ def noises(asked: PlanConfig) -> list[Noise]:
             why_not = str(error)
         found.append(Noise(batch, rate, num_steps, rate * num_steps, guarantee, by_rdp, why_not))
     return found
-
-
-def measured_runs(
-    asked: PlanConfig,
-    experiments: Mapping[str, ExperimentConfig],
-    own: SweepFolder,
-    warn: Callable[[str], None],
-) -> list[Result]:
-    """Finished runs whose steps tell about the plan's: those that are named, else those beside its folder.
-
-    A plan for a GPU by name takes runs on that GPU alone. Raises ConfigError if those named do not exist, or
-    tell nothing.
-    """
-    config = next(iter(experiments.values()))
-    if not asked.measured:
-        results = [
-            found for folder in sorted(own.path.parent.glob("*")) for found in _in(SweepFolder(folder))
-        ]
-        return [result for result in results if tells(result, config)]
-    with TemporaryDirectory(prefix="dpprof-") as into:
-        found = [result for result in _named(asked.measured, Path(into), warn) if tells(result, config)]
-    if not found:
-        raise refuse("measured", asked.measured, "what holds finished runs of this model on this device")
-    return found
-
-
-def _in(sweep: SweepFolder) -> list[Result]:
-    found = []
-    for folder in sweep.runs():
-        try:
-            if folder.record.exists() and not folder.read_config().is_estimate:
-                found.append(read_result(folder))
-        except DpprofError:  # of another version
-            continue
-    return found
-
-
-def _named(name: str, into: Path, warn: Callable[[str], None]) -> list[Result]:
-    from dpprof.drive.sources import read_comparison
-
-    _, folders = read_comparison([name], into, warn, "measured")
-    return [read_result(folder) for folder in folders.values()]
-
-
-def tells(result: Result, config: ExperimentConfig) -> bool:
-    """Whether a finished run trained what a plan is about, on its device."""
-    if result.status != FINISHED or result.record is None or not result.record.step_s:
-        return False
-    other = result.config
-    if other.is_estimate or other.device != config.device or other.poisson_sampling:
-        return False
-    if other.accumulation_steps != 1:
-        return False
-    ranks = ("parallel", "world_size")
-    own = {name: getattr(config, name) for name in fields(TrainingConfig) if name not in (*_FREE, *ranks)}
-    if any(getattr(other, name) != value for name, value in own.items()):
-        return False
-    if other.parallel != NONE and any(getattr(other, name) != getattr(config, name) for name in ranks):
-        return False
-    target = config.estimating.target.partition("-")[0]
-    return config.device == "cpu" or (target != "none" and target in result.record.environment.get("gpu", ""))

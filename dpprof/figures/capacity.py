@@ -85,9 +85,12 @@ def floor_s(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, float]:
     knows no launch, no wait and no inefficiency. Tensors small enough to stay in a cache can undercut it.
     """
     device = device_of(config)
-    if device is None:
-        return {}
-    moved, rate = ledger.moved(by=lambda row: row.phase), device.tflops(config.precision)
+    return {} if device is None else floor_on(device, config.precision, ledger)
+
+
+def floor_on(device: Device, precision: str, ledger: LedgerResult) -> dict[str, float]:
+    """As `floor_s`, of any step on a device."""
+    moved, rate = ledger.moved(by=lambda row: row.phase), device.tflops(precision)
 
     def seconds(moved: Moved) -> float:
         by_arithmetic = moved.flops / (rate * 1e12) if rate else 0.0

@@ -1,5 +1,7 @@
 """Reads results back from an MLflow store: of every run only the small files that a comparison needs."""
 
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from mlflow import get_tracking_uri
@@ -18,6 +20,9 @@ from dpprof.tracking.store import (
     Store,
     store_name,
 )
+
+# Fetching a run takes a few requests.
+_MOST_FETCHED = 50
 
 
 def fetch(name: str, into: Path) -> tuple[str, list[tuple[str, RunFolder]]] | None:
@@ -41,6 +46,27 @@ def fetch(name: str, into: Path) -> tuple[str, list[tuple[str, RunFolder]]] | No
         return source, [(_full_name(run), _download(store, run, into))]
     folders = [(_full_name(child), _download(store, child, into)) for child in _children(store, run)]
     return run.info.run_name, folders
+
+
+def fetch_finished(params: Mapping[str, object], into: Path) -> dict[str, RunFolder]:
+    """The folders of finished runs that were measured and have all these params, by the names of their sweep
+    and run, `SWEEP/RUN`; the newest ones where there are many.
+
+    Raises TrackingError if the store does not answer.
+    """
+    if _is_missing(get_tracking_uri()):
+        return {}
+    store = Store().open()
+    wanted = ["attributes.status = 'FINISHED'", f"tags.`{KIND_TAG}` = 'experiment'"]
+    wanted += [f"params.`{name}` = '{value}'" for name, value in params.items() if "'" not in str(value)]
+    experiments = [experiment.experiment_id for experiment in store.ask(store.client.search_experiments)]
+    runs = sorted(store.search(" and ".join(wanted), experiments), key=lambda run: -run.info.start_time)
+    found: dict[str, RunFolder] = {}
+    for run in runs[:_MOST_FETCHED]:
+        with suppress(ConfigError):  # not one of dpprof's
+            sweep = run.data.tags.get("dpprof.sweep", run.info.run_id)
+            found.setdefault(f"{sweep}/{_full_name(run)}", _download(store, run, into))
+    return found
 
 
 def _is_missing(store: str) -> bool:

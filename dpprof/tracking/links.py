@@ -15,7 +15,7 @@ from dpprof.tracking.store import INVALID, NO_SUCH_RUN, RUN_TAG, Refused, Store,
 
 LINK_TAG = "dpprof.link_id"
 # The tags that name what a run is part of.
-_GROUPS = ("dpprof.sweep", "dpprof.estimate", "dpprof.test", "dpprof.fit")
+_GROUPS = ("dpprof.sweep", "dpprof.estimate", "dpprof.test", "dpprof.fit", "dpprof.plan")
 
 
 def held_by(link: Link | None, folder: Path, store: Store, experiment_id: str) -> Run | None:

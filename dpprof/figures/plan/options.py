@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.plan import PlanConfig
+from dpprof.figures.plan.reached import Reached
 from dpprof.figures.plan.step_cost import StepCost
 from dpprof.figures.plan.timing import MeasuredSteps, Seconds, logical_step
 from dpprof.privacy.guarantee import Guarantee
@@ -89,8 +90,12 @@ class Option:
         return self.hours.middle
 
 
-def option_of(fitted: Fitted, noise: Noise, plan: PlanConfig) -> Option | None:
-    """A trainer with a logical batch; None if no batch fits."""
+def option_of(
+    fitted: Fitted, noise: Noise, plan: PlanConfig, reached: Reached | None = None
+) -> Option | None:
+    """A trainer with a logical batch; None if no batch fits. `reached` is what share of the device's rates
+    steps reach, if that is known.
+    """
     if not fitted.largest or fitted.cost is None:
         return None
     share = plan.dataset_size // plan.num_devices
@@ -103,7 +108,7 @@ def option_of(fitted: Fitted, noise: Noise, plan: PlanConfig) -> Option | None:
         fitted.config,
         fitted.cost,
         fitted.measured,
-        plan.efficiencies,
+        reached,
         expected / num_physical,
         num_physical,
     )

@@ -4,11 +4,12 @@ A time that rests on assumptions is a range, never a single number.
 """
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.figures.capacity import device_of
+from dpprof.figures.plan.reached import Reached
 from dpprof.figures.plan.step_cost import Affine, StepCost, link_of, logical
 from dpprof.figures.results import Result
 
@@ -47,10 +48,10 @@ class MeasuredSteps:
     has_ranks: bool
 
     @classmethod
-    def of(cls, results: Sequence[Result]) -> "MeasuredSteps | None":
-        """From finished runs that are alike but for the batch; None if there are none."""
+    def of(cls, results: Mapping[str, Result]) -> "MeasuredSteps | None":
+        """From finished runs, by name, that are alike but for the batch; None if there are none."""
         found: dict[int, list[dict[str, float]]] = {}
-        for result in results:
+        for result in results.values():
             found.setdefault(result.config.batch_size, []).append(_phases_s(result))
         if not found:
             return None
@@ -58,8 +59,8 @@ class MeasuredSteps:
             (batch, {name: statistics.median(one.get(name, 0.0) for one in each) for name in each[0]})
             for batch, each in sorted(found.items())
         )
-        names = tuple(f"{result.folder.path.parent.name}/{result.name}" for result in results)
-        return cls(medians, names, has_ranks=any(result.config.world_size > 1 for result in results))
+        has_ranks = any(result.config.world_size > 1 for result in results.values())
+        return cls(medians, tuple(results), has_ranks)
 
     def seconds(self, cost: StepCost, batch: float) -> dict[str, float]:
         """Seconds of one occurrence of each phase: on the line through those that were measured; from a
@@ -83,7 +84,7 @@ def logical_step(
     config: ExperimentConfig,
     cost: StepCost,
     measured: MeasuredSteps | None,
-    efficiencies: tuple[float, float] | None,
+    reached: Reached | None,
     physical_batch: float,
     num_physical: float,
 ) -> Seconds:
@@ -105,7 +106,6 @@ def logical_step(
         return Seconds(None, None, UNKNOWN)
     floors = cost.floor_s(device, config.precision, physical_batch)
     least = logical(floors, num_physical)
-    if efficiencies is None:
+    if reached is None:
         return Seconds(max(least, sending), None, FLOOR)
-    low, high = efficiencies
-    return Seconds(max(least / high, sending), least / low + sending, EFFICIENCY)
+    return Seconds(max(least / reached.high, sending), least / reached.low + sending, EFFICIENCY)

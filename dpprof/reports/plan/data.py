@@ -9,6 +9,8 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
 from dpprof.config.plan import PlanConfig
 from dpprof.figures.plan.options import TAIL, Fitted, Noise, Option, front, option_of, recommended
+from dpprof.figures.plan.prediction import Prediction
+from dpprof.figures.plan.reached import Reached
 from dpprof.figures.plan.timing import EFFICIENCY, FLOOR, MEASURED, UNKNOWN
 from dpprof.figures.results import device_name
 from dpprof.privacy.guarantee import RDP
@@ -18,7 +20,7 @@ from dpprof.vocabulary.units import GIB
 
 _BASES = {
     MEASURED: "from measured steps, scaled by what the ledger says grows with the batch",
-    EFFICIENCY: "the least times over the given efficiency: a range, not a prediction",
+    EFFICIENCY: "the least times over {}: a range, not a prediction",
     FLOOR: "at least: bytes and FLOPs over the device's rates. Real steps take longer, often twice as long",
     UNKNOWN: "not known: no step was measured, and no device is given by name",
 }
@@ -26,7 +28,10 @@ _BASES = {
 
 @dataclass(frozen=True)
 class PlanData:
-    """A plan. `fitted` are the trainers, `options` those of them that fit with each logical batch."""
+    """A plan. `fitted` are the trainers, `options` those of them that fit with each logical batch. `reached`
+    is what share of the device's rates steps reach, if known; `peak_bytes` the peak that the allocator should
+    have in the recommended row, by the `estimate` in that folder.
+    """
 
     name: str
     asked: PlanConfig
@@ -36,6 +41,9 @@ class PlanData:
     fitted: Sequence[Fitted]
     options: Sequence[Option]
     left_out: Mapping[str, str]
+    reached: Reached | None = None
+    peak_bytes: int | None = None
+    estimate: str = ""
 
     @property
     def front(self) -> list[Option]:
@@ -55,6 +63,15 @@ class PlanData:
     def recommended(self) -> Option | None:
         """The row to begin with."""
         return recommended(self.comparable)
+
+    @property
+    def prediction(self) -> Prediction | None:
+        """The recommended row as an experiment."""
+        one = self.recommended
+        if one is None:
+            return None
+        fitted = next(f for f in self.fitted if f.config.trainer == one.trainer)
+        return Prediction.of(one, fitted, self.reached)
 
     @property
     def reason(self) -> str:
@@ -115,10 +132,19 @@ class PlanData:
             "Neighbouring data sets differ in one sample, added or removed. Shuffled or fixed batches have "
             "another epsilon, and a batch that turns NaN breaks the guarantee.",
             f"Memory: estimated on fake tensors; what fits {device} with {self.asked.headroom} of it free.",
-            *(f"Time: {_BASES[basis]}." for basis in bases),
+            *(f"Time: {_BASES[basis].format(self._shares())}." for basis in bases),
             "Physical batches: exact sums over the binomial distribution of a Poisson-sampled batch; the "
             f"most is exceeded in a whole training with a chance of {TAIL:g}.",
         ]
+
+    def _shares(self) -> str:
+        """The shares of the device's rates that steps reach, and how that is known."""
+        if self.reached is None or not self.reached.names:
+            return "the given efficiency"
+        low, high = (f"{100 * share:.2g} %" for share in (self.reached.low, self.reached.high))
+        shares = low if low == high else f"{low} to {high}"
+        runs = "run" if len(self.reached.names) == 1 else "runs"
+        return f"the {shares} of its rates that {len(self.reached.names)} earlier {runs} reached there"
 
     def to_data(self) -> dict[str, Any]:
         """What `plan.json` holds; `recommended` has all that a training needs."""
@@ -129,25 +155,31 @@ class PlanData:
             "noises": [dataclasses.asdict(noise) for noise in self.noises],
             "options": [row(option) for option in self.options],
             "front": [self.options.index(option) for option in self.front],
-            "recommended": None if one is None else self._experiment(one),
+            "recommended": None if one is None else row(one) | self._predicted(),
             "reason": self.reason,
             "caveats": self.caveats,
             "rests_on": self.rests_on,
             "experiments": {f.config.trainer: to_flat(f.config) for f in self.fitted},
             "estimates": {f.config.trainer: list(f.folders) for f in self.fitted},
+            "efficiency": None if self.reached is None else dataclasses.asdict(self.reached),
             "measured": {f.config.trainer: list(f.measured.names) for f in self.fitted if f.measured},
         }
 
-    def _experiment(self, one: Option) -> dict[str, Any]:
-        """The recommended row, with the settings of one logical step of it."""
-        fitted = next(f for f in self.fitted if f.config.trainer == one.trainer)
-        config = dataclasses.replace(
-            fitted.config,
-            batch_size=one.physical_batch,
-            accumulation_steps=max(1, round(one.num_physical)),
-            noise_multiplier=one.noise.guarantee.noise_multiplier,
-        )
-        return row(one) | {"experiment": to_flat(config)}
+    def _predicted(self) -> dict[str, Any]:
+        """The settings of one logical step of the recommended row, and what it should take."""
+        predicted = self.prediction
+        assert predicted is not None, "asked for where there is one"
+        return {
+            "experiment": to_flat(predicted.config),
+            "predicted": {
+                "plan": self.name,
+                "peak_bytes": self.peak_bytes,
+                "estimate": self.estimate,
+                "step_s_least": predicted.step.least,
+                "step_s_most": predicted.step.most,
+                "time_basis": predicted.step.basis,
+            },
+        }
 
 
 def row(option: Option) -> dict[str, Any]:
@@ -186,9 +218,10 @@ def compute(
     noises: Sequence[Noise],
     fitted: Sequence[Fitted],
     left_out: Mapping[str, str],
+    reached: Reached | None = None,
 ) -> PlanData:
     """The plan of these trainers and logical batches."""
-    options = [option_of(one, noise, asked) for noise in noises for one in fitted]
+    options = [option_of(one, noise, asked, reached) for noise in noises for one in fitted]
     return PlanData(
         name=name,
         asked=asked,
@@ -198,6 +231,7 @@ def compute(
         fitted=fitted,
         options=[option for option in options if option is not None],
         left_out=left_out,
+        reached=reached,
     )
 
 

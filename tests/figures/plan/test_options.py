@@ -8,6 +8,7 @@ from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.flat import parse_experiment
 from dpprof.config.plan import PlanConfig
 from dpprof.figures.plan.options import Fitted, Noise, Option, front, option_of, recommended
+from dpprof.figures.plan.reached import Reached
 from dpprof.figures.plan.step_cost import Affine, PhaseCost, StepCost, logical
 from dpprof.figures.plan.timing import (
     EFFICIENCY,
@@ -60,14 +61,14 @@ def test_least_times_follow_from_bytes_and_flops() -> None:
 
 
 def test_an_efficiency_makes_a_range_of_them() -> None:
-    found = logical_step(CONFIG, COST, None, (0.25, 0.5), physical_batch=8, num_physical=4)
+    found = logical_step(CONFIG, COST, None, Reached(0.25, 0.5), physical_batch=8, num_physical=4)
     assert found.least == pytest.approx(0.66)
     assert found.most == pytest.approx(1.32)
     assert found.basis == EFFICIENCY
 
 
 def test_without_a_device_and_a_measurement_no_time_is_known() -> None:
-    found = logical_step(ON_CPU, COST, None, (0.5, 0.5), physical_batch=8, num_physical=4)
+    found = logical_step(ON_CPU, COST, None, Reached(0.5, 0.5), physical_batch=8, num_physical=4)
     assert found == Seconds(None, None, UNKNOWN)
 
 

@@ -1,0 +1,36 @@
+"""What a plan says of one logical step of a row, as an experiment that can be measured."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Self
+
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.figures.plan.options import Fitted, Option
+from dpprof.figures.plan.reached import Reached
+from dpprof.figures.plan.timing import Seconds, logical_step
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """An experiment with as many physical batches as the row expects, all of them full, and the time of its
+    step. Drawn batches vary: the row's own time is that of their average.
+    """
+
+    config: ExperimentConfig
+    step: Seconds
+
+    @classmethod
+    def of(cls, option: Option, fitted: Fitted, reached: Reached | None) -> Self:
+        """Of a row and what was found of its trainer."""
+        assert fitted.cost is not None, "it fits"
+        num_physical = max(1, round(option.num_physical))
+        config = dataclasses.replace(
+            fitted.config,
+            batch_size=option.physical_batch,
+            accumulation_steps=num_physical,
+            noise_multiplier=option.noise.guarantee.noise_multiplier,
+        )
+        step = logical_step(
+            config, fitted.cost, fitted.measured, reached, option.physical_batch, num_physical
+        )
+        return cls(config, step)
