@@ -74,6 +74,19 @@ def test_losses_that_are_not_finite_leave_no_epsilon(called: Run, tmp_path: Path
     assert run.data.metrics["privacy/sample_rate"] == 0.004
 
 
+def test_a_later_pass_that_fails_does_not_take_it_away(called: Run, tmp_path: Path) -> None:
+    arguments = ["--workload", "example_workloads:fails_in_memory_pass", "--trainer", "flat"]
+    arguments += ["--batch-size", "4", "--seq-len", "8", "--dataset-size", "1000"]
+    ended = called("profile", *arguments, "--passes", "clean,memory", "--launcher", "in_process")
+    assert "memory pass failed" in ended.stdout
+    assert "; epsilon " in ended.stdout
+    record = folder_of(tmp_path).read_record()
+    assert record is not None
+    assert record.failed_passes
+    assert record.privacy is not None
+    assert record.privacy.epsilon is not None
+
+
 @pytest.mark.parametrize(
     ("command", "more", "message"),
     [

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from typing import Any
 
 from example_results import comparison, result
 
@@ -16,7 +17,7 @@ from dpprof.reports.comparison.page import render
 FIXED = "batches have a fixed size"
 
 
-def run(trainer: str, privacy: PrivacyResult | None, **settings: object) -> Result:
+def run(trainer: str, privacy: PrivacyResult | None, **settings: Any) -> Result:
     made = result(trainer, step_s=0.1, peak_mib=3.0, dataset_size=10_000, batch_size=4, **settings)
     assert made.record is not None
     made.record.privacy = privacy
