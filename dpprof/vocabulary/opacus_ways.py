@@ -66,8 +66,8 @@ OPACUS_WAYS = (
         phases=ONE_BACKWARD,
         categories=OF_FLAT_CLIPPING,
         target="dpprof.measure.trainers.opacus.adaptive_clipping:DPAdaptiveClippingTrainer",
-        unaccounted="AdaClipDPOptimizer divides the noisy count of unclipped samples by the size of the drawn "
-        "batch; accountants, and the theorem that its noise follows, know no such step",
+        unaccounted="AdaClipDPOptimizer divides the noisy count of unclipped samples by the size of the "
+        "drawn batch; accountants, and the theorem that its noise follows, know no such step",
         other_algorithm="C follows the samples' norms",
         theory=theory.flat,
         is_default=False,
