@@ -15,6 +15,7 @@ import pytest
 from conftest import call_dpprof, lay_out_store, runs_of
 from damages import changed, damaged, read, value_at, wrongly_typed
 
+from dpprof.config.budget import BudgetConfig
 from dpprof.config.flat import to_flat
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.config.training import TrainingConfig
@@ -132,7 +133,7 @@ def test_every_damaged_configuration_is_refused_or_has_the_value(tmp_path: Path)
         if refusal:
             assert refusal.startswith(f"{folder.config} cannot be read: ")
             assert str(name) in refusal
-        elif name in fields(TrainingConfig) | fields(MeasuringConfig):
+        elif name in fields(TrainingConfig) | fields(MeasuringConfig) | fields(BudgetConfig):
             assert flat[str(name)] in (other, str(other))
 
 

@@ -27,7 +27,8 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
 
     Prints what fills the memory at the peak of a training step, the largest tensors there, and the bytes
     that each phase moves; of a run with hardware counters (--counters auto) also what they counted; of one
-    with several ranks how each of them did; and which parameters train. Needs neither MLflow nor a GPU.
+    with several ranks how each of them did; which parameters train; and, if --dataset-size was given, the
+    privacy of the whole training. Needs neither MLflow nor a GPU.
 
     \b
     dpprof show runs/<sweep>/<run>
@@ -40,6 +41,7 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
     from dpprof.cli.parameter_table import parameter_parts
     from dpprof.cli.rank_table import rank_table
     from dpprof.errors import ConfigError
+    from dpprof.figures.privacy import privacy_words
     from dpprof.figures.results import describe, read_result
     from dpprof.reports.counter_tables import compute as counted
     from dpprof.reports.tables import compute
@@ -62,6 +64,8 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
     if figures is not None and figures.ranks is not None and figures.ranks.slowest is not None:
         parts.append(rank_table(figures.ranks))
     parts += parameter_parts(record)
+    if record.privacy is not None:
+        parts.append(f"[b]privacy of the whole training[/]: {escape(privacy_words(record.privacy))}")
     if result.config.is_estimate:
         console.print(f"[b]nothing was run[/], these are fake tensors: {escape(describe(result))}")
     for part in parts:

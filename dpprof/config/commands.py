@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dpprof.config.budget import BudgetConfig
 from dpprof.config.check import CHECK_DEFAULTS, VERIFY_DEFAULTS, CheckConfig
 from dpprof.config.drive import DriveConfig, WorkersConfig
 from dpprof.config.estimating import EstimatingConfig
@@ -38,6 +39,7 @@ TITLES: dict[type, str] = {
     FitConfig: "The search",
     PlanConfig: "The budget, the data and the devices",
     TrainingConfig: "What is trained",
+    BudgetConfig: "The whole training, for its epsilon",
     MeasuringConfig: "How it is measured",
     EstimatingConfig: "What it is estimated for",
     TestConfig: "Where it runs",
@@ -113,11 +115,13 @@ _PLANNED = {
     "savings": "the search asks for the largest size alone",
 }
 COMMANDS: dict[str, Takes] = {
-    "profile": Takes((TrainingConfig, MeasuringConfig, DriveConfig)),
+    "profile": Takes((TrainingConfig, BudgetConfig, MeasuringConfig, DriveConfig)),
     "test": Takes((TestConfig, DriveConfig)),
     "check": Takes((CheckConfig, TrainingConfig, DriveConfig), without=_CHECKED, defaults=CHECK_DEFAULTS),
     "verify": Takes((CheckConfig, TrainingConfig, DriveConfig), without=_VERIFIED, defaults=VERIFY_DEFAULTS),
-    "sweep": Takes((SweepConfig, TrainingConfig, MeasuringConfig, DriveConfig), without=_VARIED),
+    "sweep": Takes(
+        (SweepConfig, TrainingConfig, BudgetConfig, MeasuringConfig, DriveConfig), without=_VARIED
+    ),
     "estimate": Takes(
         (SweepConfig, TrainingConfig, EstimatingConfig, WorkersConfig, DriveConfig), without=_ESTIMATED
     ),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
+from dpprof.config.budget import BudgetConfig
 from dpprof.config.estimating import ESTIMATE, EstimatingConfig
 from dpprof.config.measuring import ALONE, SAMPLED_WARMUP_STEPS, MeasuringConfig
 from dpprof.config.poisson import largest_batch
@@ -19,16 +20,19 @@ T = TypeVar("T")
 class ExperimentConfig(TrainingConfig):
     """One experiment: trainer x model x batch size x sequence length x precision x device.
 
-    `how` says whether it is measured or estimated, and with which settings. `options` are the values of the
-    trainer's and the workload's own options, by name; what is left out has its default.
+    `how` says whether it is measured or estimated, and with which settings. `budget` is the whole training
+    of which a few steps are measured. `options` are the values of the trainer's and the workload's own
+    options, by name; what is left out has its default.
     """
 
     how: MeasuringConfig | EstimatingConfig = field(default_factory=MeasuringConfig)
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
     options: Mapping[str, OptionValue] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         """Check what concerns several parts. Raises ConfigError."""
         super().__post_init__()
+        self.budget.check_used()
         if isinstance(self.how, EstimatingConfig):
             if self.how.target != "none" and self.device == "cpu":
                 raise refuse("target", self.how.target, "none with device=cpu; give device_memory_gib")
@@ -79,6 +83,11 @@ class ExperimentConfig(TrainingConfig):
         return largest_batch(self.batch_size, self.estimating.poisson_tail)
 
     @property
+    def logical_batch(self) -> int:
+        """Samples of a step on all ranks; under Poisson sampling those expected."""
+        return self.batch_size * self.accumulation_steps * self.world_size
+
+    @property
     def trainer_options(self) -> Any:
         """The trainer's own settings, an instance of `TrainerInfo.options`; None if it has none."""
         options = trainer_info(self.trainer).options
@@ -91,6 +100,8 @@ class ExperimentConfig(TrainingConfig):
     def resolve(self, *, cuda_available: bool) -> Self:
         """Replace every `auto` and 0 by what it stands for on this machine; an estimate needs no CUDA.
 
-        Raises ConfigError as `TrainingConfig.resolve` does.
+        Raises ConfigError as `TrainingConfig.resolve` does, and if the data set is too small for the batch.
         """
+        if self.budget.dataset_size and trainer_info(self.trainer).is_private:
+            self.budget.check_batch("batch_size", self.batch_size, self.logical_batch)
         return super().resolve(cuda_available=cuda_available or self.is_estimate)

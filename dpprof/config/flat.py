@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from dpprof.config.budget import BudgetConfig
 from dpprof.config.drive import DriveConfig
 from dpprof.config.estimating import ESTIMATE, EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
@@ -31,8 +32,10 @@ from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, WORKLOADS, listed
 How = type[MeasuringConfig] | type[EstimatingConfig]
 # The settings that say how an experiment was measured or estimated, not what it was.
 HOW_MEASURED = (*fields(MeasuringConfig), *fields(EstimatingConfig))
+# Those that say how long the whole training is: a step is the same whatever they are.
+BUDGET = tuple(fields(BudgetConfig))
 # The settings that every experiment has.
-PARTS = fields(TrainingConfig) | fields(MeasuringConfig) | fields(EstimatingConfig)
+PARTS = fields(TrainingConfig) | fields(MeasuringConfig) | fields(EstimatingConfig) | fields(BudgetConfig)
 
 
 def experiment_settings() -> dict[str, "dataclasses.Field[Any]"]:
@@ -63,8 +66,12 @@ def parse_any_trainers(
     training = parse_all(TrainingConfig, _only(fields(TrainingConfig), values))
     # Checked for an experiment that is measured too, as one file may serve both.
     parse_all(EstimatingConfig, _only(fields(EstimatingConfig), values))
+    budget = parse_all(BudgetConfig, _only(fields(BudgetConfig), values))
+    if how is EstimatingConfig:
+        budget = BudgetConfig()
     part = parse_all(how, _only(fields(how), values))
-    return ExperimentConfig(**vars(training), how=part), parse_own(own, _only(own, values))
+    experiment = ExperimentConfig(**vars(training), how=part, budget=budget)
+    return experiment, parse_own(own, _only(own, values))
 
 
 def with_own_options(config: ExperimentConfig, options: Mapping[str, OptionValue]) -> ExperimentConfig:
@@ -80,7 +87,7 @@ def to_flat(config: ExperimentConfig) -> dict[str, Any]:
         how = vars(config.how) | vars(EstimatingConfig())
     else:
         how = vars(MeasuringConfig()) | {"passes": ESTIMATE} | vars(config.how)
-    return training | how | dict(config.options)
+    return training | how | vars(config.budget) | dict(config.options)
 
 
 def from_flat(values: Mapping[str, object]) -> ExperimentConfig:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dpprof.config.budget import BudgetConfig
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import How, experiment_settings, parse_any_trainers, with_own_options
@@ -87,7 +88,7 @@ def build_grid(
     has_own_sizes = any(getattr(base, name) for name in SIZE_FIELDS)
     foreseen = {}
     if is_default and is_small and not has_own_sizes:
-        large = dataclasses.replace(base, precision=axes["precision"][0])
+        large = dataclasses.replace(base, precision=axes["precision"][0], budget=BudgetConfig())
         foreseen = _foreseen(large, axes["trainer"], options)
     return Grid(sweep, _repeated(experiments, sweep.repeats), foreseen)
 

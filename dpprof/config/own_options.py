@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from dpprof.config.budget import BudgetConfig
 from dpprof.config.drive import DriveConfig, WorkersConfig
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.fit import FitConfig
@@ -20,6 +21,7 @@ from dpprof.vocabulary.workloads import WORKLOADS, listed
 
 _DPPROFS = (
     TrainingConfig,
+    BudgetConfig,
     MeasuringConfig,
     EstimatingConfig,
     SweepConfig,

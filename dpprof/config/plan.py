@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from dpprof.config.budget import BudgetConfig
 from dpprof.config.fit import HEADROOM, usable_share
-from dpprof.errors import ConfigError
 from dpprof.settings import refuse, setting
 from dpprof.vocabulary.trainers import TRAINERS_HELP
 
@@ -12,16 +12,10 @@ _MOST_BATCHES = 24
 
 
 @dataclass(frozen=True)
-class PlanConfig:
+class PlanConfig(BudgetConfig):
     """The settings of the plan entry point that nothing else has."""
 
-    dataset_size: int = setting(0, "Samples in the data set, such as documents.", minimum=0, below=10**13)
     target_epsilon: float = setting(8.0, "Epsilon that the training may spend.", above=0, below=1e4)
-    target_delta: float = setting(
-        0.0, "Delta; 0 is the largest power of ten that is at most 1 / (10 dataset_size).", minimum=0, below=1
-    )
-    epochs: float = setting(1.0, "How often training takes each sample, on average.", above=0, below=1e6)
-    steps: int = setting(0, "Logical steps; 0 takes them from epochs.", minimum=0)
     logical_batches: str = setting(
         "auto",
         "Logical batches to weigh, over all devices: a list, or FIRST:LAST for each doubling between; auto "
@@ -43,10 +37,9 @@ class PlanConfig:
 
     def __post_init__(self) -> None:
         """Raises ConfigError."""
+        super().__post_init__()
         usable_share(self.headroom)
         _ = self.batches, self.efficiencies
-        if self.steps and self.epochs != 1:
-            raise refuse("steps", self.steps, "0 with epochs, which gives the steps")
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -87,11 +80,5 @@ class PlanConfig:
 
     def check_against(self, batch: int) -> None:
         """Raises ConfigError if the data set is not given, or too small for a logical batch."""
-        if not self.dataset_size:
-            raise ConfigError("dataset_size: it is missing, allowed: the number of samples to train on")
-        if batch > self.dataset_size / 2:
-            raise refuse("logical_batches", batch, f"at most half of dataset_size, {self.dataset_size:,}")
-
-    def num_steps(self, batch: int) -> int:
-        """Logical steps of so many samples each, on average."""
-        return self.steps or max(1, round(self.epochs * self.dataset_size / batch))
+        self.check_given()
+        self.check_batch("logical_batches", batch, batch)

@@ -13,6 +13,7 @@ from dpprof.figures.operator_classes import OperatorClassFigures, operator_class
 from dpprof.figures.phases import PhaseFigures, phase_figures
 from dpprof.figures.ranks import RanksFigures
 from dpprof.figures.step import StepFigures
+from dpprof.record.privacy import PrivacyResult
 from dpprof.record.record import Ceilings, GradientCheck, Pace, ParameterGroup, Record
 from dpprof.record.verify import VerifyResult
 from dpprof.vocabulary.units import gib, ms
@@ -111,6 +112,7 @@ class Figures:
     ceilings: CeilingFigures | None
     counters: StepCounters | None
     nonfinite_losses: int | None
+    privacy: PrivacyResult | None
     gradient_check: GradientCheck | None
     verify: VerifyResult | None
 
@@ -134,6 +136,7 @@ class Figures:
             ceilings=CeilingFigures.of(record.ceilings),
             counters=counters,
             nonfinite_losses=record.nonfinite_losses,
+            privacy=record.privacy,
             gradient_check=record.gradient_check,
             verify=record.verify,
         )

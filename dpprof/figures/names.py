@@ -5,8 +5,6 @@ a name apart again: what is said of a phase or a category is in `Figures`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from enum import Enum
-from typing import NamedTuple
 
 from dpprof.figures.communication import CommunicationFigures
 from dpprof.figures.counters import CounterFigures, StepCounters
@@ -15,40 +13,15 @@ from dpprof.figures.figures import Figures, Overheads
 from dpprof.figures.gradient_verdict import FAIL
 from dpprof.figures.ledger import LedgerFigures
 from dpprof.figures.memory import MemoryFigures
+from dpprof.figures.metric import Logged, Metric
 from dpprof.figures.phases import PhaseFigures
+from dpprof.figures.privacy import privacy_metrics
 from dpprof.figures.ranks import RankFigures, RanksFigures
 from dpprof.figures.step import StepFigures
 from dpprof.figures.verify_verdict import WARNING, having, least_chance
 from dpprof.record.record import GradientCheck, Record
 from dpprof.record.verify import VerifyResult
 from dpprof.vocabulary.units import mib, ms
-
-
-class Logged(Enum):
-    """Whether MLflow gets a figure. The record and whatever is exported from it have them all."""
-
-    ALWAYS = "always"
-    UNLESS_ZERO = "unless zero"  # 0 in most runs, and then of no interest
-    NEVER = "never"  # a detail that the tables and pages of a run tell better
-
-
-class Metric(NamedTuple):
-    """A figure with its name. MLflow shows the metrics of a group together; None was not measured.
-
-    `compares` says that its ratio to standard training's tells what privacy costs.
-    """
-
-    group: str
-    key: str
-    value: float | None
-    compares: bool = False
-    logged: Logged = Logged.ALWAYS
-
-    @property
-    def name(self) -> str:
-        """The whole name."""
-        return f"{self.group}/{self.key}"
-
 
 PEAK = "memory/peak_allocated_mib"
 STEP = "latency/step_ms_median"
@@ -156,6 +129,8 @@ def named(figures: Figures) -> Iterator[Metric]:
         yield from _step_counters(figures.counters)
     if figures.nonfinite_losses is not None:
         yield Metric("loss", "nonfinite", float(figures.nonfinite_losses), logged=Logged.UNLESS_ZERO)
+    if figures.privacy is not None:
+        yield from privacy_metrics(figures.privacy)
     if figures.gradient_check is not None:
         yield from _gradient_check(figures.gradient_check)
     if figures.verify is not None:

@@ -12,7 +12,9 @@ from dpprof.figures.figures import Figures
 from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS, Verdict, gradient_verdict
 from dpprof.figures.ledger import UNTRACKED
 from dpprof.figures.memory import MemoryFigures
-from dpprof.figures.names import Metric, memory_metrics, metrics, named
+from dpprof.figures.metric import Metric
+from dpprof.figures.names import memory_metrics, metrics, named
+from dpprof.figures.privacy import headline
 from dpprof.figures.verify_verdict import verify_verdict
 from dpprof.json_files import naming
 from dpprof.record.folder import RunFolder
@@ -173,6 +175,11 @@ def describe(result: Result) -> str:
         text += f"; {name}: {verdict}"
     if record.nonfinite_losses:
         text += f"; {nonfinite_losses(record)}"
+    if record.privacy is not None:
+        text += f"; {headline(record.privacy)}"
+        text += (
+            "" if record.privacy.epsilon is None or result.config.poisson_sampling else " if Poisson-sampled"
+        )
     return text + "".join(f"; no {name}" for name in record.skipped_passes)
 
 

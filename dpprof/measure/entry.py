@@ -82,6 +82,7 @@ def _measure(folder: RunFolder, own: RunFolder, place: Place) -> int:
     import torch
 
     from dpprof.measure.experiment import PassFailed, run_experiment
+    from dpprof.measure.guarantee import leave_guarantee
     from dpprof.measure.ranks import Ranks
     from dpprof.measure.trainers.build import import_trainers
 
@@ -98,8 +99,12 @@ def _measure(folder: RunFolder, own: RunFolder, place: Place) -> int:
         if kept is None or not kept.headline_finished or _is_interrupt(cause):
             raise cause from cause.__cause__  # without the PassFailed, and with what is behind it
         show(_traceback(cause))
+        if place.rank == 0:
+            leave_guarantee(config, kept, own)
         tell(f"the {failed} pass failed; the figures of the passes before it stand")
         return 0 if place.world_size == 1 else 1
+    if place.rank == 0:
+        leave_guarantee(config, record, own)
     tell(f"finished: {record.num_parameters:,} parameters")
     return 0
 

@@ -39,8 +39,9 @@ def noise_for(epsilon: float, steps: PrivateSteps, accountant: str = PRV) -> Gua
 
 
 def epsilon_of(noise_multiplier: float, steps: PrivateSteps, accountant: str = PRV) -> Guarantee:
-    """The epsilon that the steps spend with this noise. By PRV or RDP as for `noise_for`; RDP has an answer
-    always, which is infinite without enough noise.
+    """The epsilon that the steps spend with this noise. By PRV or RDP as for `noise_for`; RDP has an
+    answer, infinite without enough noise, for any noise that floating-point numbers can tell: else it raises
+    AccountingError.
     """
     _check(accountant, "noise_multiplier", noise_multiplier)
     by_rdp = steps.guarantee(RDP, noise_multiplier, rdp_epsilon(noise_multiplier, steps))

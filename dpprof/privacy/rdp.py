@@ -14,7 +14,10 @@ from dpprof.privacy.search import Found, least_noise
 
 
 def rdp_epsilon(noise_multiplier: float, steps: PrivateSteps) -> float:
-    """The smallest epsilon that one of Opacus's orders certifies; infinite if none does."""
+    """The smallest epsilon that one of Opacus's orders certifies; infinite if none does.
+
+    Raises AccountingError for noise beyond what floating-point numbers can tell.
+    """
     from opacus.accountants import RDPAccountant
 
     accountant = RDPAccountant()
@@ -22,7 +25,11 @@ def rdp_epsilon(noise_multiplier: float, steps: PrivateSteps) -> float:
     with warnings.catch_warnings():
         # "Optimal order is the largest alpha": what follows from that is `rdp_floor`.
         warnings.simplefilter("ignore")
-        epsilon = float(accountant.get_epsilon(steps.delta))
+        try:
+            epsilon = float(accountant.get_epsilon(steps.delta))
+        except ArithmeticError as fault:
+            said = f"RDP failed at noise multiplier {noise_multiplier:.4g}: {fault}"
+            raise AccountingError(said) from None
     return math.inf if math.isnan(epsilon) else max(epsilon, 0.0)
 
 

@@ -14,6 +14,7 @@ from dpprof.errors import DpprofError
 from dpprof.json_files import parse, typed
 from dpprof.record.counters import CounterResult
 from dpprof.record.ledger import LedgerResult
+from dpprof.record.privacy import PrivacyResult
 from dpprof.record.verify import VerifyResult
 
 SCHEMA_VERSION = 2
@@ -192,6 +193,7 @@ class Record:
     counters: CounterResult | None = None
     gradient_check: GradientCheck | None = None
     verify: VerifyResult | None = None
+    privacy: PrivacyResult | None = None
     ranks: list[RankResult] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 

@@ -9,7 +9,7 @@ from dpprof.reports.timeline import write_timeline
 from dpprof.reports.verify import write_verify
 
 RUN_REPORTS: tuple[Report[Result], ...] = (
-    Report("memory_timeline.html", version=5, write=write_timeline),
+    Report("memory_timeline.html", version=6, write=write_timeline),
     Report("roofline.html", version=3, write=write_run_roofline),
     Report("verify.html", version=1, write=write_verify),
     Report("memory_snapshot.pickle", version=1, write=write_snapshot),

@@ -55,8 +55,8 @@ def _write_images(swept: _Swept) -> list[Path]:
 
 
 SWEEP_REPORTS: tuple[Report[_Swept], ...] = (
-    Report("summary.md", version=2, write=_write_summary),
-    Report("comparison.html", version=3, write=_write_page),
+    Report("summary.md", version=3, write=_write_summary),
+    Report("comparison.html", version=4, write=_write_page),
     Report("roofline.html", version=2, write=_write_roofline),
     Report("peak_memory.png", version=2, write=_write_images),
 )

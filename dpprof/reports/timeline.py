@@ -11,6 +11,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.figures.capacity import assumptions, doubt_words
 from dpprof.figures.estimate import EstimateFigures
 from dpprof.figures.figures import Figures
+from dpprof.figures.privacy import privacy_words
 from dpprof.figures.ranks import RanksFigures
 from dpprof.figures.results import Result, describe_steps, device_name, estimate_held_against
 from dpprof.record.folder import write_text
@@ -134,6 +135,9 @@ def _facts(record: Record, config: ExperimentConfig) -> dict[str, str]:
         "device": _device(record, config),
         "torch / Opacus": " / ".join(
             record.environment.get(name, "?") for name in ("torch_version", "opacus_version")
+        ),
+        **(
+            {} if record.privacy is None else {"privacy of the whole training": privacy_words(record.privacy)}
         ),
     }
 

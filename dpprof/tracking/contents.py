@@ -3,6 +3,8 @@
 from dpprof.config.estimating import ESTIMATE
 from dpprof.config.flat import to_flat
 from dpprof.config.training import SIZE_FIELDS
+from dpprof.figures.names import metrics
+from dpprof.figures.privacy import privacy_metrics, privacy_words
 from dpprof.figures.results import Result, describe, nonfinite_losses
 from dpprof.tracking.store import KIND_TAG, NOTE_TAG, RUN_TAG, SHORT_PARAM
 from dpprof.vocabulary.trainers import trainer_info
@@ -11,7 +13,7 @@ _SIZES = ("model_size", *SIZE_FIELDS)
 
 
 def params_of(result: Result) -> dict[str, object]:
-    """The settings, what they were resolved to, and the environment."""
+    """The settings, what they were resolved to, the environment, and the privacy guarantee."""
     params: dict[str, object] = to_flat(result.config)
     params[SHORT_PARAM] = trainer_info(result.config.trainer).short_name
     if result.config.has_own_sizes:
@@ -21,6 +23,8 @@ def params_of(result: Result) -> dict[str, object]:
         params |= result.record.environment
         if result.record.num_parameters is not None:
             params["num_parameters"] = result.record.num_parameters
+        if result.record.privacy is not None:
+            params |= metrics(privacy_metrics(result.record.privacy))
     return params
 
 
@@ -44,8 +48,8 @@ def tags_of(result: Result) -> dict[str, str]:
 
 
 def _tags_of_passes(result: Result) -> dict[str, str]:
-    """Passes that failed or were skipped, checks of the trainer, losses that are not finite, what was changed
-    for training, and warnings.
+    """Passes that failed or were skipped, checks of the trainer, losses that are not finite, the privacy
+    guarantee with what weakens it, what was changed for training, and warnings.
     """
     record, verdict = result.record, result.gradient_verdict
     if record is None or not record.headline_finished:
@@ -61,6 +65,8 @@ def _tags_of_passes(result: Result) -> dict[str, str]:
         tags |= {"dpprof.verified": verdict.word, "dpprof.verified_reason": verdict.reason}
     if record.nonfinite_losses:
         tags["dpprof.nonfinite_losses"] = nonfinite_losses(record)
+    if record.privacy is not None:
+        tags["dpprof.privacy"] = privacy_words(record.privacy)
     if record.changed:
         tags["dpprof.changed"] = "; ".join(record.changed)
     if record.warnings:

@@ -28,6 +28,10 @@ OF_FLAT_CLIPPING = (
 ONE_BACKWARD = ("zero_grad", "forward", "backward", "clip", "noise", "optimizer_step")
 
 
+# Of a trainer that does not say whether accountants know its steps.
+NOT_DECLARED = "it does not declare that accountants know its steps (TrainerInfo.unaccounted)"
+
+
 class Limit(NamedTuple):
     """A setting of which a trainer takes one value only, and why, with the remedy."""
 
@@ -49,7 +53,9 @@ class TrainerInfo:
     (`vocabulary.theory`). `is_default` says whether it is one of `all` trainers; the others have to be named.
     `limits` are settings that its library cannot train with. `other_algorithm` says what it does that makes
     it another algorithm than DP-SGD with flat clipping, if it is one. `parallel` are the ways in which it
-    can share the training between ranks (`vocabulary/parallel.py`).
+    can share the training between ranks (`vocabulary/parallel.py`). `unaccounted` says why accountants do not
+    know what it spends; it is empty where every step adds to a sum that one sample moves by `max_grad_norm`
+    at most Gaussian noise of `noise_multiplier` times that, and publishes nothing else of the samples.
     """
 
     name: str
@@ -66,6 +72,7 @@ class TrainerInfo:
     limits: tuple[Limit, ...] = ()
     other_algorithm: str = ""
     parallel: tuple[str, ...] = (NONE,)
+    unaccounted: str = NOT_DECLARED
 
     def __post_init__(self) -> None:
         """Raises ValueError for a colour that pages cannot use."""

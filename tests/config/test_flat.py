@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from dpprof.config.budget import BudgetConfig
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import HOW_MEASURED, from_flat, to_flat
@@ -51,6 +52,7 @@ ESTIMATED = EARLIER | {"passes": "estimate", "device_memory_gib": 0.5, "savings"
 
 
 LATER = {"workload_options": "", "parallel": "none", "world_size": 1, "link_gb_per_s": 0.0}
+LATER |= {"dataset_size": 0, "target_delta": 0.0, "epochs": 1.0, "steps": 0}
 
 
 @pytest.mark.parametrize("flat", [EARLIER, MEASURED, ESTIMATED])
@@ -82,6 +84,13 @@ def test_the_settings_of_both_ways_say_how_it_was_measured() -> None:
     assert earlier == names[names.index("warmup_steps") :]
 
 
+def test_an_estimate_has_no_budget() -> None:
+    budget = {"dataset_size": 1000, "epochs": 2.5, "target_delta": 1e-5}
+    assert from_flat(MEASURED | budget).budget == BudgetConfig(**budget)  # type: ignore[arg-type]
+    assert to_flat(from_flat(MEASURED | budget)).items() >= budget.items()
+    assert from_flat(ESTIMATED | budget) == from_flat(ESTIMATED)
+
+
 def test_what_another_package_trained_can_be_read_without_it() -> None:
     config = from_flat(EARLIER | {"trainer": "Else-Trainer", "workload": "elsewhere", "depth": 3})
     assert (config.trainer, config.workload, config.options) == ("Else-Trainer", "elsewhere", {"depth": 3})
@@ -96,6 +105,8 @@ def test_what_another_package_trained_can_be_read_without_it() -> None:
         ({"trainer": "../a"}, "trainer: got '../a', allowed: StandardTrainer, "),
         ({"target": "nope"}, "target: got 'nope', allowed: none, "),
         ({"workload": "../a"}, "workload: got '../a', allowed: "),
+        ({"epochs": 3.0}, "epochs: got '3.0', allowed: 1 unless dataset_size is given"),
+        ({"target_delta": 1e-6}, "target_delta: got '1e-06', allowed: 0 unless dataset_size is given"),
         ({"trainer": 5}, "trainer: got '5', allowed: StandardTrainer, "),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 
 from dpprof.errors import DpprofError
 from dpprof.record.counters import CounterResult, CounterRow
+from dpprof.record.privacy import PrivacyResult
 from dpprof.record.record import (
     Ceilings,
     Failure,
@@ -83,6 +84,7 @@ def full_record() -> Record:
             True,
             "unknown",
         ),
+        privacy=PrivacyResult(1.0, 0.01, 300, 1e-6, 2.5, "prv", "", ["batches have a fixed size"]),
         warnings=["the model holds parameters"],
     )
 
@@ -201,6 +203,12 @@ def test_a_record_from_before_counters_can_be_read() -> None:
     del data["counters"], data["ceilings"]
     record = Record.from_json(json.dumps(data))
     assert (record.counters, record.ceilings) == (None, None)
+
+
+def test_a_record_from_before_guarantees_can_be_read() -> None:
+    data = json.loads(full_record().to_json())
+    del data["privacy"]
+    assert Record.from_json(json.dumps(data)).privacy is None
 
 
 def test_a_record_from_before_warnings_can_be_read() -> None:

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.flat import HOW_MEASURED, from_flat
+from dpprof.config.flat import BUDGET, HOW_MEASURED, from_flat
 from dpprof.figures.estimate import held_against
 from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS
 from dpprof.figures.medians import median_of
@@ -41,7 +41,8 @@ class Cell:
     @property
     def experiment(self) -> tuple[object, ...]:
         """What it measures, however it was measured; under Poisson sampling with the batch of its memory."""
-        named = tuple(item for item in self.settings.items() if item[0] not in HOW_MEASURED)
+        left_out = (*HOW_MEASURED, *BUDGET)
+        named = tuple(item for item in self.settings.items() if item[0] not in left_out)
         if not self.config.poisson_sampling:
             return named
         batch = self.config.estimated_batch if self.is_estimate else self.figures.get("step/largest_batch")

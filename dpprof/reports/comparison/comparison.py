@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
-from dpprof.config.flat import HOW_MEASURED, from_flat, to_flat, trainers_options
+from dpprof.config.flat import BUDGET, HOW_MEASURED, from_flat, to_flat, trainers_options
 from dpprof.config.model_sizes import MODEL_SIZES
 from dpprof.errors import DpprofError
 from dpprof.figures.gradient_verdict import FAIL
@@ -69,7 +69,7 @@ class Comparison:
     @cached_property
     def varying(self) -> list[str]:
         """Settings that differ between the cells that have them, apart from model, batch and sequence."""
-        shown = {"trainer", "model_size", "workload", "batch_size", "seq_len", *HOW_MEASURED}
+        shown = {"trainer", "model_size", "workload", "batch_size", "seq_len", *HOW_MEASURED, *BUDGET}
         shown |= {"vocab_size", "hidden_dim", "num_layers", "num_heads"}
         found: dict[str, set[object]] = {}
         for cell in self.cells:
@@ -173,8 +173,10 @@ def merge(comparisons: Iterable[Comparison]) -> Comparison:
 
 
 def _place(cell: Cell) -> tuple[object, ...]:
-    """What a cell shares with its twins: the source and every setting but the trainer and its own options."""
-    own = {"trainer", *trainers_options(cell.config)}
+    """What a cell shares with its twins: the source and every setting but the trainer, its own options and
+    how long the whole training is.
+    """
+    own = {"trainer", *BUDGET, *trainers_options(cell.config)}
     return (cell.source, *(value for name, value in cell.settings.items() if name not in own))
 
 

@@ -15,6 +15,7 @@ from dpprof.reports.comparison.findings.verdict import verdict
 from dpprof.reports.comparison.flops import FlopRow, flop_rows
 from dpprof.reports.comparison.growth import Line, growth
 from dpprof.reports.comparison.measured import how_measured
+from dpprof.reports.comparison.privacy import PrivacyRow, privacy_rows
 from dpprof.reports.comparison.rows import ModelRows, Row, rows_by_model
 from dpprof.reports.comparison.timelines import Curves, read_timelines
 from dpprof.reports.comparison.trainers import TrainerRow, trainer_rows
@@ -36,6 +37,7 @@ class ComparisonData:
     models: list[ModelRows]
     growth: list[Line]
     flops: list[FlopRow]
+    privacy: list[PrivacyRow]
     counters: list[CounterRow]
     judgement: list[str]
     pairs: list[Pair]
@@ -69,6 +71,7 @@ def compute(
         models=rows_by_model(comparison),
         growth=list(growth(comparison)),
         flops=flop_rows(comparison),
+        privacy=privacy_rows(comparison),
         counters=counters,
         judgement=judgement(counters),
         pairs=pairs(comparison),

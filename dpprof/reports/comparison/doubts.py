@@ -7,6 +7,7 @@ from dpprof.figures.ledger import ledger_doubt
 from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.places import full_name
+from dpprof.reports.comparison.privacy import privacy_doubts
 from dpprof.reports.comparison.run import Run
 from dpprof.vocabulary.clipping import OTHER_ALGORITHMS
 from dpprof.vocabulary.trainers import short_name
@@ -31,6 +32,7 @@ def doubts(comparison: Comparison) -> list[str]:
     return [
         *_gradient_checks(comparison),
         *_nonfinite(comparison),
+        *privacy_doubts(comparison),
         *_differences(comparison),
         *_other_algorithms(comparison),
         *_too_low(comparison),

@@ -6,6 +6,7 @@ from dpprof.figures.names import MOVED, PEAK, SAMPLES, STEP
 from dpprof.reports.comparison.comparison import Comparison
 from dpprof.reports.comparison.data import ComparisonData, compute
 from dpprof.reports.comparison.markdown import to_markdown
+from dpprof.reports.comparison.run import Run
 
 FORMATS = ("csv", "json", "markdown")
 
@@ -51,6 +52,11 @@ def table(data: ComparisonData) -> dict[str, list[Any]]:
     return columns
 
 
+def _privacy_notes(run: Run) -> dict[str, str]:
+    """What an epsilon must not be read without."""
+    return {} if run.privacy is None else {"privacy/notes": "; ".join(run.privacy.notes)}
+
+
 def _rows(comparison: Comparison) -> list[dict[str, Any]]:
     return [
         {
@@ -66,6 +72,7 @@ def _rows(comparison: Comparison) -> list[dict[str, Any]]:
             **cell.settings,
             **run.environment,
             **run.figures,
+            **_privacy_notes(run),
             **comparison.ratios(cell, run),
         }
         for cell in comparison.cells

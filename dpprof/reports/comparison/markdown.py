@@ -47,6 +47,7 @@ def tables(data: ComparisonData) -> list[str]:
     made = [
         trainer_table(data),
         cell_table(data),
+        privacy_table(data),
         flop_table(data),
         counter_table(data),
         estimate_table(data.pairs),
@@ -119,6 +120,22 @@ def _figures(row: Row) -> list[str]:
         fixed(row.bars["peak_memory"].ratio, 2),
         number(figures.get(SAMPLES)),
     ]
+
+
+def privacy_table(data: ComparisonData) -> str:
+    """The guarantee of each cell; empty where no data set was given."""
+    if not data.privacy:
+        return ""
+    rows = [
+        [
+            *(row.model, row.place, _trainer(row.trainer), f"{row.guarantee.sample_rate:.4g}"),
+            *(f"{row.guarantee.steps:,}", f"{row.guarantee.noise_multiplier:g}"),
+            *(row.epsilon, f"{row.guarantee.delta:g}"),
+        ]
+        for row in data.privacy
+    ]
+    header = ["model", "place", "trainer", "sample rate", "steps", "noise multiplier", "epsilon", "delta"]
+    return "## Privacy of the whole training\n\n" + markdown_table(header, rows, right=3)
 
 
 def flop_table(data: ComparisonData) -> str:

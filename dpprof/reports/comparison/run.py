@@ -10,6 +10,7 @@ from dpprof.figures.figures import Figures
 from dpprof.figures.phases import PhaseFigures
 from dpprof.figures.results import Result, nonfinite_losses
 from dpprof.record.ledger import LedgerResult
+from dpprof.record.privacy import PrivacyResult
 from dpprof.record.record import Record
 from dpprof.reports.comparison.calm import disturbances
 from dpprof.vocabulary.units import mib
@@ -33,7 +34,7 @@ class Run:
     seconds, `pace` those of the pace pass in times its fixed computation; `peak_phase` is the phase in which
     the ledger's peak lies; `assumptions` are what an estimate rests on, `doubts` what it cannot follow, in
     words, with the bytes that this may come to (None: unbounded). `gradient_check` is its verdict;
-    `nonfinite_losses` says how many there are, if any.
+    `nonfinite_losses` says how many there are, if any; `privacy` is the guarantee, if it was asked for.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Run:
     gradient_check: str | None = None
     gradient_check_reason: str | None = None
     nonfinite_losses: str | None = None
+    privacy: PrivacyResult | None = None
 
     @cached_property
     def disturbances(self) -> list[str]:
@@ -102,6 +104,7 @@ def _of_record(config: ExperimentConfig, record: Record, figures: Figures) -> di
         "assumptions": assumptions(config, ledger) if ledger and config.is_estimate else [],
         "doubts": {doubt.text: doubt.num_bytes for doubt in ledger.doubts} if ledger else {},
         "nonfinite_losses": nonfinite_losses(record) if record.nonfinite_losses else None,
+        "privacy": record.privacy,
     }
 
 

@@ -34,4 +34,5 @@ LOOP = TrainerInfo(
     ),
     target="loop_trainer.trainer:LoopTrainer",
     options=LoopOptions,
+    unaccounted="",
 )

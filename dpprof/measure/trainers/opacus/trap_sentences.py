@@ -57,6 +57,7 @@ SENTENCES = {
     "must come by position: give the batch's inputs as a tensor or a tuple",
 }
 # What is said of a model that trains nevertheless.
+MIXES = "mixes the samples of a batch, so that clipping does not bound what one sample changes"
 WARNINGS = {
     "raw": "{module} holds parameters of its own ({parameters}) beside modules, so that Opacus runs all of "
     "it under functorch: the gradients are right, but the cost differs; move them into a module of their own",
@@ -64,6 +65,5 @@ WARNINGS = {
     "per-sample gradients in Ghost Clipping too: use a layer that it has one for, such as nn.Linear",
     "bag_max": '{module}: Opacus takes per-sample gradients of nn.EmbeddingBag(mode="max") to be zero, so '
     "that its clipping is wrong: use nn.Embedding, and the maximum over the tokens",
-    "mixing": "{module}: nn.{kind} mixes the samples of a batch, so that clipping does not bound what one "
-    "sample changes: use nn.GroupNorm",
+    "mixing": f"{{module}}: nn.{{kind}} {MIXES}: use nn.GroupNorm",
 }

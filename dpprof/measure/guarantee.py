@@ -1,0 +1,91 @@
+"""The privacy guarantee of the training of which an experiment measured steps.
+
+It is computed after the passes, when nothing is timed any more. Epsilon is that of DP-SGD with Poisson
+sampling, as accountants know it: where the steps are known to be others, there is none, and a sentence.
+"""
+
+from collections.abc import Iterator
+
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.errors import AccountingError
+from dpprof.figures.gradient_verdict import FAIL, gradient_verdict
+from dpprof.figures.results import nonfinite_losses
+from dpprof.figures.verify_verdict import verify_verdict
+from dpprof.measure.trainers.opacus.trap_sentences import MIXES
+from dpprof.privacy.accounting import epsilon_of
+from dpprof.privacy.guarantee import PrivateSteps, default_delta
+from dpprof.record.folder import RunFolder
+from dpprof.record.privacy import PrivacyResult
+from dpprof.record.record import Record
+from dpprof.vocabulary.trainers import short_name, trainer_info
+
+_FIXED = (
+    "the measured batches have a fixed size: epsilon is what Poisson sampling spends at this rate, and "
+    "batches of a fixed size or from a shuffled data set may spend more"
+)
+
+
+def leave_guarantee(config: ExperimentConfig, record: Record, folder: RunFolder) -> None:
+    """Put the guarantee into the record and its file, if the experiment says how long the training is."""
+    record.privacy = guarantee(config, record)
+    if record.privacy is not None:
+        folder.write_record(record)
+
+
+def guarantee(config: ExperimentConfig, record: Record) -> PrivacyResult | None:
+    """The guarantee of a private trainer on a data set of known size. Several ranks draw from it together,
+    and noise is added once for all of them.
+    """
+    size = config.budget.dataset_size
+    if not size or config.is_estimate or not trainer_info(config.trainer).is_private:
+        return None
+    batch = config.logical_batch
+    steps = PrivateSteps(
+        sample_rate=batch / size,
+        steps=config.budget.num_steps(batch),
+        delta=config.budget.target_delta or default_delta(size),
+    )
+    found = PrivacyResult(config.noise_multiplier, steps.sample_rate, steps.steps, steps.delta)
+    found.why_none = next(_why_none(config, record), "")
+    if not found.why_none:
+        _ask(found, steps)
+    if found.epsilon is not None:
+        found.weakened = [*_weakened(config), *found.weakened]
+    return found
+
+
+def _ask(found: PrivacyResult, steps: PrivateSteps) -> None:
+    try:
+        answer = epsilon_of(found.noise_multiplier, steps)
+    except AccountingError as error:
+        found.why_none = str(error)
+        return
+    if answer.epsilon == float("inf"):
+        found.why_none = f"the accountant certifies none with noise multiplier {found.noise_multiplier:g}"
+        return
+    found.epsilon, found.accountant = answer.epsilon, answer.accountant
+    found.weakened = [answer.note] if answer.note else []
+
+
+def _why_none(config: ExperimentConfig, record: Record) -> Iterator[str]:
+    """What is known of the steps that no accountant's formula has."""
+    if unaccounted := trainer_info(config.trainer).unaccounted:
+        yield f"{short_name(config.trainer)}: {unaccounted}"
+    if config.noise_multiplier == 0:
+        yield "noise_multiplier is 0, and without noise nothing is private"
+    if record.nonfinite_losses:
+        yield f"{nonfinite_losses(record)}, whose gradients no clipping bounds"
+    verdicts = {"the gradient check": gradient_verdict(record), "verify": verify_verdict(record)}
+    for name, verdict in verdicts.items():
+        if verdict is not None and verdict.word == FAIL:
+            yield f"{name} failed ({verdict.reason})"
+    yield from (warning for warning in record.warnings if MIXES in warning)
+
+
+def _weakened(config: ExperimentConfig) -> Iterator[str]:
+    """What the measured steps lack."""
+    if not config.poisson_sampling:
+        yield _FIXED
+    for limit in trainer_info(config.trainer).limits:
+        if limit.setting == "poisson_sampling":
+            yield f"{short_name(config.trainer)} cannot train on Poisson-sampled batches: {limit.why}"
