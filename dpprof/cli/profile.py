@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpprof.cli.help import GroupedOptions
-from dpprof.cli.options import given, options_of
+from dpprof.cli.options import given, options_of, split
 
 if TYPE_CHECKING:
     from dpprof.drive.single import SingleRun
@@ -22,6 +22,7 @@ def profile(**options: str | None) -> None:
 
     \b
     dpprof profile --trainer DPGhostClippingTrainer --batch-size 4 --seq-len 512
+    dpprof profile --plan runs/plan-20260101-120000   # the recommended row
     mlflow run . -e profile -P trainer=DPGhostClippingTrainer -P batch_size=4
     """
     from dpprof.cli.waiting import waiting
@@ -38,30 +39,37 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
     check_packages()
 
     from dpprof.config.flat import parse_drive, parse_experiment
+    from dpprof.config.from_plan import FromPlanConfig
     from dpprof.config.measuring import MeasuringConfig
     from dpprof.drive.launch.launcher import make_launcher
+    from dpprof.drive.planned_row import planned_row
     from dpprof.drive.workload_module import refuse_missing_module
 
     drive, values = parse_drive(given_values)
+    plan_values, values = split(values, FromPlanConfig)
+    row = planned_row(str(plan_values["plan"])) if plan_values else None
     launcher = make_launcher(drive)
-    config = parse_experiment(values, MeasuringConfig)
+    config = parse_experiment(row.fill(values) if row else values, MeasuringConfig)
     refuse_missing_module(config.workload, launcher)
     config = config.resolve(cuda_available=launcher.machine.cuda_available())
     drive.check_writable()
 
     from dpprof.drive.single import SingleRun
 
-    return partial(_run, SingleRun("", drive, launcher, config))
+    differences = row.differences(config) if row else []
+    predicted = row.predicted if row and not differences else None
+    return partial(_run, SingleRun("", drive, launcher, config, predicted), differences)
 
 
-def _run(single: "SingleRun") -> None:
+def _run(single: "SingleRun", differences: list[str]) -> None:
     from dpprof.drive.claim import claimed
 
     with claimed(single, "profile"):
-        _run_claimed(single)
+        _run_claimed(single, differences)
 
 
-def _run_claimed(single: "SingleRun") -> None:
+def _run_claimed(single: "SingleRun", differences: list[str]) -> None:
+    from dpprof.cli.plan_table import plan_table
     from dpprof.cli.progress import Progress
     from dpprof.cli.time_left import duration
     from dpprof.drive.campaign import run_campaign
@@ -72,6 +80,8 @@ def _run_claimed(single: "SingleRun") -> None:
     with Progress() as progress:
         progress.say(f"measuring on {single.config.device}; everything is kept in {folder.path}")
         progress.warn_if_busy(single.launcher.machine)
+        if differences:
+            progress.warn(f"it is not set beside the plan: {'; '.join(differences)}")
         run_campaign(single, Tracker(), progress)
     if single.not_logged is None:
         for result in single.results:
@@ -81,4 +91,6 @@ def _run_claimed(single: "SingleRun") -> None:
                 said += [f"{result.record.num_parameters:,} parameters", *map(str, pages)]
                 progress.say("; ".join(said))
                 progress.say(f"where its memory and time go: dpprof show {folder.path}")
+                if result.predicted is not None:
+                    progress.console.print(plan_table(result.predicted, result.record))
     single.end()

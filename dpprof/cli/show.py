@@ -39,6 +39,7 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
     from dpprof.cli.counter_tables import counter_tables
     from dpprof.cli.fitted_tables import FittedTable
     from dpprof.cli.parameter_table import parameter_parts
+    from dpprof.cli.plan_table import plan_table
     from dpprof.cli.rank_table import rank_table
     from dpprof.errors import ConfigError
     from dpprof.figures.privacy import privacy_words
@@ -63,6 +64,8 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
         raise ConfigError(f"run_folder: {run_folder} has no ledger to show; {_why_none(result)}")
     if figures is not None and figures.ranks is not None and figures.ranks.slowest is not None:
         parts.append(rank_table(figures.ranks))
+    if result.predicted is not None:
+        parts.append(plan_table(result.predicted, record))
     parts += parameter_parts(record)
     if record.privacy is not None:
         parts.append(f"[b]privacy of the whole training[/]: {escape(privacy_words(record.privacy))}")

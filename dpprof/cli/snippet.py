@@ -28,25 +28,17 @@ def snippet(plan: str, output: str, trainer: str, logical_batch: str) -> None:
     dpprof snippet runs/plan-20260101-120000/plan.json --output train.py
     dpprof snippet runs/plan-20260101-120000/plan.json --trainer bk > train.py
     """
-    from pathlib import Path
-
     from dpprof.cli.compare import warn
     from dpprof.cli.waiting import waiting
-    from dpprof.errors import ConfigError, DpprofError
-    from dpprof.json_files import read_json
+    from dpprof.drive.planned_row import read_plan
     from dpprof.reports.plan.snippet import snippet as written
     from dpprof.settings import refuse
 
     batch = int(logical_batch) if logical_batch.isdecimal() and len(logical_batch) < 20 else 0
     if logical_batch and not batch:
         raise refuse("logical_batch", logical_batch, "a whole number above 0")
-    path = Path(plan, "plan.json") if Path(plan).is_dir() else Path(plan)
     with waiting("writing"):
-        try:
-            data = read_json(path)
-        except DpprofError as error:
-            raise ConfigError(f"PLAN: {error}") from None
-        found = written(data, trainer, batch)
+        found = written(read_plan(plan, "PLAN"), trainer, batch)
     write_output(output, found.text)
     for note in found.notes:
         warn(note)

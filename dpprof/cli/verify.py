@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dpprof.cli.help import GroupedOptions
-from dpprof.cli.options import given, options_of
+from dpprof.cli.options import given, options_of, split
 
 if TYPE_CHECKING:
     from dpprof.drive.trainer_check import TrainerCheck
@@ -25,6 +25,7 @@ def verify(**options: str | None) -> None:
     \b
     dpprof verify
     dpprof verify --trainers flat,ghost --workload mymodel:gpt2 --precision bf16
+    dpprof verify --plan runs/plan-20260101-120000   # its trainer and model
     """
     from dpprof.cli.waiting import waiting
 
@@ -41,10 +42,15 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
 
     from dpprof.config.check import experiments_to_verify
     from dpprof.config.flat import parse_drive
+    from dpprof.config.from_plan import FromPlanConfig
     from dpprof.drive.launch.launcher import make_launcher
+    from dpprof.drive.planned_row import planned_row
     from dpprof.drive.workload_module import refuse_missing_module
 
     drive, values = parse_drive(given_values)
+    plan_values, values = split(values, FromPlanConfig)
+    if plan_values:
+        values = planned_row(str(plan_values["plan"])).fill_verify(values)
     launcher = make_launcher(drive)
     configs = experiments_to_verify(values, cuda_available=launcher.machine.cuda_available())
     refuse_missing_module(configs[0].workload, launcher)

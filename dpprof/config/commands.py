@@ -11,6 +11,7 @@ from dpprof.config.check import CHECK_DEFAULTS, VERIFY_DEFAULTS, CheckConfig
 from dpprof.config.drive import DriveConfig, WorkersConfig
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.fit import FitConfig
+from dpprof.config.from_plan import FromPlanConfig
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.config.own_options import OwnOption, launching_options, training_options
 from dpprof.config.plan import PlanConfig
@@ -35,6 +36,7 @@ class TestConfig:
 # What the settings of a class are about, as help says it.
 TITLES: dict[type, str] = {
     CheckConfig: "What is checked",
+    FromPlanConfig: "What is trained",
     SweepConfig: "The grid",
     FitConfig: "The search",
     PlanConfig: "The budget, the data and the devices",
@@ -115,10 +117,14 @@ _PLANNED = {
     "savings": "the search asks for the largest size alone",
 }
 COMMANDS: dict[str, Takes] = {
-    "profile": Takes((TrainingConfig, BudgetConfig, MeasuringConfig, DriveConfig)),
+    "profile": Takes((FromPlanConfig, TrainingConfig, BudgetConfig, MeasuringConfig, DriveConfig)),
     "test": Takes((TestConfig, DriveConfig)),
     "check": Takes((CheckConfig, TrainingConfig, DriveConfig), without=_CHECKED, defaults=CHECK_DEFAULTS),
-    "verify": Takes((CheckConfig, TrainingConfig, DriveConfig), without=_VERIFIED, defaults=VERIFY_DEFAULTS),
+    "verify": Takes(
+        (CheckConfig, FromPlanConfig, TrainingConfig, DriveConfig),
+        without=_VERIFIED,
+        defaults=VERIFY_DEFAULTS,
+    ),
     "sweep": Takes(
         (SweepConfig, TrainingConfig, BudgetConfig, MeasuringConfig, DriveConfig), without=_VARIED
     ),

@@ -10,6 +10,7 @@ from dpprof.config.budget import BudgetConfig
 from dpprof.config.drive import DriveConfig, WorkersConfig
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.fit import FitConfig
+from dpprof.config.from_plan import FromPlanConfig
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.config.plan import PlanConfig
 from dpprof.config.sweep import SweepConfig
@@ -27,6 +28,7 @@ _DPPROFS = (
     SweepConfig,
     FitConfig,
     PlanConfig,
+    FromPlanConfig,
     WorkersConfig,
     DriveConfig,
 )

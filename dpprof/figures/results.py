@@ -14,10 +14,12 @@ from dpprof.figures.ledger import UNTRACKED
 from dpprof.figures.memory import MemoryFigures
 from dpprof.figures.metric import Metric
 from dpprof.figures.names import memory_metrics, metrics, named
+from dpprof.figures.plan.beside import plan_metrics
 from dpprof.figures.privacy import headline
 from dpprof.figures.verify_verdict import verify_verdict
 from dpprof.json_files import naming
 from dpprof.record.folder import RunFolder
+from dpprof.record.predicted import Predicted
 from dpprof.record.record import Failure, Record
 from dpprof.vocabulary.formats import fixed, memory, milliseconds, size
 from dpprof.vocabulary.loops import LOOP_NAMES
@@ -39,6 +41,7 @@ class Result:
     config: ExperimentConfig
     record: Record | None
     failure: Failure | None
+    predicted: Predicted | None = None
 
     @property
     def status(self) -> str:
@@ -78,9 +81,12 @@ class Result:
 
     @cached_property
     def named(self) -> list[Metric]:
-        """Its figures with metric names: the last memory figures of a failure, then those of the record."""
+        """Its figures with metric names: the last memory figures of a failure, those of the record, and what
+        a plan said.
+        """
         failed = memory_metrics(MemoryFigures.of(self.failure.memory)) if self.failure else ()
-        return [*failed, *(named(self.figures) if self.figures else ())]
+        planned = plan_metrics(self.predicted) if self.predicted else ()
+        return [*failed, *(named(self.figures) if self.figures else ()), *planned]
 
     @cached_property
     def metrics(self) -> dict[str, float]:
@@ -125,7 +131,7 @@ def read_result(folder: RunFolder, name: str | None = None) -> Result:
     ):
         ended_at = folder.config.stat().st_mtime
         failure = Failure("killed", _NO_ANSWER, at=ended_at)
-    result = Result(name or folder.name, folder, config, record, failure)
+    result = Result(name or folder.name, folder, config, record, failure, folder.read_predicted())
     with naming(folder.record):
         try:
             list(result.named)  # computed now, so that what does not fit together is told with the file

@@ -19,6 +19,7 @@ from dpprof.config.flat import from_flat, to_flat
 from dpprof.errors import DpprofError, writable
 from dpprof.json_files import naming, read_json, typed
 from dpprof.record.ledger import LedgerResult, StepTimeline
+from dpprof.record.predicted import Predicted
 from dpprof.record.record import Failure, Record
 from dpprof.vocabulary.loops import LEAN
 
@@ -87,6 +88,7 @@ class RunFolder:
         self.mlflow = self.path / "mlflow.json"
         self.reports = self.path / "reports.json"
         self.stacks = self.path / "stacks.txt"
+        self.predicted = self.path / "predicted.json"
         self.ranks = self.path / "ranks"
 
     def rank(self, rank: int) -> "RunFolder":
@@ -176,6 +178,18 @@ class RunFolder:
     def write_error(self, failure: Failure) -> None:
         """Save why the experiment failed."""
         write_text(self.error, failure.to_json())
+
+    def read_predicted(self) -> Predicted | None:
+        """What a plan said of it, if it was measured for one. Raises DpprofError if the file is damaged."""
+        if not self.predicted.exists():
+            return None
+        data = read_json(self.predicted)
+        with naming(self.predicted):
+            return typed(Predicted, data)
+
+    def write_predicted(self, predicted: Predicted) -> None:
+        """Save what a plan said of it."""
+        write_text(self.predicted, json.dumps(dataclasses.asdict(predicted), indent=1))
 
     def write_ledger(self, result: LedgerResult, timeline: StepTimeline) -> None:
         """Save what the ledger found, with the step's timeline."""

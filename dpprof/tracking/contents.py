@@ -38,6 +38,8 @@ def tags_of(result: Result) -> dict[str, str]:
         "dpprof.model": result.config.model_name,
         KIND_TAG: ESTIMATE if result.config.is_estimate else "experiment",
     }
+    if result.predicted is not None:
+        tags["dpprof.measured_for"] = result.predicted.plan
     if result.failure is not None:
         if result.failure.kind != "interrupted":
             tags["dpprof.failure"] = result.failure.kind
