@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from dpprof.config.advice import AdviceConfig
 from dpprof.config.drive import DriveConfig, WorkersConfig
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.fit import FitConfig
@@ -25,6 +26,7 @@ _DPPROFS = (
     SweepConfig,
     FitConfig,
     PlanConfig,
+    AdviceConfig,
     WorkersConfig,
     DriveConfig,
 )
