@@ -40,8 +40,8 @@ def by_arithmetic(
         saved = peak - peak_with(timeline, _share_in_place(config))
         how = (
             "Opacus draws each parameter's noise as a whole tensor, and adds it into a new gradient beside "
-            "the sum; drawn piece by piece and added to the sum itself, as bk and mixed do, it needs a buffer "
-            "alone"
+            "the sum; drawn piece by piece and added to the sum itself, it needs a buffer alone, as with bk "
+            "and mixed"
         )
         found.append(ByArithmetic("noise in place", saved, 0, how))
     chunked = _chunked_vocabulary(config, ledger, timeline, peak)

@@ -13,7 +13,7 @@ from dpprof.figures.advice.cost import Cost
 _SMALL = 0.001
 
 # What a change does, by what the experiment lacks: memory, or nothing.
-SUFFICES, HELPS = "fits", "less memory, does not fit alone"
+SUFFICES, HELPS = "fits", "does not suffice"
 FASTER, SMALLER = "less time", "less memory"
 NOTHING, TOO_LARGE = "saves nothing", "would not fit"
 
@@ -143,19 +143,25 @@ def smaller_batches(config: ExperimentConfig, estimate: Estimate, limit: int | N
 def together(
     config: ExperimentConfig, given: Cost, changes: Iterable[Change], estimate: Estimate, limit: int | None
 ) -> Weighed | None:
-    """Changes put together one after the other until they fit, the physical batch made smaller last but for
-    what alters what is learned. One that saves nothing beside those before it is left out.
+    """Changes put together one after the other until they fit, the physical batch made smaller last. One
+    that saves nothing beside those before it is left out; what alters what is learned is only tried if
+    nothing else does.
 
-    Gives all that save something if even they do not fit; None if nothing does.
+    Gives what needs the least if nothing fits; None if nothing saves anything.
     """
     by_end: dict[bool, list[Change]] = {False: [], True: []}
     for change in changes:
         if change.kind != BATCH:
             by_end[change.alters == LEARNED].append(change)
     made, cost = _added((), config, given, by_end[False], estimate, limit)
-    made, cost = _with_smaller_batch(made, _applied(config, made), cost, estimate, limit)
-    made, cost = _added(made, config, cost, by_end[True], estimate, limit)
-    return Weighed(made, cost) if made else None
+    found = _with_smaller_batch(made, config, cost, estimate, limit)
+    for change in by_end[True]:
+        more = _with(config, made, change)
+        if fits(found[1], limit) or not more or (tried := estimate(_applied(config, more))) is None:
+            continue
+        other = _with_smaller_batch(more, config, tried, estimate, limit)
+        found = min(found, other, key=lambda one: one[1].needed)
+    return Weighed(*found) if found[0] else None
 
 
 def _applied(config: ExperimentConfig, made: tuple[Change, ...]) -> ExperimentConfig:
@@ -176,15 +182,26 @@ def _added(
     for change in changes:
         if fits(cost, limit):
             break
-        if change.kind in {other.kind for other in made}:
-            continue
-        try:
-            tried = estimate(_applied(config, (*made, change)))
-        except ConfigError:  # two that exclude each other
-            continue
+        more = _with(config, made, change)
+        tried = estimate(_applied(config, more)) if more else None
         if tried is not None and tried.needed < cost.needed * (1 - _SMALL):
-            made, cost = (*made, change), tried
+            made, cost = more, tried
     return made, cost
+
+
+def _with(config: ExperimentConfig, made: tuple[Change, ...], change: Change) -> tuple[Change, ...]:
+    """The changes with one more, without one of them that excludes it; empty if that does not do, or if one
+    of its kind is made.
+    """
+    if change.kind in {other.kind for other in made}:
+        return ()
+    for less in (made, *(made[:i] + made[i + 1 :] for i in range(len(made)))):
+        try:
+            _applied(config, (*less, change))
+        except ConfigError:
+            continue
+        return (*less, change)
+    return ()
 
 
 def _with_smaller_batch(
@@ -193,7 +210,7 @@ def _with_smaller_batch(
     if fits(cost, limit):
         return made, cost
     try:
-        found = smaller_batches(config, estimate, limit)
+        found = smaller_batches(_applied(config, made), estimate, limit)
     except ConfigError:
         return made, cost
     if found is None or found.cost.needed >= cost.needed * (1 - _SMALL):

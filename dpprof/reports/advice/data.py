@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpprof.config.advice import AdviceConfig
-from dpprof.config.changes import ALTERS, LEARNED
+from dpprof.config.changes import ALTERS
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
 from dpprof.figures.advice.arithmetic import ByArithmetic
@@ -14,9 +14,9 @@ from dpprof.figures.advice.weighing import NOTHING, SUFFICES, TOO_LARGE, Advice,
 from dpprof.figures.capacity import assumptions, doubt_words
 from dpprof.figures.results import device_name
 from dpprof.record.ledger import LedgerResult
-from dpprof.vocabulary.formats import fixed, memory, signed
+from dpprof.reports.advice.answer import answer, effort
+from dpprof.reports.advice.words import capital, share_of, size_of, time_of
 from dpprof.vocabulary.trainers import short_name
-from dpprof.vocabulary.units import mib, ms
 
 _LACKS = (
     "The experiment does not fit. First come the changes that make it fit alone, the one with the least "
@@ -76,65 +76,13 @@ class AdviceData:
     @property
     def answer(self) -> str:
         """What to do, in a few sentences."""
-        advice, best = self.advice, self.advice.best
-        if advice.fits:
-            return f"{self._need} {self._best_of_fitting()}"
-        if best is not None:
-            others = sum(advice.verdict(one) == SUFFICES for one in advice.ordered) - 1
-            text = f"{_capital(best.name)} alone makes it fit: {self._in_words(best)}."
-            if others:
-                text += f" {_capital(_counted(others, 'other change'))} would make it fit alone, too."
-            return f"{self._need} {text}"
-        return f"{self._need} {self._together_in_words()}"
-
-    @property
-    def _need(self) -> str:
-        advice, needs = self.advice, _size(self.advice.given.needed)
-        if advice.limit is None:
-            return f"It needs {needs}; no device is given to hold it against."
-        held = f"{device_name(self.config)}, {self.asked.headroom} kept free"
-        fits = "It fits" if advice.fits else "It does not fit"
-        return f"{fits}: it needs {needs} of {_size(advice.limit)} ({held})."
-
-    def _best_of_fitting(self) -> str:
-        best = self.advice.best
-        if best is None:
-            return f"No change lowers its {self.effort} and leaves what is learned as it is."
-        return f"{_capital(best.name)} lowers its {self.effort} most: {self._in_words(best)}."
-
-    def _together_in_words(self) -> str:
-        together = self.advice.together
-        text = "No change alone makes it fit and leaves what is learned as it is."
-        if together is None:
-            return f"{text} Nor do several together."
-        if not self.advice.holds(together.cost):
-            text += f" Even together they do not: {together.name} need {_size(together.cost.needed)}."
-            return text + " `dpprof fit --along world_size` finds how many GPUs hold it in shards."
-        verb = "makes" if len(together.changes) == 1 else "together make"
-        text = "" if len(together.changes) == 1 else f"{text} "
-        return f"{text}{_capital(together.name)} {verb} it fit: {self._in_words(together)}."
-
-    def _in_words(self, one: Weighed) -> str:
-        """What some changes need and take, and what they alter if that is anything."""
-        cost, given = one.cost, self.advice.given
-        text = f"needs {_size(cost.needed)}"
-        if cost.least_s is not None and given.least_s is not None:
-            text += f", and a logical step takes at least {_compared(cost.least_s, given.least_s)}"
-        else:
-            text += f", with {_compared(cost.flops, given.flops, 'FLOPs')}"
-        if one.alters == LEARNED:
-            text += ". It alters what is learned"
-        return text
-
-    @property
-    def effort(self) -> str:
-        """What stands for the time."""
-        return "least time" if self.advice.given.least_s is not None else "FLOPs, then bytes moved"
+        held = f"{device_name(self.config)} with {self.asked.headroom} kept free"
+        return answer(self.advice, held)
 
     @property
     def order(self) -> str:
         """How the rows are ordered."""
-        return (_FITS if self.advice.fits else _LACKS).format(effort=self.effort)
+        return (_FITS if self.advice.fits else _LACKS).format(effort=effort(self.advice))
 
     @property
     def rows(self) -> list[Row]:
@@ -154,12 +102,12 @@ class AdviceData:
         return Row(
             name=one.name,
             options=one.options,
-            needs=_size(cost.needed),
-            saves=_size(cost.needed - given.needed, is_change=True),
-            flops=_share(cost.flops, given.flops),
-            moved=_share(cost.moved, given.moved),
-            least=_time(cost),
-            least_change=_share(cost.least_s or 0.0, given.least_s or 0.0),
+            needs=size_of(cost.needed),
+            saves=size_of(cost.needed - given.needed, is_change=True),
+            flops=share_of(cost.flops, given.flops),
+            moved=share_of(cost.moved, given.moved),
+            least=time_of(cost),
+            least_change=share_of(cost.least_s or 0.0, given.least_s or 0.0),
             alters=ALTERS[one.alters],
             verdict=verdict,
             share=cost.needed / self._most,
@@ -182,7 +130,7 @@ class AdviceData:
         given = self.advice.given
         verdict = "" if self.advice.limit is None else "fits" if self.advice.fits else "does not fit"
         share = given.needed / self._most
-        return Row("as given", "", _size(given.needed), "", "", "", _time(given), "", "", verdict, share)
+        return Row("as given", "", size_of(given.needed), "", "", "", time_of(given), "", "", verdict, share)
 
     @property
     def arithmetic_rows(self) -> list[tuple[str, str, str, str, str]]:
@@ -193,9 +141,9 @@ class AdviceData:
         return [
             (
                 one.name,
-                _size(given.needed - one.saved),
-                _size(-one.saved, is_change=True),
-                _share(given.flops + one.flops, given.flops),
+                size_of(given.needed - one.saved),
+                size_of(-one.saved, is_change=True),
+                share_of(given.flops + one.flops, given.flops),
                 one.how,
             )
             for one in self.arithmetic
@@ -207,13 +155,13 @@ class AdviceData:
         found = []
         for verdict, words in ((NOTHING, "Saves nothing here"), (TOO_LARGE, "Would not fit")):
             names = [
-                f"{one.name} ({_size(one.cost.needed)})"
+                f"{one.name} ({size_of(one.cost.needed)})"
                 for one in self.advice.others
                 if self.advice.verdict(one) == verdict
             ]
             if names:
                 found.append(f"{words}: {', '.join(names)}.")
-        return [*found, *(f"{_capital(name)} is left out: {why}." for name, why in self.left_out.items())]
+        return [*found, *(f"{capital(name)} is left out: {why}." for name, why in self.left_out.items())]
 
     @property
     def rests_on(self) -> list[str]:
@@ -235,8 +183,8 @@ class AdviceData:
                 "are estimated; each further one costs what the third does."
             )
         if self.ledger is not None:
-            found += [f"{_capital(text)}." for text in assumptions(self.config, self.ledger)]
-            found += [f"{_capital(doubt_words(d.text, d.num_bytes))}." for d in self.ledger.doubts]
+            found += [f"{capital(text)}." for text in assumptions(self.config, self.ledger)]
+            found += [f"{capital(doubt_words(d.text, d.num_bytes))}." for d in self.ledger.doubts]
         return found
 
     @property
@@ -291,37 +239,3 @@ def _cost(cost: Cost) -> dict[str, Any]:
         "least_s": cost.least_s,
         "estimates": [str(folder) for folder in cost.folders],
     }
-
-
-def _size(num_bytes: int, *, is_change: bool = False) -> str:
-    text = memory(mib(num_bytes))
-    return f"+{text}" if is_change and num_bytes > 0 else text
-
-
-def _time(cost: Cost) -> str:
-    return "" if cost.least_s is None else fixed(ms(cost.least_s), 2)
-
-
-def _share(now: float, before: float) -> str:
-    """A difference in percent."""
-    if not before:
-        return ""
-    change = 100 * (now / before - 1)
-    return "0 %" if abs(change) < 0.05 else f"{signed(change)} %"
-
-
-def _compared(now: float, before: float, what: str = "") -> str:
-    """`3.1 % less time`."""
-    share = _share(now, before)
-    if share in ("", "0 %"):
-        return f"as many {what}" if what else "as long"
-    less, more = ("fewer", "more") if what else ("less", "longer")
-    return f"{share[1:]} {less if share[0] == '-' else more}{f' {what}' if what else ''}"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:] if text[1:2].islower() or text[1:2] == " " else text

@@ -14,9 +14,10 @@ def render(data: AdviceData) -> str:
         parts += ["## Together\n", _table([data.given, data.together])]
         parts.append("\nPut together one after the other until they fit, the physical batch last.\n")
     if data.arithmetic_rows:
-        header = ["change", "needs", "difference", "FLOPs", "how"]
-        rows = [list(row) for row in data.arithmetic_rows]
-        parts += ["## By arithmetic, not built in\n", markdown_table(header, rows, right=1), ""]
+        header = ["change", "needs", "difference", "FLOPs"]
+        rows = [[name, *figures] for name, *figures, _ in data.arithmetic_rows]
+        parts += ["## By arithmetic, not built in\n", markdown_table(header, rows, right=1)]
+        parts += [*(f"- {name}: {how}." for name, *_, how in data.arithmetic_rows), ""]
     options = [f"- {row.name}: `{row.options}`" for row in (*data.rows, data.together) if row is not None]
     if options:
         parts += ["## How to make them\n", *options, ""]
