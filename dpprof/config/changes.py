@@ -22,11 +22,7 @@ from dpprof.vocabulary.trainers import short_name, trainer_info
 
 # What a change alters for the training, the least first.
 SAME, ROUNDING, LEARNED = "same", "rounding", "learned"
-ALTERS = {
-    SAME: "nothing: the same gradient",
-    ROUNDING: "rounding: products in bf16",
-    LEARNED: "what is learned",
-}
+ALTERS = {SAME: "nothing", ROUNDING: "rounding", LEARNED: "what is learned"}
 BATCH = "physical batch"
 
 

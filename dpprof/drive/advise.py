@@ -17,7 +17,7 @@ from dpprof.drive.sweep import shared_settings
 from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted
 from dpprof.figures.advice.arithmetic import ByArithmetic, by_arithmetic
 from dpprof.figures.advice.cost import Cost, batches_to_estimate
-from dpprof.figures.advice.weighing import Advice, Weighed, smaller_batches, together
+from dpprof.figures.advice.weighing import Advice, Weighed, smaller_batches, together, with_smaller_batch
 from dpprof.figures.capacity import capacity_bytes
 from dpprof.figures.results import FINISHED, KILLED, Result
 from dpprof.record.folder import write_text
@@ -101,7 +101,9 @@ class Advise(Campaign):
             return
         tasks = [partial(self._estimate_alone, change) for change in self.changes]
         yield Stage([*tasks, self._estimate_smaller_batches], self.workers)
-        if not self.advice.fits and self.advice.best is None:
+        if self.advice.worth_a_smaller_batch is not None:
+            yield Stage([self._estimate_with_smaller_batch], 1)
+        elif not self.advice.fits and self.advice.best is None:
             yield Stage([self._estimate_together], 1)
 
     def _estimate_given(self, run_one: RunOne) -> list[Result]:
@@ -145,6 +147,20 @@ class Advise(Campaign):
         more = [] if "norm" in self.experiment.options else [_BLOCKED_NORMS]
         changes = [*self.advice.to_combine, *more]
         self._together = together(self.experiment, self.given, changes, estimates.cost, self.limit)
+        return estimates.kept
+
+    def _estimate_with_smaller_batch(self, run_one: RunOne) -> list[Result]:
+        """Keeps what fits so if that takes less time than the smaller batch alone."""
+        estimates = _Estimates(self, run_one, 2 + len(self.changes))
+        advice = self.advice
+        faster, best = advice.worth_a_smaller_batch, advice.best
+        assert faster is not None, "looked for before"
+        assert best is not None, "looked for before"
+        found = Weighed(
+            *with_smaller_batch(faster.changes, self.experiment, faster.cost, estimates.cost, self.limit)
+        )
+        if advice.holds(found.cost) and found.cost.effort < best.cost.effort:
+            self._together = found
         return estimates.kept
 
     def has_failed(self) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from dpprof.config.changes import ALTERS, BATCH, LEARNED, Change, changed, smaller_batch
+from dpprof.config.changes import ALTERS, BATCH, LEARNED, SAME, Change, changed, smaller_batch
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import ConfigError
 from dpprof.figures.advice.cost import Cost
@@ -13,7 +13,7 @@ from dpprof.figures.advice.cost import Cost
 _SMALL = 0.001
 
 # What a change does, by what the experiment lacks: memory, or nothing.
-SUFFICES, HELPS = "fits", "does not suffice"
+SUFFICES, HELPS = "fits", "not alone"
 FASTER, SMALLER = "less time", "less memory"
 NOTHING, TOO_LARGE = "saves nothing", "would not fit"
 
@@ -47,7 +47,8 @@ class Weighed:
 @dataclass(frozen=True)
 class Advice:
     """An experiment and single changes of it. `limit` are the bytes that it may need, None without a device.
-    `together` are changes that fit only together, or what comes nearest to it, where that was asked for.
+    `together` are changes that fit only together, or what comes nearest to it; or if a smaller physical batch
+    alone fits, those that fit with a batch that need not be as small, and take less time.
     """
 
     given: Cost
@@ -116,6 +117,18 @@ class Advice:
             found = [one for one in self.ordered if self.verdict(one) == SUFFICES]
         return next((one for one in found if one.alters != LEARNED), None)
 
+    @property
+    def worth_a_smaller_batch(self) -> Weighed | None:
+        """What takes less time and gives the same gradient, where the best change is a smaller physical
+        batch: with that it may fit too.
+        """
+        best = self.best
+        if self.fits or best is None or best.changes[0].kind != BATCH:
+            return None
+        helping = [one for one in self.ordered if self.verdict(one) == HELPS and one.alters == SAME]
+        faster = [one for one in helping if one.cost.effort < best.cost.effort]
+        return min(faster, key=lambda one: one.cost.effort, default=None)
+
 
 def fits(cost: Cost, limit: int | None) -> bool:
     """Whether so many bytes hold it; without a limit they do."""
@@ -154,12 +167,12 @@ def together(
         if change.kind != BATCH:
             by_end[change.alters == LEARNED].append(change)
     made, cost = _added((), config, given, by_end[False], estimate, limit)
-    found = _with_smaller_batch(made, config, cost, estimate, limit)
+    found = with_smaller_batch(made, config, cost, estimate, limit)
     for change in by_end[True]:
         more = _with(config, made, change)
         if fits(found[1], limit) or not more or (tried := estimate(_applied(config, more))) is None:
             continue
-        other = _with_smaller_batch(more, config, tried, estimate, limit)
+        other = with_smaller_batch(more, config, tried, estimate, limit)
         found = min(found, other, key=lambda one: one[1].needed)
     return Weighed(*found) if found[0] else None
 
@@ -204,9 +217,10 @@ def _with(config: ExperimentConfig, made: tuple[Change, ...], change: Change) ->
     return ()
 
 
-def _with_smaller_batch(
+def with_smaller_batch(
     made: tuple[Change, ...], config: ExperimentConfig, cost: Cost, estimate: Estimate, limit: int | None
 ) -> tuple[tuple[Change, ...], Cost]:
+    """The changes with the largest of smaller physical batches that fits, if they do not fit yet."""
     if fits(cost, limit):
         return made, cost
     try:

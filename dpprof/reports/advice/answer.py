@@ -18,11 +18,6 @@ def answer(advice: Advice, held: str) -> str:
     return f"{_need(advice, held)} {_alone(advice, advice.best)}"
 
 
-def effort(advice: Advice) -> str:
-    """What stands for the time."""
-    return "least time" if advice.given.least_s is not None else "FLOPs, then bytes moved"
-
-
 def _need(advice: Advice, held: str) -> str:
     needs = size_of(advice.given.needed)
     if advice.limit is None:
@@ -38,7 +33,10 @@ def _alone(advice: Advice, best: Weighed) -> str:
     if same:
         text += f" So {'do' if len(same) > 1 else 'does'} {', '.join(same)}."
     other = [one.name for one in sufficing if one.alters == LEARNED]
-    return text + (f" {_listed_as_learned(other)}" if other else "")
+    text += f" {_listed_as_learned(other)}" if other else ""
+    if advice.together is not None:
+        text += f" Faster are {advice.together.name}, together: {_in_words(advice, advice.together)}"
+    return text
 
 
 def _of_fitting(advice: Advice) -> str:

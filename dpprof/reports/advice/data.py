@@ -14,19 +14,20 @@ from dpprof.figures.advice.weighing import NOTHING, SUFFICES, TOO_LARGE, Advice,
 from dpprof.figures.capacity import assumptions, doubt_words
 from dpprof.figures.results import device_name
 from dpprof.record.ledger import LedgerResult
-from dpprof.reports.advice.answer import answer, effort
+from dpprof.reports.advice.answer import answer
 from dpprof.reports.advice.words import capital, share_of, size_of, time_of
 from dpprof.vocabulary.trainers import short_name
 
 _LACKS = (
-    "The experiment does not fit. First come the changes that make it fit alone, the one with the least "
-    "{effort} first; then those that do not suffice alone, the most bytes saved first. What alters what is "
-    "learned comes last."
+    "The experiment does not fit. First come the changes that make it fit alone, the one with {least} first; "
+    "then those that do not suffice alone, the most bytes saved first. What alters what is learned comes "
+    "last."
 )
 _FITS = (
-    "The experiment fits. First come the changes that lower its {effort}, the least first; then those that "
-    "lower its memory, the most bytes saved first. What alters what is learned comes last."
+    "First come the changes that take less time, the one with {least} first; then those that lower the "
+    "memory, the most bytes saved first. What alters what is learned comes last."
 )
+_BY_TIME, _BY_FLOPS = "the lowest bound of its time", "the fewest FLOPs, then the fewest bytes moved,"
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,16 @@ class AdviceData:
     @property
     def order(self) -> str:
         """How the rows are ordered."""
-        return (_FITS if self.advice.fits else _LACKS).format(effort=effort(self.advice))
+        least = _BY_FLOPS if self.advice.given.least_s is None else _BY_TIME
+        return (_FITS if self.advice.fits else _LACKS).format(least=least)
+
+    @property
+    def legend(self) -> str:
+        """What the columns say."""
+        return (
+            "Differences are to the experiment as given. What alters nothing gives the same gradient; bf16 "
+            "rounds products; adapters and other kinds of clipping alter what is learned."
+        )
 
     @property
     def rows(self) -> list[Row]:

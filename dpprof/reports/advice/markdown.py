@@ -9,10 +9,12 @@ _HEADER = ["change", "needs", "difference", "FLOPs", "bytes moved", "least ms", 
 def render(data: AdviceData) -> str:
     """The whole text."""
     parts = [f"# {data.name}\n", f"{data.what}.\n", f"**{data.answer}**\n", _table([data.given, *data.rows])]
-    parts.append(f"\n{data.order}\n")
+    parts.append(f"\n{data.order} {data.legend}\n")
     if data.together is not None:
         parts += ["## Together\n", _table([data.given, data.together])]
-        parts.append("\nPut together one after the other until they fit, the physical batch last.\n")
+        parts.append(
+            "\nPut together one after the other until they fit, the physical batch made smaller last.\n"
+        )
     if data.arithmetic_rows:
         header = ["change", "needs", "difference", "FLOPs"]
         rows = [[name, *figures] for name, *figures, _ in data.arithmetic_rows]
