@@ -24,7 +24,7 @@ def advise(**options: str | None) -> None:
     together.
 
     \b
-    dpprof advise --trainer flat --model-size 1b --batch-size 32 --target A100-40GB
+    dpprof advise --trainer flat --batch-size 32 --target A100-40GB   # 1b
     dpprof advise --trainer ghost --seq-len 2048 --target H100 --headroom 5%
     dpprof advise --device cpu --model-size small --device-memory-gib 0.5
     """

@@ -2,6 +2,7 @@
 
 from dpprof.figures.advice.cost import Cost
 from dpprof.vocabulary.formats import fixed, memory, signed
+from dpprof.vocabulary.trainers import TRAINER_NAMES
 from dpprof.vocabulary.units import mib, ms
 
 
@@ -34,4 +35,5 @@ def compared(now: float, before: float, less: str, more: str, same: str) -> str:
 
 def capital(text: str) -> str:
     """A sentence's beginning; names of options and of trainers stay as they are."""
-    return text if "_" in text.partition(" ")[0] else text[:1].upper() + text[1:]
+    first = text.partition(" ")[0].rstrip(",")
+    return text if "_" in first or first in TRAINER_NAMES else text[:1].upper() + text[1:]
