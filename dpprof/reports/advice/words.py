@@ -36,4 +36,5 @@ def compared(now: float, before: float, less: str, more: str, same: str) -> str:
 def capital(text: str) -> str:
     """A sentence's beginning; names of options and of trainers stay as they are."""
     first = text.partition(" ")[0].rstrip(",")
-    return text if "_" in first or first in TRAINER_NAMES else text[:1].upper() + text[1:]
+    is_name = "_" in first or first in TRAINER_NAMES or any(letter.isdigit() for letter in first)
+    return text if is_name else text[:1].upper() + text[1:]
