@@ -9,6 +9,7 @@ from typing import NoReturn
 import click
 
 from dpprof import __version__
+from dpprof.cli.advise import advise
 from dpprof.cli.check import check
 from dpprof.cli.compare import compare
 from dpprof.cli.estimate import estimate
@@ -43,6 +44,7 @@ COMMANDS = {
     sweep: MEASURE,
     estimate: PREDICT,
     fit: PREDICT,
+    advise: PREDICT,
     plan: PREDICT,
     snippet: PREDICT,
     compare: READ,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dpprof.config.advice import ADVICE_DEFAULTS, AdviceConfig
 from dpprof.config.budget import BudgetConfig
 from dpprof.config.check import CHECK_DEFAULTS, VERIFY_DEFAULTS, CheckConfig
 from dpprof.config.drive import DriveConfig, WorkersConfig
@@ -40,6 +41,7 @@ TITLES: dict[type, str] = {
     SweepConfig: "The grid",
     FitConfig: "The search",
     PlanConfig: "The budget, the data and the devices",
+    AdviceConfig: "The advice",
     TrainingConfig: "What is trained",
     BudgetConfig: "The whole training, for its epsilon",
     MeasuringConfig: "How it is measured",
@@ -142,5 +144,10 @@ COMMANDS: dict[str, Takes] = {
     ),
     "plan": Takes(
         (PlanConfig, TrainingConfig, EstimatingConfig, WorkersConfig, DriveConfig), without=_PLANNED
+    ),
+    "advise": Takes(
+        (AdviceConfig, TrainingConfig, EstimatingConfig, WorkersConfig, DriveConfig),
+        without={"savings": "the lean loop is one of the changes"},
+        defaults=ADVICE_DEFAULTS,
     ),
 }

@@ -10,6 +10,7 @@ from dpprof.config.measuring import ALONE, SAMPLED_WARMUP_STEPS, MeasuringConfig
 from dpprof.config.poisson import largest_batch
 from dpprof.config.training import TrainingConfig
 from dpprof.settings import OptionValue, options_as, refuse
+from dpprof.vocabulary.clipping import OTHER_ALGORITHMS
 from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.trainers import trainer_info
 
@@ -92,6 +93,12 @@ class ExperimentConfig(TrainingConfig):
         """The trainer's own settings, an instance of `TrainerInfo.options`; None if it has none."""
         options = trainer_info(self.trainer).options
         return None if options is None else self.options_of(options)
+
+    @property
+    def other_algorithm(self) -> str:
+        """What makes it another algorithm than DP-SGD with flat clipping, if it is one."""
+        of_clipping = OTHER_ALGORITHMS.get(str(self.options.get("clipping", "")), "")
+        return of_clipping or trainer_info(self.trainer).other_algorithm
 
     def options_of(self, kind: type[T]) -> T:
         """The values of a trainer's or a workload's own options, as the dataclass that declares them."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from dpprof.config.advice import AdviceConfig
 from dpprof.config.budget import BudgetConfig
 from dpprof.config.drive import DriveConfig, WorkersConfig
 from dpprof.config.estimating import EstimatingConfig
@@ -29,6 +30,7 @@ _DPPROFS = (
     FitConfig,
     PlanConfig,
     FromPlanConfig,
+    AdviceConfig,
     WorkersConfig,
     DriveConfig,
 )

@@ -16,6 +16,10 @@ OTHER_ALGORITHMS = {
     AUTOMATIC: "every gradient is divided by its norm, small ones too",
 }
 
+# Numbers in the buffer that noise is drawn into: what stays in the cache of a CPU core, and enough to fill a
+# GPU, by the type of device.
+NOISE_BUFFER = {"cpu": 2**17, "cuda": 2**24}
+
 
 @dataclass(frozen=True)
 class PerSampleOptions:

@@ -229,11 +229,20 @@ _FORMULAS: dict[Any, Callable[..., int]] = {
     _aten.dot: _matrix_vector,
     _aten.addmv: _add_matrix_vector,
 }
+# Torch's registry has none of them.
+_IN_PLACE = {
+    _aten.addmm_: _aten.addmm,
+    _aten.baddbmm_: _aten.baddbmm,
+    _aten.addmv_: _aten.addmv,
+}
 
 
 def flops(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
-    """Floating-point operations of one call of an operator; 0 if it has no formula."""
-    packet = operator._overloadpacket
+    """Floating-point operations of one call of an operator; 0 if it has no formula.
+
+    Products that are added in place, as `addmm_`, count as those that are not.
+    """
+    packet = _IN_PLACE.get(operator._overloadpacket, operator._overloadpacket)
     if packet in _FORMULAS:
         return _FORMULAS[packet](*args, **kwargs)
     if packet in flop_registry:

@@ -16,7 +16,6 @@ from dpprof.errors import ConfigError, DpprofError
 from dpprof.json_files import typed
 from dpprof.privacy.guarantee import ACCOUNTANTS, PRV, PrivateSteps
 from dpprof.settings import fields, refuse
-from dpprof.vocabulary.clipping import OTHER_ALGORITHMS
 from dpprof.vocabulary.trainers import TRAINER_NAMES, TRAINERS, short_name
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, WORKLOADS, listed
 
@@ -221,7 +220,7 @@ def _written(name: str, asked: _Asked, row: _Row, experiment: ExperimentConfig, 
             "checkpoint_every": max(1, min(_MOST_STEPS_BETWEEN, row.steps // _CHECKPOINTS)),
             "experiment": experiment,
             "options": experiment.trainer_options,
-            "other_algorithm": _other_algorithm(experiment),
+            "other_algorithm": experiment.other_algorithm,
             "optimizer_settings": _optimizer_settings(experiment),
             "model": _model(experiment),
             "module": module,
@@ -235,11 +234,6 @@ def _written(name: str, asked: _Asked, row: _Row, experiment: ExperimentConfig, 
         }
     )
     return Snippet(text, tuple(_notes(asked)))
-
-
-def _other_algorithm(experiment: ExperimentConfig) -> str:
-    clipping = getattr(experiment.trainer_options, "clipping", "")
-    return TRAINERS[experiment.trainer].other_algorithm or OTHER_ALGORITHMS.get(clipping, "")
 
 
 def _one_line(text: str) -> str:

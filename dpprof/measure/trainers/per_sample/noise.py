@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-# Numbers in the buffer: what stays in the cache of a CPU core, and enough to fill a GPU.
-_BUFFER = {"cpu": 2**17, "cuda": 2**24}
+from dpprof.vocabulary.clipping import NOISE_BUFFER
 
 
 @torch.no_grad()
@@ -18,7 +17,7 @@ def add_noise(gradients: list[Tensor], deviation: float, device_type: str) -> No
     """
     if deviation == 0:
         return
-    size = _BUFFER.get(device_type, _BUFFER["cpu"])
+    size = NOISE_BUFFER.get(device_type, NOISE_BUFFER["cpu"])
     for pieces in _filling([piece for g in gradients for piece in _pieces(g, size)], size):
         drawn = torch.empty(sum(p.numel() for p in pieces), dtype=pieces[0].dtype, device=pieces[0].device)
         drawn.normal_(0, deviation)

@@ -1,0 +1,1 @@
+"""What changes to an experiment save: costs from estimates, their order, and several together."""

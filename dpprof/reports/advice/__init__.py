@@ -1,0 +1,1 @@
+"""The report of an advice: data first, then page and Markdown."""

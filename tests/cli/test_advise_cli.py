@@ -1,0 +1,178 @@
+"""`dpprof advise` with real estimates and a real store."""
+
+import json
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pytest
+from conftest import Ended, call_dpprof, lay_out_store, measure_here, runs_of
+
+from dpprof.figures.capacity import needed_bytes
+from dpprof.figures.results import Result, read_result
+from dpprof.record.folder import RunFolder
+
+MODEL = ("--model-size", "tiny", "--seq-len", "16", "--batch-size", "8", "--device", "cpu")
+ADVISE = (*MODEL, "--trainers", "flat,bk", "--headroom", "0%", "--workers", "1")
+
+
+@cache
+def place() -> Path:
+    folder = Path(mkdtemp())
+    lay_out_store(folder)
+    return folder
+
+
+@cache
+def advised(*more: str) -> tuple[Ended, Path, dict[str, Any]]:
+    """What a command gave, its folder, and its data."""
+    before = set(place().glob("runs/advice-*"))
+    ended = measure_here(place(), "advise", *ADVISE, *more)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (folder,) = set(place().glob("runs/advice-*")) - before
+    return ended, folder, json.loads((folder / "advice.json").read_text())
+
+
+def lacking() -> tuple[Ended, Path, dict[str, Any]]:
+    """Flat needs 11.3 MiB, bk 3.9 MiB and one sample at a time 4.1 MiB."""
+    return advised("--device-memory-gib", "0.0042")
+
+
+def by_name(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {change["name"]: change for change in data["changes"]}
+
+
+def estimated(**settings: str) -> Result:
+    """What `dpprof estimate` says of one experiment."""
+    name = "_".join(settings.values())
+    values = {"model_sizes": "tiny", "seq_lens": "16", "device": "cpu", "savings": "false", "workers": "1"}
+    options = [word for n, v in (values | settings).items() for word in (f"--{n.replace('_', '-')}", v)]
+    ended = measure_here(place(), "estimate", *options, "--sweep-name", name)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (folder,) = place().glob(f"runs/{name}/*/record.json")
+    return read_result(RunFolder(folder.parent))
+
+
+def test_what_makes_it_fit_comes_first() -> None:
+    ended, folder, data = lacking()
+    assert data["fits"] is False
+    verdicts = [(change["name"], change["verdict"]) for change in data["changes"]]
+    assert verdicts[:2] == [("bk", "fits"), ("physical batch 1", "fits")]
+    assert [name for name, verdict in verdicts if verdict == "not alone"] == ["bf16", "the lean loop"]
+    assert data["changes"][-2]["name"] == "LoRA"
+    assert verdicts[-1] == ("activation checkpointing", "saves nothing")
+    assert data["together"] is None
+    assert data["answer"].startswith("It does not fit 4.3 MiB with 0% kept free: it needs 11.3 MiB")
+    assert "Alone, bk makes it fit" in " ".join(ended.stdout.split())
+    assert (folder / "advice.html").read_text().count('id="answer"') == 1
+    assert (folder / "advice.md").read_text().startswith(f"# {folder.name}")
+    assert {one["name"] for one in data["by_arithmetic"]} == {
+        *("noise in place", "vocabulary projection in chunks")
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("bk", {"trainers": "bk", "batch_sizes": "8"}),
+        ("the lean loop", {"trainers": "flat", "batch_sizes": "8", "loop": "lean"}),
+        ("bf16", {"trainers": "flat", "batch_sizes": "8", "precisions": "bf16"}),
+        ("physical batch 1", {"trainers": "flat", "batch_sizes": "1", "accumulation_steps": "8"}),
+    ],
+)
+def test_figures_are_those_of_an_estimate_of_the_changed_experiment(
+    name: str, settings: dict[str, str]
+) -> None:
+    change, result = by_name(lacking()[2])[name], estimated(**settings)
+    assert result.record is not None
+    ledger = result.record.ledger
+    assert ledger is not None
+    # Of eight physical batches three were estimated: the ids of the others are not in it.
+    other_ids = 5 * 2 * 8 * 16 if "accumulation_steps" in settings else 0
+    assert change["needed_bytes"] == pytest.approx(needed_bytes(result.config, ledger), abs=other_ids)
+    assert change["flops"] == ledger.moved_in_step.flops
+    assert change["moved_bytes"] == ledger.moved_in_step.num_bytes
+
+
+def test_what_fits_is_told_what_is_cheaper() -> None:
+    _, _, data = advised("--device-memory-gib", "1")
+    assert data["fits"] is True
+    assert data["together"] is None
+    assert data["changes"][0]["name"] == "bk"
+    assert data["changes"][0]["verdict"] == "less time"
+    assert "With bk it takes the fewest FLOPs" in data["answer"]
+    assert "physical batch 4" in by_name(data)
+
+
+def test_changes_are_put_together_where_none_suffices() -> None:
+    _, _, data = advised("--device-memory-gib", "0.0035")
+    assert data["fits"] is False
+    assert not any(change["fits"] for change in data["changes"])
+    together = data["together"]
+    assert together["fits"]
+    assert together["name"].split(", ")[0] == "bk"
+    assert len(together["name"].split(", ")) > 1
+    assert together["alters"] != "learned"
+    for folder in together["estimates"]:
+        result = read_result(RunFolder(place() / folder))
+        assert result.record is not None
+        assert result.record.ledger is not None
+        assert together["needed_bytes"] == needed_bytes(result.config, result.record.ledger)
+
+
+def test_mlflow_has_the_advice_as_a_run_of_its_kind() -> None:
+    _, folder, _ = lacking()
+    run = runs_of(place())[folder.name]
+    assert run.info.status == "FINISHED"
+    assert run.data.tags["dpprof.kind"] == "advice"
+    assert run.data.params["headroom"] == "0%"
+
+
+def test_a_second_advice_makes_no_estimate_again() -> None:
+    lacking()
+    before = {path.parent for path in place().glob("runs/*/*/record.json")}
+    _, _, data = advised("--device-memory-gib", "0.0042", "--headroom", "1%")
+    assert {path.parent for path in place().glob("runs/*/*/record.json")} == before
+    assert data["given"]["estimates"] == lacking()[2]["given"]["estimates"]
+
+
+def test_a_change_that_fails_is_left_out_with_its_reason(tmp_path: Path) -> None:
+    own = ("--workload", "example_workloads:mlp", "--batch-size", "4", "--device", "cpu", "--workers", "1")
+    ended = measure_here(tmp_path, "advise", *own, "--trainers", "ew", "--trainer", "flat")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (path,) = tmp_path.glob("runs/advice-*/advice.json")
+    data = json.loads(path.read_text())
+    assert data["fits"] is None
+    assert "no device is given" in data["answer"]
+    assert "activation_checkpointing: got 'True'" in data["left_out"]["activation checkpointing"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--trainers", "nobody"), "trainers: trainer: got 'nobody'"),
+        (("--headroom", "much"), "headroom: got 'much'"),
+        (("--norm", "gram"), "norm: got 'gram'"),
+        (("--target", "H100", "--device", "cpu"), "target: got 'H100'"),
+    ],
+)
+def test_what_cannot_be_advised_on_is_refused_by_name(
+    arguments: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    lay_out_store(tmp_path)
+    ended = call_dpprof(tmp_path, "advise", *arguments)
+    assert ended.returncode == 2
+    assert said in ended.stderr
+    assert not list(tmp_path.glob("runs/advice-*"))
+
+
+def test_an_experiment_that_cannot_be_estimated_ends_with_its_reason(tmp_path: Path) -> None:
+    own = ("--workload", "example_workloads:averaged_loss", "--device", "cpu", "--workers", "1")
+    ended = measure_here(tmp_path, "advise", *own)
+    assert ended.returncode in (2, 3)
+    assert "loss" in ended.stderr
+
+
+def test_private_training_is_the_default() -> None:
+    assert lacking()[2]["experiment"]["trainer"] == "DPSGDTrainer"

@@ -1,0 +1,108 @@
+"""Changes to an experiment: which there are, what they set, what they alter, and why some cannot be made."""
+
+from typing import Any
+
+import pytest
+
+from dpprof.config.changes import (
+    LEARNED,
+    ROUNDING,
+    SAME,
+    Change,
+    changed,
+    possible_changes,
+    smaller_batch,
+)
+from dpprof.config.estimating import EstimatingConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import parse_experiment
+from dpprof.errors import ConfigError
+from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, TRAINERS
+
+
+def experiment(**values: Any) -> ExperimentConfig:
+    given = {"trainer": "flat", "model_size": "tiny", "device": "cpu", "savings": False} | values
+    return parse_experiment(given, EstimatingConfig).resolve(cuda_available=True)
+
+
+def names(config: ExperimentConfig, trainers: tuple[str, ...] = DEFAULT_TRAINERS) -> list[str]:
+    return [change.name for change in possible_changes(config, trainers)[0]]
+
+
+def test_private_training_can_change_to_every_other_private_trainer() -> None:
+    assert names(experiment()) == [
+        *("ghost", "fast", "bk", "mixed"),
+        *("activation checkpointing", "bf16", "the lean loop", "LoRA"),
+    ]
+    assert not {"flat", "ghost", "bk"} & set(names(experiment(trainer="standard")))
+
+
+def test_what_is_made_already_is_no_change() -> None:
+    made = experiment(activation_checkpointing=True, precision="bf16", loop="lean")
+    assert names(made, ()) == []
+    assert names(experiment(train="bias"), ()) == ["bf16", "the lean loop"]
+
+
+def test_trainers_with_forms_of_norms_can_change_them() -> None:
+    assert {"gram norms", "explicit norms", "blocked norms"} <= set(names(experiment(trainer="bk")))
+    assert "mixed norms" in names(experiment(trainer="mixed", norm="gram"))
+
+
+def test_several_ranks_can_shard() -> None:
+    ranks = {"parallel": "ddp", "world_size": 4}
+    assert "fsdp2 instead of ddp" in names(experiment(trainer="bk", **ranks))
+    found, left_out = possible_changes(experiment(**ranks), ())
+    assert "fsdp2 instead of ddp" not in [change.name for change in found]
+    assert "with flat" in left_out["fsdp2 instead of ddp"]
+
+
+def test_what_cannot_be_is_left_out_with_its_reason() -> None:
+    checkpointed = experiment(activation_checkpointing=True)
+    found, left_out = possible_changes(checkpointed, tuple(TRAINERS))
+    assert left_out["ew"].startswith("activation_checkpointing: got 'True'")
+    assert "LoRA" in left_out
+    assert {"ghost", "per_layer"} <= {change.name for change in found}
+    own = experiment(workload="example_workloads:mlp", model_size="auto")
+    assert possible_changes(own, ())[1].keys() == {"activation checkpointing"}
+
+
+def test_bf16_needs_matrix_units() -> None:
+    slow = experiment(device="cuda", target="T4")
+    assert possible_changes(slow, ())[1] == {"bf16": "T4 has no matrix units for bf16"}
+    assert "bf16" in names(experiment(device="cuda", target="L4"))
+
+
+def test_changes_say_what_they_alter() -> None:
+    found = {change.name: change.alters for change in possible_changes(experiment(), tuple(TRAINERS))[0]}
+    assert {found[name] for name in ("ghost", "bk", "unwrapped", "the lean loop")} == {SAME}
+    assert found["bf16"] == ROUNDING
+    assert {found[name] for name in ("per_layer", "adaptive", "LoRA")} == {LEARNED}
+    layer_wise = experiment(trainer="bk", clipping="layer_wise")
+    found = {change.name: change.alters for change in possible_changes(layer_wise, tuple(TRAINERS))[0]}
+    assert (found["per_layer"], found["mixed"], found["flat"]) == (SAME, SAME, LEARNED)
+
+
+def test_a_changed_experiment_has_the_options_of_its_trainer() -> None:
+    bk = changed(experiment(), {"trainer": "DPBookKeepingTrainer", "norm": "blocked"})
+    assert bk.options == {"norm": "blocked", "clipping": "flat"}
+    assert changed(bk, {"trainer": "DPSGDTrainer"}).options == {}
+    with pytest.raises(ConfigError, match="norm"):
+        changed(experiment(), {"norm": "blocked"})
+
+
+@pytest.mark.parametrize(("size", "steps", "smaller"), [(8, 1, (4, 2)), (9, 2, (3, 6)), (7, 1, (1, 7))])
+def test_a_smaller_batch_keeps_the_logical_one(size: int, steps: int, smaller: tuple[int, int]) -> None:
+    change = smaller_batch(experiment(batch_size=size, accumulation_steps=steps))
+    assert tuple(change.settings.values()) == smaller
+    assert change.options == f"--batch-size {smaller[0]} --accumulation-steps {smaller[1]}"
+
+
+@pytest.mark.parametrize("values", [{"batch_size": 1}, {"poisson_sampling": True}, {"trainer": "adaptive"}])
+def test_a_batch_that_cannot_be_split_is_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        smaller_batch(experiment(**values))
+
+
+def test_options_are_those_of_the_command_line() -> None:
+    change = Change("x", "x", {"trainer": "DPSGDTrainer", "activation_checkpointing": True})
+    assert change.options == "--trainer flat --activation-checkpointing true"
