@@ -14,7 +14,7 @@ from dpprof.cli.streams import put
 from dpprof.config.commands import COMMANDS
 from dpprof.config.sweep import AXES
 from dpprof.errors import ConfigError
-from dpprof.record.folder import write_bytes
+from dpprof.record.files import write_bytes
 from dpprof.settings import fields, refuse
 
 F = TypeVar("F", bound=Callable[..., Any])

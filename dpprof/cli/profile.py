@@ -44,12 +44,14 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
     from dpprof.drive.launch.launcher import make_launcher
     from dpprof.drive.planned_row import planned_row
     from dpprof.drive.workload_module import refuse_missing_module
+    from dpprof.settings import parse_all
 
     drive, values = parse_drive(given_values)
     plan_values, values = split(values, FromPlanConfig)
-    row = planned_row(str(plan_values["plan"])) if plan_values else None
+    plan = parse_all(FromPlanConfig, plan_values).plan
+    row = planned_row(plan) if plan else None
     launcher = make_launcher(drive)
-    config = parse_experiment(row.fill(values) if row else values, MeasuringConfig)
+    config = parse_experiment(row.fill(values, "profile") if row else values, MeasuringConfig)
     refuse_missing_module(config.workload, launcher)
     config = config.resolve(cuda_available=launcher.machine.cuda_available())
     drive.check_writable()

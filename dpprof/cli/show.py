@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from dpprof.cli.fitted_tables import FittedTable
     from dpprof.figures.results import Result
     from dpprof.record.folder import RunFolder
+    from dpprof.record.record import Record
     from dpprof.reports.tables import LedgerTables
 
 
@@ -27,8 +28,8 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
 
     Prints what fills the memory at the peak of a training step, the largest tensors there, and the bytes
     that each phase moves; of a run with hardware counters (--counters auto) also what they counted; of one
-    with several ranks how each of them did; which parameters train; and, if --dataset-size was given, the
-    privacy of the whole training. Needs neither MLflow nor a GPU.
+    with several ranks how each of them did; of one with --plan what the plan said; which parameters train;
+    and, if --dataset-size was given, the privacy of the whole training. Needs neither MLflow nor a GPU.
 
     \b
     dpprof show runs/<sweep>/<run>
@@ -38,11 +39,7 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
     from dpprof.cli.console import open_console
     from dpprof.cli.counter_tables import counter_tables
     from dpprof.cli.fitted_tables import FittedTable
-    from dpprof.cli.parameter_table import parameter_parts
-    from dpprof.cli.plan_table import plan_table
-    from dpprof.cli.rank_table import rank_table
     from dpprof.errors import ConfigError
-    from dpprof.figures.privacy import privacy_words
     from dpprof.figures.results import describe, read_result
     from dpprof.reports.counter_tables import compute as counted
     from dpprof.reports.tables import compute
@@ -62,19 +59,32 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
         parts += counter_tables(counted(record.counters, record.ledger), kernels)
     if record is None or not parts:
         raise ConfigError(f"run_folder: {run_folder} has no ledger to show; {_why_none(result)}")
-    if figures is not None and figures.ranks is not None and figures.ranks.slowest is not None:
-        parts.append(rank_table(figures.ranks))
-    if result.predicted is not None:
-        parts.append(plan_table(result.predicted, record))
-    parts += parameter_parts(record)
-    if record.privacy is not None:
-        parts.append(f"[b]privacy of the whole training[/]: {escape(privacy_words(record.privacy))}")
+    parts += _of_the_training(result, record)
     if result.config.is_estimate:
         console.print(f"[b]nothing was run[/], these are fake tensors: {escape(describe(result))}")
     for part in parts:
         if isinstance(part, FittedTable):
             console.print()
         console.print(part)
+
+
+def _of_the_training(result: "Result", record: "Record") -> "Iterable[FittedTable | str]":
+    """What there is beside its ledger and counters."""
+    from rich.markup import escape
+
+    from dpprof.cli.parameter_table import parameter_parts
+    from dpprof.cli.plan_table import plan_table
+    from dpprof.cli.rank_table import rank_table
+    from dpprof.figures.privacy import privacy_words
+
+    figures = result.figures
+    if figures is not None and figures.ranks is not None and figures.ranks.slowest is not None:
+        yield rank_table(figures.ranks)
+    if result.predicted is not None:
+        yield plan_table(result.predicted, record)
+    yield from parameter_parts(record)
+    if record.privacy is not None:
+        yield f"[b]privacy of the whole training[/]: {escape(privacy_words(record.privacy))}"
 
 
 def _opened(run_folder: str) -> "RunFolder":

@@ -46,11 +46,13 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
     from dpprof.drive.launch.launcher import make_launcher
     from dpprof.drive.planned_row import planned_row
     from dpprof.drive.workload_module import refuse_missing_module
+    from dpprof.settings import parse_all
 
     drive, values = parse_drive(given_values)
     plan_values, values = split(values, FromPlanConfig)
-    if plan_values:
-        values = planned_row(str(plan_values["plan"])).fill_verify(values)
+    plan = parse_all(FromPlanConfig, plan_values).plan
+    if plan:
+        values = planned_row(plan).fill_verify(values)
     launcher = make_launcher(drive)
     configs = experiments_to_verify(values, cuda_available=launcher.machine.cuda_available())
     refuse_missing_module(configs[0].workload, launcher)

@@ -20,7 +20,7 @@ from dpprof.figures.advice.cost import Cost, batches_to_estimate
 from dpprof.figures.advice.weighing import Advice, Weighed, smaller_batches, together, with_smaller_batch
 from dpprof.figures.capacity import capacity_bytes
 from dpprof.figures.results import FINISHED, KILLED, Result
-from dpprof.record.folder import write_text
+from dpprof.record.files import write_text
 from dpprof.record.ledger import LedgerResult
 from dpprof.reports.advice import markdown, page
 from dpprof.reports.advice.data import AdviceData

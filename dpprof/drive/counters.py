@@ -19,7 +19,8 @@ from dpprof.ncu.messages import first_error, raise_known
 from dpprof.ncu.report import read_csv
 from dpprof.ncu.totals import by_kernel
 from dpprof.record.counters import CounterResult
-from dpprof.record.folder import RunFolder, write_text
+from dpprof.record.files import write_text
+from dpprof.record.folder import RunFolder
 from dpprof.record.record import Failure, PassOutcome, Record
 from dpprof.vocabulary.log_lines import SAID
 from dpprof.vocabulary.out_of_memory import is_oom

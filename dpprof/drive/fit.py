@@ -25,7 +25,7 @@ from dpprof.drive.sweep import shared_settings
 from dpprof.errors import DpprofError, ExperimentsFailed, Interrupted
 from dpprof.figures.capacity import capacity_bytes, doubt_bytes, needed_bytes
 from dpprof.figures.results import FINISHED, KILLED, Result
-from dpprof.record.folder import write_text
+from dpprof.record.files import write_text
 from dpprof.reports.fit import Answer, rows, to_markdown
 from dpprof.tracking.tracker import Tracker
 

@@ -21,7 +21,7 @@ from dpprof.figures.plan.reached import Reached
 from dpprof.figures.plan.step_cost import StepCost
 from dpprof.figures.plan.timing import MeasuredSteps
 from dpprof.figures.results import FINISHED, Result
-from dpprof.record.folder import write_text
+from dpprof.record.files import write_text
 from dpprof.reports.fit import Answer
 from dpprof.reports.plan import markdown, page
 from dpprof.reports.plan.data import PlanData, compute

@@ -8,17 +8,14 @@ from typing import Any
 from dpprof.config.commands import COMMANDS
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat
-from dpprof.config.own_options import training_options
 from dpprof.config.training import SIZE_FIELDS, TrainingConfig
 from dpprof.errors import ConfigError, DpprofError
 from dpprof.json_files import read_json, typed
 from dpprof.record.predicted import Predicted
-from dpprof.settings import fields, refuse
+from dpprof.settings import fields, parse, refuse
 
 # What neither the memory nor the time of a step depends on.
 _FREE = {"seed", "lr", "momentum", "noise_multiplier", "max_grad_norm"}
-# What `verify` has its own defaults for.
-_OF_VERIFY = ("accumulation_steps",)
 
 
 @dataclass(frozen=True)
@@ -33,27 +30,35 @@ class PlannedRow:
         """Raises ConfigError if the settings are of another version."""
         object.__setattr__(self, "config", from_flat(self.settings))
 
-    def fill(self, given: Mapping[str, object]) -> dict[str, object]:
-        """The options given, and the row's where none is. What depends on an option that is given is not
-        filled in: sizes on the model, own options on trainer and workload.
+    def fill(self, given: Mapping[str, object], command: str) -> dict[str, object]:
+        """A command's options, and the row's settings where none is given.
+
+        `mlflow run` passes every parameter, so one with its default value counts as not given. What depends
+        on an option that is given is not filled in: sizes on the model, own options on trainer and workload.
         """
-        names = dict.fromkeys(fields(TrainingConfig))
-        if not {"trainer", "trainers", "workload"} & given.keys():
-            names |= dict.fromkeys(training_options())
-        if {"model_size", "workload"} & given.keys():
-            names = {name: None for name in names if name not in ("model_size", *SIZE_FIELDS)}
-        return {name: self.settings[name] for name in names if name in self.settings} | dict(given)
+        takes = COMMANDS[command]
+        own = {option.field.name: option.field for option in takes.own_options}
+        known = {setting.name: setting for setting in takes.settings} | own
+        own_choice = {
+            name: value
+            for name, value in given.items()
+            if name not in known or parse(known[name], value) != known[name].default
+        }
+        names = {name for name in known if name in fields(TrainingConfig)}
+        if not {"trainer", "trainers", "workload"} & own_choice.keys():
+            names |= own.keys()
+        if {"model_size", "workload"} & own_choice.keys():
+            names -= {"model_size", *SIZE_FIELDS}
+        return {name: self.settings[name] for name in names if name in self.settings} | own_choice
 
     def fill_verify(self, given: Mapping[str, object]) -> dict[str, object]:
         """As `fill`, for `verify`, which tries few samples: a naive loop must be able to do them too."""
-        takes = COMMANDS["verify"]
-        kept = {setting.name for setting in takes.settings} | {own.field.name for own in takes.own_options}
-        filled = self.fill(given)
-        for name in (*takes.defaults, *_OF_VERIFY):
-            if name != "model_size" and name not in given:
-                filled.pop(name, None)
-        found = {name: value for name, value in filled.items() if name in kept}
-        return {"trainers": self.config.trainer} | found
+        filled = self.fill(given, "verify")
+        for name in (*(COMMANDS["verify"].defaults.keys() - {"model_size"}), "accumulation_steps"):
+            filled.pop(name, None)
+            if name in given:
+                filled[name] = given[name]
+        return {"trainers": self.config.trainer} | filled
 
     def differences(self, config: ExperimentConfig) -> list[str]:
         """What sets an experiment apart from the row so that its figures cannot be compared, in words."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat, to_flat
 from dpprof.json_files import read_json, typed
-from dpprof.record.folder import write_text
+from dpprof.record.files import write_text
 
 # How much of a workload is checked; each depth includes those before it.
 MODULE = "module"

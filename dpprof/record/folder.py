@@ -1,10 +1,6 @@
-"""The files of a run folder and of a sweep folder: the only place that names them.
-
-Files are written beside their place and then renamed, so that a reader never sees half of one.
-"""
+"""The files of a run folder and of a sweep folder: the only place that names them."""
 
 import dataclasses
-import gzip
 import json
 import os
 import shutil
@@ -18,6 +14,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat, to_flat
 from dpprof.errors import DpprofError, writable
 from dpprof.json_files import naming, read_json, typed
+from dpprof.record.files import write_gzipped_json, write_text
 from dpprof.record.ledger import LedgerResult, StepTimeline
 from dpprof.record.predicted import Predicted
 from dpprof.record.record import Failure, Record
@@ -33,27 +30,6 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a UTF-8 file whole or not at all."""
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
-    beside = path.with_name(f".{path.name}.part")
-    try:
-        beside.write_bytes(data)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def write_gzipped_json(path: Path, data: object) -> None:
-    """Write compressed JSON whole or not at all: as small as gzip makes it, equal data as equal bytes."""
-    text = json.dumps(data, separators=(",", ":"))
-    write_bytes(path, gzip.compress(text.encode(), compresslevel=9, mtime=0))
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import Self
 from uuid import uuid4
 
 from dpprof.json_files import naming, read_json, typed
-from dpprof.record.folder import write_text
+from dpprof.record.files import write_text
 from dpprof.record.redacted import redacted
 
 

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dpprof.record.folder import write_bytes
+from dpprof.record.files import write_bytes
 from dpprof.reports.colors import category_color, words
 from dpprof.reports.levels import Levels
 from dpprof.reports.png import png

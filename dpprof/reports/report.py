@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from dpprof.errors import DpprofError
 from dpprof.json_files import read_json, typed
-from dpprof.record.folder import write_text
+from dpprof.record.files import write_text
 
 S = TypeVar("S")
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpprof.figures.results import Result
-from dpprof.record.folder import SweepFolder, write_bytes, write_text
+from dpprof.record.files import write_bytes, write_text
+from dpprof.record.folder import SweepFolder
 from dpprof.reports.comparison import images, page
 from dpprof.reports.comparison.bars import MEASURES
 from dpprof.reports.comparison.comparison import compare

@@ -14,7 +14,7 @@ from dpprof.figures.figures import Figures
 from dpprof.figures.privacy import privacy_words
 from dpprof.figures.ranks import RanksFigures
 from dpprof.figures.results import Result, describe_steps, device_name, estimate_held_against
-from dpprof.record.folder import write_text
+from dpprof.record.files import write_text
 from dpprof.record.ledger import CollectiveRow, LedgerResult
 from dpprof.record.record import ParameterGroup, Record
 from dpprof.reports import html, image, levels, step_chart, step_data, tables, traffic_bars

@@ -6,7 +6,7 @@ from pathlib import Path
 from dpprof.figures.gradient_verdict import FAIL
 from dpprof.figures.results import Result
 from dpprof.figures.verify_verdict import WARNING, having, judge, least_chance
-from dpprof.record.folder import write_text
+from dpprof.record.files import write_text
 from dpprof.record.verify import VerifyCheck
 from dpprof.reports import html
 from dpprof.vocabulary.trainers import short_name

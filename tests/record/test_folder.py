@@ -9,7 +9,8 @@ import pytest
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import DpprofError
-from dpprof.record.folder import Artifacts, RunFolder, SweepFolder, write_text
+from dpprof.record.files import write_text
+from dpprof.record.folder import Artifacts, RunFolder, SweepFolder
 from dpprof.record.record import Failure, Memory, PassOutcome, Record
 
 ODD_NAMES = ["plain", "with blanks ", "größe ☃ 模型", "a'b\"c", "-x.part y"]

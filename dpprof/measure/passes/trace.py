@@ -15,7 +15,8 @@ from dpprof.measure.observe import Observer, Subject
 from dpprof.measure.passes.events import read
 from dpprof.measure.passes.operators import account
 from dpprof.measure.passes.slim_trace import slim
-from dpprof.record.folder import TRACE_SUFFIX, write_gzipped_json
+from dpprof.record.files import write_gzipped_json
+from dpprof.record.folder import TRACE_SUFFIX
 from dpprof.record.record import OperatorRow
 
 WAIT_STEPS, WARMUP_STEPS, ACTIVE_STEPS = 1, 2, 3

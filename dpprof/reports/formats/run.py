@@ -9,7 +9,7 @@ from typing import Any
 from dpprof.errors import ConfigError, DpprofError
 from dpprof.figures.results import Result
 from dpprof.json_files import naming, read_json
-from dpprof.record.folder import write_bytes, write_gzipped_json
+from dpprof.record.files import write_bytes, write_gzipped_json
 from dpprof.record.ledger import StepTimeline
 from dpprof.reports.formats import flame, perfetto, snapshot
 

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from dpprof.figures.results import Result
-from dpprof.record.folder import RunFolder, SweepFolder, write_text
+from dpprof.record.files import write_text
+from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.record import Record
 from dpprof.reports import counter_tables
 from dpprof.reports.comparison.comparison import Comparison, compare

@@ -12,7 +12,8 @@ from format_readers import check, replayed, track
 from dpprof.errors import ConfigError
 from dpprof.figures.results import read_result
 from dpprof.json_files import read_json
-from dpprof.record.folder import RunFolder, write_gzipped_json
+from dpprof.record.files import write_gzipped_json
+from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import StepTimeline
 from dpprof.reports.formats.run import FORMATS, export
 

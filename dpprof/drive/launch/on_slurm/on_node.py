@@ -15,7 +15,7 @@ from dpprof.drive.launch.child import Child
 from dpprof.drive.launch.job import Exit, Job
 from dpprof.drive.launch.orders import POLL_S, end, obey
 from dpprof.drive.launch.ranks import Place, Ranks, all_here, free_port, interface_of
-from dpprof.record.folder import write_text
+from dpprof.record.files import write_text
 
 _LOOPBACK = "127.0.0.1"
 # How long parts of one that failed may take to find out by themselves, and how long the first part may take
