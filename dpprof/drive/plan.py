@@ -17,6 +17,7 @@ from dpprof.drive.sweep import shared_settings
 from dpprof.errors import ExperimentsFailed, Interrupted
 from dpprof.figures.capacity import device_of
 from dpprof.figures.plan.options import Fitted, Noise
+from dpprof.figures.plan.prediction import peak_with_more_batches
 from dpprof.figures.plan.reached import Reached
 from dpprof.figures.plan.step_cost import StepCost
 from dpprof.figures.plan.timing import MeasuredSteps
@@ -91,17 +92,18 @@ class Plan(Fit):
         return compute(self.name, self.asked, self.noises, fitted, self.left_out, reached)
 
     def _estimated(self, config: ExperimentConfig, run_one: RunOne) -> list[Result]:
-        """Estimate the recommended row. Two physical batches have the peak of any number."""
+        """Estimate the recommended row, with two of its physical batches at most."""
         assert self.made is not None, "weighed before"
         # The noise does not matter: with that of the searches, what they estimated is found.
         noise_multiplier = next(iter(self.experiments.values())).noise_multiplier
-        few = min(config.accumulation_steps, 2)
+        num_physical = config.accumulation_steps
+        few = min(num_physical, 2)
         config = dataclasses.replace(config, accumulation_steps=few, noise_multiplier=noise_multiplier)
         planned = Planned(1, 1, config.run_name, config)
         found = self._earlier.find(planned)
         result = found or run_one(planned)
         if result.status == FINISHED and result.record is not None:
-            peak = result.record.memory.peak_allocated
+            peak = peak_with_more_batches(result.record, few, num_physical)
             self.made = dataclasses.replace(self.made, peak_bytes=peak, estimate=str(result.folder.path))
         return [] if found else [result]
 

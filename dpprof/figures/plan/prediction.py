@@ -8,6 +8,9 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.figures.plan.options import Fitted, Option
 from dpprof.figures.plan.reached import Reached
 from dpprof.figures.plan.timing import Seconds, logical_step
+from dpprof.record.record import Record
+
+_INPUTS = "inputs"
 
 
 @dataclass(frozen=True)
@@ -34,3 +37,13 @@ class Prediction:
             config, fitted.cost, fitted.measured, reached, option.physical_batch, num_physical
         )
         return cls(config, step)
+
+
+def peak_with_more_batches(estimate: Record, estimated: int, wanted: int) -> int | None:
+    """The allocator's peak of a logical step with more physical batches than were estimated, two or more: a
+    measured step holds all of its batches, and is otherwise the same.
+    """
+    peak, ledger = estimate.memory.peak_allocated, estimate.ledger
+    if peak is None or ledger is None:
+        return None
+    return peak + ledger.at_peak.get(_INPUTS, 0) // estimated * (wanted - estimated)
