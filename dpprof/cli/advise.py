@@ -26,7 +26,7 @@ def advise(**options: str | None) -> None:
     \b
     dpprof advise --trainer flat --batch-size 32 --target A100-40GB   # 1b
     dpprof advise --trainer ghost --seq-len 2048 --target H100 --headroom 5%
-    dpprof advise --device cpu --model-size small --device-memory-gib 0.5
+    dpprof advise --plan runs/plan-20260101-120000   # its recommended row
     """
     from dpprof.cli.waiting import waiting
 
@@ -44,16 +44,22 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
     from dpprof.config.advice import AdviceConfig
     from dpprof.config.drive import WorkersConfig
     from dpprof.config.flat import parse_drive
+    from dpprof.config.from_plan import FromPlanConfig
     from dpprof.drive.advise_inputs import experiment_to_advise
     from dpprof.drive.jobs import at_a_time
     from dpprof.drive.launch.launcher import make_launcher
+    from dpprof.drive.planned_row import planned_row
     from dpprof.settings import parse_all
 
     drive, values = parse_drive(given_values)
     workers_values, values = split(values, WorkersConfig)
     asked_values, values = split(values, AdviceConfig)
+    plan_values, values = split(values, FromPlanConfig)
     asked = parse_all(AdviceConfig, asked_values)
     launcher = make_launcher(drive)
+    plan = parse_all(FromPlanConfig, plan_values).plan
+    if plan:
+        values = planned_row(plan).fill(values, "advise")
     experiment, changes, left_out = experiment_to_advise(asked, values, launcher)
     workers = at_a_time(launcher, experiment, parse_all(WorkersConfig, workers_values).workers)
     drive.check_writable()

@@ -146,7 +146,7 @@ COMMANDS: dict[str, Takes] = {
         (PlanConfig, TrainingConfig, EstimatingConfig, WorkersConfig, DriveConfig), without=_PLANNED
     ),
     "advise": Takes(
-        (AdviceConfig, TrainingConfig, EstimatingConfig, WorkersConfig, DriveConfig),
+        (AdviceConfig, FromPlanConfig, TrainingConfig, EstimatingConfig, WorkersConfig, DriveConfig),
         without={"savings": "the lean loop is one of the changes"},
         defaults=ADVICE_DEFAULTS,
     ),

@@ -26,12 +26,13 @@ class PlanConfig(BudgetConfig):
     headroom: str = setting(*HEADROOM)
     measured: str = setting(
         "",
-        "Times come from these: a sweep or run, as `dpprof compare` takes them. Else from runs_dir, if any.",
+        "Times come from these: a sweep or run, as `dpprof compare` takes them. Else from what runs_dir and "
+        "MLflow have.",
     )
     efficiency: str = setting(
         "",
         "Share of a device's rates that steps reach, as 0.3-0.6: turns least times into a range where "
-        "nothing was measured.",
+        "nothing was measured. Else what earlier runs on that device reached.",
     )
     price_per_device_hour: float = setting(0.0, "Price of an hour of one device; 0: none.", minimum=0)
 

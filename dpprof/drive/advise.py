@@ -96,6 +96,10 @@ class Advise(Campaign):
         """The experiment, every change alone, and changes together if none makes it fit."""
         assert self.parent is not None, "opened before"
         self.folder.write_state(ADVICE, self.parent, ())
+        yield from self.estimating()
+
+    def estimating(self) -> Iterator[Stage]:
+        """As `stages`, of another campaign that wants advice."""
         yield Stage([self._estimate_given], 1)
         if self.given is None:
             return

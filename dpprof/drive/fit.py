@@ -36,7 +36,7 @@ _STARTS = {"batch_size": (2, 4), "seq_len": (32, 64, 96)}
 _MOST = 1 << 20
 _MOST_RANKS = 1024
 # Any more physical batches in a logical one hold the same memory as two.
-_ACCUMULATING = 2
+ACCUMULATING = 2
 
 
 class _Failed(Exception):
@@ -135,7 +135,7 @@ class Fit(Campaign):
         assert capacity is not None, "checked before"
         limit = math.floor(capacity * self.config.usable)
         if self.config.logical_batch:
-            config = dataclasses.replace(config, accumulation_steps=_ACCUMULATING)
+            config = dataclasses.replace(config, accumulation_steps=ACCUMULATING)
         results: dict[int, Result] = {}
 
         def evaluate(size: int) -> Evaluation:

@@ -5,14 +5,17 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.plan import PlanConfig
+from dpprof.drive.advise import Advise
 from dpprof.drive.campaign import Planned, RunOne, Stage
 from dpprof.drive.earlier import Earlier
 from dpprof.drive.fit import Fit
 from dpprof.drive.logbook import Summary
 from dpprof.drive.measured_runs import tells
+from dpprof.drive.plan_advice import advisor
 from dpprof.drive.sweep import shared_settings
 from dpprof.errors import ExperimentsFailed, Interrupted
 from dpprof.figures.capacity import device_of
@@ -48,6 +51,8 @@ class Plan(Fit):
     # An estimate more for each trainer would show that.
     is_proven: bool = field(default=False, init=False)
     made: PlanData | None = field(default=None, init=False)
+    # Asked where nothing fits.
+    advice: Advise | None = field(default=None, init=False)
 
     @property
     def tags(self) -> dict[str, str]:
@@ -69,6 +74,12 @@ class Plan(Fit):
         self.made = self._weighed()
         if self.made.prediction is not None:
             yield Stage([partial(self._estimated, self.made.prediction.config)], 1)
+        if not self.made.options:
+            made = [one for each in self._estimates.values() for one in each]
+            trainers = [config.trainer for config in self.experiments.values()]
+            self.advice = advisor(self, made, self.asked.headroom, trainers, self.workers)
+            if self.advice is not None:
+                yield from self.advice.estimating()
 
     def _searched(self, name: str, run_one: RunOne) -> list[Result]:
         """Search for a trainer. Keeps what was not there before."""
@@ -112,12 +123,23 @@ class Plan(Fit):
         if self.interrupted:
             return Summary("stopped by the user")
         assert self.made is not None, "weighed before"
+        advised = self._advised()
         self.text = markdown.render(self.made)
         files = [self.folder.path / name for name in ("plan.html", "plan.md", "plan.json")]
         write_text(files[0], page.render(self.made))
         write_text(files[1], self.text)
         write_text(files[2], json.dumps(self.made.to_data(), indent=1))
-        return Summary(self.text, files)
+        return Summary(self.text, [*files, *advised])
+
+    def _advised(self) -> Sequence[Path]:
+        """Write the advice, if there is one, and tell it in the plan."""
+        if self.advice is None or self.made is None:
+            return ()
+        written = self.advice.summarize()
+        if self.advice.made is None:
+            return ()
+        self.made = dataclasses.replace(self.made, advice=self.advice.made.answer)
+        return written.files
 
     def _fitted(self, name: str, answer: Answer) -> Fitted:
         estimates = [result for result in self._estimates[name] if result.status == FINISHED]
@@ -148,7 +170,7 @@ class Plan(Fit):
         if self.interrupted:
             raise Interrupted(f"stopped; the estimates so far are kept in {self.folder.path}")
         if self.made is None or not self.made.options:
-            raise ExperimentsFailed("no trainer's step fits: see plan.md for why")
+            raise ExperimentsFailed("no trainer's step fits: plan.md says what would make one fit")
 
 
 def _needed(answer: Answer) -> int | None:

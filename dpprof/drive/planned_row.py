@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dpprof.config.commands import COMMANDS
+from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat
 from dpprof.config.training import SIZE_FIELDS, TrainingConfig
@@ -44,7 +45,7 @@ class PlannedRow:
             for name, value in given.items()
             if name not in known or parse(known[name], value) != known[name].default
         }
-        names = {name for name in known if name in fields(TrainingConfig)}
+        names = known.keys() & (fields(TrainingConfig) | fields(EstimatingConfig)).keys()
         if not {"trainer", "trainers", "workload"} & own_choice.keys():
             names |= own.keys()
         if {"model_size", "workload"} & own_choice.keys():

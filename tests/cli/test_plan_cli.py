@@ -119,3 +119,17 @@ def test_where_nothing_fits_the_plan_says_so(tmp_path: Path) -> None:
     assert ended.returncode == 3
     assert "no trainer's step fits" in ended.stderr
     assert "none fits" in ended.stdout
+    (folder,) = tmp_path.glob("runs/plan-*")
+    plan = json.loads((folder / "plan.json").read_text())
+    assert plan["advice"].startswith("It does not fit")
+    assert plan["advice"] in (folder / "plan.html").read_text().replace("&#39;", "'")
+    assert json.loads((folder / "advice.json").read_text())["answer"] == plan["advice"]
+
+
+def test_runs_that_only_mlflow_has_give_times(tmp_path: Path) -> None:
+    ended = measure_here(place(), "plan", *PLAN, "--runs-dir", str(tmp_path))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (file,) = tmp_path.glob("plan-*/plan.json")
+    plan = json.loads(file.read_text())
+    assert {row["time_basis"] for row in plan["options"]} == {"measured"}
+    assert plan["measured"] == planned()[2]["measured"]

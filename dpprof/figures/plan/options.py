@@ -134,18 +134,23 @@ def _largest_draw(num_samples: int, sample_rate: float, steps: int) -> int:
 
 
 def _knee(fitted: Fitted, noise: Noise, plan: PlanConfig, limit: int) -> int:
-    """The smallest physical batch within 2 % of the best throughput, by measured steps."""
-    assert fitted.cost is not None, "checked before"
+    """The smallest physical batch within 2 % of the best throughput, among those of which measured steps
+    tell.
+    """
+    cost, measured = fitted.cost, fitted.measured
+    assert cost is not None, "checked before"
+    assert measured is not None, "checked before"
     expected = noise.logical_batch / plan.num_devices
     share = plan.dataset_size // plan.num_devices
 
     def seconds(size: int) -> float:
         num = expected_physical_batches(share, noise.sample_rate, size)
-        assert fitted.cost is not None, "checked before"
-        took = logical_step(fitted.config, fitted.cost, fitted.measured, None, expected / num, num)
-        return took.middle or math.inf
+        return logical_step(fitted.config, cost, measured, None, expected / num, num).middle or math.inf
 
-    sizes: list[int] = sorted({*(2**i for i in range(limit.bit_length()) if 2**i <= limit), limit})
+    least, most = (min(size, limit) for size in measured.told)
+    sizes: list[int] = sorted(
+        {least, most, *(2**i for i in range(most.bit_length()) if least <= 2**i <= most)}
+    )
     times = {size: seconds(size) for size in sizes}
     best = min(times.values())
     return min(size for size in sizes if times[size] * _NEARLY_BEST <= best)

@@ -62,6 +62,13 @@ class MeasuredSteps:
         has_ranks = any(result.config.world_size > 1 for result in results.values())
         return cls(medians, tuple(results), has_ranks)
 
+    @property
+    def told(self) -> tuple[int, int]:
+        """The smallest and the largest batch of which they tell: from the smallest that was measured to twice
+        the largest. Beyond that time need not grow as it did: caches overflow, or a device fills up.
+        """
+        return self.at[0][0], 2 * self.at[-1][0]
+
     def seconds(self, cost: StepCost, batch: float) -> dict[str, float]:
         """Seconds of one occurrence of each phase: on the line through those that were measured; from a
         single size by what the ledger says grows with the batch.

@@ -30,7 +30,8 @@ _BASES = {
 class PlanData:
     """A plan. `fitted` are the trainers, `options` those of them that fit with each logical batch. `reached`
     is what share of the device's rates steps reach, if known; `peak_bytes` the peak that the allocator should
-    have in the recommended row, by the `estimate` in that folder.
+    have in the recommended row, by the `estimate` in that folder. `advice` says what would make a step fit
+    where none does.
     """
 
     name: str
@@ -44,6 +45,7 @@ class PlanData:
     reached: Reached | None = None
     peak_bytes: int | None = None
     estimate: str = ""
+    advice: str = ""
 
     @property
     def front(self) -> list[Option]:
@@ -78,6 +80,8 @@ class PlanData:
         """Why that row, in sentences."""
         one = self.recommended
         if one is None:
+            if not self.options:
+                return "No trainer's step fits, however small its batch."
             return (
                 "No row can be recommended: no time is known. Measure a sweep here, or give a target by name."
             )
@@ -107,6 +111,12 @@ class PlanData:
             )
             if one.noise.logical_batch == max(noise.logical_batch for noise in self.noises):
                 found.append("It is the largest batch of the list: a larger one may be better still.")
+            measured = next(f.measured for f in self.fitted if f.config.trainer == one.trainer)
+            if measured is not None and one.largest > (most := measured.told[1]):
+                found.append(
+                    f"Measured steps tell of physical batches up to {most:,}, twice the largest of them; the "
+                    f"device holds {one.largest:,}. Measure larger ones to know whether they are faster."
+                )
             others = {o.step.basis for o in self.options} - {one.step.basis}
             if others:
                 names = {short_name(o.trainer) for o in self.options if o.step.basis in others}
@@ -158,6 +168,7 @@ class PlanData:
             "recommended": None if one is None else row(one) | self._predicted(),
             "reason": self.reason,
             "caveats": self.caveats,
+            "advice": self.advice,
             "rests_on": self.rests_on,
             "experiments": {f.config.trainer: to_flat(f.config) for f in self.fitted},
             "estimates": {f.config.trainer: list(f.folders) for f in self.fitted},

@@ -13,6 +13,7 @@ def render(data: PlanData) -> str:
             f"# {data.name}\n",
             f"**{'Recommended' if data.recommended else 'No recommendation'}**: {data.reason}\n",
             *([f"{summary(data)}\n"] if data.recommended else []),
+            *([f"{data.advice} Each change is in advice.md.\n"] if data.advice else []),
             *(f"- {caveat}" for caveat in data.caveats),
             "\n## Ways to train\n",
             options_table(data),

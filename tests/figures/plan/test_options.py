@@ -108,12 +108,24 @@ def test_devices_share_the_batch_and_the_price_is_for_all() -> None:
 
 
 def test_the_smallest_physical_batch_near_the_best_throughput_is_taken() -> None:
-    """Forward takes 1 s whatever the batch up to slope: larger is better until it hardly matters."""
-    times = {"forward": 0.001, "noise": 0.0}
-    measured = MeasuredSteps(((1, times), (101, {"forward": 0.101, "noise": 0.0})), ("run",), has_ranks=False)
-    found = option_of(Fitted(ON_CPU, 4096, COST, measured), noise(4096), PlanConfig(dataset_size=1_000_000))
+    """Each physical batch takes 10 ms and each sample 1 ms: 490 samples have 98 % of the best throughput."""
+    assert knee_of(((1, 0.011), (2048, 2.058))) == 512
+
+
+def test_measured_steps_tell_of_their_own_sizes_and_up_to_twice_the_largest() -> None:
+    assert knee_of(((1, 0.011), (4, 0.014))) == 8
+    assert knee_of(((1, 0.001), (4, 0.004))) == 1
+    assert knee_of(((3, 0.003), (4, 0.004))) == 3
+    assert knee_of(((2000, 2.01), (2048, 2.058))) == 2000
+
+
+def knee_of(forward: tuple[tuple[int, float], ...]) -> int:
+    """The physical batch that is chosen, by the seconds of forward at some batches."""
+    at = tuple((batch, {"forward": seconds, "noise": 0.0}) for batch, seconds in forward)
+    measured = MeasuredSteps(at, ("run",), has_ranks=False)
+    found = option_of(Fitted(ON_CPU, 4096, COST, measured), noise(4096), PlanConfig(dataset_size=100_000))
     assert found is not None
-    assert found.physical_batch < 64
+    return found.physical_batch
 
 
 def option(logical_batch: int, hours: float | None, multiplier: float = 1.0) -> Option:
