@@ -7,7 +7,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 import pytest
-from conftest import Ended, call_dpprof, lay_out_store, measure_here, runs_of
+from conftest import Ended, call_dpprof, lay_out_store, measure_here
 
 from dpprof.figures.results import Result, read_result
 from dpprof.record.folder import RunFolder
@@ -71,15 +71,24 @@ def test_its_peak_is_the_plans_to_the_byte() -> None:
     assert read_result(RunFolder(place() / recommended()["predicted"]["estimate"])).config.is_estimate
 
 
+def logged(result: Result) -> Any:
+    """Its run in MLflow."""
+    from mlflow import MlflowClient
+
+    run_id = json.loads(result.folder.mlflow.read_text())["run_id"]
+    return MlflowClient(f"sqlite:///{place()}/mlflow.db").get_run(run_id)
+
+
 def test_the_terminal_and_mlflow_have_both() -> None:
     ended, result = measured()
     assert f"Beside {plan().name}" in ended.stdout
     assert "+0 bytes" in ended.stdout
-    metrics = runs_of(place())[result.name].data.metrics
+    run = logged(result)
+    metrics = run.data.metrics
     predicted = recommended()["predicted"]
     assert metrics["plan/peak_mib"] == pytest.approx(predicted["peak_bytes"] / 2**20)
     assert metrics["plan/step_ms_least"] == pytest.approx(1e3 * predicted["step_s_least"])
-    assert runs_of(place())[result.name].data.tags["dpprof.measured_for"] == plan().name
+    assert run.data.tags["dpprof.measured_for"] == plan().name
     shown = call_dpprof(place(), "show", str(result.folder.path))
     assert f"Beside {plan().name}" in shown.stdout
 

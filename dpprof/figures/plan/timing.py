@@ -60,7 +60,7 @@ class MeasuredSteps:
             for batch, each in sorted(found.items())
         )
         has_ranks = any(result.config.world_size > 1 for result in results.values())
-        return cls(medians, tuple(results), has_ranks)
+        return cls(medians, tuple(sorted(results)), has_ranks)
 
     @property
     def told(self) -> tuple[int, int]:
