@@ -14,8 +14,8 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    """Puts the signals' handlers back."""
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    """Begins with the signals' defaults, whatever the tests were started under, and puts the handlers back."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
