@@ -1,6 +1,7 @@
 """`dpprof fit`: the largest batch, or sequence, that a device's memory holds."""
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -72,6 +73,8 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
     )
     first = next(iter(grid.experiments.values()))
     _check(own, first, launcher.machine)
+    if own.logical_batch:
+        _check_accumulating(own.logical_batch, grid.experiments.values())
     workers = at_a_time(launcher, first, given_workers)
     drive.check_writable()
 
@@ -128,3 +131,17 @@ def _check(own: "FitConfig", experiment: "ExperimentConfig", machine: "Machine")
         raise refuse("logical_batch", own.logical_batch, "0 with poisson_sampling=true")
     if own.verify and experiment.device == "cuda" and not machine.cuda_available():
         raise refuse("verify", True, "false: torch finds no CUDA device on this machine to measure on")
+
+
+def _check_accumulating(logical_batch: int, experiments: "Iterable[ExperimentConfig]") -> None:
+    """Whether all can split a logical batch. Raises ConfigError."""
+    from dpprof.config.fit import ACCUMULATING
+    from dpprof.errors import ConfigError
+
+    for experiment in experiments:
+        try:
+            dataclasses.replace(experiment, accumulation_steps=ACCUMULATING)
+        except ConfigError as error:
+            raise ConfigError(
+                f"logical_batch: {logical_batch} takes several physical batches; {error}"
+            ) from None

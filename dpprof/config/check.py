@@ -5,13 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.flat import parse_any_trainers, with_own_options
+from dpprof.config.flat import parse_any_trainers, parse_trainers, with_own_options
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.config.own_options import refuse_untaken, training_options
-from dpprof.config.training import TrainingConfig
-from dpprof.errors import ConfigError
-from dpprof.settings import OptionValue, fields, parse, parse_all, refuse, setting
-from dpprof.vocabulary.trainers import TRAINERS_HELP, trainers_named
+from dpprof.settings import OptionValue, fields, parse_all, refuse, setting
+from dpprof.vocabulary.trainers import TRAINERS_HELP
 
 # Few samples, so that it is quick; three, so that hardly another dimension is mistaken for the batch's.
 CHECK_DEFAULTS = {"batch_size": 3, "seq_len": 16}
@@ -37,20 +35,14 @@ def experiments_to_check(
     own = fields(CheckConfig)
     check = parse_all(CheckConfig, {name: value for name, value in values.items() if name in own})
     rest = {**defaults} | {name: value for name, value in values.items() if name not in own}
-    try:
-        trainers = [parse(fields(TrainingConfig)["trainer"], name) for name in trainers_named(check.trainers)]
-    except ConfigError as error:
-        raise ConfigError(f"trainers: {error}") from None
+    trainers = parse_trainers(check.trainers)
     base, options = parse_any_trainers(rest, MeasuringConfig)
     refuse_untaken([*trainers, base.workload], training_options(), options)
     if base.batch_size < 2:
         words = "2 or more: with one sample any first dimension of 1 looks right"
         raise refuse("batch_size", base.batch_size, words)
     base.resolve(cuda_available=True)  # refuses what cannot be right on any machine
-    return [
-        with_own_options(dataclasses.replace(base, trainer=trainer), options)
-        for trainer in dict.fromkeys(trainers)
-    ]
+    return [with_own_options(dataclasses.replace(base, trainer=trainer), options) for trainer in trainers]
 
 
 def experiments_to_verify(values: Mapping[str, object], *, cuda_available: bool) -> list[ExperimentConfig]:

@@ -8,6 +8,8 @@ from dpprof.settings import refuse, setting
 # What a fit searches the largest of, and what it searches the fewest of.
 WORLD_SIZE = "world_size"
 FIT_ALONG = ("batch_size", "seq_len", WORLD_SIZE)
+# Any more physical batches in a logical one hold the same memory as two.
+ACCUMULATING = 2
 # The default of the setting, and its help.
 HEADROOM = (
     "10%",

@@ -23,9 +23,9 @@ from dpprof.config.own_options import (
 )
 from dpprof.config.training import TrainingConfig
 from dpprof.errors import ConfigError
-from dpprof.settings import OptionValue, fields, parse_all, shown
+from dpprof.settings import OptionValue, fields, parse, parse_all, shown
 from dpprof.vocabulary.registry import NAME
-from dpprof.vocabulary.trainers import STANDARD, TRAINER_NAMES
+from dpprof.vocabulary.trainers import STANDARD, TRAINER_NAMES, trainers_named
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, WORKLOADS, listed
 
 # What a flat object of an estimate has for its passes.
@@ -52,6 +52,15 @@ def parse_experiment(values: Mapping[str, object], how: How) -> ExperimentConfig
     given, options = parse_any_trainers(values, how)
     refuse_untaken((given.trainer, given.workload), training_options(), options)
     return with_own_options(given, options)
+
+
+def parse_trainers(text: str) -> list[str]:
+    """The trainers of a list of names or groups, each once. Raises ConfigError."""
+    try:
+        found = [parse(fields(TrainingConfig)["trainer"], name) for name in trainers_named(text)]
+    except ConfigError as error:
+        raise ConfigError(f"trainers: {error}") from None
+    return list(dict.fromkeys(str(name) for name in found))
 
 
 def parse_any_trainers(

@@ -6,23 +6,16 @@ from dpprof.config.advice import ADVICE_DEFAULTS, AdviceConfig
 from dpprof.config.changes import Change, possible_changes
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.flat import parse_experiment
-from dpprof.config.training import TrainingConfig
+from dpprof.config.flat import parse_experiment, parse_trainers
 from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.workload_module import refuse_missing_module
-from dpprof.errors import ConfigError
-from dpprof.settings import fields, parse
-from dpprof.vocabulary.trainers import trainers_named
 
 
 def experiment_to_advise(
     asked: AdviceConfig, values: Mapping[str, object], launcher: Launcher
 ) -> tuple[ExperimentConfig, list[Change], dict[str, str]]:
     """A resolved experiment, its single changes, and why others are left out. Raises ConfigError."""
-    try:
-        trainers = [parse(fields(TrainingConfig)["trainer"], name) for name in trainers_named(asked.trainers)]
-    except ConfigError as error:
-        raise ConfigError(f"trainers: {error}") from None
+    trainers = parse_trainers(asked.trainers)
     config = parse_experiment({**ADVICE_DEFAULTS, **values, "savings": False}, EstimatingConfig)
     refuse_missing_module(config.workload, launcher=launcher)
     config = config.resolve(cuda_available=True)

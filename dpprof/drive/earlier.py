@@ -1,16 +1,23 @@
 """Estimates that an earlier campaign left in the same runs folder, and that would come out the same again."""
 
+import glob
 import importlib.metadata
 from dataclasses import dataclass
+from pathlib import Path
 
 from dpprof import __version__
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.campaign import Planned
 from dpprof.errors import DpprofError
 from dpprof.figures.results import Result, read_result
 from dpprof.record.folder import RunFolder, SweepFolder
+from dpprof.record.processor import processor
+from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.workloads import WORKLOADS, listed
 
 # What decides an estimate beside its configuration, as a record's environment names it.
-_PACKAGES = ("torch", "opacus")
+_PACKAGES = ("torch", "opacus", "transformers", "peft")
+_OURS = "dpprof."
 
 
 @dataclass(frozen=True)
@@ -20,8 +27,12 @@ class Earlier:
     own: SweepFolder
 
     def find(self, planned: Planned) -> Result | None:
-        """The result of the same experiment under the same name, made with the same packages, if any."""
-        paths = self.own.path.parent.glob(f"*/{planned.name}/config.json")
+        """The result of the same experiment under the same name, made with the same packages, if any.
+
+        Where a trainer or a model is not dpprof's own, its code may have changed since another campaign.
+        """
+        campaigns = "*" if _is_versioned(planned.config) else glob.escape(self.own.path.name)
+        paths = self.own.path.parent.glob(f"{campaigns}/{planned.name}/config.json")
         for path in sorted(paths, reverse=True):
             folder = RunFolder(path.parent)
             try:
@@ -32,9 +43,26 @@ class Earlier:
         return None
 
 
+def _is_versioned(config: ExperimentConfig) -> bool:
+    """Whether versions tell which code it runs."""
+    workload = WORKLOADS.get(listed(config.workload))
+    if workload is None or (config.of_listed and Path(config.of_listed).exists()):
+        return False
+    return all(info.target.startswith(_OURS) for info in (workload, TRAINERS[config.trainer]))
+
+
 def _is_ours(result: Result) -> bool:
     if not result.is_complete or result.record is None or not result.folder.ledger.exists():
         return False
     environment = result.record.environment
-    versions = {f"{name}_version": importlib.metadata.version(name) for name in _PACKAGES}
-    return environment.items() >= (versions | {"dpprof_version": __version__}).items()
+    if result.config.device == "cpu" and not environment.items() >= processor().items():
+        return False
+    versions = {name: _version(name) for name in _PACKAGES} | {"dpprof": __version__}
+    return all(environment.get(f"{name}_version") == version for name, version in versions.items())
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.fit import WORLD_SIZE, FitConfig
+from dpprof.config.fit import ACCUMULATING, WORLD_SIZE, FitConfig
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
 from dpprof.drive.jobs import at_a_time
@@ -35,8 +35,6 @@ FIT = "fit"
 _STARTS = {"batch_size": (2, 4), "seq_len": (32, 64, 96)}
 _MOST = 1 << 20
 _MOST_RANKS = 1024
-# Any more physical batches in a logical one hold the same memory as two.
-ACCUMULATING = 2
 
 
 class _Failed(Exception):

@@ -11,8 +11,10 @@ from tempfile import TemporaryDirectory
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.training import TrainingConfig
 from dpprof.errors import DpprofError, TrackingError
+from dpprof.figures.capacity import device_of
 from dpprof.figures.results import FINISHED, Result, read_result
 from dpprof.record.folder import SweepFolder
+from dpprof.record.processor import processor
 from dpprof.settings import fields, refuse
 from dpprof.vocabulary.parallel import NONE
 
@@ -28,26 +30,47 @@ def measured_runs(
     """Finished runs on the plan's device, of other models too, by name: those `named`, else those beside the
     plan's folder, and in MLflow those of its workload.
 
-    A plan for a GPU by name takes runs on that GPU alone. Raises ConfigError if those named do not exist, or
-    tell nothing.
+    A plan for a GPU by name takes runs on that GPU alone, one for the CPU those on this machine's processor,
+    or those named. Raises ConfigError if those named do not exist, or tell nothing.
     """
     config = next(iter(experiments.values()))
     with TemporaryDirectory(prefix="dpprof-") as into:
         if named:
             found = _on_its_device(_named(named, Path(into), warn), config)
             if not any(tells(result, config) for result in found.values()):
-                raise refuse("measured", named, "what holds finished runs of this model on this device")
+                raise refuse("measured", named, _wanted(config))
             return found
         beside = [_in(SweepFolder(folder)) for folder in sorted(own.path.parent.glob("*"))]
         found = {name: result for runs in beside for name, result in runs.items()}
         here = [result.record for result in found.values()]
         stored = _in_store(config, Path(into), warn)
         found |= {name: result for name, result in stored.items() if result.record not in here}
-        return _on_its_device(found, config)
+        return {name: one for name, one in _on_its_device(found, config).items() if _is_ours(one)}
 
 
 def _on_its_device(runs: Runs, config: ExperimentConfig) -> Runs:
     return {name: result for name, result in runs.items() if _is_on_its_device(result, config)}
+
+
+def _is_ours(result: Result) -> bool:
+    """Whether it was measured on a GPU, or on a processor like this machine's."""
+    environment = result.record.environment if result.record is not None else {}
+    return result.config.device != "cpu" or environment.get("cpu") == processor()["cpu"]
+
+
+def _wanted(config: ExperimentConfig) -> str:
+    """What runs tell of a plan, in words."""
+    device = device_of(config)
+    if config.device == "cpu":
+        place = "the CPU"
+    elif device is None:
+        return "none without a target: a plan for a GPU of which only the memory is given has no times"
+    else:
+        place = f"{config.estimating.target} ({device.gpu})"
+    return (
+        f"finished runs on {place} of {config.model_name} at sequence length {config.seq_len} in "
+        f"{config.precision}, with the same optimizer, loop and data, and accumulation_steps 1"
+    )
 
 
 def _in(sweep: SweepFolder) -> Runs:
@@ -89,8 +112,10 @@ def _is_on_its_device(result: Result, config: ExperimentConfig) -> bool:
         return False
     if result.config.device != config.device:
         return False
-    target = config.estimating.target.partition("-")[0]
-    return config.device == "cpu" or (target != "none" and target in record.environment.get("gpu", ""))
+    if config.device == "cpu":
+        return True
+    device = device_of(config)
+    return device is not None and device.is_named(record.environment.get("gpu", ""))
 
 
 def tells(result: Result, config: ExperimentConfig) -> bool:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dpprof.config.advice import AdviceConfig
 from dpprof.config.changes import possible_changes
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.fit import ACCUMULATING
 from dpprof.drive.advise import Advise
 from dpprof.drive.campaign import Campaign
-from dpprof.drive.fit import ACCUMULATING
 from dpprof.figures.capacity import needed_bytes
 from dpprof.figures.results import Result
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.flat import parse_any_trainers, with_own_options
+from dpprof.config.fit import ACCUMULATING
+from dpprof.config.flat import parse_any_trainers, parse_trainers, with_own_options
 from dpprof.config.own_options import refuse_untaken, training_options
 from dpprof.config.plan import PlanConfig
 from dpprof.config.training import TrainingConfig
@@ -18,37 +19,40 @@ from dpprof.privacy.accounting import noise_for
 from dpprof.privacy.guarantee import RDP, PrivateSteps, default_delta
 from dpprof.settings import fields, parse, refuse
 from dpprof.vocabulary.parallel import DDP, NONE
-from dpprof.vocabulary.trainers import TRAINERS, short_name, trainers_named
+from dpprof.vocabulary.trainers import STANDARD, TRAINERS, short_name
 
 
 def experiments_to_plan(
     asked: PlanConfig, values: Mapping[str, object], launcher: Launcher
 ) -> tuple[dict[str, ExperimentConfig], dict[str, str]]:
     """A resolved experiment for each trainer, by name, and why others are left out. Raises ConfigError."""
-    try:
-        trainers = [parse(fields(TrainingConfig)["trainer"], name) for name in trainers_named(asked.trainers)]
-    except ConfigError as error:
-        raise ConfigError(f"trainers: {error}") from None
-    way = str(values.get("parallel", NONE))
-    if asked.num_devices > 1 and way == NONE:
-        way = DDP
-    trainers = [name for name in dict.fromkeys(trainers) if TRAINERS[name].is_private]
-    able = [name for name in trainers if way in TRAINERS[name].parallel]
-    left_out = {name: f"it cannot share a model by {way}" for name in trainers if name not in able}
+    trainers = [name for name in parse_trainers(asked.trainers) if TRAINERS[name].is_private]
     if not trainers:
         raise refuse("trainers", asked.trainers, "at least one that trains with differential privacy")
-    if not able:
-        raise refuse("parallel", way, f"what one of {', '.join(map(short_name, trainers))} can do")
-    shared = dict(values) | {"savings": False, "trainer": able[0], "batch_size": 1}
+    way = str(parse(fields(TrainingConfig)["parallel"], values.get("parallel", NONE)))
+    if asked.num_devices > 1 and way == NONE:
+        way = DDP
+    shared = dict(values) | {"savings": False, "trainer": STANDARD, "batch_size": 1}
     shared |= {"parallel": way, "world_size": asked.num_devices}
     base, options = parse_any_trainers(shared, EstimatingConfig)
     refuse_missing_module(base.workload, launcher=launcher)
-    refuse_untaken([*able, base.workload], training_options(), options)
-    found = {}
-    for name in able:
-        config = with_own_options(dataclasses.replace(base, trainer=name), options)
-        config = config.resolve(cuda_available=True)
-        found[config.run_name] = config
+    refuse_untaken([*trainers, base.workload], training_options(), options)
+    found, left_out = {}, {}
+    for name in trainers:
+        if way not in TRAINERS[name].parallel:
+            left_out[name] = f"it cannot share a model by {way}"
+            continue
+        try:
+            config = with_own_options(dataclasses.replace(base, trainer=name), options)
+            config = config.resolve(cuda_available=True)
+            dataclasses.replace(config, accumulation_steps=ACCUMULATING)
+        except ConfigError as error:
+            left_out[name] = str(error)
+        else:
+            found[config.run_name] = config
+    if not found:
+        why = "; ".join(f"{short_name(name)}: {text}" for name, text in left_out.items())
+        raise ConfigError(f"trainers: none of them can be planned ({why})")
     if capacity_bytes(next(iter(found.values()))) is None:
         given_gib = base.estimating.device_memory_gib
         raise refuse("device_memory_gib", given_gib, "a number above 0, or a target by name")

@@ -1,5 +1,6 @@
 """The recommended row of a plan, as settings of an experiment and what they should give."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +16,10 @@ from dpprof.json_files import read_json, typed
 from dpprof.record.predicted import Predicted
 from dpprof.settings import fields, parse, refuse
 
-# What neither the memory nor the time of a step depends on.
-_FREE = {"seed", "lr", "momentum", "noise_multiplier", "max_grad_norm"}
+# What neither the memory nor the time of a step depends on. Noise is drawn if there is any.
+_FREE = {"seed", "lr", "noise_multiplier", "max_grad_norm"}
+# Set by `mlflow run`, which passes every parameter.
+_BY_MLFLOW_RUN = "MLFLOW_RUN_ID"
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,8 @@ class PlannedRow:
     def fill(self, given: Mapping[str, object], command: str) -> dict[str, object]:
         """A command's options, and the row's settings where none is given.
 
-        `mlflow run` passes every parameter, so one with its default value counts as not given. What depends
-        on an option that is given is not filled in: sizes on the model, own options on trainer and workload.
+        Under `mlflow run` an option with its default value counts as not given. What depends on an option
+        that is given is not filled in: sizes on the model, own options on trainer and workload.
         """
         takes = COMMANDS[command]
         own = {option.field.name: option.field for option in takes.own_options}
@@ -43,7 +46,9 @@ class PlannedRow:
         own_choice = {
             name: value
             for name, value in given.items()
-            if name not in known or parse(known[name], value) != known[name].default
+            if _BY_MLFLOW_RUN not in os.environ
+            or name not in known
+            or parse(known[name], value) != known[name].default
         }
         names = known.keys() & (fields(TrainingConfig) | fields(EstimatingConfig)).keys()
         if not {"trainer", "trainers", "workload"} & own_choice.keys():
@@ -68,6 +73,8 @@ class PlannedRow:
             value, planned = getattr(config, name), getattr(self.config, name)
             if value != planned and name not in _FREE:
                 found.append(f"{name} is {value}, in the plan {planned}")
+        if not config.noise_multiplier:
+            found.append("noise_multiplier is 0: no noise is drawn")
         if config.trainer == self.config.trainer and config.options != self.config.options:
             found.append("the options of its trainer or workload are others")
         return found

@@ -1,17 +1,19 @@
 """What an experiment ran on: versions and hardware, kept with every record."""
 
 import importlib.metadata
-import os
 import platform
 import socket
-from pathlib import Path
 
 import psutil
 import torch
 
 from dpprof import __version__
+from dpprof.record.processor import processor
 
 PACKAGES = ("dpprof", "torch", "opacus", "numpy")
+# Told where they are installed: models of Hugging Face come from them.
+OF_MODELS = ("transformers", "peft")
+_MISSING = "not installed"
 
 
 def describe_environment(device: str, ranks_here: int = 1) -> dict[str, str]:
@@ -20,16 +22,14 @@ def describe_environment(device: str, ranks_here: int = 1) -> dict[str, str]:
         "host": socket.gethostname(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-        "cpu": _cpu_name(),
-        "cpu_cores": str(
-            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        ),
+        **processor(),
         "memory_gib": f"{psutil.virtual_memory().total / 2**30:.1f}",
         "torch_threads": str(torch.get_num_threads()),
     }
     if ranks_here > 1:
         found["ranks_here"] = str(ranks_here)
     found |= {f"{name}_version": _version(name) for name in PACKAGES}
+    found |= {f"{name}_version": version for name in OF_MODELS if (version := _version(name)) != _MISSING}
     if device == "cuda":
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         found["gpu"] = properties.name
@@ -46,14 +46,4 @@ def _version(package: str) -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return "not installed"
-
-
-def _cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or "unknown"
+        return _MISSING

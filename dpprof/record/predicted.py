@@ -6,8 +6,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Predicted:
     """The peak that the allocator should have, by an estimate in the folder `estimate`, and the time of a
-    step: between `step_s_least` and `step_s_most`, None where it is not known. `time_basis` says what they
-    rest on.
+    step on the device `target` (empty: on this machine's processor): between `step_s_least` and
+    `step_s_most`, None where it is not known. `time_basis` says what they rest on.
     """
 
     plan: str
@@ -16,3 +16,4 @@ class Predicted:
     step_s_least: float | None = None
     step_s_most: float | None = None
     time_basis: str = ""
+    target: str = ""

@@ -101,10 +101,11 @@ def test_another_batch_is_measured_but_not_compared() -> None:
     assert "not set beside the plan: batch_size is 3" in ended.stdout + ended.stderr
 
 
-def test_a_default_value_counts_as_not_given() -> None:
-    """`mlflow run` passes every parameter."""
-    _, result = profiled("--trainer", "StandardTrainer", "--batch-size", "4", "--accumulation-steps", "1")
-    assert result.predicted is not None
+def test_a_default_value_that_is_given_counts_too() -> None:
+    ended, result = profiled("--trainer", "StandardTrainer", "--accumulation-steps", "1")
+    assert result.config.trainer == "StandardTrainer"
+    assert result.config.batch_size == recommended()["physical_batch"]
+    assert "not set beside the plan: trainer is StandardTrainer" in ended.stdout + ended.stderr
 
 
 def test_verify_takes_the_trainer_and_the_model() -> None:

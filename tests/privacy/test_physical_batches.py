@@ -3,6 +3,7 @@
 import math
 from fractions import Fraction
 from functools import cache
+from itertools import accumulate, pairwise
 from unittest.mock import Mock
 
 import numpy as np
@@ -11,7 +12,11 @@ import torch
 from opacus.utils.batch_memory_manager import BatchSplittingSampler
 from opacus.utils.uniform_sampler import UniformWithReplacementSampler
 
-from dpprof.privacy.physical_batches import expected_physical_batches, most_physical_batches
+from dpprof.privacy.physical_batches import (
+    expected_largest_draw,
+    expected_physical_batches,
+    most_physical_batches,
+)
 
 
 @cache
@@ -41,6 +46,21 @@ def test_as_exact_sums(num_documents: int, physical_batch: int, sample_rate: flo
         allowed = Fraction(tail) / steps
         assert sum(chances[most * m + 1 :]) <= allowed
         assert most == 1 or sum(chances[(most - 1) * m + 1 :]) > allowed
+
+
+@pytest.mark.parametrize("sample_rate", [1e-5, 0.3, 0.99])
+@pytest.mark.parametrize("physical_batch", [1, 7, 40])
+@pytest.mark.parametrize("num_devices", [2, 5])
+def test_of_the_largest_draw_as_exact_sums(sample_rate: float, physical_batch: int, num_devices: int) -> None:
+    at_most = list(accumulate(probabilities(30, sample_rate)))
+    of_all = [chance**num_devices for chance in at_most]
+    chances = [after - before for before, after in pairwise([Fraction(0), *of_all])]
+    exact = sum(chance * batches_of(size, physical_batch) for size, chance in enumerate(chances))
+    found = expected_physical_batches(30, sample_rate, physical_batch, num_devices)
+    assert found == pytest.approx(float(exact), rel=1e-12)
+    exact = sum(chance * size for size, chance in enumerate(chances))
+    assert expected_largest_draw(30, sample_rate, num_devices) == pytest.approx(float(exact), rel=1e-12)
+    assert expected_largest_draw(30, sample_rate, 1) == 30 * sample_rate
 
 
 @pytest.mark.parametrize(("num_documents", "sample_rate"), [(10**8, 0.5), (10**8, 1e-5), (10**6, 1e-2)])

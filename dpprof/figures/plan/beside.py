@@ -1,9 +1,11 @@
 """A measured run beside what a plan said of it."""
 
+import dataclasses
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dpprof.config.devices import DEVICES
 from dpprof.figures.metric import Metric
 from dpprof.record.predicted import Predicted
 from dpprof.record.record import Record
@@ -37,7 +39,11 @@ def beside(predicted: Predicted, record: Record) -> list[Beside]:
         off = f"{peak - predicted.peak_bytes:+,} bytes"
         found.append(Beside("peak", f"{predicted.peak_bytes:,} bytes", f"{peak:,} bytes", off))
     if predicted.step_s_least is not None and record.step_s:
-        found.append(_step(predicted.step_s_least, predicted.step_s_most, statistics.median(record.step_s)))
+        step = _step(predicted.step_s_least, predicted.step_s_most, statistics.median(record.step_s))
+        device, gpu = DEVICES.get(predicted.target), record.environment.get("gpu", "")
+        if device is not None and not device.is_named(gpu):
+            step = dataclasses.replace(step, off=f"not compared: the plan is for {predicted.target}")
+        found.append(step)
     return found
 
 

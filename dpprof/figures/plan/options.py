@@ -10,7 +10,11 @@ from dpprof.figures.plan.reached import Reached
 from dpprof.figures.plan.step_cost import StepCost
 from dpprof.figures.plan.timing import MeasuredSteps, Seconds, logical_step
 from dpprof.privacy.guarantee import Guarantee
-from dpprof.privacy.physical_batches import expected_physical_batches, most_physical_batches
+from dpprof.privacy.physical_batches import (
+    expected_largest_draw,
+    expected_physical_batches,
+    most_physical_batches,
+)
 
 _SECONDS_PER_HOUR = 3600
 # A smaller physical batch is preferred that reaches this share of the best throughput.
@@ -64,8 +68,9 @@ class Option:
     """A way to train: what one of several devices does.
 
     `largest` is what its memory holds, `physical_batch` the most that it is given at once. `num_physical` are
-    the physical batches of a logical step, expected; `most_physical` is exceeded in a whole training with a
-    chance of `TAIL` at most. `step` is a logical step; `hours` are those of the training.
+    the physical batches of a logical step, expected of the device that draws the most: the others wait for
+    it. `most_physical` is exceeded in a whole training, by any device, with a chance of `TAIL` at most.
+    `step` is a logical step; `hours` are those of the training.
     """
 
     trainer: str
@@ -99,19 +104,11 @@ def option_of(
     if not fitted.largest or fitted.cost is None:
         return None
     share = plan.dataset_size // plan.num_devices
-    expected = noise.logical_batch / plan.num_devices
-    most = _largest_draw(share, noise.sample_rate, noise.steps)
-    limit = min(fitted.largest, most)
+    num_draws = noise.steps * plan.num_devices
+    limit = min(fitted.largest, most_physical_batches(share, noise.sample_rate, 1, num_draws, TAIL))
     physical = _knee(fitted, noise, plan, limit) if fitted.measured else limit
-    num_physical = expected_physical_batches(share, noise.sample_rate, physical)
-    step = logical_step(
-        fitted.config,
-        fitted.cost,
-        fitted.measured,
-        reached,
-        expected / num_physical,
-        num_physical,
-    )
+    average, num_physical = _physical_batches(noise, plan, physical)
+    step = logical_step(fitted.config, fitted.cost, fitted.measured, reached, average, num_physical)
     hours = step.times(noise.steps / _SECONDS_PER_HOUR)
     price = plan.price_per_device_hour
     return Option(
@@ -120,7 +117,7 @@ def option_of(
         largest=fitted.largest,
         physical_batch=physical,
         num_physical=num_physical,
-        most_physical=most_physical_batches(share, noise.sample_rate, physical, noise.steps, TAIL),
+        most_physical=most_physical_batches(share, noise.sample_rate, physical, num_draws, TAIL),
         step=step,
         hours=hours,
         cost=hours.times(plan.num_devices * price) if price else None,
@@ -128,9 +125,13 @@ def option_of(
     )
 
 
-def _largest_draw(num_samples: int, sample_rate: float, steps: int) -> int:
-    """The largest batch that is hardly ever exceeded."""
-    return most_physical_batches(num_samples, sample_rate, 1, steps, TAIL)
+def _physical_batches(noise: Noise, plan: PlanConfig, size: int) -> tuple[float, float]:
+    """The average physical batch of a logical step, and how many there are, on the device that draws the
+    most.
+    """
+    share = plan.dataset_size // plan.num_devices
+    num = expected_physical_batches(share, noise.sample_rate, size, plan.num_devices)
+    return expected_largest_draw(share, noise.sample_rate, plan.num_devices) / num, num
 
 
 def _knee(fitted: Fitted, noise: Noise, plan: PlanConfig, limit: int) -> int:
@@ -140,12 +141,10 @@ def _knee(fitted: Fitted, noise: Noise, plan: PlanConfig, limit: int) -> int:
     cost, measured = fitted.cost, fitted.measured
     assert cost is not None, "checked before"
     assert measured is not None, "checked before"
-    expected = noise.logical_batch / plan.num_devices
-    share = plan.dataset_size // plan.num_devices
 
     def seconds(size: int) -> float:
-        num = expected_physical_batches(share, noise.sample_rate, size)
-        return logical_step(fitted.config, cost, measured, None, expected / num, num).middle or math.inf
+        average, num = _physical_batches(noise, plan, size)
+        return logical_step(fitted.config, cost, measured, None, average, num).middle or math.inf
 
     least, most = (min(size, limit) for size in measured.told)
     sizes: list[int] = sorted(

@@ -1,8 +1,8 @@
 """Estimates beside measurements of the same experiments: how far off they are, and how close to the floor."""
 
-import re
 from dataclasses import dataclass
 
+from dpprof.figures.capacity import device_of
 from dpprof.figures.names import FLOOR, PEAK, STEP
 from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison
@@ -55,7 +55,8 @@ def without_paired(comparison: Comparison) -> Comparison:
 
 
 def _pair(estimate: Cell, twin: Cell) -> Pair:
-    is_same_device = _is_device(estimate.config.estimating.target, twin.environment.get("gpu", ""))
+    device = device_of(estimate.config)
+    is_same_device = device is not None and device.is_named(twin.environment.get("gpu", ""))
     return Pair(
         name=twin.runs[0].name,
         estimated_mib=estimate.figures["ledger/peak_mib"],
@@ -65,11 +66,6 @@ def _pair(estimate: Cell, twin: Cell) -> Pair:
         floor_ms=estimate.figures.get(FLOOR) if is_same_device else None,
         step_ms=twin.figures.get(STEP),
     )
-
-
-def _is_device(target: str, gpu: str) -> bool:
-    """Whether a GPU's own name, as `NVIDIA A100-SXM4-80GB`, has every word of a target's, as `A100-80GB`."""
-    return set(target.split("-")) <= set(re.split(r"[^A-Za-z0-9]+", gpu))
 
 
 def _off_pct(estimated: float | None, measured: float | None) -> float | None:

@@ -8,6 +8,7 @@ from typing import Any
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
 from dpprof.config.plan import PlanConfig
+from dpprof.figures.capacity import device_of
 from dpprof.figures.plan.options import TAIL, Fitted, Noise, Option, front, option_of, recommended
 from dpprof.figures.plan.prediction import Prediction
 from dpprof.figures.plan.reached import Reached
@@ -189,6 +190,7 @@ class PlanData:
                 "step_s_least": predicted.step.least,
                 "step_s_most": predicted.step.most,
                 "time_basis": predicted.step.basis,
+                "target": self.config.estimating.target if device_of(self.config) else "",
             },
         }
 

@@ -6,7 +6,7 @@ from example_results import comparison
 
 from dpprof.reports.comparison import page
 from dpprof.reports.comparison.data import compute
-from dpprof.reports.comparison.estimates import _is_device, pairs
+from dpprof.reports.comparison.estimates import pairs
 from dpprof.reports.comparison.markdown import cell_table, estimate_table
 
 
@@ -39,21 +39,6 @@ def test_the_floor_of_another_device_is_not_compared() -> None:
 def test_other_settings_are_no_pair() -> None:
     assert pairs(both(estimate(batch_size=8), measured())) == []
     assert estimate_table([]) == ""
-
-
-@pytest.mark.parametrize(
-    ("target", "gpu", "same"),
-    [
-        ("H200", "NVIDIA H200", True),
-        ("A100-80GB", "NVIDIA A100-SXM4-80GB", True),
-        ("A100-40GB", "NVIDIA A100-SXM4-80GB", False),
-        ("RTX-4090", "NVIDIA GeForce RTX 4090", True),
-        ("L4", "NVIDIA L40S", False),
-        ("none", "", False),
-    ],
-)
-def test_a_device_is_known_by_its_own_name(target: str, gpu: str, same: bool) -> None:
-    assert _is_device(target, gpu) is same
 
 
 def test_the_page_and_the_table_tell_estimates_from_measurements() -> None:

@@ -1,0 +1,44 @@
+import pytest
+
+from dpprof.config.flat import parse_experiment, to_flat
+from dpprof.config.measuring import MeasuringConfig
+from dpprof.drive.planned_row import PlannedRow
+from dpprof.record.predicted import Predicted
+
+SETTINGS = {"trainer": "bk", "model_size": "tiny", "batch_size": 8, "accumulation_steps": 3, "norm": "gram"}
+DEFAULTS = {"trainer": "StandardTrainer", "batch_size": "4", "accumulation_steps": "1", "passes": "clean"}
+
+
+def row() -> PlannedRow:
+    config = parse_experiment(SETTINGS, MeasuringConfig)
+    return PlannedRow(to_flat(config), Predicted("plan"))
+
+
+def test_what_is_given_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
+    filled = row().fill(DEFAULTS, "profile")
+    assert filled.items() >= DEFAULTS.items()
+    assert filled["model_size"] == "tiny"
+    assert "norm" not in filled, "an option of the plan's trainer"
+
+
+def test_under_mlflow_run_which_passes_all_parameters_a_default_is_not_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MLFLOW_RUN_ID", "0123")
+    filled = row().fill(DEFAULTS | {"seq_len": "16"}, "profile")
+    assert (filled["trainer"], filled["batch_size"]) == ("DPBookKeepingTrainer", 8)
+    assert (filled["seq_len"], filled["norm"], filled["passes"]) == ("16", "gram", "clean")
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"noise_multiplier": 0.5, "max_grad_norm": 2.0, "seed": 3}, []),
+        ({"momentum": 0.9}, ["momentum is 0.9, in the plan 0.0"]),
+        ({"noise_multiplier": 0.0}, ["noise_multiplier is 0: no noise is drawn"]),
+        ({"norm": "blocked"}, ["the options of its trainer or workload are others"]),
+    ],
+)
+def test_what_memory_or_time_depends_on_is_not_compared(other: dict[str, object], said: list[str]) -> None:
+    assert row().differences(parse_experiment({**SETTINGS, **other}, MeasuringConfig)) == said
