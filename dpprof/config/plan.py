@@ -31,8 +31,8 @@ class PlanConfig(BudgetConfig):
     )
     efficiency: str = setting(
         "",
-        "Share of a device's rates that steps reach, as 0.3-0.6: turns least times into a range where "
-        "nothing was measured. Else what earlier runs on that device reached.",
+        "Shares of the target's rates that steps reach, as 0.3-0.6: turn least times into a range where "
+        "nothing was measured. Else what earlier runs on that GPU reached.",
     )
     price_per_device_hour: float = setting(0.0, "Price of an hour of one device; 0: none.", minimum=0)
 
@@ -66,13 +66,12 @@ class PlanConfig(BudgetConfig):
         if not self.efficiency:
             return None
         try:
-            low, _, high = self.efficiency.partition("-")
-            shares = (float(low), float(high or low))
+            low, high = map(float, self.efficiency.split("-"))
         except ValueError:
-            shares = (0.0, 0.0)
-        if not 0 < shares[0] <= shares[1] <= 1:
-            raise refuse("efficiency", self.efficiency, "a share above 0 and up to 1, or two as 0.3-0.6")
-        return shares
+            low, high = 0.0, 0.0
+        if not 0 < low < high <= 1:
+            raise refuse("efficiency", self.efficiency, "two shares above 0 and up to 1, as 0.3-0.6")
+        return low, high
 
     @property
     def usable(self) -> float:

@@ -16,7 +16,7 @@ from dpprof.figures.results import FINISHED, Result, read_result
 from dpprof.record.folder import SweepFolder
 from dpprof.record.processor import processor
 from dpprof.settings import fields, refuse
-from dpprof.vocabulary.parallel import NONE
+from dpprof.vocabulary.parallel import DDP, NONE
 
 # What two experiments may differ in, if the steps of one tell about the other.
 _FREE = ("trainer", "batch_size", "accumulation_steps", "noise_multiplier", "max_grad_norm", "seed", "lr")
@@ -119,7 +119,9 @@ def _is_on_its_device(result: Result, config: ExperimentConfig) -> bool:
 
 
 def tells(result: Result, config: ExperimentConfig) -> bool:
-    """Whether a run on the plan's device trained what the plan is about, one physical batch in each step."""
+    """Whether a run on the plan's device trained what the plan is about, one physical batch in each step: on
+    as many ranks, or on one where each rank of the plan does what one alone does.
+    """
     other = result.config
     if other.poisson_sampling or other.accumulation_steps != 1:
         return False
@@ -128,4 +130,7 @@ def tells(result: Result, config: ExperimentConfig) -> bool:
     own = {name: getattr(config, name) for name in fields(TrainingConfig) if name not in (*_FREE, *_RANKS)}
     if any(getattr(other, name) != value for name, value in own.items()):
         return False
-    return other.parallel == NONE or all(getattr(other, name) == getattr(config, name) for name in _RANKS)
+    if all(getattr(other, name) == getattr(config, name) for name in _RANKS):
+        return True
+    # A rank of ddp holds and computes what one alone does, but for communication. A shard is another step.
+    return other.parallel == NONE and config.parallel == DDP

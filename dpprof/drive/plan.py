@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.fit import ACCUMULATING
 from dpprof.config.plan import PlanConfig
 from dpprof.drive.advise import Advise
 from dpprof.drive.campaign import Planned, RunOne, Stage
@@ -99,7 +100,7 @@ class Plan(Fit):
         config = fitted[0].config
         device = device_of(config)
         if reached is None and device is not None:
-            reached = Reached.of(self.measured, device, config.precision)
+            reached = Reached.of(self.measured, device, config)
         return compute(self.name, self.asked, self.noises, fitted, self.left_out, reached)
 
     def _estimated(self, config: ExperimentConfig, run_one: RunOne) -> list[Result]:
@@ -108,9 +109,11 @@ class Plan(Fit):
         # The noise does not matter: with that of the searches, what they estimated is found.
         noise_multiplier = next(iter(self.experiments.values())).noise_multiplier
         num_physical = config.accumulation_steps
-        few = min(num_physical, 2)
+        few = min(num_physical, ACCUMULATING)
         config = dataclasses.replace(config, accumulation_steps=few, noise_multiplier=noise_multiplier)
-        planned = Planned(1, 1, config.run_name, config)
+        # The searches' name stands for their number of physical batches.
+        suffix = "" if few == ACCUMULATING else f"_acc{few}"
+        planned = Planned(1, 1, config.run_name + suffix, config)
         found = self._earlier.find(planned)
         result = found or run_one(planned)
         if result.status == FINISHED and result.record is not None:

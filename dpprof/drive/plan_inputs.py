@@ -13,7 +13,7 @@ from dpprof.config.training import TrainingConfig
 from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.workload_module import refuse_missing_module
 from dpprof.errors import AccountingError, ConfigError
-from dpprof.figures.capacity import capacity_bytes
+from dpprof.figures.capacity import capacity_bytes, device_of
 from dpprof.figures.plan.options import Noise
 from dpprof.privacy.accounting import noise_for
 from dpprof.privacy.guarantee import RDP, PrivateSteps, default_delta
@@ -53,6 +53,8 @@ def experiments_to_plan(
     if not found:
         why = "; ".join(f"{short_name(name)}: {text}" for name, text in left_out.items())
         raise ConfigError(f"trainers: none of them can be planned ({why})")
+    if asked.efficiencies and device_of(base) is None:
+        raise refuse("efficiency", asked.efficiency, "only with a target by name")
     if capacity_bytes(next(iter(found.values()))) is None:
         given_gib = base.estimating.device_memory_gib
         raise refuse("device_memory_gib", given_gib, "a number above 0, or a target by name")

@@ -11,14 +11,13 @@ from dpprof.config.devices import CONTEXT_MIB, DEVICES, WORKSPACE_MIB, Device
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.record.ledger import LedgerResult, Moved
 from dpprof.vocabulary.formats import size
+from dpprof.vocabulary.trainers import trainer_info
 from dpprof.vocabulary.units import GIB, MIB, mib
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
 
 _CPU_ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
 _EMBEDDING = "aten::embedding_dense_backward"
 _UNIQUE = "aten::unique_dim"
-# The phases that each physical batch of a logical one has.
-EVERY_PHYSICAL_BATCH = {"forward", "backward", "backward_norms", "backward_weighted", "clip"}
 
 
 def device_of(config: ExperimentConfig) -> Device | None:
@@ -107,9 +106,14 @@ def communication_s(config: ExperimentConfig, ledger: LedgerResult) -> float | N
     return sum(by_phase.values()) if by_phase else None
 
 
-def _communication_by_phase(config: ExperimentConfig, ledger: LedgerResult) -> dict[str | None, float]:
+def link_of(config: ExperimentConfig) -> float:
+    """GB/s at which a device sends, as given or of an estimate's target; 0 if it is not known."""
     device = device_of(config)
-    rate = config.estimating.link_gb_per_s or (device.link_gb_per_s if device else 0)
+    return config.estimating.link_gb_per_s or (device.link_gb_per_s if device else 0.0)
+
+
+def _communication_by_phase(config: ExperimentConfig, ledger: LedgerResult) -> dict[str | None, float]:
+    rate = link_of(config)
     found: dict[str | None, float] = {}
     for row in ledger.collectives if rate else ():
         found[row.phase] = found.get(row.phase, 0.0) + row.sent / (rate * 1e9)
@@ -127,15 +131,15 @@ def logical_floor_s(config: ExperimentConfig, ledger: LedgerResult, num_samples:
     if not floors:
         return None
     num_batches = num_samples / (config.accumulation_steps * config.estimated_batch * config.world_size)
-    return max(
-        _repeated(floors, num_batches), _repeated(_communication_by_phase(config, ledger), num_batches)
-    )
+    sending = _communication_by_phase(config, ledger)
+    return max(in_logical_step(config, floors, num_batches), in_logical_step(config, sending, num_batches))
 
 
-def _repeated(seconds: Mapping[Any, float], num_batches: float) -> float:
-    """Seconds by phase added up, with so many times the batches that the ledger has."""
-    every = sum(s for phase, s in seconds.items() if phase in EVERY_PHYSICAL_BATCH)
-    return sum(seconds.values()) + (num_batches - 1) * every
+def in_logical_step(config: ExperimentConfig, seconds: Mapping[Any, float], times: float) -> float:
+    """Seconds by phase added up; those of phases that each physical batch has count so many times."""
+    each_batch = trainer_info(config.trainer).each_batch
+    each = sum(s for phase, s in seconds.items() if phase in each_batch)
+    return sum(seconds.values()) + (times - 1) * each
 
 
 def assumptions(config: ExperimentConfig, ledger: LedgerResult) -> list[str]:

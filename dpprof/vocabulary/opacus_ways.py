@@ -2,7 +2,13 @@
 
 from dpprof.vocabulary import theory
 from dpprof.vocabulary.clipping import LAYER_WISE, OTHER_ALGORITHMS
-from dpprof.vocabulary.trainer_info import OF_FLAT_CLIPPING, ONE_BACKWARD, Limit, TrainerInfo
+from dpprof.vocabulary.trainer_info import (
+    OF_FLAT_CLIPPING,
+    ONE_BACKWARD,
+    OPACUS_EACH_BATCH,
+    Limit,
+    TrainerInfo,
+)
 
 OPACUS_WAYS = (
     TrainerInfo(
@@ -13,6 +19,7 @@ OPACUS_WAYS = (
         phases=ONE_BACKWARD,
         categories=OF_FLAT_CLIPPING,
         target="dpprof.measure.trainers.opacus.functorch:DPFunctorchTrainer",
+        each_batch=OPACUS_EACH_BATCH,
         unaccounted="",
         is_default=False,
         limits=(Limit("poisson_sampling", False, "vmap takes no empty batch; use flat"),),
@@ -25,6 +32,7 @@ OPACUS_WAYS = (
         phases=ONE_BACKWARD,
         categories=OF_FLAT_CLIPPING,
         target="dpprof.measure.trainers.opacus.expanded_weights:DPExpandedWeightsTrainer",
+        each_batch=OPACUS_EACH_BATCH,
         unaccounted="",
         is_default=False,
         limits=(
@@ -45,6 +53,7 @@ OPACUS_WAYS = (
         phases=ONE_BACKWARD,
         categories=OF_FLAT_CLIPPING,
         target="dpprof.measure.trainers.opacus.per_layer_clipping:DPPerLayerClippingTrainer",
+        each_batch=OPACUS_EACH_BATCH,
         unaccounted="",
         other_algorithm=OTHER_ALGORITHMS[LAYER_WISE],
         theory=theory.flat,
@@ -66,6 +75,7 @@ OPACUS_WAYS = (
         phases=ONE_BACKWARD,
         categories=OF_FLAT_CLIPPING,
         target="dpprof.measure.trainers.opacus.adaptive_clipping:DPAdaptiveClippingTrainer",
+        each_batch=OPACUS_EACH_BATCH,
         unaccounted="AdaClipDPOptimizer divides the noisy count of unclipped samples by the size of the "
         "drawn batch; accountants, and the theorem that its noise follows, know no such step",
         other_algorithm="C follows the samples' norms",
@@ -90,6 +100,7 @@ OPACUS_WAYS = (
         phases=ONE_BACKWARD,
         categories=OF_FLAT_CLIPPING,
         target="dpprof.measure.trainers.opacus.non_wrapping:DPNonWrappingTrainer",
+        each_batch=OPACUS_EACH_BATCH,
         unaccounted="",
         theory=theory.flat,
         is_default=False,

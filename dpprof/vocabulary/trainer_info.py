@@ -26,8 +26,10 @@ OF_FLAT_CLIPPING = (
 )
 # The phases of one that needs one backward.
 ONE_BACKWARD = ("zero_grad", "forward", "backward", "clip", "noise", "optimizer_step")
-
-
+# The phases that come once for each physical batch; others come once in a step.
+EACH_BATCH = ("forward", "backward", "backward_norms", "backward_weighted", "clip")
+# Opacus's loop has `zero_grad` for each, too.
+OPACUS_EACH_BATCH = ("zero_grad", *EACH_BATCH)
 # Of a trainer that does not say whether accountants know its steps.
 NOT_DECLARED = "it does not declare that accountants know its steps (TrainerInfo.unaccounted)"
 
@@ -47,7 +49,8 @@ class TrainerInfo:
     `short_name` may be given in place of `name`, and stands for it where room is short; so may the
     `former_names`, which nothing lists. `is_private` says whether it trains with differential
     privacy. `color` is `#rrggbb`. `phases` are those of its step in order, `categories` those of the memory
-    that it holds or makes (listed in `vocabulary/phases.py` and `categories.py`, or its own). `target` is
+    that it holds or makes (listed in `vocabulary/phases.py` and `categories.py`, or its own). `each_batch`
+    are the phases that come once for each physical batch; the others come once in a step. `target` is
     its class, `module:ClassName`. `options`, if it has any, is a frozen dataclass of settings
     (`settings`). `theory` gives the FLOPs that it needs for a layer's call, if a formula is known
     (`vocabulary.theory`). `is_default` says whether it is one of `all` trainers; the others have to be named.
@@ -73,6 +76,7 @@ class TrainerInfo:
     other_algorithm: str = ""
     parallel: tuple[str, ...] = (NONE,)
     unaccounted: str = NOT_DECLARED
+    each_batch: tuple[str, ...] = EACH_BATCH
 
     def __post_init__(self) -> None:
         """Raises ValueError for a colour that pages cannot use."""

@@ -8,7 +8,12 @@ from dpprof.vocabulary.clipping import PerSampleOptions
 from dpprof.vocabulary.opacus_ways import OPACUS_WAYS
 from dpprof.vocabulary.parallel import DDP, NONE, PARALLEL
 from dpprof.vocabulary.registry import table
-from dpprof.vocabulary.trainer_info import OF_ANY_TRAINING, OF_FLAT_CLIPPING, ONE_BACKWARD
+from dpprof.vocabulary.trainer_info import (
+    OF_ANY_TRAINING,
+    OF_FLAT_CLIPPING,
+    ONE_BACKWARD,
+    OPACUS_EACH_BATCH,
+)
 from dpprof.vocabulary.trainer_info import TrainerInfo as TrainerInfo
 
 ENTRY_POINTS = "dpprof.trainers"
@@ -47,6 +52,7 @@ BUILT_IN = (
         phases=ONE_BACKWARD,
         categories=OF_FLAT_CLIPPING,
         target="dpprof.measure.trainers.opacus.dpsgd:DPSGDTrainer",
+        each_batch=OPACUS_EACH_BATCH,
         unaccounted="",
         parallel=(NONE, DDP),
         theory=theory.flat,
@@ -68,6 +74,7 @@ BUILT_IN = (
             "noise",
         ),
         target="dpprof.measure.trainers.opacus.ghost_clipping:DPGhostClippingTrainer",
+        each_batch=OPACUS_EACH_BATCH,
         unaccounted="",
         parallel=PARALLEL,
         theory=theory.ghost,
@@ -88,6 +95,7 @@ BUILT_IN = (
             "noise",
         ),
         target="dpprof.measure.trainers.opacus.fast_gradient_clipping:DPFastGradientClippingTrainer",
+        each_batch=OPACUS_EACH_BATCH,
         unaccounted="",
         parallel=PARALLEL,
         theory=theory.fast,

@@ -14,7 +14,7 @@ SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
 
 @pytest.fixture
 def handlers() -> Iterator[None]:
-    """Begins with the signals' defaults, whatever the tests were started under, and puts the handlers back."""
+    """Begins with the defaults, whatever the tests were started under, and puts the handlers back."""
     before = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}
     yield
     for number, handler in before.items():

@@ -49,13 +49,13 @@ class Cost:
         first = ledgers[0]
         assert first is not None, "it finished"
         whole = last if len(ledgers) == 1 else extended(first, last, config.accumulation_steps - _TWO[0])
-        known = [s for s in (sum(floor_s(config, whole).values()), communication_s(config, whole)) if s]
+        floors = floor_s(config, whole)
         return cls(
             needed=needed_bytes(config, last) + in_doubt,
             peak_phase=last.peak_phase,
             flops=whole.moved_in_step.flops,
             moved=whole.moved_in_step.num_bytes,
-            least_s=max(known, default=None),
+            least_s=max(sum(floors.values()), communication_s(config, whole) or 0.0) if floors else None,
             folders=tuple(result.folder.path for result in estimates),
         )
 

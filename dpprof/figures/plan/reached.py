@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpprof.config.devices import Device
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.figures.capacity import floor_on
 from dpprof.figures.results import FINISHED, Result
 from dpprof.vocabulary.trainers import TRAINERS
@@ -19,16 +20,23 @@ class Reached:
     names: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, results: Mapping[str, Result], device: Device, precision: str) -> "Reached | None":
-        """Of finished runs on that device, by name: those of private trainers on one rank. None if none has a
-        ledger and times.
+    def of(cls, results: Mapping[str, Result], device: Device, config: ExperimentConfig) -> "Reached | None":
+        """Of finished runs on that device, by name: those of private trainers on one rank, and if there are
+        some of the same model, these alone. None if fewer than two have a ledger and times: one is no range.
         """
         shares = {}
         for name, result in results.items():
-            share = _share(result, device) if _tells(result, precision) else None
+            share = _share(result, device) if _tells(result, config.precision) else None
             if share is not None:
                 shares[name] = share
-        return cls(min(shares.values()), max(shares.values()), tuple(shares)) if shares else None
+        model = _model(config)
+        alike = {name: share for name, share in shares.items() if _model(results[name].config) == model}
+        shares = alike if len(alike) > 1 else shares
+        return cls(min(shares.values()), max(shares.values()), tuple(shares)) if len(shares) > 1 else None
+
+
+def _model(config: ExperimentConfig) -> tuple[str, str]:
+    return config.workload, config.model_name
 
 
 def _tells(result: Result, precision: str) -> bool:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from dpprof.config.devices import Device
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.figures.capacity import EVERY_PHYSICAL_BATCH, device_of
 from dpprof.figures.results import Result
 from dpprof.record.ledger import LedgerResult, Moved
+from dpprof.vocabulary.trainers import trainer_info
 
 
 @dataclass(frozen=True)
@@ -85,21 +85,9 @@ def _phase(name: str, by_batch: list[tuple[ExperimentConfig, LedgerResult]]) -> 
     moved, flops, sent = [], [], []
     for config, ledger in by_batch:
         batch = config.batch_size
-        times = config.accumulation_steps if name in EVERY_PHYSICAL_BATCH else 1
+        times = config.accumulation_steps if name in trainer_info(config.trainer).each_batch else 1
         of_phase = ledger.moved(by=lambda row: row.phase).get(name, Moved())
         moved.append((batch, of_phase.num_bytes / times))
         flops.append((batch, of_phase.flops / times))
         sent.append((batch, sum(row.sent for row in ledger.collectives if row.phase == name) / times))
     return PhaseCost(Affine.through(moved), Affine.through(flops), Affine.through(sent))
-
-
-def link_of(config: ExperimentConfig) -> float:
-    """GB/s at which a device sends, of an estimate's target or as given; 0 if it is not known."""
-    device = device_of(config)
-    return config.estimating.link_gb_per_s or (device.link_gb_per_s if device else 0.0)
-
-
-def logical(seconds: dict[str, float], num_physical: float) -> float:
-    """Seconds of a logical step with so many physical batches, from those of one occurrence of each phase."""
-    every = sum(s for name, s in seconds.items() if name in EVERY_PHYSICAL_BATCH)
-    return num_physical * every + sum(seconds.values()) - every

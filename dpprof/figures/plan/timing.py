@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.figures.capacity import device_of
+from dpprof.figures.capacity import device_of, in_logical_step, link_of
 from dpprof.figures.plan.reached import Reached
-from dpprof.figures.plan.step_cost import Affine, StepCost, link_of, logical
+from dpprof.figures.plan.step_cost import Affine, StepCost
 from dpprof.figures.results import Result
 
 MEASURED, EFFICIENCY, FLOOR, UNKNOWN = "measured", "efficiency", "floor", "unknown"
@@ -49,18 +49,22 @@ class MeasuredSteps:
 
     @classmethod
     def of(cls, results: Mapping[str, Result]) -> "MeasuredSteps | None":
-        """From finished runs, by name, that are alike but for the batch; None if there are none."""
+        """From finished runs, by name, that are alike but for the batch; None if there are none. Those of
+        several ranks tell more than those of one, and count alone.
+        """
+        of_ranks = {name: one for name, one in results.items() if one.config.world_size > 1}
+        results = of_ranks or results
         found: dict[int, list[dict[str, float]]] = {}
         for result in results.values():
             found.setdefault(result.config.batch_size, []).append(_phases_s(result))
         if not found:
             return None
+        names = dict.fromkeys(name for each in found.values() for one in each for name in one)
         medians = tuple(
-            (batch, {name: statistics.median(one.get(name, 0.0) for one in each) for name in each[0]})
+            (batch, {name: statistics.median(one.get(name, 0.0) for one in each) for name in names})
             for batch, each in sorted(found.items())
         )
-        has_ranks = any(result.config.world_size > 1 for result in results.values())
-        return cls(medians, tuple(sorted(results)), has_ranks)
+        return cls(medians, tuple(sorted(results)), bool(of_ranks))
 
     @property
     def told(self) -> tuple[int, int]:
@@ -102,9 +106,9 @@ def logical_step(
     """
     sending = 0.0
     if config.world_size > 1 and (link := link_of(config)):
-        sending = logical(cost.sending_s(link, physical_batch), num_physical)
+        sending = in_logical_step(config, cost.sending_s(link, physical_batch), num_physical)
     if measured is not None:
-        taken = logical(measured.seconds(cost, physical_batch), num_physical)
+        taken = in_logical_step(config, measured.seconds(cost, physical_batch), num_physical)
         if config.world_size == 1 or measured.has_ranks:
             return Seconds(taken, taken, MEASURED)
         return Seconds(max(taken, sending), taken + sending, MEASURED)
@@ -112,7 +116,7 @@ def logical_step(
     if device is None:
         return Seconds(None, None, UNKNOWN)
     floors = cost.floor_s(device, config.precision, physical_batch)
-    least = logical(floors, num_physical)
+    least = in_logical_step(config, floors, num_physical)
     if reached is None:
         return Seconds(max(least, sending), None, FLOOR)
     return Seconds(max(least / reached.high, sending), least / reached.low + sending, EFFICIENCY)

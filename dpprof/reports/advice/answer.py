@@ -22,8 +22,10 @@ def _need(advice: Advice, held: str) -> str:
     needs = size_of(advice.given.needed)
     if advice.limit is None:
         return f"It needs {needs}; no device is given to hold that against."
-    fits = "It fits" if advice.fits else "It does not fit"
-    return f"{fits} {held}: it needs {needs}, and may need {size_of(advice.limit)}."
+    limit = size_of(advice.limit)
+    if advice.fits:
+        return f"It fits {held}: it needs {needs} of the {limit} that it may use."
+    return f"It does not fit {held}: it needs {needs}, and may use only {limit}."
 
 
 def _alone(advice: Advice, best: Weighed) -> str:
@@ -41,11 +43,19 @@ def _alone(advice: Advice, best: Weighed) -> str:
 
 def _of_fitting(advice: Advice) -> str:
     if advice.best is not None:
-        lowers = "takes the least time" if advice.given.least_s is not None else "takes the fewest FLOPs"
-        return f"With {advice.best.name} it {lowers}: {_in_words(advice, advice.best)}"
+        return f"With {advice.best.name} it {_lowers(advice, advice.best)}: {_in_words(advice, advice.best)}"
     text = "No change that leaves what is learned as it is takes less time."
     saving = [one for one in advice.ordered if advice.verdict(one) == SMALLER and one.alters != LEARNED]
     return text + (f" {capital(saving[0].name)} saves the most memory." if saving else "")
+
+
+def _lowers(advice: Advice, best: Weighed) -> str:
+    """What the fastest of all changes is the fastest by."""
+    if advice.given.least_s is not None:
+        return "has the lowest bound on its time"
+    if best.cost.flops < advice.given.flops:
+        return "takes the fewest FLOPs"
+    return "moves the fewest bytes"
 
 
 def _together(advice: Advice) -> str:
@@ -68,9 +78,11 @@ def _in_words(advice: Advice, one: Weighed) -> str:
     if cost.least_s is not None and given.least_s is not None:
         took = compared(cost.least_s, given.least_s, "less time", "more time", "as much time")
         text += f", and a logical step takes at least {cost.least_s * 1e3:,.1f} ms, {took}."
+    elif cost.flops != given.flops:
+        text += f", with {compared(cost.flops, given.flops, 'fewer FLOPs', 'more FLOPs', 'as many FLOPs')}."
     else:
-        flops = compared(cost.flops, given.flops, "fewer FLOPs", "more FLOPs", "as many FLOPs")
-        text += f", with {flops}."
+        moved = compared(cost.moved, given.moved, "fewer bytes", "more bytes", "as many bytes")
+        text += f", with as many FLOPs and {moved} moved."
     return text + _ALTERED.get(one.alters, "")
 
 

@@ -27,7 +27,7 @@ _FITS = (
     "First come the changes that take less time, the one with {least} first; then those that lower the "
     "memory, the most bytes saved first. What alters what is learned comes last."
 )
-_BY_TIME, _BY_FLOPS = "the lowest bound of its time", "the fewest FLOPs, then the fewest bytes moved,"
+_BY_TIME, _BY_FLOPS = "the lowest bound on its time", "the fewest FLOPs, then the fewest bytes moved,"
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ import pytest
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.flat import parse_experiment
 from dpprof.config.plan import PlanConfig
+from dpprof.figures.capacity import in_logical_step
 from dpprof.figures.plan.options import Fitted, Noise, Option, front, option_of, recommended
 from dpprof.figures.plan.reached import Reached
-from dpprof.figures.plan.step_cost import Affine, PhaseCost, StepCost, logical
+from dpprof.figures.plan.step_cost import Affine, PhaseCost, StepCost
 from dpprof.figures.plan.timing import (
     EFFICIENCY,
     FLOOR,
@@ -50,7 +51,10 @@ def test_a_line_goes_through_the_first_and_the_last_point() -> None:
 
 
 def test_phases_of_every_physical_batch_count_as_often_and_others_once() -> None:
-    assert logical({"forward": 2.0, "noise": 5.0}, 3) == 11.0
+    seconds = {"zero_grad": 1.0, "forward": 2.0, "noise": 5.0}
+    assert in_logical_step(CONFIG, seconds, 3) == 12.0
+    opacus = dataclasses.replace(CONFIG, trainer="DPSGDTrainer", options={})
+    assert in_logical_step(opacus, seconds, 3) == 14.0
 
 
 def test_least_times_follow_from_bytes_and_flops() -> None:

@@ -20,20 +20,30 @@ def run(step_s: float, trainer: str = "DPSGDTrainer", **settings: Any) -> Result
 
 
 LEAST = MIB / 1e9
+CONFIG = run(1.0).config
 
 
 def test_the_share_is_the_least_time_over_the_median() -> None:
-    found = Reached.of({"a/b": run(4 * LEAST)}, H100, "fp32")
-    assert found is not None
-    assert found.low == found.high == pytest.approx(0.25)
-    assert found.names == ("a/b",)
-
-
-def test_several_runs_give_a_range() -> None:
-    found = Reached.of({"one": run(4 * LEAST), "two": run(2 * LEAST)}, H100, "fp32")
+    found = Reached.of({"one": run(4 * LEAST), "two": run(2 * LEAST)}, H100, CONFIG)
     assert found is not None
     assert found.low == pytest.approx(0.25)
     assert found.high == pytest.approx(0.5)
+    assert found.names == ("one", "two")
+
+
+def test_runs_of_the_same_model_tell_most() -> None:
+    alike = {"a": run(4 * LEAST), "b": run(3 * LEAST)}
+    other = {"c": run(2 * LEAST, model_size="small")}
+    found = Reached.of(alike | other, H100, CONFIG)
+    assert found is not None
+    assert found.names == ("a", "b")
+    found = Reached.of({"a": run(4 * LEAST)} | other, H100, CONFIG)
+    assert found is not None
+    assert found.names == ("a", "c")
+
+
+def test_one_run_is_no_range() -> None:
+    assert Reached.of({"one": run(4 * LEAST)}, H100, CONFIG) is None
 
 
 @pytest.mark.parametrize(
@@ -48,4 +58,5 @@ def test_several_runs_give_a_range() -> None:
     ids=["standard", "precision", "too fast", "no ledger", "no record"],
 )
 def test_other_runs_tell_nothing(other: Result) -> None:
-    assert Reached.of({"other": other}, H100, "fp32") is None
+    two = {"one": other, "two": other}
+    assert Reached.of(two, H100, CONFIG) is None

@@ -32,6 +32,7 @@ LOOP = TrainerInfo(
         "clip_factors",
         "noise",
     ),
+    each_batch=("forward", "per_sample_backward", "clip"),
     target="loop_trainer.trainer:LoopTrainer",
     options=LoopOptions,
     unaccounted="",

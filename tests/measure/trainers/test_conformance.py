@@ -5,6 +5,7 @@ Those of other packages too, where they are installed: `pytest -k NAME` with thi
 
 import dataclasses
 import itertools
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -107,12 +108,23 @@ def test_bf16_stays_close_to_fp32(trainer: str) -> None:
     assert 0 < error < 0.02
 
 
+def _phases(trainer: str, num_batches: int = 1) -> list[str]:
+    made, batches = make(trainer, accumulation_steps=num_batches)
+    names = Phases()
+    made.run_profiling(itertools.islice(batches, num_batches), names)
+    return names.seen
+
+
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_a_step_has_the_phases_that_the_table_lists(trainer: str) -> None:
-    made, batches = make(trainer)
-    names = Phases()
-    made.run_profiling(itertools.islice(batches, 1), names)
-    assert tuple(dict.fromkeys(names.seen)) == TRAINERS[trainer].phases
+    assert tuple(dict.fromkeys(_phases(trainer))) == TRAINERS[trainer].phases
+
+
+@pytest.mark.parametrize("trainer", taking("accumulation_steps"))
+def test_phases_come_as_often_as_the_table_says(trainer: str) -> None:
+    in_one, in_three = (Counter(_phases(trainer, num_batches)) for num_batches in (1, 3))
+    each_batch = TRAINERS[trainer].each_batch
+    assert in_three == {name: 3 * n if name in each_batch else n for name, n in in_one.items()}
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)

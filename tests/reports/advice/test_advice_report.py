@@ -40,7 +40,8 @@ def data(*alone: Weighed, gib: float = 50, together: Weighed | None = None, **mo
 def test_what_makes_it_fit_is_the_answer() -> None:
     found = data(weighed("bk", 31, 0.97), weighed("slow", 30, 2), weighed("LoRA", 10, 0.5, LEARNED))
     assert found.answer == (
-        "It does not fit A100-40GB (39.4 GiB) with 10% kept free: it needs 50.0 GiB, and may need 36.0 GiB. "
+        "It does not fit A100-40GB (39.4 GiB) with 10% kept free: it needs 50.0 GiB, and may use only "
+        "36.0 GiB. "
         "Alone, bk makes it fit: it needs 31.0 GiB, and a logical step takes at least 970.0 ms, 3.0 % less "
         "time. So does slow. LoRA would, too, but alters what is learned."
     )
@@ -72,7 +73,7 @@ def test_changes_together_are_the_answer_where_none_suffices() -> None:
 def test_what_fits_can_be_faster() -> None:
     found = data(weighed("bk", 5, 0.5), weighed("large", 40, 0.1), weighed("useless", 30), gib=30)
     assert "It fits A100-40GB" in found.answer
-    assert "With bk it takes the least time: it needs 5.0 GiB" in found.answer
+    assert "With bk it has the lowest bound on its time: it needs 5.0 GiB" in found.answer
     assert found.notes == [
         "Saves nothing here: useless (30.0 GiB).",
         "Would not fit: large (40.0 GiB).",
