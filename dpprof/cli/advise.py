@@ -52,14 +52,14 @@ def _planned(given_values: dict[str, object]) -> Callable[[], None]:
     from dpprof.settings import parse_all
 
     drive, values = parse_drive(given_values)
-    workers_values, values = split(values, WorkersConfig)
-    asked_values, values = split(values, AdviceConfig)
     plan_values, values = split(values, FromPlanConfig)
-    asked = parse_all(AdviceConfig, asked_values)
-    launcher = make_launcher(drive)
     plan = parse_all(FromPlanConfig, plan_values).plan
     if plan:
         values = planned_row(plan).fill(values, "advise")
+    workers_values, values = split(values, WorkersConfig)
+    asked_values, values = split(values, AdviceConfig)
+    asked = parse_all(AdviceConfig, asked_values)
+    launcher = make_launcher(drive)
     experiment, changes, left_out = experiment_to_advise(asked, values, launcher)
     workers = at_a_time(launcher, experiment, parse_all(WorkersConfig, workers_values).workers)
     drive.check_writable()

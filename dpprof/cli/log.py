@@ -75,9 +75,8 @@ def _campaign(name: str, progress: "Progress") -> tuple["Campaign", list[str]]:
     from pathlib import Path
 
     from dpprof.config.drive import DriveConfig
-    from dpprof.drive.fit import FIT
     from dpprof.drive.launch.launcher import make_launcher
-    from dpprof.drive.logged import LoggedFit, LoggedRun
+    from dpprof.drive.logged import SEARCHES, LoggedRun, LoggedSearch
     from dpprof.drive.sweep import Sweep
     from dpprof.figures.results import read_results
     from dpprof.record.folder import RunFolder, SweepFolder
@@ -89,7 +88,7 @@ def _campaign(name: str, progress: "Progress") -> tuple["Campaign", list[str]]:
         progress.warn(damage)
     state = {} if is_run else home.read_state()
     runs = [RunFolder(path)] if is_run else home.runs()
-    if state.get("kind") == FIT:
+    if state.get("kind") in SEARCHES:
         # Those that were to be in MLflow have a link; the search left many more.
         runs = [run for run in runs if run.mlflow.exists()]
     results, damaged = read_results((run.name, run) for run in runs)
@@ -101,8 +100,8 @@ def _campaign(name: str, progress: "Progress") -> tuple["Campaign", list[str]]:
     launcher = make_launcher(drive)
     if is_run:
         return LoggedRun(home.name, drive, launcher, results), damaged
-    if state.get("kind") == FIT:
-        return LoggedFit(home.name, drive, launcher, results), damaged
+    if state.get("kind") in SEARCHES:
+        return LoggedSearch(home.name, drive, launcher, results, state["kind"]), damaged
     configs = {result.name: result.config for result in results}
     kept = {result.name: result for result in results}
     kind, planned = state.get("kind", "sweep"), state.get("experiments", ())

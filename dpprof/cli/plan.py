@@ -1,5 +1,6 @@
 """`dpprof plan`: from a privacy budget to batch, noise, memory and hours."""
 
+import shlex
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -105,9 +106,11 @@ def _run_claimed(planned: "Plan") -> None:
         run_campaign(planned, Tracker(), progress)
     if planned.text:
         print_answers(progress.console, planned.text)
-    place = planned.folder.path
-    progress.say(f"planned in {duration(progress.seconds)}; {place}/plan.html has all of it")
-    if planned.made is not None and planned.made.recommended is not None:
+        progress.say(
+            f"planned in {duration(progress.seconds)}; {planned.folder.path}/plan.html has all of it"
+        )
+    if planned.text and planned.made is not None and planned.made.recommended is not None:
+        place = shlex.quote(str(planned.folder.path))
         progress.say(f"the training script: dpprof snippet {place} --output train.py")
         progress.say(f"the recommended row, measured: dpprof profile --plan {place}")
         progress.say(f"what would make it faster or smaller: dpprof advise --plan {place}")

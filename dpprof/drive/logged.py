@@ -1,4 +1,4 @@
-"""What lies in folders already, logged as it is: a single run, or the runs of a search."""
+"""What lies in folders already, logged as it is: a single run, or the runs behind an answer."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -6,12 +6,17 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from dpprof.drive.advise import ADVICE
 from dpprof.drive.campaign import Campaign, RunOne, Stage
 from dpprof.drive.fit import FIT
 from dpprof.drive.logbook import Summary
+from dpprof.drive.plan import PLAN
 from dpprof.errors import Interrupted
 from dpprof.figures.results import FINISHED, KILLED, Result
 from dpprof.tracking.tracker import Tracker
+
+# The kinds of campaigns whose runs are the evaluations that an answer rests on.
+SEARCHES = (FIT, PLAN, ADVICE)
 
 
 @dataclass
@@ -44,40 +49,46 @@ class LoggedRun(Campaign):
 
 
 @dataclass
-class LoggedFit(LoggedRun):
-    """The runs of a search that were to be in MLflow, under its parent run."""
+class LoggedSearch(LoggedRun):
+    """The runs of a search, a plan or an advice (`kind`) that were to be in MLflow, under its parent run."""
+
+    kind: str
 
     @property
     def tags(self) -> dict[str, str]:
-        """Every run bears the search's name."""
-        return {f"dpprof.{FIT}": self.name}
+        """Every run bears its name."""
+        return {f"dpprof.{self.kind}": self.name}
 
     @property
     def to_log(self) -> Path:
-        """The search's folder."""
+        """Its folder."""
         return self.folder.path
 
     @property
     def status(self) -> str:
-        """Finished, if the search came to its answers."""
+        """Finished, if it came to its answers."""
         return FINISHED if self._answers.exists() and not self.interrupted else KILLED
 
     @property
     def _answers(self) -> Path:
-        return self.folder.path / "fit.json"
+        return self.folder.path / f"{self.kind}.json"
 
     def open_parent(self, tracker: Tracker) -> str:
-        """Open the search's parent run."""
+        """Open its parent run."""
         earlier = self.folder.read_state().get("mlflow_run_id")
-        return tracker.start_parent(self.name, FIT, {}, self.folder, earlier)
+        return tracker.start_parent(self.name, self.kind, {}, self.folder, earlier)
 
     def summarize(self) -> Summary:
-        """The answers, as the search wrote them."""
+        """The answers, as they were written."""
         if not self._answers.exists():
             return Summary("stopped by the user")
-        rows, text = json.loads(self._answers.read_text(encoding="utf-8")), self.folder.path / "fit.md"
-        columns = {name: [row[name] for row in rows] for name in rows[0]}
-        return Summary(text.read_text(encoding="utf-8"), [text, self._answers], columns)
+        text = (self.folder.path / f"{self.kind}.md").read_text(encoding="utf-8")
+        names = [f"{kind}.{ending}" for kind in SEARCHES for ending in ("html", "md", "json")]
+        files = [path for name in names if (path := self.folder.path / name).exists()]
+        if self.kind != FIT:
+            return Summary(text, files)
+        rows = json.loads(self._answers.read_text(encoding="utf-8"))
+        return Summary(text, files, {name: [row[name] for row in rows] for name in rows[0]})
 
 
 def _given(result: Result, run_one: RunOne) -> list[Result]:

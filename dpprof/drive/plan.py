@@ -25,7 +25,7 @@ from dpprof.figures.plan.prediction import peak_with_more_batches
 from dpprof.figures.plan.reached import Reached
 from dpprof.figures.plan.step_cost import StepCost
 from dpprof.figures.plan.timing import MeasuredSteps
-from dpprof.figures.results import FINISHED, Result
+from dpprof.figures.results import FINISHED, Result, describe
 from dpprof.record.files import write_text
 from dpprof.reports.fit import Answer
 from dpprof.reports.plan import markdown, page
@@ -139,17 +139,15 @@ class Plan(Fit):
         if self.advice is None or self.made is None:
             return ()
         written = self.advice.summarize()
-        if self.advice.made is None:
-            return ()
-        self.made = dataclasses.replace(self.made, advice=self.advice.made.answer)
+        advised = self.advice.made
+        text = f"There is no advice: {self.advice.why_not}." if advised is None else advised.answer
+        self.made = dataclasses.replace(self.made, advice=text)
         return written.files
 
     def _fitted(self, name: str, answer: Answer) -> Fitted:
         estimates = [result for result in self._estimates[name] if result.status == FINISHED]
         if answer.failure is not None or not estimates:
-            why = (
-                answer.failure.failure.message if answer.failure and answer.failure.failure else "no estimate"
-            )
+            why = "no estimate" if answer.failure is None else describe(answer.failure)
             return Fitted(answer.config, 0, failure=why)
         config = self.experiments[name]
         alike = {
@@ -168,17 +166,25 @@ class Plan(Fit):
             folders=folders,
         )
 
+    def has_failed(self) -> bool:
+        """Nothing can be planned. A trainer without an answer is left out."""
+        return self.made is None or not self.made.options
+
     def raise_for_end(self) -> None:
         """Stopped, or without any answer."""
         if self.interrupted:
             raise Interrupted(f"stopped; the estimates so far are kept in {self.folder.path}")
         if self.made is None or not self.made.options:
-            raise ExperimentsFailed("no trainer's step fits: plan.md says what would make one fit")
+            why = "nothing was estimated" if self.made is None else self.made.reason.rstrip(".")
+            why = why[0].lower() + why[1:]
+            advised = self.advice is not None and self.advice.made is not None
+            raise ExperimentsFailed(f"{why}: plan.md says what would make one fit" if advised else why)
 
 
 def _needed(answer: Answer) -> int | None:
+    """Bytes, with what is in doubt."""
     estimate = answer.best.figures.estimate if answer.best and answer.best.figures else None
-    return None if estimate is None else round(estimate.needed_mib * 2**20)
+    return None if estimate is None else round((estimate.needed_mib + (estimate.doubt_mib or 0)) * 2**20)
 
 
 def _peak_phase(answer: Answer) -> str | None:

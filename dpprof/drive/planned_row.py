@@ -24,10 +24,13 @@ _BY_MLFLOW_RUN = "MLFLOW_RUN_ID"
 
 @dataclass(frozen=True)
 class PlannedRow:
-    """The experiment that a plan recommends, and what it predicts of it."""
+    """The experiment that a plan recommends, and what it predicts of it. `headroom` is what the plan keeps
+    free.
+    """
 
     settings: Mapping[str, Any]
     predicted: Predicted
+    headroom: str = ""
     config: ExperimentConfig = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,7 +58,11 @@ class PlannedRow:
             names |= own.keys()
         if {"model_size", "workload"} & own_choice.keys():
             names -= {"model_size", *SIZE_FIELDS}
-        return {name: self.settings[name] for name in names if name in self.settings} | own_choice
+        offered = dict(self.settings)
+        if self.headroom and "headroom" in known:
+            offered["headroom"] = self.headroom
+            names |= {"headroom"}
+        return {name: offered[name] for name in names if name in offered} | own_choice
 
     def fill_verify(self, given: Mapping[str, object]) -> dict[str, object]:
         """As `fill`, for `verify`, which tries few samples: a naive loop must be able to do them too."""
@@ -93,12 +100,14 @@ def planned_row(given: str) -> PlannedRow:
     """The row that a plan recommends. Raises ConfigError if there is none, or the file is no plan."""
     data = read_plan(given)
     try:
-        row = typed(dict[str, Any], data).get("recommended")
+        whole = typed(dict[str, Any], data)
+        row = whole.get("recommended")
         if row is None:
             raise refuse("plan", given, "a plan that recommends a row")
         found = typed(dict[str, Any], row)
         settings = typed(dict[str, Any], found.get("experiment"))
-        return PlannedRow(settings, typed(Predicted, found.get("predicted")))
+        headroom = str(typed(dict[str, Any], whole.get("asked", {})).get("headroom", ""))
+        return PlannedRow(settings, typed(Predicted, found.get("predicted")), headroom)
     except ConfigError:
         raise
     except DpprofError as error:

@@ -1,6 +1,7 @@
 """`dpprof plan` with real estimates, a real store, and a sweep that was measured here."""
 
 import json
+import shutil
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -133,3 +134,21 @@ def test_runs_that_only_mlflow_has_give_times(tmp_path: Path) -> None:
     plan = json.loads(file.read_text())
     assert {row["time_basis"] for row in plan["options"]} == {"measured"}
     assert plan["measured"] == planned()[2]["measured"]
+
+
+def test_a_plan_can_be_logged_elsewhere(tmp_path: Path) -> None:
+    """As it is told to, where MLflow did not answer: with its answer, not as a sweep."""
+    _, folder, plan = planned()
+    copy = shutil.copytree(folder, tmp_path / "runs" / folder.name)
+    lay_out_store(tmp_path)
+    ended = call_dpprof(tmp_path, "log", f"runs/{folder.name}")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (parent,) = [run for run in runs_of(tmp_path) if run.data.tags["dpprof.kind"] == "plan"]
+    assert parent.data.tags["mlflow.note.content"].startswith(f"# {folder.name}")
+    assert parent.info.status == "FINISHED"
+    artifacts = {path.name for path in Path(parent.info.artifact_uri).iterdir()}
+    assert artifacts >= {"plan.html", "plan.md", "plan.json"}
+    assert json.loads((copy / "plan.json").read_text()) == plan
+    assert not (copy / "comparison.html").exists()
+    children = [run for run in runs_of(tmp_path) if run.data.tags["dpprof.kind"] == "estimate"]
+    assert len(children) == len([run for run in SweepFolder(folder).runs() if run.mlflow.exists()])

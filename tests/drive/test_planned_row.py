@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from dpprof.config.flat import parse_experiment, to_flat
@@ -29,6 +31,13 @@ def test_under_mlflow_run_which_passes_all_parameters_a_default_is_not_given(
     filled = row().fill(DEFAULTS | {"seq_len": "16"}, "profile")
     assert (filled["trainer"], filled["batch_size"]) == ("DPBookKeepingTrainer", 8)
     assert (filled["seq_len"], filled["norm"], filled["passes"]) == ("16", "gram", "clean")
+
+
+def test_the_headroom_is_for_commands_that_take_one() -> None:
+    kept = dataclasses.replace(row(), headroom="0%")
+    assert kept.fill({}, "advise")["headroom"] == "0%"
+    assert kept.fill({"headroom": "5%"}, "advise")["headroom"] == "5%"
+    assert "headroom" not in kept.fill({}, "profile")
 
 
 @pytest.mark.parametrize(

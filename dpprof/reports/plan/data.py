@@ -82,6 +82,8 @@ class PlanData:
         one = self.recommended
         if one is None:
             if not self.options:
+                if all(one.failure for one in self.fitted):
+                    return "No trainer's step could be estimated."
                 return "No trainer's step fits, however small its batch."
             return (
                 "No row can be recommended: no time is known. Measure a sweep here, or give a target by name."
