@@ -1,6 +1,7 @@
 """What a plan is asked: a privacy budget, a data set, and the devices that there are."""
 
 from dataclasses import dataclass
+from itertools import count, takewhile
 
 from dpprof.config.budget import BudgetConfig
 from dpprof.config.fit import HEADROOM, usable_share
@@ -19,7 +20,7 @@ class PlanConfig(BudgetConfig):
     logical_batches: str = setting(
         "auto",
         "Logical batches to weigh, over all devices: a list, or FIRST:LAST for each doubling between; auto "
-        f"is {','.join(map(str, _AUTO_BATCHES))}.",
+        f"is {','.join(map(str, _AUTO_BATCHES))}, as far as the data set allows.",
     )
     trainers: str = setting("all", TRAINERS_HELP)
     num_devices: int = setting(1, "Devices that train together, each on its part of the batch.", minimum=1)
@@ -46,17 +47,20 @@ class PlanConfig(BudgetConfig):
     def batches(self) -> tuple[int, ...]:
         """The logical batches. Raises ConfigError."""
         if self.logical_batches == "auto":
-            return _AUTO_BATCHES
-        wanted = "whole numbers above 0, separated by commas, or FIRST:LAST"
+            small_enough = [size for size in _AUTO_BATCHES if not 0 < self.dataset_size < 2 * size]
+            return tuple(small_enough) or (max(1, self.dataset_size // 2),)
         try:
             if ":" in self.logical_batches:
                 first, last = map(int, self.logical_batches.split(":"))
-                found = [first << i for i in range(_MOST_BATCHES) if 0 < first << i <= last]
+                found = list(takewhile(lambda size: 0 < size <= last, (first << i for i in count())))
             else:
                 found = [int(text) for text in self.logical_batches.split(",")]
         except ValueError:
             found = []
         if not found or min(found) < 1 or len(found) > _MOST_BATCHES:
+            wanted = (
+                f"whole numbers above 0, separated by commas, or FIRST:LAST; up to {_MOST_BATCHES} of them"
+            )
             raise refuse("logical_batches", self.logical_batches, wanted)
         return tuple(dict.fromkeys(found))
 

@@ -139,9 +139,9 @@ class Plan(Fit):
         if self.advice is None or self.made is None:
             return ()
         written = self.advice.summarize()
-        advised = self.advice.made
-        text = f"There is no advice: {self.advice.why_not}." if advised is None else advised.answer
-        self.made = dataclasses.replace(self.made, advice=text)
+        if self.advice.made is None:
+            return ()
+        self.made = dataclasses.replace(self.made, advice=self.advice.made.answer)
         return written.files
 
     def _fitted(self, name: str, answer: Answer) -> Fitted:
@@ -177,8 +177,9 @@ class Plan(Fit):
         if self.made is None or not self.made.options:
             why = "nothing was estimated" if self.made is None else self.made.reason.rstrip(".")
             why = why[0].lower() + why[1:]
-            advised = self.advice is not None and self.advice.made is not None
-            raise ExperimentsFailed(f"{why}: plan.md says what would make one fit" if advised else why)
+            if self.advice is not None and self.advice.made is not None:
+                raise ExperimentsFailed(f"{why}: plan.md says what would make one fit")
+            raise ExperimentsFailed(f"{why}: plan.md says of each trainer why")
 
 
 def _needed(answer: Answer) -> int | None:

@@ -88,4 +88,5 @@ def _weakened(config: ExperimentConfig) -> Iterator[str]:
         yield _FIXED
     for limit in trainer_info(config.trainer).limits:
         if limit.setting == "poisson_sampling":
-            yield f"{short_name(config.trainer)} cannot train on Poisson-sampled batches: {limit.why}"
+            name = short_name(config.trainer)
+            yield f"dpprof does not measure {name} on Poisson-sampled batches: {limit.why}"

@@ -60,7 +60,7 @@ class PrivateSteps:
 def default_delta(num_documents: int) -> float:
     """The largest power of ten that is at most 1 / (10 N): 1e-6 for 50,000 documents, 1e-8 for 10 million.
 
-    A delta of 1 / N would still allow to publish one document in full, chosen at random.
+    A delta of 1 / N would still allow publishing one document in full, chosen at random.
     """
     if num_documents < 1:
         raise refuse("num_documents", num_documents, "a whole number of at least 1")

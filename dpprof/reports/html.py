@@ -9,6 +9,7 @@ from importlib import resources
 import jinja2
 from markupsafe import Markup
 
+from dpprof.figures.privacy import rounded_up
 from dpprof.reports import svg
 from dpprof.reports.colors import ink, trainer_color, trainer_symbol, words
 from dpprof.reports.packed import packed
@@ -48,6 +49,7 @@ _environment.filters |= {
     "words": words,
     "ink": ink,
     "number": number,
+    "rounded_up": rounded_up,
     "fixed": fixed,
     "memory": memory,
     "code": code,

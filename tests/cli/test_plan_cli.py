@@ -143,12 +143,12 @@ def test_a_plan_can_be_logged_elsewhere(tmp_path: Path) -> None:
     lay_out_store(tmp_path)
     ended = call_dpprof(tmp_path, "log", f"runs/{folder.name}")
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    (parent,) = [run for run in runs_of(tmp_path) if run.data.tags["dpprof.kind"] == "plan"]
+    (parent,) = [run for run in runs_of(tmp_path).values() if run.data.tags["dpprof.kind"] == "plan"]
     assert parent.data.tags["mlflow.note.content"].startswith(f"# {folder.name}")
     assert parent.info.status == "FINISHED"
     artifacts = {path.name for path in Path(parent.info.artifact_uri).iterdir()}
     assert artifacts >= {"plan.html", "plan.md", "plan.json"}
     assert json.loads((copy / "plan.json").read_text()) == plan
     assert not (copy / "comparison.html").exists()
-    children = [run for run in runs_of(tmp_path) if run.data.tags["dpprof.kind"] == "estimate"]
+    children = [run for run in runs_of(tmp_path).values() if run.data.tags["dpprof.kind"] == "estimate"]
     assert len(children) == len([run for run in SweepFolder(folder).runs() if run.mlflow.exists()])

@@ -20,6 +20,18 @@ def test_other_logical_batches_are_refused(given: str) -> None:
         PlanConfig(logical_batches=given)
 
 
+def test_a_small_data_set_has_small_batches() -> None:
+    assert PlanConfig(dataset_size=5000).batches == (512, 1024, 2048)
+    assert PlanConfig(dataset_size=100).batches == (50,)
+    assert PlanConfig(dataset_size=8192).batches == (512, 1024, 2048, 4096)
+
+
+def test_more_doublings_than_a_plan_takes_are_refused() -> None:
+    assert len(PlanConfig(logical_batches="1:8388608").batches) == 24
+    with pytest.raises(ConfigError, match="up to 24 whole numbers"):
+        PlanConfig(logical_batches="1:16777216")
+
+
 def test_an_efficiency_is_two_shares() -> None:
     assert PlanConfig(efficiency="").efficiencies is None
     assert PlanConfig(efficiency="0.3-0.6").efficiencies == (0.3, 0.6)

@@ -59,7 +59,7 @@ def test_a_run_without_a_private_trainer_or_a_data_set_has_none() -> None:
 def test_batches_of_a_fixed_size_are_named() -> None:
     assert asked().weakened[0].startswith(FIXED)
     assert asked("functorch").weakened[1:] == [
-        "functorch cannot train on Poisson-sampled batches: vmap takes no empty batch; use flat"
+        "dpprof does not measure functorch on Poisson-sampled batches: vmap takes no empty batch; use flat"
     ]
 
 

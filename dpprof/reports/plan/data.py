@@ -146,9 +146,15 @@ class PlanData:
             "another epsilon, and a batch that turns NaN breaks the guarantee.",
             f"Memory: estimated on fake tensors; what fits {device} with {self.asked.headroom} of it free.",
             *(f"Time: {_BASES[basis].format(self._shares())}." for basis in bases),
-            "Physical batches: exact sums over the binomial distribution of a Poisson-sampled batch; the "
-            f"most is exceeded in a whole training with a chance of {TAIL:g}.",
+            self._of_physical_batches,
         ]
+
+    @property
+    def _of_physical_batches(self) -> str:
+        text = "Physical batches: exact sums over the binomial distribution of a Poisson-sampled batch"
+        if self.asked.num_devices > 1:
+            text += ", which each device draws from its part of the data; each step waits for the largest"
+        return f"{text}. The most is exceeded in a whole training with a chance of {TAIL:g}."
 
     def _shares(self) -> str:
         """The shares of the device's rates that steps reach, and how that is known."""

@@ -1,5 +1,6 @@
 """A plan as Markdown: what is recommended, why, and the tables behind it."""
 
+from dpprof.figures.privacy import rounded_up
 from dpprof.reports.markdown_table import markdown_table
 from dpprof.reports.plan.data import PlanData, gib, span
 from dpprof.vocabulary.formats import number
@@ -33,7 +34,7 @@ def summary(data: PlanData) -> str:
     one = data.recommended
     assert one is not None, "asked for where there is one"
     text = (
-        f"Noise multiplier {one.noise.guarantee.noise_multiplier:.4g}, sample rate "
+        f"Noise multiplier {rounded_up(one.noise.guarantee.noise_multiplier)}, sample rate "
         f"{one.noise.sample_rate:.4g}, {one.noise.steps:,} steps; on each device physical batches of up to "
         f"{one.physical_batch:,}, {number(one.num_physical)} in a step on average, at most "
         f"{one.most_physical:,}. {span(one.hours.least, one.hours.most)} hours"
@@ -82,8 +83,8 @@ def noise_table(data: PlanData) -> str:
             f"{noise.sample_rate:.3g}",
             f"{noise.steps:,}",
             number(noise.epochs),
-            f"{noise.guarantee.noise_multiplier:.4f} ({noise.guarantee.accountant.upper()})",
-            f"{noise.by_rdp.noise_multiplier:.4f}" if noise.by_rdp else noise.why_not_rdp,
+            f"{rounded_up(noise.guarantee.noise_multiplier)} ({noise.guarantee.accountant.upper()})",
+            rounded_up(noise.by_rdp.noise_multiplier) if noise.by_rdp else noise.why_not_rdp,
             f"{noise.over_batch:.3g}",
         ]
         for noise in data.noises

@@ -13,6 +13,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat
 from dpprof.config.training import TrainingConfig
 from dpprof.errors import ConfigError, DpprofError
+from dpprof.figures.privacy import rounded_up
 from dpprof.json_files import typed
 from dpprof.privacy.guarantee import ACCOUNTANTS, PRV, PrivateSteps
 from dpprof.settings import fields, refuse
@@ -64,6 +65,8 @@ _OF_MODEL = (
 )
 _CHECKPOINTS = 20
 _MOST_STEPS_BETWEEN = 500
+# Opacus's sampler draws with a chance of so many parts; a rate may be off by this share of it.
+_DRAWN, _MOST_OFF = 2**24, 0.05
 
 _environment = jinja2.Environment(
     loader=jinja2.PackageLoader("dpprof.reports"),
@@ -205,6 +208,19 @@ def _check(asked: _Asked, row: _Row) -> None:
         raise DpprofError("sample_rate is not logical_batch over dataset_size")
 
 
+def _drawn_rate(sample_rate: float) -> float:
+    """The next rate below that Opacus's sampler can draw with: it compares numbers of 24 bits (torch.rand).
+    With any other the true rate would be above the one that is accounted for.
+    """
+    drawn = math.floor(sample_rate * _DRAWN) / _DRAWN
+    if drawn < sample_rate * (1 - _MOST_OFF):
+        raise ConfigError(
+            f"PLAN: Opacus's sampler cannot draw with a sample rate of {sample_rate:.3g}, only with "
+            f"multiples of {1 / _DRAWN:.3g}: take a larger logical batch"
+        )
+    return drawn
+
+
 def _written(name: str, asked: _Asked, row: _Row, experiment: ExperimentConfig, accountant: str) -> Snippet:
     template, module, optimizer = _WRITTEN[row.trainer]
     home, _, class_name = TRAINERS[row.trainer].target.partition(":")
@@ -216,6 +232,8 @@ def _written(name: str, asked: _Asked, row: _Row, experiment: ExperimentConfig, 
             "accountant": accountant,
             "dataset_size": asked.dataset_size,
             "num_devices": asked.num_devices,
+            "drawn_rate": _drawn_rate(row.sample_rate),
+            "shown_epsilon": rounded_up(row.epsilon),
             "epsilon_error": _epsilon_error(asked, row) if accountant == PRV else None,
             "checkpoint_every": max(1, min(_MOST_STEPS_BETWEEN, row.steps // _CHECKPOINTS)),
             "experiment": experiment,
