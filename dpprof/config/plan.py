@@ -58,9 +58,7 @@ class PlanConfig(BudgetConfig):
         except ValueError:
             found = []
         if not found or min(found) < 1 or len(found) > _MOST_BATCHES:
-            wanted = (
-                f"whole numbers above 0, separated by commas, or FIRST:LAST; up to {_MOST_BATCHES} of them"
-            )
+            wanted = f"up to {_MOST_BATCHES} whole numbers above 0, separated by commas, or FIRST:LAST"
             raise refuse("logical_batches", self.logical_batches, wanted)
         return tuple(dict.fromkeys(found))
 

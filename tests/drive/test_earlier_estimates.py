@@ -1,0 +1,61 @@
+"""Estimates are made again where their code may have changed."""
+
+import json
+from pathlib import Path
+
+import pytest
+from conftest import measure_here
+
+from dpprof.drive.campaign import Planned
+from dpprof.drive.earlier import Earlier
+from dpprof.record.folder import RunFolder, SweepFolder
+
+MODEL = """
+import torch
+from torch import nn
+
+def factory(config):
+    def batches():
+        while True:
+            yield torch.randn(config.batch_size, 4), torch.randn(config.batch_size, 1)
+
+    def loss(outputs, targets):
+        return (outputs - targets).square().sum(dim=1)
+
+    return nn.Linear(4, 1), batches(), loss
+"""
+
+
+def estimated(place: Path, *more: str) -> RunFolder:
+    ended = measure_here(
+        place, "estimate", "--trainers", "bk", "--batch-sizes", "2", "--seq-lens", "8", *more
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (sweep,) = place.glob("runs/*")
+    (run,) = SweepFolder(sweep).runs()
+    return run
+
+
+def find(folder: RunFolder, campaign: str = "another") -> bool:
+    """Whether a campaign beside it, or its own, takes the estimate."""
+    own = SweepFolder(folder.path.parent.parent / campaign)
+    return Earlier(own).find(Planned(1, 1, folder.name, folder.read_config())) is not None
+
+
+def test_an_estimate_is_taken_unless_versions_or_the_processor_differ(tmp_path: Path) -> None:
+    folder = estimated(tmp_path, "--model-sizes", "tiny")
+    assert find(folder)
+    record = json.loads(folder.record.read_text())
+    for name in ("cpu", "cpu_cores", "opacus_version", "transformers_version", "dpprof_version"):
+        changed = record | {"environment": record["environment"] | {name: "0.1"}}
+        folder.record.write_text(json.dumps(changed))
+        assert not find(folder), name
+
+
+def test_a_model_of_ones_own_is_estimated_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ownmodel.py").write_text(MODEL)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    folder = estimated(tmp_path, "--workload", "ownmodel:factory")
+    assert not find(folder)
+    assert find(folder, folder.path.parent.name), "within a campaign it is the same"
