@@ -27,9 +27,8 @@ def factory(config):
 
 
 def estimated(place: Path, *more: str) -> RunFolder:
-    ended = measure_here(
-        place, "estimate", "--trainers", "bk", "--batch-sizes", "2", "--seq-lens", "8", *more
-    )
+    grid = ("--trainers", "bk", "--batch-sizes", "2", "--seq-lens", "8", "--device", "cpu")
+    ended = measure_here(place, "estimate", *grid, *more)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     (sweep,) = place.glob("runs/*")
     (run,) = SweepFolder(sweep).runs()

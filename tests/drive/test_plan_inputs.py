@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from dpprof.config.drive import DriveConfig
@@ -11,7 +13,7 @@ MODEL = {"model_size": "tiny", "seq_len": "16", "target": "H100"}
 
 def planned(**asked: str) -> tuple[list[str], dict[str, str]]:
     settings = {name: value for name, value in asked.items() if name not in ("trainers", "efficiency")}
-    own = {name: value for name, value in asked.items() if name in ("trainers", "efficiency")}
+    own: dict[str, Any] = {n: value for n, value in asked.items() if n in ("trainers", "efficiency")}
     launcher = make_launcher(DriveConfig())
     found, left_out = experiments_to_plan(PlanConfig(**own), MODEL | settings, launcher)
     return [config.trainer for config in found.values()], left_out
