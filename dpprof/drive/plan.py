@@ -31,6 +31,7 @@ from dpprof.reports.fit import Answer
 from dpprof.reports.plan import markdown, page
 from dpprof.reports.plan.data import PlanData, compute
 from dpprof.tracking.tracker import Tracker
+from dpprof.vocabulary.units import MIB
 
 # What its folder and its parent run say that they are.
 PLAN = "plan"
@@ -155,14 +156,16 @@ class Plan(Fit):
             for name, result in self.measured.items()
             if result.config.trainer == config.trainer and tells(result, config)
         }
+        # If none fits, the smallest shows by how much.
+        best = answer.best or min(estimates, key=lambda result: result.config.batch_size)
         folders = tuple(dict.fromkeys(str(result.folder.path) for result in estimates))
         return Fitted(
             config,
             answer.size,
             StepCost.of(estimates),
             MeasuredSteps.of(alike),
-            needed_bytes=_needed(answer),
-            peak_phase=_peak_phase(answer),
+            needed_bytes=_needed(best),
+            peak_phase=_peak_phase(best),
             folders=folders,
         )
 
@@ -182,12 +185,12 @@ class Plan(Fit):
             raise ExperimentsFailed(f"{why}: plan.md says of each trainer why")
 
 
-def _needed(answer: Answer) -> int | None:
+def _needed(result: Result) -> int | None:
     """Bytes, with what is in doubt."""
-    estimate = answer.best.figures.estimate if answer.best and answer.best.figures else None
-    return None if estimate is None else round((estimate.needed_mib + (estimate.doubt_mib or 0)) * 2**20)
+    estimate = result.figures.estimate if result.figures else None
+    return None if estimate is None else round((estimate.needed_mib + (estimate.doubt_mib or 0)) * MIB)
 
 
-def _peak_phase(answer: Answer) -> str | None:
-    ledger = answer.best.record.ledger if answer.best and answer.best.record else None
+def _peak_phase(result: Result) -> str | None:
+    ledger = result.record.ledger if result.record else None
     return None if ledger is None else ledger.peak_phase

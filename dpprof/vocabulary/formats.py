@@ -57,3 +57,8 @@ def listed(names: Sequence[str]) -> str:
     """The first few names, and how many more there are."""
     more = len(names) - _LISTED
     return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def joined(names: Sequence[str]) -> str:
+    """Names in a sentence: `a, b and c`."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

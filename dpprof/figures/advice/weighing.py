@@ -8,6 +8,7 @@ from dpprof.config.changes import ALTERS, BATCH, LEARNED, SAME, Change, changed,
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import ConfigError
 from dpprof.figures.advice.cost import Cost
+from dpprof.vocabulary.formats import joined
 
 # Less than this share of a cost is no saving.
 _SMALL = 0.001
@@ -31,7 +32,7 @@ class Weighed:
     @property
     def name(self) -> str:
         """What is changed."""
-        return ", ".join(change.name for change in self.changes)
+        return joined([change.name for change in self.changes])
 
     @property
     def options(self) -> str:

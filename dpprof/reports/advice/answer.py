@@ -3,6 +3,7 @@
 from dpprof.config.changes import LEARNED, ROUNDING
 from dpprof.figures.advice.weighing import SMALLER, SUFFICES, Advice, Weighed
 from dpprof.reports.advice.words import capital, compared, size_of
+from dpprof.vocabulary.formats import joined
 
 _ALTERED = {LEARNED: " It alters what is learned.", ROUNDING: " It rounds: products are in bf16."}
 
@@ -33,7 +34,7 @@ def _alone(advice: Advice, best: Weighed) -> str:
     sufficing = [one for one in advice.ordered if advice.verdict(one) == SUFFICES and one is not best]
     same = [one.name for one in sufficing if one.alters != LEARNED]
     if same:
-        text += f" So {'do' if len(same) > 1 else 'does'} {', '.join(same)}."
+        text += f" So {'do' if len(same) > 1 else 'does'} {joined(same)}."
     other = [one.name for one in sufficing if one.alters == LEARNED]
     text += f" {_listed_as_learned(other)}" if other else ""
     if advice.together is not None:
@@ -88,4 +89,4 @@ def _in_words(advice: Advice, one: Weighed) -> str:
 
 def _listed_as_learned(names: list[str]) -> str:
     verb = "alter" if len(names) > 1 else "alters"
-    return f"{capital(', '.join(names))} would, too, but {verb} what is learned."
+    return f"{capital(joined(names))} would, too, but {verb} what is learned."

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison
-from dpprof.reports.comparison.findings.finding import joined
 from dpprof.reports.comparison.models import short_count
+from dpprof.vocabulary.formats import joined
 
 _LISTED = 3
 

@@ -143,7 +143,7 @@ def combined(limit: int, *changes: Change) -> Weighed | None:
 def test_changes_are_put_together_until_they_fit() -> None:
     found = combined(550, BK, GHOST, LEAN, CHECKPOINTS, LORA)
     assert found is not None
-    assert found.name == "bk, checkpointing"  # one trainer, and the loop saves nothing
+    assert found.name == "bk and checkpointing"  # one trainer, and the loop saves nothing
     assert found.cost.needed == 200 + 8 * 40
     assert found.alters == SAME
 
@@ -151,7 +151,7 @@ def test_changes_are_put_together_until_they_fit() -> None:
 def test_the_batch_comes_last_and_only_as_small_as_needed() -> None:
     found = combined(400, BK, CHECKPOINTS, LORA)
     assert found is not None
-    assert found.name == f"bk, checkpointing, {BATCH} 4"
+    assert found.name == f"bk, checkpointing and {BATCH} 4"
     assert found.cost.needed == 200 + 4 * 40
 
 
@@ -159,7 +159,7 @@ def test_what_alters_what_is_learned_is_added_if_nothing_else_fits() -> None:
     found = combined(230, BK, LORA, CHECKPOINTS)
     assert found is not None
     # Adapters cannot train behind checkpoints, which go then.
-    assert found.name == f"bk, LoRA, {BATCH} 2"
+    assert found.name == f"bk, LoRA and {BATCH} 2"
     assert found.cost.needed == 100 + 2 * 60
     assert found.alters == LEARNED
 

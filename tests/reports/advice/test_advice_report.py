@@ -55,7 +55,7 @@ def test_what_is_faster_with_a_larger_batch_is_told_too() -> None:
     both = Weighed((*weighed("bk", 40).changes, *weighed(f"{BATCH} 8", 40).changes), cost(30, 0.5))
     found = data(weighed("bk", 40, 0.6), weighed(f"{BATCH} 2", 20, 1.1), together=both)
     assert found.answer.endswith(
-        "Faster are bk, physical batch 8, together: it needs 30.0 GiB, and a logical step takes at least "
+        "Faster are bk and physical batch 8, together: it needs 30.0 GiB, and a logical step takes at least "
         "500.0 ms, 50.0 % less time."
     )
 
@@ -63,7 +63,7 @@ def test_what_is_faster_with_a_larger_batch_is_told_too() -> None:
 def test_changes_together_are_the_answer_where_none_suffices() -> None:
     both = Weighed((*weighed("bk", 1).changes, *weighed("LoRA", 1, 1, LEARNED).changes), cost(30, 1.0))
     answer = data(weighed("bk", 40), together=both).answer
-    assert "No change alone makes it fit and leaves what is learned as it is. Together, bk, LoRA do" in answer
+    assert "No change alone makes it fit and leaves what is learned as it is. Together, bk and LoRA do" in answer
     assert answer.endswith("as much time. It alters what is learned.")
     nearest = data(weighed("bk", 40), together=weighed("bk", 40)).answer
     assert "Nor do these together: with bk it needs 40.0 GiB." in nearest

@@ -7,9 +7,9 @@ from dpprof.figures.names import FITS, FLOOR, NEEDED
 from dpprof.figures.results import device_name
 from dpprof.reports.comparison.cell import Cell, competing
 from dpprof.reports.comparison.comparison import Comparison
-from dpprof.reports.comparison.findings.finding import Finding, joined
+from dpprof.reports.comparison.findings.finding import Finding
 from dpprof.reports.comparison.places import model_in_words, size_of
-from dpprof.vocabulary.formats import memory, milliseconds
+from dpprof.vocabulary.formats import joined, memory, milliseconds
 from dpprof.vocabulary.trainers import short_name
 
 

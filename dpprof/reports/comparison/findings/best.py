@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from dpprof.figures.names import PEAK, STEP
 from dpprof.reports.comparison.cell import Cell, competing
 from dpprof.reports.comparison.comparison import Comparison
-from dpprof.reports.comparison.findings.finding import Finding, joined
+from dpprof.reports.comparison.findings.finding import Finding
 from dpprof.reports.comparison.intervals import step_ratio
 from dpprof.reports.comparison.places import Places, full_name, places_of, some_places
-from dpprof.vocabulary.formats import fixed
+from dpprof.vocabulary.formats import fixed, joined
 from dpprof.vocabulary.trainers import STANDARD, short_name
 
 # Peaks closer than this are the same: a few small tensors apart.

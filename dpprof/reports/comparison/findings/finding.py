@@ -14,8 +14,3 @@ class Finding(Generic[D]):
     text: str
     data: D
     points: list[str] = field(default_factory=list)
-
-
-def joined(names: list[str] | tuple[str, ...]) -> str:
-    """Names in a sentence: `a, b and c`."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

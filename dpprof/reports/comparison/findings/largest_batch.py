@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from dpprof.reports.comparison.cell import Cell
 from dpprof.reports.comparison.comparison import Comparison
-from dpprof.reports.comparison.findings.finding import Finding, joined
+from dpprof.reports.comparison.findings.finding import Finding
 from dpprof.reports.comparison.growth import Line, phase_lines
 from dpprof.reports.comparison.places import full_name
-from dpprof.vocabulary.formats import memory, size
+from dpprof.vocabulary.formats import joined, memory, size
 from dpprof.vocabulary.trainers import short_name, trainer_info
 
 _TOPIC = "Largest batch"
