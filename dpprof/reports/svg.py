@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 # Pixels of a chart and of the margins around its plot. A page shows it narrower on a phone.
 WIDTH, HEIGHT = 520, 340
-LEFT, RIGHT, TOP, BOTTOM = 66, 16, 34, 48
+LEFT, RIGHT, TOP, BOTTOM = 66, 24, 34, 48
 # Half a mark's width, and what a letter of a label takes on average.
 RADIUS = 6.0
 LETTER = 7.2

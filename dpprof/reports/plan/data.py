@@ -98,7 +98,7 @@ class PlanData:
             text += ", and a larger batch costs more than its lower noise is worth"
         elif len(self.noises) > 1:
             text += (
-                f", and the least noise in the mean gradient of all {len(self.noises)} batches for its price"
+                f", and of the {len(self.noises)} logical batches it has the least noise in the mean gradient"
             )
         return f"{text}."
 

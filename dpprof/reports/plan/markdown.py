@@ -47,22 +47,21 @@ def summary(data: PlanData) -> str:
 
 def options_table(data: PlanData) -> str:
     """A row for each trainer and logical batch."""
-    header = ["logical batch", "trainer", "noise / batch", "physical batch", "physical batches", "at most"]
+    header = ["logical batch", "trainer", "", "noise / batch", "physical batch", "physical batches", "at most"]
     header += ["step [s]", "hours", "device-hours"]
     if data.asked.price_per_device_hour:
         header.append("cost")
-    header.append("")
     front, best = data.front, data.recommended
     rows = []
     for one in data.options:
-        cells = [f"{one.noise.logical_batch:,}", short_name(one.trainer), f"{one.noise.over_batch:.3g}"]
+        mark = "recommended" if one is best else "on the front" if one in front else ""
+        cells = [f"{one.noise.logical_batch:,}", short_name(one.trainer), mark, f"{one.noise.over_batch:.3g}"]
         cells += [f"{one.physical_batch:,}", number(one.num_physical), f"{one.most_physical:,}"]
         cells += [span(each.least, each.most) for each in (one.step, one.hours, one.device_hours)]
         if data.asked.price_per_device_hour:
             cells.append(span(one.cost.least, one.cost.most) if one.cost else "")
-        cells.append("recommended" if one is best else "on the front" if one in front else "")
         rows.append(cells)
-    return markdown_table(header, rows, right=2)
+    return markdown_table(header, rows, right=3)
 
 
 def noise_table(data: PlanData) -> str:

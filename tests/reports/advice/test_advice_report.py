@@ -63,7 +63,9 @@ def test_what_is_faster_with_a_larger_batch_is_told_too() -> None:
 def test_changes_together_are_the_answer_where_none_suffices() -> None:
     both = Weighed((*weighed("bk", 1).changes, *weighed("LoRA", 1, 1, LEARNED).changes), cost(30, 1.0))
     answer = data(weighed("bk", 40), together=both).answer
-    assert "No change alone makes it fit and leaves what is learned as it is. Together, bk and LoRA do" in answer
+    assert (
+        "No change alone makes it fit and leaves what is learned as it is. Together, bk and LoRA do" in answer
+    )
     assert answer.endswith("as much time. It alters what is learned.")
     nearest = data(weighed("bk", 40), together=weighed("bk", 40)).answer
     assert "Nor do these together: with bk it needs 40.0 GiB." in nearest
