@@ -145,7 +145,7 @@ def test_memory_by_arithmetic(tmp_path: Path) -> None:
     assert 0 <= memory.after_cleanup - size <= batch + 8192
 
 
-_NCCL = "NCCL error in: ProcessGroupNCCL.cpp:94, unhandled cuda error\nncclUnhandledCudaError: Call to CUDA function failed.\n"
+_NCCL = "NCCL error\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
@@ -129,7 +130,7 @@ def test_what_a_rank_sends_follows_from_the_parameters(trainer: str, way: str, w
 
 def test_the_hook_of_a_fake_group_moves_the_bytes_that_ddp_moves() -> None:
     config = config_of("StandardTrainer", DDP, 2)
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     try:
         real = keep_ledger(lambda: training_of(config), Ledger("cpu"), 2, warmup_steps=2).result()
     finally:
