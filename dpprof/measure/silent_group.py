@@ -1,7 +1,7 @@
 """The process group of the alone pass: one rank's own part of every collective.
 
-torch's fake process group copies what it gathers once for each rank, so that the time of a step would grow with
-them, and gives DDP no result. Of this one's collectives the ledger and the profiler see nothing.
+torch's fake process group copies what it gathers once for each rank, so that the time of a step would grow
+with them, and gives DDP no result. Of this one's collectives the ledger and the profiler see nothing.
 """
 
 from typing import Any
