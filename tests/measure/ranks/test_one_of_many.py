@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
@@ -21,6 +22,7 @@ from dpprof.measure.passes import memory
 from dpprof.measure.passes.estimate_ledger import CpuLedger
 from dpprof.measure.passes.ledger import Ledger, keep_ledger
 from dpprof.measure.ranks import one_rank_of_many
+from dpprof.measure.trainers.buckets import buckets
 from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.workloads.workload import build_workload
@@ -137,6 +139,16 @@ def test_the_hook_of_a_fake_group_moves_the_bytes_that_ddp_moves() -> None:
         dist.destroy_process_group()
     seen = ledger_of(config, is_fake=False)
     assert bytes_by_phase(real) == bytes_by_phase(seen) == bytes_by_phase(fake("StandardTrainer", DDP, 2))
+
+
+def test_a_gradient_of_no_numbers_is_in_no_bucket() -> None:
+    gradients = [torch.empty(0), torch.arange(5.0), torch.empty(0)]
+    with one_rank_of_many(config_of("DPBookKeepingTrainer", DDP, 2), 0):
+        (bucket,) = buckets(gradients, 0, 2)
+        (mean,) = bucket.reduce_scattered()
+        bucket.all_gather()
+    assert len(mean) == 3
+    assert not list(buckets([torch.empty(0)], 0, 2))
 
 
 def test_ranks_are_dealt_the_batches_that_one_process_takes() -> None:
