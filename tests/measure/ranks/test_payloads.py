@@ -22,7 +22,9 @@ def name() -> str:
 
 
 def functional(operator: str, *args: Any) -> None:
-    getattr(torch.ops._c10d_functional, operator)(*args, name())
+    made = getattr(torch.ops._c10d_functional, operator)(*args, name())
+    for tensor in made if isinstance(made, list) else [made]:
+        torch.ops._c10d_functional.wait_tensor(tensor)
 
 
 def parts() -> list[Tensor]:
