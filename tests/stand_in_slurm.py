@@ -2,7 +2,7 @@
 
 `sbatch`, `srun`, `sacct` and `scancel` are copies of this file. $STAND_IN_SLURM is the folder of the queue:
 it has each job's batch file, its process id once it runs, and its state if somebody has set it. While `held`
-lies there jobs wait.
+lies there jobs wait, and while `silent` does nothing is told of them.
 """
 
 import os
@@ -21,6 +21,8 @@ QUEUE = Path(os.environ["STAND_IN_SLURM"])
 def sbatch(batch_file: str) -> None:
     """Queue a job, or start it."""
     job, text = str(os.getpid()), Path(batch_file).read_text()
+    if wrong := re.search(r"^#SBATCH --[\w-]+=(?:True|False)$", text, re.MULTILINE):
+        sys.exit(f"sbatch: error: invalid option: {wrong[0]}")
     (QUEUE / f"{job}.sh").write_text(text)
     if not (QUEUE / "held").exists():
         found = re.search(r"^#SBATCH --nodes=(\d+)$", text, re.MULTILINE)
@@ -55,6 +57,8 @@ def srun(*words: str) -> None:
 def sacct(*words: str) -> None:
     """How the jobs are."""
     print("JobID|State|NodeList")
+    if (QUEUE / "silent").exists():
+        return
     for job in (word for before, word in pairwise(words) if before == "-j"):
         print(f"{job}|{_state(job)}|here")
 

@@ -1,7 +1,8 @@
 """Which rank of a job brought the others to an end.
 
 When one dies, the others complain of lost connections, and may well end before it. When one hangs, the others
-wait for it, and all are ended alike.
+wait for it, and all are ended alike. Under gloo those that wait stand in the call of a collective. On GPUs
+that call returns at once, and they wait wherever they next need a result: there nobody can be named.
 """
 
 import re
@@ -18,14 +19,16 @@ _WAITING = re.compile(r"/torch/(distributed|autograd|cuda|_ops|_tensor)\b|/dppro
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
 
 
-def culprit(folder: RunFolder, ended: Exit) -> int | None:
-    """The rank that did not end because of another one; None if it cannot be told. 0 for a job without
-    ranks.
+def culprit(folder: RunFolder, ended: Exit, *, on_cuda: bool) -> int | None:
+    """The rank that did not end because of another one; None if it cannot be told. 0 for a job of one rank
+    or none.
     """
-    if not ended.ranks:
+    if len(ended.ranks) < 2:
         return 0
     ranks = range(len(ended.ranks))
     if ended.timed_out:
+        if on_cuda:
+            return None
         hanging = [rank for rank in ranks if not _waits(place_of_end(folder.rank(rank)))]
         return hanging[0] if len(hanging) == 1 else None
     return min(ranks, key=lambda rank: _blamelessness(folder.rank(rank), ended.ranks[rank]))

@@ -39,7 +39,7 @@ def write_how_it_ended(config: ExperimentConfig, folder: RunFolder, ended: Exit,
     passes = record.passes if record is not None else {}
     left = [name for name in config.pass_names if name not in passes or passes[name].status == "running"]
     is_done = not left or any(outcome.status == "failed" for outcome in passes.values())
-    why = _why_of_ranks(folder, ended, timeout_s) if ended.ranks else None
+    why = _why_of_ranks(config, folder, ended, timeout_s) if ended.ranks else None
     if why is None:
         how = _how_it_ended(folder, ended, timeout_s, failure, is_done=is_done)
         if how is None:
@@ -64,9 +64,11 @@ def _was_stopped(outcome: PassOutcome) -> bool:
     return (outcome.reason or "").startswith("KeyboardInterrupt")
 
 
-def _why_of_ranks(folder: RunFolder, ended: Exit, timeout_s: float) -> Failure | None:
+def _why_of_ranks(
+    config: ExperimentConfig, folder: RunFolder, ended: Exit, timeout_s: float
+) -> Failure | None:
     """Why an experiment of several ranks ended, if not in the way that rank 0 says."""
-    rank = culprit(folder, ended)
+    rank = culprit(folder, ended, on_cuda=config.device == "cuda")
     if ended.timed_out:
         return Failure("timeout", _who_hung(folder, rank, timeout_s), rank=rank)
     assert rank is not None, "only at a time-out none can be told"

@@ -69,6 +69,7 @@ class RanksFigures:
         slowest = max(timed, key=lambda rank: rank.step_ms or 0.0, default=None)
         alone = [rank.alone_ms for rank in each if rank.alone_ms is not None]
         mean_ms = statistics.fmean(alone) if alone else None
+        unhindered_ms = statistics.harmonic_mean(alone) if alone else None  # throughputs add up
         return cls(
             each=each,
             slowest=slowest,
@@ -78,8 +79,8 @@ class RanksFigures:
                 default=None,
             ),
             imbalance=max(alone) / mean_ms if mean_ms else None,
-            efficiency_pct=100 * mean_ms / slowest.step_ms
-            if mean_ms and slowest is not None and slowest.step_ms
+            efficiency_pct=100 * unhindered_ms / slowest.step_ms
+            if unhindered_ms and slowest is not None and slowest.step_ms
             else None,
         )
 

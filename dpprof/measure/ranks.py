@@ -1,6 +1,6 @@
 """The ranks of an experiment, as one of them sees the others.
 
-Each pass has a process group of its own: a real one, or torch's fake one, whose collectives send nothing.
+Each pass has a process group of its own: a real one, torch's fake one or the silent one, which send nothing.
 Between passes ranks meet in a store, which has no part in what is measured.
 """
 
@@ -19,6 +19,7 @@ from torch.distributed.rendezvous import rendezvous
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import ConfigError
 from dpprof.measure.place import Place
+from dpprof.measure.silent_group import SILENT
 from dpprof.vocabulary.parallel import FAKE, NONE
 
 # Whoever started the ranks ends them when their time is over.
@@ -73,16 +74,17 @@ class Ranks:
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
-        """This rank as if the others were there, which wait meanwhile; where each has a GPU of its own, at
-        the same time.
+        """This rank as if the others were there, to be timed. The others wait meanwhile; where each has a GPU
+        of its own, they do the same at the same time.
         """
         if self._config.device == "cuda":
-            with self.alone():
+            with one_rank_of_many(self._config, self.rank, SILENT):
                 yield
+            self.meet()
             return
         for rank in range(self.world_size):
             if rank == self.rank:
-                with one_rank_of_many(self._config, rank):
+                with one_rank_of_many(self._config, rank, SILENT):
                     yield
             self.meet()
 
@@ -124,16 +126,16 @@ def _take_gpu(place: Place) -> None:
 
 
 @contextmanager
-def one_rank_of_many(config: ExperimentConfig, rank: int) -> Iterator[None]:
-    """This process is one rank of the experiment's, without the others: torch's fake process group, whose
-    collectives return at once. Does nothing for one that shares with none.
+def one_rank_of_many(config: ExperimentConfig, rank: int, group: str = FAKE) -> Iterator[None]:
+    """This process is one rank of the experiment's, without the others: torch's fake process group or the
+    silent one, whose collectives return at once. Does nothing for one that shares with none.
     """
     if config.parallel == NONE:
         yield
         return
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    dist.init_process_group(FAKE, store=FakeStore(), rank=rank, world_size=config.world_size)
+    dist.init_process_group(group, store=FakeStore(), rank=rank, world_size=config.world_size)
     try:
         yield
     finally:

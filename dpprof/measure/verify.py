@@ -7,6 +7,7 @@ changes, and trains what it should.
 import gc
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import describe_error
@@ -47,12 +48,13 @@ def verify(config: ExperimentConfig) -> VerifyResult:
         found.checks.append(VerifyCheck("gradient_float64", FAIL, str(what)))
         return found
     found.max_grad_norm = setting.max_grad_norm
-    _add(found, "gradient_float64", lambda: gradients.checks(setting))
+    add = partial(_add, found, config.parallel)
+    add("gradient_float64", lambda: gradients.checks(setting))
     if case.is_private:
-        _add(found, "noise_deviation", lambda: _of_noise(setting, found))
+        add("noise_deviation", lambda: _of_noise(setting, found))
         if config.parallel == NONE:  # each rank clips its own samples, as one alone does
-            _add(found, "sensitivity_ordinary", lambda: sensitivity.checks(setting))
-    _add(found, "weights_moved", lambda: weights.checks(setting))
+            add("sensitivity_ordinary", lambda: sensitivity.checks(setting))
+    add("weights_moved", lambda: weights.checks(setting))
     return found
 
 
@@ -74,8 +76,13 @@ def _of_noise(setting: Setting, found: VerifyResult) -> Iterator[VerifyCheck]:
         found.noise_deviation = deviation if worse else found.noise_deviation
 
 
-def _add(found: VerifyResult, first: str, checks: Callable[[], Iterator[VerifyCheck]]) -> None:
-    """Add the checks. A trainer that raises an error fails the check after the last one that was done."""
+def _add(found: VerifyResult, parallel: str, first: str, checks: Callable[[], Iterator[VerifyCheck]]) -> None:
+    """Add the checks. A trainer that raises an error fails the check after the last one that was done. One of
+    several ranks raises it: the others are still at that check, and would wait there.
+    """
+    if parallel != NONE:
+        found.checks += checks()
+        return
     try:
         found.checks += checks()
     except Undecidable as why:

@@ -7,6 +7,9 @@ _OOM_WORDS = (
     "CUDA out of memory",
     "CUDA error: out of memory",
     "STATUS_ALLOC_FAILED",
+    "Cuda failure 2 'out of memory'",  # NCCL's, and of its older versions
+    "Cuda failure 'out of memory'",
+    "Failed to CUDA calloc",
 )
 _OOM_ERROR = "OutOfMemoryError"
 

@@ -23,12 +23,6 @@ def collective_of(operator: str) -> str | None:
     return None
 
 
-def payload_of(collective: str, buffers: list[int]) -> int:
-    """Bytes of the whole tensor that a collective is about, from those of its arguments."""
-    whole = collective in (ALL_GATHER, REDUCE_SCATTER)
-    return max(buffers, default=0) if whole else sum(buffers)
-
-
 def bytes_sent(collective: str, payload: int, world_size: int) -> int:
     """Bytes that each rank sends over a ring for a payload, the size of the whole tensor (Patarasuk and Yuan
     2009): an all-reduce is a reduce-scatter and an all-gather.

@@ -90,6 +90,15 @@ def test_a_rank_with_an_error_of_its_own_is_named(tmp_path: Path) -> None:
     assert "gloo" in (tmp_path / "run" / "run.log").read_text()  # what rank 0 says of it
 
 
+def test_a_rank_that_cannot_be_verified_ends_the_others(tmp_path: Path) -> None:
+    """In the second step after the five of the clean pass."""
+    config = failing("raise", "forward", step=5 + 2, passes="clean,verify", warmup_steps=3)
+    result = driven(config, tmp_path)
+    assert result.record is not None
+    (why,) = result.record.failed_passes.values()
+    assert "rank 1: RuntimeError: mine alone" in why
+
+
 @pytest.mark.parametrize("phase", ["forward", "backward_norms"])
 def test_a_rank_that_hangs_is_named(phase: str, tmp_path: Path) -> None:
     result = driven(failing("hang", phase, parallel="fsdp2"), tmp_path, timeout_s=15)

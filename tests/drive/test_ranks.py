@@ -88,7 +88,7 @@ def test_figures_of_ranks_follow_from_what_they_measured() -> None:
     assert found["ranks/imbalance_ratio"] == pytest.approx(
         max(alone.values()) / statistics.fmean(alone.values())
     )
-    efficiency = 100 * statistics.fmean(alone.values()) / step[slowest]
+    efficiency = 100 * statistics.harmonic_mean(alone.values()) / step[slowest]
     assert found["ranks/scaling_efficiency_pct"] == pytest.approx(efficiency)
     assert found["throughput/samples_per_s"] == pytest.approx(4e3 / step[slowest])
     peaks = [rank.peak for rank in record.ranks]

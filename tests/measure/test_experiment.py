@@ -145,6 +145,9 @@ def test_memory_by_arithmetic(tmp_path: Path) -> None:
     assert 0 <= memory.after_cleanup - size <= batch + 8192
 
 
+_NCCL = "NCCL error\nncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n"
+
+
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
@@ -152,6 +155,10 @@ def test_memory_by_arithmetic(tmp_path: Path) -> None:
         (RuntimeError("[enforce fail] . DefaultCPUAllocator: can't allocate memory: you tried"), True),
         (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), True),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), True),
+        (RuntimeError(f"{_NCCL}Cuda failure 2 'out of memory'"), True),
+        (RuntimeError(f"{_NCCL}Cuda failure 'out of memory'"), True),
+        (RuntimeError(f"{_NCCL}Failed to CUDA calloc 6291456 bytes"), True),
+        (RuntimeError(f"{_NCCL}Cuda failure 700 'an illegal memory access was encountered'"), False),
         (RuntimeError("something about memory formats"), False),
         (ValueError("out of range"), False),
     ],

@@ -18,8 +18,8 @@ from dpprof.drive.launch.child import Child
 from dpprof.drive.launch.job import Exit, Job
 
 # How long the other ranks of one that failed may take to find out by themselves, and leave their answers.
-_OTHERS_S = 5.0
-_LOOPBACK = "127.0.0.1"
+OTHERS_S = 5.0
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Place:
 
 def all_here(num_ranks: int) -> Place:
     """All ranks on this machine."""
-    return Place(0, num_ranks, num_ranks, _LOOPBACK, free_port(_LOOPBACK), interface_of(_LOOPBACK))
+    return Place(0, num_ranks, num_ranks, LOOPBACK, free_port(LOOPBACK), interface_of(LOOPBACK))
 
 
 def interface_of(address: str) -> str:
@@ -100,7 +100,7 @@ class Ranks:
             self._exit = Exit.of_ranks(exits)
             return self._exit
         if self._end_others_at is None and any(one.code for one in exits):
-            self._end_others_at = time.monotonic() + _OTHERS_S
+            self._end_others_at = time.monotonic() + OTHERS_S
         if self._end_others_at is not None and time.monotonic() > self._end_others_at:
             self.follow()
         return None

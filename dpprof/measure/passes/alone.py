@@ -1,7 +1,8 @@
 """The alone pass: the steps of one rank as if the others were there.
 
-The same training on torch's fake process group, whose collectives send nothing and wait for nobody. What a
-step of the clean pass takes longer is communication that no computation hides.
+The same training on a process group whose collectives send nothing and wait for nobody
+(`measure/silent_group.py`). What a step of the clean pass takes longer is communication that no computation
+hides.
 """
 
 import gc

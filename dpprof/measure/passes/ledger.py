@@ -28,7 +28,7 @@ from dpprof.record.layers import LayerRow
 from dpprof.record.ledger import CollectiveRow, LedgerResult, TrafficRow
 from dpprof.vocabulary.loops import savings_to_measure
 from dpprof.vocabulary.operator_classes import class_by_name, class_in_phase
-from dpprof.vocabulary.parallel import COMMUNICATION, bytes_sent, collective_of, payload_of
+from dpprof.vocabulary.parallel import COMMUNICATION, bytes_sent, collective_of
 
 _OBSERVED_STEPS = 2
 _DEVICE = torch.ops.prim.device.default
@@ -150,7 +150,7 @@ class Ledger(TorchDispatchMode):
         result = self.call(func, args, kwargs)
         name = func._schema.name
         if (collective := collective_of(name)) is not None:
-            self._count_collective(collective, args)
+            self._count_collective(collective, args, result)
         for tensor in tensors_in((result, *args, *kwargs.values())):
             self.storages.see(tensor, name, self.modules.current)
         if self._counts:
@@ -185,17 +185,18 @@ class Ledger(TorchDispatchMode):
             row.written += written
             row.flops += num_flops
 
-    def _count_collective(self, collective: str, args: tuple[Any, ...]) -> None:
-        """Whatever it reads and writes, and is nothing else, is a buffer of communication."""
-        buffers = list(tensors_in(args))
-        for tensor in buffers:
+    def _count_collective(self, collective: str, args: tuple[Any, ...], result: Any) -> None:
+        """Whatever it reads and writes, and is nothing else, is a buffer of communication. Its payload is the
+        largest of its arguments and its result, the tensors of a list together.
+        """
+        for tensor in tensors_in(args):
             self.storages.expect(COMMUNICATION, tensor)
         if not self._counts:
             return
         row = self._collectives.setdefault(
             (collective, self.storages.phase), CollectiveRow(collective, self.storages.phase)
         )
-        payload = payload_of(collective, [footprint(tensor) for tensor in buffers])
+        payload = max(sum(map(footprint, tensors_in((value,)))) for value in (*args, result))
         row.calls += 1
         row.payload += payload
         row.sent += bytes_sent(collective, payload, dist.get_world_size())

@@ -83,8 +83,9 @@ def together(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def buckets(gradients: Iterable[Tensor], rank: int, world_size: int) -> Iterator[Bucket]:
-    """Gradients in buckets, large ones divided, in pieces as equal as may be."""
-    parts = (part for g in gradients for part in flat(g).split(BUCKET_BYTES // g.element_size()))
+    """Gradients in buckets, large ones divided, in pieces as equal as may be; those of no numbers in none."""
+    filled = (g for g in gradients if g.numel())
+    parts = (part for g in filled for part in flat(g).split(BUCKET_BYTES // g.element_size()))
     for some in together(parts):
         yield Bucket(some, [-(-part.numel() // world_size) for part in some], rank, world_size)
 

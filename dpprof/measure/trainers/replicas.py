@@ -74,8 +74,10 @@ def _without_data(model: nn.Module) -> nn.Module:
 
 
 def _all_reduced(state: None, bucket: Any) -> torch.futures.Future[Tensor]:
-    """What DDP does with a bucket of its own accord. A fake group's communication has no result to give."""
-    reduced = bucket.buffer().div_(dist.get_world_size())
+    """What DDP does with a bucket of its own accord. A fake group's communication has no result to give, and
+    nothing is divided: DDP scales gradients as it copies them into the bucket, and with a hook just copies.
+    """
+    reduced = bucket.buffer()
     dist.all_reduce(reduced)
     done: torch.futures.Future[Tensor] = torch.futures.Future()
     done.set_result(reduced)

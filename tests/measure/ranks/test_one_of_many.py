@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
@@ -19,6 +22,7 @@ from dpprof.measure.passes import memory
 from dpprof.measure.passes.estimate_ledger import CpuLedger
 from dpprof.measure.passes.ledger import Ledger, keep_ledger
 from dpprof.measure.ranks import one_rank_of_many
+from dpprof.measure.trainers.buckets import buckets
 from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.workloads.workload import build_workload
@@ -53,15 +57,22 @@ def config_of(trainer: str, way: str, world_size: int, **settings: Any) -> Exper
     return parse_experiment(values | sizes | settings, EstimatingConfig).resolve(cuda_available=False)
 
 
-def ledger_of(config: ExperimentConfig, *, is_fake: bool, rank: int = 0) -> LedgerResult:
-    def build() -> ExperimentTraining:
-        return ExperimentTraining(config, build_workload(config))
+def training_of(config: ExperimentConfig) -> ExperimentTraining:
+    return ExperimentTraining(config, build_workload(config))
 
+
+def ledger_of(config: ExperimentConfig, *, is_fake: bool, rank: int = 0) -> LedgerResult:
     with one_rank_of_many(config, rank):
         if not is_fake:
-            return keep_ledger(build, Ledger("cpu"), 2, warmup_steps=2).result()
+            return keep_ledger(lambda: training_of(config), Ledger("cpu"), 2, warmup_steps=2).result()
         with fake_tensors(load_trainer(config.trainer)):
-            return keep_ledger(build, CpuLedger(), 1).result()
+            return keep_ledger(lambda: training_of(config), CpuLedger(), 1).result()
+
+
+def bytes_by_phase(ledger: LedgerResult) -> dict[str | None, int]:
+    return {
+        phase: moved.read + moved.written for phase, moved in ledger.moved(by=lambda row: row.phase).items()
+    }
 
 
 def peak_of(config: ExperimentConfig, rank: int) -> int:
@@ -117,6 +128,27 @@ def test_what_a_rank_sends_follows_from_the_parameters(trainer: str, way: str, w
     share = (world_size - 1) / world_size
     for name, (payload, sent) in found.items():
         assert sent == pytest.approx((2 if name == ALL_REDUCE else 1) * share * payload, abs=world_size)
+
+
+def test_the_hook_of_a_fake_group_moves_the_bytes_that_ddp_moves() -> None:
+    config = config_of("StandardTrainer", DDP, 2)
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    try:
+        real = keep_ledger(lambda: training_of(config), Ledger("cpu"), 2, warmup_steps=2).result()
+    finally:
+        dist.destroy_process_group()
+    seen = ledger_of(config, is_fake=False)
+    assert bytes_by_phase(real) == bytes_by_phase(seen) == bytes_by_phase(fake("StandardTrainer", DDP, 2))
+
+
+def test_a_gradient_of_no_numbers_is_in_no_bucket() -> None:
+    gradients = [torch.empty(0), torch.arange(5.0), torch.empty(0)]
+    with one_rank_of_many(config_of("DPBookKeepingTrainer", DDP, 2), 0):
+        (bucket,) = buckets(gradients, 0, 2)
+        (mean,) = bucket.reduce_scattered()
+        bucket.all_gather()
+    assert len(mean) == 3
+    assert not list(buckets([torch.empty(0)], 0, 2))
 
 
 def test_ranks_are_dealt_the_batches_that_one_process_takes() -> None:

@@ -16,10 +16,8 @@ from dpprof.drive.launch.on_ray.nodes import NoNodes, Placement, Placer
 from dpprof.drive.launch.on_ray.on_node import Meeting, Work
 from dpprof.drive.launch.on_ray.part import Done, Lost, Outcome, RunningPart
 from dpprof.drive.launch.orders import CANCEL, FOLLOW
+from dpprof.drive.launch.ranks import OTHERS_S
 from dpprof.vocabulary.log_lines import SAID
-
-# How long the other parts of one that failed may take to find out by themselves, and leave their answers.
-_OTHERS_S = 5.0
 
 
 class RayHandle:
@@ -100,7 +98,7 @@ class RayHandle:
     def _end_others(self) -> None:
         """End the parts of one that failed, after the time to find out by themselves."""
         now = time.monotonic()
-        self._end_others_at = self._end_others_at or now + _OTHERS_S
+        self._end_others_at = self._end_others_at or now + OTHERS_S
         if now > self._end_others_at:
             for part in self._parts:
                 part.end(FOLLOW)

@@ -22,6 +22,8 @@ _ASKING_S, _ENDING_S = 1.0, 30.0
 # How long an answer may take to be seen here once the job is over, on a slow file system.
 _ANSWER_S = 15.0
 _NO_MEMORY = "OUT_OF_MEMORY"
+# submitit waits for such a job, as if it began anew.
+_PREEMPTED = "PREEMPTED"
 
 
 class SlurmHandle:
@@ -30,8 +32,9 @@ class SlurmHandle:
     def __init__(self, job: Job, on_line: Callable[[str], None], submitted: Any, meeting: Meeting) -> None:
         self._job, self._on_line, self._submitted, self._meeting = job, on_line, submitted, meeting
         self._log: FollowedLog | None = None
-        self._ask_at = self._lost_at = 0.0
+        self._ask_at = 0.0
         self._kill_at: float | None = None
+        self._lost_at: float | None = None
         self._exit: Exit | None = None
 
     def poll(self) -> Exit | None:
@@ -44,7 +47,8 @@ class SlurmHandle:
             self._kill()
         if now > self._ask_at:
             self._ask_at = now + _ASKING_S
-            if self._submitted.done():
+            # submitit asks Slurm ever more seldom: a job that was killed is not waited for so long.
+            if self._submitted.done() or self._has_no_answer(now) or self._submitted.state == _PREEMPTED:
                 self._settle(now)
         return self._exit
 
@@ -62,6 +66,7 @@ class SlurmHandle:
         """Have Slurm end it. What has begun by then ends as it is told."""
         self._kill_at = float("inf")
         self._submitted.cancel(check=False)
+        self._lost_at = time.monotonic() + _ANSWER_S
         if not self._meeting.has_begun:
             self._finish(Exit(-signal.SIGTERM, interrupted=True))
 
@@ -69,11 +74,14 @@ class SlurmHandle:
     def _is_cancelled(self) -> bool:
         return self._kill_at is not None
 
+    def _has_no_answer(self, now: float) -> bool:
+        return self._lost_at is not None and now > self._lost_at
+
     def _settle(self, now: float) -> None:
         tasks = [self._submitted.task(number) for number in range(self._submitted.num_tasks)]
         if not all(task.paths.result_pickle.exists() for task in tasks):
             self._lost_at = self._lost_at or now + _ANSWER_S
-            if now > self._lost_at or self._is_cancelled:
+            if self._has_no_answer(now) or self._is_cancelled:
                 self._finish(self._lost())
             return
         try:

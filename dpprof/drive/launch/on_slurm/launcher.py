@@ -78,12 +78,13 @@ class SlurmLauncher:
         }
         if job.num_gpus:
             found["gpus_per_node"] = max(counts) or job.num_gpus
-        more = dict(self._more)
-        if job.is_measured and not job.num_gpus and more.pop("exclusive", True):
-            found["slurm_exclusive"] = True
+        # A job that Slurm began anew would find the files of its first run.
+        more = {"exclusive": job.is_measured and not job.num_gpus, "no_requeue": True} | self._more
+        # sbatch has no `--name=False`.
+        flags = {name: value for name, value in more.items() if value is not False}
         if self._options.slurm_partition:
             found["slurm_partition"] = self._options.slurm_partition
-        return found | ({"slurm_additional_parameters": more} if more else {})
+        return found | {"slurm_additional_parameters": flags}
 
 
 class SlurmNodes:

@@ -4,6 +4,7 @@ The parts of a job have a folder in common, `Meeting`, in which they find each o
 driving process.
 """
 
+import signal
 import socket
 import time
 from dataclasses import dataclass, replace
@@ -14,13 +15,19 @@ from submitit import JobEnvironment
 from dpprof.drive.launch.child import Child
 from dpprof.drive.launch.job import Exit, Job
 from dpprof.drive.launch.orders import POLL_S, end, obey
-from dpprof.drive.launch.ranks import Place, Ranks, all_here, free_port, interface_of
+from dpprof.drive.launch.ranks import (
+    LOOPBACK,
+    OTHERS_S,
+    Place,
+    Ranks,
+    all_here,
+    free_port,
+    interface_of,
+)
 from dpprof.record.files import write_text
 
-_LOOPBACK = "127.0.0.1"
-# How long parts of one that failed may take to find out by themselves, and how long the first part may take
-# to say where ranks meet.
-_OTHERS_S, _MEETING_S = 5.0, 600.0
+# How long the first part may take to say where ranks meet.
+_MEETING_S = 600.0
 
 
 class Meeting:
@@ -55,10 +62,12 @@ class Meeting:
         """Say where ranks meet."""
         write_text(self._place, f"{address} {port}")
 
-    def chosen(self) -> tuple[str, int]:
-        """Where they do, as soon as that was said. Raises TimeoutError."""
+    def chosen(self) -> tuple[str, int] | None:
+        """Where they do, as soon as that was said; None if the job is to end before. Raises TimeoutError."""
         deadline = time.monotonic() + _MEETING_S
         while not self._place.exists():
+            if self.has_failed or self.told.exists():
+                return None
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the first node said nothing for {_MEETING_S:g} s")
             time.sleep(POLL_S)
@@ -77,24 +86,22 @@ class Work:
     def do(self) -> Exit:
         """Run the part that is this task's. Returns how its processes ended, and where."""
         environment, meeting = JobEnvironment(), Meeting(self.meeting)
-        meeting.begin()
-        processes = self._start(environment, meeting)
-        end_at: float | None = None
         try:
-            while (ended := processes.poll()) is None:
-                obey(meeting.told, processes)
-                if meeting.has_failed and isinstance(processes, Ranks):
-                    end_at = end_at or time.monotonic() + _OTHERS_S
-                    if time.monotonic() > end_at:
-                        processes.follow()
-                time.sleep(POLL_S)
-        finally:
-            end(processes)
+            meeting.begin()
+            processes = self._start(environment, meeting)
+            if processes is None:
+                ended = self._not_begun(environment, followed=meeting.has_failed)
+            else:
+                ended = _end_of(processes, meeting)
+        except BaseException:
+            meeting.fail()  # the others would wait for this part
+            raise
         if ended.code:
             meeting.fail()
         return replace(ended, environment={"node": socket.gethostname(), "slurm_job": environment.job_id})
 
-    def _start(self, environment: JobEnvironment, meeting: Meeting) -> Child | Ranks:
+    def _start(self, environment: JobEnvironment, meeting: Meeting) -> Child | Ranks | None:
+        """Begin the part's processes; None if the job is to end before."""
         own = environment.global_rank
         count, first = self.counts[own], sum(self.counts[:own])
         if not count:
@@ -103,16 +110,38 @@ class Work:
             return Ranks(self.job, _ignore, all_here(count))
         is_one_node = environment.num_nodes == 1
         if own == 0:
-            address = _LOOPBACK if is_one_node else socket.gethostname()
-            meeting.choose(address, free_port(_LOOPBACK if is_one_node else ""))
-        interface = interface_of(_LOOPBACK) if is_one_node else ""
-        place = Place(first, count, self.job.num_ranks, *meeting.chosen(), interface)
-        return Ranks(self.job, _ignore, place)
+            address = LOOPBACK if is_one_node else socket.gethostname()
+            meeting.choose(address, free_port(LOOPBACK if is_one_node else ""))
+        interface = interface_of(LOOPBACK) if is_one_node else ""
+        if (chosen := meeting.chosen()) is None:
+            return None
+        return Ranks(self.job, _ignore, Place(first, count, self.job.num_ranks, *chosen, interface))
+
+    def _not_begun(self, environment: JobEnvironment, *, followed: bool) -> Exit:
+        """The end of ranks that never began."""
+        one = Exit(-signal.SIGTERM, followed=followed, interrupted=not followed)
+        return Exit.of_ranks([one] * self.counts[environment.global_rank])
 
 
 def run(work: Work) -> Exit:
     """What Slurm's tasks call."""
     return work.do()
+
+
+def _end_of(processes: Child | Ranks, meeting: Meeting) -> Exit:
+    """Wait for a part's processes to end. They are ended when that is asked, or when another part fails."""
+    end_at: float | None = None
+    try:
+        while (ended := processes.poll()) is None:
+            obey(meeting.told, processes)
+            if meeting.has_failed and isinstance(processes, Ranks):
+                end_at = end_at or time.monotonic() + OTHERS_S
+                if time.monotonic() > end_at:
+                    processes.follow()
+            time.sleep(POLL_S)
+    finally:
+        end(processes)
+    return ended
 
 
 def _ignore(line: str) -> None:

@@ -15,6 +15,8 @@ from dpprof.drive.launch.job import Exit, Job
 from dpprof.drive.launch.launcher import Handle
 from dpprof.drive.launch.on_slurm import handle as slurm_handle
 from dpprof.drive.launch.on_slurm.launcher import SlurmLauncher
+from dpprof.drive.launch.on_slurm.on_node import Meeting
+from dpprof.drive.launch.orders import CANCEL, give
 from dpprof.drive.stop import Stop
 from dpprof.errors import ConfigError
 from dpprof.record.folder import RunFolder
@@ -69,6 +71,7 @@ def test_what_is_measured_has_a_node_to_itself(queue: Path, tmp_path: Path) -> N
     assert options.items() >= {"partition": "long", "account": "me", "nodes": "1", "time": "6"}.items()
     assert (options["cpus-per-task"], options["job-name"]) == ("4", "dpprof")
     assert "exclusive" in options
+    assert "no-requeue" in options, "a second run would find the files of the first"
     assert os.listdir(tmp_path / "runs") == ["a run"]
 
 
@@ -77,11 +80,12 @@ def test_others_share_a_node_and_so_do_those_for_which_the_user_says_so(queue: P
     assert "exclusive" not in asked(queue)
     for batch_file in queue.glob("*.sh"):
         batch_file.unlink()
-    (tmp_path / "b").mkdir()
-    run_job(
-        SlurmLauncher(SlurmOptions(slurm_options="exclusive=false")), job(tmp_path / "b", ""), print, Stop()
-    )
-    assert "exclusive" not in asked(queue)
+    for is_measured in (True, False):
+        work = job(tmp_path / str(is_measured), "", is_measured=is_measured)
+        run_job(SlurmLauncher(SlurmOptions(slurm_options="exclusive=false")), work, print, Stop())
+        assert "exclusive" not in asked(queue)
+        for batch_file in queue.glob("*.sh"):
+            batch_file.unlink()
 
 
 def test_ranks_go_to_as_many_nodes_as_they_need_gpus(queue: Path, tmp_path: Path) -> None:
@@ -118,7 +122,50 @@ def test_a_job_that_waits_leaves_the_queue_when_it_is_cancelled(queue: Path, tmp
     assert os.listdir(tmp_path / "runs") == ["a run"]
 
 
-@pytest.mark.parametrize("state", ["NODE_FAIL", "OUT_OF_MEMORY"])
+def test_a_task_that_cannot_begin_ends_the_others(queue: Path, tmp_path: Path) -> None:
+    launcher = SlurmLauncher(SlurmOptions(slurm_ranks_per_node=1))
+    work = job(tmp_path, "import time; time.sleep(100)", num_ranks=2)
+    blocked = work.folder.path / "ranks"
+    blocked.touch()
+    began = time.monotonic()
+    end = run_job(launcher, work, print, Stop())
+    assert time.monotonic() - began < 40
+    assert end.said.startswith("Slurm could not run it: ")
+    assert str(blocked) in end.said
+
+
+@pytest.mark.parametrize("happens", ["failed", "told", "chosen"])
+def test_nobody_waits_for_a_meeting_that_will_not_be(happens: str, tmp_path: Path) -> None:
+    meeting = Meeting(tmp_path)
+    if happens == "failed":
+        meeting.fail()
+    elif happens == "told":
+        give(CANCEL, meeting.told)
+    else:
+        meeting.choose("here", 29500)
+    assert meeting.chosen() == (("here", 29500) if happens == "chosen" else None)
+
+
+def test_a_job_that_was_killed_is_not_waited_for(
+    queue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm says nothing of its end."""
+    for name in ("_ENDING_S", "_ANSWER_S"):
+        monkeypatch.setattr(slurm_handle, name, 0.5)
+    handle = SlurmLauncher(SlurmOptions()).submit(job(tmp_path, "import time; time.sleep(100)"), print)
+    deadline = time.monotonic() + 30
+    while not list((tmp_path / "runs").glob(".*.slurm/begun")):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    (queue / "silent").touch()
+    monkeypatch.setattr(handle._meeting, "told", tmp_path / "nobody looks")  # type: ignore[attr-defined]
+    handle.cancel()
+    began = time.monotonic()
+    assert ended(handle).interrupted
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("state", ["NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"])
 def test_a_job_that_slurm_ends_says_so(
     state: str, queue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
