@@ -3,7 +3,7 @@
     python benchmarks/plan_check.py > docs/results/plan_cpu.md
 
 Measures one sweep of `small` at batch 2 and 4, plans with each trainer from these times, and measures the
-recommended physical batch of each plan with `dpprof profile --plan`. About five minutes on 2 cores; refuses a
+recommended physical batch of each plan with `dpprof profile --plan`. About ten minutes on 2 cores; refuses a
 machine that is busy.
 """
 
@@ -56,11 +56,12 @@ def row(place: Path, trainer: str) -> list[str]:
     result = read_result(RunFolder(newest(place, "runs/profile-*/DP*")))
     assert result.predicted is not None, "it was measured for a plan"
     assert result.record is not None, "it finished"
-    print(trainer, statistics.quantiles(result.record.step_s), file=sys.stderr)
+    first, _, third = statistics.quantiles(result.record.step_s)
     found = {one.name: one for one in beside(result.predicted, result.record)}
     batches = f"{recommended['experiment']['accumulation_steps']} x {recommended['physical_batch']}"
     step, peak = found["step"], found["peak"]
-    return [trainer, batches, step.planned, step.measured, step.off, peak.planned, peak.measured, peak.off]
+    steps = [step.planned, step.measured, f"{first:.2f} to {third:.2f} s", step.off]
+    return [trainer, batches, *steps, peak.planned, peak.measured, peak.off]
 
 
 def main() -> None:
@@ -72,17 +73,18 @@ def main() -> None:
         place = Path(folder)
         sizes = ["--device", "cpu", "--model-sizes", "small", "--seq-lens", "128", "--batch-sizes", "2,4"]
         names = ["--trainers", ",".join(TRAINERS), "--passes", "clean", "--sweep-name", "base"]
-        dpprof(place, "sweep", *sizes, *names)
+        dpprof(place, "sweep", *sizes, *names, "--repeats", "2")
         rows = [row(place, trainer) for trainer in TRAINERS]
     print("# Plans and measurements\n")
     print(
         f"dpprof {__version__}, torch {torch.__version__}, Opacus {opacus.__version__}, Python "
         f"{platform.python_version()}, {psutil.cpu_count()} cores. `small` with sequences of 128. Each "
-        "trainer was measured at batch 2 and 4 in one sweep, 10 steps each. From these a plan for a logical "
-        "batch of 64 chose the physical batch and predicted a logical step; the median of 5 was then "
-        "measured. Made by `python benchmarks/plan_check.py`.\n"
+        "trainer was measured twice at batch 2 and 4 in one sweep, 10 steps each time. From the medians a plan "
+        "for a logical batch of 64 chose the physical batch and predicted a logical step; the median of 5 was "
+        "then measured, minutes later. Made by `python benchmarks/plan_check.py`.\n"
     )
-    header = ["trainer", "physical batches", "step, plan", "measured", "off", "peak, plan", "measured", "off"]
+    header = ["trainer", "physical batches", "step, plan", "measured", "quartiles", "off"]
+    header += ["peak, plan", "measured", "off"]
     print(markdown_table(header, rows, right=1))
 
 

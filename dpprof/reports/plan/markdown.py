@@ -47,8 +47,8 @@ def summary(data: PlanData) -> str:
 
 def options_table(data: PlanData) -> str:
     """A row for each trainer and logical batch."""
-    header = ["logical batch", "trainer", "", "noise / batch", "physical batch", "physical batches", "at most"]
-    header += ["step [s]", "hours", "device-hours"]
+    header = ["logical batch", "trainer", "", "noise / batch", "physical batch", "physical batches"]
+    header += ["at most", "step [s]", "hours", "device-hours"]
     if data.asked.price_per_device_hour:
         header.append("cost")
     front, best = data.front, data.recommended
