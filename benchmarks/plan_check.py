@@ -79,9 +79,9 @@ def main() -> None:
     print(
         f"dpprof {__version__}, torch {torch.__version__}, Opacus {opacus.__version__}, Python "
         f"{platform.python_version()}, {psutil.cpu_count()} cores. `small` with sequences of 128. Each "
-        "trainer was measured twice at batch 2 and 4 in one sweep, 10 steps each time. From the medians a plan "
-        "for a logical batch of 64 chose the physical batch and predicted a logical step; the median of 5 was "
-        "then measured, minutes later. Made by `python benchmarks/plan_check.py`.\n"
+        "trainer was measured twice at batch 2 and 4 in one sweep, 10 steps each time. From the medians a "
+        "plan for a logical batch of 64 chose the physical batch and predicted a logical step; the median of "
+        "5 was then measured, minutes later. Made by `python benchmarks/plan_check.py`.\n"
     )
     header = ["trainer", "physical batches", "step, plan", "measured", "quartiles", "off"]
     header += ["peak, plan", "measured", "off"]
