@@ -7,6 +7,7 @@ Renyi differential privacy: Mironov 2017. Of the sampled Gaussian mechanism: Mir
 
 import math
 import warnings
+from functools import cache
 
 from dpprof.errors import AccountingError
 from dpprof.privacy.guarantee import PrivateSteps
@@ -33,6 +34,7 @@ def rdp_epsilon(noise_multiplier: float, steps: PrivateSteps) -> float:
     return math.inf if math.isnan(epsilon) else max(epsilon, 0.0)
 
 
+@cache  # PRV's search begins with it, and it is shown beside PRV's
 def rdp_noise(epsilon: float, steps: PrivateSteps) -> Found:
     """The least noise multiplier for an epsilon. Raises AccountingError for one that no noise reaches."""
     floor = rdp_floor(steps.delta)
