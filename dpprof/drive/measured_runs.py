@@ -66,7 +66,7 @@ def _wanted(config: ExperimentConfig) -> str:
     elif device is None:
         return "none without a target: a plan for a GPU of which only the memory is given has no times"
     else:
-        place = f"{config.estimating.target} ({device.gpu})"
+        place = f"{config.estimating.target} ({device.source})"
     return (
         f"finished runs on {place} of {config.model_name} at sequence length {config.seq_len} in "
         f"{config.precision}, with the same optimizer, loop and data, and accumulation_steps 1"

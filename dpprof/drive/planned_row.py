@@ -15,6 +15,7 @@ from dpprof.errors import ConfigError, DpprofError
 from dpprof.json_files import read_json, typed
 from dpprof.record.predicted import Predicted
 from dpprof.settings import fields, parse, refuse
+from dpprof.vocabulary.parallel import NONE
 
 # What neither the memory nor the time of a step depends on. Noise is drawn if there is any.
 _FREE = {"seed", "lr", "noise_multiplier", "max_grad_norm"}
@@ -58,6 +59,8 @@ class PlannedRow:
             names |= own.keys()
         if {"model_size", "workload"} & own_choice.keys():
             names -= {"model_size", *SIZE_FIELDS}
+        if str(own_choice.get("parallel")) == NONE:
+            names -= {"world_size"}
         offered = dict(self.settings)
         if self.headroom and "headroom" in known:
             offered["headroom"] = self.headroom

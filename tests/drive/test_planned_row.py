@@ -33,6 +33,16 @@ def test_under_mlflow_run_which_passes_all_parameters_a_default_is_not_given(
     assert (filled["seq_len"], filled["norm"], filled["passes"]) == ("16", "gram", "clean")
 
 
+def test_without_a_parallel_way_there_is_one_rank() -> None:
+    asked = parse_experiment(SETTINGS | {"parallel": "ddp", "world_size": 8}, MeasuringConfig)
+    of_ranks = PlannedRow(to_flat(asked), Predicted("plan"))
+    assert of_ranks.fill({}, "profile")["world_size"] == 8
+    filled = of_ranks.fill({"parallel": "none"}, "profile")
+    config = parse_experiment(filled, MeasuringConfig)
+    assert config.world_size == 1
+    assert of_ranks.differences(config)[0] == "parallel is none, in the plan ddp"
+
+
 def test_the_headroom_is_for_commands_that_take_one() -> None:
     kept = dataclasses.replace(row(), headroom="0%")
     assert kept.fill({}, "advise")["headroom"] == "0%"
