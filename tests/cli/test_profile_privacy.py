@@ -74,7 +74,10 @@ def test_losses_that_are_not_finite_leave_no_epsilon(called: Run, tmp_path: Path
     assert run.data.metrics["privacy/sample_rate"] == 0.004
 
 
-def test_a_later_pass_that_fails_does_not_take_it_away(called: Run, tmp_path: Path) -> None:
+def test_a_later_pass_that_fails_does_not_take_it_away(
+    called: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("example_workloads._models_built", 0)
     arguments = ["--workload", "example_workloads:fails_in_memory_pass", "--trainer", "flat"]
     arguments += ["--batch-size", "4", "--seq-len", "8", "--dataset-size", "1000"]
     ended = called("profile", *arguments, "--passes", "clean,memory", "--launcher", "in_process")
