@@ -21,9 +21,9 @@ from tutorial_loops import Loop, make_loop
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.environment import describe_environment
-from dpprof.measure.experiment import ExperimentTraining
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.clean import Stopwatch
+from dpprof.measure.trainers.training import Training
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 
@@ -45,7 +45,7 @@ def bare_block(config: ExperimentConfig, train: Loop, batches: Iterator[Any]) ->
     return (time.perf_counter() - started) / STEPS_PER_BLOCK
 
 
-def clean_block(config: ExperimentConfig, training: ExperimentTraining) -> float:
+def clean_block(config: ExperimentConfig, training: Training) -> float:
     """Mean seconds per step of a block as the clean pass measures it."""
     stopwatch = Stopwatch(on_cuda=config.device == "cuda")
     synchronise(config)
@@ -56,7 +56,7 @@ def clean_block(config: ExperimentConfig, training: ExperimentTraining) -> float
 
 def compare(config: ExperimentConfig, rounds: int) -> tuple[float, float, float]:
     """Median seconds of the clean pass and of the bare loop, and the median ratio of the rounds."""
-    training = ExperimentTraining(config, build_workload(config))
+    training = Training(config)
     own = build_workload(config)
     train, batches = make_loop(config, own), iter(own.batches)
     training.run(3, Observer())

@@ -32,13 +32,11 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.run import drive_experiment
-from dpprof.figures.names import STEP
+from dpprof.findings.comparison.comparison import Comparison, compare
+from dpprof.findings.verdict.best import USE, fastest_at
+from dpprof.findings.verdict.verdict import verdict
+from dpprof.record.figures.names import STEP
 from dpprof.record.folder import RunFolder
-from dpprof.reports.comparison.comparison import Comparison, compare
-from dpprof.reports.comparison.findings.best import Ranking, fastest_at
-from dpprof.reports.comparison.findings.choice import Choice
-from dpprof.reports.comparison.findings.extra import Extra, ExtraTime
-from dpprof.reports.comparison.findings.verdict import verdict
 
 TRAINERS = ("StandardTrainer", "DPSGDTrainer", "DPFastGradientClippingTrainer")
 # Ends by itself too, should this script be killed.
@@ -113,22 +111,16 @@ def sweep(folder: Path) -> Comparison:
 
 def outcome(found: Comparison) -> Outcome:
     best = fastest_at(found.places[0])
-    told = [finding.data for finding in verdict(found)]
+    told = verdict(found)
     step = {cell.trainer: cell.figures[STEP] for cell in found.cells}
     return Outcome(
         is_calm=not any(cell.is_disturbed for cell in found.cells),
         has_award=bool(best and len(best.winners) == 1)
-        or any(
-            isinstance(data, Choice) or (isinstance(data, Ranking) and _has_fastest(data)) for data in told
-        ),
-        has_interval=any(isinstance(data, Extra) and isinstance(data.time, ExtraTime) for data in told),
+        or any(one.topic == USE or "takes the least time" in one.text for one in told),
+        has_interval=any("interval" in point for one in told for point in one.points),
         reasons=[cell.runs[0].disturbances for cell in found.cells],
         fast_over_flat=step["DPFastGradientClippingTrainer"] / step["DPSGDTrainer"],
     )
-
-
-def _has_fastest(ranking: Ranking) -> bool:
-    return ranking.metric == STEP and any(len(won.trainers) == 1 for won in ranking.won)
 
 
 @contextmanager

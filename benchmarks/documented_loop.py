@@ -20,7 +20,6 @@ from tutorial_loops import make_loop
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.environment import describe_environment
-from dpprof.measure.experiment import ExperimentTraining
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.events import read
@@ -28,9 +27,10 @@ from dpprof.measure.passes.ledger import Kept, Ledger, keep_ledger
 from dpprof.measure.passes.memory import AllocatedBytes
 from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
+from dpprof.measure.trainers.training import Training
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.ledger import TrafficRow
-from dpprof.reports.markdown_table import markdown_table
+from dpprof.vocabulary.formats import markdown_table
 from dpprof.vocabulary.phases import STEP_LABEL
 from dpprof.vocabulary.trainers import TRAINERS
 from dpprof.vocabulary.units import MIB
@@ -50,9 +50,9 @@ def allocated(train: Callable[[], object]) -> list[tuple[int, int]]:
     return [(levels.peak(step), levels.at(step.end)) for step in recording.steps]
 
 
-def train_ours(config: ExperimentConfig) -> ExperimentTraining:
+def train_ours(config: ExperimentConfig) -> Training:
     """Some steps of dpprof's trainer."""
-    training = ExperimentTraining(config, build_workload(config))
+    training = Training(config)
     training.run(NUM_STEPS, Observer())
     return training
 
@@ -68,8 +68,8 @@ def train_theirs(config: ExperimentConfig) -> object:
 def keep_ours(config: ExperimentConfig, *, with_savings: bool = False) -> Kept:
     """The ledger of dpprof's trainer."""
 
-    def build() -> ExperimentTraining:
-        return ExperimentTraining(config, build_workload(config))
+    def build() -> Training:
+        return Training(config)
 
     return keep_ledger(build, Ledger("cpu"), 1, with_savings=with_savings)
 

@@ -14,8 +14,10 @@ import sys
 from pathlib import Path
 
 from dpprof.drive.sources import read_comparison
-from dpprof.reports.comparison.estimates import pairs
-from dpprof.reports.comparison.markdown import estimate_table
+from dpprof.findings.comparison.side_tables import pairs
+from dpprof.pages import markdown
+from dpprof.pages.comparison.tables import estimate_table
+from dpprof.pages.document import Document
 
 
 def main() -> None:
@@ -38,7 +40,7 @@ def main() -> None:
     dpprof(folder, "sweep", "measured", *grid, *short)
     names = [str(folder / "runs" / name) for name in ("estimated", "measured")]
     comparison, _ = read_comparison(names, folder, print)
-    print(estimate_table(pairs(comparison)))
+    print(markdown.render(Document("Estimate and measurement", [estimate_table(pairs(comparison))])))
     off = [pair.ledger_off_pct for pair in pairs(comparison) if pair.ledger_off_pct is not None]
     print(f"{len(off)} experiments; off by {min(off):+.3f} to {max(off):+.3f} % of the ledger's peak")
 

@@ -28,7 +28,7 @@ from dpprof.drive.launch.job import Job, measuring_job
 from dpprof.drive.launch.launcher import Launcher, make_launcher
 from dpprof.drive.stop import Stop
 from dpprof.record.folder import RunFolder
-from dpprof.reports.markdown_table import markdown_table
+from dpprof.vocabulary.formats import markdown_table
 
 ROUNDS = 10
 BUSY_PCT = 10.0

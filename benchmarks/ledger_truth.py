@@ -12,12 +12,12 @@ from pathlib import Path
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import MeasuringConfig
-from dpprof.figures.ledger import LedgerFigures
-from dpprof.measure.experiment import ExperimentTraining, run_experiment
+from dpprof.measure.experiment import run_experiment
 from dpprof.measure.passes.ledger import Ledger, keep_ledger
 from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
-from dpprof.measure.workloads.workload import build_workload
+from dpprof.measure.trainers.training import Training
+from dpprof.record.figures.ledger import LedgerFigures
 from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 from dpprof.vocabulary.units import MIB
@@ -65,7 +65,7 @@ def row(config: ExperimentConfig) -> list[str]:
         folder.create(config)
         record = run_experiment(config, folder, lambda _: None)
     with fake_tensors(load_trainer(config.trainer)):
-        kept = keep_ledger(lambda: ExperimentTraining(config, build_workload(config)), Ledger("cpu"), 1)
+        kept = keep_ledger(lambda: Training(config), Ledger("cpu"), 1)
     ledger = record.ledger
     assert ledger is not None
     unexplained = LedgerFigures.of(record, ledger).unexplained_pct

@@ -17,10 +17,10 @@ import torch
 import transformers
 
 from dpprof.errors import DpprofError
-from dpprof.figures.gradient_verdict import gradient_verdict
+from dpprof.record.figures.verdicts import gradient_verdict
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
-from dpprof.reports.markdown_table import markdown_table
+from dpprof.vocabulary.formats import markdown_table
 from dpprof.vocabulary.trainers import TRAINERS, short_name
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))

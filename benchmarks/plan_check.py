@@ -21,10 +21,10 @@ import psutil
 import torch
 
 from dpprof import __version__
-from dpprof.figures.plan.beside import beside
-from dpprof.figures.results import read_result
+from dpprof.record.figures.beside import beside
+from dpprof.record.figures.results import read_result
 from dpprof.record.folder import RunFolder
-from dpprof.reports.markdown_table import markdown_table
+from dpprof.vocabulary.formats import markdown_table
 
 TRAINERS = ("flat", "ghost", "fast", "bk", "mixed")
 MODEL = ["--device", "cpu", "--seq-len", "128", "--model-size", "small"]

@@ -30,18 +30,17 @@ from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import parse_experiment, to_flat
 from dpprof.errors import describe_error
-from dpprof.measure.experiment import ExperimentTraining
-from dpprof.measure.observe import Subject
 from dpprof.measure.passes import memory
 from dpprof.measure.passes.estimate_ledger import CpuLedger
 from dpprof.measure.passes.ledger import Ledger, keep_ledger
+from dpprof.measure.passes.subject import Subject
 from dpprof.measure.ranks import one_rank_of_many
 from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
-from dpprof.measure.workloads.workload import build_workload
+from dpprof.measure.trainers.training import Training
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
-from dpprof.reports.markdown_table import markdown_table
+from dpprof.vocabulary.formats import markdown_table
 from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.trainers import TRAINERS, short_name
 from dpprof.vocabulary.units import GIB
@@ -67,21 +66,16 @@ def cases(world_size: int) -> Iterator[tuple[str, ExperimentConfig]]:
             yield f"{model} {trainer} {way}", config_of(trainer, way, model, world_size)
 
 
-def build(config: ExperimentConfig, *, is_timed: bool = False) -> ExperimentTraining:
-    """The training of this rank."""
-    return ExperimentTraining(config, build_workload(config), is_timed=is_timed)
-
-
 def alone(world_size: int) -> None:
     """Print for each case the estimated peak and the allocator's, of rank 0 alone."""
     for name, config in cases(world_size):
         try:
             with one_rank_of_many(config, 0), fake_tensors(load_trainer(config.trainer)):
-                ledger = keep_ledger(partial(build, config), CpuLedger(), 1).result()
+                ledger = keep_ledger(partial(Training, config), CpuLedger(), 1).result()
             gc.collect()  # what is freed while it records counts
             record = Record(to_flat(config), {})
             with one_rank_of_many(config, 0):
-                memory.run(Subject(config, RunFolder("unused"), record, partial(build, config)))
+                memory.run(Subject(config, RunFolder("unused"), record))
             found: Any = [ledger.peak, ledger.at_peak, record.memory.peak_allocated]
         except Exception as error:
             found = describe_error(error).splitlines()[0][:120]
@@ -93,7 +87,7 @@ def among(rank: int, world_size: int, meeting: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world_size)
     for name, config in cases(world_size):
         try:
-            ledger = keep_ledger(partial(build, config), Ledger("cpu"), 1).result()
+            ledger = keep_ledger(partial(Training, config), Ledger("cpu"), 1).result()
             found: Any = [ledger.peak, ledger.at_peak]
         except Exception as error:
             found = describe_error(error).splitlines()[0][:120]

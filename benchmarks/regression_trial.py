@@ -24,10 +24,10 @@ from typing import Any
 import torch
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.figures.names import PEAK
-from dpprof.measure.passes.pace import NUM_BLOCKS, fixed_computation
+from dpprof.findings.comparison.comparison import Comparison
+from dpprof.measure.passes.machine import NUM_BLOCKS, fixed_computation
 from dpprof.measure.workloads.workload import Workload, build_workload
-from dpprof.reports.comparison.comparison import Comparison
+from dpprof.record.figures.names import PEAK
 
 BATCH_SIZE, SEQ_LEN, REPEATS, GROWTH, LIMIT = 2, 64, 3, 0.10, "5%"
 

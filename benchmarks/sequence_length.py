@@ -19,18 +19,17 @@ import torch
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat, with_own_options
-from dpprof.figures.theory import flops_in_theory
 from dpprof.measure.environment import describe_environment
-from dpprof.measure.experiment import ExperimentTraining
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.ledger import Ledger, keep_ledger
 from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
-from dpprof.measure.workloads.workload import build_workload
+from dpprof.measure.trainers.training import Training
+from dpprof.pages import svg
+from dpprof.record.figures.ledger import flops_in_theory
 from dpprof.record.record import Record
-from dpprof.reports import svg
-from dpprof.reports.colors import trainer_color, trainer_symbol
-from dpprof.reports.markdown_table import markdown_table
+from dpprof.vocabulary.colors import trainer_color, trainer_symbol
+from dpprof.vocabulary.formats import markdown_table
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, STANDARD, short_name
 from dpprof.vocabulary.units import MIB
 
@@ -65,9 +64,7 @@ def config_of(trainer: str, positions: int, *, large: bool) -> ExperimentConfig:
 def count(curve: Curve, config: ExperimentConfig) -> None:
     """FLOPs and peak of a step on fake tensors."""
     with fake_tensors(load_trainer(config.trainer)):
-        result = keep_ledger(
-            lambda: ExperimentTraining(config, build_workload(config)), Ledger("cpu"), 1
-        ).result()
+        result = keep_ledger(lambda: Training(config), Ledger("cpu"), 1).result()
     theory = flops_in_theory(Record(to_flat(config), {}), result)
     attention = sum(row.flops for row in result.traffic if row.operator_class == "attention")
     curve.flops[config.seq_len] = result.moved_in_step.flops
@@ -82,7 +79,7 @@ def clock(found: list[Curve], positions: int) -> None:
     trainings = {}
     for curve in quick:
         config = config_of(curve.trainer, positions, large=False)
-        trainings[curve.trainer] = ExperimentTraining(config, build_workload(config))
+        trainings[curve.trainer] = Training(config)
         trainings[curve.trainer].run(1, Observer())
     seconds: dict[str, list[float]] = {trainer: [] for trainer in trainings}
     for _ in range(STEPS):

@@ -21,15 +21,14 @@ import torch
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat, with_own_options
-from dpprof.figures.theory import flops_in_theory, flops_of_layers
 from dpprof.measure.environment import describe_environment
-from dpprof.measure.experiment import ExperimentTraining
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.ledger import Ledger, keep_ledger
-from dpprof.measure.workloads.workload import build_workload
+from dpprof.measure.trainers.training import Training
+from dpprof.record.figures.ledger import flops_in_theory, flops_of_layers
 from dpprof.record.record import Record
-from dpprof.reports.markdown_table import markdown_table
 from dpprof.vocabulary.clipping import BLOCKED, EXPLICIT, GRAM, MIXED
+from dpprof.vocabulary.formats import markdown_table
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, short_name
 from dpprof.vocabulary.units import MIB
 
@@ -84,12 +83,12 @@ def configs(cell: str) -> dict[str, ExperimentConfig]:
     return found
 
 
-def built(config: ExperimentConfig) -> ExperimentTraining:
+def built(config: ExperimentConfig) -> Training:
     """A training of its own."""
-    return ExperimentTraining(config, build_workload(config))
+    return Training(config)
 
 
-def timed(trainings: dict[str, ExperimentTraining], num_rounds: int = NUM_ROUNDS) -> dict[str, list[float]]:
+def timed(trainings: dict[str, Training], num_rounds: int = NUM_ROUNDS) -> dict[str, list[float]]:
     """Seconds of each step, a step of each in turn, in an order that moves on by one; two rounds warm up."""
     seconds: dict[str, list[float]] = {name: [] for name in trainings}
     names = itertools.cycle(trainings)

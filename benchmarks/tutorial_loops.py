@@ -45,16 +45,13 @@ def make_loop(config: ExperimentConfig, workload: Workload) -> Loop:
     model = workload.model.train()
     optimizer = torch.optim.SGD(model.parameters(), lr=config.lr, momentum=config.momentum)
     if config.trainer == "StandardTrainer":
-        return _average(model, optimizer, workload.loss)
+        return average(model, optimizer, workload.loss)
     if config.trainer == "DPSGDTrainer":
-        module, wrapped = _private(config, model, optimizer)
-        return _average(module, wrapped, workload.loss)
-    if config.trainer in _WAYS:
-        module, wrapped = _private(config, model, optimizer, **_way(config, model))
-        return _average(model if config.trainer == "DPNonWrappingTrainer" else module, wrapped, workload.loss)
+        module, wrapped = private(config, model, optimizer)
+        return average(module, wrapped, workload.loss)
     criterion: Any = PerSampleLoss(workload.loss)
     if config.trainer == "DPGhostClippingTrainer":
-        return _per_sample(*_private(config, model, optimizer, criterion=criterion, grad_sample_mode="ghost"))
+        return _per_sample(*private(config, model, optimizer, criterion=criterion, grad_sample_mode="ghost"))
     module = GradSampleModuleFastGradientClipping(
         model, max_grad_norm=config.max_grad_norm, use_ghost_clipping=False
     )
@@ -67,33 +64,7 @@ def make_loop(config: ExperimentConfig, workload: Workload) -> Loop:
     return _per_sample(module, wrapped, DPLossFastGradientClipping(module, wrapped, criterion))
 
 
-# What chooses Opacus's other ways.
-_WAYS: dict[str, dict[str, Any]] = {
-    "DPFunctorchTrainer": {"grad_sample_mode": "functorch"},
-    "DPExpandedWeightsTrainer": {"grad_sample_mode": "ew"},
-    "DPPerLayerClippingTrainer": {"clipping": "per_layer"},
-    "DPAdaptiveClippingTrainer": {
-        "clipping": "adaptive",
-        "target_unclipped_quantile": 0.5,
-        "clipbound_learning_rate": 0.2,
-        "max_clipbound": 1e8,
-        "min_clipbound": 1e-8,
-    },
-    "DPNonWrappingTrainer": {"wrap_model": False},
-}
-
-
-def _way(config: ExperimentConfig, model: nn.Module) -> dict[str, Any]:
-    way = dict(_WAYS[config.trainer])
-    if config.trainer == "DPPerLayerClippingTrainer":
-        number = len(list(model.parameters()))
-        way["max_grad_norm"] = [config.max_grad_norm / number**0.5] * number
-    if config.trainer == "DPAdaptiveClippingTrainer":
-        way["unclipped_num_std"] = max(config.batch_size / 20, config.noise_multiplier)
-    return way
-
-
-def _private(
+def private(
     config: ExperimentConfig, model: nn.Module, optimizer: torch.optim.Optimizer, **mode: Any
 ) -> tuple[Any, ...]:
     """What `make_private` makes but for the data loader: the batches come from elsewhere."""
@@ -109,7 +80,9 @@ def _private(
     return tuple(made)
 
 
-def _average(model: nn.Module, optimizer: Any, loss_per_sample: Callable[[Any, Any], Tensor]) -> Loop:
+def average(model: nn.Module, optimizer: Any, loss_per_sample: Callable[[Any, Any], Tensor]) -> Loop:
+    """The loop whose loss is the average of the batch's."""
+
     def train(batches: Iterable[Any], around_step: AroundStep = nullcontext) -> None:
         for x, y in batches:
             with around_step():

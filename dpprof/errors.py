@@ -1,8 +1,7 @@
-"""The errors that dpprof raises on purpose, each with the exit code of the command that ends with it.
-And what any error says, as text that can be written anywhere.
-"""
+"""dpprof's own errors with the exit codes of commands, and error messages as safe text."""
 
 _LONGEST_MESSAGE = 10_000
+_LONGEST_SHOWN = 200
 
 
 class DpprofError(Exception):
@@ -12,29 +11,29 @@ class DpprofError(Exception):
 
 
 class ConfigError(DpprofError):
-    """An option, a configuration file or the environment is not usable. Nothing was started."""
+    """An option, a configuration file or the environment cannot be used. Nothing was started."""
 
     exit_code = 2
 
 
 class WorkloadError(DpprofError):
-    """The model, its loss or its batches cannot be trained as they are. Names what to change in them."""
+    """The model, its loss or its batches cannot be trained as they are. Names what to change."""
 
 
 class WeightsError(DpprofError):
-    """Weights that should train did not move, or frozen ones did: the run trained something else."""
+    """Trainable weights did not move or frozen ones did: the run trained something else."""
 
 
 class EstimateError(DpprofError):
-    """A model or an operator cannot run on fake tensors, so that nothing can be estimated."""
+    """A model or an operator cannot run on fake tensors, so there is no estimate."""
 
 
 class AccountingError(DpprofError):
-    """No accountant can certify a privacy budget, or none that can is able to run."""
+    """No accountant can certify a privacy budget, or none that could is able to run."""
 
 
 class CountersError(DpprofError):
-    """Hardware counters could not be taken, or a report of them could not be read."""
+    """Hardware counters could not be measured, or their report could not be read."""
 
 
 class CountersUnavailable(CountersError):
@@ -48,31 +47,31 @@ class ExperimentsFailed(DpprofError):
 
 
 class Regression(DpprofError):
-    """A comparison with a baseline found something that got worse."""
+    """A comparison with a baseline found a regression."""
 
     exit_code = 4
 
 
 class TrackingError(DpprofError):
-    """MLflow could not be reached or refused a run. The run folders hold everything measured."""
+    """MLflow could not be reached or refused a run. The run folders hold all measurements."""
 
     exit_code = 5
 
 
 class Undecided(DpprofError):
-    """Everything was measured, but a gradient check that was asked for could not tell."""
+    """Everything was measured, but a requested gradient check could not tell."""
 
     exit_code = 6
 
 
 class Interrupted(DpprofError):
-    """The user stopped the command. What was measured before that is kept and logged."""
+    """The user stopped the command. Earlier measurements are kept and logged."""
 
     exit_code = 130
 
 
 def message_of(error: BaseException) -> str:
-    """What an error says, where it says anything: its `__str__` may fail too. Cut if it is very long."""
+    """Return an error's message, cut if very long; its `__str__` may fail too."""
     try:
         return writable(str(error)[:_LONGEST_MESSAGE])
     except Exception as fault:
@@ -80,10 +79,25 @@ def message_of(error: BaseException) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """An error's type and what it says."""
+    """Return an error's type and message."""
     return f"{type(error).__name__}: {message_of(error)}".strip()
 
 
 def writable(text: str) -> str:
-    """The text, with an escape for every character that UTF-8 does not have."""
+    """Escape every character that UTF-8 cannot encode."""
     return text.encode(errors="backslashreplace").decode()
+
+
+def refuse(name: str, value: object, allowed_words: str) -> ConfigError:
+    """Return the error for a bad setting: it names the option, the value and what is allowed."""
+    return ConfigError(f"{name}: got {shown(value)}, allowed: {allowed_words}")
+
+
+def shown(value: object) -> str:
+    """Return a bad value for a message: quoted, and cut if long."""
+    return repr(shortened(str(value))) if value != "" else "an empty text"
+
+
+def shortened(text: str, longest: int = _LONGEST_SHOWN) -> str:
+    """Cut a foreign text if it is long."""
+    return text if len(text) <= longest else f"{text[:longest]}..."

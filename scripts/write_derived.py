@@ -1,25 +1,40 @@
-"""Writes what is derived from the configuration classes: MLproject and the table in docs/parameters.md.
+"""Writes what is derived from the code: MLproject, and the tables in docs/parameters.md and docs/api.md.
 
     python scripts/write_derived.py
 
-An option is declared in one place; a test holds both files equal to what this writes.
+An option is declared in one place; a test holds the files equal to what this writes.
 """
 
+import importlib
+import inspect
 from dataclasses import Field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from dpprof.config.commands import COMMANDS
-from dpprof.config.own_options import launching_options, training_options
-from dpprof.settings import allowed
+from dpprof.config.options import COMMANDS, launching_options, training_options
+from dpprof.vocabulary.settings import allowed
 
 ROOT = Path(__file__).parent.parent
 PARAMETERS = ROOT / "docs" / "parameters.md"
 HEADER = "# Made by scripts/write_derived.py from the settings in dpprof/config; change them there.\n"
-TABLE_BEGIN = "<!-- parameters: made by scripts/write_derived.py -->\n"
-TABLE_END = "<!-- end of parameters -->\n"
+API = ROOT / "docs" / "api.md"
+TABLE_BEGIN = "<!-- made by scripts/write_derived.py -->\n"
+TABLE_END = "<!-- end of what it made -->\n"
+# The names that other packages may import.
+PUBLIC = {
+    "dpprof": ("Workload",),
+    "dpprof.measure.workloads.huggingface.adapt": ("adapt",),
+    "dpprof.vocabulary.settings": ("setting",),
+    "dpprof.vocabulary.workloads": ("WorkloadInfo",),
+    "dpprof.vocabulary.trainers": ("TrainerInfo",),
+    "dpprof.measure.trainers.base": ("TrainerBase",),
+    "dpprof.vocabulary.launchers": ("LauncherInfo",),
+    "dpprof.drive.launch.launcher": ("Launcher", "Handle", "Machine"),
+    "dpprof.drive.launch.job": ("Job", "Exit"),
+    "dpprof.drive.launch.local": ("LocalMachine",),
+}
 
 
 def default_of(field: "Field[Any]") -> Any:
@@ -81,13 +96,25 @@ def row(field: "Field[Any]", other_defaults: str, of: str) -> str:
     return f"| `{field.name}` | {default}{other_defaults} | {of} | {words} |"
 
 
-def with_parameters(text: str) -> str:
-    """The page of parameters with its table made anew."""
+def api_table() -> str:
+    """The table of public names: where each is imported from, and the first line of its docstring."""
+    rows = ["| import | what it is |", "| --- | --- |"]
+    for module, names in PUBLIC.items():
+        for name in names:
+            text = inspect.getdoc(getattr(importlib.import_module(module), name)) or ""
+            first = " ".join(text.partition("\n\n")[0].split())
+            rows.append(f"| `from {module} import {name}` | {first} |")
+    return "\n".join(rows) + "\n"
+
+
+def with_table(text: str, table: str) -> str:
+    """A page with its table made anew."""
     before, _, rest = text.partition(TABLE_BEGIN)
     _, _, after = rest.partition(TABLE_END)
-    return before + TABLE_BEGIN + parameter_table() + TABLE_END + after
+    return before + TABLE_BEGIN + table + TABLE_END + after
 
 
 if __name__ == "__main__":
     (ROOT / "MLproject").write_text(mlproject())
-    PARAMETERS.write_text(with_parameters(PARAMETERS.read_text()))
+    PARAMETERS.write_text(with_table(PARAMETERS.read_text(), parameter_table()))
+    API.write_text(with_table(API.read_text(), api_table()))

@@ -25,9 +25,13 @@ os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
 import pytest
+from example_limits import LIMITED
 from example_ncu import StandIn
 from filelock import FileLock
 from turns import turn
+
+from dpprof.vocabulary.trainer_info import TrainerInfo
+from dpprof.vocabulary.trainers import TRAINER_NAMES, TRAINERS
 
 ROOT = Path(__file__).parent.parent
 Ended = subprocess.CompletedProcess[str]
@@ -37,7 +41,7 @@ LONGEST = {
     "test_estimate",
     "test_foreign_trainer",
     "test_launchers",
-    "test_matrix",
+    "test_faults",
     "test_poisson_runs",
     "test_ray_cluster",
     "test_sweep",
@@ -55,6 +59,17 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # Started in the background of a shell: processes of the tests would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # started by nohup
+
+
+@pytest.fixture
+def limited(monkeypatch: pytest.MonkeyPatch) -> TrainerInfo:
+    """A trainer of another package, in the tables."""
+    monkeypatch.setitem(TRAINERS, LIMITED.name, LIMITED)
+    for name in (LIMITED.name, LIMITED.short_name):
+        monkeypatch.setitem(TRAINER_NAMES, name, LIMITED.name)
+    return LIMITED
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -11,10 +11,10 @@ from example_ncu import StandIn
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.counters import count
 from dpprof.drive.launch.local import LocalLauncher
+from dpprof.drive.ncu import program
 from dpprof.drive.run import drive_experiment
 from dpprof.drive.stop import Stop
-from dpprof.figures.results import FINISHED, Result, read_result
-from dpprof.ncu import program
+from dpprof.record.figures.results import FINISHED, Result, read_result
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import PassOutcome
 

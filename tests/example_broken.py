@@ -1,6 +1,7 @@
 """Workloads that break the contract, or whose own errors only look like a limit of Opacus, for the tests."""
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 from example_trapped import Factory, calling, linear, three_dimensions
@@ -9,39 +10,19 @@ from torch import Tensor
 from dpprof.config.experiment import ExperimentConfig
 
 
-def loss_per_class(config: ExperimentConfig) -> tuple[Any, ...]:
-    model, batches, _ = three_dimensions(config)
-    return model, batches, lambda outputs, targets: outputs
+def _changed(change: Callable[[Any, Any, Any], tuple[Any, ...]]) -> Factory:
+    """The workload with another model, other batches or another loss."""
+    return lambda config: change(*three_dimensions(config))
 
 
-def loss_as_a_number(config: ExperimentConfig) -> tuple[Any, ...]:
-    model, batches, _ = three_dimensions(config)
-    return model, batches, lambda outputs, targets: 1.0
-
-
-def small_batches(config: ExperimentConfig) -> tuple[Any, ...]:
-    model, batches, loss = three_dimensions(config)
-    return model, ((ids[:2], targets[:2]) for ids, targets in batches), loss
-
-
-def batches_of_three(config: ExperimentConfig) -> tuple[Any, ...]:
-    model, batches, loss = three_dimensions(config)
-    return model, ((ids, targets, 1) for ids, targets in batches), loss
-
-
-def batches_by_name(config: ExperimentConfig) -> tuple[Any, ...]:
-    model, batches, loss = three_dimensions(config)
-    return model, ({"ids": ids, "targets": targets} for ids, targets in batches), loss
-
-
-def batches_of_inputs(config: ExperimentConfig) -> tuple[Any, ...]:
-    model, batches, loss = three_dimensions(config)
-    return model, (ids for ids, _ in batches), loss
-
-
-def no_batches(config: ExperimentConfig) -> tuple[Any, ...]:
-    model, _, loss = three_dimensions(config)
-    return model, config.batch_size, loss
+loss_per_class = _changed(lambda model, batches, _: (model, batches, lambda outputs, targets: outputs))
+loss_as_a_number = _changed(lambda model, batches, _: (model, batches, lambda outputs, targets: 1.0))
+small_batches = _changed(lambda model, batches, loss: (model, ((x[:2], y[:2]) for x, y in batches), loss))
+batches_of_three = _changed(lambda model, batches, loss: (model, ((x, y, 1) for x, y in batches), loss))
+batches_by_name = _changed(lambda model, batches, loss: (model, ({"x": x, "y": y} for x, y in batches), loss))
+batches_of_inputs = _changed(lambda model, batches, loss: (model, (x for x, _ in batches), loss))
+no_batches = _changed(lambda model, batches, loss: (model, 3, loss))
+one_batch = _changed(lambda model, batches, loss: (model, [next(batches)], loss))
 
 
 def raises(config: ExperimentConfig) -> tuple[Any, ...]:
@@ -62,11 +43,6 @@ def failing(error: Exception) -> Factory:
 stacks = failing(RuntimeError("stack expects each tensor to be equal size, but got [3] and [1]"))
 misses = failing(AttributeError("'Parameter' object has no attribute '_norm_sample'"))
 lacks = failing(TypeError("f() missing 1 required positional argument: 'x'"))
-
-
-def one_batch(config: ExperimentConfig) -> tuple[Any, ...]:
-    model, batches, loss = three_dimensions(config)
-    return model, [next(batches)], loss
 
 
 def batches_of_any_size(config: ExperimentConfig) -> tuple[Any, ...]:

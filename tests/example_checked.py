@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from example_trapped import Factory
 from example_workloads import mlp
 from torch import Tensor, nn
 
@@ -47,46 +48,25 @@ def _refuse_float64(x: Tensor) -> Tensor:
     return x
 
 
-def with_dropout(config: ExperimentConfig) -> tuple[Any, ...]:
-    """The MLP with dropout."""
-    _, batches, loss = mlp(config)
-    return Layers(nn.Dropout(0.5)), batches, loss
+def _of(make: Callable[[], nn.Module]) -> Factory:
+    """The MLP's batches and loss with another model."""
+    return lambda config: (make(), *mlp(config)[1:])
 
 
-def with_functional_dropout(config: ExperimentConfig) -> tuple[Any, ...]:
-    """The MLP with a dropout that no module holds."""
-    _, batches, loss = mlp(config)
-    return Layers(Function(nn.functional.dropout)), batches, loss
+def _losing(change: Callable[[Tensor, Tensor], Tensor]) -> Factory:
+    """The MLP with losses that are changed, by its outputs too."""
+
+    def workload(config: ExperimentConfig) -> tuple[Any, ...]:
+        model, batches, loss = mlp(config)
+        return model, batches, lambda outputs, targets: change(loss(outputs, targets), outputs)
+
+    return workload
 
 
-def with_state(config: ExperimentConfig) -> tuple[Any, ...]:
-    """The MLP with state that goes from one call to the next."""
-    _, batches, loss = mlp(config)
-    return Layers(CountsCalls()), batches, loss
-
-
-def mixing_samples(config: ExperimentConfig) -> tuple[Any, ...]:
-    """The MLP with outputs centred over the batch."""
-    _, batches, loss = mlp(config)
-    return Layers(after=Function(lambda x: x - x.mean(dim=0))), batches, loss
-
-
-def partly_float32(config: ExperimentConfig) -> tuple[Any, ...]:
-    """The MLP with a loss in float32, whatever its weights are in."""
-    _, batches, loss = mlp(config)
-    return Layers(after=Function(Tensor.float)), batches, loss
-
-
-def without_float64(config: ExperimentConfig) -> tuple[Any, ...]:
-    """The MLP, which fails in float64."""
-    _, batches, loss = mlp(config)
-    return Layers(Function(_refuse_float64)), batches, loss
-
-
-def nan_losses(config: ExperimentConfig) -> tuple[Any, ...]:
-    """The MLP with losses that are NaN."""
-    model, batches, loss = mlp(config)
-    return model, batches, lambda outputs, targets: loss(outputs, targets) * torch.nan
+def _noisy(x: Tensor) -> Tensor:
+    """Noise in backward alone."""
+    factor = torch.rand_like(x)
+    return x + factor * x - (factor * x).detach()
 
 
 def flat_loss(config: ExperimentConfig) -> tuple[Any, ...]:
@@ -95,24 +75,15 @@ def flat_loss(config: ExperimentConfig) -> tuple[Any, ...]:
     return model, batches, lambda outputs, targets: loss(0 * outputs, targets)
 
 
-def with_noisy_gradients(config: ExperimentConfig) -> tuple[Any, ...]:
-    """The MLP with noise in backward alone."""
-    _, batches, loss = mlp(config)
-
-    def noisy(x: Tensor) -> Tensor:
-        factor = torch.rand_like(x)
-        return x + factor * x - (factor * x).detach()
-
-    return Layers(Function(noisy)), batches, loss
-
-
-def nan_gradients(config: ExperimentConfig) -> tuple[Any, ...]:
-    """The MLP with finite losses whose gradients are not."""
-    model, batches, loss = mlp(config)
-    return model, batches, lambda outputs, targets: loss(outputs, targets) + (0 * outputs).sqrt().sum(1)
-
-
-def beyond_float32(config: ExperimentConfig) -> tuple[Any, ...]:
-    """The MLP with losses that float64 can hold and float32 cannot."""
-    model, batches, loss = mlp(config)
-    return model, batches, lambda outputs, targets: loss(outputs, targets) * 1e30 * 1e30
+with_dropout = _of(lambda: Layers(nn.Dropout(0.5)))
+with_functional_dropout = _of(lambda: Layers(Function(nn.functional.dropout)))
+with_state = _of(lambda: Layers(CountsCalls()))
+with_noisy_gradients = _of(lambda: Layers(Function(_noisy)))
+without_float64 = _of(lambda: Layers(Function(_refuse_float64)))
+mixing_samples = _of(lambda: Layers(after=Function(lambda x: x - x.mean(dim=0))))
+# Its loss is in float32, whatever its weights are in.
+partly_float32 = _of(lambda: Layers(after=Function(Tensor.float)))
+nan_losses = _losing(lambda losses, outputs: losses * torch.nan)
+nan_gradients = _losing(lambda losses, outputs: losses + (0 * outputs).sqrt().sum(1))
+# float64 can hold them, and float32 cannot.
+beyond_float32 = _losing(lambda losses, outputs: losses * 1e30 * 1e30)

@@ -6,10 +6,10 @@ from typing import Any
 from example_results import MIB, result
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.figures.results import Result
+from dpprof.findings.comparison.comparison import Comparison, compare
+from dpprof.record.figures.results import Result
 from dpprof.record.ledger import TrafficRow
-from dpprof.record.record import PassOutcome
-from dpprof.reports.comparison.comparison import Comparison, compare
+from dpprof.record.record import PassOutcome, PassStatus
 
 FLAT, GHOST = "DPSGDTrainer", "DPGhostClippingTrainer"
 HELD = {"parameters": 40.0, "per_sample_gradients": 60.0}
@@ -25,7 +25,7 @@ def estimate(trainer: str = FLAT, target: str = "H200", peak: float = 100, **set
     record = made.record
     assert record is not None
     assert record.ledger is not None
-    record.passes = {"estimate": PassOutcome("finished")}
+    record.passes = {"estimate": PassOutcome(PassStatus.FINISHED)}
     record.step_s, record.phase_s = [], {}
     record.ledger.traffic = [TrafficRow("aten::unique_dim", "other", "backward", 1, 4_800_000_000, 0, 0)]
     record.memory.peak_allocated = round((peak + 32) * MIB)

@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
@@ -12,7 +13,7 @@ from example_workloads import mlp
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.trainers.base import TrainerBase
-from dpprof.vocabulary.out_of_memory import _OOM_WORDS
+from dpprof.vocabulary.messages import _OOM_WORDS
 
 
 def fails(config: ExperimentConfig) -> tuple[Any, ...]:
@@ -40,12 +41,17 @@ def _failing(begin: Callable[..., AbstractContextManager[None]], options: dict[s
 
 
 def _hang() -> None:
+    Path(os.environ["DPPROF_TEST_HANGS"]).touch()
     while True:
         time.sleep(1)
 
 
 def _raise() -> None:
     raise RuntimeError("mine alone")
+
+
+def _refuse() -> None:
+    raise ValueError("mine alone")
 
 
 def _run_out() -> None:
@@ -56,4 +62,4 @@ def _kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-_WAYS = {"kill": _kill, "hang": _hang, "raise": _raise, "oom": _run_out}
+_WAYS = {"kill": _kill, "hang": _hang, "raise": _raise, "refuse": _refuse, "oom": _run_out}

@@ -11,12 +11,16 @@ from dpprof.measure.trainers.per_sample.book_keeping import DPBookKeepingTrainer
 from dpprof.measure.trainers.standard import StandardTrainer
 
 
-class WrongNorm(DPSGDTrainer):
-    """Clips by the largest norm of a parameter's gradient, not by that of all together."""
+class _WithOptimizer(DPSGDTrainer):
+    """With an optimizer of this kind."""
+
+    kind: type[DPOptimizer]
 
     def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> DPOptimizer:
-        """With norms of single parameters."""
-        return _changed(super().wrap_optimizer(optimizer), _LargestNorm)
+        """With another class."""
+        wrapped = super().wrap_optimizer(optimizer)
+        wrapped.__class__ = self.kind
+        return wrapped
 
 
 class _LargestNorm(DPOptimizer):
@@ -25,6 +29,12 @@ class _LargestNorm(DPOptimizer):
         factors = (self.max_grad_norm / (norms + 1e-6)).clamp(max=1.0)
         for p in self.params:
             _add(p, torch.einsum("i,i...", factors, p.grad_sample))
+
+
+class WrongNorm(_WithOptimizer):
+    """Clips by the largest norm of a parameter's gradient, not by that of all together."""
+
+    kind = _LargestNorm
 
 
 class NoNoise(DPSGDTrainer):
@@ -41,19 +51,17 @@ class HalfTheNoise(DPSGDTrainer):
         super().__init__(*args, **more | {"noise_multiplier": more["noise_multiplier"] / 2})
 
 
-class NoiseTwice(DPSGDTrainer):
-    """Adds noise twice."""
-
-    def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> DPOptimizer:
-        """With another lot of noise before the optimizer scales."""
-        return _changed(super().wrap_optimizer(optimizer), _NoiseTwice)
-
-
 class _NoiseTwice(DPOptimizer):
     def add_noise(self) -> None:
         super().add_noise()
         for p in self.params:
             p.grad += torch.randn_like(p) * self.noise_multiplier * self.max_grad_norm
+
+
+class NoiseTwice(_WithOptimizer):
+    """Adds noise twice."""
+
+    kind = _NoiseTwice
 
 
 class NoiseForEachBatch(DPSGDTrainer):
@@ -88,12 +96,12 @@ class DropsALayer(DPSGDTrainer):
         self.parameters[-1].data.copy_(before)
 
 
-class ClipsTheSum(DPSGDTrainer):
-    """Clips the sum of the gradients in place of each one."""
+class LosesAGradient(DPBookKeepingTrainer):
+    """Loses the gradient of the last parameter, which noise then moves alone."""
 
-    def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> DPOptimizer:
-        """With the sum clipped."""
-        return _changed(super().wrap_optimizer(optimizer), _ClipsTheSum)
+    def _accumulate_clipped(self, loss: Tensor) -> None:
+        super()._accumulate_clipped(loss)
+        self.parameters[-1].grad = None
 
 
 class _ClipsTheSum(DPOptimizer):
@@ -104,12 +112,10 @@ class _ClipsTheSum(DPOptimizer):
             _add(p, total / max(1.0, float(norm) / self.max_grad_norm))
 
 
-class LeaksOneSample(DPSGDTrainer):
-    """Does not clip the second sample of a batch."""
+class ClipsTheSum(_WithOptimizer):
+    """Clips the sum of the gradients in place of each one."""
 
-    def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> DPOptimizer:
-        """With a factor of 1 for one sample."""
-        return _changed(super().wrap_optimizer(optimizer), _LeaksOneSample)
+    kind = _ClipsTheSum
 
 
 class _LeaksOneSample(DPOptimizer):
@@ -121,6 +127,12 @@ class _LeaksOneSample(DPOptimizer):
             _add(p, torch.einsum("i,i...", factors, p.grad_sample))
 
 
+class LeaksOneSample(_WithOptimizer):
+    """Does not clip the second sample of a batch."""
+
+    kind = _LeaksOneSample
+
+
 class SameNoise(DPSGDTrainer):
     """Adds the same noise in every step."""
 
@@ -128,14 +140,6 @@ class SameNoise(DPSGDTrainer):
         """With a generator that always begins alike."""
         torch.manual_seed(17)
         super().step(physical_batches)
-
-
-class SameNoiseForParameters(DPSGDTrainer):
-    """Adds noise that begins alike in every parameter."""
-
-    def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> DPOptimizer:
-        """With a generator that begins anew for every parameter."""
-        return _changed(super().wrap_optimizer(optimizer), _SameNoiseForParameters)
 
 
 class _SameNoiseForParameters(DPOptimizer):
@@ -147,12 +151,10 @@ class _SameNoiseForParameters(DPOptimizer):
             p.grad = p.summed_grad + drawn.to(p) * self.noise_multiplier * self.max_grad_norm
 
 
-class NoisePerRow(SameNoiseForParameters):
-    """Adds to each row of a matrix one number."""
+class SameNoiseForParameters(_WithOptimizer):
+    """Adds noise that begins alike in every parameter."""
 
-    def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> DPOptimizer:
-        """With one number for each row."""
-        return _changed(DPSGDTrainer.wrap_optimizer(self, optimizer), _NoisePerRow)
+    kind = _SameNoiseForParameters
 
 
 class _NoisePerRow(DPOptimizer):
@@ -160,6 +162,12 @@ class _NoisePerRow(DPOptimizer):
         for p in self.params:
             drawn = torch.randn(len(p), *[1] * (p.dim() - 1)).to(p).expand_as(p)
             p.grad = p.summed_grad + drawn * self.noise_multiplier * self.max_grad_norm
+
+
+class NoisePerRow(_WithOptimizer):
+    """Adds to each row of a matrix one number."""
+
+    kind = _NoisePerRow
 
 
 class KeepsTheLastStep(DPSGDTrainer):
@@ -215,11 +223,6 @@ class TrainsCopiesWithoutPrivacy(StandardTrainer):
 def _with_copies(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     (group,) = optimizer.param_groups
     group["params"] = [nn.Parameter(p.detach().clone()) for p in group["params"]]
-    return optimizer
-
-
-def _changed(optimizer: DPOptimizer, kind: type[DPOptimizer]) -> DPOptimizer:
-    optimizer.__class__ = kind
     return optimizer
 
 

@@ -1,23 +1,21 @@
-"""Comparisons to find something in, and what of one kind was found."""
+"""Comparisons to find something in, and what was found."""
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 from example_results import result
 
-from dpprof.figures.results import Result
-from dpprof.record.record import Failure
-from dpprof.reports.comparison.comparison import Comparison
-from dpprof.reports.comparison.findings.finding import Finding
-from dpprof.reports.comparison.findings.verdict import verdict
+from dpprof.findings.comparison.comparison import Comparison
+from dpprof.findings.verdict.finding import Finding
+from dpprof.findings.verdict.verdict import verdict
+from dpprof.record.figures.results import Result
+from dpprof.record.record import Failure, FailureKind
 
 STANDARD = "StandardTrainer"
 FLAT, GHOST, FAST = "DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer"
-OOM = Failure("oom", "no memory")
+OOM = Failure(FailureKind.OOM, "no memory")
 # A run during which others had one of the two processors.
 BUSY = {"environment": {"cpu_cores": "2", "torch_threads": "2"}, "others_processors": 1.0}
 HERE = "tiny, batch 4, sequence 512"
-T = TypeVar("T")
 
 
 def steps(around: float, spread: float = 0.01) -> list[float]:
@@ -30,11 +28,13 @@ def run(trainer: str, step_s: float | Sequence[float], peak_mib: float, **more: 
     return result(trainer, step_s=around, peak_mib=peak_mib, **more)  # type: ignore[arg-type]
 
 
-def found(comparison: Comparison, kind: type[T]) -> list[T]:
-    """The data of the findings of one kind."""
-    return [finding.data for finding in verdict(comparison) if isinstance(finding.data, kind)]
+def findings(comparison: Comparison, topic: str) -> list[Finding]:
+    """The findings on a topic."""
+    return [finding for finding in verdict(comparison) if finding.topic == topic]
 
 
-def findings(comparison: Comparison, kind: type[T]) -> list[Finding[T]]:
-    """The findings of one kind."""
-    return [finding for finding in verdict(comparison) if isinstance(finding.data, kind)]  # type: ignore[misc]
+def told(comparison: Comparison, topic: str) -> str:
+    """What the only finding on a topic says, with its points; empty without one."""
+    found = findings(comparison, topic)
+    assert len(found) < 2
+    return "\n".join([found[0].text, *found[0].points]) if found else ""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from dpprof.drive.launch.job import Exit, Job
-from dpprof.drive.launch.local_machine import LocalMachine, LocalNcu
+from dpprof.drive.launch.local import LocalMachine, LocalNcu
 
 
 class ToyMachine(LocalMachine):

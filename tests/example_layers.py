@@ -1,7 +1,6 @@
 """Small models with every kind of layer, and how a trainer of dpprof's own trains them."""
 
-import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -9,11 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.trainers.per_sample.book_keeping import DPBookKeepingTrainer
 from dpprof.measure.trainers.per_sample.mixed_ghost import DPMixedGhostTrainer
 from dpprof.measure.trainers.per_sample.trainer import PerSampleTrainer
 from dpprof.measure.trainers.reference import (
     clipped_mean,
+    copied,
     global_norm,
     naive_per_sample_gradients,
     relative_error,
@@ -135,6 +136,77 @@ class Frozen(Reused):
         self.linear.weight.requires_grad_(False)
 
 
+class Around(nn.Module):
+    """A module between an embedding and a head."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.embedding, self.inner, self.head = nn.Embedding(TOKENS, WIDTH), inner, nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, ids: Tensor) -> Any:
+        return self.head(self.inner(self.embedding(ids)))
+
+
+class Applied(nn.Module):
+    """A function of a layer and the input."""
+
+    def __init__(self, layer: nn.Module, function: Callable[[Any, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.function = layer, function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self.layer, x)
+
+
+class Scaled(nn.Module):
+    """No rule: scales by a parameter of its own, and does what else a test wants before and after it."""
+
+    def __init__(
+        self, before: nn.Module | None = None, after: Callable[[Tensor], Any] = lambda scaled: scaled
+    ) -> None:
+        super().__init__()
+        self.before, self.after = before or nn.Identity(), after
+        self.weight = nn.Parameter(torch.rand(WIDTH))
+
+    def forward(self, x: Tensor) -> Any:
+        return self.after(self.before(x) * self.weight)
+
+
+class TiedByReference(nn.Module):
+    """The head has the embedding in a list, and a bias of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(TOKENS, WIDTH)
+        self.head = Head([self.embedding])
+
+    def forward(self, ids: Tensor) -> Any:
+        return self.head(self.embedding(ids))
+
+
+class Head(nn.Module):
+    """Of a list with an embedding."""
+
+    def __init__(self, tied: list[nn.Embedding]) -> None:
+        super().__init__()
+        self.tied, self.bias = tied, nn.Parameter(torch.zeros(TOKENS))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.tied[0].weight, self.bias)
+
+
+class Tabular(nn.Module):
+    """Embeds columns of ids, shape (B,)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embeddings = nn.ModuleList(nn.Embedding(TOKENS, WIDTH) for _ in range(2))
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, ids: Tensor) -> Any:
+        return self.head(sum(each(column) for each, column in zip(self.embeddings, ids.T, strict=True)))
+
+
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "tied": Tied,
     "reused": Reused,
@@ -167,9 +239,7 @@ def trainer_of(
 ) -> PerSampleTrainer:
     """A trainer of a copy of the model, by default without noise and without a change of the weights."""
     settings: dict[str, Any] = {"batch_size": BATCH, "noise_multiplier": 0.0, "max_grad_norm": 1.0} | changes
-    return cls(
-        copy.deepcopy(model), torch.optim.SGD, {"lr": 0.0}, "cpu", loss=loss, options=options, **settings
-    )
+    return cls(copied(model), torch.optim.SGD, {"lr": 0.0}, "cpu", loss=loss, options=options, **settings)
 
 
 def per_sample_gradients(model: nn.Module, batch: tuple[Tensor, Tensor]) -> list[list[Tensor]]:
@@ -197,3 +267,18 @@ def error_of(
     trainer = trainer_of(cls, model, options, batch_size=len(norms), max_grad_norm=limit)
     trainer.profile_step(batch)
     return relative_error(gradients(trainer), reference)
+
+
+def _batches(config: ExperimentConfig) -> Iterator[tuple[Tensor, Tensor]]:
+    while True:
+        yield batch_of("reused", config.batch_size)
+
+
+def tied_by_reference(config: ExperimentConfig) -> tuple[Any, ...]:
+    """The workload of `TiedByReference`."""
+    return TiedByReference(), _batches(config), loss
+
+
+def tabular(config: ExperimentConfig) -> tuple[Any, ...]:
+    """The workload of `Tabular`."""
+    return Tabular(), ((ids[:, :2], targets[:, 0]) for ids, targets in _batches(config)), loss

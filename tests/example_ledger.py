@@ -11,12 +11,12 @@ from typing import Any
 from example_config import experiment
 
 from dpprof.config.flat import to_flat
-from dpprof.figures.figures import Figures
-from dpprof.figures.results import Result
+from dpprof.findings.tables import LedgerTables, compute
+from dpprof.record.figures.figures import Figures
+from dpprof.record.figures.results import Result
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import HeldTensor, LedgerResult, PhaseMark, PhasePeak, StepTimeline, TrafficRow
-from dpprof.record.record import Memory, PassOutcome, Record
-from dpprof.reports.tables import LedgerTables, compute
+from dpprof.record.record import Memory, PassOutcome, PassStatus, Record
 
 MIB = 2**20
 CONFIG = experiment(trainer="DPSGDTrainer", model_size="tiny", batch_size=2, seq_len=16).resolve(
@@ -101,7 +101,7 @@ def record(**changes: Any) -> Record:
     made = Record(
         to_flat(CONFIG),
         {"cpu": "A & B", "torch_version": "2.13", "opacus_version": "1.6"},
-        passes={name: PassOutcome("finished") for name in ("clean", "memory", "ledger")},
+        passes={name: PassOutcome(PassStatus.FINISHED) for name in ("clean", "memory", "ledger")},
         num_parameters=1_234_567,
         step_s=[0.2, 0.2, 0.2],
         phase_s={"forward": [0.04, 0.06, 0.05], "backward": [0.1, 0.1, 0.1]},

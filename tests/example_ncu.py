@@ -1,15 +1,15 @@
 """The stand-in for `ncu` on PATH, for the tests."""
 
 import json
-import shutil
-import sys
 from pathlib import Path
 from typing import Any
+
+from programs import make_program
 
 from dpprof.config.counter_metrics import BASIC
 
 HERE = Path(__file__).parent
-STEP = (HERE / "ncu" / "reports" / "step.csv").read_text()
+STEP = (HERE / "drive" / "ncu" / "reports" / "step.csv").read_text()
 
 
 class StandIn:
@@ -18,10 +18,7 @@ class StandIn:
     def __init__(self, place: Path) -> None:
         self.place = place
         place.mkdir()
-        shutil.copy(HERE / "stand_in_ncu.py", place / "ncu")
-        text = (place / "ncu").read_text().replace("/usr/bin/env python3", sys.executable, 1)
-        (place / "ncu").write_text(text)
-        (place / "ncu").chmod(0o755)
+        make_program(place / "ncu", (HERE / "stand_in_ncu.py").read_text())
         self.plan(metrics=[name.partition(".")[0] for name in BASIC], report=STEP)
 
     def plan(self, **changes: Any) -> None:

@@ -4,14 +4,14 @@ import json
 from functools import cache
 from typing import Any
 
+from dpprof.config.entry_points import PlanConfig
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.flat import parse_experiment
-from dpprof.config.plan import PlanConfig
-from dpprof.drive.plan_inputs import noises
-from dpprof.figures.plan.options import Fitted
-from dpprof.figures.plan.step_cost import Affine, PhaseCost, StepCost
-from dpprof.figures.plan.timing import MeasuredSteps
-from dpprof.reports.plan.data import compute
+from dpprof.drive.plan import noises
+from dpprof.findings.plan.answer import to_data
+from dpprof.findings.plan.data import compute
+from dpprof.findings.plan.options import Fitted
+from dpprof.findings.plan.timing import Affine, MeasuredSteps, PhaseCost, StepCost
 from dpprof.vocabulary.trainers import TRAINERS
 
 MODEL = {"model_size": "tiny", "seq_len": 16, "device": "cpu", "device_memory_gib": 1, "max_grad_norm": 0.5}
@@ -30,8 +30,10 @@ def fitted(trainer: str, **changes: Any) -> Fitted:
 
 def plan_of(trainers: tuple[str, ...], asked: PlanConfig, **changes: Any) -> dict[str, Any]:
     """What `plan.json` holds of a plan with these trainers."""
-    made = compute("plan-example", asked, noises(asked), [fitted(t, **changes) for t in trainers], {})
-    data: dict[str, Any] = json.loads(json.dumps(made.to_data()))
+    made = compute(
+        "plan-example", asked, noises(asked, asked.batches), [fitted(t, **changes) for t in trainers], {}
+    )
+    data: dict[str, Any] = json.loads(json.dumps(to_data(made)))
     return data
 
 

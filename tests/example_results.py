@@ -5,16 +5,15 @@ from pathlib import Path
 
 from dpprof.config.estimating import ESTIMATE
 from dpprof.config.flat import from_flat, to_flat
-from dpprof.figures.results import Result, read_result
+from dpprof.findings.comparison.comparison import Comparison, compare
+from dpprof.pages.run_reports import write_run_reports
+from dpprof.record.figures.results import Result, read_result
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import LedgerResult, PhasePeak, TrafficRow
-from dpprof.record.record import Failure, GradientCheck, Memory, PassOutcome, Record
-from dpprof.record.verify import VerifyResult
-from dpprof.reports.comparison.comparison import Comparison, compare
-from dpprof.reports.run_reports import write_run_reports
+from dpprof.record.record import Failure, GradientCheck, Memory, PassOutcome, PassStatus, Record, VerifyResult
 
 MIB = 2**20
-FINISHED = {"clean": PassOutcome("finished")}
+FINISHED = {"clean": PassOutcome(PassStatus.FINISHED)}
 
 
 def result(

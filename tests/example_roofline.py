@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpprof.config.flat import from_flat, to_flat
-from dpprof.figures.results import FINISHED
+from dpprof.findings.comparison.cell import Cell
+from dpprof.findings.comparison.comparison import Comparison
+from dpprof.findings.comparison.earlier import run_fields
+from dpprof.findings.comparison.run import Run
 from dpprof.json_files import typed
-from dpprof.reports.comparison.cell import Cell
-from dpprof.reports.comparison.comparison import Comparison
-from dpprof.reports.comparison.earlier import run_fields
-from dpprof.reports.comparison.run import Run
+from dpprof.record.figures.results import FINISHED
 
 # Forward: 64 MiB and 2**30 FLOPs in 4 ms, 16 FLOP/byte. Noise: 32 MiB and no FLOPs in 8 ms. Step: 12 ms.
 LEDGER = {

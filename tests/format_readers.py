@@ -1,21 +1,12 @@
 """Reads the formats that dpprof writes of a step's memory, as strictly as can be."""
 
-import json
 import math
-from pathlib import Path
 from typing import Any
-
-from jsonschema import Draft7Validator
-
-from dpprof.reports.formats.snapshot import Snapshot
 
 Event = dict[str, Any]
 
-_SCHEMA = Path(__file__).parent / "speedscope" / "file-format-schema.json"
-SPEEDSCOPE = Draft7Validator(json.loads(_SCHEMA.read_text()))
 
-
-def replayed(made: Snapshot) -> list[int]:
+def replayed(made: dict[str, Any]) -> list[int]:
     """The bytes allocated after each event. What is freed must have been allocated so; nothing overlaps."""
     (trace,) = made["device_traces"]
     alive: dict[int, int] = {}
@@ -65,12 +56,3 @@ def check(trace: dict[str, Any]) -> list[Event]:
 
 def track(events: list[Event], name: str) -> list[tuple[float, int]]:
     return [(e["ts"], e["args"]["bytes"]) for e in events if e["ph"] == "C" and e["name"] == name]
-
-
-def flames(file: dict[str, Any]) -> dict[tuple[str, ...], int]:
-    (profile,) = file["profiles"]
-    names = [frame["name"] for frame in file["shared"]["frames"]]
-    return {
-        tuple(names[i] for i in sample): weight
-        for sample, weight in zip(profile["samples"], profile["weights"], strict=True)
-    }

@@ -15,22 +15,28 @@ import psutil
 
 from dpprof.drive.launch.ranks import free_port
 
-_STARTS_RAY = [sys.executable, "-c", "from ray.scripts.scripts import main; main()", "start", "--block"]
+_STARTS_RAY = ["-c", "from ray.scripts.scripts import main; main()", "start", "--block"]
 _SMALL = ["--object-store-memory", str(80 * 2**20), "--disable-usage-stats"]
 _HEAD = "127.0.0.2"
 _STARTING_S, _RUNNING_S, _ENDING_S = 90.0, 120.0, 20.0
 
 
 class Node:
-    """The processes of a node. It runs in a folder of its own, and imports nothing from the tests."""
+    """The processes of a node. It runs in a folder of its own, and imports nothing from the tests. Ray cannot
+    start workers by an interpreter whose path has a space, so it gets a path without one.
+    """
 
     def __init__(self, place: Path, address: str, *options: str, **variables: str) -> None:
         self.address = address
         self._log = place / f"{address}.log"
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        prefix = place / "environment"
+        if not prefix.exists():
+            prefix.symlink_to(sys.prefix)
+        python = prefix / Path(sys.executable).relative_to(sys.prefix)
         with open(self._log, "w") as log:
             self.process = subprocess.Popen(
-                [*_STARTS_RAY, f"--node-ip-address={address}", *_SMALL, *options],
+                [str(python), *_STARTS_RAY, f"--node-ip-address={address}", *_SMALL, *options],
                 cwd=place,
                 env=kept | variables,
                 stdout=log,
@@ -47,11 +53,12 @@ class Node:
             return []
 
     def processes_with(self, word: str) -> list[psutil.Process]:
-        """Those whose command lines have a word."""
+        """Those whose command lines have a word that ends like this."""
         found = []
         for process in self.descendants:
             with contextlib.suppress(psutil.Error):
-                if word in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
+                is_it = any(part.endswith(word) for part in process.cmdline())
+                if is_it and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
         return found
 
@@ -121,7 +128,7 @@ class Cluster:
 
     def wait_until_up(self) -> None:
         """Until every node takes part; this process must be connected."""
-        from dpprof.drive.launch.on_ray.nodes import nodes
+        from dpprof.drive.launch.on_ray.placement import nodes
 
         running = {node.address for node in self.nodes if node.process.poll() is None}
         deadline = time.monotonic() + _STARTING_S

@@ -10,9 +10,9 @@ import pytest
 from conftest import SCREENSHOTS
 from shown_comparison import RUNS, TRAINERS, check_comparison, record_of
 
-from dpprof.figures.results import read_result
+from dpprof.pages.roofline.page import write_run_roofline
+from dpprof.record.figures.results import read_result
 from dpprof.record.record import Ceilings
-from dpprof.reports.roofline.write import write_run_roofline
 from dpprof.vocabulary.formats import number
 from dpprof.vocabulary.trainers import short_name
 
@@ -186,7 +186,7 @@ def test_the_roofline_opens_from_disk(tmp_path: Path, page: Any, width: int) -> 
     moved = [float(row.split("\t")[2]) for row in rows[1:]]
     assert moved == sorted(moved) != []
     assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing sticks out"
-    kernel = page.locator("#kernels td.kernel").first.bounding_box()
+    kernel = page.locator("#kernels tbody td").first.bounding_box()
     assert kernel["width"] <= 500, "long names are wrapped"
     assert remote == []
     page.screenshot(path=SCREENSHOTS / f"roofline_{width}.png", full_page=True)

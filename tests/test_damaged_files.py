@@ -20,14 +20,24 @@ from dpprof.config.flat import to_flat
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.config.training import TrainingConfig
 from dpprof.errors import DpprofError
-from dpprof.figures.results import read_result
+from dpprof.findings.comparison.comparison import Comparison, compare
+from dpprof.json_files import typed
+from dpprof.record.figures.results import read_result
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.ledger import StepTimeline
-from dpprof.record.link import Link
-from dpprof.record.record import Ceilings, Failure, GradientCheck, Memory, OperatorRow, Pace, Record
-from dpprof.record.verify import VerifyCheck, VerifyResult
-from dpprof.reports.comparison.comparison import Comparison, compare
-from dpprof.settings import fields
+from dpprof.record.record import (
+    Ceilings,
+    Failure,
+    FailureKind,
+    GradientCheck,
+    Memory,
+    OperatorRow,
+    Pace,
+    Record,
+    VerifyCheck,
+    VerifyResult,
+)
+from dpprof.vocabulary.settings import fields
 
 SOUND = "sound"
 # Of how many damages one is tried with the commands.
@@ -91,8 +101,8 @@ def kinds(at: Path) -> Iterator[tuple[Path, Callable[[Any], Any]]]:
     """Every file that is read into a class, with what reads it."""
     base = run_folder(at)
     yield base.record, Record.from_data
-    base.write_error(Failure("oom", "no memory", "Traceback", Memory(peak_allocated=8), at=1.5))
-    yield base.error, lambda data: Failure.from_json(json.dumps(data))
+    base.write_error(Failure(FailureKind.OOM, "no memory", "Traceback", Memory(peak_allocated=8), at=1.5))
+    yield base.error, lambda data: typed(Failure, data)
     exported = at / "exported.json"
     exported.write_text(compare("x", {"x": [read_result(base)]}).to_json())
     yield exported, Comparison.from_data
@@ -141,7 +151,7 @@ def test_every_damaged_configuration_is_refused_or_has_the_value(tmp_path: Path)
 def test_a_file_that_was_cut_is_named(tmp_path: Path, name: str) -> None:
     sweep = SweepFolder(tmp_path)
     run = run_folder(sweep.run("run").path)
-    run.write_error(Failure("oom", "no memory"))
+    run.write_error(Failure(FailureKind.OOM, "no memory"))
     sweep.write_state("sweep", "0123", ["run"])
     path = sweep.state if name == "sweep.json" else run.path / name
     for word, content in islice(damaged(path), 12 + ("record" in name)):
@@ -184,48 +194,6 @@ def test_show_tells_a_run_or_the_file_that_is_damaged(odd: Odd) -> None:
             assert ended.stderr.count("\n") == 1
         else:
             assert run.name in odd.readable
-
-
-def test_an_exported_file_is_named(tmp_path: Path) -> None:
-    base = run_folder(tmp_path / "run")
-    exported = tmp_path / "exported.json"
-    exported.write_text(compare("x", {"x": [read_result(base)]}).to_json())
-    for _, content in islice(damaged(exported), 0, None, 150):
-        exported.write_bytes(content)
-        ended = call_dpprof(tmp_path, "compare", "run", "exported.json")
-        assert (ended.returncode, "dpprof: SOURCE: got 'exported.json'" in ended.stderr) in [
-            (0, False),
-            (2, True),
-        ]
-
-
-@pytest.mark.parametrize("kind", ["sweep", "fit"])
-def test_a_damaged_link_is_named_and_counts_as_none(tmp_path: Path, kind: str) -> None:
-    """That of a run and that of the parent."""
-    lay_out_store(tmp_path)
-    sweep = SweepFolder(tmp_path / "runs" / "odd")
-    shutil.copytree(GRID / STANDARD, sweep.run(SOUND).path)
-    sweep.write_state(kind, "", [])
-    Link.new(sweep.run(SOUND).path, "sqlite:///x.db").to("0123").write(sweep.run(SOUND).mlflow)
-    links = []
-    for number, (_, content) in enumerate(islice(damaged(sweep.run(SOUND).mlflow), 0, None, 11)):
-        run = sweep.run(f"odd-{number}")
-        shutil.copytree(GRID / STANDARD, run.path)
-        run.mlflow.write_bytes(content)
-        try:
-            Link.read(run.mlflow)
-        except DpprofError:
-            links.append(run.mlflow)
-    assert len(links) > 3
-    sweep.mlflow.write_text("{")
-    for again in range(2):
-        ended = call_dpprof(tmp_path, "log", str(sweep.path))
-        assert ended.returncode == 0, ended.stderr
-        told = "".join(ended.stdout.split())
-        for path in [*links, sweep.mlflow]:
-            assert (f"{path}cannotberead:" in told) is not again
-        assert told.count("thefoldercountsasnotlogged") == (0 if again else 1 + len(links))
-        assert set(runs_of(tmp_path)) == {sweep.name, *(run.name for run in sweep.runs())}
 
 
 def test_a_damaged_estimate_of_a_larger_model_is_named(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 """A trainer in a package of its own, installed by pip: every command and the conformance tests take it."""
 
 import json
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, environment, lay_out_store
+from example_runs import known
+from installed import installed_at
 
 from dpprof.record.folder import RunFolder
 
@@ -34,21 +34,7 @@ HELD_BY = (
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The PYTHONPATH with which a process finds the package."""
-    folder = tmp_path_factory.mktemp("foreign")
-    source = shutil.copytree(ROOT / "tests" / "foreign_trainer", folder / "source")
-    offline = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        *offline,
-        "--target",
-        str(folder / "site"),
-        str(source),
-    ]
-    subprocess.run(command, check=True)
-    return os.pathsep.join([environment(folder)["PYTHONPATH"], str(folder / "site")])
+    return installed_at(tmp_path_factory.mktemp("foreign"), ROOT / "tests" / "foreign_trainer")
 
 
 @dataclass
@@ -82,17 +68,8 @@ def dpprof(installed: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def sweep(dpprof: Dpprof) -> Path:
     """The folder of a sweep of two batch sizes, beside standard training."""
     few = ["--passes", "clean,memory,ledger", "--measured-steps", "2", "--batch-sizes", "1,2"]
-    dpprof(
-        "sweep",
-        "--launcher",
-        "in_process",
-        *TINY,
-        *few,
-        "--trainers",
-        "standard,dpsgd_loop",
-        "--sweep-name",
-        "s",
-    )
+    few += ["--trainers", "standard,dpsgd_loop", "--sweep-name", "s"]
+    dpprof("sweep", "--launcher", "in_process", *TINY, *few)
     return dpprof.folder / "runs" / "s"
 
 
@@ -106,21 +83,17 @@ def test_profile_measures_it_and_its_gradient_is_right(dpprof: Dpprof) -> None:
     passes = ["--passes", "clean,gradient_check"]
     dpprof("profile", "--device", "cpu", "--trainer", "dpsgd_loop", "--model-size", "tiny", *few, *passes)
     (path,) = dpprof.folder.glob(f"runs/*/{NAME}_tiny_bs2_seq16")
-    record = RunFolder(path).read_record()
-    assert record is not None
+    record = known(RunFolder(path).read_record())
     assert list(record.phase_s) == ["zero_grad", "forward", PHASE, "clip", "noise", "optimizer_step"]
-    assert record.gradient_check is not None
-    assert record.gradient_check.relative_error_float64 is not None
-    assert record.gradient_check.relative_error_float64 < 1e-12
+    assert known(known(record.gradient_check).relative_error_float64) < 1e-12
     assert record.held[CATEGORY] > 0, "the option reached it"
 
 
 def test_a_sweeps_pages_show_it_with_its_phase_and_its_category(sweep: Path) -> None:
-    record = RunFolder(sweep / f"{NAME}_tiny_bs2_seq16").read_record()
-    assert record is not None
-    assert record.ledger is not None
-    assert record.ledger.peak == record.memory.peak_allocated
-    assert record.ledger.phase_peak[PHASE].by_category[CATEGORY] > 0
+    record = known(RunFolder(sweep / record_name(2)).read_record())
+    ledger = known(record.ledger)
+    assert ledger.peak == record.memory.peak_allocated
+    assert ledger.phase_peak[PHASE].by_category[CATEGORY] > 0
     page = (sweep / "comparison.html").read_text()
     assert COLOR in page, "in the growth chart"
     assert "per-sample backward" in page
@@ -146,13 +119,11 @@ def test_commands_that_read_runs_show_it(dpprof: Dpprof, sweep: Path) -> None:
 def test_an_estimate_has_its_memory_to_the_byte(dpprof: Dpprof, sweep: Path) -> None:
     few = ["--batch-sizes", "2", "--model-sizes", "tiny", "--trainers", "standard,dpsgd_loop"]
     dpprof("estimate", "--workers", "1", *TINY, *few, "--savings", "false", "--sweep-name", "e")
-    estimated = RunFolder(sweep.parent / "e" / record_name(2)).read_record()
-    measured = RunFolder(sweep / record_name(2)).read_record()
-    assert estimated is not None
-    assert measured is not None
-    assert estimated.ledger is not None
-    assert measured.ledger is not None
-    assert estimated.ledger.at_peak == measured.ledger.at_peak
+    estimated, measured = (
+        known(known(RunFolder(folder / record_name(2)).read_record()).ledger)
+        for folder in (sweep.parent / "e", sweep)
+    )
+    assert estimated.at_peak == measured.at_peak
 
 
 def test_a_fit_finds_its_largest_batch(dpprof: Dpprof, sweep: Path) -> None:
@@ -161,6 +132,15 @@ def test_a_fit_finds_its_largest_batch(dpprof: Dpprof, sweep: Path) -> None:
     (row,) = json.loads((sweep.parent / "f" / "fit.json").read_text())
     assert row["trainer"] == NAME
     assert row["largest_batch_size"] > 0
+
+
+def test_a_fit_on_a_large_device_stops_when_its_time_is_over(dpprof: Dpprof, sweep: Path) -> None:
+    """Every sample makes the step longer, and no two batches have the same events to predict from."""
+    few = ["--model-sizes", "tiny", "--trainers", "dpsgd_loop", "--device-memory-gib", "64"]
+    few += ["--launcher", "in_process", "--workers", "1", "--timeout-s", "0.1"]
+    dpprof("fit", *TINY, *few, "--sweep-name", "late")
+    (row,) = json.loads((sweep.parent / "late" / "fit.json").read_text())
+    assert (row["largest_batch_size"], row["is_at_least"]) == (4, True)
 
 
 def test_the_tests_of_every_trainer_hold_it(installed: str, tmp_path: Path) -> None:

@@ -3,16 +3,14 @@
 import gzip
 import json
 import os
-import resource
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from dpprof.errors import DpprofError
-from dpprof.json_files import naming, parse, read_json, typed
-
-GIB = 2**30
+from dpprof.json_files import LARGEST, naming, parse, read_json, typed
+from dpprof.process import peak_rss_bytes
 
 
 @dataclass
@@ -27,10 +25,10 @@ class Outer:
     inner: dict[str, list[Inner]] = field(default_factory=dict)
 
 
-def refusal(path: Path, **limit: int) -> str:
+def refusal(path: Path, largest: int = LARGEST) -> str:
     """What is said of a file, which is named first."""
     with pytest.raises(DpprofError) as refused:
-        read_json(path, **limit)
+        read_json(path, largest)
     name, _, why = str(refused.value).partition(" cannot be read: ")
     assert name == str(path)
     return why
@@ -43,15 +41,12 @@ def test_what_was_written_is_read_packed_or_not(tmp_path: Path) -> None:
         assert read_json(tmp_path / name) == data
 
 
-def test_a_small_file_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None:
+def test_a_small_file_that_unpacks_to_more_than_the_limit_is_refused(tmp_path: Path) -> None:
     bomb = tmp_path / "ledger.json.gz"
-    whole = gzip.compress(b"0" * GIB, compresslevel=1)
-    bomb.write_bytes(whole)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert len(whole) < 6 * 2**20
-    assert refusal(bomb, largest=2**23) == "it has more than 8 MiB"
-    assert refusal(bomb) == "it has more than 256 MiB"
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**20, "KiB"
+    bomb.write_bytes(gzip.compress(b"0" * 2**28, compresslevel=1))
+    before = peak_rss_bytes()
+    assert refusal(bomb, 2**23) == "it has more than 8 MiB"
+    assert (peak_rss_bytes() or 0) - (before or 0) < 2**26
 
 
 @pytest.mark.parametrize(
@@ -74,14 +69,9 @@ def test_damage(tmp_path: Path, content: bytes, why: str) -> None:
 def test_damage_of_a_packed_file(tmp_path: Path) -> None:
     path = tmp_path / "a.json.gz"
     packed = gzip.compress(json.dumps(list(range(1000))).encode())
-    for content, why in (
-        (b"", "it ends in the middle"),
-        (packed[:-9], "it ends in the middle"),
-        (b"[]", "it is no valid gzip"),
-        (packed[:-8] + b"12345678", "it is no valid gzip"),
-    ):
+    for content in (packed[:-9], b"[]", packed[:-8] + b"12345678"):
         path.write_bytes(content)
-        assert refusal(path).startswith(why)
+        assert refusal(path).startswith("it is no valid gzip")
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:

@@ -7,12 +7,11 @@ import tomllib
 from importlib.metadata import distributions
 from pathlib import Path
 
-import pytest
 import yaml
 from conftest import ROOT, environment, runs_of
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from write_derived import PARAMETERS, mlproject, with_parameters
+from write_derived import API, PARAMETERS, api_table, mlproject, parameter_table, with_table
 
 
 def mlflow_run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -31,9 +30,9 @@ def test_file_is_what_the_configuration_says() -> None:
     assert (ROOT / "MLproject").read_text() == mlproject()
 
 
-def test_docs_have_every_parameter() -> None:
-    text = PARAMETERS.read_text()
-    assert with_parameters(text) == text
+def test_docs_have_every_parameter_and_every_public_name() -> None:
+    for page, table in ((PARAMETERS, parameter_table()), (API, api_table())):
+        assert with_table(page.read_text(), table) == page.read_text()
 
 
 def locked() -> dict[str, str]:
@@ -85,25 +84,9 @@ def test_profile_logs_to_dpprof_and_the_run_that_mlflow_made_points_there(tmp_pa
     assert run.info.run_id in left.data.tags["mlflow.note.content"]
 
 
-def test_profile_goes_into_the_run_of_an_experiment_that_was_named(tmp_path: Path) -> None:
-    quick = ["passes=clean", "measured_steps=2", "seq_len=16", "lr=1e-2", f"runs_dir={tmp_path / 'runs'}"]
-    parameters = [part for pair in quick for part in ("-P", pair)]
-    ended = mlflow_run(tmp_path, "-e", "profile", "--experiment-name", "mine", *parameters)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    (run,) = runs_of(tmp_path).values()
-    assert run.info.status == "FINISHED"
-    assert run.data.params["device"] == "auto"
-    assert run.data.params["resolved_device"] == "cpu"
-    assert run.data.params["lr"] == "1e-2"
-    assert run.data.params["resolved_vocab_size"] == "1000"
-    assert run.data.metrics["latency/step_ms_median"] > 0
-    assert run.data.tags["dpprof.trainer"] == "StandardTrainer"
-
-
-@pytest.mark.parametrize("entry", ["profile", "sweep"])
-def test_a_bad_option_ends_the_run_failed(tmp_path: Path, entry: str) -> None:
-    bad = "batch_size=0" if entry == "profile" else "batch_sizes=2,0"
-    ended = mlflow_run(tmp_path, "-e", entry, "-P", bad, "-P", f"runs_dir={tmp_path / 'runs'}")
+def test_a_bad_option_ends_the_run_failed(tmp_path: Path) -> None:
+    bad = ["-P", "batch_sizes=2,0", "-P", f"runs_dir={tmp_path / 'runs'}"]
+    ended = mlflow_run(tmp_path, "-e", "sweep", *bad)
     assert ended.returncode != 0
     assert "batch_size: got '0', allowed: a whole number of at least 1" in ended.stderr
     (run,) = runs_of(tmp_path).values()

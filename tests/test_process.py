@@ -6,23 +6,36 @@ import time
 import psutil
 import pytest
 
-from dpprof.process import others_processor_s, peak_rss_bytes, process_age_s
+from dpprof.process import END_WITH, others_processor_s, peak_rss_bytes
 
 pytestmark = pytest.mark.alone
-linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 def test_the_age_counts_from_the_start_of_the_process() -> None:
     program = "import time; time.sleep(0.3); from dpprof.process import process_age_s; print(process_age_s())"
     started = time.time()
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
     assert 0.3 <= float(done.stdout) <= time.time() - started + 0.1
 
 
-def test_the_age_grows_with_the_clock() -> None:
-    before, started = process_age_s(), time.time()
-    time.sleep(0.05)
-    assert process_age_s() - before == pytest.approx(time.time() - started, abs=0.03)
+@pytest.mark.parametrize("wrapper", [[], ["sh", "-c", '"$@"; true', "wrapper"]], ids=["child", "wrapped"])
+def test_a_process_ends_with_its_driver_though_a_program_is_in_between(wrapper: list[str]) -> None:
+    sleeper = (
+        "import os, time; from dpprof.process import end_with_driver; end_with_driver()\n"
+        "time.sleep(1.5); print(os.getpid(), flush=True); time.sleep(120)"  # until it watches
+    )
+    command = [*wrapper, sys.executable, "-P", "-c", sleeper]
+    program = (
+        "import os, subprocess, time\n"
+        f"subprocess.Popen({command!r}, env=os.environ | {{{END_WITH!r}: str(os.getpid())}})\n"
+        "time.sleep(120)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        measuring = psutil.Process(int(driver.stdout.readline()))
+        assert measuring.is_running()
+        driver.kill()  # and nobody waits for it
+        assert psutil.wait_procs([measuring], timeout=20)[1] == []
 
 
 def test_the_peak_stays_after_the_memory_is_freed() -> None:
@@ -34,17 +47,16 @@ def test_the_peak_stays_after_the_memory_is_freed() -> None:
         "del block\n"
         "print(before, peak_rss_bytes(), psutil.Process().memory_info().rss)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
     before, peak, now = map(int, done.stdout.split())
     assert peak - before == pytest.approx(size, rel=0.05)
     assert now < peak - 0.9 * size
 
 
-@linux_only
 def test_the_peak_of_another_process() -> None:
     program = "block = b'x' * 2**26; print('ready', flush=True); input()"
     with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-P", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
         assert child.stdout is not None
         child.stdout.readline()
@@ -56,26 +68,16 @@ def test_the_peak_of_another_process() -> None:
     assert peak_rss_bytes(child.pid) is None
 
 
-@linux_only
-def test_ones_own_peak_by_default() -> None:
-    peak, by_pid = peak_rss_bytes(), peak_rss_bytes(os.getpid())
-    assert peak is not None
-    assert by_pid is not None
-    assert psutil.Process().memory_info().rss <= by_pid + 2**20
-    assert by_pid - peak < 2**20
-
-
-@linux_only
 def test_another_process_is_among_the_others() -> None:
     program = (
-        "from dpprof.process import others_processor_s\n"
+        "from dpprof.process import END_WITH, others_processor_s\n"
         "before = others_processor_s()\n"
         "print('ready', flush=True)\n"
         "input()\n"
         "print(others_processor_s() - before)"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-P", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         assert other.stdout is not None
         other.stdout.readline()
@@ -85,7 +87,6 @@ def test_another_process_is_among_the_others() -> None:
         assert float(other.communicate("\n")[0]) > 0.5 - 0.05, "this process is another one to that one"
 
 
-@linux_only
 def test_others_are_neither_this_process_nor_its_children() -> None:
     """Held against psutil's busy time, which counts all of them, so that it holds on a busy machine too."""
     program = (
@@ -94,7 +95,7 @@ def test_others_are_neither_this_process_nor_its_children() -> None:
     own = time.process_time()
     others, busy = _others_s(), _busy_s()
     with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-P", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
         assert child.stdout is not None
         until = time.process_time() + 0.3

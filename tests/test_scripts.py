@@ -93,3 +93,49 @@ def test_run_profiling_ncu_sweeps_with_counters(checkout: Path) -> None:
     }
     assert {c.counters for c in grid.experiments.values()} == {"ncu"}
     assert all({"ledger", "ceilings"} <= set(c.measuring.pass_names) for c in grid.experiments.values())
+
+
+# Writes down where it is called too; makes environments like its own, and fails as mypy.
+IN_CLONE = """#!/bin/sh
+echo "$PWD: $(basename "$0") $*" >> "$CALLS"
+case "$*" in
+    "-m venv "*) cp -R "$VIRTUAL_ENV" "$3" ;;
+    "-m ruff check .") tail -n 1 pyproject.toml >> "$CALLS" ;;
+    "-m mypy") exit 1 ;;
+esac
+"""
+
+
+def test_ci_tests_a_clone_with_what_is_not_committed(checkout: Path) -> None:
+    shutil.copytree(ROOT / ".ci", checkout / ".ci")
+    programs = checkout / "env" / "bin"
+    for name in ("python", "mlflow", "dpprof", "chromium"):
+        (programs / name).write_text(IN_CLONE)
+        (programs / name).chmod(0o755)
+    (checkout / "env" / "lib" / "python3" / "site-packages").mkdir(parents=True)
+    (checkout / ".gitignore").write_text("env\n")
+    identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+    for command in (["init", "-q"], ["add", "."], [*identity, "commit", "-qm", "All"]):
+        subprocess.run(["git", *command], cwd=checkout, check=True)
+    with open(checkout / "pyproject.toml", "a") as changed:
+        changed.write("# changed\n")
+    (checkout / "calls").touch()
+    (checkout / "tmp").mkdir()
+    environment = {
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "VIRTUAL_ENV": str(checkout / "env"),
+        "CALLS": str(checkout / "calls"),
+        "TMPDIR": str(checkout / "tmp"),
+    }
+    script = [str(checkout / ".ci" / "run"), "-k", "name"]
+    ended = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout.splitlines()[-1]) == (1, "failed: types"), ended.stderr
+    assert "not tested, since they are not added to git: calls" in ended.stdout
+    lines = (checkout / "calls").read_text().splitlines()
+    assert lines[lines.index(next(line for line in lines if "ruff check" in line)) + 1] == "# changed"
+    (tests,) = [line for line in lines if "-m pytest" in line]
+    (above,) = [line for line in lines if ": dpprof profile" in line]
+    assert "/with space é/dpprof: python" in tests
+    assert tests.endswith("--durations=15 -k name")
+    assert "/with space é: dpprof" in above
+    assert list((checkout / "tmp").iterdir()) == []

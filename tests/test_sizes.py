@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-MOST_LINES, MOST_LINES_OF_A_FUNCTION = 300, 50
+MOST_LINES, MOST_LINES_OF_A_FUNCTION = 400, 50
 
 
 def test_files_and_functions_are_short() -> None:

@@ -23,8 +23,8 @@ import mlflow
 import pytest
 from conftest import call_dpprof, measure_here, runs_of
 
-from dpprof.figures.names import MOVED, PEAK, STEP, ratio_name
-from dpprof.figures.results import read_result
+from dpprof.record.figures.names import MOVED, PEAK, STEP, ratio_name
+from dpprof.record.figures.results import read_result
 from dpprof.record.folder import RunFolder
 
 KEPT = Path(__file__).parent / "written_by_0_2"

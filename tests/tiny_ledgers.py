@@ -1,19 +1,15 @@
 """The ledgers of tiny models' steps, and the sizes that they must have."""
 
-from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
 from example_config import experiment
+from example_runs import kept
 from torch import nn
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat, to_flat
-from dpprof.measure.experiment import ExperimentTraining
 from dpprof.measure.passes.account import Account
-from dpprof.measure.passes.ledger import Ledger, keep_ledger
-from dpprof.measure.trainers.build import load_trainer
-from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.ledger import TrafficRow
 
@@ -35,10 +31,8 @@ def resolved(**changes: Any) -> ExperimentConfig:
 
 
 def ledger_of(*, fake: bool = False, **changes: Any) -> tuple[Account, list[TrafficRow]]:
-    config = resolved(**changes)
-    with fake_tensors(load_trainer(config.trainer)) if fake else nullcontext():
-        kept = keep_ledger(lambda: ExperimentTraining(config, build_workload(config)), Ledger("cpu"), 1)
-    return kept.account, kept.traffic
+    found = kept(resolved(**changes), is_fake=fake)
+    return found.account, found.traffic
 
 
 @cache

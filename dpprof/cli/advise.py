@@ -1,21 +1,18 @@
-"""`dpprof advise`: what to change in an experiment that does not fit or is slow."""
+"""`dpprof advise`: suggest changes to an experiment that does not fit or is slow."""
 
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-import click
-
-from dpprof.cli.help import GroupedOptions
-from dpprof.cli.options import given, options_of, split
+from dpprof.cli.command import Asked, run, running_command
 
 if TYPE_CHECKING:
+    from dpprof.cli.progress import Progress
     from dpprof.drive.advise import Advise
 
 
-@click.command(cls=GroupedOptions)
-@options_of("advise")
-def advise(**options: str | None) -> None:
+@running_command
+def advise(asked: Asked) -> Callable[[], None]:
     """Advise what to change when it does not fit, or is slow.
 
     Estimates one experiment, and the same with one change at a time: another trainer, activation
@@ -28,68 +25,39 @@ def advise(**options: str | None) -> None:
     dpprof advise --trainer ghost --seq-len 2048 --target H100 --headroom 5%
     dpprof advise --plan runs/plan-20260101-120000   # its recommended row
     """
-    from dpprof.cli.waiting import waiting
+    from dpprof.config.entry_points import AdviceConfig
+    from dpprof.drive.advise import Advise, experiment_to_advise
 
-    with waiting("getting ready"):
-        run = _planned(given(options))
-    run()
+    if asked.row is not None:
+        asked.values = asked.row.fill(asked.values, "advise")
+    own = asked.take(AdviceConfig)
+    experiment, changes, left_out = experiment_to_advise(own, asked.values, asked.launcher)
+    workers = asked.at_a_time(experiment)
+    asked.drive.check_writable()
 
+    from dpprof.pages.advice import write_advice
 
-def _planned(given_values: dict[str, object]) -> Callable[[], None]:
-    """What makes the estimates, once the options are checked and all is loaded. Raises ConfigError."""
-    from dpprof.drive.requirements import check_packages
-
-    check_packages()
-
-    from dpprof.config.advice import AdviceConfig
-    from dpprof.config.drive import WorkersConfig
-    from dpprof.config.flat import parse_drive
-    from dpprof.config.from_plan import FromPlanConfig
-    from dpprof.drive.advise_inputs import experiment_to_advise
-    from dpprof.drive.jobs import at_a_time
-    from dpprof.drive.launch.launcher import make_launcher
-    from dpprof.drive.planned_row import planned_row
-    from dpprof.settings import parse_all
-
-    drive, values = parse_drive(given_values)
-    plan_values, values = split(values, FromPlanConfig)
-    plan = parse_all(FromPlanConfig, plan_values).plan
-    if plan:
-        values = planned_row(plan).fill(values, "advise")
-    workers_values, values = split(values, WorkersConfig)
-    asked_values, values = split(values, AdviceConfig)
-    asked = parse_all(AdviceConfig, asked_values)
-    launcher = make_launcher(drive)
-    experiment, changes, left_out = experiment_to_advise(asked, values, launcher)
-    workers = at_a_time(launcher, experiment, parse_all(WorkersConfig, workers_values).workers)
-    drive.check_writable()
-
-    from dpprof.drive.advise import Advise
-
-    return partial(_run, Advise("", drive, launcher, experiment, asked, changes, left_out, workers))
+    advice = Advise(
+        "", asked.drive, asked.launcher, experiment, own, changes, left_out, write_advice, workers
+    )
+    return partial(
+        run, advice, "advice", partial(_say_what, advice), partial(_print, advice), is_counted=False
+    )
 
 
-def _run(advice: "Advise") -> None:
-    from dpprof.drive.claim import claimed
-
-    with claimed(advice, "advice"):
-        _run_claimed(advice)
-
-
-def _run_claimed(advice: "Advise") -> None:
+def _say_what(advice: "Advise", progress: "Progress") -> None:
     from dpprof.cli.console import counted
-    from dpprof.cli.fit_view import print_answers
-    from dpprof.cli.progress import Progress
-    from dpprof.cli.time_left import duration
-    from dpprof.drive.campaign import run_campaign
-    from dpprof.tracking.tracker import Tracker
 
-    with Progress(is_counted=False) as progress:
-        changes = counted(len(advice.changes) + 1, "change")
-        progress.say(f"{advice.name}: {changes} on fake tensors, {advice.workers} at a time")
-        run_campaign(advice, Tracker(), progress)
-    if advice.text:
-        print_answers(progress.console, advice.text)
-        said = f"advised in {duration(progress.seconds)}; {advice.folder.path}/advice.html has all of it"
-        progress.say(said)
-    advice.end()
+    changes = counted(len(advice.changes) + 1, "change")
+    limit = advice.drive.time_limit
+    progress.say(f"{advice.name}: {changes} on fake tensors, {advice.workers} at a time, {limit} each")
+
+
+def _print(advice: "Advise", progress: "Progress") -> None:
+    from dpprof.pages.advice import page
+    from dpprof.pages.terminal import show
+
+    if advice.made is not None:
+        show(progress.console, page(advice.made))
+        progress.console.print()
+        progress.say(f"advised in {progress.duration}; {advice.folder.path}/advice.html has all of it")

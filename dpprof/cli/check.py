@@ -1,12 +1,12 @@
-"""`dpprof check`: what Opacus or a trainer stumbles on in a model, before anything is timed."""
+"""`dpprof check`: find problems of a model with Opacus or a trainer before timing anything."""
 
 from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from dpprof.cli.help import GroupedOptions
-from dpprof.cli.options import given, options_of
+from dpprof.cli.command import Asked
+from dpprof.cli.options import GroupedOptions, given, options_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,34 +35,30 @@ def check(workload_argument: str, **options: str | None) -> None:
 
     check_packages()
 
-    from dpprof.config.check import experiments_to_check
-    from dpprof.config.flat import parse_drive
-    from dpprof.drive.launch.launcher import make_launcher
-    from dpprof.drive.workload_module import refuse_missing_module
-    from dpprof.settings import refuse
+    from dpprof.config.grid import experiments_to_check
+    from dpprof.errors import ExperimentsFailed, refuse
 
-    drive, values = parse_drive(given(options))
+    asked = Asked.parse(given(options))
     if workload_argument:
-        if values.get("workload", workload_argument) != workload_argument:
-            raise refuse("workload", values["workload"], f"what the argument says, {workload_argument}")
-        values["workload"] = workload_argument
-    launcher = make_launcher(drive)
-    experiments = experiments_to_check(values)
+        if asked.values.get("workload", workload_argument) != workload_argument:
+            words = f"what the argument says, {workload_argument}"
+            raise refuse("workload", asked.values["workload"], words)
+        asked.values["workload"] = workload_argument
+    experiments = experiments_to_check(asked.values)
     first = experiments[0]
-    refuse_missing_module(first.workload, launcher)
+    asked.look_for(first.workload)
 
     from dpprof.cli.console import open_console
     from dpprof.drive.workload_check import check_training
-    from dpprof.errors import ExperimentsFailed
     from dpprof.vocabulary.trainers import trainer_info
 
     console = open_console()
-    sizes = f"{first.batch_size} samples of {first.seq_len} tokens"
+    sizes = f"{first.batch_size} samples of {first.seq_len} tokens, {asked.drive.time_limit}"
     console.print(
         f"checking {first.workload}: one step of each trainer with {sizes}", markup=False, emoji=False
     )
     with console.status("importing torch and Opacus") as status:
-        answer = check_training(experiments, launcher, drive.timeout_s, partial(_show, status))
+        answer = check_training(experiments, asked.launcher, asked.drive.timeout_s, partial(_show, status))
     _print(console, answer)
     failed = [trainer_info(trainer).short_name for trainer, trains in answer.trains.items() if not trains]
     if failed:
@@ -70,18 +66,16 @@ def check(workload_argument: str, **options: str | None) -> None:
 
 
 def _show(status: "Status", line: str) -> None:
-    """What is being done, as it is written."""
     from rich.text import Text
 
     status.update(Text(line))
 
 
 def _print(console: "Console", answer: "CheckAnswer") -> None:
-    """Whether each trainer trains, and the findings by number."""
     from rich.markup import escape
     from rich.table import Table
 
-    from dpprof.cli.fitted_tables import table
+    from dpprof.pages.terminal import table
     from dpprof.vocabulary.formats import listed
     from dpprof.vocabulary.trainers import trainer_info
 

@@ -1,4 +1,4 @@
-"""`dpprof compare`: runs side by side, and against a baseline."""
+"""`dpprof compare`: compare runs with each other and with a baseline."""
 
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from dpprof.reports.comparison.comparison import Comparison
-    from dpprof.reports.comparison.data import ComparisonData
-    from dpprof.reports.comparison.regression import Change, Check
+    from dpprof.findings.comparison.comparison import Comparison
+    from dpprof.findings.comparison.regression import Check, FigureChange
+    from dpprof.pages.comparison.data import ComparisonData
 
 
 @click.command()
@@ -53,12 +53,13 @@ def compare(sources: tuple[str, ...], output: str, baseline: str | None, fail_ab
     limit = percent(fail_above)
     data, before = _read(sources, output, baseline)
 
-    from dpprof.cli.comparison_view import print_comparison
-    from dpprof.cli.console import open_console, write
-    from dpprof.reports.comparison import regression
+    from dpprof.cli.console import open_console
+    from dpprof.findings.comparison import regression
+    from dpprof.pages.comparison.summary import view
+    from dpprof.pages.terminal import show, write
 
     console = open_console(stderr=output == STANDARD_OUTPUT)
-    print_comparison(console, data)
+    show(console, view(data))
     if output != STANDARD_OUTPUT:
         console.print()
         write(console, f"the page with all of it: {output}")
@@ -78,17 +79,17 @@ def compare(sources: tuple[str, ...], output: str, baseline: str | None, fail_ab
 def _read(
     sources: tuple[str, ...], output: str, baseline: str | None
 ) -> "tuple[ComparisonData, Comparison | None]":
-    """What is told of the sources, written as a page too, and the baseline."""
+    """Read sources and baseline, and write the page."""
     import tempfile
     from pathlib import Path
 
-    from dpprof.cli.waiting import waiting
+    from dpprof.cli.streams import waiting
 
     with waiting("reading the runs"), tempfile.TemporaryDirectory() as scratch:
         from dpprof.drive.sources import read_comparison
-        from dpprof.reports.comparison import page
-        from dpprof.reports.comparison.data import compute
-        from dpprof.reports.comparison.foreseen import foreseen_of
+        from dpprof.findings.comparison.comparison import foreseen_of
+        from dpprof.pages.comparison import page
+        from dpprof.pages.comparison.data import compute
 
         comparison, folders = read_comparison(sources, Path(scratch), warn)
         before = None
@@ -100,10 +101,10 @@ def _read(
 
 
 def percent(text: str) -> float:
-    """`5%` or `5` as a number. Raises ConfigError."""
+    """Convert `5%` or `5` to a number. Raises ConfigError."""
     import math
 
-    from dpprof.settings import refuse
+    from dpprof.errors import refuse
 
     try:
         value = float(text.strip().removesuffix("%"))
@@ -115,19 +116,20 @@ def percent(text: str) -> float:
 
 
 def warn(text: str) -> None:
-    """Tell what the user must know, though the command goes on."""
+    """Print a warning."""
     complain(f"warning: {text}")
 
 
 def print_check(console: "Console", checked: "Check", baseline: str) -> None:
-    """What changed since the baseline, what got worse first."""
-    from dpprof.cli.console import warn, write
-    from dpprof.cli.fitted_tables import right, table
+    """Print the changes since the baseline, regressions first."""
+    from dpprof.cli.console import warn
+    from dpprof.pages.document import figure
+    from dpprof.pages.terminal import table, write
 
     console.print()
     title = f"Against {baseline}, worse if more than {checked.fail_above_pct:g} % above it"
-    columns: list[tuple[str, Callable[..., str]]] = [("cell", str), ("figure", str), ("before", right)]
-    columns += [("now", right), ("change", right)]
+    columns: list[tuple[str, Callable[..., str]]] = [("cell", str), ("figure", str), ("before", figure)]
+    columns += [("now", figure), ("change", figure)]
     columns += [("90 % interval", str), ("", str)]
     changes = sorted(checked.changes, key=lambda change: not change.is_worse)
     notes = list(dict.fromkeys(change.note for change in changes if change.note))
@@ -144,8 +146,8 @@ def print_check(console: "Console", checked: "Check", baseline: str) -> None:
         write(console, f"nothing got worse{but}")
 
 
-def cells(change: "Change", notes: list[str]) -> tuple[str, ...]:
-    """A change as the texts of a table's row; a note stands there by its number."""
+def cells(change: "FigureChange", notes: list[str]) -> tuple[str, ...]:
+    """Return a change as the texts of a table row; notes are shown by number."""
     from dpprof.cli.console import short_run_name
     from dpprof.vocabulary.formats import fixed, signed
 

@@ -1,17 +1,13 @@
-"""`dpprof estimate`: what a grid of experiments would need, computed on fake tensors."""
+"""`dpprof estimate`: predict the needs of a grid of experiments on fake tensors."""
 
 from collections.abc import Callable
 from functools import partial
 
-import click
-
-from dpprof.cli.help import GroupedOptions
-from dpprof.cli.options import given, options_of, split
+from dpprof.cli.command import Asked, running_command
 
 
-@click.command(cls=GroupedOptions)
-@options_of("estimate")
-def estimate(**options: str | None) -> None:
+@running_command
+def estimate(asked: Asked) -> Callable[[], None]:
     """Estimate a grid of experiments without running it.
 
     The training step of every experiment runs on fake tensors, which have shapes and no data: nothing is
@@ -23,48 +19,28 @@ def estimate(**options: str | None) -> None:
     dpprof estimate --model-sizes medium --seq-lens 1024 --device-memory-gib 24
     dpprof estimate --device cpu --model-sizes small --trainers flat,ghost
     """
-    from dpprof.cli.waiting import waiting
-
-    with waiting("getting ready"):
-        run = _planned(given(options))
-    run()
-
-
-def _planned(given_values: dict[str, object]) -> Callable[[], None]:
-    """What runs the estimates, once the options are checked and all is loaded. Raises ConfigError."""
-    from dpprof.drive.requirements import check_packages
-
-    check_packages()
-
-    from dpprof.config.drive import WorkersConfig
     from dpprof.config.estimating import ESTIMATE, EstimatingConfig
-    from dpprof.config.flat import parse_drive
     from dpprof.config.grid import build_grid
-    from dpprof.drive.jobs import at_a_time
-    from dpprof.drive.launch.launcher import make_launcher
-    from dpprof.drive.workload_module import refuse_missing_module
-    from dpprof.settings import parse_all
 
-    drive, values = parse_drive(given_values)
-    own_values, values = split(values, WorkersConfig)
-    own = parse_all(WorkersConfig, own_values)
-    launcher = make_launcher(drive)
-    grid = build_grid(
-        values,
-        EstimatingConfig,
-        cuda_available=lambda: True,
-        look_for=partial(refuse_missing_module, launcher=launcher),
-    )
-    drive.check_writable()
+    grid = build_grid(asked.values, EstimatingConfig, cuda_available=lambda: True, look_for=asked.look_for)
+    asked.drive.check_writable()
 
     from dpprof.cli.console import counted
     from dpprof.cli.grid_run import run_grid
     from dpprof.drive.sweep import Sweep
+    from dpprof.pages.sweep_reports import write_sweep_reports
 
-    workers = at_a_time(launcher, next(iter(grid.experiments.values())), own.workers)
-    planned = Sweep(grid.config.sweep_name, drive, launcher, grid.experiments, workers=workers)
+    workers = asked.at_a_time(next(iter(grid.experiments.values())))
+    planned = Sweep(
+        grid.config.sweep_name,
+        asked.drive,
+        asked.launcher,
+        grid.experiments,
+        workers=workers,
+        write_reports=write_sweep_reports,
+    )
     what = counted(len(grid.experiments), "experiment")
-    opening = f"{what} on fake tensors, {workers} at a time"
+    opening = f"{what} on fake tensors, {workers} at a time, {asked.drive.time_limit} each"
     return partial(
         run_grid, planned, ESTIMATE, opening, "estimated", resume=grid.config.resume, is_timed=False
     )

@@ -1,4 +1,4 @@
-"""`dpprof export`: runs as a table, or the memory of one run, for other programs."""
+"""`dpprof export`: export runs as a table, or one run's memory, for other programs."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dpprof.drive.sources import Folders
-    from dpprof.figures.results import Result
+    from dpprof.record.figures.results import Result
 
 _BINARY = "snapshot"
 
@@ -23,7 +23,7 @@ _BINARY = "snapshot"
     default="csv",
     show_default=True,
     metavar="NAME",
-    help="Of runs: csv, json, markdown. Of one run's memory: snapshot, perfetto, collapsed, speedscope.",
+    help="Of runs: csv, json, markdown. Of one run's memory: snapshot, perfetto, collapsed.",
 )
 @output_option("Write it there instead of printing it; compressed if FILE ends in .gz. A snapshot needs it;")
 def export(sources: tuple[str, ...], form: str, output: str | None) -> None:
@@ -42,10 +42,9 @@ def export(sources: tuple[str, ...], form: str, output: str | None) -> None:
       perfetto    bytes by category over time for https://ui.perfetto.dev,
                   with the operators if the run folder has a trace
       collapsed   what is alive at the peak, by category and module, for
-                  flamegraph.pl
-      speedscope  the same for https://www.speedscope.app
+                  https://www.speedscope.app and flamegraph.pl
 
-    A finished run has the last four as files in its folder, and in MLflow as artifacts.
+    A finished run has the last three as files in its folder, and in MLflow as artifacts.
 
     \b
     dpprof export runs/sweep-20260101-120000 --format csv --output figures.csv
@@ -57,8 +56,7 @@ def export(sources: tuple[str, ...], form: str, output: str | None) -> None:
     import tempfile
     from pathlib import Path
 
-    from dpprof.cli.streams import put
-    from dpprof.cli.waiting import waiting
+    from dpprof.cli.streams import put, waiting
     from dpprof.errors import ConfigError
 
     if form == _BINARY and output is None:
@@ -74,10 +72,10 @@ def export(sources: tuple[str, ...], form: str, output: str | None) -> None:
 def _exported(sources: tuple[str, ...], form: str, scratch: "Path") -> bytes:
     from dpprof.cli.compare import warn
     from dpprof.drive.sources import read_comparison
-    from dpprof.reports.comparison import export as of_runs
-    from dpprof.reports.comparison.foreseen import foreseen_of
-    from dpprof.reports.formats import run as of_one
-    from dpprof.settings import refuse
+    from dpprof.errors import refuse
+    from dpprof.findings.comparison.comparison import foreseen_of
+    from dpprof.pages.comparison import export as of_runs
+    from dpprof.pages.formats import run as of_one
 
     if form not in (*of_runs.FORMATS, *of_one.FORMATS):
         raise refuse("format", form, ", ".join((*of_runs.FORMATS, *of_one.FORMATS)))
@@ -88,9 +86,8 @@ def _exported(sources: tuple[str, ...], form: str, scratch: "Path") -> bytes:
 
 
 def _one_result(sources: tuple[str, ...], form: str, folders: "Folders") -> "Result":
-    """The one run that the sources name."""
     from dpprof.errors import ConfigError
-    from dpprof.figures.results import read_result
+    from dpprof.record.figures.results import read_result
 
     given = f"SOURCE: got {', '.join(sources)}"
     if not folders:

@@ -1,25 +1,22 @@
-"""`dpprof fit`: the largest batch, or sequence, that a device's memory holds."""
+"""`dpprof fit`: find the largest batch or sequence that fits a device's memory."""
 
 import dataclasses
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-import click
-
-from dpprof.cli.help import GroupedOptions
-from dpprof.cli.options import given, options_of, split
+from dpprof.cli.command import Asked, run, running_command
 
 if TYPE_CHECKING:
+    from dpprof.cli.progress import Progress
+    from dpprof.config.entry_points import FitConfig
     from dpprof.config.experiment import ExperimentConfig
-    from dpprof.config.fit import FitConfig
     from dpprof.drive.fit import Fit
     from dpprof.drive.launch.launcher import Machine
 
 
-@click.command(cls=GroupedOptions)
-@options_of("fit")
-def fit(**options: str | None) -> None:
+@running_command
+def fit(asked: Asked) -> Callable[[], None]:
     """Find the largest batch that fits a device.
 
     Searches for each trainer and sequence length; with --along seq_len, for the longest sequence at each
@@ -32,90 +29,63 @@ def fit(**options: str | None) -> None:
     dpprof fit --target T4 --parallel fsdp2 --along world_size --trainers bk
     dpprof fit --device cpu --device-memory-gib 0.5 --verify true
     """
-    from dpprof.cli.waiting import waiting
-
-    with waiting("getting ready"):
-        run = _planned(given(options))
-    run()
-
-
-def _planned(given_values: dict[str, object]) -> Callable[[], None]:
-    """What runs the searches, once the options are checked and all is loaded. Raises ConfigError."""
-    from dpprof.drive.requirements import check_packages
-
-    check_packages()
-
-    from dpprof.config.drive import WorkersConfig
+    from dpprof.config.entry_points import FitConfig
     from dpprof.config.estimating import EstimatingConfig
-    from dpprof.config.fit import FitConfig
-    from dpprof.config.flat import parse_drive
     from dpprof.config.grid import build_grid
-    from dpprof.drive.jobs import at_a_time
-    from dpprof.drive.launch.launcher import make_launcher
-    from dpprof.drive.workload_module import refuse_missing_module
-    from dpprof.settings import parse_all, refuse
+    from dpprof.errors import refuse
 
-    drive, values = parse_drive(given_values)
-    workers_values, values = split(values, WorkersConfig)
-    fit_values, values = split(values, FitConfig)
-    own, given_workers = parse_all(FitConfig, fit_values), parse_all(WorkersConfig, workers_values).workers
-    launcher = make_launcher(drive)
+    own = asked.take(FitConfig)
     axis, auto = {"batch_size": ("batch_sizes", "auto"), "seq_len": ("seq_lens", "auto")}.get(
         own.along, (own.along, "1")
     )
-    if str(values.get(axis, auto)) != auto:
-        raise refuse(axis, values[axis], f"{auto} with along={own.along}, which finds it")
+    if str(asked.values.get(axis, auto)) != auto:
+        raise refuse(axis, asked.values[axis], f"{auto} with along={own.along}, which finds it")
     grid = build_grid(
-        {**values, axis: "1", "savings": False},
+        {**asked.values, axis: "1", "savings": False},
         EstimatingConfig,
         cuda_available=lambda: True,
-        look_for=partial(refuse_missing_module, launcher=launcher),
+        look_for=asked.look_for,
     )
     first = next(iter(grid.experiments.values()))
-    _check(own, first, launcher.machine)
+    _check(own, first, asked.launcher.machine)
     if own.logical_batch:
         _check_accumulating(own.logical_batch, grid.experiments.values())
-    workers = at_a_time(launcher, first, given_workers)
-    drive.check_writable()
+    workers = asked.at_a_time(first)
+    asked.drive.check_writable()
 
-    from dpprof.drive.fit import Fit
+    from dpprof.drive.fit import Fit, Searches
+    from dpprof.pages.fit import write_fit
 
-    planned = Fit(grid.config.sweep_name, drive, launcher, grid.experiments, own, workers)
-    return partial(_run, planned)
-
-
-def _run(planned: "Fit") -> None:
-    from dpprof.drive.claim import claimed
-
-    with claimed(planned, "fit"):
-        _run_claimed(planned)
-
-
-def _run_claimed(planned: "Fit") -> None:
-    from dpprof.cli.console import counted
-    from dpprof.cli.fit_view import print_answers
-    from dpprof.cli.progress import Progress
-    from dpprof.cli.time_left import duration
-    from dpprof.drive.campaign import run_campaign
-    from dpprof.tracking.tracker import Tracker
-
-    with Progress(is_counted=False) as progress:
-        searches = counted(len(planned.experiments), "search", "searches")
-        progress.say(f"{planned.name}: {searches} on fake tensors, {planned.workers} at a time")
-        run_campaign(planned, Tracker(), progress)
-    if planned.text:
-        print_answers(progress.console, planned.text)
-    progress.say(
-        f"searched for {duration(progress.seconds)}; every estimate is kept in {planned.folder.path}"
+    searches = Searches(grid.experiments, own, asked.drive.timeout_s)
+    planned = Fit(grid.config.sweep_name, asked.drive, asked.launcher, searches, workers, write_fit)
+    return partial(
+        run, planned, "fit", partial(_say_what, planned), partial(_print, planned), is_counted=False
     )
-    planned.end()
+
+
+def _say_what(planned: "Fit", progress: "Progress") -> None:
+    from dpprof.cli.console import counted
+
+    searches = counted(len(planned.searches.experiments), "search", "searches")
+    limit = planned.drive.time_limit
+    progress.say(f"{planned.name}: {searches} on fake tensors, {planned.workers} at a time, {limit} each")
+
+
+def _print(planned: "Fit", progress: "Progress") -> None:
+    from dpprof.pages.fit import page
+    from dpprof.pages.terminal import show
+
+    if not planned.interrupted:
+        show(progress.console, page(planned.name, planned.answers, planned.searches.config))
+        progress.console.print()
+    progress.say(f"searched for {progress.duration}; every estimate is kept in {planned.folder.path}")
 
 
 def _check(own: "FitConfig", experiment: "ExperimentConfig", machine: "Machine") -> None:
-    """Whether the search can answer what is asked of it. Raises ConfigError."""
-    from dpprof.config.fit import WORLD_SIZE
-    from dpprof.figures.capacity import capacity_bytes
-    from dpprof.settings import refuse
+    """Raise ConfigError if the search cannot answer the request."""
+    from dpprof.config.entry_points import WORLD_SIZE
+    from dpprof.errors import refuse
+    from dpprof.record.figures.capacity import capacity_bytes
     from dpprof.vocabulary.parallel import FSDP2, NONE
 
     if capacity_bytes(experiment) is None:
@@ -134,8 +104,8 @@ def _check(own: "FitConfig", experiment: "ExperimentConfig", machine: "Machine")
 
 
 def _check_accumulating(logical_batch: int, experiments: "Iterable[ExperimentConfig]") -> None:
-    """Whether all can split a logical batch. Raises ConfigError."""
-    from dpprof.config.fit import ACCUMULATING
+    """Raise ConfigError if an experiment cannot split a logical batch."""
+    from dpprof.config.entry_points import ACCUMULATING
     from dpprof.errors import ConfigError
 
     for experiment in experiments:

@@ -1,4 +1,4 @@
-"""`dpprof log`: log run folders to MLflow that are not there yet."""
+"""`dpprof log`: log run folders that are not yet in MLflow."""
 
 from typing import TYPE_CHECKING
 
@@ -24,12 +24,13 @@ def log(folders: tuple[str, ...]) -> None:
     dpprof log runs/sweep-20260101-120000
     dpprof log runs/sweep-20260101-120000/DPSGDTrainer_tiny_bs4_seq512
     """
-    from dpprof.cli.waiting import waiting
+    from dpprof.cli.streams import waiting
     from dpprof.errors import ConfigError, DpprofError, TrackingError
     from dpprof.record.folder import RunFolder, SweepFolder
 
     for name in folders:
-        if not RunFolder(name).config.exists() and not SweepFolder(name).runs():
+        home = SweepFolder(name)
+        if not RunFolder(name).config.exists() and not home.runs() and not home.state.exists():
             raise ConfigError(f"FOLDER: got {name!r}, allowed: a run folder or a sweep folder")
     with waiting("opening MLflow's store"):
         from dpprof.cli.progress import Progress
@@ -52,11 +53,12 @@ def log(folders: tuple[str, ...]) -> None:
 
 
 def _is_logged(name: str, campaign: "Campaign", tracker: "Tracker", progress: "Progress") -> bool:
-    """Log a folder, and say whether all of it is in MLflow that can be read."""
+    """Log a folder, and tell whether all its readable runs are in MLflow."""
     from dpprof.drive.campaign import run_campaign
     from dpprof.errors import Interrupted
+    from dpprof.pages.run_reports import write_run_reports
 
-    run_campaign(campaign, tracker, progress)
+    run_campaign(campaign, tracker, progress, write_run_reports)
     if campaign.parent is None and campaign.run_ids:
         progress.say(f"{name} is run {', '.join(campaign.run_ids.values())}")
     else:
@@ -69,16 +71,15 @@ def _is_logged(name: str, campaign: "Campaign", tracker: "Tracker", progress: "P
 
 
 def _campaign(name: str, progress: "Progress") -> tuple["Campaign", list[str]]:
-    """What logs a run folder, the runs of a search, or a sweep; and a sentence for each run that cannot be
-    read, which is left out.
-    """
+    """Return the campaign that logs a run, a search or a sweep, and a sentence for each unreadable run."""
     from pathlib import Path
 
     from dpprof.config.drive import DriveConfig
     from dpprof.drive.launch.launcher import make_launcher
-    from dpprof.drive.logged import SEARCHES, LoggedRun, LoggedSearch
+    from dpprof.drive.logged import SEARCHES, Logged
     from dpprof.drive.sweep import Sweep
-    from dpprof.figures.results import read_results
+    from dpprof.pages.sweep_reports import write_sweep_reports
+    from dpprof.record.figures.results import read_results
     from dpprof.record.folder import RunFolder, SweepFolder
 
     path = Path(name).resolve()
@@ -88,21 +89,30 @@ def _campaign(name: str, progress: "Progress") -> tuple["Campaign", list[str]]:
         progress.warn(damage)
     state = {} if is_run else home.read_state()
     runs = [RunFolder(path)] if is_run else home.runs()
-    if state.get("kind") in SEARCHES:
-        # Those that were to be in MLflow have a link; the search left many more.
+    if state.get("kind") in SEARCHES and home.path.joinpath(f"{state['kind']}.json").exists():
+        # Only runs that the answers rest on have a link.
         runs = [run for run in runs if run.mlflow.exists()]
     results, damaged = read_results((run.name, run) for run in runs)
-    foreseen = [] if is_run else home.foreseen.runs()  # not logged, but the verdict tells them
+    foreseen = [] if is_run else home.foreseen.runs()  # not logged, but part of the verdict
     _, damaged_foreseen = read_results((run.name, run) for run in foreseen)
     for text in [*damaged, *damaged_foreseen]:
         progress.warn(f"left out {text}")
     drive = DriveConfig(runs_dir=str(home.path.parent))
     launcher = make_launcher(drive)
     if is_run:
-        return LoggedRun(home.name, drive, launcher, results), damaged
+        return Logged(home.name, drive, launcher, results), damaged
     if state.get("kind") in SEARCHES:
-        return LoggedSearch(home.name, drive, launcher, results, state["kind"]), damaged
+        return Logged(home.name, drive, launcher, results, state["kind"]), damaged
     configs = {result.name: result.config for result in results}
     kept = {result.name: result for result in results}
     kind, planned = state.get("kind", "sweep"), state.get("experiments", ())
-    return Sweep(home.name, drive, launcher, configs, kind, kept=kept, planned=planned), damaged
+    return Sweep(
+        home.name,
+        drive,
+        launcher,
+        configs,
+        kind,
+        kept=kept,
+        planned=planned,
+        write_reports=write_sweep_reports,
+    ), damaged

@@ -1,9 +1,11 @@
-"""The `dpprof` command: finds the command to run, and turns errors into one line and an exit code."""
+"""The `dpprof` command: find the command to run, and turn errors into one line and an exit code."""
 
 import errno
 import os
 import signal
 import sys
+import traceback
+from tempfile import NamedTemporaryFile
 from typing import NoReturn
 
 import click
@@ -15,7 +17,6 @@ from dpprof.cli.compare import compare
 from dpprof.cli.estimate import estimate
 from dpprof.cli.export import export
 from dpprof.cli.fit import fit
-from dpprof.cli.help import GroupedCommands
 from dpprof.cli.log import log
 from dpprof.cli.ncu_import import ncu_import
 from dpprof.cli.plan import plan
@@ -23,38 +24,36 @@ from dpprof.cli.profile import profile
 from dpprof.cli.roofline import roofline
 from dpprof.cli.show import show
 from dpprof.cli.snippet import snippet
-from dpprof.cli.streams import complain, cut, is_text, lost_output, open_streams
+from dpprof.cli.streams import complain, is_text, lost_output, open_streams
 from dpprof.cli.summarize import summarize
 from dpprof.cli.sweep import sweep
 from dpprof.cli.test import test
 from dpprof.cli.verify import verify
-from dpprof.errors import ConfigError, DpprofError, Interrupted
+from dpprof.errors import ConfigError, DpprofError, Interrupted, describe_error, shortened, shown, writable
 from dpprof.process import end_process, stopping_signals
-from dpprof.settings import shown
 
+_LONGEST = 400  # characters of a message from elsewhere
 MEASURE = "Measure: training runs on this machine"
 PREDICT = "Predict: on fake tensors, no GPU needed"
 READ = "Read what was measured or predicted"
-# Every command with the heading under which `dpprof --help` lists it.
 COMMANDS = {
-    check: MEASURE,
-    test: MEASURE,
-    verify: MEASURE,
-    profile: MEASURE,
-    sweep: MEASURE,
-    estimate: PREDICT,
-    fit: PREDICT,
-    advise: PREDICT,
-    plan: PREDICT,
-    snippet: PREDICT,
-    compare: READ,
-    show: READ,
-    roofline: READ,
-    summarize: READ,
-    export: READ,
-    log: READ,
-    ncu_import: READ,
+    MEASURE: (check, test, verify, profile, sweep),
+    PREDICT: (estimate, fit, advise, plan, snippet),
+    READ: (compare, show, roofline, summarize, export, log, ncu_import),
 }
+
+
+class GroupedCommands(click.Group):
+    """A group of commands listed under headings."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a list for each heading, with names padded to one width."""
+        width = max(map(len, self.commands))
+        room = formatter.width - width - 6
+        for heading, commands in COMMANDS.items():
+            rows = [(str(c.name).ljust(width), c.get_short_help_str(room)) for c in commands]
+            with formatter.section(heading):
+                formatter.write_dl(rows)
 
 
 @click.group(cls=GroupedCommands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -67,18 +66,19 @@ def cli() -> None:
     """
 
 
-for _command, _heading in COMMANDS.items():
-    cli.add_under(_heading, _command)
+for _commands in COMMANDS.values():
+    for _command in _commands:
+        cli.add_command(_command)
 
 
 def main() -> None:
     """Run the command line and end the process.
 
-    Exit codes: 0 done (running out of memory is a finding, not a fault), 1 the runs folder or standard output
-    can no longer be written, 2 an option, the workload or the machine is not usable, 3 an experiment, its
-    gradient check or `verify` failed, or a step of `check` did, 4 something got worse than its baseline,
-    5 MLflow could not be used, 6 a gradient check or `verify` could not tell, 130 stopped by Ctrl-C, SIGTERM,
-    SIGHUP or SIGQUIT.
+    Exit codes: 0 done (out of memory is a result, not an error), 1 the runs folder or standard output can no
+    longer be written, or an internal error, 2 an option, the workload or the machine cannot be used, 3 an
+    experiment, its gradient check or `verify` failed, or a step of `check` did, 4 regression from the
+    baseline, 5 MLflow could not be used, 6 a gradient check or `verify` could not tell, 130 stopped by
+    Ctrl-C, SIGTERM, SIGHUP or SIGQUIT.
     """
     open_streams()
     for number in stopping_signals():
@@ -93,18 +93,31 @@ def main() -> None:
     except DpprofError as error:
         _end(str(error), error.exit_code)
     except click.ClickException as error:
-        _end(cut(error.format_message()), ConfigError.exit_code)
+        _end(shortened(error.format_message(), _LONGEST), ConfigError.exit_code)
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             _end(f"got {shown(error.filename)}, allowed: a shorter name", ConfigError.exit_code)
         _end(f"stopped: {error}", DpprofError.exit_code)
     except (click.Abort, KeyboardInterrupt):
         _end("stopped", Interrupted.exit_code)
+    except Exception as error:
+        said = shortened(describe_error(error), _LONGEST)
+        _end(f"internal error: {said}; the traceback is in {_kept(error)}", DpprofError.exit_code)
     lost = lost_output()
     if lost is not None:
         _end(f"not all of the output could be written: {lost.strerror}", DpprofError.exit_code)
 
 
+def _kept(error: Exception) -> str:
+    """Write an error's traceback to a new file and return its path."""
+    try:
+        with NamedTemporaryFile("wb", prefix="dpprof-", suffix=".txt", delete=False) as file:
+            file.write(writable("".join(traceback.format_exception(error))).encode())
+            return file.name
+    except OSError as unwritable:
+        return f"no file ({unwritable})"
+
+
 def _end(message: str, code: int) -> NoReturn:
-    complain(f"dpprof: {message}")
+    complain(f"dpprof: {' '.join(map(str.strip, message.splitlines()))}")
     end_process(code)

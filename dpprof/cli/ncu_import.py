@@ -1,4 +1,4 @@
-"""`dpprof ncu-import`: the tables of a report that Nsight Compute made elsewhere."""
+"""`dpprof ncu-import`: show the counters of an Nsight Compute report from elsewhere."""
 
 from typing import TYPE_CHECKING
 
@@ -42,23 +42,20 @@ def ncu_import(report: str, counter_metrics: str, kernels: int) -> None:
     text = _read(Path(report))
 
     from dpprof.cli.console import open_console
-    from dpprof.cli.counter_tables import counter_tables
-    from dpprof.ncu.report import read_csv
-    from dpprof.ncu.totals import by_kernel
-    from dpprof.reports.counter_tables import compute as counted
+    from dpprof.drive.ncu.report import by_kernel, read_csv
+    from dpprof.findings.counter_tables import compute
+    from dpprof.pages import counters, terminal
+    from dpprof.pages.document import Document
 
-    found = by_kernel(read_csv(text, report), wanted)
-    console = open_console()
-    for part in counter_tables(counted(found, None), kernels):
-        console.print(part)
-        console.print()
+    found = compute(by_kernel(read_csv(text, report), wanted), None)
+    terminal.show(open_console(), Document(report, list(counters.parts(found, kernels))))
 
 
 def _read(path: "Path") -> str:
-    """The raw page as text, whichever of the two kinds of file it is. Raises ConfigError or CountersError."""
+    """Read the raw page from either kind of file. Raises ConfigError or CountersError."""
+    from dpprof.drive.ncu import program
+    from dpprof.drive.ncu.report import EXPORT
     from dpprof.errors import ConfigError
-    from dpprof.ncu import program
-    from dpprof.ncu.report import EXPORT
 
     try:
         data = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Command-line options: those derived from the configuration classes, and the file of `--output`."""
+"""Command-line options derived from the configuration classes, and `--output`."""
 
 import errno
 import os
@@ -9,16 +9,14 @@ from typing import Any, TypeVar
 
 import click
 
-from dpprof.cli.help import GroupedOption
 from dpprof.cli.streams import put
-from dpprof.config.commands import COMMANDS
-from dpprof.config.sweep import AXES
-from dpprof.errors import ConfigError
+from dpprof.config.entry_points import AXES
+from dpprof.config.options import COMMANDS
+from dpprof.errors import ConfigError, refuse
 from dpprof.record.files import write_bytes
-from dpprof.settings import fields, refuse
 
 F = TypeVar("F", bound=Callable[..., Any])
-# Settings that are lists, and what stands for other texts.
+# Settings that are lists, and metavars of others.
 _LISTS = ("passes", "counter_metrics")
 _METAVARS = {
     "config": "FILE",
@@ -30,14 +28,45 @@ _METAVARS = {
 }
 _LONGEST_CHOICES = 20
 STANDARD_OUTPUT = "-"
+_LONGEST_OPTION = 26
+
+
+class GroupedOption(click.Option):
+    """An option with its heading in the help."""
+
+    def __init__(self, *arguments: object, heading: str = "Options", **more: object) -> None:
+        super().__init__(*arguments, **more)  # type: ignore[arg-type]
+        self.heading = heading
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
+        """Return the spelling with dashes and the help."""
+        return f"{self.opts[0]} {self.metavar}", self.help or ""
+
+
+class GroupedOptions(click.Command):
+    """A command that lists its options under headings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a list for each heading, in order of first appearance."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if not isinstance(parameter, click.Option):
+                continue
+            heading = parameter.heading if isinstance(parameter, GroupedOption) else "Help"
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                groups.setdefault(heading, []).append(record)
+        for heading, rows in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(rows, col_max=_LONGEST_OPTION)
 
 
 def options_of(command: str) -> Callable[[F], F]:
-    """Give a command one option per setting that it takes: `--batch-size`, also spelled `--batch_size`.
+    """Add one option per setting to a command: `--batch-size`, also spelled `--batch_size`.
 
-    Values arrive as text; the configuration parses and checks them, so that the command line, MLproject and
-    JSON files share one set of rules and messages. Options that were not given do not arrive. Those that a
-    trainer, a workload or a launcher has of its own come last, under its name.
+    Values stay text and are parsed by the configuration, so that the command line, MLproject and JSON files
+    share rules and messages. Options not given are None. Own options of trainers, workloads and launchers
+    come last, under their names.
     """
 
     def decorate(function: F) -> F:
@@ -61,7 +90,6 @@ def options_of(command: str) -> Callable[[F], F]:
 
 
 def _metavar(field: "Field[Any]") -> str:
-    """What stands for the value: the choices where they are few and short."""
     choices = "|".join(_choices(field))
     if choices and len(choices) <= _LONGEST_CHOICES:
         return choices
@@ -73,7 +101,6 @@ def _metavar(field: "Field[Any]") -> str:
 
 
 def _help(field: "Field[Any]") -> str:
-    """What a setting means, the choices that its metavar does not have, and its default."""
     words, choices = str(field.metadata["help"]), _choices(field)
     if choices and "|".join(choices) != _metavar(field):
         words += f" One of: {', '.join(choices)}."
@@ -86,7 +113,7 @@ def _help(field: "Field[Any]") -> str:
 
 
 def _choices(field: "Field[Any]") -> list[str]:
-    """What may be given; a short name with the long one that it stands for."""
+    """Return the allowed values; a short name is followed by the long one."""
     choices, unlisted = field.metadata["choices"], field.metadata["unlisted"]
     shorts = {full: short for short, full in choices.items() if short != full and short not in unlisted}
     listed = [name for name, full in choices.items() if name == full and name not in unlisted]
@@ -94,18 +121,12 @@ def _choices(field: "Field[Any]") -> list[str]:
 
 
 def given(values: dict[str, str | None]) -> dict[str, object]:
-    """The options that were given."""
+    """Return the options that were given."""
     return {name: value for name, value in values.items() if value is not None}
 
 
-def split(values: dict[str, object], cls: type) -> tuple[dict[str, object], dict[str, object]]:
-    """Values of the class's settings, and the others."""
-    own = fields(cls)
-    return {k: v for k, v in values.items() if k in own}, {k: v for k, v in values.items() if k not in own}
-
-
 def output_option(help: str, default: str | None = None) -> Callable[[F], F]:
-    """The option `--output`: a file, or `-` for standard output."""
+    """Return the option `--output`: a file, or `-` for standard output."""
     return click.option(
         "--output",
         default=default,
@@ -117,14 +138,13 @@ def output_option(help: str, default: str | None = None) -> Callable[[F], F]:
 
 
 def _checked_output(context: click.Context, parameter: click.Parameter, output: str | None) -> str | None:
-    """Refuse what cannot be a file before anything is read for it. Raises ConfigError."""
+    """Refuse a bad output path before any work is done. Raises ConfigError."""
+    if output == "":
+        raise refuse("output", output, "a file, or - for standard output")
     if output is not None and output != STANDARD_OUTPUT:
-        if not output:
-            raise refuse("output", output, "a file, or - for standard output")
-        if Path(output).is_dir():
-            raise _unwritable(output, os.strerror(errno.EISDIR))
-        if not Path(output).parent.is_dir():
-            raise _unwritable(output, os.strerror(errno.ENOENT))
+        path = Path(output)
+        if path.is_dir() or not path.parent.is_dir():
+            raise _unwritable(output, os.strerror(errno.EISDIR if path.is_dir() else errno.ENOENT))
     return output
 
 
@@ -133,24 +153,20 @@ def _unwritable(output: str, reason: str) -> ConfigError:
 
 
 def write_output(output: str, content: str | bytes) -> None:
-    """Write what `--output` names. A file is replaced as a whole, also one that a link leads to; a device or
-    a pipe is written. Raises ConfigError where it cannot be written.
+    """Write to `--output`, replacing regular files atomically. Raises ConfigError if it cannot.
+
+    /dev/stdout may be a regular file, which others write, too.
     """
     if output == STANDARD_OUTPUT:
         put(content)
         return
     data = content.encode() if isinstance(content, str) else content
     try:
-        if _is_replaced(Path(output)):
-            write_bytes(Path(output).resolve(), data)
+        path = Path(output)
+        is_device = path.parent.resolve().parts[1:2] in (("dev",), ("proc",))
+        if not is_device and (path.is_file() or not path.exists()):
+            write_bytes(path.resolve(), data)
         else:
-            Path(output).write_bytes(data)
+            path.write_bytes(data)
     except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
         raise _unwritable(output, getattr(error, "strerror", None) or str(error)) from None
-
-
-def _is_replaced(path: Path) -> bool:
-    """Whether it is a regular file, or nothing yet, outside of where devices and open files have names."""
-    if path.parent.resolve().parts[1:2] in (("dev",), ("proc",)):
-        return False
-    return path.is_file() or not path.exists()

@@ -5,18 +5,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-import click
-
-from dpprof.cli.help import GroupedOptions
-from dpprof.cli.options import given, options_of, split
+from dpprof.cli.command import Asked, run, running_command
 
 if TYPE_CHECKING:
+    from dpprof.cli.progress import Progress
     from dpprof.drive.plan import Plan
 
 
-@click.command(cls=GroupedOptions)
-@options_of("plan")
-def plan(**options: str | None) -> None:
+@running_command
+def plan(asked: Asked) -> Callable[[], None]:
     """Plan a training from its privacy budget.
 
     For each logical batch: the noise multiplier, and how many steps. For each trainer: the largest physical
@@ -28,90 +25,62 @@ def plan(**options: str | None) -> None:
     dpprof plan --target T4 --model-size small --dataset-size 50000 --epochs 10
     dpprof plan --device cpu --device-memory-gib 4 --dataset-size 20000
     """
-    from dpprof.cli.waiting import waiting
+    from dpprof.config.entry_points import FitConfig, PlanConfig
+    from dpprof.drive.plan import Plan, experiments_to_plan
 
-    with waiting("getting ready"):
-        run = _planned(given(options))
-    run()
+    budget = asked.take(PlanConfig)
+    for batch in budget.batches:
+        budget.check_against(batch)
+    experiments, left_out = experiments_to_plan(budget, asked.values, asked.launcher)
+    workers = asked.at_a_time(next(iter(experiments.values())))
+    asked.drive.check_writable()
 
+    from dpprof.drive.fit import Searches
+    from dpprof.pages.advice import write_advice
+    from dpprof.pages.plan import write_plan
 
-def _planned(given_values: dict[str, object]) -> Callable[[], None]:
-    """What makes the plan, once the options are checked and all is loaded. Raises ConfigError."""
-    from dpprof.drive.requirements import check_packages
-
-    check_packages()
-
-    from dpprof.config.drive import WorkersConfig
-    from dpprof.config.fit import FitConfig
-    from dpprof.config.flat import parse_drive
-    from dpprof.config.plan import PlanConfig
-    from dpprof.drive.jobs import at_a_time
-    from dpprof.drive.launch.launcher import make_launcher
-    from dpprof.drive.plan_inputs import experiments_to_plan
-    from dpprof.settings import parse_all
-
-    drive, values = parse_drive(given_values)
-    workers_values, values = split(values, WorkersConfig)
-    plan_values, values = split(values, PlanConfig)
-    asked = parse_all(PlanConfig, plan_values)
-    for batch in asked.batches:
-        asked.check_against(batch)
-    launcher = make_launcher(drive)
-    experiments, left_out = experiments_to_plan(asked, values, launcher)
-    given_workers = parse_all(WorkersConfig, workers_values).workers
-    workers = at_a_time(launcher, next(iter(experiments.values())), given_workers)
-    drive.check_writable()
-
-    from dpprof.drive.plan import Plan
-
+    # Not proven, which saves each trainer an estimate that shows that the next batch does not fit.
+    search = FitConfig(headroom=budget.headroom, logical_batch=2)
+    searches = Searches(experiments, search, asked.drive.timeout_s, is_proven=False)
     planned = Plan(
-        "",
-        drive,
-        launcher,
-        experiments,
-        FitConfig(headroom=asked.headroom, logical_batch=2),
-        workers,
-        asked=asked,
-        left_out=left_out,
+        "", asked.drive, asked.launcher, searches, workers, budget, left_out, write_plan, write_advice
     )
-    return partial(_run, planned)
+    return partial(run, planned, "plan", partial(_begin, planned), partial(_print, planned), is_counted=False)
 
 
-def _run(planned: "Plan") -> None:
-    from dpprof.drive.claim import claimed
-
-    with claimed(planned, "plan"):
-        _run_claimed(planned)
-
-
-def _run_claimed(planned: "Plan") -> None:
+def _begin(planned: "Plan", progress: "Progress") -> None:
     from dpprof.cli.console import counted
-    from dpprof.cli.fit_view import print_answers
-    from dpprof.cli.progress import Progress
-    from dpprof.cli.time_left import duration
-    from dpprof.drive.campaign import run_campaign
     from dpprof.drive.measured_runs import measured_runs
-    from dpprof.drive.plan_inputs import noises
-    from dpprof.tracking.tracker import Tracker
+    from dpprof.drive.plan import noises
 
-    with Progress(is_counted=False) as progress:
-        batches = counted(len(planned.asked.batches), "logical batch", "logical batches")
-        progress.say(f"{planned.name}: the noise for {batches}")
-        planned.noises = noises(planned.asked)
-        planned.measured = measured_runs(
-            planned.asked.measured, planned.experiments, planned.folder, progress.warn
-        )
-        trainers = counted(len(planned.experiments), "trainer")
-        progress.say(f"the largest batch of {trainers}, on fake tensors, {planned.workers} at a time")
-        run_campaign(planned, Tracker(), progress)
-    if planned.text:
-        print_answers(progress.console, planned.text)
-        progress.say(
-            f"planned in {duration(progress.seconds)}; {planned.folder.path}/plan.html has all of it"
-        )
-    if planned.text and planned.made is not None and planned.made.recommended is not None:
+    batches = counted(len(planned.asked.batches), "logical batch", "logical batches")
+    progress.say(f"{planned.name}: the noise for {batches}")
+    planned.noises = noises(planned.asked, planned.asked.batches)
+    planned.measured = measured_runs(
+        planned.asked.measured, planned.searches.experiments, planned.folder, progress.warn
+    )
+    trainers = counted(len(planned.searches.experiments), "trainer")
+    limit = planned.drive.time_limit
+    progress.say(
+        f"the largest batch of {trainers}, on fake tensors, {planned.workers} at a time, {limit} each"
+    )
+
+
+def _print(planned: "Plan", progress: "Progress") -> None:
+    from dpprof.pages.plan import page
+    from dpprof.pages.terminal import show
+    from dpprof.vocabulary.trainers import short_name
+
+    for answer in planned.searches.answers:
+        if answer.is_open:
+            trainer = short_name(answer.config.trainer)
+            progress.warn(f"{trainer}: the search stopped at {answer.size:,} samples, and more may fit")
+    if planned.made is not None and not planned.interrupted:
+        show(progress.console, page(planned.made))
+        progress.console.print()
+        progress.say(f"planned in {progress.duration}; {planned.folder.path}/plan.html has all of it")
+    if not planned.interrupted and planned.made is not None and planned.made.recommended is not None:
         place = shlex.quote(str(planned.folder.path))
         progress.say(f"the training script: dpprof snippet {place} --output train.py")
         progress.say(f"the recommended row, measured: dpprof profile --plan {place}")
         progress.say(f"what would make it faster or smaller: dpprof advise --plan {place}")
-    planned.end()

@@ -2,20 +2,12 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
-import click
-
-from dpprof.cli.help import GroupedOptions
-from dpprof.cli.options import given, options_of, split
-
-if TYPE_CHECKING:
-    from dpprof.drive.single import SingleRun
+from dpprof.cli.command import Asked, run, running_command
 
 
-@click.command(cls=GroupedOptions)
-@options_of("profile")
-def profile(**options: str | None) -> None:
+@running_command
+def profile(asked: Asked) -> Callable[[], None]:
     """Measure one experiment.
 
     One trainer at one batch size and sequence length, with the passes that you choose.
@@ -25,74 +17,42 @@ def profile(**options: str | None) -> None:
     dpprof profile --plan runs/plan-20260101-120000   # the recommended row
     mlflow run . -e profile -P trainer=DPGhostClippingTrainer -P batch_size=4
     """
-    from dpprof.cli.waiting import waiting
-
-    with waiting("getting ready"):
-        run = _planned(given(options))
-    run()
-
-
-def _planned(given_values: dict[str, object]) -> Callable[[], None]:
-    """What runs the experiment, once the options are checked and all is loaded. Raises ConfigError."""
-    from dpprof.drive.requirements import check_packages
-
-    check_packages()
-
-    from dpprof.config.flat import parse_drive, parse_experiment
-    from dpprof.config.from_plan import FromPlanConfig
+    from dpprof.config.flat import parse_experiment
     from dpprof.config.measuring import MeasuringConfig
-    from dpprof.drive.launch.launcher import make_launcher
-    from dpprof.drive.planned_row import planned_row
-    from dpprof.drive.workload_module import refuse_missing_module
-    from dpprof.settings import parse_all
 
-    drive, values = parse_drive(given_values)
-    plan_values, values = split(values, FromPlanConfig)
-    plan = parse_all(FromPlanConfig, plan_values).plan
-    row = planned_row(plan) if plan else None
-    launcher = make_launcher(drive)
-    config = parse_experiment(row.fill(values, "profile") if row else values, MeasuringConfig)
-    refuse_missing_module(config.workload, launcher)
-    config = config.resolve(cuda_available=launcher.machine.cuda_available())
-    drive.check_writable()
+    row, machine = asked.row, asked.launcher.machine
+    values = row.fill(asked.values, "profile") if row else asked.values
+    config = parse_experiment(values, MeasuringConfig)
+    asked.look_for(config.workload)
+    config = config.resolve(cuda_available=machine.cuda_available())
+    asked.drive.check_writable()
 
+    from dpprof.cli.progress import Progress
     from dpprof.drive.single import SingleRun
+    from dpprof.pages.fitted_table import FittedTable
+    from dpprof.pages.run_tables import beside_plan
+    from dpprof.record.figures.results import FINISHED
 
     differences = row.differences(config) if row else []
     predicted = row.predicted if row and not differences else None
-    return partial(_run, SingleRun("", drive, launcher, config, predicted), differences)
+    single = SingleRun("", asked.drive, asked.launcher, config, predicted)
 
-
-def _run(single: "SingleRun", differences: list[str]) -> None:
-    from dpprof.drive.claim import claimed
-
-    with claimed(single, "profile"):
-        _run_claimed(single, differences)
-
-
-def _run_claimed(single: "SingleRun", differences: list[str]) -> None:
-    from dpprof.cli.plan_table import plan_table
-    from dpprof.cli.progress import Progress
-    from dpprof.cli.time_left import duration
-    from dpprof.drive.campaign import run_campaign
-    from dpprof.figures.results import FINISHED
-    from dpprof.tracking.tracker import Tracker
-
-    folder = single.run_folder
-    with Progress() as progress:
-        progress.say(f"measuring on {single.config.device}; everything is kept in {folder.path}")
-        progress.warn_if_busy(single.launcher.machine)
+    def before(progress: Progress) -> None:
+        progress.say(f"measuring on {config.device}; everything is kept in {single.run_folder.path}")
+        progress.warn_if_busy(machine)
         if differences:
             progress.warn(f"it is not set beside the plan: {'; '.join(differences)}")
-        run_campaign(single, Tracker(), progress)
-    if single.not_logged is None:
-        for result in single.results:
+
+    def after(progress: Progress) -> None:
+        folder = single.run_folder
+        for result in single.results if single.not_logged is None else ():
             if result.status == FINISHED and result.record is not None:
                 pages = [page for page in (folder.timeline_page, folder.roofline_page) if page.exists()]
-                said = [f"measured in {duration(progress.seconds)}"]
-                said += [f"{result.record.num_parameters:,} parameters", *map(str, pages)]
-                progress.say("; ".join(said))
+                size = f"{result.record.num_parameters:,} parameters"
+                progress.say("; ".join([f"measured in {progress.duration}", size, *map(str, pages)]))
                 progress.say(f"where its memory and time go: dpprof show {folder.path}")
                 if result.predicted is not None:
-                    progress.console.print(plan_table(result.predicted, result.record))
-    single.end()
+                    plan = FittedTable(beside_plan(result.predicted, result.record))
+                    progress.console.print(plan)
+
+    return partial(run, single, "profile", before, after)

@@ -1,40 +1,69 @@
-"""Progress on the terminal: live lines for what is running, plain lines where there is no terminal."""
+"""Progress in the terminal: live lines for what runs, plain lines without a terminal."""
 
-from threading import Lock
+import time
 from types import TracebackType
 from typing import Self
 
+from rich.console import Group
 from rich.live import Live
+from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+from rich.table import Column
 from rich.text import Text
 
-from dpprof.cli.console import VERDICT_COLORS, open_console, short_run_name, warn, write
-from dpprof.cli.running import Running
+from dpprof.cli.console import VERDICT_COLORS, open_console, short_run_name, warn
 from dpprof.drive.launch.launcher import Machine
-from dpprof.figures.gradient_verdict import PASS
-from dpprof.figures.results import FINISHED, Result, describe, nonfinite_losses
+from dpprof.pages.terminal import write
+from dpprof.record.figures.results import FINISHED, Result, describe, nonfinite_losses
+from dpprof.record.figures.verdicts import PASS
 
 _BUSY_PCT = 15.0
 _OPENING, _CLOSING = "checking the workload, opening MLflow's store", "writing the reports, logging to MLflow"
+_ALWAYS = 1e9  # seconds over which the rate of finished experiments is taken
 
 
 class Progress:
-    """Shows which experiments of how many run, for how long, and what those that ended gave.
+    """Shows running experiments, their times and results; `is_counted` is false if the total is unknown.
 
-    `num_kept` are done already. Where `is_counted` is false nobody knows how many there will be.
+    `shown` are the live lines.
     """
 
     def __init__(self, num_kept: int = 0, *, is_counted: bool = True) -> None:
         self.console = open_console()
         self._is_counted = is_counted
-        self._running = Running(_OPENING, num_done=num_kept)
-        self._live = Live(self._running, console=self.console, refresh_per_second=4, transient=True)
-        self._lock = Lock()
+        self._began = time.monotonic()
+        line = Column(no_wrap=True, ratio=1, overflow="ellipsis")
+        self._running = Bars(
+            SpinnerColumn(),
+            TextColumn("{task.description}{task.fields[doing]}", markup=False, table_column=line),
+            TimeElapsedColumn(),
+            expand=True,
+        )
+        self._idle = self._running.add_task(_OPENING, total=None, doing="")
+        self._tasks: dict[str, TaskID] = {}
+        self._done = Bars(
+            BarColumn(bar_width=20),
+            TextColumn("{task.completed} of {task.total} done after"),
+            TimeElapsedColumn(),
+            TextColumn("· left"),
+            TimeRemainingColumn(),
+            speed_estimate_period=_ALWAYS,
+        )
+        self._all = self._done.add_task("", completed=num_kept, total=None, visible=False)
+        self._done.advance(self._all, 0)
+        self.shown = Group(self._running, self._done)
+        self._live = Live(self.shown, console=self.console, refresh_per_second=4, transient=True)
         self._told: set[str] = set()
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
-        return self._running.seconds
+        """Seconds since the start."""
+        return time.monotonic() - self._began
+
+    @property
+    def duration(self) -> str:
+        """Time since the start, in words."""
+        return duration(self.seconds)
 
     def __enter__(self) -> Self:
         if self.console.is_interactive:
@@ -47,17 +76,15 @@ class Progress:
         self._live.stop()
 
     def say(self, text: str) -> None:
-        """A plain line."""
+        """Print a plain line."""
         write(self.console, text)
 
     def warn(self, text: str) -> None:
-        """A line that must be seen."""
+        """Print a warning."""
         warn(self.console, text)
 
     def warn_if_busy(self, machine: Machine) -> None:
-        """Warn if other programs use the processors: step times would be far too long, and comparing them
-        would be worthless.
-        """
+        """Warn if other programs use the processors, which makes step times too long to compare."""
         busy = machine.busy_pct()
         if busy > _BUSY_PCT:
             self.warn(
@@ -66,25 +93,26 @@ class Progress:
             )
 
     def started(self, index: int, total: int, name: str) -> None:
-        """Experiment `index` of `total` begins."""
-        with self._lock:
-            shown = short_run_name(name) if self.console.is_terminal else name
-            if self._is_counted:
-                self._running.total = total
-            self._running.start(name, f"[{index}/{total}] {shown}")
+        """Show that experiment `index` of `total` starts."""
+        shown = short_run_name(name) if self.console.is_terminal else name
+        self._tasks[name] = self._running.add_task(f"[{index}/{total}] {shown}", total=None, doing="")
+        self._running.update(self._idle, visible=False)
+        if self._is_counted:
+            self._done.update(self._all, total=total, visible=True)
         if not self.console.is_terminal:
             self.say(f"[{index}/{total}] {name} started after {self.seconds:.0f} s")
 
     def line(self, name: str, text: str) -> None:
-        """What the measuring process of an experiment says goes into its live line."""
-        with self._lock:
-            self._running.says(name, text)
+        """Show a message of the measuring process in its live line."""
+        self._running.update(self._tasks[name], doing=f": {text}")
 
     def ended(self, result: Result) -> None:
-        """The experiment's result as one line."""
-        with self._lock:
-            label = self._running.end(result.name)
-            self._running.otherwise = _CLOSING
+        """Print the experiment's result in one line, with warnings."""
+        task = self._tasks.pop(result.name)
+        (label,) = (one.description for one in self._running.tasks if one.id == task)
+        self._running.remove_task(task)
+        self._running.update(self._idle, description=_CLOSING, visible=not self._tasks)
+        self._done.advance(self._all)
         verdict = result.worst_verdict
         color = VERDICT_COLORS[verdict.word if verdict else PASS] if result.status == FINISHED else "red"
         write(self.console, Text.assemble(label, " ", (describe(result), color)))
@@ -98,6 +126,16 @@ class Progress:
             self.warn(f"{nonfinite_losses(result.record)}: these steps do not train")
         reasons = {why: f"no {name}: {why}" for name, why in result.record.skipped_passes.items()}
         for why, text in (reasons | {text: text for text in result.record.warnings}).items():
-            if why not in self._told:  # once, however many experiments it concerns
+            if why not in self._told:  # once for all experiments
                 self._told.add(why)
                 self.warn(text)
+
+
+def duration(seconds: float) -> str:
+    """Return seconds in words: `45 s`, `4 min 12 s`, `1 h 3 min`."""
+    minutes, rest = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{rest} s"
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"

@@ -1,15 +1,8 @@
-"""`dpprof roofline`: how near each phase comes to what its machine reaches at best."""
-
-from typing import TYPE_CHECKING
+"""`dpprof roofline`: compare each phase with the best rates of its machine."""
 
 import click
 
 from dpprof.cli.options import STANDARD_OUTPUT, output_option, write_output
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from dpprof.reports.roofline.page import RooflineData
 
 
 @click.command()
@@ -34,9 +27,8 @@ def roofline(
     sweep or a run in MLflow. Prints for every phase how many bytes and FLOPs per second it reaches, and
     draws the roofline as one page.
 
-    Bytes and times are those of hardware counters where a run has them (--counters auto), else the bytes
-    that the ledger records and the time of the clean pass. The ceilings pass measures the
-    ceilings; set them here to compare runs with a data sheet.
+    Bytes and times are those of hardware counters where a run has them (--counters auto), else the ledger's
+    bytes and the clean pass's time. The ceilings pass measures ceilings; set them here from a data sheet.
 
     \b
     dpprof sweep --passes clean,ledger,ceilings --sweep-name roof
@@ -47,41 +39,42 @@ def roofline(
     from pathlib import Path
 
     from dpprof.cli.compare import warn
-    from dpprof.cli.waiting import waiting
+    from dpprof.cli.streams import waiting
     from dpprof.errors import ConfigError
     from dpprof.vocabulary.units import GIB
 
     copy = above_zero("copy_gib_per_s", copy_gib_per_s)
     matmul = above_zero("matmul_tflop_per_s", matmul_tflop_per_s)
     with waiting("reading the runs"), tempfile.TemporaryDirectory() as scratch:
-        from dpprof.cli.console import open_console, write
+        from dpprof.cli.console import open_console
         from dpprof.drive.sources import read_comparison
-        from dpprof.reports.roofline import data, page
-        from dpprof.reports.roofline.roofs import Given
-        from dpprof.reports.roofline.write import read_counters
+        from dpprof.findings.roofline import data
+        from dpprof.findings.roofline.points import Given
+        from dpprof.pages import html, terminal
+        from dpprof.pages.roofline.page import counters_of, page
 
-        given = Given(copy and copy * GIB, matmul and matmul * 1e12)
         comparison, folders = read_comparison(sources, Path(scratch), warn)
-        only = next(iter(folders.values())) if len(folders) == len(comparison.cells) == 1 else None
-        made = page.compute(data.compute(comparison, given), read_counters(only) if only else None)
-    if not made.roofline.sections and made.counters is None:
+        only = list(folders.values()) if len(folders) == len(comparison.cells) == 1 else []
+        counters = counters_of(only[0].read_record()) if only else None
+    found = data.compute(comparison, Given(copy and copy * GIB, matmul and matmul * 1e12))
+    if not found.sections and counters is None:
         raise ConfigError(
             f"SOURCE: got {', '.join(sources)}, allowed: runs that were measured with a ledger "
-            "(passes=clean,ledger,ceilings) or with hardware counters (counters=auto)"
+            "(passes=clean,ledger) or with hardware counters (counters=auto)"
         )
-    write_output(output, page.render(made))
+    document = page(found, counters)
+    write_output(output, html.page(document))
     console = open_console(stderr=output == STANDARD_OUTPUT)
-    print_roofline(console, made)
+    terminal.show(console, document)
     if output != STANDARD_OUTPUT:
-        console.print()
-        write(console, f"the page with all of it: {output}")
+        terminal.write(console, f"\nthe page with all of it: {output}")
 
 
 def above_zero(name: str, text: str | None) -> float | None:
-    """An option's text as a number. Raises ConfigError."""
+    """Convert an option's text to a number. Raises ConfigError."""
     import math
 
-    from dpprof.settings import refuse
+    from dpprof.errors import refuse
 
     if text is None:
         return None
@@ -92,33 +85,3 @@ def above_zero(name: str, text: str | None) -> float | None:
     if not 0 < value < math.inf:
         raise refuse(name, text, "a number above 0")
     return value
-
-
-def print_roofline(console: "Console", page: "RooflineData") -> None:
-    """The ceilings, a table of phases for every run, and what is doubtful about them."""
-    from rich.text import Text
-
-    from dpprof.cli.console import warn, write
-    from dpprof.cli.fitted_tables import right, table
-    from dpprof.reports.roofline.texts import COLUMNS, NO_CEILINGS, ceilings, cells
-
-    found = page.roofline
-    for section in found.sections:
-        shown = [(name, right if is_number else str) for name, is_number in COLUMNS.items()]
-        rows, title = [tuple(cells(row)) for row in section.rows], section.title
-        origins = {row[-1] for row in rows}
-        if len(origins) == 1:  # what all rows share needs no column
-            title += f" ({shown.pop()[0]}: {origins.pop()})"
-            rows = [row[:-1] for row in rows]
-        console.print()
-        console.print(table(title, shown, rows))
-    console.print()
-    if found.has_ceilings:
-        for roof in found.roofs:
-            write(console, Text.assemble(("ceilings ", "bold"), ceilings(roof)))
-    elif found.sections:
-        write(console, NO_CEILINGS)
-    for reason in found.left_out:
-        write(console, reason)
-    for doubt in page.doubts:
-        warn(console, doubt)

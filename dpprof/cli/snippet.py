@@ -1,4 +1,4 @@
-"""`dpprof snippet`: a plan's recommended row as a training script."""
+"""`dpprof snippet`: write a plan's recommended row as a training script."""
 
 import click
 
@@ -29,10 +29,10 @@ def snippet(plan: str, output: str, trainer: str, logical_batch: str) -> None:
     dpprof snippet runs/plan-20260101-120000/plan.json --trainer bk > train.py
     """
     from dpprof.cli.compare import warn
-    from dpprof.cli.waiting import waiting
+    from dpprof.cli.streams import waiting
     from dpprof.drive.planned_row import read_plan
-    from dpprof.reports.plan.snippet import snippet as written
-    from dpprof.settings import refuse
+    from dpprof.errors import refuse
+    from dpprof.pages.snippet import snippet as written
 
     batch = int(logical_batch) if logical_batch.isdecimal() and len(logical_batch) < 20 else 0
     if logical_batch and not batch:

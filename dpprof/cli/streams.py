@@ -1,10 +1,11 @@
-"""Standard output and standard error: no reader that goes away and no character ends a command, and text from
-outside moves no cursor."""
+"""Standard streams that survive closed pipes, any character, and control characters; a spinner."""
 
 import errno
 import io
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -12,47 +13,39 @@ import click
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-# What a write gives when nobody reads any more: the pipe was closed, or the terminal is gone.
+# Errors of a write that nobody reads: closed pipe, lost terminal.
 _UNREAD = (errno.EPIPE, errno.EIO)
-# C0 but for newline and tab, DEL and C1; and the marks that turn the direction of a line.
+# C0 except newline and tab, DEL, C1, and marks of text direction.
 _CONTROLS = dict.fromkeys(
     {*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
     - {ord("\n"), ord("\t")}
 )
-_LONGEST_MESSAGE = 400
 
 
 def plain(text: str) -> str:
-    """The text without control characters: a name or a message may hold any."""
+    """Remove control characters."""
     return text if text.isprintable() else text.translate(_CONTROLS)
 
 
 def is_text(argument: str) -> bool:
-    """Whether an argument could be decoded; neither a page nor MLflow can hold one that could not."""
+    """Tell whether an argument could be decoded; pages and MLflow cannot hold others."""
     return argument.isascii() or not any("\ud800" <= character <= "\udfff" for character in argument)
 
 
-def cut(text: str) -> str:
-    """A message whose length others decide, kept short."""
-    return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}..."
-
-
 def complain(text: str) -> None:
-    """A line on standard error."""
+    """Print a line to standard error."""
     print(plain(text), file=sys.stderr)
 
 
 def put(content: str | bytes) -> None:
-    """Data on standard output, as it is; a terminal gets no control characters."""
+    """Write data to standard output; a terminal gets no control characters."""
     if isinstance(content, str) and sys.stdout.isatty():
         content = plain(content)
     click.echo(content, nl=False)
 
 
 class _Lasting(io.FileIO):
-    """A standard stream to which everything can be written. After a write that failed it drops all that
-    follows; `lost` is the reason, unless it is that nobody reads.
-    """
+    """A standard stream that drops output after a failed write; `lost` is the error unless nobody reads."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number, "w", closefd=False)
@@ -60,7 +53,7 @@ class _Lasting(io.FileIO):
         self._is_gone = False
 
     def write(self, data: "ReadableBuffer") -> int:
-        """Write, or drop. Returns the number of bytes."""
+        """Write or drop data. Returns the number of bytes."""
         if not self._is_gone:
             try:
                 return super().write(data)
@@ -74,9 +67,8 @@ _opened: list[_Lasting] = []
 
 
 def open_streams() -> None:
-    """Replace the process's standard streams by lasting ones. Those that were closed lead nowhere, so that no
-    file that is opened takes their numbers. Streams that somebody put in their place stay.
-    """
+    """Replace the standard streams by lasting ones; streams already replaced by others stay."""
+    # Closed streams become the null device, so that no opened file gets their numbers.
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)
     os.close(number)
@@ -99,6 +91,19 @@ def _lasting(stream: TextIO | None, number: int, errors: str) -> TextIO:
 
 
 def lost_output() -> OSError | None:
-    """Why something that was printed is lost, if anything is that somebody may miss: the disk is full."""
+    """Return why printed output was lost (the disk is full), unless nobody reads it."""
     sys.stdout.flush()
     return next((raw.lost for raw in _opened if raw.lost is not None), None)
+
+
+@contextmanager
+def waiting(for_what: str) -> Iterator[None]:
+    """Show a spinner with a few words until the body ends; nothing without a terminal."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_interactive:
+        yield
+        return
+    with console.status(for_what):
+        yield

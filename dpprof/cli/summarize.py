@@ -1,4 +1,4 @@
-"""`dpprof summarize`: the summary of every sweep, made anew from run folders alone."""
+"""`dpprof summarize`: summarize sweeps from their run folders alone."""
 
 from typing import TYPE_CHECKING
 
@@ -6,12 +6,12 @@ import click
 
 from dpprof.cli.options import STANDARD_OUTPUT, output_option, write_output
 from dpprof.cli.streams import complain, put
-from dpprof.settings import refuse
+from dpprof.errors import refuse
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dpprof.reports.comparison.comparison import Comparison
+    from dpprof.findings.comparison.comparison import Comparison
 
 _FORMATS = ("table", "markdown")
 
@@ -43,7 +43,7 @@ def summarize(folder: str | None, runs_dir: str | None, form: str, output: str |
 
     from rich.text import Text
 
-    from dpprof.cli.waiting import waiting
+    from dpprof.cli.streams import waiting
 
     if form not in _FORMATS:
         raise refuse("format", form, ", ".join(_FORMATS))
@@ -53,10 +53,10 @@ def summarize(folder: str | None, runs_dir: str | None, form: str, output: str |
     if not root.is_dir():
         raise refuse("runs_dir", str(root), "a folder that exists")
     with waiting("reading the runs"):
-        from dpprof.cli.comparison_view import print_comparison
         from dpprof.cli.console import open_console
-        from dpprof.reports.comparison.data import compute
-        from dpprof.reports.comparison.markdown import to_markdown
+        from dpprof.pages.comparison.data import compute
+        from dpprof.pages.comparison.summary import to_markdown, view
+        from dpprof.pages.terminal import show
 
         comparisons = _read(root)
         found = [compute(comparison, None, foreseen) for comparison, foreseen in comparisons]
@@ -69,21 +69,17 @@ def summarize(folder: str | None, runs_dir: str | None, form: str, output: str |
             say(f"{to_markdown(data)}\n")
             continue
         console.rule(Text(data.comparison.name), align="left")
-        print_comparison(console, data)
+        show(console, view(data))
         console.print()
     if output:
         write_output(output, json.dumps([json.loads(one.to_json()) for one, _ in comparisons], indent=1))
 
 
 def _read(root: "Path") -> "list[tuple[Comparison, Comparison]]":
-    """The sweep that a folder is, and those that lie in it, each with the estimates beside it.
-
-    What cannot be read is left out, and told.
-    """
-    from dpprof.figures.results import read_results
+    """Read the folder and its subfolders as sweeps, each with its estimates; warns of unreadable ones."""
+    from dpprof.findings.comparison.comparison import compare, read_foreseen
+    from dpprof.record.figures.results import read_results
     from dpprof.record.folder import SweepFolder
-    from dpprof.reports.comparison.comparison import compare
-    from dpprof.reports.comparison.foreseen import read_foreseen
 
     found = []
     inside = {path for path in root.iterdir() if path.is_dir()} - {SweepFolder(root).foreseen.path}

@@ -1,21 +1,17 @@
-"""`dpprof verify`: prove that trainers compute DP-SGD's gradient, privately."""
+"""`dpprof verify`: verify that trainers compute DP-SGD's gradient, privately."""
 
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-import click
-
-from dpprof.cli.help import GroupedOptions
-from dpprof.cli.options import given, options_of, split
+from dpprof.cli.command import Asked, run, running_command
 
 if TYPE_CHECKING:
-    from dpprof.drive.trainer_check import TrainerCheck
+    from dpprof.cli.progress import Progress
 
 
-@click.command(cls=GroupedOptions)
-@options_of("verify")
-def verify(**options: str | None) -> None:
+@running_command
+def verify(asked: Asked) -> Callable[[], None]:
     """Verify that trainers train as DP-SGD does.
 
     Noise off, the gradient must be that of a naive per-sample loop. Noise on, it must have the right
@@ -27,65 +23,35 @@ def verify(**options: str | None) -> None:
     dpprof verify --trainers flat,ghost --workload mymodel:gpt2 --precision bf16
     dpprof verify --plan runs/plan-20260101-120000   # its trainer and model
     """
-    from dpprof.cli.waiting import waiting
+    from dpprof.config.grid import experiments_to_verify
 
-    with waiting("getting ready"):
-        run = _planned(given(options))
-    run()
+    values = asked.row.fill_verify(asked.values) if asked.row else asked.values
+    configs = experiments_to_verify(values, cuda_available=asked.launcher.machine.cuda_available())
+    asked.look_for(configs[0].workload)
+    asked.drive.check_writable()
 
-
-def _planned(given_values: dict[str, object]) -> Callable[[], None]:
-    """What runs the checks, once the options are checked and all is loaded. Raises ConfigError."""
-    from dpprof.drive.requirements import check_packages
-
-    check_packages()
-
-    from dpprof.config.check import experiments_to_verify
-    from dpprof.config.flat import parse_drive
-    from dpprof.config.from_plan import FromPlanConfig
-    from dpprof.drive.launch.launcher import make_launcher
-    from dpprof.drive.planned_row import planned_row
-    from dpprof.drive.workload_module import refuse_missing_module
-    from dpprof.settings import parse_all
-
-    drive, values = parse_drive(given_values)
-    plan_values, values = split(values, FromPlanConfig)
-    plan = parse_all(FromPlanConfig, plan_values).plan
-    if plan:
-        values = planned_row(plan).fill_verify(values)
-    launcher = make_launcher(drive)
-    configs = experiments_to_verify(values, cuda_available=launcher.machine.cuda_available())
-    refuse_missing_module(configs[0].workload, launcher)
-    drive.check_writable()
-
+    from dpprof.cli.console import counted
     from dpprof.drive.trainer_check import TrainerCheck
+    from dpprof.pages.sweep_reports import write_sweep_reports
 
     experiments = {config.run_name: config for config in configs}
-    return partial(_run, TrainerCheck("", drive, launcher, experiments, kind="verify"))
+    check = TrainerCheck(
+        "", asked.drive, asked.launcher, experiments, kind="verify", write_reports=write_sweep_reports
+    )
 
-
-def _run(check: "TrainerCheck") -> None:
-    from dpprof.drive.claim import claimed
-
-    with claimed(check, "verify"):
-        _run_claimed(check)
-
-
-def _run_claimed(check: "TrainerCheck") -> None:
-    from dpprof.cli.console import counted
-    from dpprof.cli.progress import Progress
-    from dpprof.cli.time_left import duration
-    from dpprof.cli.verify_view import print_verified
-    from dpprof.drive.campaign import run_campaign
-    from dpprof.tracking.tracker import Tracker
-
-    first = next(iter(check.experiments.values()))
-    with Progress() as progress:
+    def before(progress: "Progress") -> None:
+        first = configs[0]
         progress.say(
-            f"verifying {counted(len(check.experiments), 'trainer')} on {first.device}: {first.model_name}, "
+            f"verifying {counted(len(experiments), 'trainer')} on {first.device}: {first.model_name}, "
             f"{first.batch_size} samples of {first.seq_len} tokens, {first.precision}"
         )
-        run_campaign(check, Tracker(), progress)
-    print_verified(progress.console, check.results)
-    progress.say(f"verified in {duration(progress.seconds)}; kept in {check.folder.path}")
-    check.end()
+
+    def after(progress: "Progress") -> None:
+        from dpprof.pages.terminal import show
+        from dpprof.pages.verify import side_by_side
+
+        show(progress.console, side_by_side(check.results))
+        progress.console.print()
+        progress.say(f"verified in {progress.duration}; kept in {check.folder.path}")
+
+    return partial(run, check, "verify", before, after)

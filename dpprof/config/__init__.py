@@ -1,1 +1,1 @@
-"""What the user asks for: settings, experiments, grids."""
+"""The user's input: settings, experiments, grids."""

@@ -1,6 +1,6 @@
-"""Changes to an experiment that may make it need less memory or time, each as settings; nothing is estimated.
+"""Changes of settings that may reduce an experiment's memory or time; nothing is estimated here.
 
-All of them keep the logical batch, so that costs of a logical step compare.
+All keep the logical batch, or nearly, so that costs of a logical step compare.
 """
 
 import dataclasses
@@ -11,24 +11,29 @@ from typing import Any
 from dpprof.config.devices import DEVICES
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import with_own_options
-from dpprof.config.own_options import refuse_untaken, training_options
+from dpprof.config.options import refuse_untaken, training_options
 from dpprof.errors import ConfigError
-from dpprof.settings import OptionValue
 from dpprof.vocabulary.clipping import NORM_FORMS
 from dpprof.vocabulary.loops import DOCUMENTED, LEAN
 from dpprof.vocabulary.parallel import DDP, FSDP2
+from dpprof.vocabulary.settings import OptionValue
 from dpprof.vocabulary.trainable import ALL, LORA
 from dpprof.vocabulary.trainers import short_name, trainer_info
 
-# What a change alters for the training, the least first.
-SAME, ROUNDING, LEARNED = "same", "rounding", "learned"
-ALTERS = {SAME: "nothing", ROUNDING: "rounding", LEARNED: "what is learned"}
+# Effects on the training, smallest first.
+SAME, LARGER, ROUNDING, LEARNED = "same", "larger", "rounding", "learned"
+ALTERS = {
+    SAME: "nothing",
+    LARGER: "the logical batch",
+    ROUNDING: "rounding",
+    LEARNED: "what is learned",
+}
 BATCH = "physical batch"
 
 
 @dataclass(frozen=True)
 class Change:
-    """Settings to change. Of a `kind` only one can be made; `alters` says what it alters for the training."""
+    """Settings to change. Only one of each `kind` can be made; `alters` is its effect on the training."""
 
     name: str
     kind: str
@@ -37,7 +42,7 @@ class Change:
 
     @property
     def options(self) -> str:
-        """The settings as options of the command line."""
+        """The settings as command-line options."""
         shown = {name: str(value).lower() for name, value in self.settings.items()}
         if "trainer" in self.settings:
             shown["trainer"] = short_name(str(self.settings["trainer"]))
@@ -45,22 +50,19 @@ class Change:
 
 
 def changed(config: ExperimentConfig, settings: Mapping[str, OptionValue]) -> ExperimentConfig:
-    """A resolved experiment with other settings, its own options among them. Raises ConfigError."""
+    """Return a resolved experiment with other settings, its own options included. Raises ConfigError."""
     own = training_options()
     of_parts: dict[str, Any] = {name: value for name, value in settings.items() if name not in own}
     options = {name: value for name, value in settings.items() if name in own}
     made = dataclasses.replace(config, **of_parts)
-    refuse_untaken((made.trainer, made.workload), own, options)
+    refuse_untaken((made.trainer, made.workload), options)
     return with_own_options(made, {**config.options, **options}).resolve(cuda_available=True)
 
 
 def possible_changes(
     config: ExperimentConfig, trainers: Sequence[str]
 ) -> tuple[list[Change], dict[str, str]]:
-    """The changes that an experiment allows, but for smaller batches, and by name why others are left out.
-
-    `trainers` are those to train with instead, if the experiment's own is private as they are.
-    """
+    """Return the possible changes, except smaller batches, and by name why others are left out."""
     found, left_out = [], {}
     for change in _changes(config, trainers):
         try:
@@ -98,24 +100,29 @@ def _changes(config: ExperimentConfig, trainers: Sequence[str]) -> Iterator[Chan
 
 
 def _refuse_slow_bf16(config: ExperimentConfig, change: Change) -> None:
-    """No rate of a device without matrix units for bf16 is known: its least time would mean nothing."""
+    """Refuse bf16 on a device without matrix units for it: no rate is known for its least time."""
     device = DEVICES.get(config.estimating.target)
     if "precision" in change.settings and device is not None and device.bf16_tflops is None:
         raise ConfigError(f"{config.estimating.target} has no matrix units for bf16")
 
 
-def smaller_batch(config: ExperimentConfig) -> Change:
-    """The next smaller physical batch of the same logical one: half of it, if it is even.
+def smaller_batch(config: ExperimentConfig, logical: int = 0) -> Change:
+    """Return the change to the next smaller physical batch of a logical batch, by default a device's own.
 
-    Raises ConfigError if there is none, or if the experiment cannot accumulate.
+    It is the largest divisor of the logical batch between a third and a half of the batch, else half, which
+    makes the logical batch a little larger. Raises ConfigError if there is none or the experiment cannot
+    accumulate.
     """
-    size = config.batch_size
+    size, logical = config.batch_size, logical or config.batch_size * config.accumulation_steps
     if size == 1:
         raise ConfigError("it is one sample, which cannot be split")
-    parts = next(number for number in range(2, size + 1) if size % number == 0)
-    steps = parts * config.accumulation_steps
-    change = Change(
-        f"{BATCH} {size // parts}", BATCH, {"batch_size": size // parts, "accumulation_steps": steps}
-    )
+    half, third = -(-size // 2), -(-size // 3)
+    part = next((part for part in range(half, third - 1, -1) if logical % part == 0), half)
+    steps = -(-logical // part)
+    name, alters = f"{BATCH} {part}", SAME
+    if part * steps != logical:
+        name += f" (logical batch {part * steps * config.world_size:,})"
+        alters = LARGER
+    change = Change(name, BATCH, {"batch_size": part, "accumulation_steps": steps}, alters)
     changed(config, change.settings)
     return change

@@ -1,14 +1,14 @@
-"""The metrics that Nsight Compute is asked for: presets, single names, and nvprof's old names.
+"""Metrics for Nsight Compute: presets, full names, and nvprof's old names.
 
-Names and meanings: Nsight Compute's documentation, "Metrics Reference" and "nvprof Metric Comparison".
+See Nsight Compute's documentation, "Metrics Reference" and "nvprof Metric Comparison".
 """
 
 import re
 from collections.abc import Set
 
-from dpprof.settings import refuse
+from dpprof.errors import refuse
 
-# The metric that every share and every rate is taken over: seconds here, nanoseconds in Nsight Compute.
+# Duration, the base of all shares and rates: seconds here, nanoseconds in Nsight Compute.
 DURATION = "gpu__time_duration.sum"
 DRAM_READ, DRAM_WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 DRAM_PCT = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
@@ -17,7 +17,7 @@ L2_ATOMIC, L2_REDUCTION = "lts__t_sectors_op_atom.sum", "lts__t_sectors_op_red.s
 L1_LOAD = "l1tex__t_bytes_pipe_lsu_mem_global_op_ld.sum"
 L1_STORE = "l1tex__t_bytes_pipe_lsu_mem_global_op_st.sum"
 SECTOR_BYTES = 32
-# Lookups rather than hit rates, which cannot be totalled.
+# Lookups, as hit rates cannot be summed.
 L2_HITS, L2_MISSES = "lts__t_sectors_lookup_hit.sum", "lts__t_sectors_lookup_miss.sum"
 L1_HITS, L1_MISSES = "l1tex__t_sectors_lookup_hit.sum", "l1tex__t_sectors_lookup_miss.sum"
 
@@ -42,7 +42,7 @@ PRESETS = {
         "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
     ),
 }
-# Throughputs are counted as bytes: the sum of bytes over the sum of durations is taken afterwards.
+# Throughputs are counted as bytes and divided by the sum of durations later.
 NVPROF = {
     "dram_read_throughput": (DRAM_READ,),
     "dram_write_throughput": (DRAM_WRITTEN,),
@@ -52,7 +52,7 @@ NVPROF = {
     "gld_throughput": (L1_LOAD,),
     "gst_throughput": (L1_STORE,),
 }
-# Other names that some chips have for a metric (sm_120 for its DRAM bytes), by the name used here.
+# Names of metrics on some chips (sm_120: DRAM bytes), by the name used here.
 _ALIASES = {
     "dram__bytes_read": ("dram__bytes_op_read",),
     "dram__bytes_write": ("dram__bytes_op_write",),
@@ -63,9 +63,9 @@ _PER_SECOND = ".sum.per_second"
 
 
 def metric_names(text: str) -> list[str]:
-    """Nsight Compute's names for a list of presets, full names and nvprof's names; the duration first.
+    """Return Nsight Compute's names for a list of presets, full names and nvprof's names; duration first.
 
-    A rate (`.sum.per_second`) is counted as its sum. Raises ConfigError for what is none of these.
+    A rate (`.sum.per_second`) is counted as its sum. Raises ConfigError for other names.
     """
     found = [DURATION]
     for item in (part.strip() for part in text.split(",")):
@@ -86,16 +86,13 @@ def metric_names(text: str) -> list[str]:
 
 
 def canonical(name: str) -> str:
-    """The name that a metric has here, given the chip's own."""
+    """Return dpprof's name of a metric, given the chip's."""
     base, dot, suffix = name.partition(".")
     return _CANONICAL.get(base, base) + dot + suffix
 
 
 def resolve(names: list[str], available: Set[str]) -> tuple[list[str], dict[str, str]]:
-    """The chip's own names for metrics, and those that it does not have, with the reason.
-
-    `available` are base names, without a suffix, as `ncu --query-metrics` lists them.
-    """
+    """Return the chip's names of metrics, given its base names, and a reason for each missing one."""
     found, missing = [], {}
     for name in names:
         base, dot, suffix = name.partition(".")

@@ -1,21 +1,26 @@
 """GPUs by name, for estimates: plain data.
 
-Memory is what torch reports as the device's total, the lowest figure seen in its out-of-memory messages:
-the driver keeps some of what the data sheet says. Bandwidth and rates are those of NVIDIA's data sheets,
-dense, without sparsity; no program reaches them.
+Memory is the device total that torch reports, the lowest figure seen in its out-of-memory messages: less than
+the data sheet's, as the driver keeps some. Bandwidth and rates are NVIDIA's data sheets', dense, without
+sparsity; no program reaches them.
 """
 
 import re
 from dataclasses import dataclass
 
+from dpprof.vocabulary.norm_forms import Balance
+from dpprof.vocabulary.units import MIB
+
 
 @dataclass(frozen=True)
 class Device:
-    """One GPU. `fp32_tflops` is without TF32, as torch multiplies by default; `bf16_tflops` is None where the
-    matrix units have no bf16. `workspace_mib` is what cuBLAS takes from torch's allocator. `link_gb_per_s` is
-    the rate at which it sends to other GPUs, half of what a data sheet gives for both directions: NVLink
-    where it has that, else PCIe. `gpu` is a regular expression of the name that torch has for it, without
-    the maker's: cards with the same chip but another memory, or a part of a GPU (MIG), are other devices.
+    """One GPU, by its data sheet.
+
+    `fp32_tflops` is without TF32, torch's default; `bf16_tflops` is None without bf16 matrix units.
+    `workspace_mib` is cuBLAS's workspace in torch's allocator. `link_gb_per_s` is the sending rate to other
+    GPUs, half of a data sheet's rate for both directions: NVLink if present, else PCIe. `l2_mib` is the last
+    cache. `gpu` is a regular expression for torch's name, without the maker: the same chip with other memory,
+    or a part of a GPU (MIG), is another device.
     """
 
     memory_gib: float
@@ -24,44 +29,76 @@ class Device:
     bf16_tflops: float | None
     workspace_mib: float
     link_gb_per_s: float
+    l2_mib: int
     gpu: str
     source: str
 
     def is_named(self, gpu: str) -> bool:
-        """Whether torch's name for a GPU is this one's."""
+        """Tell whether torch's name for a GPU is this one's."""
         return re.fullmatch(f"(NVIDIA |Tesla )?({self.gpu})", gpu) is not None
 
     def tflops(self, precision: str) -> float | None:
-        """The rate of matrix products in a precision."""
+        """Return the rate of matrix products in a precision."""
         return self.fp32_tflops if precision == "fp32" else self.bf16_tflops
 
+    @property
+    def balance(self) -> Balance:
+        """FLOPs per byte; without bf16 units, short types are multiplied as fp32."""
+        rates = (self.fp32_tflops, self.bf16_tflops or self.fp32_tflops)
+        fp32, short = (1e3 * rate / self.bandwidth_gb_per_s for rate in rates)
+        return Balance(fp32, short, self.l2_mib * MIB)
 
-# cuBLAS's workspace as torch sets it (aten/src/ATen/cuda/CublasHandlePool.cpp), shared with cuBLASLt.
+    def least_s(self, precision: str, num_bytes: float, flops: float, fp32_flops: float) -> float:
+        """Return the longer of the times for memory traffic and for FLOPs, `fp32_flops` of them in fp32."""
+        rate = self.tflops(precision)
+        by_arithmetic = (flops - fp32_flops) / rate + fp32_flops / self.fp32_tflops if rate else 0.0
+        return max(num_bytes / (self.bandwidth_gb_per_s * 1e9), by_arithmetic / 1e12)
+
+
+# cuBLAS's workspace in torch (aten/src/ATen/cuda/CublasHandlePool.cpp), shared with cuBLASLt.
 HOPPER_WORKSPACE_MIB, WORKSPACE_MIB = 32.0, 8.125
 
 DEVICES = {
-    "H200": Device(139.8, 4800, 67, 989, HOPPER_WORKSPACE_MIB, 450, "H200", "NVIDIA H200 data sheet, SXM"),
+    "H200": Device(
+        139.8, 4800, 67, 989, HOPPER_WORKSPACE_MIB, 450, 50, "H200", "NVIDIA H200 data sheet, SXM"
+    ),
     "H100": Device(
-        79.1, 3350, 67, 989, HOPPER_WORKSPACE_MIB, 450, "H100 80GB HBM3", "NVIDIA H100 data sheet, SXM"
+        79.1, 3350, 67, 989, HOPPER_WORKSPACE_MIB, 450, 50, "H100 80GB HBM3", "NVIDIA H100 data sheet, SXM"
     ),
     "A100-80GB": Device(
-        79.1, 2039, 19.5, 312, WORKSPACE_MIB, 300, "A100-SXM4?-80GB", "NVIDIA A100 data sheet, SXM 80 GB"
+        79.1, 2039, 19.5, 312, WORKSPACE_MIB, 300, 40, "A100-SXM4?-80GB", "NVIDIA A100 data sheet, SXM 80 GB"
     ),
     "A100-40GB": Device(
-        39.4, 1555, 19.5, 312, WORKSPACE_MIB, 300, "A100-(SXM4?|PCIE)-40GB", "NVIDIA A100 data sheet, 40 GB"
+        39.4, 1555, 19.5, 312, WORKSPACE_MIB, 300, 40, "A100-(SXM4?|PCIE)-40GB", "NVIDIA A100 data sheet"
     ),
-    "L40S": Device(44.4, 864, 91.6, 362, WORKSPACE_MIB, 32, "L40S", "NVIDIA L40S data sheet"),
-    "L4": Device(22.0, 300, 30.3, 121, WORKSPACE_MIB, 32, "L4", "NVIDIA L4 data sheet"),
+    "L40S": Device(44.4, 864, 91.6, 362, WORKSPACE_MIB, 32, 96, "L40S", "NVIDIA L40S data sheet"),
+    "L4": Device(22.0, 300, 30.3, 121, WORKSPACE_MIB, 32, 48, "L4", "NVIDIA L4 data sheet"),
     "V100-32GB": Device(
-        31.7, 900, 15.7, None, WORKSPACE_MIB, 150, "V100-SXM[23]-32GB", "NVIDIA V100 data sheet, SXM2 32 GB"
+        31.7, 900, 15.7, None, WORKSPACE_MIB, 150, 6, "V100-SXM[23]-32GB", "NVIDIA V100 data sheet, SXM2"
     ),
-    "T4": Device(14.5, 320, 8.1, None, WORKSPACE_MIB, 16, "T4", "NVIDIA T4 data sheet"),
+    "T4": Device(14.5, 320, 8.1, None, WORKSPACE_MIB, 16, 4, "T4", "NVIDIA T4 data sheet"),
     "RTX-4090": Device(
-        23.5, 1008, 82.6, 165.2, WORKSPACE_MIB, 32, "(GeForce )?RTX 4090", "NVIDIA Ada GPU architecture paper"
+        23.5, 1008, 82.6, 165.2, WORKSPACE_MIB, 32, 72, "(GeForce )?RTX 4090", "NVIDIA Ada architecture paper"
     ),
 }
-# What a process has on a GPU before it makes a tensor: the context and the kernels loaded so far.
-# Driver, torch and loaded kernels decide; 300 to 600 MiB is usual, and this is no measurement.
+# A process's memory on a GPU before any tensor: the context and loaded kernels. It depends on driver, torch
+# and kernels; 300 to 600 MiB is usual, and this is not measured.
 CONTEXT_MIB = 512.0
-# Torch's CUDA allocator hands out multiples of this (c10/cuda/CUDACachingAllocator.h, kMinBlockSize).
+# Block size of torch's CUDA allocator (c10/cuda/CUDACachingAllocator.h, kMinBlockSize).
 BLOCK_BYTES = 512
+# Assumptions for unlisted devices, to choose between forms of a computation: a CPU core
+# does 30 to 100 GFLOP/s at a memory bandwidth of 3 to 10 GB/s; a GPU is like the A100.
+CPU_BALANCE, GPU_BALANCE = Balance(10.0, 10.0, 32 * MIB), Balance(12.5, 200.0, 32 * MIB)
+
+
+def balance_of(device_type: str, gpu: str, target: str = "none") -> Balance:
+    """Return the balance of an estimate's target, of the GPU with torch's name `gpu`, or of a CPU."""
+    if device_type == "cpu":
+        return CPU_BALANCE
+    known = DEVICES.get(target) or named(gpu)
+    return known.balance if known else GPU_BALANCE
+
+
+def named(gpu: str) -> Device | None:
+    """Return the listed GPU with torch's name `gpu`, if any."""
+    return next((device for device in DEVICES.values() if device.is_named(gpu)), None)

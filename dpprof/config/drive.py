@@ -1,4 +1,4 @@
-"""How the driving process runs experiments. Plain data."""
+"""Settings of the driving process. Plain data."""
 
 import os
 from collections.abc import Mapping
@@ -7,8 +7,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TypeVar
 
-from dpprof.settings import OptionValue, options_as, refuse, setting
+from dpprof.errors import refuse
 from dpprof.vocabulary.launchers import LAUNCHERS, LOCAL
+from dpprof.vocabulary.settings import OptionValue, setting, take
 
 T = TypeVar("T")
 # Linux allows 4,096 bytes; three names follow.
@@ -17,7 +18,7 @@ _LONGEST_PATH = 3000
 
 @dataclass(frozen=True)
 class WorkersConfig:
-    """How many experiments run at a time, where they do not disturb one another: estimates."""
+    """Number of estimates at a time; they do not disturb one another."""
 
     workers: int = setting(
         0,
@@ -29,15 +30,13 @@ class WorkersConfig:
 
 @dataclass(frozen=True)
 class DriveConfig:
-    """How the driving process runs experiments; nothing here changes what is measured.
-
-    `options` are the values of the launcher's own options, by name; what is left out has its default.
-    """
+    """Settings of the driving process, with the launcher's own; none changes the measurements."""
 
     runs_dir: str = setting("runs", "Folder for the results; each sweep gets a folder in it.")
     timeout_s: float = setting(
         1800.0,
-        "Seconds one experiment may take before it is stopped; the counters pass has the same limit.",
+        "Seconds that one experiment, one search for a size, or a check of a model may take before it is "
+        "stopped; the counters pass has the same limit.",
         above=0,
     )
     launcher: str = setting(
@@ -47,12 +46,17 @@ class DriveConfig:
     )
     options: Mapping[str, OptionValue] = field(default_factory=dict, hash=False)
 
+    @property
+    def time_limit(self) -> str:
+        """Time limit of one experiment, in words."""
+        return f"{self.timeout_s:g} s at most"
+
     def options_of(self, kind: type[T]) -> T:
-        """The values of the launcher's own options, as the dataclass that declares them."""
-        return options_as(kind, self.options)
+        """Return the launcher's own options as their dataclass."""
+        return take(kind, self.options)[0]
 
     def check_writable(self) -> None:
-        """Make the runs folder and try to write there. Raises ConfigError."""
+        """Create the runs folder and try to write there. Raises ConfigError."""
         if len(os.fsencode(Path(self.runs_dir).absolute())) > _LONGEST_PATH:
             raise refuse("runs_dir", self.runs_dir, f"a folder with a path of at most {_LONGEST_PATH} bytes")
         try:

@@ -1,17 +1,17 @@
-"""Against what an estimate is held: the settings of an experiment that runs on fake tensors."""
+"""Settings of an experiment that runs on fake tensors: the device to compare with."""
 
 from dataclasses import dataclass
 
 from dpprof.config.devices import DEVICES
-from dpprof.settings import setting
+from dpprof.vocabulary.settings import setting
 
-# The only pass of an experiment that is estimated.
+# The only pass of an estimate.
 ESTIMATE = "estimate"
 
 
 @dataclass(frozen=True)
 class EstimatingConfig:
-    """Against what an estimate is held, and what it is to find out."""
+    """The device that an estimate is compared with, and the scope of the estimate."""
 
     target: str = setting(
         "none", "GPU to compare the estimate with: its memory and its rates.", choices=("none", *DEVICES)

@@ -1,5 +1,6 @@
-"""One experiment: what is trained, and how it is measured or estimated. Plain data; no torch."""
+"""One experiment: the training, and how it is measured or estimated. Plain data; no torch."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
@@ -7,11 +8,11 @@ from typing import Any, Self, TypeVar
 from dpprof.config.budget import BudgetConfig
 from dpprof.config.estimating import ESTIMATE, EstimatingConfig
 from dpprof.config.measuring import ALONE, SAMPLED_WARMUP_STEPS, MeasuringConfig
-from dpprof.config.poisson import largest_batch
 from dpprof.config.training import TrainingConfig
-from dpprof.settings import OptionValue, options_as, refuse
+from dpprof.errors import refuse
 from dpprof.vocabulary.clipping import OTHER_ALGORITHMS
 from dpprof.vocabulary.parallel import NONE
+from dpprof.vocabulary.settings import OptionValue, take
 from dpprof.vocabulary.trainers import trainer_info
 
 T = TypeVar("T")
@@ -21,9 +22,9 @@ T = TypeVar("T")
 class ExperimentConfig(TrainingConfig):
     """One experiment: trainer x model x batch size x sequence length x precision x device.
 
-    `how` says whether it is measured or estimated, and with which settings. `budget` is the whole training
-    of which a few steps are measured. `options` are the values of the trainer's and the workload's own
-    options, by name; what is left out has its default.
+    `how` are the settings of measuring or of estimating. `budget` is the whole training of which a few steps
+    are measured. `options` are the trainer's and workload's own options by name; missing ones have their
+    default.
     """
 
     how: MeasuringConfig | EstimatingConfig = field(default_factory=MeasuringConfig)
@@ -31,7 +32,7 @@ class ExperimentConfig(TrainingConfig):
     options: Mapping[str, OptionValue] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        """Check what concerns several parts. Raises ConfigError."""
+        """Check settings against each other. Raises ConfigError."""
         super().__post_init__()
         self.budget.check_used()
         if isinstance(self.how, EstimatingConfig):
@@ -49,43 +50,43 @@ class ExperimentConfig(TrainingConfig):
 
     @property
     def is_estimate(self) -> bool:
-        """Whether nothing is measured: the step runs on fake tensors."""
+        """True if nothing is measured: the step runs on fake tensors."""
         return isinstance(self.how, EstimatingConfig)
 
     @property
     def measuring(self) -> MeasuringConfig:
-        """How it is measured. Not for an estimate."""
+        """Measuring settings. Not for an estimate."""
         assert isinstance(self.how, MeasuringConfig), "an estimate is not measured"
         return self.how
 
     @property
     def estimating(self) -> EstimatingConfig:
-        """Against what the estimate is held. Not for an experiment that is measured."""
+        """Estimating settings. Not for a measured experiment."""
         assert isinstance(self.how, EstimatingConfig), "it is measured, not estimated"
         return self.how
 
     @property
     def pass_names(self) -> list[str]:
-        """The passes that it consists of, in the order in which they run."""
+        """Passes in the order in which they run."""
         if isinstance(self.how, EstimatingConfig):
             return [ESTIMATE]
         return [name for name in self.how.pass_names if name != ALONE or self.parallel != NONE]
 
     @property
     def counters(self) -> str:
-        """Whether hardware counters are wanted: off, auto or ncu. An estimate counts nothing."""
+        """Mode of hardware counters: off, auto or ncu; off for an estimate."""
         return "off" if self.is_estimate else self.measuring.counters
 
     @property
     def estimated_batch(self) -> int:
-        """Samples in the batch of an estimated step: those that few Poisson-sampled batches exceed."""
+        """Samples in an estimated step: a size that few Poisson-sampled batches exceed."""
         if not self.poisson_sampling:
             return self.batch_size
         return largest_batch(self.batch_size, self.estimating.poisson_tail)
 
     @property
     def logical_batch(self) -> int:
-        """Samples of a step on all ranks; under Poisson sampling those expected."""
+        """Samples of a step on all ranks; the expected number under Poisson sampling."""
         return self.batch_size * self.accumulation_steps * self.world_size
 
     @property
@@ -96,19 +97,36 @@ class ExperimentConfig(TrainingConfig):
 
     @property
     def other_algorithm(self) -> str:
-        """What makes it another algorithm than DP-SGD with flat clipping, if it is one."""
+        """Difference of the algorithm from DP-SGD with flat clipping, if there is one."""
         of_clipping = OTHER_ALGORITHMS.get(str(self.options.get("clipping", "")), "")
         return of_clipping or trainer_info(self.trainer).other_algorithm
 
     def options_of(self, kind: type[T]) -> T:
-        """The values of a trainer's or a workload's own options, as the dataclass that declares them."""
-        return options_as(kind, self.options)
+        """Return a trainer's or a workload's own options as their dataclass."""
+        return take(kind, self.options)[0]
 
     def resolve(self, *, cuda_available: bool) -> Self:
-        """Replace every `auto` and 0 by what it stands for on this machine; an estimate needs no CUDA.
+        """Replace every `auto` and 0 by its value on this machine; an estimate needs no CUDA.
 
-        Raises ConfigError as `TrainingConfig.resolve` does, and if the data set is too small for the batch.
+        Raises ConfigError as `TrainingConfig.resolve`, or if the data set is too small or delta too large.
         """
         if self.budget.dataset_size and trainer_info(self.trainer).is_private:
             self.budget.check_batch("batch_size", self.batch_size, self.logical_batch)
+            self.budget.check_strength()
         return super().resolve(cuda_available=cuda_available or self.is_estimate)
+
+
+def largest_batch(expected: float, tail: float) -> int:
+    """Return the smallest size that at most a share `tail` of Poisson-sampled batches exceed."""
+
+    def probability(size: int) -> float:
+        return math.exp(size * math.log(expected) - expected - math.lgamma(size + 1))
+
+    size = math.ceil(expected)
+    while probability(size) > 1e-9 * tail:  # the rest is negligible
+        size += 1
+    exceeding = 0.0
+    while size > 0 and exceeding + probability(size) <= tail:
+        exceeding += probability(size)
+        size -= 1
+    return size

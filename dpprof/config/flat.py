@@ -1,7 +1,7 @@
-"""An experiment as one flat object of names and values: as options give it, and as files and MLflow keep it.
+"""An experiment as a flat object of names and values, as in options, files and MLflow.
 
-A flat object has the settings of both ways, to measure and to estimate: those of the other way have their
-defaults. `passes` tells which of the two it is.
+A flat object has settings for measuring and for estimating; those of the unused way have their defaults.
+`passes` tells which way is used.
 """
 
 import dataclasses
@@ -14,48 +14,39 @@ from dpprof.config.drive import DriveConfig
 from dpprof.config.estimating import ESTIMATE, EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import MeasuringConfig
-from dpprof.config.own_options import (
-    launching_options,
-    parse_own,
-    refuse_untaken,
-    taken_by,
-    training_options,
-)
+from dpprof.config.options import launching_options, own_values, refuse_untaken, training_options
 from dpprof.config.training import TrainingConfig
-from dpprof.errors import ConfigError
-from dpprof.settings import OptionValue, fields, parse, parse_all, shown
+from dpprof.errors import ConfigError, shown
 from dpprof.vocabulary.registry import NAME
+from dpprof.vocabulary.settings import OptionValue, fields, parse, take
 from dpprof.vocabulary.trainers import STANDARD, TRAINER_NAMES, trainers_named
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, WORKLOADS, listed
 
-# What a flat object of an estimate has for its passes.
 How = type[MeasuringConfig] | type[EstimatingConfig]
-# The settings that say how an experiment was measured or estimated, not what it was.
+# Settings of measuring or estimating, not of the training.
 HOW_MEASURED = (*fields(MeasuringConfig), *fields(EstimatingConfig))
-# Those that say how long the whole training is: a step is the same whatever they are.
+# Settings of the whole training's length, which do not change a step.
 BUDGET = tuple(fields(BudgetConfig))
-# The settings that every experiment has.
 PARTS = fields(TrainingConfig) | fields(MeasuringConfig) | fields(EstimatingConfig) | fields(BudgetConfig)
 
 
 def experiment_settings() -> dict[str, "dataclasses.Field[Any]"]:
-    """Every setting that a flat object may have, own options included."""
+    """Return every setting that a flat object may have, own options included."""
     return PARTS | {name: option.field for name, option in training_options().items()}
 
 
 def parse_experiment(values: Mapping[str, object], how: How) -> ExperimentConfig:
-    """An experiment from raw values, defaults where none is given; those of the other way are left out.
+    """Parse an experiment from raw values, with defaults; settings of the other way are ignored.
 
-    Raises ConfigError for a bad value, an unknown name, or an option that neither trainer nor workload
-    has.
+    Raises ConfigError for a bad value, an unknown name, or an option that neither trainer nor workload has.
     """
     given, options = parse_any_trainers(values, how)
-    refuse_untaken((given.trainer, given.workload), training_options(), options)
+    refuse_untaken((given.trainer, given.workload), options)
     return with_own_options(given, options)
 
 
 def parse_trainers(text: str) -> list[str]:
-    """The trainers of a list of names or groups, each once. Raises ConfigError."""
+    """Parse a list of trainers or groups; each is returned once. Raises ConfigError."""
     try:
         found = [parse(fields(TrainingConfig)["trainer"], name) for name in trainers_named(text)]
     except ConfigError as error:
@@ -66,31 +57,36 @@ def parse_trainers(text: str) -> list[str]:
 def parse_any_trainers(
     values: Mapping[str, object], how: How
 ) -> tuple[ExperimentConfig, dict[str, OptionValue]]:
-    """As `parse_experiment`, but own options come separately, whichever trainer or workload has them."""
+    """Parse as `parse_experiment`, but return own options of any trainer or workload separately."""
     known = experiment_settings()
     for name in values:
         if name not in known:
             raise ConfigError(f"unknown option {shown(name)}, allowed: {', '.join(known)}")
-    own = training_options()
-    training = parse_all(TrainingConfig, _only(fields(TrainingConfig), values))
-    # Checked for an experiment that is measured too, as one file may serve both.
-    parse_all(EstimatingConfig, _only(fields(EstimatingConfig), values))
-    budget = parse_all(BudgetConfig, _only(fields(BudgetConfig), values))
+    training, rest = take(TrainingConfig, values)
+    # Also checked when measuring, as one file may serve both.
+    estimating, rest = take(EstimatingConfig, rest)
+    budget, rest = take(BudgetConfig, rest)
+    part: MeasuringConfig | EstimatingConfig = estimating
     if how is EstimatingConfig:
         budget = BudgetConfig()
-    part = parse_all(how, _only(fields(how), values))
-    experiment = ExperimentConfig(**vars(training), how=part, budget=budget)
-    return experiment, parse_own(own, _only(own, values))
+    else:
+        part, _ = take(MeasuringConfig, rest)
+    own = {
+        name: parse(option.field, values[name])
+        for name, option in training_options().items()
+        if name in values
+    }
+    return ExperimentConfig(**vars(training), how=part, budget=budget), own
 
 
 def with_own_options(config: ExperimentConfig, options: Mapping[str, OptionValue]) -> ExperimentConfig:
-    """The experiment with all options of its trainer and its workload, defaults where none is given."""
-    taken = taken_by((config.trainer, config.workload), training_options(), options)
-    return dataclasses.replace(config, options=taken)
+    """Return the experiment with all options of its trainer and workload, defaults included."""
+    own = own_values((config.trainer, config.workload), training_options(), options)
+    return dataclasses.replace(config, options=own)
 
 
 def to_flat(config: ExperimentConfig) -> dict[str, Any]:
-    """The flat object of an experiment."""
+    """Return the flat object of an experiment."""
     training = {name: getattr(config, name) for name in fields(TrainingConfig)}
     if isinstance(config.how, MeasuringConfig):
         how = vars(config.how) | vars(EstimatingConfig())
@@ -100,10 +96,9 @@ def to_flat(config: ExperimentConfig) -> dict[str, Any]:
 
 
 def from_flat(values: Mapping[str, object]) -> ExperimentConfig:
-    """The experiment of a flat object; what it leaves out has its default.
+    """Build the experiment of a flat object; missing settings have their default.
 
-    A trainer or a workload that is not listed here may have options that are not listed either. Raises
-    ConfigError for a value or a name that cannot be used.
+    Unlisted trainers and workloads may have unlisted options. Raises ConfigError for a bad value or name.
     """
     how: How = EstimatingConfig if values.get("passes") == ESTIMATE else MeasuringConfig
     if how is EstimatingConfig:
@@ -130,24 +125,17 @@ def from_flat(values: Mapping[str, object]) -> ExperimentConfig:
 
 
 def trainers_options(config: ExperimentConfig) -> set[str]:
-    """The names of the options that an experiment has of its trainer alone."""
+    """Return the names of an experiment's options that only its trainer has."""
     workload = WORKLOADS.get(listed(config.workload))
     shared = fields(workload.options) if workload and workload.options else ()
     return config.options.keys() - set(shared)
 
 
 def parse_drive(values: Mapping[str, object]) -> tuple[DriveConfig, dict[str, object]]:
-    """The driving process's settings, with the launcher's own, and the raw values of the other options.
-
-    Raises ConfigError.
-    """
-    own = launching_options()
-    drive = parse_all(DriveConfig, _only(fields(DriveConfig), values))
-    options = parse_own(own, _only(own, values))
-    refuse_untaken((drive.launcher,), own, options)
-    drive = dataclasses.replace(drive, options=taken_by((drive.launcher,), own, options))
-    return drive, {n: v for n, v in values.items() if n not in own and n not in fields(DriveConfig)}
-
-
-def _only(names: Mapping[str, object], values: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in values.items() if name in names}
+    """Parse the driving process's settings; return the other raw values too. Raises ConfigError."""
+    known = launching_options()
+    drive, rest = take(DriveConfig, values)
+    options = {name: parse(known[name].field, value) for name, value in rest.items() if name in known}
+    refuse_untaken((drive.launcher,), options)
+    drive = dataclasses.replace(drive, options=own_values((drive.launcher,), known, options))
+    return drive, {name: value for name, value in rest.items() if name not in known}

@@ -1,23 +1,23 @@
-"""The grid of a sweep: which experiments, in which order, under which names."""
+"""Experiments of a sweep by name and in order, and those of a check."""
 
 import dataclasses
 import itertools
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from dpprof.config.budget import BudgetConfig
+from dpprof.config.entry_points import AXES, CheckConfig, SweepConfig
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.flat import How, experiment_settings, parse_any_trainers, with_own_options
+from dpprof.config.flat import How, experiment_settings, parse_any_trainers, parse_trainers, with_own_options
 from dpprof.config.measuring import MeasuringConfig
-from dpprof.config.own_options import refuse_untaken, training_options
-from dpprof.config.sweep import AXES, SweepConfig
+from dpprof.config.options import COMMANDS, refuse_untaken
 from dpprof.config.training import SIZE_FIELDS, TrainingConfig, resolve_device
-from dpprof.errors import ConfigError
-from dpprof.settings import OptionValue, fields, parse, parse_all, refuse, shown
+from dpprof.errors import ConfigError, DpprofError, refuse, shortened, shown
+from dpprof.json_files import read_json
+from dpprof.vocabulary.settings import OptionValue, fields, parse, take
 from dpprof.vocabulary.trainers import trainer_info, trainers_named
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
 
@@ -26,15 +26,11 @@ _DEFAULTS = {
     "cpu": {"model_sizes": "mini", "batch_sizes": "4,8", "seq_lens": "32"},
 }
 _FORESEEN_ON = "H100"
-_LARGEST_CONFIG = 10**6
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A sweep made concrete: resolved experiments with the name of each.
-
-    `foreseen` are estimates of a larger model, which the default sweep on the CPU makes for its verdict.
-    """
+    """A sweep's resolved experiments by name, and estimates of a larger model for its verdict."""
 
     config: SweepConfig
     experiments: dict[str, ExperimentConfig]
@@ -48,19 +44,16 @@ def build_grid(
     cuda_available: Callable[[], bool],
     look_for: Callable[[str], None] = lambda workload: None,
 ) -> Grid:
-    """Turn raw options (of `SweepConfig` and of an experiment outside the axes) into experiments.
+    """Build a grid from raw options (of `SweepConfig` and of an experiment outside the axes).
 
-    A JSON file may be there for both ways, to measure and to estimate: what only the other one has is left
-    out. `cuda_available` is asked once the options are read, and `look_for` has not refused the workload:
-    finding out takes seconds.
+    A JSON file may serve measuring and estimating: settings of the other way are ignored. `cuda_available`
+    takes seconds and is only called after the options are parsed and `look_for` has accepted the workload.
     Raises ConfigError for a bad value, an unreadable JSON file, or an option unknown to a sweep.
     """
     path = parse(fields(SweepConfig)["config"], values.get("config", ""))
     if path:
         values = _merge(_read_json(path), values)
-    sweep_names = fields(SweepConfig)
-    sweep = parse_all(SweepConfig, {k: v for k, v in values.items() if k in sweep_names})
-    rest = {k: v for k, v in values.items() if k not in sweep_names}
+    sweep, rest = take(SweepConfig, values)
     for name in rest:
         if name in AXES.values():
             raise ConfigError(f"{name}: a sweep varies it, use its plural")
@@ -71,7 +64,7 @@ def build_grid(
     axes = _axes(sweep, device)
     if base.has_own_sizes and sweep.model_sizes != "auto":
         raise refuse("model_sizes", sweep.model_sizes, f"auto with {base.workload}, which names its model")
-    refuse_untaken([*axes["trainer"], base.workload], training_options(), options)
+    refuse_untaken([*axes["trainer"], base.workload], options)
     experiments: dict[str, ExperimentConfig] = {}
     for point in itertools.product(*axes.values()):
         cell = dict(zip(axes, point, strict=True))
@@ -96,9 +89,7 @@ def build_grid(
 def _foreseen(
     base: ExperimentConfig, trainers: list[str], options: Mapping[str, OptionValue]
 ) -> dict[str, ExperimentConfig]:
-    """Estimates for a GPU, of the smallest cell that is the default there, with every DP trainer; none with
-    fewer than two, which leave nothing to choose.
-    """
+    """Return estimates of the GPU default's smallest cell with every DP trainer; none with fewer than two."""
     trainers = [trainer for trainer in trainers if trainer_info(trainer).is_private]
     if len(trainers) < 2:
         return {}
@@ -116,10 +107,7 @@ def _foreseen(
 
 
 def _repeated(experiments: Mapping[str, ExperimentConfig], repeats: int) -> dict[str, ExperimentConfig]:
-    """The whole grid again and again, so that a slow phase of the machine does not strike one cell alone.
-
-    The first round keeps its names: a sweep that is resumed with more repeats keeps what it has.
-    """
+    """Repeat the whole grid, so that slow phases do not hit a single cell; round 1 keeps its names."""
     return {
         name if i == 1 else f"{name}_rep{i}": config
         for i in range(1, repeats + 1)
@@ -128,7 +116,7 @@ def _repeated(experiments: Mapping[str, ExperimentConfig], repeats: int) -> dict
 
 
 def _axes(sweep: SweepConfig, device: str) -> dict[str, list[Any]]:
-    """The values of every axis, parsed by the rules of the field that it varies."""
+    """Parse the values of each axis by the rules of the setting that it varies."""
     axes = {}
     for axis, name in AXES.items():
         text = getattr(sweep, axis)
@@ -146,17 +134,9 @@ def _axes(sweep: SweepConfig, device: str) -> dict[str, list[Any]]:
 
 def _read_json(path: str) -> dict[str, object]:
     try:
-        if Path(path).exists() and not Path(path).is_file():
-            raise refuse("config", path, "a JSON file that can be read (this is no regular file)")
-        if Path(path).stat().st_size > _LARGEST_CONFIG:
-            raise refuse("config", path, f"a JSON file of at most {_LARGEST_CONFIG:,} bytes")
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except RecursionError:
-        raise refuse("config", path, "a JSON object of option names and values") from None
-    except OSError as error:
-        raise refuse("config", path, f"a JSON file that can be read ({error.strerror})") from None
-    except ValueError as error:
-        raise refuse("config", path, f"a file of valid JSON ({error})") from None
+        data = read_json(Path(path))
+    except DpprofError as error:
+        raise ConfigError(f"config: {shortened(str(error))}") from None
     if not isinstance(data, dict):
         raise refuse("config", path, "a JSON object of option names and values")
     known = fields(SweepConfig) | experiment_settings()
@@ -169,13 +149,34 @@ def _read_json(path: str) -> dict[str, object]:
 
 
 def _merge(from_file: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
-    """Values of the file, overridden by each given option that differs from its default.
-
-    `mlflow run` passes every parameter, defaults included, so "given" cannot mean "present".
-    """
+    """Override the file's values by options other than defaults, as `mlflow run` passes all parameters."""
     known = fields(SweepConfig) | experiment_settings()
     merged = dict(from_file)
     for name, value in given.items():
         if name not in merged or parse(known[name], value) != known[name].default:
             merged[name] = value
     return merged
+
+
+def experiments_to_check(values: Mapping[str, object], command: str = "check") -> list[ExperimentConfig]:
+    """Return one unresolved experiment per trainer from a command's raw options. Raises ConfigError."""
+    check, rest = take(CheckConfig, {**COMMANDS[command].defaults, **values})
+    trainers = parse_trainers(check.trainers)
+    base, options = parse_any_trainers(rest, MeasuringConfig)
+    refuse_untaken([*trainers, base.workload], options)
+    if base.batch_size < 2:
+        words = "2 or more: with one sample any first dimension of 1 looks right"
+        raise refuse("batch_size", base.batch_size, words)
+    base.resolve(cuda_available=True)  # refuses settings that no machine can use
+    return [with_own_options(dataclasses.replace(base, trainer=trainer), options) for trainer in trainers]
+
+
+def experiments_to_verify(
+    values: Mapping[str, object], *, cuda_available: bool, passes: str = "clean,verify"
+) -> list[ExperimentConfig]:
+    """Return one resolved experiment per trainer, verified after a step. Raises ConfigError."""
+    how = MeasuringConfig(warmup_steps=1, measured_steps=1, passes=passes)
+    return [
+        dataclasses.replace(config, how=how).resolve(cuda_available=cuda_available)
+        for config in experiments_to_check(values, "verify")
+    ]

@@ -1,25 +1,23 @@
-"""Which Hugging Face model a workload's name means, and the changes to its config; free of transformers."""
+"""The Hugging Face model of a workload's name, without importing transformers."""
 
-import json
 from pathlib import Path
 
-from dpprof.errors import ConfigError
-from dpprof.settings import refuse
+from dpprof.errors import ConfigError, DpprofError, refuse
+from dpprof.json_files import read_json
 from dpprof.vocabulary.huggingface import CAUSAL_LM, CLASSIFICATION, CONFIG_FILE, FAMILIES, NAMED_HELP, Family
 
 
 def family_of(name: str) -> Family:
-    """A listed family, or that of a config file or of a folder.
-
-    Raises ConfigError if there is none of the name, or if the file cannot be used.
-    """
+    """Return a listed family, or that of a config file or folder. Raises ConfigError if it cannot be used."""
     if name in FAMILIES:
         return FAMILIES[name]
     path = config_file(name)
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = read_json(path)
         model_type, architectures = config["model_type"], config.get("architectures") or [""]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except DpprofError as error:
+        raise ConfigError(f"workload: {error}") from None
+    except (KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"workload: {path} is no config of transformers with a model_type: {error}"
         ) from None
@@ -28,7 +26,7 @@ def family_of(name: str) -> Family:
 
 
 def config_file(name: str) -> Path:
-    """The config file that a path means. Raises ConfigError if there is none."""
+    """Return the config file of a path. Raises ConfigError if there is none."""
     path = Path(name)
     path = path / CONFIG_FILE if path.is_dir() else path
     if not path.is_file():
@@ -37,7 +35,7 @@ def config_file(name: str) -> Path:
 
 
 def short_model_name(name: str) -> str:
-    """What a run is called after: the family, or the folder or the file of a path."""
+    """Return the model's part of a run's name: the family, or the folder or file of a path."""
     if name in FAMILIES:
         return name
     path = Path(name)

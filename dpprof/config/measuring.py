@@ -1,20 +1,21 @@
-"""How an experiment is measured: its steps and its passes."""
+"""Measuring settings of an experiment: its steps and its passes."""
 
 from dataclasses import dataclass
 
 from dpprof.config.counter_metrics import metric_names
-from dpprof.settings import refuse, setting
+from dpprof.errors import refuse
+from dpprof.vocabulary.settings import setting
 
 CLEAN, ALONE = "clean", "alone"
 PASS_NAMES = (CLEAN, ALONE, "pace", "memory", "ledger", "trace", "ceilings", "gradient_check", "verify")
 _LISTED = ", ".join(PASS_NAMES)
-# Under Poisson sampling warm-up takes a full batch, an empty one and a sampled one.
+# Warm-up under Poisson sampling: a full batch, an empty one and a sampled one.
 SAMPLED_WARMUP_STEPS = 3
 
 
 @dataclass(frozen=True)
 class MeasuringConfig:
-    """How an experiment is measured."""
+    """Measuring settings of an experiment."""
 
     warmup_steps: int = setting(3, "Steps before anything is measured, at least one.", minimum=1)
     measured_steps: int = setting(10, "Timed steps of the clean pass.", minimum=1)
@@ -35,7 +36,6 @@ class MeasuringConfig:
     )
 
     def __post_init__(self) -> None:
-        """Raises ConfigError."""
         unknown = [name for name in self.pass_names if name not in PASS_NAMES]
         if unknown or "clean" not in self.pass_names:
             raise refuse("passes", self.passes, f"clean, and with it any of {', '.join(PASS_NAMES[1:])}")
@@ -44,6 +44,6 @@ class MeasuringConfig:
 
     @property
     def pass_names(self) -> tuple[str, ...]:
-        """The passes asked for, in the order in which they run."""
+        """Requested passes in the order in which they run."""
         asked = {name.strip() for name in self.passes.split(",")}
         return tuple(name for name in PASS_NAMES if name in asked) + tuple(sorted(asked - set(PASS_NAMES)))

@@ -1,7 +1,7 @@
-"""What is trained: the settings that two experiments share if they train the same thing.
+"""Training settings, which two experiments share if they train the same thing.
 
-A setting is declared once. Command-line options, the MLproject file and docs/parameters.md are derived from
-the configuration classes; `commands.py` says which command takes which of them.
+A setting is declared once: command-line options, MLproject and docs/parameters.md are derived from the
+configuration classes; `options.py` says which command takes which.
 """
 
 import dataclasses
@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from dpprof.config.huggingface import family_of, short_model_name
-from dpprof.config.model_sizes import MODEL_SIZES
-from dpprof.errors import ConfigError
-from dpprof.settings import assignments, fields, parse, refuse, setting
+from dpprof.errors import ConfigError, refuse
 from dpprof.vocabulary.loops import LOOPS
 from dpprof.vocabulary.parallel import NONE, PARALLEL
+from dpprof.vocabulary.settings import assignments, fields, parse, setting
 from dpprof.vocabulary.trainable import (
     ALL,
     LORA,
@@ -33,18 +32,36 @@ from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, HUGGING_FACE, WORKLOA
 BUILT_IN_DATA = ("random", "zipf")
 PRECISIONS = ("fp32", "bf16")
 SIZE_FIELDS = ("vocab_size", "hidden_dim", "num_layers", "num_heads")
-# Bytes of a file's name are limited to 255; a run's and a sweep's get something added.
+# File names have at most 255 bytes; names of runs and sweeps get suffixes.
 LONGEST_NAME = 200
 _LISTED = [f"{info.name}:NAME" if info.named else info.name for info in WORKLOADS.values()]
 _SIZE_HELP = "0 takes it from model_size."
 
 
 @dataclass(frozen=True)
-class TrainingConfig:
-    """What is trained: trainer, model, batches, loop, precision, device.
+class ModelSize:
+    """Dimensions of a named size; `num_parameters` also depends on `seq_len` (learned positions)."""
 
-    As given by the user some settings are `auto` or 0; `resolve` replaces them.
-    """
+    vocab_size: int
+    hidden_dim: int
+    num_layers: int
+    num_heads: int
+
+
+MODEL_SIZES: dict[str, ModelSize] = {
+    "tiny": ModelSize(vocab_size=1_000, hidden_dim=64, num_layers=2, num_heads=4),
+    # At batch 4, sequence 32 the trainers' peaks have the ratios of 1b at batch 4, sequence 512.
+    "mini": ModelSize(vocab_size=1_000, hidden_dim=128, num_layers=4, num_heads=4),
+    "small": ModelSize(vocab_size=8_000, hidden_dim=256, num_layers=4, num_heads=8),
+    "medium": ModelSize(vocab_size=16_000, hidden_dim=512, num_layers=8, num_heads=8),
+    "1b": ModelSize(vocab_size=32_000, hidden_dim=2_048, num_layers=24, num_heads=32),
+    "7b": ModelSize(vocab_size=32_000, hidden_dim=4_096, num_layers=32, num_heads=32),
+}
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """Training settings as the user gives them; `resolve` replaces `auto` and 0."""
 
     trainer: str = setting(
         STANDARD, "Algorithm to train with.", choices=TRAINER_NAMES, unlisted=FORMER_TRAINER_NAMES
@@ -127,7 +144,7 @@ class TrainingConfig:
     seed: int = setting(0, "Seed of the weights, the data and the noise.", minimum=0, below=2**63)
 
     def __post_init__(self) -> None:
-        """Check what concerns several settings or needs more than a range. Raises ConfigError."""
+        """Check settings against each other and beyond their ranges. Raises ConfigError."""
         if self.optimizer == "adamw" and self.momentum:
             raise refuse("momentum", self.momentum, "0 with optimizer=adamw, which has no momentum")
         if self.poisson_sampling and self.accumulation_steps > 1:
@@ -181,15 +198,15 @@ class TrainingConfig:
 
     @property
     def named_options(self) -> dict[str, Any]:
-        """The options of a workload of one's own, values as JSON where they are that."""
+        """Options of the user's own workload, values as JSON where possible."""
         return assignments("workload_options", self.workload_options)
 
     @property
     def model_name(self) -> str:
-        """A short name of what is trained, safe in file names: the size, or the factory's name.
+        """Short name of the training, safe in file names: the size or the factory's name, then what differs.
 
-        Sizes given by hand that are not those of `model_size` follow it: `1b-hidden64-layers2`. So does what
-        trains, if it is not all: `1b-lora8`.
+        Sizes that differ from `model_size` follow: `1b-hidden64-layers2`; so does partial training:
+        `1b-lora8`.
         """
         is_built_in = self.workload == BUILT_IN_WORKLOAD
         own = vars(MODEL_SIZES[self.model_size]) if self.model_size in MODEL_SIZES else {}
@@ -203,12 +220,12 @@ class TrainingConfig:
 
     @property
     def of_listed(self) -> str:
-        """What follows the colon in the name of a listed workload: `gpt2` of `huggingface:gpt2`."""
+        """Part of a listed workload's name after the colon: `gpt2` of `huggingface:gpt2`."""
         return self.workload.partition(":")[2]
 
     @property
     def has_own_sizes(self) -> bool:
-        """Whether the workload's name alone says how large the model is."""
+        """True if the workload's name alone determines the model's size."""
         info = WORKLOADS.get(listed(self.workload))
         return info is not None and info.own_sizes
 
@@ -220,22 +237,20 @@ class TrainingConfig:
 
     @property
     def train_name(self) -> str:
-        """A short name of the parameters that train, safe in file names; empty for all."""
+        """Short name of the parameters that train, safe in file names; empty for all."""
         return train_name(self.train, self.lora_rank, self.lora_targets)
 
     @property
     def run_name(self) -> str:
-        """`<Trainer>_<model>_bs<B>_seq<T>`, with several ranks `_<parallel><N>`: names the run in MLflow and
-        its folder.
-        """
+        """Name of run and folder: `<Trainer>_<model>_bs<B>_seq<T>`, with several ranks `_<parallel>x<N>`."""
         name = f"{self.trainer}_{self.model_name}_bs{self.batch_size}_seq{self.seq_len}"
         return name if self.parallel == NONE else f"{name}_{self.parallel}x{self.world_size}"
 
     def resolve(self, *, cuda_available: bool) -> Self:
-        """Replace every `auto` and 0 by what it stands for on this machine.
+        """Replace every `auto` and 0 by its value on this machine.
 
-        Raises ConfigError if trainer, workload or peft are not to be had here, if `device=cuda` without CUDA,
-        if the model's sizes do not go together, or if the text file cannot be used.
+        Raises ConfigError if trainer, workload or peft are not available, if `device=cuda` without CUDA, if
+        the model's sizes do not fit together, or if the text file cannot be used.
         """
         parse(fields(TrainingConfig)["trainer"], self.trainer)
         name = listed(self.workload)
@@ -254,7 +269,7 @@ class TrainingConfig:
         return resolved
 
     def _sizes(self, device: str) -> dict[str, Any]:
-        """The model's size and sizes, resolved. Raises ConfigError for those that the workload has not."""
+        """Resolve the model's sizes. Raises ConfigError for those that the workload does not have."""
         if self.has_own_sizes:
             for name, default in (*((name, 0) for name in SIZE_FIELDS), ("attention", "sdpa")):
                 if (given := getattr(self, name)) != default:
@@ -277,7 +292,7 @@ class TrainingConfig:
 
 
 def resolve_device(device: str, *, cuda_available: bool) -> str:
-    """The device to run on: `auto` becomes cuda or cpu. Raises ConfigError for cuda without CUDA."""
+    """Return cuda or cpu for `auto`. Raises ConfigError for cuda without CUDA."""
     if device == "cuda" and not cuda_available:
         raise refuse("device", device, "cpu or auto: torch finds no CUDA device on this machine")
     if device == "auto":
@@ -287,7 +302,7 @@ def resolve_device(device: str, *, cuda_available: bool) -> str:
 
 def _check_text(path: str, seq_len: int) -> None:
     allowed = f"{', '.join(BUILT_IN_DATA)}, or the path of a UTF-8 text file"
-    if not os.path.isfile(path):  # false for a name that is too long, too
+    if not os.path.isfile(path):  # also false if the name is too long
         raise refuse("data", path, f"{allowed}; there is no such file")
     if Path(path).stat().st_size <= seq_len:
         raise refuse("data", path, f"{allowed} of more bytes than seq_len, which is {seq_len}")

@@ -1,1 +1,1 @@
-"""The driving process: starts measuring processes, follows them, and handles their results."""
+"""Starts measuring processes, follows them, and handles their results."""

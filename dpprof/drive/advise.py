@@ -1,105 +1,99 @@
-"""Advises on an experiment that does not fit or is slow: estimates it, and what changes of it would cost."""
+"""Advises on an experiment that does not fit or is slow, from estimates of it and of changes to it."""
 
 import dataclasses
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 
-from dpprof.config.advice import AdviceConfig
-from dpprof.config.changes import BATCH, Change, changed
+from dpprof.config.changes import BATCH, Change, changed, possible_changes
+from dpprof.config.entry_points import ACCUMULATING, AdviceConfig
+from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
+from dpprof.config.flat import parse_experiment, parse_trainers
+from dpprof.config.options import COMMANDS
+from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Summary
 from dpprof.drive.earlier import Earlier
-from dpprof.drive.logbook import Summary
+from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.stop import Stopped
 from dpprof.drive.sweep import shared_settings
-from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted
-from dpprof.figures.advice.arithmetic import ByArithmetic, by_arithmetic
-from dpprof.figures.advice.cost import Cost, batches_to_estimate
-from dpprof.figures.advice.weighing import Advice, Weighed, smaller_batches, together, with_smaller_batch
-from dpprof.figures.capacity import capacity_bytes
-from dpprof.figures.results import FINISHED, KILLED, Result
-from dpprof.record.files import write_text
+from dpprof.drive.workload_check import refuse_missing_module
+from dpprof.errors import ConfigError, ExperimentsFailed
+from dpprof.findings.advice.answer import AdviceData
+from dpprof.findings.advice.arithmetic import ByArithmetic, by_arithmetic
+from dpprof.findings.advice.weighing import (
+    LogicalCost,
+    Weighed,
+    Weighing,
+    batches_to_estimate,
+    smaller_batches,
+    together,
+    with_smaller_batch,
+)
+from dpprof.record.figures.capacity import capacity_bytes, needed_bytes
+from dpprof.record.figures.results import FINISHED, KILLED, Result
 from dpprof.record.ledger import LedgerResult
-from dpprof.reports.advice import markdown, page
-from dpprof.reports.advice.data import AdviceData
-from dpprof.tracking.tracker import Tracker
 from dpprof.vocabulary.clipping import BLOCKED, MIXED
 from dpprof.vocabulary.loops import DOCUMENTED
 
-# What its folder and its parent run say that they are.
+# Kind of its folder and of its parent run.
 ADVICE = "advice"
 _NO_BOUND = "nothing bounds what its estimate leaves in doubt"
-# Tried together with a trainer that takes norms so, where the experiment's own does not.
+WriteAdvice = Callable[[AdviceData, Path], tuple[str, list[Path]]]
+# Also tried, with another trainer that takes this option, if the experiment's own does not.
 _BLOCKED_NORMS = Change("blocked norms", "norm", {"norm": BLOCKED})
 
 
 @dataclass
 class Advise(Campaign):
-    """A resolved experiment, and single changes of it. `left_out` says why others cannot be made.
+    """Advice on a resolved experiment from single `changes`; `left_out` says why others are impossible.
 
-    Estimates that an earlier campaign left are not made again.
+    `write` writes it into a folder and returns text and files. Estimates of earlier campaigns are reused.
     """
 
+    kind = ADVICE
     experiment: ExperimentConfig
     asked: AdviceConfig
     changes: Sequence[Change]
     left_out: dict[str, str]
+    write: WriteAdvice
     workers: int = 1
-    given: Cost | None = field(default=None, init=False)
+    given: LogicalCost | None = field(default=None, init=False)
     why_not: str = field(default="", init=False)
     alone: dict[str, Weighed] = field(default_factory=dict, init=False)
     made: AdviceData | None = field(default=None, init=False)
-    text: str = field(default="", init=False)
     _together: Weighed | None = field(default=None, init=False)
     _ledger: LedgerResult | None = field(default=None, init=False)
     _arithmetic: Sequence[ByArithmetic] = field(default=(), init=False)
 
     @property
-    def tags(self) -> dict[str, str]:
-        """Every run bears the advice's name."""
-        return {f"dpprof.{ADVICE}": self.name}
-
-    @property
-    def has_several_models(self) -> bool:
-        """Adapters make another model of it."""
-        return True
-
-    @property
     def limit(self) -> int | None:
-        """Bytes that a step may need."""
+        """Bytes that a step may use; None if the device's memory is unknown."""
         capacity = capacity_bytes(self.experiment)
         return None if capacity is None else round(capacity * self.asked.usable)
 
     @property
-    def advice(self) -> Advice:
-        """What came of it so far, once the experiment itself is estimated."""
+    def advice(self) -> Weighing:
+        """Costs found so far. Only once the experiment itself is estimated."""
         assert self.given is not None, "estimated before"
         alone = [self.alone[name] for name in (*self._names, BATCH) if name in self.alone]
-        return Advice(self.given, self.limit, alone, self._together)
+        return Weighing(self.given, self.limit, alone, self._together)
 
     @property
     def _names(self) -> list[str]:
         return [change.name for change in self.changes]
 
     def experiment_to_check(self) -> ExperimentConfig:
-        """The experiment as it is given."""
+        """The experiment as given."""
         return self.experiment
 
-    def open_parent(self, tracker: Tracker) -> str:
-        """Open the parent run."""
-        params = shared_settings({self.experiment.run_name: self.experiment}) | vars(self.asked)
-        return tracker.start_parent(self.name, ADVICE, params, self.folder, earlier=None)
+    @property
+    def params(self) -> dict[str, object]:
+        """Settings of the experiment and of the advice."""
+        return shared_settings({self.experiment.run_name: self.experiment}) | vars(self.asked)
 
     def stages(self) -> Iterator[Stage]:
-        """The experiment, every change alone, and changes together if none makes it fit."""
-        assert self.parent is not None, "opened before"
-        self.folder.write_state(ADVICE, self.parent, ())
-        yield from self.estimating()
-
-    def estimating(self) -> Iterator[Stage]:
-        """As `stages`, of another campaign that wants advice."""
+        """The experiment, each change alone, then changes combined if none alone makes it fit."""
         yield Stage([self._estimate_given], 1)
         if self.given is None:
             return
@@ -131,7 +125,7 @@ class Advise(Campaign):
         return estimates.kept
 
     def _estimate_smaller_batches(self, run_one: RunOne) -> list[Result]:
-        """Halves of the batch until one fits; the first one if the batch fits already."""
+        """Halve the batch until it fits; once if it fits already."""
         estimates = _Estimates(self, run_one, 2 + len(self.changes))
         limit = None if self.advice.fits else self.limit
         try:
@@ -154,7 +148,7 @@ class Advise(Campaign):
         return estimates.kept
 
     def _estimate_with_smaller_batch(self, run_one: RunOne) -> list[Result]:
-        """Keeps what fits so if that takes less time than the smaller batch alone."""
+        """Keep what fits if it takes less time than the smaller batch alone."""
         estimates = _Estimates(self, run_one, 2 + len(self.changes))
         advice = self.advice
         faster, best = advice.worth_a_smaller_batch, advice.best
@@ -168,11 +162,11 @@ class Advise(Campaign):
         return estimates.kept
 
     def has_failed(self) -> bool:
-        """Without an estimate of the experiment there is no advice. A change that fails is left out."""
+        """True without an estimate of the experiment; a change that fails is merely left out."""
         return self.given is None
 
     def summarize(self) -> Summary:
-        """Write the advice as a page, as Markdown and as data, unless it was stopped."""
+        """Write the advice as HTML, Markdown and JSON, unless it was stopped."""
         if self.interrupted:
             return Summary("stopped by the user")
         if self.given is None:
@@ -180,25 +174,16 @@ class Advise(Campaign):
         self.made = AdviceData(
             self.name, self.experiment, self.asked, self.advice, self._arithmetic, self.left_out, self._ledger
         )
-        self.text = markdown.render(self.made)
-        files = [self.folder.path / f"{ADVICE}.{ending}" for ending in ("html", "md", "json")]
-        write_text(files[0], page.render(self.made))
-        write_text(files[1], self.text)
-        write_text(files[2], json.dumps(self.made.to_data(), indent=1))
-        return Summary(self.text, files)
+        return Summary(*self.write(self.made, self.folder.path))
 
-    def raise_for_end(self) -> None:
-        """Stopped, or without an estimate of the experiment."""
-        if self.interrupted:
-            raise Interrupted(f"stopped; the estimates so far are kept in {self.folder.path}")
+    def raise_if_failed(self) -> None:
+        """Raise ExperimentsFailed without an estimate of the experiment."""
         if self.given is None:
             raise ExperimentsFailed(f"the experiment could not be estimated: {self.why_not}")
 
 
 class _Estimates:
-    """Makes the estimates of one task. `kept` are those that were not there before, `why_not` says why the
-    last experiment has no cost.
-    """
+    """Estimates of one task. `kept` are the new ones; `why_not` says why the last experiment has no cost."""
 
     def __init__(self, campaign: Advise, run_one: RunOne, index: int) -> None:
         self.kept: list[Result] = []
@@ -209,8 +194,8 @@ class _Estimates:
         self._index = index
         self._earlier = Earlier(campaign.folder)
 
-    def cost(self, config: ExperimentConfig) -> Cost | None:
-        """What a logical step costs. Raises Stopped if the user stopped everything."""
+    def cost(self, config: ExperimentConfig) -> LogicalCost | None:
+        """Estimate the cost of a logical step; None if that failed. Raises Stopped if the user stopped it."""
         made = []
         for steps in batches_to_estimate(config.accumulation_steps):
             result = self._estimated(dataclasses.replace(config, accumulation_steps=steps))
@@ -222,7 +207,7 @@ class _Estimates:
                 return None
             made.append(result)
         self.last = made[-1]
-        found = Cost.of(config, made)
+        found = LogicalCost.of(config, made)
         self.why_not = "" if found else _NO_BOUND
         return found
 
@@ -238,7 +223,7 @@ class _Estimates:
 
 
 def run_name(config: ExperimentConfig) -> str:
-    """The name of an estimate's run: what an experiment's own name leaves out follows, if it was changed."""
+    """Name an estimate's run, with the changed settings that the experiment's own name leaves out."""
     norm = str(config.options.get("norm", MIXED))
     told = {
         "checkpointed": config.activation_checkpointing,
@@ -248,3 +233,40 @@ def run_name(config: ExperimentConfig) -> str:
         f"acc{config.accumulation_steps}": config.accumulation_steps > 1,
     }
     return "_".join([config.run_name, *(text for text, is_told in told.items() if is_told)])
+
+
+def experiment_to_advise(
+    asked: AdviceConfig, values: Mapping[str, object], launcher: Launcher
+) -> tuple[ExperimentConfig, list[Change], dict[str, str]]:
+    """Return the resolved experiment, its single changes, and why others are left out. Raises ConfigError."""
+    trainers = parse_trainers(asked.trainers)
+    config = parse_experiment({**COMMANDS["advise"].defaults, **values, "savings": False}, EstimatingConfig)
+    refuse_missing_module(config.workload, launcher=launcher)
+    config = config.resolve(cuda_available=True)
+    return config, *possible_changes(config, trainers)
+
+
+def advisor(
+    campaign: Campaign,
+    estimates: Iterable[Result],
+    headroom: str,
+    trainers: list[str],
+    write: WriteAdvice,
+    workers: int,
+) -> Advise | None:
+    """Advise, as part of a campaign, on the smallest step that was estimated; None without any."""
+    sizes = {
+        needed_bytes(one.config, one.record.ledger): one.config
+        for one in estimates
+        if one.record is not None and one.record.ledger is not None
+    }
+    if not sizes:
+        return None
+    config = dataclasses.replace(sizes[min(sizes)], batch_size=1, accumulation_steps=ACCUMULATING)
+    asked = AdviceConfig(headroom=headroom)
+    changes, left_out = possible_changes(config, trainers)
+    advice = Advise(
+        campaign.name, campaign.drive, campaign.launcher, config, asked, changes, left_out, write, workers
+    )
+    advice.stop = campaign.stop
+    return advice

@@ -1,82 +1,102 @@
-"""Drives experiments together, whatever asks for them: a single run, a sweep, estimates, a fit, a test.
-
-The one loop that starts experiments, stops them, and logs them: a campaign says where its experiments come
-from and what is made of their results.
-"""
+"""Starts, stops and logs the experiments of a campaign: a single run, a sweep, estimates, a fit, a test."""
 
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from dpprof.config.drive import DriveConfig
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.drive.endings import has_no_room
 from dpprof.drive.launch.launcher import Launcher
-from dpprof.drive.logbook import Logbook, Summary
-from dpprof.drive.run import drive_experiment, write_pages
+from dpprof.drive.logbook import Logbook
+from dpprof.drive.run import drive_experiment
 from dpprof.drive.stop import Stop, Stopped, stop_on_signals
-from dpprof.drive.workers import run_in_order
 from dpprof.drive.workload_check import refuse_unusable
-from dpprof.errors import DpprofError, Interrupted, TrackingError, Undecided
-from dpprof.figures.results import FAILED, FINISHED, KILLED, Result
+from dpprof.errors import DpprofError, Interrupted, TrackingError, Undecided, describe_error
 from dpprof.record.check import CONTRACT
+from dpprof.record.figures.results import FAILED, FINISHED, KILLED, Result
 from dpprof.record.folder import SweepFolder
+from dpprof.record.lock import LOCK, left_by
 from dpprof.tracking.tracker import Tracker
+from dpprof.tracking.view import View
+
+T = TypeVar("T")
 
 
 class Watcher(Protocol):
-    """Is told how a campaign proceeds."""
+    """Observer of a campaign's progress."""
 
     def started(self, index: int, total: int, name: str) -> None:
-        """Experiment `index` (from 1) of `total` begins."""
+        """Experiment `index` (from 1) of `total` starts."""
 
     def line(self, name: str, text: str) -> None:
-        """The measuring process of an experiment says something."""
+        """The measuring process of an experiment printed a line."""
 
     def ended(self, result: Result) -> None:
-        """The experiment ended, one way or another."""
+        """An experiment ended, successfully or not."""
 
     def warn(self, text: str) -> None:
-        """Something the user must know, though the campaign goes on."""
+        """A warning for the user; the campaign goes on."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """An experiment to run: the `index`th (from 1) of `total` that the user sees. `home` is the folder that
-    its run folder lies in, if not the campaign's.
-    """
+    """Experiment `index` of `total` (from 1), in folder `home` and with `timeout_s` if not the campaign's."""
 
     index: int
     total: int
     name: str
     config: ExperimentConfig
     home: SweepFolder | None = None
+    timeout_s: float | None = None
 
 
-# Runs an experiment to its end. Raises Stopped if the user stopped everything before it began.
+# Runs an experiment to its end. Raises Stopped if the user stopped everything before it started.
 RunOne = Callable[[Planned], Result]
-# Asks for one experiment after another, and returns the results to keep: those get pages and a run in MLflow.
+# Asks for experiments one by one, and returns the results to keep: those get pages and a run in MLflow.
 Task = Callable[[RunOne], Sequence[Result]]
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Tasks of which `at_a_time` may go on at once; one by one they run in the main thread."""
+    """Tasks, `at_a_time` of them in parallel; if 1, in the main thread."""
 
     tasks: Sequence[Task]
     at_a_time: int
 
 
+@dataclass(frozen=True)
+class Summary:
+    """Content of the parent run. `ratios` are for child runs, by name; `view` is how MLflow compares them."""
+
+    description: str
+    files: Sequence[Path] = ()
+    table: Mapping[str, list[Any]] | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
+    ratios: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    view: View | None = None
+
+
 @dataclass
 class Campaign(ABC):
-    """A named set of experiments, and what came of them so far. `parent` is its MLflow run, if it has one.
+    """Named set of experiments with results so far. `parent` is its MLflow run's id, if any.
 
     The name is empty until the folder is claimed (`claim.py`), unless the user gave one.
     """
+
+    # Of its folder and its parent run; empty if it has none.
+    kind = ""
+    # Whether the same command can resume it.
+    can_be_resumed = False
+    # Depth of the check of its workload before anything else (`record/check.py`).
+    checked = CONTRACT
 
     name: str
     drive: DriveConfig
@@ -90,72 +110,82 @@ class Campaign(ABC):
 
     @property
     def folder(self) -> SweepFolder:
-        """Where its run folders lie."""
+        """Folder that holds the run folders."""
         assert self.name, "claimed before"
         return SweepFolder(Path(self.drive.runs_dir) / self.name)
 
     @property
     def interrupted(self) -> bool:
-        """Whether the user stopped it."""
+        """True if the user stopped it."""
         return self.stop.requested
 
     @property
     def status(self) -> str:
-        """MLflow's status of the parent run."""
+        """MLflow status of the parent run."""
         return KILLED if self.interrupted else FAILED if self.has_failed() else FINISHED
 
     @property
     def missing(self) -> list[str]:
-        """The names of the experiments that came to no end."""
+        """Names of the experiments that were cut off."""
         return [result.name for result in self.results if result.was_cut_off]
 
     @property
-    def tags(self) -> dict[str, str]:
-        """The tags that its runs have beside their own."""
+    def names(self) -> Sequence[str]:
+        """Names of all its experiments, if they are known before they are run."""
+        return ()
+
+    @property
+    def params(self) -> Mapping[str, object]:
+        """Params of its parent run."""
         return {}
 
     @property
+    def tags(self) -> dict[str, str]:
+        """Tags of all its MLflow runs, besides their own."""
+        return {f"dpprof.{self.kind}": self.name} if self.kind else {}
+
+    @property
     def has_several_models(self) -> bool:
-        """Whether the names of its runs in MLflow tell their models."""
+        """True if the names of its MLflow runs include the model."""
         return True
 
-    def open_parent(self, tracker: Tracker) -> str | None:
-        """Open the parent run, if there is to be one, and return its id. Raises TrackingError."""
-        return None
-
-    # Whether the same command can go on with it later.
-    can_be_resumed = False
-
-    # How much of its workload is checked before anything else (`record/check.py`).
-    checked = CONTRACT
-
     def experiment_to_check(self) -> ExperimentConfig | None:
-        """One of its experiments, which all train one workload; None if there is nothing to check."""
+        """Experiment whose workload is checked, the same for all; None if there is nothing to check."""
         return None
 
     @abstractmethod
     def stages(self) -> Iterator[Stage]:
-        """What to do, one stage after the other; a stage may depend on the results of those before it."""
+        """Yield the stages in order; each may depend on the results of earlier ones."""
 
-    @abstractmethod
     def has_failed(self) -> bool:
-        """Whether its parent run counts as failed."""
+        """Tell whether its parent run counts as failed."""
+        return False
 
-    @abstractmethod
     def summarize(self) -> Summary | None:
-        """Write what is to be said of all results into the folder. Returns the parent run's part, if any."""
+        """Write the summary of all results into the folder. Returns the content of the parent run, if any."""
+        return None
 
-    @abstractmethod
-    def raise_for_end(self) -> None:
-        """Raise the error that the command should end with, if any, but for what is not in MLflow."""
+    def raise_if_failed(self) -> None:  # noqa: B027
+        """Raise the error that the command ends with if it was not stopped, if any, except MLflow's."""
 
     @property
     def to_log(self) -> Path:
-        """The folder to give to `dpprof log`."""
+        """Folder to pass to `dpprof log`."""
         return self.folder.path
 
+    @property
+    def stopped(self) -> str:
+        """Message for when the user stopped it."""
+        return f"stopped; what was measured is kept in {self.to_log}"
+
+    def raise_for_end(self) -> None:
+        """Raise Interrupted if stopped, or the error of what failed."""
+        if self.interrupted:
+            raise Interrupted(self.stopped)
+        self.raise_if_failed()
+
     def end(self) -> None:
-        """Raise the error that the command should end with, if any, with how to log what is not logged."""
+        """Raise the error that the command ends with, if any; add how to log what MLflow did not take."""
         later = f"not everything is in MLflow; when it is back: dpprof log {shlex.quote(str(self.to_log))}"
         try:
             self.raise_for_end()
@@ -168,19 +198,23 @@ class Campaign(ABC):
             raise TrackingError(f"everything is measured, but {later}")
 
 
-def run_campaign(campaign: Campaign, tracker: Tracker, watcher: Watcher) -> None:
-    """Run all that a campaign asks for, log what it keeps, and write its summary.
+def run_campaign(
+    campaign: Campaign, tracker: Tracker, watcher: Watcher, write_reports: Callable[[Result], None]
+) -> None:
+    """Run a campaign's experiments, log what it keeps, and write its summary and the missing pages.
 
-    A failed experiment or an MLflow that went away does not stop it. Ctrl-C and its like do: what is running
-    is stopped, and what was measured is logged. Raises ConfigError if the workload cannot be used and
-    TrackingError if MLflow is not there, both before anything is started, and OSError if the runs folder can
-    no longer be written.
+    A failed experiment or an MLflow that went away does not stop it; Ctrl-C stops what runs and logs what was
+    measured. Raises, before anything starts, ConfigError if the workload cannot be used and TrackingError if
+    MLflow is not there; OSError once the runs folder can no longer be written.
     """
+    for text in _left_behind(Path(campaign.drive.runs_dir)):
+        watcher.warn(text)
     book = Logbook(tracker, campaign.stop, watcher.warn)
     with closing(book), stop_on_signals(campaign.stop):
         try:
-            _open(campaign, book)
-            _run(campaign, book, watcher)
+            driver = _Driver(campaign, book, watcher, write_reports)
+            driver.open()
+            driver.run()
         finally:
             campaign.not_logged = book.not_logged
             if campaign.interrupted:
@@ -188,57 +222,116 @@ def run_campaign(campaign: Campaign, tracker: Tracker, watcher: Watcher) -> None
                     book.do(tracker.end_given, KILLED)
 
 
-def _open(campaign: Campaign, book: Logbook) -> None:
-    """Check the workload, then open the store and the parent run."""
-    try:
-        experiment = campaign.experiment_to_check()
-        if experiment is not None:
-            refuse_unusable(
-                experiment, campaign.checked, campaign.launcher, campaign.drive.timeout_s, campaign.stop
+def _left_behind(runs_dir: Path) -> Iterator[str]:
+    """Yield a sentence for each campaign whose driving process was killed."""
+    for lock in sorted(runs_dir.glob(f"*/{LOCK}")):
+        home = SweepFolder(lock.parent)
+        num_runs = len(home.runs())
+        if (num_runs or home.state.exists()) and (holder := left_by(lock.parent)):
+            yield (
+                f"{lock.parent} was left by {holder}, which was killed: "
+                f"dpprof log {shlex.quote(str(lock.parent))} logs its {num_runs} run{'s' * (num_runs != 1)}"
             )
-        book.do(book.tracker.open)
-        campaign.parent = book.do(campaign.open_parent, book.tracker)
-    except TrackingError:
-        if campaign.interrupted:
-            raise Interrupted("stopped before anything was measured") from None
-        raise
-
-
-def _run(campaign: Campaign, book: Logbook, watcher: Watcher) -> None:
-    driver = _Driver(campaign, book, watcher)
-    try:
-        driver.run_stages()
-        book.close_parent(campaign, campaign.summarize())
-    except Exception as error:
-        # The disk is full, or the folder has gone: nothing more can be kept, so nothing more is measured.
-        if campaign.parent is not None:
-            book.attempt(book.tracker.finish_parent, campaign.parent, FAILED, f"stopped: {error}")
-        raise
 
 
 @dataclass
 class _Driver:
-    """What the experiments of a campaign have in common while they run."""
-
     campaign: Campaign
     book: Logbook
     watcher: Watcher
+    write_reports: Callable[[Result], None]
 
-    def run_stages(self) -> None:
+    def open(self) -> None:
+        """Check the workload, and open MLflow and the parent run."""
+        campaign, book, tracker = self.campaign, self.book, self.book.tracker
+        try:
+            experiment = campaign.experiment_to_check()
+            if experiment is not None:
+                limit_s = campaign.drive.timeout_s
+                refuse_unusable(experiment, campaign.checked, campaign.launcher, limit_s, campaign.stop)
+            book.do(tracker.open)
+            if campaign.kind:
+                own = campaign.name, campaign.kind, campaign.params, campaign.folder
+                campaign.parent = book.do(tracker.start_parent, *own)
+        except TrackingError:
+            if campaign.interrupted:
+                raise Interrupted("stopped before anything was measured") from None
+            raise
+
+    def run(self) -> None:
+        """Run all stages, and close the parent run."""
+        parent, book = self.campaign.parent, self.book
+        try:
+            self._run_stages()
+            self._close_parent(self.campaign.summarize())
+        except Exception as error:
+            # The disk is full or the folder is gone: nothing more can be kept, so nothing more is measured.
+            if parent is not None:
+                book.attempt(book.tracker.finish_parent, parent, FAILED, f"stopped: {error}")
+            raise
+
+    def _run_stages(self) -> None:
         campaign = self.campaign
+        if campaign.parent is not None:
+            campaign.folder.write_state(campaign.kind, campaign.parent, campaign.names)
         for stage in campaign.stages():
             tasks = [partial(task, self.run_one) for task in stage.tasks]
             with closing(run_in_order(tasks, stage.at_a_time, campaign.stop)) as kept:
                 for results in kept:
                     for result in results:
-                        write_pages(result, self.watcher.warn)
+                        self._report(result)
                         campaign.results.append(result)
-                        self.book.log(campaign, result)
+                        self._log(result)
             if campaign.stop.requested:
                 return
 
+    def _report(self, result: Result) -> None:
+        """Write a run's pages and warn of failures. Raises OSError if there is no room."""
+        try:
+            self.write_reports(result)
+        except Exception as error:
+            if has_no_room(error):
+                raise
+            self.watcher.warn(f"{result.name}: not all of its pages were written: {describe_error(error)}")
+
+    def _log(self, result: Result) -> None:
+        campaign = self.campaign
+        run_id = self.book.attempt(
+            self.book.tracker.log_result,
+            result,
+            campaign.tags,
+            campaign.parent,
+            names_model=campaign.has_several_models,
+        )
+        if run_id is not None:
+            campaign.run_ids[result.name] = run_id
+            if left_out := result.folder.artifacts().left_out:
+                self.watcher.warn(f"{result.name}: not uploaded: {', '.join(left_out)}")
+
+    def _close_parent(self, summary: Summary | None) -> None:
+        """Add to the child runs what depends on all results, and close the parent run."""
+        campaign, book = self.campaign, self.book
+        if summary is None or campaign.parent is None:
+            return
+        for result in campaign.results:
+            if result.name in summary.ratios and result.name in campaign.run_ids:
+                run_id, ratios = campaign.run_ids[result.name], summary.ratios[result.name]
+                book.attempt(book.tracker.log_metrics, run_id, ratios, result.config)
+        if summary.figures:
+            book.attempt(book.tracker.log_metrics, campaign.parent, summary.figures)
+        book.attempt(
+            book.tracker.finish_parent,
+            campaign.parent,
+            campaign.status,
+            summary.description,
+            summary.files,
+            summary.table,
+            summary.tags,
+            summary.view,
+        )
+
     def run_one(self, planned: Planned) -> Result:
-        """Run an experiment, which may have been run and logged before. Several threads may call this."""
+        """Run one experiment. Thread-safe."""
         campaign, name = self.campaign, planned.name
         if campaign.stop.requested:
             raise Stopped
@@ -248,7 +341,7 @@ class _Driver:
             planned.config,
             folder,
             campaign.launcher,
-            campaign.drive.timeout_s,
+            planned.timeout_s or campaign.drive.timeout_s,
             partial(self.watcher.line, name),
             campaign.stop,
         )
@@ -256,3 +349,30 @@ class _Driver:
         if result.status == KILLED:
             campaign.stop.request()
         return result
+
+
+def run_in_order(tasks: Sequence[Callable[[], T]], at_a_time: int, stop: Stop) -> Generator[T, None, None]:
+    """Yield the tasks' results in order. If one at a time, run in this thread.
+
+    Once `stop` is requested no more tasks start; running ones should return what they have, or raise Stopped.
+    An error in one task stops the others and is raised.
+    """
+
+    def run(task: Callable[[], T]) -> list[T]:
+        try:
+            return [] if stop.requested else [task()]
+        except Stopped:
+            return []
+
+    if at_a_time == 1:
+        for task in tasks:
+            yield from run(task)
+        return
+    with ThreadPoolExecutor(at_a_time) as pool:
+        running = [pool.submit(run, task) for task in tasks]
+        try:
+            for future in running:
+                yield from future.result()
+        except BaseException:  # a fault, or nobody takes more results: the others must not go on
+            stop.request()
+            raise

@@ -1,4 +1,4 @@
-"""Who has the folder of a campaign: it is claimed by making it, and held as long as somebody writes there."""
+"""Claims a campaign's folder by creating it, and locks it while something writes there."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -7,19 +7,18 @@ from itertools import count
 from pathlib import Path
 
 from dpprof.drive.campaign import Campaign
-from dpprof.drive.run import settle
-from dpprof.errors import ConfigError
+from dpprof.drive.run import replace_or_discard
+from dpprof.errors import ConfigError, refuse
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.lock import locked
-from dpprof.settings import refuse
 
 
 @contextmanager
 def claimed(campaign: Campaign, stem: str, *, resume: bool = False) -> Iterator[None]:
-    """Hold the folder of a campaign: a new one, or with `resume` that of an earlier campaign.
+    """Hold a campaign's folder: a new one, or with `resume` an earlier one.
 
-    A campaign without a name gets one from `stem` and the time. A new folder that is still empty at the end
-    is removed. Raises ConfigError if the name is taken, or in use, or with `resume` that of no campaign.
+    Names a campaign without a name by `stem` and time. Removes a new folder that is still empty at the end.
+    Raises ConfigError if the name is taken or in use, or if `resume` finds no such campaign.
     """
     if resume:
         if not campaign.folder.path.is_dir():
@@ -42,20 +41,17 @@ def claimed(campaign: Campaign, stem: str, *, resume: bool = False) -> Iterator[
 
 @contextmanager
 def held(folders: Iterable[Path | str]) -> Iterator[None]:
-    """Hold the folders of campaigns that exist, or those that run folders lie in.
-
-    Raises ConfigError, which says who has it, if one is in use.
-    """
+    """Hold campaign folders, given directly or by a run folder. Raises ConfigError if one is in use."""
     paths = {Path(folder).resolve() for folder in folders}
     with ExitStack() as stack:
         for path in sorted({path.parent if RunFolder(path).config.exists() else path for path in paths}):
             stack.enter_context(locked(path))
-            settle(SweepFolder(path))
+            replace_or_discard(SweepFolder(path))
         yield
 
 
 def _made(campaign: Campaign, stem: str) -> Path:
-    """The new folder of a campaign, which has a name from now on."""
+    """Create the campaign's folder, and name the campaign after it."""
     given = campaign.name
     since = time.strftime("%Y%m%d-%H%M%S")
     for number in count(1):
@@ -76,7 +72,6 @@ def _made(campaign: Campaign, stem: str) -> Path:
 
 
 def _taken(campaign: Campaign) -> ConfigError:
-    """Why a name cannot be had."""
     with suppress(OSError), locked(campaign.folder.path):  # raises what is to be said if it is in use
         pass
     allowed = "a new name" + (", or resume=true to go on with it" if campaign.can_be_resumed else "")

@@ -1,7 +1,7 @@
-"""The counters pass, as seen from outside: the measuring process once more, under Nsight Compute.
+"""The counters pass from outside: one more measuring process, under Nsight Compute.
 
-The experiment's other figures stand whatever comes of it. `counters=auto` goes without where the machine
-lacks something; `counters=ncu` fails the run then.
+It never affects the other figures. Where it cannot count, `counters=auto` skips it and `counters=ncu` fails
+the run.
 """
 
 import time
@@ -12,41 +12,38 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.jobs import run_job
 from dpprof.drive.launch.job import Job, measuring_command
 from dpprof.drive.launch.launcher import Launcher, Machine
+from dpprof.drive.ncu import program
+from dpprof.drive.ncu.program import first_error, raise_known
+from dpprof.drive.ncu.report import by_kernel, read_csv
 from dpprof.drive.stop import Stop, Stopped
 from dpprof.errors import CountersError, CountersUnavailable
-from dpprof.ncu import program
-from dpprof.ncu.messages import first_error, raise_known
-from dpprof.ncu.report import read_csv
-from dpprof.ncu.totals import by_kernel
 from dpprof.record.counters import CounterResult
 from dpprof.record.files import write_text
 from dpprof.record.folder import RunFolder
-from dpprof.record.record import Failure, PassOutcome, Record
-from dpprof.vocabulary.log_lines import SAID
-from dpprof.vocabulary.out_of_memory import is_oom
+from dpprof.record.record import Failure, FailureKind, PassOutcome, PassStatus, Record
+from dpprof.vocabulary.messages import SAID, is_oom
 
 _PASS = "counters"
 _PROFILED = "==PROF== Profiling "
 
 
 class _TimedOut(CountersError):
-    """The pass took longer than it may."""
+    """The pass ran into its time-out."""
 
 
 def refuse_early(config: ExperimentConfig, machine: Machine) -> Failure | None:
-    """Why a run that insists on counters need not begin, if the machine cannot count."""
+    """Return the failure of a run with counters=ncu if the machine cannot count."""
     lacking = _lacking(config, machine) if config.counters == "ncu" else None
-    return None if lacking is None else Failure("error", lacking)
+    return None if lacking is None else Failure(FailureKind.ERROR, lacking)
 
 
 def can_count_now(config: ExperimentConfig, record: Record | None, machine: Machine) -> bool:
-    """Whether a run went without the counters asked for, on a machine that may have them by now."""
+    """Tell whether a run lacks the counters it asked for and the machine can count now."""
     goes_without = config.counters != "off" and record is not None and record.counters is None
     return goes_without and _lacking(config, machine) is None
 
 
 def _lacking(config: ExperimentConfig, machine: Machine) -> str | None:
-    """What the machine lacks for counting, as far as can be known before trying."""
     try:
         machine.ncu(config.device)
     except CountersUnavailable as lacking:
@@ -63,37 +60,42 @@ def count(
     on_line: Callable[[str], None],
     stop: Stop,
 ) -> None:
-    """Count one step of an experiment whose other passes are done, and add what was found to its record.
+    """Count one step of an experiment whose other passes are done, and add the counters to its record.
 
-    What went wrong is in the record's outcome of the pass and, where the run may not go without, in the
-    folder's `error.json`.
+    Errors go into the pass's outcome and, with counters=ncu, into `error.json`.
     """
-    outcome = record.passes[_PASS] = PassOutcome("running")
+    outcome = record.passes[_PASS] = PassOutcome(PassStatus.RUNNING)
     folder.write_record(record)
     on_line(f"{_PASS} pass")
     started = time.perf_counter()
-    kind = "error"
+    kind = FailureKind.ERROR
     try:
         record.counters = _count(config, folder, launcher, timeout_s, on_line, stop)
         record.environment |= {f"ncu_{name}": value for name, value in record.counters.settings.items()}
-        outcome.status = "finished"
+        outcome.status = PassStatus.FINISHED
     except (Stopped, CountersError, OSError) as error:
-        outcome.status, outcome.reason = "failed", str(error)
-        # Ctrl-C in a terminal also ends a program that is being asked, which then only seems to have failed.
+        outcome.status, outcome.reason = PassStatus.FAILED, str(error)
+        # Ctrl-C in a terminal also ends a child process, which then only seems to have failed.
         if stop.requested or isinstance(error, Stopped):
             outcome.reason = "stopped by the user"
-            folder.write_error(Failure("interrupted", outcome.reason))
+            folder.write_error(Failure(FailureKind.INTERRUPTED, outcome.reason))
             return
         if isinstance(error, CountersUnavailable):
-            outcome.status = "skipped"
+            outcome.status = PassStatus.SKIPPED
         else:
-            kind = "timeout" if isinstance(error, _TimedOut) else "oom" if is_oom(error) else "error"
+            kind = _kind_of(error)
     finally:
         outcome.seconds = time.perf_counter() - started
         record.ended_at = time.time()
         folder.write_record(record)
-    if config.counters == "ncu" and outcome.status != "finished":
+    if config.counters == "ncu" and outcome.status != PassStatus.FINISHED:
         folder.write_error(Failure(kind, outcome.reason or ""))
+
+
+def _kind_of(error: Exception) -> FailureKind:
+    if isinstance(error, _TimedOut):
+        return FailureKind.TIMEOUT
+    return FailureKind.OOM if is_oom(error) else FailureKind.ERROR
 
 
 def _count(
@@ -135,7 +137,7 @@ def _count(
 
 
 def _progress(on_line: Callable[[str], None]) -> Callable[[str], None]:
-    """Passes on what the measured process says, and counts the kernels that are done."""
+    """Pass on the lines of the measured process, and count the finished kernels."""
     num_kernels = 0
 
     def tell(line: str) -> None:
@@ -150,7 +152,7 @@ def _progress(on_line: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def _why(output: str, code: int) -> str:
-    """What ended the pass: the program's own trouble or, if it only tells of the measured process's, that."""
+    """Return the error of the measured process if ncu reports one, else ncu's own."""
     error = first_error(output)
     said = [line.removeprefix(SAID).strip() for line in output.splitlines() if line.startswith(SAID)]
     if said and error is not None and error.startswith("The application returned an error code"):

@@ -1,4 +1,4 @@
-"""Estimates that an earlier campaign left in the same runs folder, and that would come out the same again."""
+"""Reuses estimates of earlier campaigns in the same runs folder that would come out the same again."""
 
 import glob
 import importlib.metadata
@@ -9,27 +9,27 @@ from dpprof import __version__
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.campaign import Planned
 from dpprof.errors import DpprofError
-from dpprof.figures.results import Result, read_result
+from dpprof.process import processor
+from dpprof.record.figures.results import Result, read_result
 from dpprof.record.folder import RunFolder, SweepFolder
-from dpprof.record.processor import processor
 from dpprof.vocabulary.trainers import TRAINERS
 from dpprof.vocabulary.workloads import WORKLOADS, listed
 
-# What decides an estimate beside its configuration, as a record's environment names it.
+# Packages that an estimate depends on, besides its configuration.
 _PACKAGES = ("torch", "opacus", "transformers", "peft")
 _OURS = "dpprof."
 
 
 @dataclass(frozen=True)
 class Earlier:
-    """Looks beside a campaign's own folder."""
+    """Looks up earlier estimates in the folders beside a campaign's own."""
 
     own: SweepFolder
 
     def find(self, planned: Planned) -> Result | None:
-        """The result of the same experiment under the same name, made with the same packages, if any.
+        """Return the result of the same experiment, name and package versions, if any.
 
-        Where a trainer or a model is not dpprof's own, its code may have changed since another campaign.
+        Where code is not dpprof's own and may have changed, only this campaign's results count.
         """
         campaigns = "*" if _is_versioned(planned.config) else glob.escape(self.own.path.name)
         paths = self.own.path.parent.glob(f"{campaigns}/{planned.name}/config.json")
@@ -44,7 +44,7 @@ class Earlier:
 
 
 def _is_versioned(config: ExperimentConfig) -> bool:
-    """Whether versions tell which code it runs."""
+    """True if package versions determine the code that it runs."""
     workload = WORKLOADS.get(listed(config.workload))
     if workload is None or (config.of_listed and Path(config.of_listed).exists()):
         return False

@@ -1,44 +1,47 @@
-"""Makes sure that a run folder says how its experiment ended, whatever became of either."""
+"""Makes sure that a run folder says how its experiment ended, however that was."""
 
 import dataclasses
 import errno
 import os
+import re
 import shutil
 import signal
-import stat
 import traceback
 from pathlib import Path
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.drive.culprit import culprit, place_of_end
 from dpprof.drive.launch.job import Exit
 from dpprof.errors import DpprofError, describe_error, message_of
-from dpprof.figures.results import Result, read_result
+from dpprof.record.figures.results import Result, read_result
 from dpprof.record.folder import RunFolder
-from dpprof.record.record import Failure, Memory, PassOutcome
-from dpprof.vocabulary.out_of_memory import says_oom
+from dpprof.record.record import Failure, FailureKind, Memory, PassOutcome, PassStatus
+from dpprof.vocabulary.messages import WAITS_IN, has_lost_a_rank, says_oom
 
 _CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 _END_OF_LOG = 4000
+_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
 
 
 def write_how_it_ended(config: ExperimentConfig, folder: RunFolder, ended: Exit, timeout_s: float) -> None:
-    """Write into the folder what the measuring process could not say itself, or what only another rank said.
+    """Record an end that the measuring process, or rank 0, could not report itself.
 
-    If the clean pass had finished, its figures stand: the pass in which the process ended is marked as
-    failed. Otherwise the folder gets an `error.json`.
+    Figures of a finished clean pass stand: only the pass that ended is marked as failed. Else writes
+    `error.json`.
     """
     failure, record = folder.read_error(), folder.read_record()
     if record is not None and ended.environment:
         record.environment |= ended.environment
         folder.write_record(record)
     if ended.interrupted:
-        folder.write_error(Failure("interrupted", "stopped by the user", memory=_last_memory(failure, ended)))
+        said = ended.said or "stopped by the user"
+        folder.write_error(Failure(FailureKind.INTERRUPTED, said, memory=_last_memory(failure, ended)))
         return
     passes = record.passes if record is not None else {}
-    left = [name for name in config.pass_names if name not in passes or passes[name].status == "running"]
-    is_done = not left or any(outcome.status == "failed" for outcome in passes.values())
+    left = [
+        name for name in config.pass_names if name not in passes or passes[name].status == PassStatus.RUNNING
+    ]
+    is_done = not left or any(outcome.status == PassStatus.FAILED for outcome in passes.values())
     why = _why_of_ranks(config, folder, ended, timeout_s) if ended.ranks else None
     if why is None:
         how = _how_it_ended(folder, ended, timeout_s, failure, is_done=is_done)
@@ -50,12 +53,13 @@ def write_how_it_ended(config: ExperimentConfig, folder: RunFolder, ended: Exit,
         return
     reason = f"{why.kind}: {why.message}"
     for name, outcome in passes.items():
-        is_told = outcome.status == "failed" and why.rank in (None, 0)
-        if outcome.status in ("running", "failed") and not (is_told and not _was_stopped(outcome)):
-            passes[name] = PassOutcome("failed", reason, outcome.seconds)
+        has_failed = outcome.status == PassStatus.FAILED
+        is_told = has_failed and why.rank in (None, 0) and not _was_stopped(outcome)
+        if outcome.status == PassStatus.RUNNING or (has_failed and not is_told):
+            passes[name] = PassOutcome(PassStatus.FAILED, reason, outcome.seconds)
             is_done = True
     if not is_done:  # it ended between two passes
-        passes[left[0]] = PassOutcome("failed", reason)
+        passes[left[0]] = PassOutcome(PassStatus.FAILED, reason)
     folder.write_record(record)
     folder.error.unlink(missing_ok=True)
 
@@ -67,10 +71,10 @@ def _was_stopped(outcome: PassOutcome) -> bool:
 def _why_of_ranks(
     config: ExperimentConfig, folder: RunFolder, ended: Exit, timeout_s: float
 ) -> Failure | None:
-    """Why an experiment of several ranks ended, if not in the way that rank 0 says."""
+    """Find why a job with several ranks ended; None if rank 0's own account is right."""
     rank = culprit(folder, ended, on_cuda=config.device == "cuda")
     if ended.timed_out:
-        return Failure("timeout", _who_hung(folder, rank, timeout_s), rank=rank)
+        return Failure(FailureKind.TIMEOUT, _who_hung(folder, rank, timeout_s), rank=rank)
     assert rank is not None, "only at a time-out none can be told"
     its_folder, its_end = folder.rank(rank), ended.ranks[rank]
     said, record = its_folder.read_error(), its_folder.read_record()
@@ -84,7 +88,8 @@ def _why_of_ranks(
     if rank == 0 or not failed:
         return None
     message = "; ".join(failed.values())
-    return Failure("oom" if says_oom(message) else "error", f"rank {rank}: {message}", rank=rank)
+    kind = FailureKind.OOM if says_oom(message) else FailureKind.ERROR
+    return Failure(kind, f"rank {rank}: {message}", rank=rank)
 
 
 def _who_hung(folder: RunFolder, rank: int | None, timeout_s: float) -> str:
@@ -96,48 +101,26 @@ def _who_hung(folder: RunFolder, rank: int | None, timeout_s: float) -> str:
 
 def _how_it_ended(
     folder: RunFolder, ended: Exit, timeout_s: float, failure: Failure | None, *, is_done: bool
-) -> tuple[str, str] | None:
-    """Kind and message of an end that the measuring process did not explain itself; None if it did."""
+) -> tuple[FailureKind, str] | None:
+    """Return kind and message of an end that the measuring process did not explain itself; None if it did."""
     if ended.timed_out:
-        return "timeout", f"stopped after timeout_s={timeout_s:g} seconds"
+        return FailureKind.TIMEOUT, f"stopped after timeout_s={timeout_s:g} seconds"
     if ended.said:
-        return "oom" if ended.oom_killed else "killed", ended.said
-    if failure is not None and failure.kind == "interrupted":
-        return "killed", "ended by SIGTERM from outside"
+        return FailureKind.OOM if ended.oom_killed else FailureKind.KILLED, ended.said
+    if failure is not None and failure.kind == FailureKind.INTERRUPTED:
+        return FailureKind.KILLED, "ended by SIGTERM from outside"
     if ended.code == -signal.SIGKILL and ended.oom_killed:
-        return "oom", "the kernel's out-of-memory killer ended the process (SIGKILL)"
+        return FailureKind.OOM, "the kernel's out-of-memory killer ended the process (SIGKILL)"
     if ended.code == -signal.SIGKILL:
-        return "killed", "ended by SIGKILL from outside; the kernel reports no lack of memory"
-    if ended.code == -signal.SIGABRT and b"bad_alloc" in _end_of_log(folder.log):
-        return "oom", "an allocation outside torch's allocator failed (std::bad_alloc); see run.log"
+        return FailureKind.KILLED, "ended by SIGKILL from outside; the kernel reports no lack of memory"
+    if ended.code == -signal.SIGABRT and "bad_alloc" in _text(folder.log)[-_END_OF_LOG:]:
+        return FailureKind.OOM, "an allocation outside torch's allocator failed (std::bad_alloc); see run.log"
     if ended.code < 0:
-        kind = "error" if -ended.code in _CRASHES else "killed"
-        return kind, f"the process was ended by {_signal_name(-ended.code)}; see run.log"
+        kind = FailureKind.ERROR if -ended.code in _CRASHES else FailureKind.KILLED
+        return kind, f"{ended.how}; see run.log"
     if failure is not None or (ended.code in (0, 1) and is_done):
         return None
-    return "error", (
-        f"the process ended with exit code {ended.code} before it was done, as os._exit({ended.code}) does; "
-        "see run.log"
-    )
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:  # most real-time signals have no name
-        return f"signal {number}"
-
-
-def _end_of_log(log: Path) -> bytes:
-    """The end of a log; empty where a workload put something else in its place."""
-    try:
-        if not stat.S_ISREG(log.lstat().st_mode):
-            return b""
-        with open(log, "rb") as file:
-            file.seek(-min(_END_OF_LOG, log.stat().st_size), os.SEEK_END)
-            return file.read(_END_OF_LOG)
-    except OSError:
-        return b""
+    return FailureKind.ERROR, f"{ended.how}; see run.log"
 
 
 def _last_memory(failure: Failure | None, ended: Exit) -> Memory:
@@ -147,23 +130,22 @@ def _last_memory(failure: Failure | None, ended: Exit) -> Memory:
 
 
 def has_no_room(error: Exception) -> bool:
-    """Whether an error says that nothing can be written any more, whatever is tried next."""
+    """Tell whether an error means that nothing more can be written."""
     return isinstance(error, OSError) and error.errno in _NO_ROOM
 
 
 def failed_result(config: ExperimentConfig, folder: RunFolder, error: Exception, *, stopped: bool) -> Result:
-    """The result of an experiment whose folder cannot be written or read any more, put into order.
+    """Repair the folder of an experiment that cannot be written or read any more, and return its result.
 
-    What can be read stays as it is; a record that cannot lies in the folder under another name. Raises the
-    error itself, or another OSError, if nothing more can be kept at all, as on a full disk.
+    Keeps a damaged record under another name. Raises OSError if nothing more can be kept, as on a full disk.
     """
     if has_no_room(error):
         raise error
-    failure = Failure("error", describe_error(error), "".join(traceback.format_exception(error)))
+    failure = Failure(FailureKind.ERROR, describe_error(error), "".join(traceback.format_exception(error)))
     if isinstance(error, DpprofError):
-        failure = Failure("error", message_of(error))
+        failure = Failure(FailureKind.ERROR, message_of(error))
     if not folder.path.is_dir():
-        failure = Failure("error", "its run folder was deleted while it ran")
+        failure = Failure(FailureKind.ERROR, "its run folder was deleted while it ran")
         folder.path.unlink(missing_ok=True)
         folder.path.mkdir(parents=True)
     if not os.access(folder.path, os.R_OK | os.W_OK | os.X_OK):
@@ -176,7 +158,7 @@ def failed_result(config: ExperimentConfig, folder: RunFolder, error: Exception,
     for path in (folder.config, folder.error):
         _clear(path)
     folder.write_config(config)
-    folder.write_error(Failure("interrupted", "stopped by the user") if stopped else failure)
+    folder.write_error(Failure(FailureKind.INTERRUPTED, "stopped by the user") if stopped else failure)
     try:
         return read_result(folder)
     except Exception:
@@ -185,7 +167,7 @@ def failed_result(config: ExperimentConfig, folder: RunFolder, error: Exception,
 
 
 def checked_result(config: ExperimentConfig, folder: RunFolder) -> Result:
-    """The result of a folder, which gets its configuration back if a workload deleted it."""
+    """Return a folder's result; rewrite its configuration if a workload deleted it."""
     if not folder.config.is_file():
         _clear(folder.config)
         folder.write_config(config)
@@ -193,15 +175,74 @@ def checked_result(config: ExperimentConfig, folder: RunFolder) -> Result:
 
 
 def _set_aside(path: Path) -> None:
-    """Keep a damaged file for a look, where nobody takes it for an answer."""
     aside = path.with_name(f"damaged_{path.name}")
     _clear(aside)
     path.rename(aside)
 
 
 def _clear(path: Path) -> None:
-    """Make room for a file where something else may lie."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     elif path.is_symlink() or (path.exists() and not path.is_file()):
         path.unlink()
+
+
+def culprit(folder: RunFolder, ended: Exit, *, on_cuda: bool) -> int | None:
+    """Return the rank at fault; None if unknown, 0 for a job with at most one rank."""
+    if len(ended.ranks) < 2:
+        return 0
+    ranks = range(len(ended.ranks))
+    if ended.timed_out:
+        if on_cuda:
+            return None
+        hanging = [rank for rank in ranks if not _waits(folder.rank(rank))]
+        return hanging[0] if len(hanging) == 1 else None
+    return min(ranks, key=lambda rank: _innocence(folder.rank(rank), ended.ranks[rank]))
+
+
+def place_of_end(folder: RunFolder) -> str | None:
+    """Return where a rank's main thread was when it was told to end: `model.py, line 30, in forward`."""
+    frame = _innermost(folder)
+    return None if frame is None else f"{frame['file']}, line {frame['line']}, in {frame['function']}"
+
+
+def _innermost(folder: RunFolder) -> "re.Match[str] | None":
+    main_thread = _text(folder.stacks).strip().rpartition("\n\n")[2]  # the oldest thread comes last
+    return _FRAME.search(main_thread)
+
+
+def _text(path: Path) -> str:
+    """Return a file's text; empty if it is missing, or if a workload put something else in its place."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    except OSError:
+        return ""
+
+
+def _waits(folder: RunFolder) -> bool:
+    frame, lines = _innermost(folder), _text(folder.stacks).splitlines()
+    places = tuple(line.removeprefix(WAITS_IN) for line in lines if line.startswith(WAITS_IN))
+    return frame is not None and frame["file"].startswith(places)
+
+
+def _innocence(folder: RunFolder, ended: Exit) -> int:
+    said = _said(folder)
+    if ended.followed or not (ended.code or said):
+        return 5
+    if (ended.code == -signal.SIGKILL and ended.oom_killed) or said.startswith("oom: ") or says_oom(said):
+        return 0
+    if has_lost_a_rank(said):
+        return 4
+    if ended.code == -signal.SIGABRT:  # as gloo's threads end a process that has lost another one
+        return 3
+    return 1 if ended.code < 0 else 2
+
+
+def _said(folder: RunFolder) -> str:
+    try:
+        failure, record = folder.read_error(), folder.read_record()
+    except DpprofError:
+        return ""
+    if failure is not None:
+        return f"{failure.kind}: {failure.message}"
+    return " ".join(record.failed_passes.values()) if record is not None else ""

@@ -7,14 +7,14 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.launch.job import Exit, Job, measuring_job
 from dpprof.drive.launch.launcher import Handle, Launcher
 from dpprof.drive.stop import Stop
+from dpprof.errors import refuse
 from dpprof.record.folder import RunFolder
-from dpprof.settings import refuse
 
 _POLL_S = 0.25
 
 
 def run_job(launcher: Launcher, job: Job, on_line: Callable[[str], None], stop: Stop) -> Exit:
-    """Submit a job and wait for its end. `on_line` gets each line of its log; `stop` cancels it."""
+    """Submit a job and wait for its end. `on_line` gets each log line; `stop` cancels the job."""
     handle = launcher.submit(job, on_line)
     try:
         return _wait(handle, stop)
@@ -25,9 +25,9 @@ def run_job(launcher: Launcher, job: Job, on_line: Callable[[str], None], stop: 
 
 
 def at_a_time(launcher: Launcher, config: ExperimentConfig, workers: int = 0) -> int:
-    """How many experiments like this one run at a time: `workers`, or what suits the launcher if that is 0.
+    """Return how many such experiments run in parallel: `workers`, or if 0 as many as suit the launcher.
 
-    Raises ConfigError if the launcher cannot run several at all.
+    Raises ConfigError if the launcher cannot run several.
     """
     if workers > 1 and not launcher.can_end_jobs:
         raise refuse("workers", workers, "1 with a launcher that runs everything in this process")

@@ -1,7 +1,4 @@
-"""Finished runs that tell how long a plan's steps take: those named, else those in runs_dir and in MLflow.
-
-Each is named by its sweep and its run, `SWEEP/RUN`.
-"""
+"""Finds finished runs (`SWEEP/RUN`) with a plan's step times: those named, else in runs_dir and MLflow."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -10,35 +7,38 @@ from tempfile import TemporaryDirectory
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.training import TrainingConfig
-from dpprof.errors import DpprofError, TrackingError
-from dpprof.figures.capacity import device_of
-from dpprof.figures.results import FINISHED, Result, read_result
+from dpprof.errors import DpprofError, TrackingError, refuse
+from dpprof.process import processor
+from dpprof.record.figures.capacity import device_of
+from dpprof.record.figures.results import FINISHED, Result, read_result
 from dpprof.record.folder import SweepFolder
-from dpprof.record.processor import processor
-from dpprof.settings import fields, refuse
 from dpprof.vocabulary.parallel import DDP, NONE
+from dpprof.vocabulary.settings import fields
 
-# What two experiments may differ in, if the steps of one tell about the other.
+# Settings in which two experiments may differ while one's steps still tell about the other's.
 _FREE = ("trainer", "batch_size", "accumulation_steps", "noise_multiplier", "max_grad_norm", "seed", "lr")
 _RANKS = ("parallel", "world_size")
+_WANTED = (
+    "finished runs on the plan's device (a plan without a target has none) with the same model, seq_len, "
+    "precision, optimizer, loop and data, and accumulation_steps 1"
+)
 Runs = dict[str, Result]
 
 
 def measured_runs(
     named: str, experiments: Mapping[str, ExperimentConfig], own: SweepFolder, warn: Callable[[str], None]
 ) -> Runs:
-    """Finished runs on the plan's device, of other models too, by name: those `named`, else those beside the
-    plan's folder, and in MLflow those of its workload.
+    """Find finished runs on the plan's device, also of other models, by name.
 
-    A plan for a GPU by name takes runs on that GPU alone, one for the CPU those on this machine's processor,
-    or those named. Raises ConfigError if those named do not exist, or tell nothing.
+    Either those `named`, or those beside the plan's folder and in MLflow; a plan for the CPU then takes only
+    runs on processors like this machine's. Raises ConfigError if those named do not exist or tell nothing.
     """
     config = next(iter(experiments.values()))
     with TemporaryDirectory(prefix="dpprof-") as into:
         if named:
             found = _on_its_device(_named(named, Path(into), warn), config)
             if not any(tells(result, config) for result in found.values()):
-                raise refuse("measured", named, _wanted(config))
+                raise refuse("measured", named, _WANTED)
             return found
         beside = [_in(SweepFolder(folder)) for folder in sorted(own.path.parent.glob("*"))]
         found = {name: result for runs in beside for name, result in runs.items()}
@@ -53,24 +53,9 @@ def _on_its_device(runs: Runs, config: ExperimentConfig) -> Runs:
 
 
 def _is_ours(result: Result) -> bool:
-    """Whether it was measured on a GPU, or on a processor like this machine's."""
+    """True if measured on a GPU, or on a CPU of this machine's model."""
     environment = result.record.environment if result.record is not None else {}
     return result.config.device != "cpu" or environment.get("cpu") == processor()["cpu"]
-
-
-def _wanted(config: ExperimentConfig) -> str:
-    """What runs tell of a plan, in words."""
-    device = device_of(config)
-    if config.device == "cpu":
-        place = "the CPU"
-    elif device is None:
-        return "none without a target: a plan for a GPU of which only the memory is given has no times"
-    else:
-        place = f"{config.estimating.target} ({device.source})"
-    return (
-        f"finished runs on {place} of {config.model_name} at sequence length {config.seq_len} in "
-        f"{config.precision}, with the same optimizer, loop and data, and accumulation_steps 1"
-    )
 
 
 def _in(sweep: SweepFolder) -> Runs:
@@ -106,7 +91,6 @@ def _in_store(config: ExperimentConfig, into: Path, warn: Callable[[str], None])
 
 
 def _is_on_its_device(result: Result, config: ExperimentConfig) -> bool:
-    """Whether it finished, on the kind of device that a plan is for."""
     record = result.record
     if result.status != FINISHED or result.config.is_estimate or record is None or not record.step_s:
         return False
@@ -119,9 +103,7 @@ def _is_on_its_device(result: Result, config: ExperimentConfig) -> bool:
 
 
 def tells(result: Result, config: ExperimentConfig) -> bool:
-    """Whether a run on the plan's device trained what the plan is about, one physical batch in each step: on
-    as many ranks, or on one where each rank of the plan does what one alone does.
-    """
+    """Tell if a run trained what the plan is about, on comparable ranks, with one batch in each step."""
     other = result.config
     if other.poisson_sampling or other.accumulation_steps != 1:
         return False
@@ -132,5 +114,5 @@ def tells(result: Result, config: ExperimentConfig) -> bool:
         return False
     if all(getattr(other, name) == getattr(config, name) for name in _RANKS):
         return True
-    # A rank of ddp holds and computes what one alone does, but for communication. A shard is another step.
+    # A DDP rank holds and computes what a single process does, except for communication. A shard differs.
     return other.parallel == NONE and config.parallel == DDP

@@ -1,21 +1,26 @@
-"""What the results of a campaign come to: which of them failed, and the error to end with."""
+"""Failed results of a campaign, and the error to end with."""
 
 from collections.abc import Iterable, Sequence
 
 from dpprof.errors import ExperimentsFailed, Undecided
-from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL
-from dpprof.figures.results import FAILED, Result
+from dpprof.record.figures.results import FAILED, Result
+from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL
+from dpprof.record.record import FailureKind
 
 _SPOKEN = {"gradient check": "the gradient check", "verify": "verify"}
 
 
 def failed_results(results: Iterable[Result]) -> list[Result]:
-    """The results that failed for another reason than lack of memory, which is a finding."""
-    return [r for r in results if r.status == FAILED and r.failure is not None and r.failure.kind != "oom"]
+    """Return the failed results, except those out of memory, which is a finding."""
+    return [
+        r
+        for r in results
+        if r.status == FAILED and r.failure is not None and r.failure.kind != FailureKind.OOM
+    ]
 
 
 def results_judged(results: Iterable[Result], verdict: str) -> dict[str, list[Result]]:
-    """The results of this verdict, by what gave it: the gradient check or `verify`."""
+    """Return the results with this verdict, by its source: the gradient check or `verify`."""
     judged: dict[str, list[Result]] = {}
     for result in results:
         for name, given in result.verdicts.items():

@@ -1,118 +1,132 @@
-"""Plans a training: finds what each trainer's step needs on a device, and weighs the ways to train."""
+"""Plans a training: finds what each trainer's step needs on a device, and compares ways to train."""
 
 import dataclasses
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from dpprof.config.entry_points import ACCUMULATING, PlanConfig
+from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.fit import ACCUMULATING
-from dpprof.config.plan import PlanConfig
-from dpprof.drive.advise import Advise
-from dpprof.drive.campaign import Planned, RunOne, Stage
+from dpprof.config.flat import parse_any_trainers, parse_trainers, with_own_options
+from dpprof.config.options import refuse_untaken
+from dpprof.config.training import TrainingConfig
+from dpprof.drive.advise import Advise, WriteAdvice, advisor
+from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Summary
 from dpprof.drive.earlier import Earlier
-from dpprof.drive.fit import Fit
-from dpprof.drive.logbook import Summary
+from dpprof.drive.fit import Searches
+from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.measured_runs import tells
-from dpprof.drive.plan_advice import advisor
 from dpprof.drive.sweep import shared_settings
-from dpprof.errors import ExperimentsFailed, Interrupted
-from dpprof.figures.capacity import device_of
-from dpprof.figures.plan.options import Fitted, Noise
-from dpprof.figures.plan.prediction import peak_with_more_batches
-from dpprof.figures.plan.reached import Reached
-from dpprof.figures.plan.step_cost import StepCost
-from dpprof.figures.plan.timing import MeasuredSteps
-from dpprof.figures.results import FINISHED, Result, describe
-from dpprof.record.files import write_text
-from dpprof.reports.fit import Answer
-from dpprof.reports.plan import markdown, page
-from dpprof.reports.plan.data import PlanData, compute
-from dpprof.tracking.tracker import Tracker
+from dpprof.drive.workload_check import refuse_missing_module
+from dpprof.errors import AccountingError, ConfigError, ExperimentsFailed, refuse
+from dpprof.findings.advice.answer import answer
+from dpprof.findings.fit import Answer
+from dpprof.findings.plan.answer import reason
+from dpprof.findings.plan.data import PlanData, compute, peak_with_more_batches
+from dpprof.findings.plan.options import BatchNoise, Fitted
+from dpprof.findings.plan.timing import MeasuredSteps, Reached, StepCost
+from dpprof.privacy.accounting import noise_by_rdp, noise_for
+from dpprof.privacy.guarantee import PrivateSteps, default_delta
+from dpprof.record.figures.capacity import capacity_bytes, device_of
+from dpprof.record.figures.results import FINISHED, Result, describe
+from dpprof.vocabulary.parallel import DDP, NONE
+from dpprof.vocabulary.settings import fields, parse
+from dpprof.vocabulary.trainers import STANDARD, TRAINERS, short_name
 from dpprof.vocabulary.units import MIB
 
-# What its folder and its parent run say that they are.
+# Kind of its folder and of its parent run.
 PLAN = "plan"
 
 
 @dataclass
-class Plan(Fit):
-    """A search for the largest batch with each trainer, and what follows for each logical batch.
+class Plan(Campaign):
+    """Searches for the largest batch of each trainer, and what follows for each logical batch.
 
-    `asked` is what the user asks; `noises` are what the budget asks for, by logical batch. `measured` are
-    finished runs on the device, by name, that times may come from. Estimates that an earlier search left are
-    not made again.
+    `noises` meet the privacy budget, one per logical batch. `measured` are finished runs on the device, by
+    name, with step times. Earlier estimates are reused. `write` and `write_advice` return text and files.
     """
 
-    asked: PlanConfig = field(default_factory=PlanConfig)
-    noises: Sequence[Noise] = ()
+    kind = PLAN
+    searches: Searches
+    workers: int
+    asked: PlanConfig
+    left_out: Mapping[str, str]
+    write: Callable[[PlanData, Path], tuple[str, list[Path]]]
+    write_advice: WriteAdvice
+    noises: Sequence[BatchNoise] = ()
     measured: Mapping[str, Result] = field(default_factory=dict)
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    # An estimate more for each trainer would show that.
-    is_proven: bool = field(default=False, init=False)
     made: PlanData | None = field(default=None, init=False)
-    # Asked where nothing fits.
+    # Made only if nothing fits.
     advice: Advise | None = field(default=None, init=False)
 
     @property
-    def tags(self) -> dict[str, str]:
-        """Every run bears the plan's name."""
-        return {"dpprof.plan": self.name}
+    def has_several_models(self) -> bool:
+        """False: a plan is for one model."""
+        return False
 
-    def open_parent(self, tracker: Tracker) -> str:
-        """Open the parent run."""
-        params = shared_settings(self.experiments) | vars(self.asked)
-        return tracker.start_parent(self.name, PLAN, params, self.folder, earlier=None)
+    def experiment_to_check(self) -> ExperimentConfig:
+        """The first trainer's experiment."""
+        return next(iter(self.searches.experiments.values()))
+
+    @property
+    def params(self) -> dict[str, object]:
+        """Settings of all experiments and of the plan."""
+        return shared_settings(self.searches.experiments) | vars(self.asked)
 
     def stages(self) -> Iterator[Stage]:
-        """The searches."""
-        assert self.parent is not None, "opened before"
-        self.folder.write_state(PLAN, self.parent, ())
+        """The searches, then an estimate of the recommended row; if nothing fits, those of an advice."""
+        experiments = self.searches.experiments
         self._earlier = Earlier(self.folder)
-        self._estimates: dict[str, list[Result]] = {name: [] for name in self.experiments}
-        yield Stage([partial(self._searched, name) for name in self.experiments], self.workers)
+        self._estimates: dict[str, list[Result]] = {name: [] for name in experiments}
+        yield Stage([partial(self._searched, name) for name in experiments], self.workers)
         self.made = self._weighed()
         if self.made.prediction is not None:
             yield Stage([partial(self._estimated, self.made.prediction.config)], 1)
         if not self.made.options:
             made = [one for each in self._estimates.values() for one in each]
-            trainers = [config.trainer for config in self.experiments.values()]
-            self.advice = advisor(self, made, self.asked.headroom, trainers, self.workers)
+            trainers = [config.trainer for config in experiments.values()]
+            self.advice = advisor(self, made, self.asked.headroom, trainers, self.write_advice, self.workers)
             if self.advice is not None:
-                yield from self.advice.estimating()
+                yield from self.advice.stages()
 
     def _searched(self, name: str, run_one: RunOne) -> list[Result]:
-        """Search for a trainer. Keeps what was not there before."""
-
         def estimated(planned: Planned) -> Result:
             result = self._earlier.find(planned) or run_one(planned)
             self._estimates[name].append(result)
             return result
 
-        kept = self._search(name, estimated)
+        kept = self.searches.search(name, estimated)
         return [result for result in kept if result.folder.path.parent == self.folder.path]
 
     def _weighed(self) -> PlanData:
-        """The ways to train."""
-        fitted = [self._fitted(name, self.answers_by_name[name]) for name in self.experiments]
+        """Compare the ways to train. Without a list of batches, double them while the largest is the best."""
+        fitted = [
+            self._fitted(name, self.searches.answers_by_name[name]) for name in self.searches.experiments
+        ]
         reached = Reached(*self.asked.efficiencies) if self.asked.efficiencies else None
         config = fitted[0].config
         device = device_of(config)
         if reached is None and device is not None:
             reached = Reached.of(self.measured, device, config)
-        return compute(self.name, self.asked, self.noises, fitted, self.left_out, reached)
+        while True:
+            made = compute(self.name, self.asked, self.noises, fitted, self.left_out, reached)
+            batches = [noise.logical_batch for noise in self.noises]
+            larger = self.asked.next_batch(batches) if made.is_largest else None
+            if larger is None:
+                return made
+            self.noises = [*self.noises, *noises(self.asked, [larger])]
 
     def _estimated(self, config: ExperimentConfig, run_one: RunOne) -> list[Result]:
-        """Estimate the recommended row, with two of its physical batches at most."""
+        """Estimate the recommended row, with at most two of its physical batches."""
         assert self.made is not None, "weighed before"
-        # The noise does not matter: with that of the searches, what they estimated is found.
-        noise_multiplier = next(iter(self.experiments.values())).noise_multiplier
+        # The noise does not matter for an estimate: with that of the searches, their estimates are reused.
+        noise_multiplier = self.experiment_to_check().noise_multiplier
         num_physical = config.accumulation_steps
         few = min(num_physical, ACCUMULATING)
         config = dataclasses.replace(config, accumulation_steps=few, noise_multiplier=noise_multiplier)
-        # The searches' name stands for their number of physical batches.
+        # In the searches, the name without a suffix stands for ACCUMULATING physical batches.
         suffix = "" if few == ACCUMULATING else f"_acc{few}"
         planned = Planned(1, 1, config.run_name + suffix, config)
         found = self._earlier.find(planned)
@@ -123,34 +137,25 @@ class Plan(Fit):
         return [] if found else [result]
 
     def summarize(self) -> Summary:
-        """Write the plan as a page, as Markdown and as data, unless it was stopped."""
+        """Write the plan, and the advice if there is one, unless it was stopped."""
         if self.interrupted:
             return Summary("stopped by the user")
         assert self.made is not None, "weighed before"
-        advised = self._advised()
-        self.text = markdown.render(self.made)
-        files = [self.folder.path / name for name in ("plan.html", "plan.md", "plan.json")]
-        write_text(files[0], page.render(self.made))
-        write_text(files[1], self.text)
-        write_text(files[2], json.dumps(self.made.to_data(), indent=1))
-        return Summary(self.text, [*files, *advised])
-
-    def _advised(self) -> Sequence[Path]:
-        """Write the advice, if there is one, and tell it in the plan."""
-        if self.advice is None or self.made is None:
-            return ()
-        written = self.advice.summarize()
-        if self.advice.made is None:
-            return ()
-        self.made = dataclasses.replace(self.made, advice=self.advice.made.answer)
-        return written.files
+        advised: Sequence[Path] = ()
+        if self.advice is not None:
+            written = self.advice.summarize()
+            if self.advice.made is not None:
+                advised = written.files
+                self.made = dataclasses.replace(self.made, advice=answer(self.advice.made))
+        text, files = self.write(self.made, self.folder.path)
+        return Summary(text, [*files, *advised])
 
     def _fitted(self, name: str, answer: Answer) -> Fitted:
         estimates = [result for result in self._estimates[name] if result.status == FINISHED]
         if answer.failure is not None or not estimates:
             why = "no estimate" if answer.failure is None else describe(answer.failure)
             return Fitted(answer.config, 0, failure=why)
-        config = self.experiments[name]
+        config = self.searches.experiments[name]
         alike = {
             name: result
             for name, result in self.measured.items()
@@ -170,23 +175,19 @@ class Plan(Fit):
         )
 
     def has_failed(self) -> bool:
-        """Nothing can be planned. A trainer without an answer is left out."""
+        """True if nothing can be planned; a trainer without an answer is left out."""
         return self.made is None or not self.made.options
 
-    def raise_for_end(self) -> None:
-        """Stopped, or without any answer."""
-        if self.interrupted:
-            raise Interrupted(f"stopped; the estimates so far are kept in {self.folder.path}")
+    def raise_if_failed(self) -> None:
+        """Raise ExperimentsFailed without any answer."""
         if self.made is None or not self.made.options:
-            why = "nothing was estimated" if self.made is None else self.made.reason.rstrip(".")
-            why = why[0].lower() + why[1:]
+            why = "nothing was estimated." if self.made is None else reason(self.made)
             if self.advice is not None and self.advice.made is not None:
-                raise ExperimentsFailed(f"{why}: plan.md says what would make one fit")
-            raise ExperimentsFailed(f"{why}: plan.md says of each trainer why")
+                raise ExperimentsFailed(f"no plan: {why} plan.md says what would make one fit")
+            raise ExperimentsFailed(f"no plan: {why} plan.md says of each trainer why")
 
 
 def _needed(result: Result) -> int | None:
-    """Bytes, with what is in doubt."""
     estimate = result.figures.estimate if result.figures else None
     return None if estimate is None else round((estimate.needed_mib + (estimate.doubt_mib or 0)) * MIB)
 
@@ -194,3 +195,59 @@ def _needed(result: Result) -> int | None:
 def _peak_phase(result: Result) -> str | None:
     ledger = result.record.ledger if result.record else None
     return None if ledger is None else ledger.peak_phase
+
+
+def experiments_to_plan(
+    asked: PlanConfig, values: Mapping[str, object], launcher: Launcher
+) -> tuple[dict[str, ExperimentConfig], dict[str, str]]:
+    """Return a resolved experiment per trainer, by name, and why others are left out. Raises ConfigError."""
+    trainers = [name for name in parse_trainers(asked.trainers) if TRAINERS[name].is_private]
+    if not trainers:
+        raise refuse("trainers", asked.trainers, "at least one that trains with differential privacy")
+    way = str(parse(fields(TrainingConfig)["parallel"], values.get("parallel", NONE)))
+    if asked.num_devices > 1 and way == NONE:
+        way = DDP
+    shared = dict(values) | {"savings": False, "trainer": STANDARD, "batch_size": 1}
+    shared |= {"parallel": way, "world_size": asked.num_devices}
+    base, options = parse_any_trainers(shared, EstimatingConfig)
+    refuse_missing_module(base.workload, launcher=launcher)
+    refuse_untaken([*trainers, base.workload], options)
+    found, left_out = {}, {}
+    for name in trainers:
+        if way not in TRAINERS[name].parallel:
+            left_out[name] = f"it cannot share a model by {way}"
+            continue
+        try:
+            config = with_own_options(dataclasses.replace(base, trainer=name), options)
+            config = config.resolve(cuda_available=True)
+            dataclasses.replace(config, accumulation_steps=ACCUMULATING)
+        except ConfigError as error:
+            left_out[name] = str(error)
+        else:
+            found[config.run_name] = config
+    if not found:
+        why = "; ".join(f"{short_name(name)}: {text}" for name, text in left_out.items())
+        raise ConfigError(f"trainers: none of them can be planned ({why})")
+    if asked.efficiencies and device_of(base) is None:
+        raise refuse("efficiency", asked.efficiency, "only with a target by name")
+    if capacity_bytes(next(iter(found.values()))) is None:
+        given_gib = base.estimating.device_memory_gib
+        raise refuse("device_memory_gib", given_gib, "a number above 0, or a target by name")
+    return found, left_out
+
+
+def noises(asked: PlanConfig, batches: Sequence[int]) -> list[BatchNoise]:
+    """Compute the noise for each logical batch. Raises AccountingError if no accountant answers."""
+    delta = asked.target_delta or default_delta(asked.dataset_size)
+    found = []
+    for batch in batches:
+        rate, num_steps = batch / asked.dataset_size, asked.num_steps(batch)
+        steps = PrivateSteps(rate, num_steps, delta)
+        guarantee = noise_for(asked.target_epsilon, steps)
+        by_rdp, why_not = None, ""
+        try:
+            by_rdp = noise_by_rdp(asked.target_epsilon, steps)
+        except AccountingError as error:
+            why_not = str(error)
+        found.append(BatchNoise(batch, rate, num_steps, rate * num_steps, guarantee, by_rdp, why_not))
+    return found

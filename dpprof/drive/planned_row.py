@@ -1,4 +1,4 @@
-"""The recommended row of a plan, as settings of an experiment and what they should give."""
+"""Recommended row of a plan, as an experiment's settings with the predicted figures."""
 
 import os
 from collections.abc import Mapping
@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dpprof.config.commands import COMMANDS
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat
+from dpprof.config.options import COMMANDS
 from dpprof.config.training import SIZE_FIELDS, TrainingConfig
-from dpprof.errors import ConfigError, DpprofError
+from dpprof.errors import ConfigError, DpprofError, refuse
 from dpprof.json_files import read_json, typed
-from dpprof.record.predicted import Predicted
-from dpprof.settings import fields, parse, refuse
+from dpprof.record.record import Predicted
 from dpprof.vocabulary.parallel import NONE
+from dpprof.vocabulary.settings import fields, parse
 
-# What neither the memory nor the time of a step depends on. Noise is drawn if there is any.
+# Settings that affect neither memory nor time of a step, as long as noise is drawn.
 _FREE = {"seed", "lr", "noise_multiplier", "max_grad_norm"}
 # Set by `mlflow run`, which passes every parameter.
 _BY_MLFLOW_RUN = "MLFLOW_RUN_ID"
@@ -25,9 +25,7 @@ _BY_MLFLOW_RUN = "MLFLOW_RUN_ID"
 
 @dataclass(frozen=True)
 class PlannedRow:
-    """The experiment that a plan recommends, and what it predicts of it. `headroom` is what the plan keeps
-    free.
-    """
+    """Experiment that a plan recommends, with its prediction. `headroom` is what the plan keeps free."""
 
     settings: Mapping[str, Any]
     predicted: Predicted
@@ -35,14 +33,14 @@ class PlannedRow:
     config: ExperimentConfig = field(init=False)
 
     def __post_init__(self) -> None:
-        """Raises ConfigError if the settings are of another version."""
+        """Raise ConfigError if the settings are from another version."""
         object.__setattr__(self, "config", from_flat(self.settings))
 
     def fill(self, given: Mapping[str, object], command: str) -> dict[str, object]:
-        """A command's options, and the row's settings where none is given.
+        """Return a command's options, with the row's settings where none is given.
 
-        Under `mlflow run` an option with its default value counts as not given. What depends on an option
-        that is given is not filled in: sizes on the model, own options on trainer and workload.
+        Under `mlflow run`, an option with its default value counts as not given. Settings that depend on a
+        given option are not filled in: sizes on the model, own options on trainer and workload.
         """
         takes = COMMANDS[command]
         own = {option.field.name: option.field for option in takes.own_options}
@@ -68,7 +66,7 @@ class PlannedRow:
         return {name: offered[name] for name in names if name in offered} | own_choice
 
     def fill_verify(self, given: Mapping[str, object]) -> dict[str, object]:
-        """As `fill`, for `verify`, which tries few samples: a naive loop must be able to do them too."""
+        """As `fill`, for `verify`, but with its own few samples: a naive loop must process them too."""
         filled = self.fill(given, "verify")
         for name in (*(COMMANDS["verify"].defaults.keys() - {"model_size"}), "accumulation_steps"):
             filled.pop(name, None)
@@ -77,7 +75,7 @@ class PlannedRow:
         return {"trainers": self.config.trainer} | filled
 
     def differences(self, config: ExperimentConfig) -> list[str]:
-        """What sets an experiment apart from the row so that its figures cannot be compared, in words."""
+        """Describe the settings that make an experiment's figures incomparable with the row's."""
         found = []
         for name in fields(TrainingConfig):
             value, planned = getattr(config, name), getattr(self.config, name)
@@ -91,7 +89,7 @@ class PlannedRow:
 
 
 def read_plan(given: str, option: str = "plan") -> Any:
-    """The content of a plan's file, which is given by itself or by its folder. Raises ConfigError."""
+    """Read a plan's file, given directly or by its folder. Raises ConfigError."""
     path = Path(given)
     try:
         return read_json(path / "plan.json" if path.is_dir() else path)
@@ -100,7 +98,7 @@ def read_plan(given: str, option: str = "plan") -> Any:
 
 
 def planned_row(given: str) -> PlannedRow:
-    """The row that a plan recommends. Raises ConfigError if there is none, or the file is no plan."""
+    """Return the row that a plan recommends. Raises ConfigError if there is none, or the file is no plan."""
     data = read_plan(given)
     try:
         whole = typed(dict[str, Any], data)

@@ -1,11 +1,11 @@
-"""Whether the packages that dpprof needs are there and new enough, told before anything starts."""
+"""Checks the required packages before anything starts."""
 
 import importlib.metadata
 import re
 
 from dpprof.errors import ConfigError
 
-# The oldest releases that dpprof works with, as in pyproject.toml; the pinned ones are in constraints.txt.
+# Oldest releases that dpprof works with, as in pyproject.toml; constraints.txt has the pinned ones.
 MINIMUM = {
     "torch": "2.8",
     "opacus": "1.6",
@@ -17,11 +17,14 @@ MINIMUM = {
     "jinja2": "3.1.2",
     "psutil": "6.0",
     "pydantic": "2.12",
+    "numpy": "2.0",
+    "scipy": "1.14",
+    "matplotlib": "3.9",
 }
 
 
 def check_packages(minimum: dict[str, str] = MINIMUM) -> None:
-    """Raise ConfigError that names every required package which is missing or too old."""
+    """Raise ConfigError that names every required package that is missing or too old."""
     wrong = []
     for package, oldest in minimum.items():
         try:

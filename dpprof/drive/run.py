@@ -1,5 +1,4 @@
-"""Drives one experiment: makes its folder, has it measured, and makes sure that the folder says how it ended,
-whatever happened to the measuring process."""
+"""Runs one experiment in its folder, and makes sure that the folder says how it ended."""
 
 import dataclasses
 import shutil
@@ -7,17 +6,17 @@ from collections.abc import Callable
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive import counters
-from dpprof.drive.endings import checked_result, failed_result, has_no_room, write_how_it_ended
+from dpprof.drive.endings import checked_result, failed_result, write_how_it_ended
 from dpprof.drive.jobs import run_job
 from dpprof.drive.launch.job import measuring_job
 from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.stop import Stop, Stopped
-from dpprof.errors import DpprofError, describe_error
-from dpprof.figures.results import FAILED, KILLED, Result, read_result
+from dpprof.errors import DpprofError
 from dpprof.record.again import beside, discard, left_over, mark_unlogged, replace
+from dpprof.record.figures.results import FAILED, KILLED, Result, read_result
 from dpprof.record.folder import RunFolder, SweepFolder
-from dpprof.reports.run_reports import write_run_reports
-from dpprof.vocabulary.log_lines import SAID
+from dpprof.record.record import PassStatus
+from dpprof.vocabulary.messages import SAID
 
 
 def drive_experiment(
@@ -28,36 +27,23 @@ def drive_experiment(
     on_line: Callable[[str], None],
     stop: Stop | None = None,
 ) -> Result:
-    """Measure a resolved experiment in the folder; its pages are the caller's.
+    """Measure a resolved experiment in the folder; the caller writes its pages.
 
-    `timeout_s` is for the experiment, and again for its counters. `on_line` gets what the measuring process
-    says. The result's status is KILLED if `stop` ended it; the caller decides what follows.
-    Raises OSError if nothing can be kept of it, as on a full disk; any other fault makes a failed result.
-
-    An experiment that has a folder already is done again beside it: the folder keeps what it has until there
-    are new figures.
+    `timeout_s` is for the experiment, and again for its counters. `on_line` gets the messages. The status is
+    KILLED if `stop` ended it. Raises OSError if nothing can be kept; other errors make a failed result. A
+    folder that exists keeps its content until there are new figures.
     """
-    if not folder.path.exists():
-        return _measured(config, folder, launcher, timeout_s, on_line, stop or Stop())
-    again = _measured(config, beside(folder), launcher, timeout_s, on_line, stop or Stop())
-    return _settled(folder, again)
-
-
-def _measured(
-    config: ExperimentConfig,
-    folder: RunFolder,
-    launcher: Launcher,
-    timeout_s: float,
-    on_line: Callable[[str], None],
-    stop: Stop,
-) -> Result:
+    stop = stop or Stop()
+    is_new = not folder.path.exists()
+    place = folder if is_new else beside(folder)
     try:
-        _measure(config, folder, launcher, timeout_s, on_line, stop)
-        return checked_result(config, folder)
+        _measure(config, place, launcher, timeout_s, on_line, stop)
+        result = checked_result(config, place)
     except Stopped:
         raise
     except Exception as error:
-        return failed_result(config, folder, error, stopped=stop.requested)
+        result = failed_result(config, place, error, stopped=stop.requested)
+    return result if is_new else _keep_better(folder, result)
 
 
 def _measure(
@@ -80,14 +66,13 @@ def _measure(
 
     ended = run_job(launcher, measuring_job(config, folder, timeout_s), pass_on, stop)
     write_how_it_ended(config, folder, ended, timeout_s)
-    if config.counters != "off" and folder.read_error() is None:
-        record = folder.read_record()
-        if record is not None:
-            counters.count(config, folder, record, launcher, timeout_s, on_line, stop)
+    record = folder.read_record()
+    if config.counters != "off" and folder.read_error() is None and record is not None:
+        counters.count(config, folder, record, launcher, timeout_s, on_line, stop)
 
 
-def settle(home: SweepFolder) -> None:
-    """Keep or drop the figures that a killed dpprof left of experiments that were done again."""
+def replace_or_discard(home: SweepFolder) -> None:
+    """Keep or drop the new figures of repeated experiments that a killed dpprof left behind."""
     for folder in [*left_over(home), *left_over(home.foreseen)]:
         again = _readable(beside(folder))
         if again is not None and again.figures is not None and _takes_over(again, _readable(folder)):
@@ -96,8 +81,7 @@ def settle(home: SweepFolder) -> None:
             discard(folder)
 
 
-def _settled(folder: RunFolder, again: Result) -> Result:
-    """What an experiment comes to that was done again."""
+def _keep_better(folder: RunFolder, again: Result) -> Result:
     earlier = _readable(folder)
     if _takes_over(again, earlier):
         replace(folder)
@@ -117,7 +101,7 @@ def _settled(folder: RunFolder, again: Result) -> Result:
 
 
 def _takes_over(again: Result, earlier: Result | None) -> bool:
-    """Whether what was done again replaces what was there: not if figures would be lost."""
+    """Tell whether a repeated result replaces the earlier one: not if figures would be lost."""
     if earlier is None or earlier.figures is None:
         return again.figures is not None or again.status != KILLED
     return again.figures is not None and (again.is_complete or _finished(again) >= _finished(earlier))
@@ -125,7 +109,7 @@ def _takes_over(again: Result, earlier: Result | None) -> bool:
 
 def _finished(result: Result) -> set[str]:
     passes = result.record.passes if result.record else {}
-    return {name for name, outcome in passes.items() if outcome.status == "finished"}
+    return {name for name, outcome in passes.items() if outcome.status == PassStatus.FINISHED}
 
 
 def _readable(folder: RunFolder) -> Result | None:
@@ -133,16 +117,3 @@ def _readable(folder: RunFolder) -> Result | None:
         return read_result(folder)
     except DpprofError:
         return None
-
-
-def write_pages(result: Result, warn: Callable[[str], None]) -> None:
-    """Write the pages that a run's folder lacks or has in another version; warns of what is in the way.
-
-    Raises OSError if there is no room.
-    """
-    try:
-        write_run_reports(result)
-    except Exception as error:
-        if has_no_room(error):
-            raise
-        warn(f"{result.name}: not all of its pages were written: {describe_error(error)}")

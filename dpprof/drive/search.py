@@ -1,9 +1,8 @@
 """Finds the largest size whose training step fits a memory, from few evaluations of the step.
 
 The bytes alive after each event of a step are a polynomial of the size: of first degree in the batch, of
-second in the sequence. So a few evaluations give them for every size, and with them the peak, wherever in
-the step it moves as the size grows. Each prediction is then evaluated: the answer rests on
-evaluations alone, and only their number depends on the predictions.
+second in the sequence. So a few evaluations predict the peak of every size, wherever in the step it is. Each
+prediction is then evaluated, so that the answer rests on evaluations alone.
 """
 
 import math
@@ -14,13 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 BytesByEvent = NDArray[np.float64]
-# Numbers of ranks that are tried where a prediction says, before the range is halved.
+# Numbers of ranks tried by prediction before the range is halved.
 _PREDICTED = 6
+# Where no two steps have the same events, the next size is at most this multiple of the largest that fits.
+_TRUSTED = 32
+
+
+class NoTime(Exception):
+    """No time is left for another evaluation."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A step of some size: the bytes that it needs, and those that it needs after each of its events."""
+    """Bytes that a step of some size needs, at its peak and after each of its events."""
 
     size: int
     needed: int
@@ -29,14 +34,17 @@ class Evaluation:
 
 @dataclass
 class Search:
-    """How far a search has come: `fits` is the largest size known to fit (0: none), `too_large` the smallest
-    known not to.
+    """State of a search: `fits` is the largest size known to fit (0: none), `too_large` the smallest not to.
+
+    `is_stopped` means that time ran out, `is_predicted` that `fits` is the largest only by prediction.
     """
 
     limit: int
     evaluations: dict[int, Evaluation] = field(default_factory=dict)
     fits: int = 0
     too_large: int | None = None
+    is_stopped: bool = False
+    is_predicted: bool = False
 
     def add(self, evaluation: Evaluation) -> None:
         """Record an evaluation."""
@@ -48,25 +56,25 @@ class Search:
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing was found that does not fit, so that more than `fits` may."""
-        return self.too_large is None
+        """True if the search ended where more than `fits` may fit."""
+        return self.is_stopped or (self.too_large is None and not self.is_predicted)
 
     def is_over(self, most: int) -> bool:
-        """Whether the answer is known: the next size does not fit, or is not asked for."""
+        """Tell whether the answer is known: the next size does not fit, or is beyond `most`."""
         return self.fits >= most or self.too_large == self.fits + 1
 
     def predict(self, limit: int, degree: int, most: int) -> int | None:
-        """The largest size that should need no more than `limit` bytes, from the `degree` + 1 largest
-        evaluations whose steps have the same events; None if there are not so many.
+        """Predict the largest size that needs at most `limit` bytes; None with too few evaluations.
+
+        Uses the `degree` + 1 largest evaluations with the same events, else the peaks of the largest ones.
         """
-        by_size = [self.evaluations[size] for size in sorted(self.evaluations, reverse=True)]
-        for first in by_size:
-            alike = [one for one in by_size if len(one.levels) == len(first.levels)]
-            if len(alike) > degree:
-                known = alike[: degree + 1]
-                break
-        else:
-            return None
+        known = self._alike(degree)
+        if known is None:
+            by_size = [self.evaluations[size] for size in sorted(self.evaluations, reverse=True)]
+            if len(by_size) <= degree:
+                return None
+            known = [Evaluation(one.size, one.needed, np.array([float(one.needed)])) for one in by_size]
+        known = known[: degree + 1]
         low, high = 0, most + 1
         while high - low > 1:
             middle = (low + high) // 2
@@ -75,6 +83,19 @@ class Search:
             else:
                 high = middle
         return low
+
+    def farthest(self, degree: int) -> int | None:
+        """Return the largest size that a prediction may give; None where steps have the same events."""
+        return None if self._alike(degree) else _TRUSTED * max(self.fits, 1)
+
+    def _alike(self, degree: int) -> list[Evaluation] | None:
+        """Return evaluations with the same events, largest first, with that of `fits`; None if too few."""
+        by_size = [self.evaluations[size] for size in sorted(self.evaluations, reverse=True)]
+        for first in by_size:
+            alike = [one for one in by_size if len(one.levels) == len(first.levels)]
+            if len(alike) > degree and (not self.fits or self.evaluations[self.fits] in alike):
+                return alike
+        return None
 
 
 def largest_that_fits(
@@ -85,30 +106,38 @@ def largest_that_fits(
     starts: tuple[int, ...],
     most: int,
     is_proven: bool = True,
+    has_time: Callable[[], bool] = lambda: True,
 ) -> Search:
-    """Find the largest size up to `most` that needs no more than `limit` bytes.
+    """Find the largest size up to `most` that needs at most `limit` bytes.
 
-    `starts` are the sizes evaluated first, rising, one more than the `degree` of the polynomials. A larger
-    size is taken to need no less memory. Without `is_proven` an answer that was predicted, and evaluated to
-    fit, is taken for the largest: the next size is not evaluated.
+    `starts` are the first sizes, ascending, one more than the polynomials' `degree`. Memory is assumed not to
+    fall with size. Without `is_proven`, a predicted answer that fits is accepted without evaluating the next
+    size. Without time left, the search stops at the size that fits so far; NoTime if there is none.
     """
     search = Search(limit)
-    for size in starts:
-        if search.too_large is None and size <= most:
-            search.add(evaluate(size))
-    while not search.is_over(most):
-        if not is_proven and search.fits and search.predict(limit, degree, most) == search.fits:
-            break
-        search.add(evaluate(_next(search, degree, most)))
+    try:
+        for size in starts:
+            if search.too_large is None and size <= most:
+                search.add(evaluate(size))
+        while not search.is_over(most):
+            if not is_proven and search.fits and search.predict(limit, degree, most) == search.fits:
+                search.is_predicted = True
+                break
+            if search.fits and not has_time():
+                raise NoTime
+            search.add(evaluate(_next(search, degree, most)))
+    except NoTime:
+        if not search.fits:
+            raise
+        search.is_stopped = True
     return search
 
 
 def fewest_that_fit(evaluate: Callable[[int], Evaluation], limit: int, *, most: int) -> int:
-    """Find the smallest number of ranks, up to `most`, each of which needs no more than `limit` bytes; 0 if
-    there is none.
+    """Find the fewest ranks, up to `most`, that need at most `limit` bytes each; 0 if there are none.
 
-    More ranks are taken to need no more memory each. What a rank needs is about a + b / N, from which the
-    number to try next follows; where that does not help, the range is divided.
+    A rank needs about a + b / N bytes, which predicts the next number; where that does not help, halve the
+    range.
     """
     needed: dict[int, int] = {}
     few, many = 0, 0
@@ -131,7 +160,7 @@ def fewest_that_fit(evaluate: Callable[[int], Evaluation], limit: int, *, most: 
 
 
 def _ranks_for(limit: int, needed: dict[int, int]) -> int | None:
-    """The number of ranks that should need `limit` bytes, by the two largest numbers with what they need."""
+    """Predict the ranks that need `limit` bytes each, from the two largest evaluated numbers."""
     if len(needed) < 2:
         return None
     (few, few_need), (many, many_need) = sorted(needed.items())[-2:]
@@ -141,21 +170,24 @@ def _ranks_for(limit: int, needed: dict[int, int]) -> int | None:
 
 
 def _next(search: Search, degree: int, most: int) -> int:
-    """The size to evaluate next: the predicted answer, or the one beyond if that is known to fit.
+    """Return the next size to evaluate: the predicted answer, or the next one if that is known to fit.
 
-    From the sixth evaluation on the open range is halved: something in the step is no such polynomial.
+    From the sixth evaluation on, halve the open range: something in the step is not polynomial.
     """
     low, high = search.fits + 1, most if search.too_large is None else search.too_large - 1
     predicted = None
     if len(search.evaluations) < 6 or search.too_large is None:
         predicted = search.predict(search.limit, degree, most)
+    farthest = search.farthest(degree)
+    if predicted is not None and farthest is not None:
+        predicted = min(predicted, farthest)
     if predicted is None:
         predicted = (low + high) // 2 if search.too_large is not None else min(2 * low, most)
     return min(max(predicted, low), high)
 
 
 def _interpolated(known: list[Evaluation], size: int) -> float:
-    """The bytes that a size should need: the highest of the polynomials through known levels (Lagrange)."""
+    """Return the bytes that a size should need: the highest of the interpolating polynomials (Lagrange)."""
     total = np.zeros_like(known[0].levels)
     for one in known:
         weight = 1.0

@@ -1,4 +1,4 @@
-"""A single experiment, whose MLflow run stands alone."""
+"""A single experiment, with a top-level MLflow run."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -9,20 +9,20 @@ from pathlib import Path
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
 from dpprof.drive.outcomes import failed_results, raise_for_checks
-from dpprof.errors import ExperimentsFailed, Interrupted
-from dpprof.figures.results import Result
+from dpprof.errors import ExperimentsFailed
 from dpprof.record.check import MODULE
+from dpprof.record.figures.results import Result
 from dpprof.record.folder import RunFolder
-from dpprof.record.predicted import Predicted
+from dpprof.record.record import Predicted
 
 
 @dataclass
 class SingleRun(Campaign):
-    """A resolved experiment in a folder of the campaign's name, and what a plan said of it, if it had one."""
+    """Resolved experiment in a folder of the campaign's name, with a plan's prediction if it had one."""
 
     config: ExperimentConfig
     predicted: Predicted | None = None
-    # The rest shows as soon as it is built, before anything is timed.
+    # Everything else shows when the workload is built, before anything is timed.
     checked = MODULE
 
     def experiment_to_check(self) -> ExperimentConfig:
@@ -47,23 +47,18 @@ class SingleRun(Campaign):
         return [dataclasses.replace(result, predicted=self.predicted)]
 
     def has_failed(self) -> bool:
-        """Out of memory is a finding, not a fault."""
+        """True if it failed, except out of memory, which is a finding."""
         return bool(failed_results(self.results))
-
-    def summarize(self) -> None:
-        """Its own run says all."""
 
     @property
     def to_log(self) -> Path:
         """The experiment's folder."""
         return self.run_folder.path
 
-    def raise_for_end(self) -> None:
-        """Stopped, failed, or a gradient check that did not pass."""
-        folder = self.run_folder
-        if self.interrupted or not self.results:
-            raise Interrupted(f"stopped; what was measured is in {folder.path}")
+    def raise_if_failed(self) -> None:
+        """Raise the error of a failure or of the gradient check."""
         if self.has_failed():
+            folder = self.run_folder
             seen_at = folder.log if folder.log.exists() else folder.path
             raise ExperimentsFailed(f"{self.config.run_name} failed; see {seen_at}")
         raise_for_checks(self.results)

@@ -1,13 +1,13 @@
-"""Finds what a user names: folders, exported files, or sweeps and runs in the MLflow store."""
+"""Finds what a user names: folders, exported files, or sweeps and runs in MLflow."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from dpprof.errors import ConfigError, DpprofError
-from dpprof.figures.results import Result, read_results
+from dpprof.findings.comparison.comparison import Comparison, compare, merge
 from dpprof.json_files import read_json
+from dpprof.record.figures.results import Result, read_results
 from dpprof.record.folder import RunFolder, SweepFolder
-from dpprof.reports.comparison.comparison import Comparison, compare, merge
 
 Folders = dict[tuple[str, str], RunFolder]
 
@@ -15,11 +15,11 @@ Folders = dict[tuple[str, str], RunFolder]
 def read_comparison(
     given: Iterable[str], into: Path, warn: Callable[[str], None], option: str = "SOURCE"
 ) -> tuple[Comparison, Folders]:
-    """Everything named set side by side, with the run folders by source and run name.
+    """Compare everything named; return the comparison and the run folders by source and run name.
 
-    A name is a sweep folder, a run folder, a file that `dpprof export --format json` wrote, or else the name
-    or id of a sweep or a run in MLflow, which is fetched into the folder `into`. A run that cannot be read is
-    left out with a warning. Raises ConfigError if nothing has one of the names.
+    A name is a sweep folder, a run folder, a file of `dpprof export --format json`, or a sweep or run in
+    MLflow (name or id), fetched into `into`. Warns of unreadable runs. Raises ConfigError if a name is not
+    found.
     """
     results: dict[str, list[Result]] = {}
     folders: Folders = {}
@@ -33,12 +33,8 @@ def read_comparison(
         source, home, found = _folders(name, into, option)
         if homes.setdefault(source, home) != home:
             source = name
-        new = []
-        for run_name, folder in found:
-            if folder.path.resolve() in seen:
-                continue
-            seen.add(folder.path.resolve())
-            new.append((run_name, folder))
+        new = [(run_name, folder) for run_name, folder in found if folder.path.resolve() not in seen]
+        seen |= {folder.path.resolve() for _, folder in new}
         readable, damaged = read_results(new)
         results.setdefault(source, []).extend(readable)
         folders |= {(source, result.name): result.folder for result in readable}
@@ -60,7 +56,7 @@ def _read_file(name: str, option: str) -> Comparison:
 
 
 def _folders(name: str, into: Path, option: str) -> tuple[str, str, list[tuple[str, RunFolder]]]:
-    """The name of the sweep, where it is, and its runs."""
+    """Return the sweep's name, its location, and its runs."""
     path = Path(name)
     if RunFolder(path).config.exists():
         path = path.resolve()

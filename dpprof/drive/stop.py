@@ -1,4 +1,4 @@
-"""The one way to stop what is being driven."""
+"""The stop flag, and the signals that set it."""
 
 import signal
 from collections.abc import Iterator
@@ -9,28 +9,25 @@ from dpprof.process import finish_undisturbed, stopping_signals
 
 
 class Stopped(Exception):
-    """The user stopped what was to be done."""
+    """The user stopped everything."""
 
 
 class Stop:
-    """Whether the user wants everything to end. A plain flag: a signal may set it at any moment, even while
-    a `threading.Event` is locked.
-    """
+    """Request to stop. A plain flag: a signal may set it even while a `threading.Event` is locked."""
 
     def __init__(self) -> None:
         self.requested = False
 
     def request(self) -> None:
-        """Ask everything to end."""
+        """Ask everything to stop."""
         self.requested = True
 
 
 @contextmanager
 def stop_on_signals(stop: Stop) -> Iterator[None]:
-    """Make Ctrl-C and its like (`stopping_signals`) set the flag instead of raising KeyboardInterrupt.
+    """Make Ctrl-C and other stopping signals set the flag instead of raising KeyboardInterrupt.
 
-    Nothing is left half-done: whatever runs or waits checks the flag. Further signals have no effect: under
-    `mlflow run` both come, one after the other.
+    Further signals have no effect: under `mlflow run` two come in a row.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:

@@ -1,40 +1,60 @@
 """A grid of experiments, measured or estimated, each a child of one MLflow run, and their comparison."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
 
 from dpprof.config.estimating import ESTIMATE
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
-from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
+from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Summary
 from dpprof.drive.counters import can_count_now
 from dpprof.drive.jobs import at_a_time
-from dpprof.drive.logbook import Summary
 from dpprof.drive.outcomes import failed_results, raise_for_checks, results_judged
-from dpprof.errors import ConfigError, DpprofError, ExperimentsFailed, Interrupted
-from dpprof.figures.gradient_verdict import FAIL
-from dpprof.figures.names import HEADLINE_RATIOS, RATIOS_OF_TIMES
-from dpprof.figures.results import FINISHED, KILLED, Result, read_result, read_results
-from dpprof.record.folder import RunFolder
-from dpprof.reports.comparison import export
-from dpprof.reports.comparison.data import ComparisonData
-from dpprof.reports.comparison.markdown import description
-from dpprof.reports.comparison.recommended import recommended
-from dpprof.reports.sweep_reports import write_sweep_reports
-from dpprof.tracking.tracker import Tracker
+from dpprof.errors import ConfigError, DpprofError, ExperimentsFailed
+from dpprof.findings.comparison.comparison import Comparison
+from dpprof.findings.verdict.best import recommended
+from dpprof.findings.verdict.finding import Finding
+from dpprof.record.figures.names import HEADLINE_RATIOS, RATIOS_OF_TIMES
+from dpprof.record.figures.results import FINISHED, KILLED, Result, read_result, read_results
+from dpprof.record.figures.verdicts import FAIL
+from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.tracking.view import View
+
+
+class SweepReports(Protocol):
+    """Reports on a whole sweep; description and table are for its MLflow run."""
+
+    @property
+    def comparison(self) -> Comparison:
+        """The cells side by side."""
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """The verdict."""
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """Files in its folder."""
+
+    @property
+    def description(self) -> str:
+        """The verdict and the tables as Markdown."""
+
+    @property
+    def table(self) -> dict[str, list[Any]]:
+        """Headline figures by column."""
 
 
 @dataclass
 class Sweep(Campaign):
-    """Resolved experiments by run name; `kept` are the results of those that need not be done again, and
-    `damaged` has a sentence for each file that cannot be read.
+    """Resolved experiments by run name, `workers` at a time (0: as many as suit the launcher).
 
-    `foreseen` are estimates of a larger model, for the verdict alone: no charts, no runs in MLflow. `planned`
-    are the names of all experiments, where some are not given since they left nothing.
-
-    `workers` of them run at a time; by default as many as suit the launcher.
+    `kept` are earlier results that need not be repeated; `damaged` has a sentence per unreadable file.
+    `foreseen` are estimates of a larger model, only for the verdict. `planned` are the names of all
+    experiments, also of those that left nothing. `write_reports` compares the results and writes `reports`.
     """
 
     experiments: Mapping[str, ExperimentConfig]
@@ -44,50 +64,43 @@ class Sweep(Campaign):
     foreseen: Mapping[str, ExperimentConfig] = field(default_factory=dict)
     planned: Sequence[str] = ()
     damaged: Sequence[str] = ()
-    compared: ComparisonData | None = field(default=None, init=False)
-
-    @property
-    def tags(self) -> dict[str, str]:
-        """Every run bears the sweep's name."""
-        return {f"dpprof.{self.kind}": self.name}
+    write_reports: Callable[[SweepFolder, Sequence[Result]], SweepReports] = field(kw_only=True)
+    reports: SweepReports | None = field(default=None, init=False)
 
     can_be_resumed = True
 
     @property
     def names(self) -> list[str]:
-        """The names of all its experiments."""
+        """Names of all its experiments."""
         return list(dict.fromkeys([*self.planned, *self.experiments]))
 
     @property
     def missing(self) -> list[str]:
-        """The names of the experiments that came to no end."""
+        """Names of the experiments that did not end."""
         ended = {result.name for result in self.results if not result.was_cut_off}
         return [name for name in self.names if name not in ended]
 
     @property
     def status(self) -> str:
-        """MLflow's status of the parent run: KILLED too where experiments are missing."""
+        """MLflow status of the parent run: also KILLED if experiments are missing."""
         return KILLED if self.missing else super().status
 
     @property
     def has_several_models(self) -> bool:
-        """Whether its experiments train different models."""
+        """True if the experiments train different models."""
         return len({config.model_name for config in self.experiments.values()}) > 1
 
     def experiment_to_check(self) -> ExperimentConfig | None:
-        """The first that is to be done."""
+        """The first experiment that is still to be run."""
         return next((config for name, config in self.experiments.items() if name not in self.kept), None)
 
-    def open_parent(self, tracker: Tracker) -> str:
-        """Open the parent run, the earlier one of a sweep that is resumed."""
-        earlier = self.folder.read_state().get("mlflow_run_id")
-        params = shared_settings(self.experiments) | {"num_experiments": len(self.names)}
-        return tracker.start_parent(self.name, self.kind, params, self.folder, earlier)
+    @property
+    def params(self) -> dict[str, object]:
+        """Settings of all experiments, and their number."""
+        return shared_settings(self.experiments) | {"num_experiments": len(self.names)}
 
     def stages(self) -> Iterator[Stage]:
         """Every experiment, in order; then the estimates of a larger model."""
-        assert self.parent is not None, "opened before"
-        self.folder.write_state(self.kind, self.parent, self.names)
         foreseen = self.folder.foreseen
         ahead = {
             name: config for name, config in self.foreseen.items() if not _is_complete(foreseen.run(name))
@@ -106,29 +119,29 @@ class Sweep(Campaign):
             yield Stage([partial(self._foresee, one) for one in estimates], self._at_a_time(estimates))
 
     def _at_a_time(self, planned: Sequence[Planned], workers: int = 0) -> int:
-        """They are alike in what they need: a grid varies neither the device nor the number of ranks."""
+        """Return how many run in parallel: any experiment tells, as all have the same device and ranks."""
         return at_a_time(self.launcher, planned[0].config, workers) if planned else 1
 
     def _run(self, planned: Planned, run_one: RunOne) -> list[Result]:
         return [self.kept[planned.name] if planned.name in self.kept else run_one(planned)]
 
     def _foresee(self, planned: Planned, run_one: RunOne) -> list[Result]:
-        """Nothing of it is kept as a result: it lies in its folder, where the verdict finds it."""
+        """Keep no result: the verdict reads it from its folder."""
         run_one(planned)
         return []
 
     def has_failed(self) -> bool:
-        """Out of memory is a finding, not a fault."""
+        """True if an experiment failed; out of memory is a finding, not a failure."""
         return bool(failed_results(self.results) or results_judged(self.results, FAIL))
 
     def summarize(self) -> Summary:
-        """Compare the results, and write the comparison. A stop leaves out none of those that were kept."""
+        """Write the comparison of all results, kept ones included even after a stop."""
         seen = {result.name for result in self.results}
         self.results += [result for name, result in self.kept.items() if name not in seen]
         if not self.results:
             return Summary("stopped before anything was measured")
-        data, files = write_sweep_reports(self.folder, self.results)
-        self.compared, comparison = data, data.comparison
+        self.reports = reports = self.write_reports(self.folder, self.results)
+        comparison = reports.comparison
         ratios: dict[str, dict[str, float]] = {}
         for cell in comparison.cells:
             for run in cell.finished:
@@ -137,13 +150,13 @@ class Sweep(Campaign):
                     shown -= RATIOS_OF_TIMES
                 figures = comparison.ratios(cell, run)
                 ratios[run.name] = {n: figures[n] for n in HEADLINE_RATIOS if n in figures.keys() & shown}
-        best = recommended(comparison, data.findings)
+        best = recommended(comparison, reports.findings)
         is_estimate = next(iter(self.experiments.values())).is_estimate
         prefix = f"{ESTIMATE}/" if is_estimate else ""
         return Summary(
-            description(data),
-            files,
-            export.table(data),
+            reports.description,
+            reports.files,
+            reports.table,
             figures={prefix + name: value for name, value in best.figures.items()} if best else {},
             ratios=ratios,
             tags={"dpprof.best_trainer": best.trainer, "dpprof.best_at": best.place} if best else {},
@@ -155,15 +168,18 @@ class Sweep(Campaign):
             ),
         )
 
-    def raise_for_end(self) -> None:
-        """Stopped, failed, or a gradient check that could not tell."""
-        if self.interrupted:
-            done = sum(result.status == FINISHED for result in self.results)
-            how = f"give the same options with sweep_name={self.name} resume=true"
-            raise Interrupted(
-                f"stopped; {done} of {len(self.experiments)} experiments are finished and kept in "
-                f"{self.folder.path}" + (f". To go on, {how}" if self.can_be_resumed else "")
-            )
+    @property
+    def stopped(self) -> str:
+        """Message with the number of finished experiments and how to go on."""
+        done = sum(result.status == FINISHED for result in self.results)
+        how = f". To go on, give the same options with sweep_name={self.name} resume=true"
+        return (
+            f"stopped; {done} of {len(self.experiments)} experiments are finished and kept in "
+            f"{self.folder.path}" + (how if self.can_be_resumed else "")
+        )
+
+    def raise_if_failed(self) -> None:
+        """Raise the error of a failure or of the gradient check."""
         failed = failed_results(self.results)
         if failed:
             names = ", ".join(result.name for result in failed)
@@ -172,18 +188,18 @@ class Sweep(Campaign):
 
 
 def shared_settings(experiments: Mapping[str, ExperimentConfig]) -> dict[str, object]:
-    """The settings that all experiments have in common, with the number of experiments."""
+    """Return the settings common to all experiments, with the number of experiments."""
     configs = [to_flat(config) for config in experiments.values()]
     shared = {
         name: value
-        for name, value in configs[0].items()
+        for name, value in (configs[0] if configs else {}).items()
         if all(name in config and config[name] == value for config in configs)
     }
     return shared | {"num_experiments": len(configs)}
 
 
 def differing_settings(experiments: Mapping[str, ExperimentConfig]) -> list[str]:
-    """The settings in which experiments differ beside the trainer."""
+    """Return the names of the settings that differ between experiments, besides the trainer."""
     shared = {"trainer": None} | shared_settings(experiments)
     names = dict.fromkeys(name for config in experiments.values() for name in to_flat(config))
     return [name for name in names if name not in shared]
@@ -197,11 +213,10 @@ def _is_complete(folder: RunFolder) -> bool:
 
 
 def reusable_results(sweep: Sweep) -> dict[str, Result]:
-    """The complete results that a resumed sweep keeps, by run name.
+    """Return the complete results that a resumed sweep keeps, by run name.
 
-    What cannot be read is not kept; `sweep.damaged` tells.
-    Not those that went without the hardware counters asked for where these can be had by now.
-    Raises ConfigError if one of its cells was measured with other settings than those given now.
+    Unreadable ones (named in `sweep.damaged`) and those without counters that are available now are run
+    again. Raises ConfigError if a result was measured with other settings.
     """
     folders = [(name, sweep.folder.run(name)) for name in sweep.experiments]
     results, damaged = read_results((name, run) for name, run in folders if run.record.exists())

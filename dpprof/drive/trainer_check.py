@@ -1,84 +1,58 @@
-"""Whether every trainer works on a machine, and trains as it should: a sweep with a verdict each."""
+"""Check of every trainer on a machine: a sweep with a verdict for each."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from dpprof.drive.logbook import Summary
+from dpprof.drive.campaign import Summary
 from dpprof.drive.sweep import Sweep
 from dpprof.errors import ExperimentsFailed, Undecided
-from dpprof.figures.gradient_verdict import CANNOT_TELL, PASS
-from dpprof.figures.names import PEAK, STEP
-from dpprof.figures.results import Result, describe
+from dpprof.record.figures.names import PEAK, STEP
+from dpprof.record.figures.results import Result, describe
+from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, PASS
 
 
 @dataclass
 class TrainerCheck(Sweep):
-    """One small experiment for each trainer, which is verified; `kind` is the command, test or verify."""
+    """One small experiment per trainer, to be verified; `kind` is the command, test or verify."""
 
     kind: str = "test"
     can_be_resumed = False
 
     @property
     def verdicts(self) -> dict[str, tuple[bool, str]]:
-        """For each trainer whether it passed, and the figures or the reason."""
-        return {result.config.trainer: verdict(result) for result in self.results}
-
-    @property
-    def failed_trainers(self) -> list[str]:
-        """The trainers that did not pass."""
-        return [trainer for trainer, (passed, _) in self.verdicts.items() if not passed]
-
-    @property
-    def undecided_trainers(self) -> list[str]:
-        """Those of them that verifying did not fail, but could not tell."""
-        undecided = {
-            result.config.trainer
-            for result in self.results
-            if (found := result.verify_verdict) is not None
-            and found.word == CANNOT_TELL
-            and not (result.record is not None and result.record.failed_passes)
-        }
-        return [trainer for trainer in self.failed_trainers if trainer in undecided]
+        """For each trainer, whether it passed, with the figures or the reason."""
+        return {result.config.trainer: (_word(result) == PASS, describe(result)) for result in self.results}
 
     def has_failed(self) -> bool:
-        """A trainer failed, for whatever reason: the models are too small to run out of memory."""
-        return bool(self.failed_trainers)
+        """True if any trainer did not pass: these models are too small to run out of memory."""
+        return any(_word(result) != PASS for result in self.results)
 
     def summarize(self) -> Summary:
-        """The comparison, with the outcome of every trainer."""
+        """Add to the comparison whether each trainer passed, its step latency and its peak memory."""
         summary = super().summarize()
-        return (
-            summary
-            if self.interrupted
-            else replace(summary, figures={**summary.figures, **outcomes(self.results, self.kind)})
-        )
+        if self.interrupted:
+            return summary
+        figures = dict(summary.figures)
+        for result in self.results:
+            metrics = result.metrics if result.figures else {}
+            found: dict[str, float | None] = {"passed": float(_word(result) == PASS)}
+            found["step_ms_median"], found["peak_allocated_mib"] = metrics.get(STEP), metrics.get(PEAK)
+            own = f"{self.kind}/{result.config.trainer}"
+            figures |= {f"{own}/{name}": value for name, value in found.items() if value is not None}
+        return replace(summary, figures=figures)
 
-    def raise_for_end(self) -> None:
-        """Stopped, or failed."""
-        if self.failed_trainers and not self.interrupted:
-            undecided = self.undecided_trainers
-            failed = [trainer for trainer in self.failed_trainers if trainer not in undecided]
-            names, said = failed or undecided, "failed" if failed else "could not be verified"
-            error = ExperimentsFailed if failed else Undecided
-            raise error(f"{len(names)} of {len(self.verdicts)} trainers {said}: {', '.join(names)}")
-        super().raise_for_end()
-
-
-def outcomes(results: Iterable[Result], kind: str = "test") -> dict[str, float]:
-    """For the parent run: whether each trainer passed, its step latency and its peak memory."""
-    found: dict[str, float] = {}
-    for result in results:
-        trainer = result.config.trainer
-        found[f"{kind}/{trainer}/passed"] = float(verdict(result)[0])
-        metrics = result.metrics if result.figures else {}
-        for name, metric in (("step_ms_median", STEP), ("peak_allocated_mib", PEAK)):
-            if metric in metrics:
-                found[f"{kind}/{trainer}/{name}"] = metrics[metric]
-    return found
+    def raise_if_failed(self) -> None:
+        """Raise an error that names the trainers that failed, else those that could not be verified."""
+        for word, error, said in (
+            (FAIL, ExperimentsFailed, "failed"),
+            (CANNOT_TELL, Undecided, "could not be verified"),
+        ):
+            trainers = [result.config.trainer for result in self.results if _word(result) == word]
+            if trainers:
+                counted = f"{len(trainers)} of {len(self.results)} trainers"
+                raise error(f"{counted} {said}: {', '.join(trainers)}")
+        super().raise_if_failed()
 
 
-def verdict(result: Result) -> tuple[bool, str]:
-    """Whether a trainer passed, and the figures or the reason."""
+def _word(result: Result) -> str:
     check, record = result.verify_verdict, result.record
-    has_passed = check is not None and check.word == PASS
-    return has_passed and record is not None and not record.failed_passes, describe(result)
+    return FAIL if check is None or record is None or record.failed_passes else check.word

@@ -1,27 +1,29 @@
-"""Has a workload checked in a measuring process before anything is timed. Leaves no run and no folder."""
+"""Checks a workload in a measuring process before anything is timed. Leaves no run and no folder."""
 
+import importlib.util
+import os
+import sys
 from collections.abc import Callable, Sequence
+from importlib.machinery import PathFinder
 from tempfile import TemporaryDirectory
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.jobs import run_job
 from dpprof.drive.launch.job import Exit, Job, check_command
 from dpprof.drive.launch.launcher import Launcher
+from dpprof.drive.launch.local import LocalMachine
 from dpprof.drive.stop import Stop, stop_on_signals
-from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted
+from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted, shortened, shown
 from dpprof.record.check import TRAINING, CheckAnswer, CheckFolder
 from dpprof.record.folder import RunFolder
-from dpprof.vocabulary.log_lines import SAID
-from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
+from dpprof.vocabulary.messages import SAID
+from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, WORKLOADS, listed
 
 
 def refuse_unusable(
     experiment: ExperimentConfig, depth: str, launcher: Launcher, timeout_s: float, stop: Stop
 ) -> None:
-    """Raise ConfigError if an experiment's workload is not there or breaks the contract.
-
-    If the process that looks comes to no answer, the experiments will tell why.
-    """
+    """Raise ConfigError if a workload is missing or breaks the contract; not if the check itself dies."""
     if experiment.workload != BUILT_IN_WORKLOAD:
         answer, _ = _answered(depth, [experiment], launcher, timeout_s, lambda line: None, stop)
         if answer is not None and answer.refused is not None:
@@ -34,10 +36,10 @@ def check_training(
     timeout_s: float,
     on_line: Callable[[str], None],
 ) -> CheckAnswer:
-    """What the trainers of these experiments stumble on, all of one workload.
+    """Find the problems of these experiments' trainers with their common workload.
 
-    `on_line` gets what is being done. Raises ConfigError if the workload cannot be used, ExperimentsFailed
-    if the process ended without an answer.
+    Raises ConfigError if the workload cannot be used, ExperimentsFailed if the process ended without an
+    answer.
     """
     stop = Stop()
     with stop_on_signals(stop):
@@ -57,7 +59,7 @@ def _answered(
     on_line: Callable[[str], None],
     stop: Stop,
 ) -> tuple[CheckAnswer | None, str]:
-    """The answer, or how the process ended without one. Raises Interrupted if the user stopped it."""
+    """Return the answer, or how the process ended without one. Raises Interrupted if the user stopped it."""
 
     def pass_on(line: str) -> None:
         if line.startswith(SAID):
@@ -77,7 +79,7 @@ def _answered(
         )
         ended = run_job(launcher, job, pass_on, stop)
         if ended.interrupted or stop.requested:
-            raise Interrupted("stopped before anything was measured")
+            raise Interrupted(ended.said or "stopped before anything was measured")
         return folder.read_answer(), _how_it_ended(ended, folder, timeout_s)
 
 
@@ -87,4 +89,35 @@ def _how_it_ended(ended: Exit, folder: CheckFolder, timeout_s: float) -> str:
     if ended.oom_killed:
         return "out of memory: check a smaller model or a shorter seq_len, where the same traps show"
     log = folder.log.read_text(encoding="utf-8", errors="replace") if folder.log.exists() else ""
-    return (log.strip().splitlines() or [f"exit code {ended.code}"])[-1]
+    lines = log.strip().splitlines()
+    if ended.code == 1 and lines and not lines[-1].startswith(SAID):
+        return lines[-1]
+    began = [line.removeprefix(SAID) for line in lines if line.startswith(SAID)]
+    during = f' in "{began[-1]}"' if began else ""
+    return ended.said or f"{ended.how}{during}"
+
+
+def refuse_missing_module(workload: str, launcher: Launcher) -> None:
+    """Raise ConfigError if the package of a workload is not found here; nothing if jobs run elsewhere.
+
+    The measuring process looks for modules deeper in a package, before anything is measured.
+    """
+    if ":" not in workload or not isinstance(launcher.machine, LocalMachine):
+        return
+    known = WORKLOADS.get(listed(workload))
+    if known is not None:
+        if known.package and not _is_found(known.package):
+            raise ConfigError(
+                f"workload: {known.name} needs {known.package}: pip install 'dpprof[{known.extra}]'"
+            )
+        return
+    name = workload.partition(":")[0].partition(".")[0]
+    if name not in sys.modules and not _is_found(name):
+        advice = "run from its folder, or put that on PYTHONPATH"
+        raise ConfigError(f"workload: got {shown(workload)}, there is no module {shortened(name)}: {advice}")
+
+
+def _is_found(name: str) -> bool:
+    """Tell if any finder knows the module; the measuring process also searches the working directory."""
+    is_known = importlib.util.find_spec(name) is not None
+    return is_known or PathFinder.find_spec(name, [os.getcwd()]) is not None

@@ -1,14 +1,27 @@
-"""`python -m dpprof.measure RUN_FOLDER`; with `--fork` it waits for run folders to estimate."""
+"""Entry point of `python -m dpprof.measure RUN_FOLDER`; with `--fork` it serves estimates (`forks.py`).
+
+The driver runs it by its file path. It then imports the dpprof that the file belongs to, even if the working
+directory, where the workload's module may lie, holds another one.
+"""
 
 import os
 import sys
 from contextlib import suppress
 
+if not __package__:
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    import dpprof  # noqa: F401
+
+    del sys.path[0]
+    if not os.environ.get("PYTHONSAFEPATH"):
+        sys.path.insert(0, os.getcwd())
+
 from dpprof.measure import entry, forks
 
-exit_code = forks.serve() if sys.argv[1:] == [forks.OPTION] else entry.main()
-# Everything is written. Taking torch's modules apart would hold up the next experiment by a second.
-for stream in (sys.stdout, sys.stderr):
-    with suppress(Exception):  # closed by a workload
-        stream.flush()
-os._exit(exit_code)
+if __name__ == "__main__":  # a process that the workload spawns imports this file too
+    exit_code = forks.serve() if sys.argv[1:] == [forks.OPTION] else entry.main()
+    # Everything is written. Unloading torch's modules would delay the next experiment by a second.
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # closed by a workload
+            stream.flush()
+    os._exit(exit_code)

@@ -1,57 +1,110 @@
-"""The measuring process: runs the experiment of one run folder and leaves the answer there.
+"""The measuring process: runs the experiment of one run folder and writes the results there.
 
     python -m dpprof.measure [--counted-step | --check] RUN_FOLDER
 
-Reads `config.json`, which may name only the settings that differ from their defaults; writes `record.json`
-after each pass, and `error.json` if the clean pass failed. What an earlier measurement left is deleted.
-Imports torch and every listed trainer, and nothing of the tracker. Exit code 0 if the clean pass finished,
-else 1.
+Reads `config.json`, which needs only the settings that differ from their defaults. Deletes earlier results,
+writes `record.json` after each pass, and `error.json` if the clean pass fails. The exit code is 0 if the
+clean pass finished, else 1. Imports torch and every listed trainer, but nothing of the tracker.
 
-With `--counted-step` it only warms up and does the one step that the profiler around this process counts. It
-writes nothing, and exits with 1 if that fails.
+With `--counted-step` it warms up and does the one step that the profiler around this process counts. It
+writes nothing; the exit code is 1 if that fails.
 
-An experiment of several ranks runs in as many of these processes, which dpprof or `torchrun` starts. Rank 0
-answers in the folder itself, each other rank in a folder within it (`RunFolder.rank`). The exit code is then
-1 if any pass failed: the other ranks wait for this one.
+An experiment with several ranks runs one such process per rank, started by dpprof or `torchrun`. Rank 0
+writes to the folder itself, every other rank to a folder within it (`RunFolder.rank`). The exit code is then
+1 if any pass failed, since the other ranks wait for this one.
 
-With `--check` the folder holds what is to be checked of a workload (`record/check.py`), and gets the answer.
+With `--check` the folder names a workload to check (`record/check.py`) and receives the answer.
 """
 
+import importlib.util
+import os
 import signal
 import sys
 import traceback
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import DpprofError, describe_error, writable
-from dpprof.measure import lazy_opacus
 from dpprof.measure.place import Place, place_in
 from dpprof.measure.stacks import stacks_at_end
-from dpprof.measure.voice import keep_descriptors, say, show
 from dpprof.measure.workloads.factory import find_module, load_factory
 from dpprof.process import end_with_driver, peak_rss_bytes
 from dpprof.record.check import MODULE, TRAINING, CheckAnswer, CheckFolder
 from dpprof.record.folder import RunFolder
-from dpprof.record.record import Failure, Memory
-from dpprof.vocabulary.out_of_memory import is_oom
+from dpprof.record.record import Failure, FailureKind, Memory
+from dpprof.vocabulary.messages import SAID, is_oom
 
 _COUNTED_STEP = "--counted-step"
 _CHECK = "--check"
 _LONGEST_TRACEBACK = 100_000
-# The signals that were to end what is being measured.
+# Signals received to end the measurement.
 _received: list[int] = []
+# A workload may close or replace the output, or close its descriptors: these are copies.
+_OUTPUT, _ERRORS = 1, 2
+_copies: dict[int, int] = {}
+
+
+def keep_descriptors() -> None:
+    """Copy the output descriptors, before a workload is imported. Not if other code writes there too."""
+    for descriptor in (_OUTPUT, _ERRORS):
+        with suppress(OSError):  # closed from the start
+            _copies[descriptor] = os.dup(descriptor)
+
+
+def say(message: str) -> None:
+    """Write a message for whoever follows the log."""
+    _write(_OUTPUT, f"{SAID}{message}\n")
+
+
+def show(text: str) -> None:
+    """Write an error's text into the log."""
+    _write(_ERRORS, f"{text}\n")
+
+
+def _write(descriptor: int, text: str) -> None:
+    with suppress(Exception):
+        if descriptor not in _copies:
+            print(text, end="", file=sys.stdout if descriptor == _OUTPUT else sys.stderr, flush=True)
+            return
+        with open(_copies[descriptor], "wb", closefd=False) as output:
+            output.write(text.encode(errors="backslashreplace"))
+
+
+def defer_opacus() -> None:
+    """Make `import opacus` cheap, unless it is imported: its `__init__` runs when one of its names is used.
+
+    That `__init__` imports the privacy accountants and scipy.stats: half of Opacus's import time and 64 MiB
+    of resident memory that no training step needs. Submodules import as usual. The standard library's
+    `LazyLoader` cannot do this for a package. Raises ImportError without Opacus.
+    """
+    if "opacus" in sys.modules:
+        return
+    spec = importlib.util.find_spec("opacus")
+    if spec is None or spec.loader is None:
+        raise ImportError("No module named 'opacus'")
+    loader = spec.loader
+    package = importlib.util.module_from_spec(spec)
+
+    def load(name: str) -> Any:
+        del package.__getattr__
+        loader.exec_module(package)
+        return getattr(package, name)
+
+    package.__getattr__ = load  # type: ignore[method-assign]
+    sys.modules["opacus"] = package
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """The handler of a signal that ends what is being measured."""
+    """Handle a signal that ends the measurement: raise KeyboardInterrupt."""
     _received.append(number)
     raise KeyboardInterrupt
 
 
 def measure(folder: RunFolder) -> int:
-    """Run the folder's experiment. Returns the exit code; never raises for a failed experiment."""
+    """Run the folder's experiment and return the exit code. Never raises for a failed experiment."""
     _received.clear()
     own = folder
     try:
@@ -76,8 +129,8 @@ def _place(folder: RunFolder) -> Place:
 def _measure(folder: RunFolder, own: RunFolder, place: Place) -> int:
     tell = say if place.rank == 0 else show
     config = folder.read_config()
-    # Late, so that a torch or an Opacus that cannot be imported leaves an answer in the folder too.
-    lazy_opacus.install()
+    # Imported late, so that a broken torch or Opacus is reported in the folder too.
+    defer_opacus()
 
     import torch
 
@@ -89,7 +142,7 @@ def _measure(folder: RunFolder, own: RunFolder, place: Place) -> int:
     config = config.resolve(cuda_available=torch.cuda.is_available())
     if place.rank == 0:
         folder.write_config(config)
-    if not config.is_estimate:  # whose resident memory is no figure
+    if not config.is_estimate:  # an estimate reports no resident memory
         import_trainers(config.trainer, tell)
     try:
         record = run_experiment(config, own, tell, Ranks(config, place))
@@ -97,7 +150,7 @@ def _measure(folder: RunFolder, own: RunFolder, place: Place) -> int:
         cause = failed.__cause__ or failed
         kept = own.read_record()
         if kept is None or not kept.headline_finished or _is_interrupt(cause):
-            raise cause from cause.__cause__  # without the PassFailed, and with what is behind it
+            raise cause from cause.__cause__  # the original chain, without PassFailed
         show(_traceback(cause))
         if place.rank == 0:
             leave_guarantee(config, kept, own)
@@ -110,13 +163,13 @@ def _measure(folder: RunFolder, own: RunFolder, place: Place) -> int:
 
 
 def count(folder: RunFolder) -> int:
-    """Do the one step that the profiler around this process counts. Returns the exit code."""
+    """Do the step that the profiler around this process counts. Returns the exit code."""
     try:
-        lazy_opacus.install()
+        defer_opacus()
 
         from dpprof.measure.experiment import run_counted_step
 
-        run_counted_step(folder.read_config(), folder, say)
+        run_counted_step(folder.read_config(), say)
     except BaseException as error:
         show(_traceback(error))
         say(describe_error(error))
@@ -124,8 +177,8 @@ def count(folder: RunFolder) -> int:
     return 0
 
 
-def check(folder: CheckFolder) -> int:
-    """Check a workload. Returns the exit code: 0 if there is an answer."""
+def check_workload(folder: CheckFolder) -> int:
+    """Check a workload and return the exit code: 0 if there is an answer."""
     try:
         folder.answer(_checked(*folder.read_asked()))
     except BaseException as error:
@@ -140,10 +193,10 @@ def _checked(depth: str, experiments: list[ExperimentConfig]) -> CheckAnswer:
         find_module(workload)
         if depth == MODULE:
             return CheckAnswer()
-        lazy_opacus.install()
+        defer_opacus()
         load_factory(workload)
 
-        from dpprof.measure.check import check_contract, check_training
+        from dpprof.measure.workload_check import check_contract, check_training
 
         if depth == TRAINING:
             return check_training(experiments, say)
@@ -154,7 +207,10 @@ def _checked(depth: str, experiments: list[ExperimentConfig]) -> CheckAnswer:
 
 
 def _fail(folder: RunFolder, error: BaseException) -> int:
-    kind = "interrupted" if _is_interrupt(error) else "oom" if is_oom(error) else "error"
+    if _is_interrupt(error):
+        kind = FailureKind.INTERRUPTED
+    else:
+        kind = FailureKind.OOM if is_oom(error) else FailureKind.ERROR
     text = _traceback(error)
     try:
         folder.write_error(Failure(kind, describe_error(error), text, _last_memory()))
@@ -165,7 +221,7 @@ def _fail(folder: RunFolder, error: BaseException) -> int:
 
 
 def _is_interrupt(error: BaseException) -> bool:
-    """Whether a signal raised the error; a workload may raise KeyboardInterrupt too."""
+    """Tell a signal from a KeyboardInterrupt that the workload raised itself."""
     return isinstance(error, KeyboardInterrupt) and bool(_received)
 
 
@@ -177,7 +233,7 @@ def _traceback(error: BaseException) -> str:
 def _last_memory() -> Memory:
     memory = Memory(peak_rss=peak_rss_bytes())
     torch = sys.modules.get("torch")
-    with suppress(Exception):  # a device that is out of order has no figures
+    with suppress(Exception):  # a broken device has no figures
         if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
             memory.peak_allocated = torch.cuda.max_memory_allocated()
             memory.peak_reserved = torch.cuda.max_memory_reserved()
@@ -185,7 +241,7 @@ def _last_memory() -> Memory:
 
 
 def prepare() -> None:
-    """What a measuring process begins with."""
+    """Set up a measuring process: its end with the driver, its output and its signal handlers."""
     end_with_driver()
     keep_descriptors()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -193,7 +249,7 @@ def prepare() -> None:
 
 
 def main() -> int:
-    """Entry of `python -m dpprof.measure`."""
+    """Run `python -m dpprof.measure` and return the exit code."""
     folders = [argument for argument in sys.argv[1:] if argument not in (_COUNTED_STEP, _CHECK)]
     if len(folders) != 1:
         print(f"usage: python -m dpprof.measure [{_COUNTED_STEP} | {_CHECK}] RUN_FOLDER", file=sys.stderr)
@@ -201,7 +257,7 @@ def main() -> int:
     prepare()
     path = Path(folders[0]).absolute()  # a workload may change the working directory
     if _CHECK in sys.argv:
-        return check(CheckFolder(path))
+        return check_workload(CheckFolder(path))
     if _COUNTED_STEP in sys.argv:
-        sys.exit(count(RunFolder(path)))  # the ordinary exit, at which a profiler collects what it has
+        sys.exit(count(RunFolder(path)))  # a normal exit lets the profiler write
     return measure(RunFolder(path))

@@ -1,4 +1,4 @@
-"""What an experiment ran on: versions and hardware, kept with every record."""
+"""Versions and hardware of an experiment, kept with every record."""
 
 import importlib.metadata
 import platform
@@ -8,16 +8,16 @@ import psutil
 import torch
 
 from dpprof import __version__
-from dpprof.record.processor import processor
+from dpprof.process import processor
 
 PACKAGES = ("dpprof", "torch", "opacus", "numpy")
-# Told where they are installed: models of Hugging Face come from them.
+# Listed only if installed; Hugging Face models need them.
 OF_MODELS = ("transformers", "peft")
 _MISSING = "not installed"
 
 
 def describe_environment(device: str, ranks_here: int = 1) -> dict[str, str]:
-    """Names and values that a reader needs before comparing two runs."""
+    """Return the versions and hardware that a reader needs in order to compare two runs."""
     found = {
         "host": socket.gethostname(),
         "python": platform.python_version(),
@@ -41,7 +41,7 @@ def describe_environment(device: str, ranks_here: int = 1) -> dict[str, str]:
 def _version(package: str) -> str:
     if package == "torch":
         return str(torch.__version__)
-    if package == "dpprof":  # of the code that runs, whatever was installed when
+    if package == "dpprof":  # of the running code, not of installed metadata
         return __version__
     try:
         return importlib.metadata.version(package)

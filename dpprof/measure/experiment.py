@@ -1,182 +1,74 @@
 """Runs the passes of one experiment. The only place where trainers and passes meet."""
 
-import dataclasses
 import gc
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
-from itertools import islice
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 import torch
-from torch import Tensor, nn
 
 from dpprof.config.estimating import ESTIMATE
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
 from dpprof.config.measuring import ALONE, CLEAN
-from dpprof.errors import describe_error
-from dpprof.measure import estimate, gradient_check, verify
+from dpprof.errors import DpprofError, EstimateError, describe_error
+from dpprof.measure import gradient_check
 from dpprof.measure.environment import describe_environment
-from dpprof.measure.observe import Observer, Subject
-from dpprof.measure.passes import alone, ceilings, clean, counters, ledger, memory, pace, trace
-from dpprof.measure.passes.weights import parameter_groups
+from dpprof.measure.observe import Observer
+from dpprof.measure.passes import clean, ledger, machine, memory, trace
+from dpprof.measure.passes.estimate_ledger import CpuLedger, CudaLedger
+from dpprof.measure.passes.ledger import Kept, keep_ledger, warmup_steps
+from dpprof.measure.passes.subject import Subject
 from dpprof.measure.place import place_in
-from dpprof.measure.ranks import Ranks
-from dpprof.measure.told_by_ranks import ToldByRanks
-from dpprof.measure.trainers.build import build_trainer, load_trainer
-from dpprof.measure.trainers.parallel import all_local
-from dpprof.measure.trainers.traps import traps_named
-from dpprof.measure.workloads.sampling import batch_sizes, num_samples, sampled
-from dpprof.measure.workloads.workload import Workload, build_workload, checked_batch
+from dpprof.measure.ranks import Ranks, one_rank_of_many
+from dpprof.measure.trainers.build import load_trainer
+from dpprof.measure.trainers.fake_tensors import fake_tensors
+from dpprof.measure.trainers.training import Training, end_if_forked
+from dpprof.measure.verifying import verification
+from dpprof.record.figures.capacity import device_of, from_allocator
 from dpprof.record.folder import RunFolder
-from dpprof.record.record import PassOutcome, Record
-from dpprof.vocabulary.norm_forms import NormCost
+from dpprof.record.ledger import Doubt, LedgerResult
+from dpprof.record.record import PassOutcome, PassStatus, RankResult, Record
+from dpprof.vocabulary.phases import PHASE_LABEL
+from dpprof.vocabulary.units import MIB
 
 
 class PassFailed(Exception):
-    """A pass failed; the record says which. The cause is the original error."""
-
-
-class ExperimentTraining:
-    """A trainer with an endless supply of batches.
-
-    `is_timed` says whether steps are timed or looked at otherwise: under Poisson sampling these have batches
-    of other sizes (`sampling.batch_sizes`). `num_samples` holds the samples of each such batch so far.
-    """
-
-    def __init__(
-        self,
-        config: ExperimentConfig,
-        workload: Workload,
-        tensor_device: str | None = None,
-        *,
-        is_timed: bool = False,
-    ) -> None:
-        with traps_named(load_trainer(config.trainer), workload.model, lambda: config.batch_size):
-            self.trainer = build_trainer(config, workload, tensor_device)
-        self.tokens_per_batch, self.changed = workload.tokens_per_batch, workload.changed
-        self.num_samples: list[int] = []
-        self._batches = _without_end(workload.batches)
-        self._of_rank(config.seed)
-        if config.poisson_sampling:
-            self._batches = sampled(self._batches, batch_sizes(config, is_timed=is_timed))
-        self._batch_size, self._accumulation_steps = config.batch_size, config.accumulation_steps
-        self._poisson_sampling = config.poisson_sampling
-        self._process = os.getpid()
-
-    def _of_rank(self, seed: int) -> None:
-        """Deal out to ranks the batches that one process would take, and draw other noise on each."""
-        parallel = self.trainer.parallel
-        self._batches = islice(self._batches, parallel.rank, None, parallel.world_size)
-        if parallel.rank:
-            torch.manual_seed(seed + parallel.rank)
-
-    def run(self, num_steps: int, observer: Observer) -> None:
-        """Do `num_steps` training steps under the observer.
-
-        Raises ValueError if the batches end too early, and WorkloadError if the model, its loss or a batch is
-        known to be at fault.
-        """
-        try:
-            with traps_named(type(self.trainer), self.model, self._batch_size_now):
-                self.trainer.run_profiling(self._take(num_steps * self._accumulation_steps), observer)
-        finally:
-            end_if_forked(self._process)
-
-    def _take(self, num_batches: int) -> Iterator[Any]:
-        for batch in islice(self._batches, num_batches):
-            end_if_forked(self._process)
-            if self._poisson_sampling:
-                self.num_samples.append(num_samples(batch))
-            yield batch
-
-    def _batch_size_now(self) -> int:
-        return self.num_samples[-1] if self.num_samples else self._batch_size
-
-    @property
-    def model(self) -> nn.Module:
-        """The model, as the workload made it."""
-        return self.trainer.model
-
-    def held_tensors(self) -> dict[str, list[tuple[str, Tensor]]]:
-        """What of the tensors that the trainer holds now lies on this rank, with names, by category."""
-        return {category: all_local(held) for category, held in self.trainer.held_tensors().items()}
-
-    def drop_gradients(self) -> None:
-        """Let go of everything that only the next step would free."""
-        self.trainer.drop_gradients()
-
-    @property
-    def norm_costs(self) -> dict[str, NormCost]:
-        """The form of each weight's norm, by parameter, where the trainer chooses one."""
-        return self.trainer.norm_costs()
-
-    @property
-    def savings(self) -> tuple[str, ...]:
-        """The savings that its loop leaves unmade."""
-        return self.trainer.savings
-
-    def save(self, savings: Iterable[str]) -> None:
-        """Make these savings, and no others, from the next step on."""
-        self.trainer.save(savings)
-
-
-def _without_end(batches: Iterable[Any]) -> Iterator[Any]:
-    yield from map(checked_batch, batches)  # keeps no reference to a batch while the next one is made
-    raise ValueError("the workload's batches ended: they must go on without end")
-
-
-def end_if_forked(process: int) -> None:
-    """End this process if it is not the one given, but a copy of it that a workload forked and did not end.
-
-    It would measure the same and write into the same folder.
-    """
-    if os.getpid() != process:
-        os._exit(0)
+    """A pass, which the message names, failed. The cause is the original error."""
 
 
 def run_experiment(
     config: ExperimentConfig, folder: RunFolder, say: Callable[[str], None], ranks: Ranks | None = None
 ) -> Record:
-    """Run the configured passes in order, saving the record after each. With several ranks the folder is this
-    rank's.
+    """Run the configured passes in order, saving the record to this rank's folder after each.
 
-    Raises PassFailed when a pass fails; passes after it are not tried. The record then has the figures of
-    the passes before.
+    Raises PassFailed when a pass fails, and skips the rest. The record keeps the earlier passes' figures.
     """
     ranks = ranks or Ranks(config, place_in(config))
     # An estimate records the machine that made it, not the one that it is for.
     device = "cpu" if config.is_estimate else config.device
     record = Record(to_flat(config), describe_environment(device, ranks.here))
     process = os.getpid()
-
-    def build(*, is_timed: bool = False) -> ExperimentTraining:
-        training = ExperimentTraining(config, build_workload(config), is_timed=is_timed)
-        end_if_forked(process)
-        _count(record, config, training)
-        return training
-
-    subject = Subject(config, folder, record, build)
-    told = ToldByRanks(ranks)
+    subject = Subject(config, folder, record)
     for name in config.pass_names:
         gc.collect()  # what the previous pass left
         if config.device == "cuda":
             torch.cuda.empty_cache()
-        outcome = record.passes[name] = PassOutcome("running")
+        outcome = record.passes[name] = PassOutcome(PassStatus.RUNNING)
         folder.write_record(record)
         say(f"{name} pass")
         started = time.perf_counter()
         try:
             with _group(name, config, ranks):
                 PASSES[name](subject)
-            told.after(name, record)
+            ranks.record_results(name, record)
         except BaseException as error:
-            outcome.status, outcome.reason = "failed", describe_error(error)
+            outcome.status, outcome.reason = PassStatus.FAILED, describe_error(error)
             raise PassFailed(name) from error
         else:
-            outcome.status = "finished"
+            outcome.status = PassStatus.FINISHED
         finally:
             end_if_forked(process)
             outcome.seconds = time.perf_counter() - started
@@ -187,7 +79,6 @@ def run_experiment(
 
 
 def _group(name: str, config: ExperimentConfig, ranks: Ranks) -> AbstractContextManager[None]:
-    """The process group of a pass."""
     if name == ALONE:
         return ranks.in_turn()
     if name in ("memory", "ledger") and config.device == "cpu":
@@ -197,50 +88,97 @@ def _group(name: str, config: ExperimentConfig, ranks: Ranks) -> AbstractContext
     return ranks.together()
 
 
-def run_counted_step(config: ExperimentConfig, folder: RunFolder, say: Callable[[str], None]) -> None:
-    """Do the part of the counters pass that runs inside the profiled process."""
-
-    def build(*, is_timed: bool = False) -> ExperimentTraining:
-        return ExperimentTraining(config, build_workload(config), is_timed=is_timed)
-
-    counters.run(Subject(config, folder, Record(to_flat(config), {}), build))
+def run_counted_step(config: ExperimentConfig, say: Callable[[str], None]) -> None:
+    """Warm up, then do the one step that Nsight Compute counts (`drive/counters.py` starts it)."""
+    training = Training(config)
+    training.run(config.measuring.warmup_steps, Observer())
+    training.run(1, _CountedStep() if config.device == "cuda" else Observer())
     say("the counted step is done")
 
 
+class _CountedStep(Observer):
+    """Profiles a step (cudaProfilerStart and Stop), with NVTX ranges for phases that belong to no thread."""
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        torch.cuda.synchronize()
+        torch.cuda.profiler.start()
+        yield
+        torch.cuda.synchronize()
+        torch.cuda.profiler.stop()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        opened = torch.cuda.nvtx.range_start(PHASE_LABEL + name)
+        yield
+        torch.cuda.nvtx.range_end(opened)
+
+
 def _estimate(subject: Subject) -> None:
+    """Estimate the memory and traffic of a step, with the doubts about them.
+
+    Where torch has no CUDA, fake CPU tensors stand in for the GPU's (`capacity.assumptions` says where that
+    matters). The recorded allocator peak is the ledger's plus what the allocator adds. Raises EstimateError
+    if the step cannot run without data.
+    """
+    config, record = subject.config, subject.record
+    savings = config.estimating.savings
+    kept, doubts = _ledger_of_rank(subject, 0, with_savings=savings)
+    record.ledger = kept.result()
+    record.ledger.doubts = [*doubts, *_growing(record.ledger)]
+    record.memory.saved = kept.saved
+    record.memory.peak_allocated = record.ledger.peak + sum(from_allocator(config, record.ledger).values())
+    subject.folder.write_ledger(record.ledger, kept.account.timeline())
+    if config.world_size > 1:
+        record.ranks = [RankResult(0, kept.account.peak, kept.account.peak_phase)]
+    differs = config.parallel in load_trainer(config.trainer).rank_0_differs
+    if config.world_size > 1 and differs and savings:  # a search asks for the peak alone
+        other, _ = _ledger_of_rank(subject, 1, with_savings=False)
+        record.ranks.append(RankResult(1, other.account.peak, other.account.peak_phase))
+
+
+def _ledger_of_rank(subject: Subject, rank: int, *, with_savings: bool) -> tuple[Kept, list[Doubt]]:
     config = subject.config
+    tensor_device = config.device if torch.cuda.is_available() else "cpu"
+    as_on_cuda = config.precision == "bf16" and config.device == "cuda" and tensor_device == "cpu"
+    trainer = load_trainer(config.trainer)
+    try:
+        with one_rank_of_many(config, rank), fake_tensors(trainer, as_autocast_on_cuda=as_on_cuda):
+            device = device_of(config)
+            l2_bytes = device.l2_mib * MIB if device else 0
+            ledger = CpuLedger() if config.device == "cpu" else CudaLedger(tensor_device, l2_bytes)
+            build = partial(subject.build, tensor_device)
+            warm = warmup_steps(config)
+            kept = keep_ledger(build, ledger, 1, warmup_steps=warm, with_savings=with_savings)
+    except DpprofError:
+        raise
+    except Exception as error:
+        raise EstimateError(
+            f"the step failed on fake tensors, which have no data: {describe_error(error)}. "
+            "If `dpprof profile` can run it, it can be measured, not estimated"
+        ) from error
+    return kept, list(ledger.doubts(kept.account.peak))
 
-    def build(tensor_device: str) -> ExperimentTraining:
-        how = dataclasses.replace(config.estimating, target="none")  # a GPU's name, and tensors on the CPU
-        workload = build_workload(dataclasses.replace(config, device=tensor_device, how=how))
-        training = ExperimentTraining(config, workload, tensor_device)
-        _count(subject.record, config, training)
-        return training
 
-    estimate.run(subject, build)
-
-
-def _count(record: Record, config: ExperimentConfig, training: ExperimentTraining) -> None:
-    """Put what only the built workload shows into the record: sizes, and traps that raise no error."""
-    record.num_parameters = sum(p.numel() for p in training.trainer.model.parameters())
-    record.parameters = record.parameters or parameter_groups(training.model, config)
-    record.changed = list(training.changed)
-    batches = config.accumulation_steps * config.world_size
-    record.samples_per_step = config.batch_size * batches
-    if training.tokens_per_batch is not None:
-        record.tokens_per_step = training.tokens_per_batch * batches
-    record.warnings += [w for w in training.trainer.warnings() if w not in record.warnings]
+def _growing(ledger: LedgerResult) -> list[Doubt]:
+    """Return a doubt if the step leaves more memory allocated than it found."""
+    if ledger.growth <= 0:
+        return []
+    text = (
+        "the step leaves more alive than it found: if every step does, later ones need more than is estimated"
+    )
+    return [Doubt("growing_state", text, None)]
 
 
 PASSES: dict[str, Callable[[Subject], None]] = {
     CLEAN: clean.run,
-    ALONE: alone.run,
-    "pace": pace.run,
+    ALONE: clean.run_alone,
+    "pace": machine.run_pace,
     "memory": memory.run,
     "ledger": ledger.run,
     "trace": trace.run,
-    "ceilings": ceilings.run,
+    "ceilings": machine.run_ceilings,
     "gradient_check": gradient_check.run,
-    "verify": verify.run,
+    "verify": verification.run,
     ESTIMATE: _estimate,
 }

@@ -1,12 +1,11 @@
-"""Forks a process for each estimate, which so begins with torch and all else imported.
+"""Forks a process for each estimate, which then starts with torch and all else already imported.
 
     python -m dpprof.measure --fork        its standard input is a Unix socket of packets
 
-A request is a packet of JSON with the descriptor of a log: `{"folder": ..., "workload": ...}`. Answers are
-`{"pid": ...}` for each, in order, and `{"pid": ..., "code": ...}` when that process has ended. Only for
-estimates: what a measured experiment takes to start, and what of its memory is shared, are figures.
-
-Ends with the socket, and with it all that was forked.
+A request is a JSON packet with the descriptor of a log file: `{"folder": ..., "workload": ...}`. Replies are
+`{"pid": ...}` for each request, in order, and `{"pid": ..., "code": ...}` when that process has ended. For
+estimates only: in a measured experiment, start-up time and memory count as results. When the socket closes,
+this process and all its forks end.
 """
 
 import gc
@@ -20,8 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from dpprof.measure import lazy_opacus
-from dpprof.measure.entry import measure, prepare
+from dpprof.measure.entry import defer_opacus, measure, prepare
 from dpprof.process import END_WITH
 from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.registry import load
@@ -33,10 +31,10 @@ _LOOK_S = 0.05
 
 
 def serve() -> int:
-    """Fork what is asked for until the socket ends."""
+    """Fork a process for each request until the socket closes."""
     asked = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    lazy_opacus.install()
+    defer_opacus()
     importlib.import_module("dpprof.measure.experiment")
     importlib.import_module("dpprof.measure.trainers.build").import_trainers("", lambda text: None)
     running: set[int] = set()
@@ -70,7 +68,7 @@ def _tell_ended(asked: socket.socket, running: set[int]) -> None:
 def _fork(asked: socket.socket, folder: str, workload: str, log: int) -> int:
     info = WORKLOADS.get(listed(workload))
     if info is not None and info.preload:
-        with suppress(Exception):  # the estimate will say what is wrong
+        with suppress(Exception):  # the estimate itself reports the error
             load(info.preload)()
     gc.freeze()
     driver = os.getpid()

@@ -1,12 +1,11 @@
-"""The gradient check: a trainer's clipped gradient, without noise, against a naive loop over samples.
+"""The gradient check: compares a trainer's clipped gradient, without noise, with a naive per-sample loop.
 
 The naive loop runs once, in float64. The trainer is compared with it in float64, in float32 and, if the
-experiment trains that way, under bf16 autocast. First the check makes sure that there is one right gradient:
-it switches dropout off, and refuses to judge if losses are not finite, change from one forward to the next,
-or depend on the rest of the batch. `figures/gradient_verdict.py` judges the errors.
+experiment trains that way, under bf16 autocast. Dropout is switched off first. There is no verdict if losses
+are not finite, change from one forward to the next, or depend on the rest of the batch.
+`record/figures/verdicts.py` judges the errors.
 """
 
-import copy
 import dataclasses
 import gc
 import itertools
@@ -20,16 +19,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.figures.gradient_verdict import TOLERANCES
-from dpprof.measure.observe import Subject
-from dpprof.measure.passes.losses import KeptLosses
+from dpprof.measure.passes.clean import KeptLosses
+from dpprof.measure.passes.subject import Subject
 from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.trainers.build import build_trainer, clip_rule
+from dpprof.measure.trainers.draws import dropouts
 from dpprof.measure.trainers.nested import call
-from dpprof.measure.trainers.parallel import parallel_of, whole
+from dpprof.measure.trainers.parallel import parallel_of
 from dpprof.measure.trainers.reference import (
     clipped_mean,
+    copied,
     global_norm,
+    gradients_of,
     naive_per_sample_gradients,
     relative_error,
     single_sample,
@@ -37,10 +38,11 @@ from dpprof.measure.trainers.reference import (
 from dpprof.measure.workloads.sampling import sampled
 from dpprof.measure.workloads.trainable import fill_adapters
 from dpprof.measure.workloads.workload import Batch, Workload, build_workload
+from dpprof.record.figures.verdicts import TOLERANCES
 from dpprof.record.record import GradientCheck
 from dpprof.vocabulary.trainers import trainer_info
 
-# How the trainer computes: its precision, and the type of its weights.
+# For each way of computing, the trainer's precision and the type of its weights.
 WAYS = {
     "float64": ("fp32", torch.float64),
     "float32": ("fp32", torch.float32),
@@ -49,7 +51,7 @@ WAYS = {
 
 
 class Undecidable(Exception):
-    """There is no one right gradient to compare with; the message says why."""
+    """There is no single correct gradient to compare with; the message says why."""
 
 
 class Wrong(Exception):
@@ -58,10 +60,10 @@ class Wrong(Exception):
 
 def run(subject: Subject) -> None:
     """Check the experiment's trainer and put the result into the record."""
-    subject.record.gradient_check = check(subject.config)
+    subject.record.gradient_check = check_gradient(subject.config)
 
 
-def check(config: ExperimentConfig) -> GradientCheck:
+def check_gradient(config: ExperimentConfig) -> GradientCheck:
     """Compare the clipped gradient of one physical batch, without noise, with the naive loop's."""
     case = Case(config)
     found = GradientCheck(dropout_off=switch_dropout_off(case.workload.model))
@@ -80,34 +82,26 @@ def check(config: ExperimentConfig) -> GradientCheck:
 
 
 def gradient_error(config: ExperimentConfig, way: str) -> float:
-    """The trainer's relative L2 error in `float64`, `float32` or `bfloat16`, without a verdict."""
+    """Return the trainer's relative L2 error in `float64`, `float32` or `bfloat16`, without a verdict."""
     case = Case(config)
     return case.error(way, *case.reference(TOLERANCES["float64"]))
 
 
 def switch_dropout_off(model: nn.Module) -> bool:
-    """Set the probability of every dropout module to 0. Returns whether any was above 0.
+    """Set every dropout module's probability to 0. Returns True if any was above 0.
 
-    It cannot reach dropout that a model applies by a function call.
+    Dropout that a model applies by a function call stays on.
     """
-    found = False
-    for module in model.modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd):
-            name = "p"
-        elif isinstance(module, nn.MultiheadAttention | nn.RNNBase):
-            name = "dropout"
-        else:
-            continue
-        found = found or getattr(module, name) > 0
+    found = list(dropouts(model))
+    for module, name in found:
         setattr(module, name, 0.0)
-    return found
+    return bool(found)
 
 
 class Case:
     """An experiment's model, its loss and the batches of one step, to be evaluated in several ways.
 
-    With several ranks a physical batch is that of all of them, and each trains on its own part. Ranks decide
-    alike, as one that did not would wait for ever.
+    With several ranks, all share a physical batch. They must decide alike, or one would wait for ever.
     """
 
     def __init__(self, config: ExperimentConfig, num_batches: int = 1) -> None:
@@ -122,45 +116,45 @@ class Case:
         self.parallel = parallel_of(config.parallel, torch.device(config.device))
         self.num_batches = num_batches
         self.batch_size = config.batch_size * self.parallel.world_size
-        # Batch by batch the parts of all ranks.
+        # Ordered by batch, then by rank.
         self._parts: list[Batch] = list(itertools.islice(batches, num_batches * self.parallel.world_size))
         self.is_private = trainer_info(config.trainer).is_private
         if self.parallel.rank:
-            torch.manual_seed(config.seed + self.parallel.rank)  # of the noise
+            torch.manual_seed(config.seed + self.parallel.rank)  # each rank has its own noise
 
     def copied(self, dtype: torch.dtype) -> Workload:
-        """The workload with a copy of its model, so that no evaluation sees what another one left behind."""
+        """Return the workload with a copy of its model, so that evaluations do not affect each other."""
         gc.collect()  # the previous copy, which a library's hooks may hold in a cycle
-        model = copy.deepcopy(self.workload.model).to(self.config.device, dtype).train()
-        return self.workload._replace(model=model)
+        model = copied(self.workload.model).train()
+        return self.workload._replace(model=model._apply(lambda t: _as_type(t, self.config.device, dtype)))
 
     def moved(self, dtype: torch.dtype) -> list[Batch]:
-        """This rank's parts of the batches on the device, numbers with a point as this type."""
+        """Return this rank's batches on the device, with floating-point values in this type."""
         return self._moved(self._parts[self.parallel.rank :: self.parallel.world_size], dtype)
 
     def _moved(self, parts: Sequence[Batch], dtype: torch.dtype) -> list[Batch]:
-
         def moved(leaf: Any) -> Any:
-            if not isinstance(leaf, Tensor):
-                return leaf
-            return leaf.to(self.config.device, dtype if leaf.is_floating_point() else None)
+            return _as_type(leaf, self.config.device, dtype) if isinstance(leaf, Tensor) else leaf
 
         return [tree_map(moved, part) for part in parts]
 
     def trainer(
-        self, way: str, workload: Workload, max_grad_norm: float | None, **changes: Any
+        self, way: str, max_grad_norm: float | None, workload: Workload | None = None, **changes: Any
     ) -> TrainerBase:
-        """The trainer in one of `WAYS`, with changed settings; a norm of None leaves the configured one."""
+        """Build the trainer in one of `WAYS` with changed settings, by default on a copy of the model.
+
+        Norm None keeps the configured one.
+        """
         clipping = self.config.max_grad_norm if max_grad_norm is None else max_grad_norm
         config = dataclasses.replace(self.config, precision=WAYS[way][0], max_grad_norm=clipping, **changes)
-        return build_trainer(config, workload)
+        return build_trainer(config, workload or self.copied(WAYS[way][1]))
 
     @torch.no_grad()
     def probe(self) -> str:
-        """The least precise type that the model computes in when its weights are float64.
+        """Return the least precise type that the model computes in when its weights are float64.
 
-        Raises Undecidable if losses are not finite or change from one forward to the next. Where they depend
-        on the rest of the batch it raises Wrong for a private trainer, else Undecidable.
+        Raises Undecidable if losses are not finite or change from one forward to the next. If they depend on
+        the rest of the batch, raises Wrong for a private trainer, else Undecidable.
         """
         workload = self.copied(torch.float64)
         (batch,) = self._moved(self._parts[:1], torch.float64)
@@ -186,24 +180,20 @@ class Case:
             what = f"a sample's loss depends on the other samples of its batch (by {change:.1e}, relative)"
             if not self.is_private:
                 raise Undecidable(f"{what}: a loop over single samples has another gradient")
-            raise Wrong(
-                f"{what}: clipping each sample's gradient does not bound what one sample changes, so that "
-                "training is not differentially private"
-            )
+            raise Wrong(f"{what}: clipping bounds no sample, and training is not differentially private")
         return computed_in
 
     def reference(self, tolerance: float) -> tuple[list[Tensor], float | None]:
-        """The naive loop's clipped gradient in float64, and the norm that it clips to.
+        """Return the naive loop's clipped gradient in float64, and the norm that it clips to.
 
-        Raises Undecidable if there is no such gradient, or if it changes by more than the tolerance when
-        computed twice.
+        Raises Undecidable if there is none, or if two computations differ by more than the tolerance.
         """
         per_sample = self.per_sample_gradients(tolerance)
         max_grad_norm = self.norm_that_clips(per_sample)
         return clipped_mean(per_sample, max_grad_norm, clip_rule(self.config)), max_grad_norm
 
     def per_sample_gradients(self, tolerance: float) -> list[list[Tensor]]:
-        """The naive loop's gradients in float64, of every sample of every batch. Raises as `reference`."""
+        """Return the naive loop's float64 gradient of every sample. Raises as `reference`."""
         workload, batch_size = self.copied(torch.float64), self.config.batch_size
         parts = self._moved(self._parts, torch.float64)
         per_sample = [
@@ -227,29 +217,28 @@ class Case:
         return per_sample
 
     def norm_that_clips(self, per_sample: list[list[Tensor]], *, share: float = 0.5) -> float | None:
-        """0.9 of a quantile of the samples' norms, so that at least this share of them is clipped: with a
-        norm that clips nothing, every trainer would pass. None where nothing is private.
+        """Return a norm that clips at least this share of the samples; None if the trainer is not private.
+
+        It is 0.9 of a quantile of the norms: with a norm that clips nothing, every trainer would pass.
         """
         norms = torch.tensor([float(global_norm(gradient)) for gradient in per_sample], dtype=torch.float64)
         return 0.9 * float(norms[norms > 0].quantile(1 - share)) if self.is_private else None
 
     def error(self, way: str, reference: list[Tensor], max_grad_norm: float | None) -> float:
-        """Relative L2 error of the trainer's gradient, computed in one of `WAYS`.
+        """Return the relative L2 error of the trainer's gradient, computed in one of `WAYS`.
 
-        Raises Undecidable if the losses are not finite, Wrong if they are and the gradient is not.
+        Raises Undecidable if the losses are not finite, Wrong if only the gradient is not.
         """
-        gradients = self.gradients(self.trainer(way, self.copied(WAYS[way][1]), max_grad_norm), way)
+        gradients = self.gradients(self.trainer(way, max_grad_norm), way)
         error = relative_error(gradients, reference)
         if not math.isfinite(error):
-            raise Wrong(
-                f"the trainer's gradient is NaN or infinite in {way}, that of the naive loop is finite"
-            )
+            raise Wrong(f"the trainer's gradient is NaN or infinite in {way}, the naive loop's is finite")
         return error
 
     def gradients(
         self, trainer: TrainerBase, way: str, batches: Sequence[Batch] | None = None
     ) -> list[Tensor]:
-        """What a step on these batches, by default all, leaves in `p.grad`: zeros where it leaves nothing.
+        """Do a step on these batches (by default all) and return its gradients, zeros where there is none.
 
         Raises Undecidable if the losses are not finite.
         """
@@ -257,11 +246,16 @@ class Case:
         trainer.run_profiling(self.moved(WAYS[way][1]) if batches is None else batches, losses)
         nonfinite = self.parallel.total(losses.count_nonfinite())
         _refuse_nonfinite(nonfinite, self.batch_size, "losses", way)
-        return [whole(torch.zeros_like(p) if p.grad is None else p.grad) for p in trainer.parameters]
+        return gradients_of(trainer.parameters)
+
+
+def _as_type(tensor: Tensor, device: str, dtype: torch.dtype) -> Tensor:
+    kind = dtype.to_complex() if tensor.is_complex() else dtype
+    return tensor.to(device, kind if tensor.is_complex() or tensor.is_floating_point() else None)
 
 
 class _LeastPrecise(TorchDispatchMode):
-    """Notes the least precise type that a float64 tensor is converted to on the way."""
+    """Records the least precise type that a float64 tensor is converted to on the way."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -276,11 +270,11 @@ class _LeastPrecise(TorchDispatchMode):
 
 def _float_types(nested: Any) -> set[torch.dtype]:
     tensors = (leaf for leaf in tree_iter(nested) if isinstance(leaf, Tensor))
-    return {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
+    return {t.dtype.to_real() for t in tensors if t.is_floating_point() or t.is_complex()}
 
 
 def _change(before: Tensor, now: Tensor) -> float:
-    """The largest difference over the largest value; 0 where nothing differs."""
+    """Return the largest difference over the largest value; 0 where nothing differs."""
     difference = float((before - now).abs().max())
     return difference and difference / max(float(before.abs().max()), float(now.abs().max()))
 

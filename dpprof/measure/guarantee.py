@@ -1,22 +1,20 @@
-"""The privacy guarantee of the training of which an experiment measured steps.
+"""The privacy guarantee of the training whose steps an experiment measured.
 
-It is computed after the passes, when nothing is timed any more. Epsilon is that of DP-SGD with Poisson
-sampling, as accountants know it: where the steps are known to be others, there is none, and a sentence.
+Computed after the passes, when nothing is timed any more. Epsilon is that of DP-SGD with Poisson sampling. If
+the measured steps are known to differ from that, there is no epsilon but a sentence that says why.
 """
 
 from collections.abc import Iterator
 
+from dpprof.config.budget import weaknesses
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import AccountingError
-from dpprof.figures.gradient_verdict import FAIL, gradient_verdict
-from dpprof.figures.results import nonfinite_losses
-from dpprof.figures.verify_verdict import verify_verdict
-from dpprof.measure.trainers.opacus.trap_sentences import MIXES
 from dpprof.privacy.accounting import epsilon_of
 from dpprof.privacy.guarantee import PrivateSteps, default_delta
+from dpprof.record.figures.results import nonfinite_losses
+from dpprof.record.figures.verdicts import FAIL, gradient_verdict, verify_verdict
 from dpprof.record.folder import RunFolder
-from dpprof.record.privacy import PrivacyResult
-from dpprof.record.record import Record
+from dpprof.record.record import PrivacyResult, Record
 from dpprof.vocabulary.trainers import short_name, trainer_info
 
 _FIXED = (
@@ -26,15 +24,16 @@ _FIXED = (
 
 
 def leave_guarantee(config: ExperimentConfig, record: Record, folder: RunFolder) -> None:
-    """Put the guarantee into the record and its file, if the experiment says how long the training is."""
+    """Compute the guarantee, if the data set's size is known, and save it with the record."""
     record.privacy = guarantee(config, record)
     if record.privacy is not None:
         folder.write_record(record)
 
 
 def guarantee(config: ExperimentConfig, record: Record) -> PrivacyResult | None:
-    """The guarantee of a private trainer on a data set of known size. Several ranks draw from it together,
-    and noise is added once for all of them.
+    """Return the guarantee of a private trainer on a data set of known size, else None.
+
+    All ranks draw one logical batch together, and noise is added to it once.
     """
     size = config.budget.dataset_size
     if not size or config.is_estimate or not trainer_info(config.trainer).is_private:
@@ -50,7 +49,8 @@ def guarantee(config: ExperimentConfig, record: Record) -> PrivacyResult | None:
     if not found.why_none:
         _ask(found, steps)
     if found.epsilon is not None:
-        found.weakened = [*_weakened(config), *found.weakened]
+        weak = weaknesses(found.epsilon, found.delta, size)
+        found.weakened = [*weak, *_weakened(config), *found.weakened]
     return found
 
 
@@ -68,7 +68,7 @@ def _ask(found: PrivacyResult, steps: PrivateSteps) -> None:
 
 
 def _why_none(config: ExperimentConfig, record: Record) -> Iterator[str]:
-    """What is known of the steps that no accountant's formula has."""
+    """Yield the reasons why no accountant's formula applies to the measured steps."""
     if unaccounted := trainer_info(config.trainer).unaccounted:
         yield f"{short_name(config.trainer)}: {unaccounted}"
     if config.noise_multiplier == 0:
@@ -79,11 +79,10 @@ def _why_none(config: ExperimentConfig, record: Record) -> Iterator[str]:
     for name, verdict in verdicts.items():
         if verdict is not None and verdict.word == FAIL:
             yield f"{name} failed ({verdict.reason})"
-    yield from (warning for warning in record.warnings if MIXES in warning)
+    yield from record.unbounded
 
 
 def _weakened(config: ExperimentConfig) -> Iterator[str]:
-    """What the measured steps lack."""
     if not config.poisson_sampling:
         yield _FIXED
     for limit in trainer_info(config.trainer).limits:

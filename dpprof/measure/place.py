@@ -1,4 +1,4 @@
-"""Which rank of its experiment this process is, as `torchrun` or a launcher of dpprof's told it."""
+"""The rank of this process, from the environment variables set by `torchrun` or dpprof's launchers."""
 
 import os
 from dataclasses import dataclass
@@ -12,9 +12,7 @@ _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 @dataclass(frozen=True)
 class Place:
-    """One rank of `world_size`; `local_rank` counts those on its machine, of which there are
-    `local_world_size`.
-    """
+    """One of `world_size` ranks, and one of the `local_world_size` on its machine."""
 
     rank: int = 0
     world_size: int = 1
@@ -23,7 +21,7 @@ class Place:
 
 
 def place_in(config: ExperimentConfig) -> Place:
-    """This process's place in an experiment. Raises ConfigError if it was not started as one of its ranks."""
+    """Return this process's place. Raises ConfigError if it is not one of the experiment's ranks."""
     if config.is_estimate or config.parallel == NONE:
         return Place()
     try:

@@ -1,10 +1,13 @@
-"""The ranks of an experiment, as one of them sees the others.
+"""The ranks of an experiment, seen from one of them.
 
-Each pass has a process group of its own: a real one, torch's fake one or the silent one, which send nothing.
-Between passes ranks meet in a store, which has no part in what is measured.
+Each pass has its own process group: a real one, or torch's fake one or the silent one, which send nothing.
+Between passes, ranks synchronise through a store, which takes no part in what is measured.
 """
 
+import dataclasses
 import json
+import socket
+import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -17,25 +20,25 @@ from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.measuring import ALONE, CLEAN
 from dpprof.errors import ConfigError
 from dpprof.measure.place import Place
 from dpprof.measure.silent_group import SILENT
+from dpprof.record.record import RankResult, Record
 from dpprof.vocabulary.parallel import FAKE, NONE
 
-# Whoever started the ranks ends them when their time is over.
+# The launcher enforces the time limit.
 _FOR_EVER = timedelta(days=7)
 
 
 class Ranks:
-    """This process's rank and the others.
-
-    Raises ConfigError if there is no GPU for this rank.
-    """
+    """This process's rank and its connection to the others. Raises ConfigError if it lacks a GPU."""
 
     def __init__(self, config: ExperimentConfig, place: Place) -> None:
         self._config, self._place = config, place
         self._meetings = count()
         self.rank, self.world_size, self.here = place.rank, place.world_size, place.local_world_size
+        self._own = RankResult(place.rank, host=socket.gethostname())
         self.are_real = not config.is_estimate and config.parallel != NONE
         if not self.are_real:
             return
@@ -46,7 +49,7 @@ class Ranks:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """All ranks, which send what they send. Does nothing for one that shares with none."""
+        """Run with a real process group (NCCL or gloo). Does nothing without parallel training."""
         if not self.are_real:
             yield
             return
@@ -60,23 +63,21 @@ class Ranks:
             device_id=torch.device("cuda", self._place.local_rank) if on_cuda else None,
         )
         yield
-        # Without this a rank may close a connection that another one still reads. Not after an error, when
-        # others may never come: the process ends then.
+        # Otherwise a rank may close a connection that another still reads. Skipped after an error, when
+        # others may never come; the process then ends.
         self.meet()
         dist.destroy_process_group()
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """This rank as if the others were there, which do the same at the same time."""
+        """Run with torch's fake process group, on all ranks at the same time."""
         with one_rank_of_many(self._config, self.rank):
             yield
         self.meet()
 
     @contextmanager
     def in_turn(self) -> Iterator[None]:
-        """This rank as if the others were there, to be timed. The others wait meanwhile; where each has a GPU
-        of its own, they do the same at the same time.
-        """
+        """Run with the silent group, to be timed: at the same time if each rank has a GPU, else in turn."""
         if self._config.device == "cuda":
             with one_rank_of_many(self._config, self.rank, SILENT):
                 yield
@@ -97,10 +98,27 @@ class Ranks:
             self._store.set(f"{place} is over", "")
         self._store.wait([f"{place} is over"], _FOR_EVER)
 
-    def gathered(self, told: Any) -> list[Any]:
-        """What every rank tells, as plain data, in order."""
+    def record_results(self, name: str, record: Record) -> None:
+        """Record all ranks' figures after a pass. Rank 0 gets the slowest times and all non-finite losses."""
         if not self.are_real:
-            return [told]
+            return
+        own = self._own
+        if name == CLEAN:
+            own.step_s, own.phase_s = record.step_s, record.phase_s
+            own.nonfinite_losses = record.nonfinite_losses
+        if name == ALONE:
+            own.alone_step_s = record.alone_step_s
+        own.peak = record.memory.peak_allocated
+        peaks = record.memory.phase_peak
+        own.phase = max(peaks, key=lambda phase: peaks[phase], default=None)
+        record.ranks = [RankResult(**told) for told in self._gathered(dataclasses.asdict(own))]
+        if name == CLEAN and self.rank == 0:
+            slowest = max(record.ranks, key=lambda rank: statistics.median(rank.step_s))
+            record.step_s, record.phase_s = slowest.step_s, slowest.phase_s
+            record.nonfinite_losses = sum(rank.nonfinite_losses or 0 for rank in record.ranks)
+
+    def _gathered(self, told: Any) -> list[Any]:
+        """Gather every rank's plain data (JSON), in order of ranks."""
         place = f"told {next(self._meetings)}"
         self._store.set(f"{place} by {self.rank}", json.dumps(told))
         keys = [f"{place} by {rank}" for rank in range(self.world_size)]
@@ -108,7 +126,7 @@ class Ranks:
         return [json.loads(self._store.get(key)) for key in keys]
 
     def leave(self) -> None:
-        """Part from the others: rank 0, which may keep the store, waits for them."""
+        """Disconnect from the others: rank 0, which may host the store, waits for them."""
         if not self.are_real:
             return
         self._store.set(f"left by {self.rank}", "")
@@ -127,8 +145,9 @@ def _take_gpu(place: Place) -> None:
 
 @contextmanager
 def one_rank_of_many(config: ExperimentConfig, rank: int, group: str = FAKE) -> Iterator[None]:
-    """This process is one rank of the experiment's, without the others: torch's fake process group or the
-    silent one, whose collectives return at once. Does nothing for one that shares with none.
+    """Run as one rank without the others, in a process group whose collectives return at once.
+
+    `group` is torch's fake one or the silent one. Does nothing without parallel training.
     """
     if config.parallel == NONE:
         yield

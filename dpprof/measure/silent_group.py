@@ -1,7 +1,7 @@
 """The process group of the alone pass: one rank's own part of every collective.
 
-torch's fake process group copies what it gathers once for each rank, so that the time of a step would grow
-with them, and gives DDP no result. Of this one's collectives the ledger and the profiler see nothing.
+torch's fake process group makes a copy for each rank when it gathers, so that step time would grow with their
+number, and gives DDP no result. The ledger and the profiler do not see this group's collectives.
 """
 
 from typing import Any
@@ -15,11 +15,10 @@ _c10d: Any = torch._C._distributed_c10d  # its stubs lack some of it
 
 
 class SilentGroup(_c10d.ProcessGroup):
-    """Sends nothing and waits for nobody. The other ranks' tensors are taken to equal this one's. A
-    collective makes one copy or none; two where it gathers around this rank's own part.
+    """Sends nothing and waits for nobody. The other ranks' tensors are taken to equal this one's.
 
-    It has the collectives of data parallel training. Some have two names: the second is that of torch before
-    2.13.
+    A collective makes at most one copy, or two where it gathers around this rank's own part. Only those of
+    data parallel training are there. Some have two names: the second is that of torch before 2.13.
     """
 
     def __init__(self, rank: int, world_size: int, name: str) -> None:
@@ -28,32 +27,32 @@ class SilentGroup(_c10d.ProcessGroup):
 
     @property
     def group_name(self) -> str:
-        """By which functional collectives find it."""
+        """Name by which functional collectives find the group."""
         return self._name
 
     def getBackendName(self) -> str:
-        """What torch calls it."""
+        """Return torch's name for the backend."""
         return SILENT
 
     def allreduce(self, tensors: list[Tensor], opts: object = None) -> dist.Work:
-        """Leaves the tensors as they are."""
+        """Leave the tensors as they are."""
         return _done(tensors)
 
     allreduce_coalesced = reduce = broadcast = allreduce
 
     def barrier(self, opts: object = None) -> dist.Work:
-        """Nobody is waited for."""
+        """Return at once."""
         return _done([])
 
     @torch.no_grad()
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: object = None) -> dist.Work:
-        """Fills the tensors of all ranks, together."""
+        """Fill the tensors of all ranks with this one's."""
         for parts, own in zip(outputs, inputs, strict=True):
             torch._foreach_copy_(parts, [own] * len(parts))
         return _done([part for parts in outputs for part in parts])
 
     def all_gather_single(self, output: Tensor, own: Tensor, opts: object = None) -> dist.Work:
-        """Fills the whole tensor."""
+        """Fill the whole tensor with this rank's part."""
         return self.all_gather_single_coalesced([output], [own])
 
     _allgather_base = all_gather_single
@@ -62,7 +61,7 @@ class SilentGroup(_c10d.ProcessGroup):
     def all_gather_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: object = None
     ) -> dist.Work:
-        """Fills each whole tensor."""
+        """Fill each whole tensor with this rank's part."""
         for output, own in zip(outputs, inputs, strict=True):
             ranks = output.view(self._world_size, -1)
             for others in self._without_own(ranks, own):
@@ -75,13 +74,13 @@ class SilentGroup(_c10d.ProcessGroup):
     def reduce_scatter(
         self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: object = None
     ) -> dist.Work:
-        """Takes this rank's own part."""
+        """Take this rank's own part."""
         for output, parts in zip(outputs, inputs, strict=True):
             output.copy_(parts[self._rank])
         return _done(outputs)
 
     def reduce_scatter_single(self, output: Tensor, whole: Tensor, opts: object = None) -> dist.Work:
-        """Takes this rank's own part."""
+        """Take this rank's own part."""
         return self.reduce_scatter_single_coalesced([output], [whole])
 
     _reduce_scatter_base = reduce_scatter_single
@@ -90,7 +89,7 @@ class SilentGroup(_c10d.ProcessGroup):
     def reduce_scatter_single_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: object = None
     ) -> dist.Work:
-        """Takes this rank's own part of each."""
+        """Take this rank's own part of each."""
         for output, whole in zip(outputs, inputs, strict=True):
             output.view(-1).copy_(whole.reshape(self._world_size, -1)[self._rank])
         return _done(outputs)
@@ -98,7 +97,7 @@ class SilentGroup(_c10d.ProcessGroup):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
     def _without_own(self, ranks: Tensor, own: Tensor) -> list[Tensor]:
-        """The rows to fill: without this rank's own where it lies there already, as FSDP has it."""
+        """Return the rows to fill, without this rank's own if it is already in place, as with FSDP."""
         if own.data_ptr() != ranks[self._rank].data_ptr():
             return [ranks]
         return [rows for rows in (ranks[: self._rank], ranks[self._rank + 1 :]) if len(rows)]

@@ -1,1 +1,1 @@
-"""From a privacy budget to noise and batches: accountants, and Poisson sampling. Plain data in and out."""
+"""Privacy accounting and Poisson sampling: from a privacy budget to noise and batches, as plain data."""

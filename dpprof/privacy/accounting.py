@@ -1,61 +1,59 @@
-"""The noise for a privacy budget, and the budget that noise spends."""
+"""Compute the noise for a privacy budget and the budget spent with a given noise."""
 
 import math
 from dataclasses import replace
 
-from dpprof.errors import AccountingError
-from dpprof.privacy.guarantee import ACCOUNTANTS, PRV, RDP, Guarantee, PrivateSteps
+from dpprof.errors import AccountingError, refuse
+from dpprof.privacy.guarantee import PRV, RDP, Guarantee, PrivateSteps
 from dpprof.privacy.prv import affordable_error, check_plausible, prv_epsilon, rounding_share
 from dpprof.privacy.rdp import rdp_epsilon, rdp_floor, rdp_noise
 from dpprof.privacy.search import PRECISION, least_noise
-from dpprof.settings import refuse
 
-# PRV's error as a share of epsilon: while searching, the most that is accepted, the most that needs no note.
+# PRV's error relative to epsilon: while searching, the most accepted, the most without a note.
 _SEARCHING, _MOST, _UNNOTED = 0.05, 0.1, 0.01
-# The share of delta kept for rounding errors that needs no note: it is hardly 1 % of epsilon.
+# Largest share of delta for rounding errors without a note: it costs hardly 1 % of epsilon.
 _UNNOTED_ROUNDING = 0.1
 
 
-def noise_for(epsilon: float, steps: PrivateSteps, accountant: str = PRV) -> Guarantee:
-    """The least noise multiplier, to about 0.1 %, with which the steps spend no more than epsilon.
+def noise_for(epsilon: float, steps: PrivateSteps) -> Guarantee:
+    """Return the least noise multiplier, to 0.1 %, that keeps the steps within epsilon.
 
-    By PRV (Gopi et al. 2021), or if asked for by RDP (Mironov et al. 2019). RDP takes 4 to 10 % more noise,
-    and up to three times as much where a document is hardly ever drawn. Where PRV cannot answer RDP does, and
-    the note says why. Raises AccountingError if neither can.
+    Uses PRV (Gopi et al. 2021). Where PRV cannot answer RDP does, and the note says why. Raises
+    AccountingError if neither can.
     """
-    _check(accountant, "epsilon", epsilon)
-    if accountant == RDP:
-        try:
-            return _noise_by_rdp(epsilon, steps)
-        except AccountingError as why:
-            raise AccountingError(f"{why}; use PRV") from None
+    _check("epsilon", epsilon)
     try:
         return _noise_by_prv(epsilon, steps)
     except AccountingError as why:
         try:
-            return replace(_noise_by_rdp(epsilon, steps), note=_in_its_place(why))
+            return replace(noise_by_rdp(epsilon, steps), note=_in_its_place(why))
         except AccountingError as neither:
             raise AccountingError(f"{why}; and {neither}") from None
 
 
-def epsilon_of(noise_multiplier: float, steps: PrivateSteps, accountant: str = PRV) -> Guarantee:
-    """The epsilon that the steps spend with this noise. By PRV or RDP as for `noise_for`; RDP has an
-    answer, infinite without enough noise, for any noise that floating-point numbers can tell: else it raises
-    AccountingError.
+def noise_by_rdp(epsilon: float, steps: PrivateSteps) -> Guarantee:
+    """Return the least noise by RDP (Mironov et al. 2019). Raises AccountingError if none is enough.
+
+    It needs 4 to 10 % more noise than PRV, up to three times as much at very small sample rates.
     """
-    _check(accountant, "noise_multiplier", noise_multiplier)
+    found = rdp_noise(epsilon, steps)
+    return steps.guarantee(RDP, found.noise, found.epsilon)
+
+
+def epsilon_of(noise_multiplier: float, steps: PrivateSteps) -> Guarantee:
+    """Return the epsilon that the steps spend with this noise, by PRV or RDP as in `noise_for`.
+
+    RDP's answer is infinite without enough noise. Raises AccountingError for noise beyond floating point.
+    """
+    _check("noise_multiplier", noise_multiplier)
     by_rdp = steps.guarantee(RDP, noise_multiplier, rdp_epsilon(noise_multiplier, steps))
-    if accountant == RDP:
-        return by_rdp
     try:
         return _epsilon_by_prv(noise_multiplier, steps, by_rdp.epsilon)
     except AccountingError as why:
         return replace(by_rdp, note=_in_its_place(why))
 
 
-def _check(accountant: str, name: str, value: float) -> None:
-    if accountant not in ACCOUNTANTS:
-        raise refuse("accountant", accountant, ", ".join(ACCOUNTANTS))
+def _check(name: str, value: float) -> None:
     if not 0 < value < math.inf:
         raise refuse(name, value, "a number above 0")
 
@@ -64,13 +62,8 @@ def _in_its_place(why: AccountingError) -> str:
     return f"{why}. RDP answers in its place: a looser bound"
 
 
-def _noise_by_rdp(epsilon: float, steps: PrivateSteps) -> Guarantee:
-    found = rdp_noise(epsilon, steps)
-    return steps.guarantee(RDP, found.noise, found.epsilon)
-
-
 def _noise_by_prv(epsilon: float, steps: PrivateSteps) -> Guarantee:
-    """Searches on short grids, whose estimates are far better than their bounds; confirms on a long one."""
+    """Search on short grids, whose estimates are far better than their bounds; confirm on a long one."""
 
     def foreseen(noise: float) -> float:
         fine = _fine_error(noise, steps, epsilon)
@@ -80,7 +73,7 @@ def _noise_by_prv(epsilon: float, steps: PrivateSteps) -> Guarantee:
     def confirmed(noise: float) -> float:
         return prv_epsilon(noise, steps, _fine_error(noise, steps, epsilon))
 
-    # What is enough for RDP is enough for PRV: short grids from the first question on.
+    # Noise that is enough for RDP is enough for PRV: grids are short from the start.
     start = rdp_noise(max(epsilon, 1.2 * rdp_floor(steps.delta)), steps)
     near = least_noise(foreseen, epsilon, start.noise)
     found = least_noise(confirmed, epsilon, near.noise, steepness=near.steepness)
@@ -88,7 +81,7 @@ def _noise_by_prv(epsilon: float, steps: PrivateSteps) -> Guarantee:
 
 
 def _epsilon_by_prv(noise: float, steps: PrivateSteps, certified: float) -> Guarantee:
-    """In two rounds: which error is small is known once epsilon is."""
+    """Compute epsilon in two rounds, since the allowed error depends on epsilon."""
     error = affordable_error(noise, steps, _SEARCHING * certified)
     about = max(prv_epsilon(noise, steps, error) - error, PRECISION * certified)
     fine = _fine_error(noise, steps, about)

@@ -1,19 +1,18 @@
-"""What an accountant is asked, and what it answers."""
+"""Inputs and answers of privacy accountants."""
 
 from dataclasses import dataclass
 
-from dpprof.settings import refuse
+from dpprof.errors import refuse
 
-PRV, RDP = "prv", "rdp"
-ACCOUNTANTS = (PRV, RDP)
+PRV, RDP = ACCOUNTANTS = ("prv", "rdp")
 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """That steps with this noise are (epsilon, delta)-private, by an accountant's account.
+    """(epsilon, delta) of steps with this noise, by an accountant.
 
-    The noise multiplier is the standard deviation of the noise over the clipping norm. `note` tells in a
-    sentence that another accountant was asked for, or that the answer is coarse; else it is empty.
+    The noise multiplier is the noise's standard deviation over the clipping norm. `note` says in a sentence
+    that another accountant was requested or that the answer is coarse; else it is empty.
     """
 
     accountant: str
@@ -27,13 +26,11 @@ class Guarantee:
 
 @dataclass(frozen=True)
 class PrivateSteps:
-    """Steps of DP-SGD (Abadi et al. 2016) that all sample alike, and the delta at which they are accounted.
+    """Steps of DP-SGD (Abadi et al. 2016) with equal sampling, and the delta for accounting.
 
-    Each step takes each document with probability `sample_rate`, independently of all others (Poisson
-    sampling). Neighbouring data sets differ in one document, added or removed. Batches of a fixed size, or
-    from a shuffled data set, have another epsilon, which may be larger.
-
-    Raises ConfigError if a number is out of range.
+    Each step includes each document with probability `sample_rate`, independently (Poisson sampling).
+    Neighbouring data sets differ by one document, added or removed. Batches of fixed size or from shuffled
+    data have another epsilon, which may be larger. Raises ConfigError if a number is out of range.
     """
 
     sample_rate: float
@@ -51,17 +48,14 @@ class PrivateSteps:
     def guarantee(
         self, accountant: str, noise_multiplier: float, epsilon: float, note: str = ""
     ) -> Guarantee:
-        """An accountant's answer about these steps."""
+        """Return an accountant's answer for these steps."""
         return Guarantee(
             accountant, noise_multiplier, epsilon, self.delta, self.sample_rate, self.steps, note
         )
 
 
 def default_delta(num_documents: int) -> float:
-    """The largest power of ten that is at most 1 / (10 N): 1e-6 for 50,000 documents, 1e-8 for 10 million.
-
-    A delta of 1 / N would still allow publishing one document in full, chosen at random.
-    """
+    """Return the largest power of ten up to 1 / (10 N), as 1 / N allows publishing a random document."""
     if num_documents < 1:
         raise refuse("num_documents", num_documents, "a whole number of at least 1")
     return float(f"1e-{len(str(10 * num_documents - 1))}")

@@ -1,9 +1,9 @@
-"""How many physical batches a logical batch takes if it is drawn by Poisson sampling.
+"""Number of physical batches in a Poisson-sampled logical batch.
 
-A logical batch has Binomial(N, q) documents. Opacus's `BatchMemoryManager` splits it into as few physical
-batches of at most m documents as there can be, about equally large, and passes on an empty one, which is a
-physical batch as well: max(1, ceil(Binomial(N, q) / m)) of them. (The length that Opacus's sampler has is
-N q / m for each logical batch, which is too small; its sampler for several ranks leaves out empty batches.)
+A logical batch has Binomial(N, q) documents. Opacus's `BatchMemoryManager` splits it into the fewest physical
+batches of at most m documents, about equal in size, and keeps an empty one: max(1, ceil(Binomial(N, q) / m)).
+(The length of Opacus's sampler is N q / m per logical batch, which is too small; its sampler for several
+ranks drops empty batches.)
 """
 
 import math
@@ -11,21 +11,21 @@ from bisect import bisect_left
 
 import numpy as np
 
-# How far from the mean a batch may be that counts: nearer than 1e-17 to certain, by Bernstein's inequality.
+# Window around the mean: batches outside have a probability below 1e-17, by Bernstein's inequality.
 _DEVIATIONS, _DOCUMENTS = 9, 50
-# From so many physical batches in a deviation on, what a batch lacks to a multiple of m is uniform.
+# From this ratio of deviation to physical batch on, the last physical batch's missing part is uniform.
 _UNIFORM = 3
 
 
 def expected_physical_batches(
     num_documents: int, sample_rate: float, physical_batch: int, num_devices: int = 1
 ) -> float:
-    """The mean of a logical batch's physical batches, to 1e-12 of it; of several devices, each of which draws
-    from so many documents of its own, on the one that draws the most: the others wait for it.
+    """Return the mean number of physical batches in a logical batch, to a relative error of 1e-12.
 
-    A sum of the probabilities of more than k of them. Where it would be long, there is a closed form for one
-    device: the mean of what a batch lacks to a multiple of m is a finite Fourier series, whose coefficients
-    beside the constant are below exp(-8 (deviation / m)^2), thus below 1e-31.
+    With several devices, each drawing from its own `num_documents`, it is that of the largest draw, which the
+    others wait for. Sums the probabilities of more than k batches. Where that would take long, one device has
+    a closed form: the mean of the part missing to a multiple of m is a finite Fourier series, whose
+    coefficients besides the constant are below exp(-8 (deviation / m)^2), thus below 1e-31.
     """
     from scipy.stats import binom
 
@@ -37,14 +37,14 @@ def expected_physical_batches(
 
 
 def expected_largest_draw(num_documents: int, sample_rate: float, num_devices: int) -> float:
-    """The mean of the documents on that one of several devices which draws the most."""
+    """Return the mean number of documents on the device that draws the most."""
     if num_devices == 1:
         return num_documents * sample_rate
     return _mean_of_largest(num_documents, sample_rate, 1, num_devices)
 
 
 def _mean_of_largest(num_documents: int, sample_rate: float, step: int, num_devices: int) -> float:
-    """The mean of ceil(draw / step), of the largest of several draws."""
+    """Return the mean of ceil(draw / step) for the largest of several draws."""
     from scipy.stats import binom
 
     mean, deviation = _moments(num_documents, sample_rate)
@@ -59,11 +59,7 @@ def _mean_of_largest(num_documents: int, sample_rate: float, step: int, num_devi
 def most_physical_batches(
     num_documents: int, sample_rate: float, physical_batch: int, steps: int, tail: float = 1e-3
 ) -> int:
-    """A number that no logical batch of a whole training exceeds, with a probability of at least 1 - `tail`.
-
-    The least one for which each of the steps exceeds it with a probability of at most `tail` / steps: a union
-    bound.
-    """
+    """Return a count that no logical batch exceeds, with probability 1 - `tail` (union bound)."""
     from scipy.stats import binom
 
     def is_enough(count: int) -> bool:

@@ -1,8 +1,8 @@
-"""Opacus's RDP accountant: quick, and looser than PRV.
+"""Opacus's RDP accountant: fast, and looser than PRV.
 
-Renyi differential privacy: Mironov 2017. Of the sampled Gaussian mechanism: Mironov, Talwar and Zhang 2019,
-"Renyi Differential Privacy of the Sampled Gaussian Mechanism". From there to epsilon: Balle et al. 2020,
-"Hypothesis Testing Interpretations and Renyi Differential Privacy", theorem 21.
+Renyi differential privacy: Mironov 2017. Sampled Gaussian mechanism: Mironov, Talwar and Zhang 2019, "Renyi
+Differential Privacy of the Sampled Gaussian Mechanism". Conversion to epsilon: Balle et al. 2020, "Hypothesis
+Testing Interpretations and Renyi Differential Privacy", theorem 21.
 """
 
 import math
@@ -15,16 +15,13 @@ from dpprof.privacy.search import Found, least_noise
 
 
 def rdp_epsilon(noise_multiplier: float, steps: PrivateSteps) -> float:
-    """The smallest epsilon that one of Opacus's orders certifies; infinite if none does.
-
-    Raises AccountingError for noise beyond what floating-point numbers can tell.
-    """
+    """Return the least epsilon over Opacus's orders; infinite if none. Raises AccountingError on overflow."""
     from opacus.accountants import RDPAccountant
 
     accountant = RDPAccountant()
     accountant.history = [(noise_multiplier, steps.sample_rate, steps.steps)]
     with warnings.catch_warnings():
-        # "Optimal order is the largest alpha": what follows from that is `rdp_floor`.
+        # "Optimal order is the largest alpha": `rdp_floor` deals with it.
         warnings.simplefilter("ignore")
         try:
             epsilon = float(accountant.get_epsilon(steps.delta))
@@ -34,9 +31,9 @@ def rdp_epsilon(noise_multiplier: float, steps: PrivateSteps) -> float:
     return math.inf if math.isnan(epsilon) else max(epsilon, 0.0)
 
 
-@cache  # PRV's search begins with it, and it is shown beside PRV's
+@cache  # PRV's search starts from it, and it is shown next to PRV's
 def rdp_noise(epsilon: float, steps: PrivateSteps) -> Found:
-    """The least noise multiplier for an epsilon. Raises AccountingError for one that no noise reaches."""
+    """Return the least noise multiplier for an epsilon. Raises AccountingError if no noise reaches it."""
     floor = rdp_floor(steps.delta)
     if epsilon <= floor:
         raise AccountingError(
@@ -47,12 +44,12 @@ def rdp_noise(epsilon: float, steps: PrivateSteps) -> Found:
     def certified(noise: float) -> float:
         return rdp_epsilon(noise, steps)
 
-    # Between orders that are far apart, epsilon falls in stairs.
+    # Orders are far apart: epsilon falls in steps.
     return least_noise(certified, epsilon, start=1.0, floor=floor, is_smooth=False)
 
 
 def rdp_floor(delta: float) -> float:
-    """The epsilon that remains with endless noise: the cost of delta at the largest order."""
+    """Return epsilon in the limit of infinite noise: the cost of delta at the largest order."""
     order = _largest_order()
     return max(math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1), 0.0)
 

@@ -1,6 +1,6 @@
-"""The least noise for an epsilon, with few questions to an accountant: each may take seconds.
+"""Search for the least noise for an epsilon with few accountant calls, as each may take seconds.
 
-Everything is in logarithms: of noise, and of epsilon over its target.
+Works on logarithms: of noise, and of epsilon over its target.
 """
 
 import math
@@ -9,21 +9,21 @@ from typing import NamedTuple
 
 from dpprof.errors import AccountingError
 
-# How far the noise may be above the least, as a share of it.
-PRECISION = 1e-3
-# From known noise, a question about this much more or less may show that nothing is left to find.
+# Relative tolerance of the noise, and of epsilon on an accountant's grid: together below 0.1 % of the noise.
+PRECISION = 5e-4
+# Relative step from known noise that can finish the search.
 _CLOSE = 0.9 * PRECISION
 _MOST_QUESTIONS = 60
 _MOST_NOISE = 1e6
 _HIGHEST = math.log(_MOST_NOISE)
-# Answers so near to each other tell the steepness for sure.
+# Distance up to which two answers give a reliable slope.
 _NEAR = 0.03
-# Too little noise is expensive to ask about: towards it, at most half at a time.
+# Accounting too little noise is expensive, so steps down halve the noise at most.
 _LONGEST_STEP_DOWN = math.log(2)
 
 
 class Found(NamedTuple):
-    """A noise multiplier, its epsilon, and how steeply epsilon falls there: by so many per cent for one."""
+    """A noise multiplier, its epsilon, and the slope there: percent of epsilon per percent of noise."""
 
     noise: float
     epsilon: float
@@ -39,12 +39,11 @@ def least_noise(
     floor: float = 0.0,
     is_smooth: bool = True,
 ) -> Found:
-    """The least noise multiplier, to about 0.1 %, whose epsilon does not exceed the target.
+    """Return the least noise multiplier, to `PRECISION`, that keeps epsilon within the target.
 
-    A secant; between noise that is too little and noise that is enough, every fourth question is in the
-    middle. `floor` is the epsilon that remains with endless noise: what lies above it falls at least as fast
-    as noise grows. Where it does so smoothly, its steepness tells how much noise there is too much, without a
-    question more. Raises AccountingError if no noise is found.
+    Secant method; once bracketed, every fourth step is a bisection. `floor` is epsilon in the limit of
+    infinite noise: the excess above it falls at least as fast as noise grows. If it falls smoothly, the slope
+    tells the excess of noise without another call. Raises AccountingError if no noise is found.
     """
     position, earlier, sure = math.log(start), None, steepness
     too_little, enough, found = -math.inf, math.inf, Found(math.nan, math.nan, math.nan)
@@ -78,5 +77,4 @@ def least_noise(
 
 
 def _log_ratio(excess: float, wanted: float) -> float:
-    """Within bounds: an excess of nothing, or without end, is far off and no more."""
     return math.log(min(max(excess / wanted, 1e-3), 1e3))

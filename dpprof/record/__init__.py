@@ -1,1 +1,1 @@
-"""What was measured, as plain data, and the folder that keeps it."""
+"""The measurements of an experiment as plain data, and the folders that keep them."""

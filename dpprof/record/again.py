@@ -1,4 +1,4 @@
-"""The place beside a run folder where its experiment is done again, so that nothing is lost meanwhile."""
+"""Repeat an experiment in a hidden folder beside its run folder; the old results stay until the end."""
 
 import dataclasses
 import shutil
@@ -14,12 +14,12 @@ _AGAIN, _BEFORE = ".again", ".before"
 
 
 def beside(folder: RunFolder) -> RunFolder:
-    """Where the experiment of a folder is done again."""
+    """Return the hidden folder in which a folder's experiment is repeated."""
     return RunFolder(_hidden(folder, _AGAIN))
 
 
 def replace(folder: RunFolder) -> None:
-    """Put what was done again in the folder's place; its run in MLflow is replaced when it is logged."""
+    """Replace the folder with its repetition; its MLflow run is replaced at the next upload."""
     before = _hidden(folder, _BEFORE)
     _remove(before)
     mark_unlogged(folder, beside(folder))
@@ -29,15 +29,12 @@ def replace(folder: RunFolder) -> None:
 
 
 def discard(folder: RunFolder) -> None:
-    """Delete what was done again."""
+    """Delete the repetition."""
     _remove(beside(folder).path)
 
 
 def left_over(home: SweepFolder) -> Iterator[RunFolder]:
-    """The folders whose experiments were being done again when dpprof was killed.
-
-    A replacing that had begun is brought to its end.
-    """
+    """Yield folders with a repetition left by a killed dpprof; finishes replacements that had begun."""
     for path in sorted(home.path.glob(f".*{_BEFORE}")):
         folder = _visible(path, _BEFORE)
         if not folder.path.exists():
@@ -49,11 +46,11 @@ def left_over(home: SweepFolder) -> Iterator[RunFolder]:
 
 
 def mark_unlogged(folder: RunFolder, into: RunFolder) -> None:
-    """Note in `into` that the run in MLflow which holds the folder is to be replaced."""
+    """Note in `into` that the folder's MLflow run is to be replaced."""
     try:
         link = Link.read(folder.mlflow)
     except DpprofError:
-        with suppress(OSError):  # copied as it is: whoever logs the folder names it
+        with suppress(OSError):  # copied unread: the damage is reported when the folder is logged
             shutil.copyfile(folder.mlflow, into.mlflow)
         return
     if link is not None:

@@ -1,4 +1,4 @@
-"""The check of a workload as plain data: what was asked, what was found, and the folder that holds both."""
+"""Request and result of a workload check as plain data, and the folder that holds both."""
 
 import dataclasses
 import json
@@ -11,7 +11,7 @@ from dpprof.config.flat import from_flat, to_flat
 from dpprof.json_files import read_json, typed
 from dpprof.record.files import write_text
 
-# How much of a workload is checked; each depth includes those before it.
+# Depths of a check; each includes those before it.
 MODULE = "module"
 CONTRACT = "contract"
 TRAINING = "training"
@@ -19,9 +19,9 @@ TRAINING = "training"
 
 @dataclass(frozen=True)
 class Finding:
-    """What some trainers stumble on, in a sentence; `also` names further modules with the same trap.
+    """A problem that some trainers have with a model; `also` names further modules that have it.
 
-    A warning does not keep the model from training.
+    A warning does not prevent training.
     """
 
     text: str
@@ -32,11 +32,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class CheckAnswer:
-    """What a check found.
+    """Result of a check.
 
-    `refused` says why the workload cannot be used at all. Else, for a check of the training, `trains` tells
-    for each trainer whether it can train the model; `seen` describes the batch and the model, `changed` what
-    was changed in it for training.
+    `refused` says why the workload cannot be used at all. Otherwise, for a check of the training, `trains`
+    tells for each trainer whether it can train the model. `seen` describes the batch and the model, `changed`
+    lists changes made to the model for training.
     """
 
     refused: str | None = None
@@ -47,7 +47,7 @@ class CheckAnswer:
 
 
 class CheckFolder:
-    """A folder for one check."""
+    """Folder of one check."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -56,21 +56,21 @@ class CheckFolder:
         self.log = self.path / "check.log"
 
     def ask(self, depth: str, experiments: Sequence[ExperimentConfig]) -> None:
-        """Write what is to be checked: experiments that train one workload."""
+        """Write the request: the depth, and experiments that train one workload."""
         asked = {"depth": depth, "experiments": [to_flat(config) for config in experiments]}
         write_text(self._asked, json.dumps(asked))
 
     def read_asked(self) -> tuple[str, list[ExperimentConfig]]:
-        """The depth and the experiments."""
+        """Read the depth and the experiments."""
         asked = read_json(self._asked)
         return asked["depth"], [from_flat(values) for values in asked["experiments"]]
 
     def answer(self, answer: CheckAnswer) -> None:
-        """Write what was found."""
+        """Write the result."""
         write_text(self._answer, json.dumps(dataclasses.asdict(answer)))
 
     def read_answer(self) -> CheckAnswer | None:
-        """What was found; None if the process left no answer."""
+        """Read the result; None if the process left none."""
         if not self._answer.exists():
             return None
         return typed(CheckAnswer, read_json(self._answer))

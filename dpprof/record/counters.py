@@ -1,4 +1,4 @@
-"""What hardware counters found in one training step, as plain data: by phase, kernel class and kernel."""
+"""Hardware counters of one training step as plain data: by phase, kernel class and kernel."""
 
 import math
 from collections.abc import Iterable
@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 @dataclass
 class CounterRow:
-    """One kernel in one phase (None: outside the phases), totalled over its launches.
+    """One kernel in one phase (None: outside the phases), summed over its launches.
 
-    `values` go by Nsight Compute's metric names, in base units (bytes, sectors, percent). A metric that is
-    missing for one of the launches has no value.
+    `values` maps Nsight Compute's metric names to values in base units (bytes, sectors, percent). A metric
+    missing for one of the launches is left out.
     """
 
     name: str
@@ -23,8 +23,11 @@ class CounterRow:
 
 @dataclass
 class CounterResult:
-    """Every kernel of the step. `settings` tell how it was counted; `missing` are metrics that were requested
-    but not available, with the reason."""
+    """All kernels of the step.
+
+    `settings` records how they were counted. `missing` maps metrics that were requested but not available to
+    the reason.
+    """
 
     rows: list[CounterRow]
     settings: dict[str, str] = field(default_factory=dict)
@@ -32,11 +35,11 @@ class CounterResult:
 
 
 def total(name: str, kernel_class: str, phase: str | None, rows: Iterable[CounterRow]) -> CounterRow:
-    """Several rows as one: what all of them have and what can be combined.
+    """Combine several rows into one, with the metrics that all have and that can be combined.
 
-    Nsight Compute's roll-ups are over the units of a chip within one launch. So `.sum` and `.avg` add up over
-    launches; percentages of a peak and rates are averaged over time; the `.max` of several launches, or
-    their hit rate, cannot be told from theirs.
+    Nsight Compute's roll-ups are over the units of a chip within one launch, so `.sum` and `.avg` add up over
+    launches. Percentages of a peak and rates are averaged over time. `.max` and hit rates cannot be combined
+    over launches and are left out.
     """
     rows = list(rows)
     seconds = math.fsum(row.seconds for row in rows)

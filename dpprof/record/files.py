@@ -1,4 +1,4 @@
-"""Files are written beside their place and then renamed, so that a reader never sees half of one."""
+"""Write files under a temporary name and rename them, so that readers never see a partial file."""
 
 import gzip
 import json
@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a UTF-8 file whole or not at all."""
+    """Write a UTF-8 file atomically."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     beside = path.with_name(f".{path.name}.part")
     try:
         beside.write_bytes(data)
@@ -22,6 +22,6 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_gzipped_json(path: Path, data: object) -> None:
-    """Write compressed JSON whole or not at all: as small as gzip makes it, equal data as equal bytes."""
+    """Write gzipped JSON atomically; equal data give equal bytes."""
     text = json.dumps(data, separators=(",", ":"))
     write_bytes(path, gzip.compress(text.encode(), compresslevel=9, mtime=0))

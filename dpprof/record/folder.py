@@ -1,4 +1,4 @@
-"""The files of a run folder and of a sweep folder: the only place that names them."""
+"""Files of a run folder and of a sweep folder: the only place that names them."""
 
 import dataclasses
 import json
@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat, to_flat
@@ -16,32 +16,24 @@ from dpprof.errors import DpprofError, writable
 from dpprof.json_files import naming, read_json, typed
 from dpprof.record.files import write_gzipped_json, write_text
 from dpprof.record.ledger import LedgerResult, StepTimeline
-from dpprof.record.predicted import Predicted
-from dpprof.record.record import Failure, Record
+from dpprof.record.record import Failure, Predicted, Record
 from dpprof.vocabulary.loops import LEAN
 
-# What TensorBoard's profiler plugin knows a compressed trace by.
+T = TypeVar("T")
+# File name suffix by which TensorBoard's profiler plugin finds compressed traces.
 TRACE_SUFFIX = ".pt.trace.json.gz"
-# What is not uploaded.
-_KINDS = {
-    stat.S_IFLNK: "a link",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
 
 
 @dataclass
 class Artifacts:
-    """The files of a run folder that are uploaded, and what is not, in words: links, pipes, sockets."""
+    """Files of a run folder to upload, and descriptions of those left out, such as links."""
 
     files: list[Path] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
 
 class RunFolder:
-    """Everything that one experiment left behind."""
+    """Folder of one experiment."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -56,6 +48,7 @@ class RunFolder:
         self.memory_snapshot = self.path / "memory_snapshot.pickle"
         self.memory_trace = self.path / "memory_trace.json.gz"
         self.peak_stacks = self.path / "peak_memory.collapsed"
+        # An earlier dpprof wrote it.
         self.peak_speedscope = self.path / "peak_memory.speedscope.json"
         self.roofline_page = self.path / "roofline.html"
         self.verify_page = self.path / "verify.html"
@@ -68,25 +61,25 @@ class RunFolder:
         self.ranks = self.path / "ranks"
 
     def rank(self, rank: int) -> "RunFolder":
-        """What a rank of the experiment left behind: this folder for rank 0, one within it for each other."""
+        """Return the folder of a rank: this one for rank 0, a subfolder for each other."""
         return self if rank == 0 else RunFolder(self.ranks / str(rank))
 
     @property
     def name(self) -> str:
-        """The run's name: `<Trainer>_<model>_bs<B>_seq<T>`."""
+        """Name of the run: `<Trainer>_<model>_bs<B>_seq<T>`."""
         return self.path.name
 
     def traces(self) -> list[Path]:
-        """The traces of torch.profiler."""
+        """Return the traces of torch.profiler."""
         return sorted(self.tensorboard.glob(f"*{TRACE_SUFFIX}"))
 
     def counter_report(self, config: ExperimentConfig, suffix: str) -> Path:
-        """Nsight Compute's report of the counters pass (`.ncu-rep`) or what was read from it (`.csv`)."""
+        """Return the path of Nsight Compute's report (`.ncu-rep`) or of the values read from it (`.csv`)."""
         name = f"report_{config.trainer}_bs{config.batch_size}_seq{config.seq_len}"
         return self.counter_reports / (name + suffix)
 
     def create(self, config: ExperimentConfig) -> None:
-        """Make the folder anew with the experiment's configuration; what an earlier try left is deleted."""
+        """Create the folder with the experiment's configuration, deleting an earlier one."""
         if self.path.is_dir():
             shutil.rmtree(self.path)
         self.path.unlink(missing_ok=True)
@@ -95,20 +88,11 @@ class RunFolder:
         self.write_config(config)
 
     def clear_answers(self) -> None:
-        """Delete what an earlier measurement left, and make the place for the traces. Not of other ranks."""
+        """Delete the results of an earlier measurement, except other ranks', and make the traces' folder."""
         pages = (self.timeline_page, self.timeline_image, self.roofline_page, self.verify_page)
         formats = (self.memory_snapshot, self.memory_trace, self.peak_stacks, self.peak_speedscope)
-        notes = (self.mlflow, self.reports)
-        for path in (
-            self.record,
-            self.error,
-            self.ledger,
-            *pages,
-            *formats,
-            self.counter_log,
-            self.stacks,
-            *notes,
-        ):
+        answers = (self.record, self.error, self.ledger, self.counter_log, self.stacks)
+        for path in (*answers, *pages, *formats, self.mlflow, self.reports):
             path.unlink(missing_ok=True)
         for path in (self.tensorboard, self.counter_reports):
             shutil.rmtree(path, ignore_errors=True)
@@ -119,10 +103,7 @@ class RunFolder:
         write_text(self.config, json.dumps(to_flat(config), indent=1))
 
     def read_config(self) -> ExperimentConfig:
-        """The experiment's configuration; what the file leaves out has its default.
-
-        Raises DpprofError if there is no such file, or what it says cannot be used.
-        """
+        """Read the configuration, completed by defaults. Raises DpprofError if it cannot be used."""
         data = read_json(self.config)
         with naming(self.config):
             if not isinstance(data, dict):
@@ -132,7 +113,7 @@ class RunFolder:
             return from_flat(data)
 
     def read_record(self) -> Record | None:
-        """What was measured, if anything was. Raises DpprofError if the file is damaged."""
+        """Read the record, if there is one. Raises DpprofError if the file is damaged."""
         if not self.record.exists():
             return None
         data = read_json(self.record)
@@ -140,40 +121,32 @@ class RunFolder:
             return Record.from_data(data)
 
     def write_record(self, record: Record) -> None:
-        """Save what was measured so far."""
-        write_text(self.record, record.to_json())
+        """Save the measurements so far."""
+        _write(self.record, record)
 
     def read_error(self) -> Failure | None:
-        """Why the experiment failed, if it did. Raises DpprofError if the file is damaged."""
-        if not self.error.exists():
-            return None
-        data = read_json(self.error)
-        with naming(self.error):
-            return typed(Failure, data)
+        """Read the failure, if there was one. Raises DpprofError if the file is damaged."""
+        return _read(Failure, self.error)
 
     def write_error(self, failure: Failure) -> None:
         """Save why the experiment failed."""
-        write_text(self.error, failure.to_json())
+        _write(self.error, failure)
 
     def read_predicted(self) -> Predicted | None:
-        """What a plan said of it, if it was measured for one. Raises DpprofError if the file is damaged."""
-        if not self.predicted.exists():
-            return None
-        data = read_json(self.predicted)
-        with naming(self.predicted):
-            return typed(Predicted, data)
+        """Read the plan's prediction, if there is one. Raises DpprofError if the file is damaged."""
+        return _read(Predicted, self.predicted)
 
     def write_predicted(self, predicted: Predicted) -> None:
-        """Save what a plan said of it."""
-        write_text(self.predicted, json.dumps(dataclasses.asdict(predicted), indent=1))
+        """Save the plan's prediction."""
+        _write(self.predicted, predicted)
 
     def write_ledger(self, result: LedgerResult, timeline: StepTimeline) -> None:
-        """Save what the ledger found, with the step's timeline."""
+        """Save the ledger's result with the step's timeline."""
         data = {"ledger": dataclasses.asdict(result), "timeline": timeline.to_dict()}
         write_gzipped_json(self.ledger, data)
 
     def read_timeline(self) -> StepTimeline | None:
-        """The step's timeline under the ledger, if it was kept. Raises DpprofError if the file is damaged."""
+        """Read the step's timeline, if it was kept. Raises DpprofError if the file is damaged."""
         if not self.ledger.exists():
             return None
         data = read_json(self.ledger)
@@ -183,39 +156,44 @@ class RunFolder:
             return StepTimeline.from_dict(data["timeline"])
 
     def artifacts(self) -> Artifacts:
-        """The files to upload, those in subfolders too. Links are not followed: they may lead anywhere."""
+        """Return the files to upload, subfolders included. Links are not followed: they may lead anywhere."""
         found = Artifacts()
         own = {self.mlflow, self.reports}
-        for place, folders, names in os.walk(self.path):
-            folders.sort()
-            for path in (Path(place, name) for name in sorted([*folders, *names])):
-                kind = path.lstat().st_mode
-                if path in own or path.suffix == ".part" or stat.S_ISDIR(kind):
-                    continue
-                name = path.relative_to(self.path).as_posix()
-                why_not = _KINDS.get(stat.S_IFMT(kind))
-                if writable(name) != name or name.startswith(".."):  # MLflow refuses these
-                    why_not = "an odd name"
-                elif why_not is None and not os.access(path, os.R_OK):
-                    why_not = "unreadable"
-                if why_not is None:
-                    found.files.append(path)
-                else:
-                    found.left_out.append(f"{writable(name)} ({why_not})")
+        for path in sorted(self.path.rglob("*")):
+            kind = path.lstat().st_mode
+            if path in own or path.suffix == ".part" or stat.S_ISDIR(kind):
+                continue
+            name = path.relative_to(self.path).as_posix()
+            if writable(name) != name or name.startswith(".."):  # MLflow refuses these
+                found.left_out.append(f"{writable(name)} (an odd name)")
+            elif not stat.S_ISREG(kind) or not os.access(path, os.R_OK):
+                found.left_out.append(f"{name} (not a readable file)")
+            else:
+                found.files.append(path)
         return found
 
 
-@dataclasses.dataclass
-class _SweepState:
-    """What `sweep.json` may hold."""
+def _write(path: Path, data: Record | Failure | Predicted) -> None:
+    write_text(path, json.dumps(dataclasses.asdict(data), indent=1))
 
+
+def _read(kind: type[T], path: Path) -> T | None:
+    if not path.exists():
+        return None
+    data = read_json(path)
+    with naming(path):
+        return typed(kind, data)
+
+
+@dataclass
+class _SweepState:
     kind: str = ""
     mlflow_run_id: str = ""
-    experiments: list[str] = dataclasses.field(default_factory=list)
+    experiments: list[str] = field(default_factory=list)
 
 
 class SweepFolder:
-    """A sweep's run folders, and what was written of it as a whole."""
+    """Folder of a sweep: its run folders and the files about the whole sweep."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -225,22 +203,20 @@ class SweepFolder:
         self.summary_json = self.path / "summary.json"
         self.comparison_page = self.path / "comparison.html"
         self.roofline_page = self.path / "roofline.html"
-        self.reports = self.path / "reports.json"
 
     @property
     def name(self) -> str:
-        """The sweep's name."""
+        """Name of the sweep."""
         return self.path.name
 
     def image(self, name: str) -> Path:
-        """An image of a chart."""
+        """Return the path of a chart's image."""
         return self.path / f"{name}.png"
 
     def read_state(self) -> dict[str, Any]:
-        """What the driving process noted: `kind`, `mlflow_run_id` of the parent, and the names of all
-        `experiments`, which may not have folders yet. Empty at first.
+        """Read the state; empty at first. Raises DpprofError if the file is damaged.
 
-        Raises DpprofError if the file is damaged.
+        Keys: `kind`, `mlflow_run_id` of the parent, and names of all `experiments`, with or without folders.
         """
         if not self.state.exists():
             return {}
@@ -250,7 +226,7 @@ class SweepFolder:
         return state
 
     def set_aside_damaged_state(self) -> str | None:
-        """Rename the file of the state if it cannot be read. Returns a sentence on what was wrong with it."""
+        """Rename the state file if it cannot be read. Returns a sentence on what was wrong with it."""
         try:
             self.read_state()
         except DpprofError as error:
@@ -260,22 +236,22 @@ class SweepFolder:
         return None
 
     def write_state(self, kind: str, run_id: str, experiments: Iterable[str]) -> None:
-        """Note the kind of the sweep, its MLflow parent run and its experiments."""
+        """Save the kind of the sweep, its MLflow parent run and its experiments."""
         self.path.mkdir(parents=True, exist_ok=True)
         state = {"kind": kind, "mlflow_run_id": run_id, "experiments": list(experiments)}
         write_text(self.state, json.dumps(state))
 
     @property
     def foreseen(self) -> "SweepFolder":
-        """The estimates of a larger model, which are no experiments of the sweep."""
+        """Folder for estimates of a larger model, which are not experiments of the sweep."""
         return SweepFolder(self.path / "foreseen")
 
     def run(self, name: str) -> RunFolder:
-        """The folder of one experiment."""
+        """Return the folder of one experiment."""
         return RunFolder(self.path / name)
 
     def runs(self) -> list[RunFolder]:
-        """The run folders that exist, by name; not the hidden ones (`again.py`)."""
+        """Return the existing run folders by name, without the hidden ones (`again.py`)."""
         if not self.path.is_dir():
             return []
         folders = [RunFolder(path) for path in sorted(self.path.iterdir())]

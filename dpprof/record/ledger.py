@@ -1,7 +1,4 @@
-"""What the ledger found in one training step, as plain data: bytes, seconds, operators.
-
-`LedgerResult` is part of `record.json`; together with the `StepTimeline` it is `ledger.json.gz`.
-"""
+"""Ledger of a training step as plain data: `LedgerResult` is in `record.json`, all in `ledger.json.gz`."""
 
 import dataclasses
 from collections.abc import Callable, Sized
@@ -11,19 +8,20 @@ from typing import Any, Self, TypeVar
 
 from dpprof.errors import DpprofError
 from dpprof.json_files import typed
-from dpprof.record.layers import LayerRow
+from dpprof.vocabulary.theory import LayerRow
 
 K = TypeVar("K")
-# More than any machine has, and few enough to be added up in 64 bits.
+# More than any machine has, and small enough to be summed in 64 bits.
 _MOST_BYTES = 2**53
 
 
 @dataclass
 class TrafficRow:
-    """One operator in one phase (None: between phases), totalled over the step.
+    """One operator in one phase (None: between phases), summed over the step.
 
-    `read` and `written` are bytes as `measure/passes/traffic.py` defines them, `flops` floating-point
-    operations.
+    `read` and `written` are bytes as defined in `measure/passes/traffic.py`. `fp32_flops` are the part of
+    `flops` that multiplies fp32 matrices. `cached` are bytes that the device's last cache may hold; 0 where
+    its size is not known.
     """
 
     name: str
@@ -33,14 +31,13 @@ class TrafficRow:
     read: int
     written: int
     flops: int
+    cached: int = 0
+    fp32_flops: int = 0
 
 
 @dataclass
 class CollectiveRow:
-    """One kind of communication between ranks in one phase (None: between phases), totalled over the step.
-
-    `payload` are the bytes of whole tensors, `sent` those that this rank sends for them over a ring.
-    """
+    """One collective in one phase (None: between): bytes of whole tensors, and bytes sent over a ring."""
 
     name: str
     phase: str | None
@@ -51,21 +48,33 @@ class CollectiveRow:
 
 @dataclass(frozen=True)
 class Moved:
-    """Bytes that some operators read and write together, and their floating-point operations."""
+    """Traffic and FLOPs of several operators together; fields as in `TrafficRow`."""
 
     read: int = 0
     written: int = 0
     flops: int = 0
+    cached: int = 0
+    fp32_flops: int = 0
 
     @property
     def num_bytes(self) -> int:
-        """Read and written together."""
+        """Bytes read and written together."""
         return self.read + self.written
+
+    @property
+    def through_memory(self) -> int:
+        """Bytes that must go through the device's memory."""
+        return self.num_bytes - self.cached
+
+    def plus(self, other: "Moved | TrafficRow", times: int = 1) -> "Moved":
+        """Return the sum of both, the other one counted `times` times."""
+        names = [each.name for each in dataclasses.fields(Moved)]
+        return Moved(*(getattr(self, name) + times * getattr(other, name) for name in names))
 
 
 @dataclass
 class PhasePeak:
-    """The most bytes alive at any moment of a phase, in all its occurrences, and what they were."""
+    """Most bytes alive at any moment of a phase, over all its occurrences, and their categories."""
 
     num_bytes: int
     by_category: dict[str, int]
@@ -73,9 +82,7 @@ class PhasePeak:
 
 @dataclass
 class Doubt:
-    """Something that an estimate cannot follow, in words, and by how many bytes at most it may raise what is
-    needed; None if nothing bounds it.
-    """
+    """Something that an estimate cannot follow, and its most bytes beyond the estimate; None if unbounded."""
 
     name: str
     text: str
@@ -84,12 +91,12 @@ class Doubt:
 
 @dataclass
 class LedgerResult:
-    """Bytes by category, and traffic. Categories that hold nothing are left out.
+    """Bytes by category, and traffic. Empty categories are left out.
 
-    `step_s` is how long the step took under the ledger: an overhead, not a latency. `num_storages` counts
-    those born in the step. `block_rounding` is what the peak's storages take more in whole blocks of torch's
-    CUDA allocator. `growth` is how much more is alive at the step's end than at its start. `layers` are those
-    that multiply matrices, `collectives` what ranks communicate. `doubts` are an estimate's.
+    `step_s` is the step time under the ledger: an overhead, not a latency. `num_storages` counts storages
+    created in the step. `block_rounding` is what torch's CUDA allocator adds to the peak by whole blocks.
+    `growth` is bytes alive at the step's end minus those at its start. `layers` are those that multiply
+    matrices, `collectives` the communication of ranks. `doubts` are an estimate's.
     """
 
     peak: int
@@ -107,32 +114,30 @@ class LedgerResult:
     doubts: list[Doubt] = field(default_factory=list)
 
     def moved(self, by: Callable[[TrafficRow], K]) -> dict[K, Moved]:
-        """What the step moves, summed over the rows for which `by` gives the same, e.g. their phase."""
+        """Sum the traffic over rows for which `by` gives the same key, e.g. their phase."""
         sums: dict[K, Moved] = {}
         for row in self.traffic:
-            key = by(row)
-            so_far = sums.get(key, Moved())
-            sums[key] = Moved(so_far.read + row.read, so_far.written + row.written, so_far.flops + row.flops)
+            sums[by(row)] = sums.get(by(row), Moved()).plus(row)
         return sums
 
     @property
     def moved_in_step(self) -> Moved:
-        """What the whole step moves."""
+        """Traffic of the whole step."""
         return self.moved(by=lambda row: None).get(None, Moved())
 
     @property
     def operators(self) -> set[str]:
-        """The names of the operators that the step runs."""
+        """Names of the operators that the step runs."""
         return {row.name for row in self.traffic}
 
 
 @dataclass
 class HeldTensor:
-    """A storage: how large it is, what it is for, and how it came about.
+    """A storage: its size, purpose and origin.
 
-    `shape` and `dtype` are those of a tensor over the whole of it; `name` is the parameter that it belongs
-    to, `module` the one that it was made for, where these are known. `phase` is None for one made before the
-    step or between phases.
+    `shape` and `dtype` are those of a tensor over all of it. `name` is the parameter that it belongs to,
+    `module` the one it was created for, where known. `phase` is None if it was created before the step or
+    between phases.
     """
 
     num_bytes: int
@@ -145,7 +150,7 @@ class HeldTensor:
     operator: str
 
 
-# Storages as `StepTimeline.to_dict` keeps them: a list for each field of `HeldTensor`.
+# Storages in `StepTimeline.to_dict`: a list for each field of `HeldTensor`.
 _Columns = dataclasses.make_dataclass(
     "_Columns", [(each.name, GenericAlias(list, each.type)) for each in dataclasses.fields(HeldTensor)]
 )
@@ -166,12 +171,11 @@ class PhaseMark:
 class StepTimeline:
     """Every change of the bytes alive in one step, in order.
 
-    `start` is what the step began with. Event i happened `seconds[i]` after that and changed `category[i]`
-    by `num_bytes[i]`; if `moved_to[i]` is set, these bytes went over to that category instead.
-    `storages` are all that were alive at any moment, in order of birth, with the bytes and the category that
-    they began with; the first `num_present` were there at the start. Event i is of storage
-    `storage_index[i]`. Files of dpprof 0.2 have no storages but `largest`: the largest alive at the peak,
-    of `num_at_peak` in all.
+    `start` is the bytes alive at the beginning. Event i happened `seconds[i]` later and changed `category[i]`
+    by `num_bytes[i]`; if `moved_to[i]` is set, these bytes moved to that category instead. `storages` are all
+    that were ever alive, in order of creation, with their first size and category; the first `num_present`
+    existed at the start. Event i concerns storage `storage_index[i]`. Files of dpprof 0.2 have no storages
+    but `largest`: the largest alive at the peak, out of `num_at_peak`.
     """
 
     start: dict[str, int]
@@ -189,9 +193,7 @@ class StepTimeline:
     num_at_peak: int = 0
 
     def alive_after(self, event: int) -> dict[int, HeldTensor]:
-        """The storages alive after an event (-1: at the step's start) by index, largest first, as what they
-        were then. Needs `storages`.
-        """
+        """Return storages alive after an event (-1: at the start) with their sizes then, largest first."""
         began = self.storages[: self.num_present]
         held = {index: each.num_bytes for index, each in enumerate(began)}
         category: dict[int, str] = {}
@@ -209,16 +211,16 @@ class StepTimeline:
 
     @property
     def tensors(self) -> list[HeldTensor]:
-        """The storages alive at the peak, largest first; of an older file the largest alone."""
+        """Storages alive at the peak, largest first; only the largest for an older file."""
         return [*self.alive_after(self.peak_event).values()] if self.storages else self.largest
 
     @property
     def num_tensors(self) -> int:
-        """How many storages were alive at the peak."""
+        """Number of storages alive at the peak."""
         return len(self.tensors) if self.storages else self.num_at_peak
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, with the storages as columns: they make a much smaller file."""
+        """Return plain data, with the storages as columns to keep the file small."""
         data = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         columns = [each.name for each in dataclasses.fields(HeldTensor)]
         del data["largest"], data["num_at_peak"]
@@ -229,7 +231,7 @@ class StepTimeline:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Read what `to_dict` made, now or in dpprof 0.2. Raises DpprofError if it is damaged."""
+        """Read the data of `to_dict`, also from dpprof 0.2. Raises DpprofError if it is damaged."""
         now = {"tensors": "largest", "num_tensors": "num_at_peak"}
         data = {now.get(name, name): value for name, value in data.items()}
         columns: dict[str, list[Any]] = {}
@@ -245,7 +247,7 @@ class StepTimeline:
         return found
 
     def _fault(self) -> str | None:
-        """What does not fit together, if anything."""
+        """Return a description of an inconsistency, if there is one."""
         num = len(self.seconds)
         events: list[Sized] = [self.category, self.num_bytes, self.moved_to]
         if self.storages:

@@ -1,6 +1,7 @@
-"""Which run in MLflow holds a folder, as its file `mlflow.json` says."""
+"""Link from a folder to its MLflow run, kept in `mlflow.json`."""
 
 import json
+import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -8,12 +9,20 @@ from uuid import uuid4
 
 from dpprof.json_files import naming, read_json, typed
 from dpprof.record.files import write_text
-from dpprof.record.redacted import redacted
+
+# Up to the last @ before the path: a password may contain an unescaped one.
+_USER = re.compile(r"(?<=://)[^\s/'\"]*@")
+_SECRET = re.compile(r"(?i)([\w-]*(?:password|passwd|pwd|token|secret)[\w-]*=)[^&\s'\"]+")
+
+
+def redacted(text: str) -> str:
+    """Remove users and passwords of URLs and secrets in their queries from a text."""
+    return _SECRET.sub(r"\1***", _USER.sub("", text))
 
 
 @dataclass(frozen=True)
 class Link:
-    """From a folder to a run. Links of earlier versions have no `link_id`, and no place."""
+    """Link from a folder to a run. Links of earlier versions have no `link_id` and no `path`."""
 
     run_id: str | None
     tracking_uri: str
@@ -24,13 +33,13 @@ class Link:
 
     @classmethod
     def new(cls, folder: Path, tracking_uri: str) -> Self:
-        """A link of a folder that no run holds so far."""
+        """Return a link for a folder that has no run yet."""
         place = folder.resolve()
         return cls(None, tracking_uri, False, uuid4().hex, str(place), place.stat().st_ino)
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """The link that a file holds; None if there is no file. Raises DpprofError if it is damaged."""
+        """Read a link; None if there is no file. Raises DpprofError if it is damaged."""
         if not path.exists():
             return None
         data = read_json(path)
@@ -38,9 +47,9 @@ class Link:
             return typed(cls, data)
 
     def write(self, path: Path) -> None:
-        """Write it into a file, without the password that links of earlier versions may have."""
+        """Write the link, without a password that links of earlier versions may have."""
         write_text(path, json.dumps(asdict(replace(self, tracking_uri=redacted(self.tracking_uri)))))
 
     def to(self, run_id: str) -> Self:
-        """The link with its run."""
+        """Return the link with a run."""
         return replace(self, run_id=run_id)

@@ -1,4 +1,4 @@
-"""One process at a time writes into a folder. The kernel frees the lock of a process that was killed."""
+"""Folder locks: one process at a time writes. The kernel frees the lock of a killed process."""
 
 import errno
 import fcntl
@@ -12,13 +12,13 @@ from pathlib import Path
 from dpprof.errors import ConfigError
 
 LOCK = ".lock"
-# Of file systems that know no such lock, as some that are shared by a cluster.
+# Errors of file systems without such locks, such as some cluster file systems.
 _UNLOCKABLE = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder that exists. Raises ConfigError, which says who has it, if another does."""
+    """Hold the lock of an existing folder. Raises ConfigError naming the holder if it is taken."""
     path = folder.absolute() / LOCK
     descriptor = _open_locked(path)
     try:
@@ -29,6 +29,21 @@ def locked(folder: Path) -> Iterator[None]:
     finally:
         if _is_at(path, descriptor):
             path.unlink()
+        os.close(descriptor)
+
+
+def left_by(folder: Path) -> str:
+    """Return who held the lock of a folder and was killed; empty if nobody."""
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDONLY)
+    except OSError:
+        return ""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+    except OSError:  # in use, or locks are not supported
+        return ""
+    finally:
         os.close(descriptor)
 
 
@@ -47,7 +62,7 @@ def _open_locked(path: Path) -> int:
                 raise
         if _is_at(path, descriptor):
             return descriptor
-        os.close(descriptor)  # whoever had the lock removed the file after it was opened here
+        os.close(descriptor)  # the previous holder removed the file after it was opened here
 
 
 def _is_at(path: Path, descriptor: int) -> bool:

@@ -1,30 +1,119 @@
-"""What one experiment measured, as plain data. Bytes and seconds; a figure not measured is None.
+"""The measurements of one experiment (`record.json`) in bytes and seconds; None if not measured."""
 
-`record.json` is this class. `figures` makes figures of it, with names and units.
-"""
-
-import dataclasses
-import json
 import time
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from dpprof.config.estimating import ESTIMATE
 from dpprof.errors import DpprofError
-from dpprof.json_files import parse, typed
+from dpprof.json_files import typed
 from dpprof.record.counters import CounterResult
 from dpprof.record.ledger import LedgerResult
-from dpprof.record.privacy import PrivacyResult
-from dpprof.record.verify import VerifyResult
+
+
+@dataclass
+class PrivacyResult:
+    """An accountant's inputs and its answer: `epsilon` at `delta`.
+
+    `epsilon` is None where no answer would be true; `why_none` then says why. `weakened` are sentences on
+    what the measured steps lack for the guarantee to hold for them, and on how loose it is.
+    """
+
+    noise_multiplier: float
+    sample_rate: float
+    steps: int
+    delta: float
+    epsilon: float | None = None
+    accountant: str = ""
+    why_none: str = ""
+    weakened: list[str] = field(default_factory=list)
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on why there is no epsilon, or on what weakens it."""
+        return [f"there is no epsilon: {self.why_none}"] if self.epsilon is None else self.weakened
+
+
+@dataclass
+class VerifyCheck:
+    """One check, named as in `vocabulary.verify_checks`.
+
+    `outcome` is `pass`, `fail` or `warning`; `said` is the finding in a sentence. `measured` is the check's
+    number, if it has one, and passes up to `allowed`. `chance` is the p-value of the noise seen, corrected
+    for all tests of all checks; one that is too small fails.
+    """
+
+    name: str
+    outcome: str
+    said: str
+    measured: float | None = None
+    allowed: float | None = None
+    chance: float | None = None
+
+
+@dataclass
+class VerifyResult:
+    """All checks of one trainer.
+
+    `max_grad_norm` is the clipping norm; `noise_deviation` is the noise's standard deviation over the
+    requested one. `dropout_off` tells that the model's dropout was switched off; `doubt` why nothing could be
+    checked.
+    """
+
+    checks: list[VerifyCheck] = field(default_factory=list)
+    max_grad_norm: float | None = None
+    noise_deviation: float | None = None
+    num_noise_tests: int = 0
+    dropout_off: bool = False
+    doubt: str | None = None
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """A plan's prediction for one experiment; None where not known.
+
+    `peak_bytes` is the allocator's peak, from an estimate in the folder `estimate`. The step takes between
+    `step_s_least` and `step_s_most` on the device `target` (empty: on this machine's processor);
+    `time_basis` says what this rests on.
+    """
+
+    plan: str
+    peak_bytes: int | None = None
+    estimate: str = ""
+    step_s_least: float | None = None
+    step_s_most: float | None = None
+    time_basis: str = ""
+    target: str = ""
+
 
 SCHEMA_VERSION = 2
 
 
+class PassStatus(StrEnum):
+    """Status of a pass; one that this machine cannot run is skipped."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class FailureKind(StrEnum):
+    """Kind of failure; interrupted means stopped by the user."""
+
+    OOM = "oom"
+    KILLED = "killed"
+    TIMEOUT = "timeout"
+    ERROR = "error"
+    INTERRUPTED = "interrupted"
+
+
 @dataclass
 class PassOutcome:
-    """How one pass ended: status is `running`, `finished`, `failed`, or `skipped` where it cannot run."""
+    """Outcome of one pass."""
 
-    status: str
+    status: PassStatus
     reason: str | None = None
     seconds: float | None = None
 
@@ -34,10 +123,10 @@ class Memory:
     """Memory figures in bytes.
 
     On CUDA they come from the allocator's statistics during the clean pass; on the CPU, where torch keeps
-    none, from the allocator's events during the memory pass. `step_peak` and the peaks leave warm-up out;
-    `first_step_peak` is the very first step's, which also allocates optimizer state. `phase_peak` is the
-    highest peak in each phase, from the memory pass on every device. `saved` is how much lower the peak is
-    with each saving that the loop leaves unmade, and with all of them (`loops.savings_to_measure`).
+    none, from the allocator's events during the memory pass. `step_peak` and the peaks leave out warm-up;
+    `first_step_peak` is that of the very first step, which also allocates optimizer state. `phase_peak` comes
+    from the memory pass on every device. `saved` is how much each saving that the loop does not use, and all
+    of them together, would lower the peak (`loops.savings_to_measure`).
     """
 
     peak_allocated: int | None = None
@@ -54,10 +143,10 @@ class Memory:
 
 @dataclass
 class OperatorRow:
-    """One operator in one phase, totalled over the traced steps.
+    """One operator in one phase, summed over the traced steps.
 
-    `self_s` is time in the operator itself, on the host; `device_self_s` the time of the kernels that it
-    launched (CUDA only). `allocated` counts bytes allocated while it was the innermost operator.
+    `self_s` is host time in the operator itself, `device_self_s` the time of the kernels that it launched
+    (CUDA only). `allocated` counts bytes allocated while it was the innermost operator.
     """
 
     name: str
@@ -77,20 +166,19 @@ class Pace:
     fixed_s: list[float]
 
     def __post_init__(self) -> None:
-        """Raises ValueError unless each step has its fixed computation."""
+        """Raise ValueError unless each step has its fixed computation."""
         if len(self.step_s) != len(self.fixed_s):
             raise ValueError(f"{len(self.step_s)} steps, but {len(self.fixed_s)} fixed computations")
 
     @property
     def ratios(self) -> list[float]:
-        """How many times the fixed computation each step takes."""
+        """Duration of each step in units of its fixed computation."""
         return [step / fixed for step, fixed in zip(self.step_s, self.fixed_s, strict=True)]
 
 
 @dataclass
 class Ceilings:
-    """What this machine reaches at best, measured (the ceilings pass): bytes per second that a large copy
-    reads and writes, and FLOP per second of a large matrix product in a precision."""
+    """Best rates of this machine: bytes/s that a large copy moves, FLOP/s of a large matrix product."""
 
     copy_bytes_per_s: float
     matmul_flop_per_s: float
@@ -99,12 +187,12 @@ class Ceilings:
 
 @dataclass
 class GradientCheck:
-    """A trainer's clipped gradient, with noise off, against a naive loop over samples in float64.
+    """A trainer's clipped gradient without noise, compared with a naive loop over samples in float64.
 
-    Relative errors are L2, ||g - reference|| / ||reference||, of the trainer in float64, in float32 and under
-    bf16 autocast where the experiment trains so. `computed_in` is the least precise type that the model
-    computes in when its weights are float64; `dropout_off` tells that it has dropout, which was switched off.
-    `fault` says what is wrong beside the errors, `doubt` why the check cannot judge.
+    Relative errors are L2, ||g - reference|| / ||reference||, in float64, float32 and, where the experiment
+    trains so, under bf16 autocast. `computed_in` is the least precise type that the model computes in when
+    its weights are float64. `dropout_off` tells that the model's dropout was switched off. `fault` is an
+    error besides these, `doubt` the reason why the check cannot judge.
     """
 
     relative_error_float64: float | None = None
@@ -118,9 +206,11 @@ class GradientCheck:
 
 @dataclass
 class ParameterGroup:
-    """Parameters of one kind (`Linear.weight`, `lora_A.weight`) with the same fate: how many `tensors`, and
-    `numbers` in them; whether they train, whether the trainer takes their per-sample gradients, and whether
-    the clean pass's steps moved them (None where no step was taken with data).
+    """Parameters of one kind (`Linear.weight`, `lora_A.weight`) that are treated alike.
+
+    `tensors` and `numbers` count tensors and their elements; `per_sample` tells that the trainer computes
+    their per-sample gradients; `moved` that the clean pass's steps changed them (None without a step on
+    data).
     """
 
     kind: str
@@ -133,9 +223,9 @@ class ParameterGroup:
 
 @dataclass
 class RankResult:
-    """What one rank measured: the most bytes that it held and in which phase, seconds of its timed steps and
-    of each phase in them, of the same steps alone (the alone pass), and where it ran. An estimate has the
-    peak alone.
+    """Measurements of one rank, in bytes and seconds; an estimate has only the peak and its phase.
+
+    `alone_step_s` are the same steps without other ranks (the alone pass).
     """
 
     rank: int
@@ -150,17 +240,17 @@ class RankResult:
 
 @dataclass
 class Record:
-    """Everything one experiment measured.
+    """All measurements of one experiment.
 
     `started_at` and `ended_at` (so far) are seconds since the epoch. `step_samples` are the samples of each
     timed step where they vary; `samples_per_step` and `tokens_per_step` are then expected values. `timed_s`
-    is how long the timed steps took from the first to the last, with what lies between them. Over that time
-    `involuntary_switches` counts how often another process took the processor, and `others_processor_s` is
-    what others had of the processors open to this process: much of either says that the times are too long.
-    `nonfinite_losses` counts the losses of the timed steps that are NaN or infinite. `warnings` say what to
-    know of the workload before trusting its figures; `changed` says what was changed in its model for
-    training. With several ranks `step_s` and `phase_s` are the slowest rank's, `alone_step_s` and all else
-    rank 0's; `ranks` has each of them, or those that were estimated.
+    is from the first timed step to the last, including gaps. During it `involuntary_switches` counts
+    preemptions by other processes, and `others_processor_s` is the time that others used the processors open
+    to this process: if either is large, the step times are too long. `nonfinite_losses` counts losses of the
+    timed steps that are NaN or infinite. `warnings` are caveats about the workload, `unbounded` those of them
+    that leave no guarantee; `changed` lists changes made to its model for training. With several ranks
+    `step_s` and `phase_s` are the slowest rank's, all else rank 0's; `ranks` has each measured or estimated
+    rank.
     """
 
     config: dict[str, Any]
@@ -196,21 +286,22 @@ class Record:
     privacy: PrivacyResult | None = None
     ranks: list[RankResult] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    unbounded: list[str] = field(default_factory=list)
 
     @property
     def headline_finished(self) -> bool:
-        """Whether the first pass, clean or estimate, finished: its figures stand, whatever happened later."""
+        """True if the first pass (clean or estimate) finished: its figures stand, whatever happened later."""
         outcome = next(iter(self.passes.values()), None)
-        return outcome is not None and outcome.status == "finished"
+        return outcome is not None and outcome.status == PassStatus.FINISHED
 
     @property
     def is_estimate(self) -> bool:
-        """Whether its figures were computed on fake tensors."""
+        """True if the figures were computed on fake tensors."""
         return ESTIMATE in self.passes
 
     @property
     def num_losses(self) -> int:
-        """How many losses the timed steps computed."""
+        """Number of losses that the timed steps computed."""
         return sum(self.step_samples) or (self.samples_per_step or 0) * len(self.step_s)
 
     @property
@@ -219,31 +310,21 @@ class Record:
         return {
             name: outcome.reason or "it did not finish"
             for name, outcome in self.passes.items()
-            if outcome.status not in ("finished", "skipped")
+            if outcome.status not in (PassStatus.FINISHED, PassStatus.SKIPPED)
         }
 
     @property
     def skipped_passes(self) -> dict[str, str]:
         """Name and reason of each pass that this machine cannot run."""
         return {
-            name: outcome.reason or "" for name, outcome in self.passes.items() if outcome.status == "skipped"
+            name: outcome.reason or ""
+            for name, outcome in self.passes.items()
+            if outcome.status == PassStatus.SKIPPED
         }
-
-    def to_json(self) -> str:
-        """The text of `record.json`."""
-        return json.dumps(dataclasses.asdict(self), indent=1)
-
-    @classmethod
-    def from_json(cls, text: str) -> "Record":
-        """Read the text of `record.json`. Raises DpprofError."""
-        return cls.from_data(parse(text))
 
     @classmethod
     def from_data(cls, data: object) -> "Record":
-        """A record from what its file holds.
-
-        Raises DpprofError if that is no record, or one of another schema version.
-        """
+        """Build a record from parsed JSON. Raises DpprofError for anything else or another schema."""
         if not isinstance(data, dict) or "schema_version" not in data:
             raise DpprofError("it is no record of dpprof's")
         version = data["schema_version"]
@@ -256,25 +337,14 @@ class Record:
 
 @dataclass
 class Failure:
-    """Why an experiment has no complete record; `error.json`.
+    """Reason that an experiment has no complete record; `error.json`.
 
-    `kind` is `oom`, `killed`, `timeout`, `error`, or `interrupted` when the user stopped it.
-    With several ranks `rank` is the one whose end was the others' too.
-    `memory` holds the last figures known before it ended, `at` is when, in seconds since the epoch.
+    `rank` is the one that failed first, `memory` the last known figures, `at` seconds since the epoch.
     """
 
-    kind: str
+    kind: FailureKind
     message: str
     traceback: str | None = None
     memory: Memory = field(default_factory=Memory)
     rank: int | None = None
     at: float = field(default_factory=time.time)
-
-    def to_json(self) -> str:
-        """The text of `error.json`."""
-        return json.dumps(dataclasses.asdict(self), indent=1)
-
-    @classmethod
-    def from_json(cls, text: str) -> "Failure":
-        """Read the text of `error.json`. Raises DpprofError if it is damaged."""
-        return typed(cls, parse(text))

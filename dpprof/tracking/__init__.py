@@ -1,1 +1,1 @@
-"""MLflow in and out."""
+"""Write runs to MLflow and read them back."""

@@ -1,19 +1,26 @@
-"""What MLflow gets to know of an experiment beside its figures: params and tags."""
+"""Params, tags, tables and name of an experiment's MLflow run."""
+
+import re
+from typing import Any
 
 from dpprof.config.estimating import ESTIMATE
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
 from dpprof.config.training import SIZE_FIELDS
-from dpprof.figures.names import metrics
-from dpprof.figures.privacy import privacy_metrics, privacy_words
-from dpprof.figures.results import Result, describe, nonfinite_losses
+from dpprof.record.counters import CounterRow
+from dpprof.record.figures.names import metrics, privacy_metrics
+from dpprof.record.figures.privacy import privacy_words
+from dpprof.record.figures.results import Result, describe, nonfinite_losses
+from dpprof.record.record import FailureKind, OperatorRow, Record
 from dpprof.tracking.store import KIND_TAG, NOTE_TAG, RUN_TAG, SHORT_PARAM
 from dpprof.vocabulary.trainers import trainer_info
+from dpprof.vocabulary.units import mib, ms
 
 _SIZES = ("model_size", *SIZE_FIELDS)
 
 
 def params_of(result: Result) -> dict[str, object]:
-    """The settings, what they were resolved to, the environment, and the privacy guarantee."""
+    """Return settings, resolved settings, environment and privacy guarantee as params."""
     params: dict[str, object] = to_flat(result.config)
     params[SHORT_PARAM] = trainer_info(result.config.trainer).short_name
     if result.config.has_own_sizes:
@@ -29,7 +36,7 @@ def params_of(result: Result) -> dict[str, object]:
 
 
 def tags_of(result: Result) -> dict[str, str]:
-    """What it is, how it ended, and the colour that it has in MLflow's charts."""
+    """Return tags for identity, outcome and chart colour."""
     tags = {
         NOTE_TAG: describe(result),
         RUN_TAG: result.name,
@@ -41,7 +48,7 @@ def tags_of(result: Result) -> dict[str, str]:
     if result.predicted is not None:
         tags["dpprof.measured_for"] = result.predicted.plan
     if result.failure is not None:
-        if result.failure.kind != "interrupted":
+        if result.failure.kind != FailureKind.INTERRUPTED:
             tags["dpprof.failure"] = result.failure.kind
         tags["dpprof.failure_reason"] = result.failure.message
     if left_out := result.folder.artifacts().left_out:
@@ -50,9 +57,6 @@ def tags_of(result: Result) -> dict[str, str]:
 
 
 def _tags_of_passes(result: Result) -> dict[str, str]:
-    """Passes that failed or were skipped, checks of the trainer, losses that are not finite, the privacy
-    guarantee with what weakens it, what was changed for training, and warnings.
-    """
     record, verdict = result.record, result.gradient_verdict
     if record is None or not record.headline_finished:
         return {}
@@ -74,3 +78,61 @@ def _tags_of_passes(result: Result) -> dict[str, str]:
     if record.warnings:
         tags["dpprof.warnings"] = "; ".join(record.warnings)
     return tags
+
+
+def short_name(name: str, config: ExperimentConfig, *, with_model: bool) -> str:
+    """Return the short name of a run: `ghost b4 s512`, then whatever else the full name has.
+
+    `name` is the folder's: `DPGhostClippingTrainer_small_bs4_seq512_bf16_rep2` becomes `ghost b4 s512 small
+    bf16 #2` with the model, `ghost b4 s512 bf16 #2` without. A renamed folder keeps its name.
+    """
+    if not name.startswith(config.run_name):
+        return name
+    parts = [trainer_info(config.trainer).short_name, f"b{config.batch_size}", f"s{config.seq_len}"]
+    if with_model:
+        parts.append(config.model_name)
+    elif config.train_name:
+        parts.append(config.train_name)
+    rest = name.removeprefix(config.run_name).split("_")
+    return " ".join(parts + [re.sub(r"^rep(?=\d+$)", "#", word) for word in rest if word])
+
+
+_TOP_OPERATORS = 50
+_TOP_KERNELS = 50
+
+
+def tables(record: Record) -> dict[str, dict[str, list[Any]]]:
+    """Return the tables of a record by artifact name, as far as it has the data."""
+    found = {}
+    if record.traced_steps:
+        found["operators.json"] = _operators(record.operators[:_TOP_OPERATORS], record.traced_steps)
+    if record.counters is not None:
+        found["kernels.json"] = _kernels(record.counters.rows[:_TOP_KERNELS])
+    return found
+
+
+def _operators(rows: list[OperatorRow], steps: int) -> dict[str, list[Any]]:
+    """Return a table of operators per traced step; the record lists those with the most self time first."""
+    columns: dict[str, list[Any]] = {
+        "operator": [row.name for row in rows],
+        "class": [row.operator_class for row in rows],
+        "phase": [row.phase or "" for row in rows],
+        "calls_per_step": [row.calls / steps for row in rows],
+        "host_self_ms_per_step": [ms(row.self_s) / steps for row in rows],
+        "allocated_mib_per_step": [mib(row.allocated) / steps for row in rows],
+    }
+    if any(row.device_self_s is not None for row in rows):
+        columns["device_self_ms_per_step"] = [ms(row.device_self_s or 0.0) / steps for row in rows]
+    return columns
+
+
+def _kernels(rows: list[CounterRow]) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = {
+        "kernel": [row.name for row in rows],
+        "class": [row.kernel_class for row in rows],
+        "phase": [row.phase or "" for row in rows],
+        "launches": [row.launches for row in rows],
+        "ms": [ms(row.seconds) for row in rows],
+    }
+    metrics = dict.fromkeys(metric for row in rows for metric in row.values)
+    return columns | {metric: [row.values.get(metric) for row in rows] for metric in metrics}

@@ -1,4 +1,4 @@
-"""Reads results back from an MLflow store: of every run only the small files that a comparison needs."""
+"""Fetch results from an MLflow store: only the small files of each run that a comparison needs."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,17 +21,17 @@ from dpprof.tracking.store import (
     store_name,
 )
 
-# Fetching a run takes a few requests.
+# Limit on runs, as each takes a few requests.
 _MOST_FETCHED = 50
 
 
 def fetch(name: str, into: Path) -> tuple[str, list[tuple[str, RunFolder]]] | None:
-    """The run folders of a sweep, or of one experiment, each with the full name of its run.
+    """Fetch the run folders of a sweep or an experiment, each with the full name of its run.
 
-    `name` is a run's id, the name of a sweep, or the name of a run, full or as MLflow shows it, by itself or
-    after its sweep's: `my-sweep/ghost b4 s512`. Returns the sweep's name before them, or None if the store
-    has no such run. Each folder lies under `into`, named by the run's id. Raises ConfigError if several
-    sweeps or runs have the name, TrackingError if the store does not answer.
+    `name` is a run's id, a sweep's name or a run's name, full or as in MLflow, optionally after its sweep's:
+    `my-sweep/ghost b4 s512`. Returns the sweep's name and the folders, which lie in `into` under the runs'
+    ids; None if the store has no such run. Raises ConfigError if the name is ambiguous, TrackingError if the
+    store does not answer.
     """
     if _is_missing(get_tracking_uri()):
         return None
@@ -49,11 +49,7 @@ def fetch(name: str, into: Path) -> tuple[str, list[tuple[str, RunFolder]]] | No
 
 
 def fetch_finished(params: Mapping[str, object], into: Path) -> dict[str, RunFolder]:
-    """The folders of finished runs that were measured and have all these params, by the names of their sweep
-    and run, `SWEEP/RUN`; the newest ones where there are many.
-
-    Raises TrackingError if the store does not answer.
-    """
+    """Fetch the newest finished, measured runs with these params, by `SWEEP/RUN`. Raises TrackingError."""
     if _is_missing(get_tracking_uri()):
         return {}
     store = Store().open()
@@ -70,7 +66,7 @@ def fetch_finished(params: Mapping[str, object], into: Path) -> dict[str, RunFol
 
 
 def _is_missing(store: str) -> bool:
-    """Whether the store is an SQLite file that is not there: MLflow would make it, for nothing."""
+    """Tell whether an SQLite store's file is missing; opening it would create it."""
     return store.startswith("sqlite:///") and not Path(store.removeprefix("sqlite:///")).exists()
 
 
@@ -98,7 +94,6 @@ def _find(store: Store, name: str) -> Run | None:
 
 
 def _named(store: Store, name: str) -> list[Run]:
-    """The runs of dpprof's that have a name, short or full."""
     if "'" in name and '"' in name:
         raise ConfigError(f"{name!r} cannot be searched in MLflow, which knows no escape; give the run's id")
     quoted = f'"{name}"' if "'" in name else f"'{name}'"
@@ -112,7 +107,7 @@ def _named(store: Store, name: str) -> list[Run]:
 
 
 def _full_name(run: Run) -> str:
-    """The name of a run's folder. Earlier versions have no tag for it, and that name in MLflow."""
+    """Return the folder's name of a run. Earlier versions have no tag and use it as the run's name."""
     return str(run.data.tags.get(RUN_TAG, run.info.run_name))
 
 
@@ -124,7 +119,7 @@ def _download(store: Store, run: Run, into: Path) -> RunFolder:
     folder = RunFolder(into / run.info.run_id)
     folder.path.mkdir(parents=True, exist_ok=True)
     wanted = {path.name for path in (folder.config, folder.record, folder.error, folder.ledger)}
-    # The client's own download would ask the store for the run again, for every file.
+    # The client's own download requests the run again for every file.
     artifacts = get_artifact_repository(run.info.artifact_uri)
     for artifact in store.ask(artifacts.list_artifacts):
         if artifact.path in wanted:

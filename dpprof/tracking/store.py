@@ -1,44 +1,48 @@
-"""What writing to an MLflow store and reading from it share: names, patience and errors."""
+"""An MLflow store: retries and errors of its calls, and writing in batches within MLflow's limits."""
 
 import fcntl
-import getpass
+import json
 import logging
+import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import ParamSpec, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 from mlflow import MlflowClient, get_tracking_uri
-from mlflow.entities import Run
+from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
+from mlflow.tracking.multimedia import Image
+from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS
 from urllib3.exceptions import HTTPError, NewConnectionError
 from urllib3.exceptions import TimeoutError as HTTPTimeout
 
 from dpprof.errors import DpprofError, TrackingError
-from dpprof.record.redacted import redacted
+from dpprof.record.link import redacted
 
 PARENT_TAG = "mlflow.parentRunId"
 KIND_TAG = "dpprof.kind"
 RUN_TAG = "dpprof.run"
-# The trainer's short name, for charts with little room.
 SHORT_PARAM = "trainer_short"
 NOTE_TAG = "mlflow.note.content"
 NO_SUCH_RUN = "RESOURCE_DOES_NOT_EXIST"
 EXISTS = "RESOURCE_ALREADY_EXISTS"
 INVALID = "INVALID_PARAMETER_VALUE"
-_PAGE = 1000
-# The first reports at length how a new store gets its tables, the second every error that it raises.
+# MLflow's limits.
+_PAGE, _MAX_DESCRIPTION, _MAX_TAG = 1000, 8000, 5000
+_METRICS_PER_BATCH, _PARAMS_PER_BATCH = 1000, 100
+# alembic reports each table of a new store, the other logs every error before raising it.
 _TALKATIVE = {"alembic": logging.WARNING, "mlflow.store.db.utils": logging.CRITICAL}
-# MLflow's setting for how many seconds a server may take to answer.
+# MLflow's time-out of requests, in seconds.
 _LIMIT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
 _SQLITE = "sqlite:///"
-# A call that fails for a reason that may pass is tried again after so many seconds: a few times where the
-# store answers with an error, more often where nothing answers, as while a server is started again.
+# Pauses before retries after transient errors: `_FEW` retries if the store answers with an error, all if
+# nothing answers, as while a server restarts.
 _PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)
 _FEW = 3
-# But not if it failed only after so long.
+# No more retries after this long.
 _PATIENCE_S = 15.0
 _PASSING = {429, 500, 502, 503, 504}
 
@@ -47,7 +51,7 @@ T = TypeVar("T")
 
 
 class Refused(TrackingError):
-    """The store answered with an error, whose name in MLflow is `code`, or did not answer."""
+    """The store answered with an error (MLflow's name of it is `code`) or did not answer."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(f"MLflow at {store_name()} failed: {redacted(str(error))}")
@@ -55,28 +59,26 @@ class Refused(TrackingError):
 
 
 class Store:
-    """The store that MLflow's own settings name (`MLFLOW_TRACKING_URI`, ...), asked with patience.
+    """The store set by `MLFLOW_TRACKING_URI` and MLflow's other settings; retries transient errors.
 
-    After a time-out it counts as away: nothing more is sent, so that one that hangs is waited for once.
+    It gets no more requests after a time-out, so that a hanging store is waited for only once. All methods
+    raise TrackingError if the store refuses.
     """
 
     client: MlflowClient
 
     def __init__(self) -> None:
         self._away: TrackingError | None = None
-        # Since when a call has been under way, by the clock that `time.monotonic` reads.
+        # Start of the current call (`time.monotonic`).
         self.asking_since: float | None = None
 
     def open(self) -> Self:
-        """Open it; comes before everything else."""
+        """Open the store; must be called first."""
         self.client = self.ask(_open)
         return self
 
     def ask(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What a call to the store returns.
-
-        It is repeated after an error that may pass, so it must be one that can be. Raises TrackingError.
-        """
+        """Call the store, with retries: the call must be repeatable. Raises TrackingError."""
         began = self.asking_since = time.monotonic()
         try:
             for num_tries, pause in enumerate((*_PAUSES_S, None)):
@@ -86,7 +88,7 @@ class Store:
                     return call(*args, **kwargs)
                 except DpprofError:
                     raise
-                except Exception as error:  # MLflow lets through what boto3, SQLAlchemy and sockets raise
+                except Exception as error:  # MLflow passes on errors of boto3, SQLAlchemy and sockets
                     if _is_timeout(error):
                         limit = os.environ[_LIMIT]
                         why = f"MLflow at {store_name()} did not answer within {limit} s ({_LIMIT})"
@@ -101,33 +103,94 @@ class Store:
             self.asking_since = None
 
     def search(self, condition: str, experiments: list[str]) -> list[Run]:
-        """The runs of experiments that meet a condition, all of them. Raises TrackingError."""
+        """Return all runs of experiments that meet a condition."""
         found: list[Run] = []
         token: str | None = None
         while True:
-            page = self.ask(
-                self.client.search_runs, experiments, condition, max_results=_PAGE, page_token=token
-            )
+            search = self.client.search_runs
+            page = self.ask(search, experiments, condition, max_results=_PAGE, page_token=token)
             found += page
             token = page.token
             if not token:
                 return found
 
     def leave(self, why: str) -> TrackingError:
-        """Send nothing more. Returns the error that every further call raises."""
+        """Send no more requests. Returns the error that every further call raises."""
         self._away = TrackingError(why)
         return self._away
 
+    def log_params(self, run_id: str, params: Mapping[str, object]) -> None:
+        """Log params, except those already there: `mlflow run` logs them as given."""
+        present = self.ask(self.client.get_run, run_id).data.params
+        missing = [Param(name, str(value)) for name, value in params.items() if name not in present]
+        for i in range(0, len(missing), _PARAMS_PER_BATCH):
+            self.ask(self.client.log_batch, run_id, params=missing[i : i + _PARAMS_PER_BATCH])
+
+    def log_metrics(self, run_id: str, values: Iterable[tuple[str, float, int]]) -> None:
+        """Log metrics given as name, value and step."""
+        now = int(1000 * time.time())
+        listed = [Metric(name, value, now, step) for name, value, step in values]
+        for i in range(0, len(listed), _METRICS_PER_BATCH):
+            self.ask(self.client.log_batch, run_id, metrics=listed[i : i + _METRICS_PER_BATCH])
+
+    def set_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
+        """Set tags, cut to MLflow's limit."""
+        listed = [RunTag(name, value[:_MAX_TAG]) for name, value in tags.items()]
+        self.ask(self.client.log_batch, run_id, tags=listed)
+
+    def describe(self, run_id: str, text: str) -> None:
+        """Set the description, cut to MLflow's limit."""
+        self.ask(self.client.set_tag, run_id, NOTE_TAG, shorten(text))
+
+    def log_tables(self, run_id: str, tables: Mapping[str, Mapping[str, list[object]]]) -> None:
+        """Log all tables of a run, each as columns by name, replacing earlier ones unlike `log_table`."""
+        for name, columns in tables.items():
+            rows = [[_shown(value) for value in row] for row in zip(*columns.values(), strict=True)]
+            self.ask(self.client.log_dict, run_id, {"columns": list(columns), "data": rows}, name)
+        if tables:
+            listed = json.dumps([{"path": name, "type": "table"} for name in tables])
+            self.ask(self.client.set_tag, run_id, MLFLOW_LOGGED_ARTIFACTS, listed)
+
+    def log_image(self, run_id: str, path: Path, key: str) -> None:
+        """Log an image for MLflow's chart view."""
+        _InParts(self).log_image(run_id, Image(str(path)), key=key, synchronous=True)
+
+    def log_files(self, run_id: str, files: Iterable[Path], root: Path | None = None) -> None:
+        """Log files at the top of the artifacts, or by their path relative to `root`."""
+        for path in files:
+            place = "." if root is None else path.parent.relative_to(root).as_posix()
+            self.ask(self.client.log_artifact, run_id, str(path), None if place == "." else place)
+
+    def terminate(self, run_id: str, status: str, end_ms: int | None = None) -> None:
+        """Close a run."""
+        self.ask(self.client.set_terminated, run_id, status, end_ms)
+
+
+class _InParts(MlflowClient):
+    """Retries parts of `log_image`, as a repeated whole call would upload both its files twice."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self._ask = store.ask
+
+    def log_artifact(self, *args: Any, **kwargs: Any) -> None:
+        """Upload a file."""
+        self._ask(super().log_artifact, *args, **kwargs)
+
+    def set_tag(self, *args: Any, **kwargs: Any) -> Any:
+        """Set a tag."""
+        return self._ask(super().set_tag, *args, **kwargs)
+
 
 def store_name() -> str:
-    """Where runs are written and read."""
+    """Return the store's address without secrets."""
     return redacted(str(get_tracking_uri()))
 
 
 def _open() -> MlflowClient:
     # MLflow's own default waits for two minutes.
     os.environ.setdefault(_LIMIT, "20")
-    # MLflow would repeat a request whose answer was lost, and so make a run twice.
+    # MLflow would repeat a request whose answer was lost, and so create a run twice.
     os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "0"
     for name, level in _TALKATIVE.items():
         logging.getLogger(name).setLevel(level)
@@ -137,11 +200,11 @@ def _open() -> MlflowClient:
 
 @contextmanager
 def _alone_with(store: str) -> Iterator[None]:
-    """Open an SQLite store in one process at a time: the first makes its tables, unguarded."""
+    """Open an SQLite store in one process at a time: its tables are created without a lock."""
     with ExitStack() as opened:
         if store.startswith(_SQLITE):
             database = Path(store.removeprefix(_SQLITE).partition("?")[0])
-            with suppress(OSError):  # a folder that cannot be written has no new store
+            with suppress(OSError):  # a read-only folder gets no new store
                 lock = opened.enter_context(open(database.with_name(f".{database.name}.lock"), "a"))
                 fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -155,7 +218,7 @@ def _is_timeout(error: Exception) -> bool:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether the same call may do better in a second: a busy database or server, a broken connection."""
+    """Tell whether an error may be transient: a busy database or server, a broken connection."""
     if str(get_tracking_uri()).startswith("sqlite:"):
         return "is locked" in str(error)
     for cause in _causes(error):
@@ -167,12 +230,11 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _is_broken(error: Exception) -> bool:
-    """Whether nobody answered: no connection, or one that broke."""
     return any(isinstance(cause, HTTPError) for cause in _causes(error))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """An error and those that it wraps: requests and urllib3 keep them as arguments and reasons."""
+    """Yield an error and those it wraps; requests and urllib3 keep them as arguments and reasons."""
     seen: list[BaseException] = []
     left: list[object] = [error]
     while left:
@@ -183,9 +245,15 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
             left += [cause.__cause__, cause.__context__, getattr(cause, "reason", None), *cause.args]
 
 
-def user_name() -> str | None:
-    """The name of whoever runs dpprof; None where the system knows none, as in some containers."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return None
+def shorten(text: str, most: int = _MAX_DESCRIPTION) -> str:
+    """Cut a text at a line's end to fit, and say that it was cut."""
+    if len(text) <= most:
+        return text
+    note = "\n\n(cut here; the whole is in the artifact `summary.md`)"
+    kept = text[: most - len(note)]
+    return kept[: kept.rfind("\n")] + note
+
+
+def _shown(value: object) -> object:
+    """Replace NaN and infinity, which JSON does not have, by None."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

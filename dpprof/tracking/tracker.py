@@ -1,136 +1,201 @@
-"""Run folders become MLflow runs, with params, metrics, tags and artifacts.
+"""Write run folders to MLflow as runs with params, metrics, tags and artifacts.
 
-The measuring process never talks to MLflow: a run is written when its experiment has ended, with the
-experiment's own start and end times.
+The measuring process never talks to MLflow: a run is written after its experiment, with that one's start and
+end times.
+
+A link is valid for the folder it was written for and the run that has its id: a copied folder has another
+path and inode, and the run belongs to the original.
+
+MLproject cannot name an experiment. Unless the user does (`--experiment-name`, `--experiment-id` or their
+variables), `mlflow run` creates its run in the experiment Default, and runs cannot be moved. So dpprof
+creates its own, with MLflow's tags of user, source and commit. The run in Default stays and points to it; it
+cannot be deleted, as `mlflow run` sets its status at the end. `--experiment-name Default` cannot be told from
+no name; `MLFLOW_EXPERIMENT_NAME=Default` can.
 """
 
+import getpass
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from mlflow import get_tracking_uri
+from mlflow import MlflowClient, get_tracking_uri
 from mlflow.entities import Run
-from mlflow.environment_variables import MLFLOW_EXPERIMENT_ID, MLFLOW_EXPERIMENT_NAME
+from mlflow.environment_variables import MLFLOW_EXPERIMENT_ID, MLFLOW_EXPERIMENT_NAME, MLFLOW_RUN_ID
 
 from dpprof.config.estimating import ESTIMATE
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import DpprofError, TrackingError
-from dpprof.figures.names import logged, series
-from dpprof.figures.results import FAILED, KILLED, Result
+from dpprof.record.figures.names import logged, series
+from dpprof.record.figures.results import FAILED, KILLED, Result
 from dpprof.record.folder import SweepFolder
-from dpprof.record.link import Link
-from dpprof.tracking.address import runs_page, server, ui_command
-from dpprof.tracking.contents import params_of, tags_of
-from dpprof.tracking.links import LINK_TAG, create_linked, delete, held_by
-from dpprof.tracking.project_run import ProjectRun
-from dpprof.tracking.run_names import short_name
-from dpprof.tracking.store import EXISTS, KIND_TAG, PARENT_TAG, Refused, Store, store_name, user_name
-from dpprof.tracking.tables import tables
-from dpprof.tracking.view import TIMELINE, View
-from dpprof.tracking.writer import Writer
+from dpprof.record.link import Link, redacted
+from dpprof.tracking.contents import params_of, short_name, tables, tags_of
+from dpprof.tracking.store import (
+    EXISTS,
+    INVALID,
+    KIND_TAG,
+    NO_SUCH_RUN,
+    NOTE_TAG,
+    PARENT_TAG,
+    RUN_TAG,
+    Refused,
+    Store,
+    store_name,
+)
+from dpprof.tracking.view import TIMELINE, View, runs_page, server, ui_command
 
 DEFAULT_EXPERIMENT = "dpprof"
+LINK_TAG = "dpprof.link_id"
+_GROUPS = ("dpprof.sweep", "dpprof.estimate", "dpprof.test", "dpprof.fit", "dpprof.plan")
 _USER = "mlflow.user"
+_DEFAULT_EXPERIMENT_ID = "0"
+_MADE_BY_MLFLOW_RUN = "mlflow.project.entryPoint"
+_NAME = "mlflow.runName"
 _SOURCE = {"mlflow.source.name": "dpprof"}
+
+
+@dataclass(frozen=True)
+class _ProjectRun:
+    """The run created by `mlflow run`; `is_left` tells that dpprof logs to another one."""
+
+    run: Run
+    is_left: bool
+
+    @classmethod
+    def given(cls, client: MlflowClient) -> Self | None:
+        """Return the run named by `MLFLOW_RUN_ID`, if it is set."""
+        run_id = MLFLOW_RUN_ID.get()
+        if not run_id:
+            return None
+        run = client.get_run(run_id)
+        is_left = (
+            MLFLOW_EXPERIMENT_NAME.get() is None
+            and MLFLOW_EXPERIMENT_ID.get() == run.info.experiment_id == _DEFAULT_EXPERIMENT_ID
+            and _MADE_BY_MLFLOW_RUN in run.data.tags
+        )
+        return cls(run, is_left)
+
+    @property
+    def run_id(self) -> str:
+        """Id of the run."""
+        return str(self.run.info.run_id)
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """MLflow's tags of user, source and commit."""
+        return {name: value for name, value in self.run.data.tags.items() if name != _NAME}
+
+    def point_to(self, run_id: str, name: str, experiment_id: str, client: MlflowClient) -> None:
+        """Point to the other run in name and description."""
+        experiment = client.get_experiment(experiment_id).name
+        link = f"[{name}](#/experiments/{experiment_id}/runs/{run_id})"
+        client.set_tag(self.run_id, _NAME, f"{name} is in {experiment}")
+        client.set_tag(self.run_id, NOTE_TAG, f"Everything is in {link}, in the experiment {experiment}.")
 
 
 class Tracker:
     """Writes runs into the store that MLflow's own settings name (`MLFLOW_TRACKING_URI`, ...).
 
-    Every method raises TrackingError if the store refuses, or does not answer. A run whose logging fails is
-    closed as failed, where the store lets it.
+    All methods raise TrackingError. A run whose logging fails is closed as failed if possible.
     """
 
     def __init__(self) -> None:
         self.store = Store()
-        self._given: ProjectRun | None = None
+        self._given: _ProjectRun | None = None
         self._experiment_id = ""
         self._own_tags = dict(_SOURCE)
-        # The runs that were opened and not yet closed.
         self._opened: set[str] = set()
-        # A sentence for each link that cannot be read.
+        # A sentence for each unreadable link.
         self.damaged: list[str] = []
 
     def open(self) -> None:
-        """Open the store; comes before everything else."""
+        """Open the store; must be called first."""
         self.store.open()
-        self._write = Writer(self.store)
-        self._given = self.store.ask(ProjectRun.given, self.store.client)
+        self._given = self.store.ask(_ProjectRun.given, self.store.client)
         self._experiment_id = self._find_experiment()
-        user = self._given.tags.get(_USER) if self._given else user_name()
-        if user:
-            self._own_tags[_USER] = user
+        with suppress(KeyError, OSError):  # the system has none, as in some containers
+            self._own_tags[_USER] = self._given.tags[_USER] if self._given else getpass.getuser()
 
     def close_abandoned(self, status: str) -> None:
-        """Close the runs that are open, past a call that is no longer waited for."""
+        """Close all open runs, even if a call still hangs."""
         for run_id in list(self._opened):
-            with suppress(Exception):  # nobody is left to hear of it
+            with suppress(Exception):  # nobody would see the error
                 self.store.client.set_terminated(run_id, status)
 
     def end_given(self, status: str) -> None:
-        """Set the status of the run that `mlflow run` made, if it did."""
+        """Set the status of the run created by `mlflow run`, if any."""
         if self._given is not None:
-            self._write.terminate(self._given.run_id, status)
+            self.store.terminate(self._given.run_id, status)
 
     def _find_experiment(self) -> str:
         is_left = self._given is not None and self._given.is_left
         if MLFLOW_EXPERIMENT_ID.get() and not is_left:
             return str(MLFLOW_EXPERIMENT_ID.get())
         name = MLFLOW_EXPERIMENT_NAME.get() or DEFAULT_EXPERIMENT
-        ask, client = self.store.ask, self.store.client
-        experiment = ask(client.get_experiment_by_name, name)
-        if experiment is None:
-            try:
-                return str(ask(client.create_experiment, name))
-            except Refused as error:
-                # Another process made it meanwhile, or this one did and the answer was lost.
-                experiment = ask(client.get_experiment_by_name, name) if error.code == EXISTS else None
-                if experiment is None:
-                    raise
-        return str(experiment.experiment_id)
+        client = self.store.client
+
+        def find() -> str:
+            experiment = client.get_experiment_by_name(name)
+            return str(experiment.experiment_id if experiment else client.create_experiment(name))
+
+        try:
+            return self.store.ask(find)
+        except Refused as error:  # created meanwhile by another process
+            if error.code != EXISTS:
+                raise
+            return self.store.ask(find)
 
     def _link(self, path: Path) -> Link | None:
-        """The link that a file holds, if it can be read."""
         try:
             return Link.read(path)
         except DpprofError as error:
             self.damaged.append(f"{error}; the folder counts as not logged")
             return None
 
-    def start_parent(
-        self, name: str, kind: str, params: Mapping[str, object], folder: SweepFolder, earlier: str | None
-    ) -> str:
+    def _held(self, link: Link | None, folder: Path) -> Run | None:
+        """Return the run that holds a folder, if link and run agree."""
+        if link is None or not _is_of(link, folder):
+            return None
+        if link.run_id is None:  # the writer stopped before it knew the run
+            return next(iter(self.store.search(_condition(link), [self._experiment_id])), None)
+        try:
+            run = self.store.ask(self.store.client.get_run, link.run_id)
+        except Refused as error:
+            if error.code in (NO_SUCH_RUN, INVALID):
+                return None
+            raise
+        return run if run.info.lifecycle_stage != "deleted" and _is_told_by(link, run, folder) else None
+
+    def start_parent(self, name: str, kind: str, params: Mapping[str, object], folder: SweepFolder) -> str:
         """Open the parent run of a sweep and return its id.
 
-        Under `mlflow run` that is the run that MLflow made, unless it is left (`project_run.py`); else the
-        one that holds the sweep's folder, if the store still has it (`earlier` is what a version without
-        links noted of it); else a new one.
+        This is the run of `mlflow run` unless it is left (see above), else the run linked to the sweep's
+        folder if it still exists (versions without links noted its id in the state), else a new one.
         """
         folder.path.mkdir(parents=True, exist_ok=True)
-        link = self._link(folder.mlflow)
-        if link is None and earlier is not None:
+        link, earlier = self._link(folder.mlflow), folder.read_state().get("mlflow_run_id")
+        if link is None and earlier:
             link = Link(earlier, store_name(), complete=True)
-        held = held_by(link, folder.path, self.store, self._experiment_id)
+        held = self._held(link, folder.path)
         if link is None or held is None or not link.link_id:
             link = Link.new(folder.path, store_name())
-            link.write(folder.mlflow)  # before there is a run, so that it is found however this ends
+            link.write(folder.mlflow)  # before the run is created, so that it is found after a crash
         run = self._take_given(name) or held
         run_id = str((run or self._create(name, link)).info.run_id)
         with self._closed_on_failure(run_id):
             if run is not None:
                 self._reopen(run)
             self._point_to(run_id, name)
-            self._write.log_params(run_id, params)
+            self.store.log_params(run_id, params)
             told = {KIND_TAG: kind, f"dpprof.{kind}": name, LINK_TAG: link.link_id}
-            self._write.set_tags(run_id, self._own_tags | told)
+            self.store.set_tags(run_id, self._own_tags | told)
             link.to(run_id).write(folder.mlflow)
         return run_id
 
     @contextmanager
     def _closed_on_failure(self, run_id: str, status: str = FAILED) -> Iterator[None]:
-        """Close a run if what is done with it fails."""
         self._opened.add(run_id)
         try:
             yield
@@ -140,24 +205,46 @@ class Tracker:
             raise
 
     def _terminate(self, run_id: str, status: str, end_ms: int | None = None) -> None:
-        self._write.terminate(run_id, status, end_ms)
+        self.store.terminate(run_id, status, end_ms)
         self._opened.discard(run_id)
 
     def _take_given(self, name: str) -> Run | None:
-        """The run that MLflow made, with a name, if it is used."""
+        """Rename and return the run of `mlflow run`, if it is used."""
         if self._given is None or self._given.is_left:
             return None
-        self._write.set_tags(self._given.run_id, {"mlflow.runName": name})
+        self.store.set_tags(self._given.run_id, {"mlflow.runName": name})
         return self._given.run
 
     def _reopen(self, run: Run) -> None:
         self.store.ask(self.store.client.update_run, run.info.run_id, status="RUNNING")
-        self._experiment_id = run.info.experiment_id  # earlier versions had others
+        self._experiment_id = run.info.experiment_id  # may differ in runs of earlier versions
 
     def _create(self, name: str, link: Link, start_ms: int | None = None, parent: str | None = None) -> Run:
-        """A new run, with what MLflow noted of the one that is left for it."""
+        """Create a run tagged with the link's id, or find it after a lost answer.
+
+        It has the tags of the run of `mlflow run` if that is left.
+        """
         tags = {PARENT_TAG: parent} if parent else self._given.tags if self._given else {}
-        return create_linked(self.store, self._experiment_id, link, name, tags | self._own_tags, start_ms)
+        tags = tags | self._own_tags | {LINK_TAG: link.link_id}
+        client, where = self.store.client, self._experiment_id
+        is_repeated = False
+
+        def create() -> Run:
+            nonlocal is_repeated
+            found = client.search_runs([where], _condition(link)) if is_repeated else []
+            is_repeated = True
+            return found[0] if found else client.create_run(where, start_ms, tags, run_name=name)
+
+        return self.store.ask(create)
+
+    def _delete(self, run_id: str) -> None:
+        client = self.store.client
+
+        def delete() -> None:  # after a lost answer, MLflow would refuse to delete the run again
+            if client.get_run(run_id).info.lifecycle_stage != "deleted":
+                client.delete_run(run_id)
+
+        self.store.ask(delete)
 
     def _point_to(self, run_id: str, name: str) -> None:
         if self._given is not None and self._given.is_left:
@@ -173,12 +260,12 @@ class Tracker:
         tags: Mapping[str, str] | None = None,
         view: View | None = None,
     ) -> None:
-        """Close the parent run with its description (cut to what MLflow takes) and artifacts.
+        """Close the parent run with its description, cut to MLflow's limit, and artifacts.
 
-        Images among the files also go to MLflow's chart view; the table becomes `cells.json`. With a view
-        the description begins with the link to it.
+        Images among the files also go to MLflow's chart view; the table becomes `cells.json`. With a view the
+        description begins with a link to it.
         """
-        write = self._write
+        write = self.store
         with self._closed_on_failure(run_id, status if status == KILLED else FAILED):
             if view is not None:
                 tag = view.tag(run_id)
@@ -196,9 +283,7 @@ class Tracker:
             self._terminate(run_id, status)
 
     def comparison_link(self, run_id: str) -> tuple[str, str | None] | None:
-        """The address of a parent's view, and the command that starts the server there if one has to be
-        started. None where the store does not tell the address.
-        """
+        """Return the URL of a parent's view, if known, and the command that starts its server if needed."""
         store = get_tracking_uri()
         address = server(store)
         if address is None:
@@ -215,22 +300,22 @@ class Tracker:
     ) -> str:
         """Log one experiment's folder and return the run's id.
 
-        With a parent it becomes a nested run. Without one, under `mlflow run`, it goes into the run that
-        MLflow made, unless that is left (`project_run.py`). Its name is short (`run_names.py`), with the
-        model if `names_model`; the tag `dpprof.run` has the folder's. A folder that a run of this store holds
-        is not logged again: the run is only put under the parent. One left half-written is deleted first.
+        With a parent it becomes a nested run. Without one, under `mlflow run`, it goes into MLflow's run
+        unless that is left (see above). The run's name is short (`contents.py`), with the model if
+        `names_model`; the tag `dpprof.run` has the folder's. A folder that is already logged is only put
+        under the parent; a partly written run is deleted first.
         """
         folder = result.folder
         link = self._link(folder.mlflow)
-        held = held_by(link, folder.path, self.store, self._experiment_id)
+        held = self._held(link, folder.path)
         if held is not None and link is not None and link.complete:
             run_id = str(held.info.run_id)
-            self._write.set_tags(run_id, {**tags, PARENT_TAG: parent} if parent else tags)
+            self.store.set_tags(run_id, {**tags, PARENT_TAG: parent} if parent else tags)
             return run_id
         if held is not None:
-            delete(held, self.store)
+            self._delete(held.info.run_id)
         link = Link.new(folder.path, store_name())
-        # Written before there is a run, which bears the link's id: however this ends, it is found again.
+        # Written before the run, which is tagged with the link's id, so that it is found after a crash.
         link.write(folder.mlflow)
         run_id = self._open(result, parent, link, names_model=names_model)
         with self._closed_on_failure(run_id):
@@ -246,7 +331,7 @@ class Tracker:
     ) -> None:
         """Add figures to a run; those of an estimate go under `estimate/`."""
         prefix = f"{ESTIMATE}/" if config is not None and config.is_estimate else ""
-        self._write.log_metrics(run_id, [(prefix + name, value, 0) for name, value in figures.items()])
+        self.store.log_metrics(run_id, [(prefix + name, value, 0) for name, value in figures.items()])
 
     def _open(self, result: Result, parent: str | None, link: Link, *, names_model: bool) -> str:
         name = short_name(result.name, result.config, with_model=names_model)
@@ -261,9 +346,8 @@ class Tracker:
         return run_id
 
     def _write_result(self, run_id: str, result: Result, tags: Mapping[str, str]) -> None:
-        record, write = result.record, self._write
+        record, write = result.record, self.store
         write.log_params(run_id, params_of(result))
-        # MLflow lists a run's metrics in the order in which they came.
         self.log_metrics(run_id, logged(result.named), result.config)
         if record is not None and record.headline_finished:
             by_step = series(record)
@@ -276,6 +360,30 @@ class Tracker:
 
 
 def _end_ms(result: Result) -> int | None:
-    """When the experiment ended, in ms since the epoch; None (now) if nothing tells."""
+    """Return the experiment's end in ms since the epoch; None (now) if unknown."""
     ended_at = result.failure.at if result.failure else result.record.ended_at if result.record else None
     return None if ended_at is None else int(1000 * ended_at)
+
+
+def _is_of(link: Link, folder: Path) -> bool:
+    """Tell whether a link was written for this folder, which may have been moved."""
+    if not link.link_id:
+        return redacted(link.tracking_uri) == store_name()
+    place = folder.resolve()
+    return link.path == str(place) or link.inode == place.stat().st_ino
+
+
+def _is_told_by(link: Link, run: Run, folder: Path) -> bool:
+    """Confirm a link by its id; runs of earlier versions by the names of the folder and of its group."""
+    tags = run.data.tags
+    if link.link_id:
+        return bool(tags.get(LINK_TAG) == link.link_id)
+    groups = {tags[name] for name in _GROUPS if name in tags}
+    if RUN_TAG not in tags and groups == {folder.name}:  # the parent of a sweep
+        return True
+    named = tags.get(RUN_TAG, run.info.run_name)
+    return named == folder.name and (not groups or folder.resolve().parent.name in groups)
+
+
+def _condition(link: Link) -> str:
+    return f"tags.`{LINK_TAG}` = '{link.link_id}'"

@@ -1,1 +1,1 @@
-"""Words that every room shares: phases, categories, classes, loops, units. No torch."""
+"""Names shared by all packages: phases, categories, classes, loops, units. Free of torch."""

@@ -1,8 +1,7 @@
-"""What the memory of a training step is for."""
+"""Categories of the memory of a training step."""
 
 from dpprof.vocabulary.parallel import COMMUNICATION
 
-# What a tensor storage is for, and what that means.
 CATEGORIES = {
     "parameters": "the model's weights, or this rank's shards of them",
     "gathered_parameters": "weights gathered from all ranks, while a layer needs them",
@@ -23,5 +22,5 @@ CATEGORIES = {
     "temporary": "made in passing by an operator, gradients of activations among them",
     "other": "there before the step, and nothing that the trainer holds",
 }
-# Those that only several ranks have.
+# Categories that only exist with several ranks.
 OF_RANKS = ("gathered_parameters", COMMUNICATION)

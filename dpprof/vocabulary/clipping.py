@@ -1,29 +1,28 @@
-"""How DP trainers of dpprof's own clip, in what form they take norms, and the settings that choose both."""
+"""Clipping methods and norm forms of dpprof's own DP trainers, and the settings for both."""
 
 from dataclasses import dataclass
 
-from dpprof.settings import setting
+from dpprof.vocabulary.settings import setting
 
-# The forms of a per-sample gradient norm: the cheapest of the others for each layer, or one for all.
+# Forms of a per-sample gradient norm; mixed takes the cheapest of the others for each layer.
 MIXED, GRAM, EXPLICIT, BLOCKED = "mixed", "gram", "explicit", "blocked"
 NORM_FORMS = (MIXED, GRAM, EXPLICIT, BLOCKED)
 
 FLAT, LAYER_WISE, AUTOMATIC = "flat", "layer_wise", "automatic"
 CLIPPINGS = (FLAT, LAYER_WISE, AUTOMATIC)
-# What makes two of them another algorithm than the first.
+# Clippings that change the algorithm, and how.
 OTHER_ALGORITHMS = {
     LAYER_WISE: "the gradient of each parameter is clipped by itself",
     AUTOMATIC: "every gradient is divided by its norm, small ones too",
 }
 
-# Numbers in the buffer that noise is drawn into: what stays in the cache of a CPU core, and enough to fill a
-# GPU, by the type of device.
+# Elements of the noise buffer by device type: fits the cache of a CPU core, or is enough to fill a GPU.
 NOISE_BUFFER = {"cpu": 2**17, "cuda": 2**24}
 
 
 @dataclass(frozen=True)
 class PerSampleOptions:
-    """The settings of trainers that take norms by rules of dpprof's own."""
+    """Settings of dpprof's own trainers with per-sample norms."""
 
     norm: str = setting(
         MIXED,

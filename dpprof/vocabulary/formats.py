@@ -1,19 +1,16 @@
-"""How figures and lists of names are printed, in one place. A figure that is not zero never reads as zero."""
+"""Format figures and lists of names. A figure that is not zero is never shown as zero."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 
 MIB_PER_GIB = 1024
 KIB_PER_MIB = 1024
-# Smaller sizes are printed in KiB.
 _LEAST_MIB = 0.1
 _LISTED = 3
 
 
 def fixed(value: float | None, digits: int) -> str:
-    """A figure with a number of decimals, or with two significant digits if the decimals would hide it.
-
-    Empty where nothing was measured.
-    """
+    """Format a figure with `digits` decimals, or 2 significant digits if these hide it; empty if None."""
     if value is None:
         return ""
     least = 10.0 ** min(1 - digits, 0)
@@ -23,42 +20,74 @@ def fixed(value: float | None, digits: int) -> str:
 
 
 def number(value: float | None) -> str:
-    """A figure with three significant digits or more, a small one with two; empty if not measured."""
+    """Format a figure with at least three significant digits, a small one with two; empty if None."""
     if value is None:
         return ""
     return fixed(value, 0 if abs(value) >= 1000 else 1 if abs(value) >= 10 else 2)
 
 
 def signed(value: float, digits: int = 1) -> str:
-    """A difference, with its sign."""
+    """Format a difference with its sign."""
     return f"{'-' if value < 0 else '+'}{fixed(abs(value), digits)}"
 
 
 def size(mib: float) -> str:
-    """A size in MiB as text; below a tenth of a MiB, in KiB."""
+    """Format a size in MiB; below 0.1 MiB in KiB."""
     if mib and abs(mib) < _LEAST_MIB:
         return f"{fixed(mib * KIB_PER_MIB, 1)} KiB"
     return f"{fixed(mib, 1)} MiB"
 
 
 def memory(mib: float, digits: int = 1) -> str:
-    """A size in MiB as text in GiB; below one GiB, in MiB."""
+    """Format a size given in MiB in GiB; below 1 GiB in MiB."""
     if abs(mib) < MIB_PER_GIB:
         return size(mib)
     return f"{fixed(mib / MIB_PER_GIB, digits)} GiB"
 
 
 def milliseconds(ms: float) -> str:
-    """A time in ms as text."""
+    """Format a time in ms."""
     return f"{fixed(ms, 1)} ms"
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first few names, and how many more there are."""
+    """List the first few names, and how many more there are."""
     more = len(names) - _LISTED
     return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def joined(names: Sequence[str]) -> str:
-    """Names in a sentence: `a, b and c`."""
+    """Join names in a sentence: `a, b and c`."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+one, two, three = (partial(fixed, digits=digits) for digits in (1, 2, 3))
+
+
+def whole(number: int) -> str:
+    """Format a whole number."""
+    return f"{number:,}"
+
+
+def listed_first(names: Iterable[str], listed: Iterable[str]) -> list[str]:
+    """Sort names as a table lists them, unlisted ones last in order of appearance; each once."""
+    found = list(dict.fromkeys(names))
+    return [name for name in dict.fromkeys([*listed, *found]) if name in found]
+
+
+def markdown_table(header: list[str], rows: list[list[str]], right: int | Collection[int] = ()) -> str:
+    """Return a padded Markdown table; right-aligned are the columns in `right`, or all from that index on."""
+    right = range(right, len(header)) if isinstance(right, int) else right
+    cells = [[escape(text) for text in line] for line in [header, *rows]]
+    widths = [max(3, *(len(line[i]) for line in cells)) for i in range(len(header))]
+    rule = ["-" * (width - 1) + ":" if i in right else "-" * width for i, width in enumerate(widths)]
+    padded = [
+        [text.rjust(width) if i in right else text.ljust(width) for i, (text, width) in enumerate(pairs)]
+        for pairs in (list(zip(line, widths, strict=True)) for line in [cells[0], rule, *cells[1:]])
+    ]
+    return "\n".join("| " + " | ".join(line) + " |" for line in padded) + "\n"
+
+
+def escape(text: str) -> str:
+    """Escape a text so that it cannot end a table cell or become a tag."""
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")

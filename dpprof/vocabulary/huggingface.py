@@ -1,4 +1,4 @@
-"""The Hugging Face models that can be trained by name; free of torch and transformers.
+"""Hugging Face models that can be trained by name; free of torch and transformers.
 
 `workload=huggingface:NAME`: a family, a config file, or a folder with a config and weights.
 """
@@ -6,10 +6,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dpprof.settings import setting
+from dpprof.vocabulary.settings import setting
 
 CAUSAL_LM, CLASSIFICATION = "causal-lm", "classification"
-# What a model takes.
 TEXT, IMAGES, AUDIO = "text", "images", "audio"
 CONFIG_FILE = "config.json"
 _IMAGE_TYPES = ("vit", "resnet", "deit", "convnext", "swin", "dinov2")
@@ -19,9 +18,7 @@ _IMAGENET = {"num_labels": 1000}
 
 @dataclass(frozen=True)
 class Family:
-    """A kind of model: its `model_type` in transformers, what its config has other than by default, and what
-    it is trained for where nobody says.
-    """
+    """A kind of model: `model_type` in transformers, changes to its default config, and default task."""
 
     model_type: str
     task: str
@@ -29,7 +26,7 @@ class Family:
 
     @property
     def inputs(self) -> str:
-        """What it takes."""
+        """Kind of the model's input."""
         if self.model_type in _IMAGE_TYPES:
             return IMAGES
         return AUDIO if self.model_type in _AUDIO_TYPES else TEXT
@@ -39,6 +36,7 @@ FAMILIES: dict[str, Family] = {
     "gpt2": Family("gpt2", CAUSAL_LM),
     "gpt2-medium": Family("gpt2", CAUSAL_LM, {"n_embd": 1024, "n_layer": 24, "n_head": 16}),
     "gpt2-large": Family("gpt2", CAUSAL_LM, {"n_embd": 1280, "n_layer": 36, "n_head": 20}),
+    "opt-125m": Family("opt", CAUSAL_LM),
     "bert-base": Family("bert", CLASSIFICATION),
     "roberta-base": Family(
         "roberta",
@@ -88,7 +86,7 @@ NAMED_HELP = f"a family ({', '.join(FAMILIES)}), or the path of a config.json or
 
 @dataclass(frozen=True)
 class HuggingFaceOptions:
-    """The settings of `workload=huggingface:NAME`."""
+    """Settings of `workload=huggingface:NAME`."""
 
     task: str = setting(
         "auto",

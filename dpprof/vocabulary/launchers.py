@@ -1,13 +1,56 @@
-"""The table of launchers: the ways to start a job, known here without their code.
+"""Table of launchers: ways to start a job, without importing their code.
 
 Another package adds a launcher by an entry point of the group `dpprof.launchers` that names a `LauncherInfo`.
-Its module is read with the settings: of dpprof it imports this module and `settings` at most.
+The module with that is loaded with the settings: from dpprof it imports only this module and `settings`.
 """
 
 from dataclasses import dataclass
 
-from dpprof.vocabulary.cluster_options import RayOptions, SlurmOptions
 from dpprof.vocabulary.registry import table
+from dpprof.vocabulary.settings import setting
+
+AUTO, LOCAL_CLUSTER = "auto", "local"
+
+
+SLURM, LOCAL_SLURM = "slurm", "local"
+
+
+@dataclass(frozen=True)
+class RayOptions:
+    """Settings of Ray."""
+
+    ray_address: str = setting(
+        AUTO,
+        "Ray cluster: auto (RAY_ADDRESS, or the one that this machine belongs to), HOST:PORT of its head, or "
+        "local, which starts one on this machine alone.",
+    )
+    max_retries: int = setting(
+        1, "How often an experiment is tried again on another node if its own is lost.", minimum=0
+    )
+
+
+@dataclass(frozen=True)
+class SlurmOptions:
+    """Settings of Slurm."""
+
+    slurm_cluster: str = setting(
+        SLURM,
+        "Where jobs are queued: slurm, or local, which runs them on this machine for a trial.",
+        choices=(SLURM, LOCAL_SLURM),
+    )
+    slurm_partition: str = setting("", "Slurm partition; empty is the cluster's default.")
+    slurm_gpus_per_node: int = setting(0, "GPUs of a node; 0: jobs get none and run on the CPU.", minimum=0)
+    slurm_ranks_per_node: int = setting(
+        0,
+        "Ranks on a node at most: an experiment of more goes over several nodes. 0: on GPUs as many as a "
+        "node has, on CPUs all.",
+        minimum=0,
+    )
+    slurm_jobs: int = setting(8, "Jobs that wait or run in Slurm at a time.", minimum=1)
+    slurm_options: str = setting(
+        "", "Other options of sbatch: name=value,name=value, as account=me,constraint=a100,cpus_per_task=8."
+    )
+
 
 ENTRY_POINTS = "dpprof.launchers"
 LOCAL = "local"
@@ -15,11 +58,11 @@ LOCAL = "local"
 
 @dataclass(frozen=True)
 class LauncherInfo:
-    """What is known of a launcher without importing it.
+    """Description of a launcher, known without importing it.
 
-    `help` follows its name in `--help`. `target` is its class, `module:ClassName`. `options`, if it has any,
-    is a frozen dataclass of settings (`settings`): an instance of it is all that its class is given.
-    `package`, if it needs one, comes with dpprof's `extra`.
+    `help` follows its name in `--help`. `target` is its class, `module:ClassName`, which is called with an
+    instance of `options`, a frozen dataclass of settings (`settings`), if it has one. `package`, if needed,
+    comes with dpprof's `extra`.
     """
 
     name: str

@@ -1,16 +1,14 @@
-"""The classes of operators and kernels: the kind of work that each does, by its name and phase.
+"""Classes of operators and kernels: the kind of work, by name and phase.
 
-The class of an operator, in this order:
-1. What ranks communicate by is `communication`.
-2. Everything in the phases `clip`, `noise` and `optimizer_step` belongs to `norm_clip`, `noise` and
-   `optimizer`: a multiplication that clips is the cost of clipping.
+The first rule that applies decides:
+1. Communication between ranks is `communication`.
+2. Everything in the phases `clip`, `noise` and `optimizer_step` is `norm_clip`, `noise` and `optimizer`: a
+   multiplication that clips is a cost of clipping.
 3. Everything inside an operator of `attention`, `embedding` or `loss` belongs to that class.
-4. Otherwise its name decides. An operator without a class of its own (`empty`, `view`) belongs to the
-   operator around it, or to `other` if there is none.
-
-Of a kernel only its name and its phase are known: rules 1, 2 and 4 apply, with patterns for the names that
-PyTorch, cuBLAS, CUTLASS, cuDNN and CUB give their kernels. So the products of an unfused attention count as
-matrix products there.
+4. Otherwise the name decides. An operator without a class (`empty`, `view`) belongs to the operator around
+   it, or to `other`.
+Kernels have only a name and a phase: rules 1, 2 and 4 apply, with patterns for kernel names of PyTorch,
+cuBLAS, CUTLASS, cuDNN and CUB. So products of unfused attention count as matrix products there.
 """
 
 import re
@@ -19,7 +17,7 @@ from functools import cache
 from dpprof.vocabulary.parallel import COLLECTIVE_NAMESPACES, COMMUNICATION
 
 _PHASE_CLASS = {"clip": "norm_clip", "noise": "noise", "optimizer_step": "optimizer"}
-# Classes to which everything inside their operators belongs.
+# Classes that include everything inside their operators.
 WHOLE = ("attention", "embedding", "loss")
 _CLASSES = [
     ("attention", r"scaled_dot_product|flash_attention|efficient_attention|cudnn_attention"),
@@ -51,7 +49,7 @@ _WHOLE_PATTERN = {name: re.compile(pattern) for name, pattern in _CLASSES if nam
 _NAME_PATTERN = [(name, re.compile(pattern)) for name, pattern in _CLASSES if name not in WHOLE]
 # softmax_warp_forward<..., is_log_softmax, is_masked>
 _LOG_SOFTMAX_OF_SHORT_ROWS = r"softmax_warp_\w+<.*(?:\(bool\)1|true),\s*(?:\(bool\)0|false)>"
-# Names of kernels. The first match counts: a fused attention holds products, a loss a softmax.
+# Patterns of kernel names; the first match counts, as fused attention contains products and a loss a softmax.
 _KERNELS = [
     (class_name, re.compile("|".join(patterns.split()), re.IGNORECASE))
     for class_name, patterns in (
@@ -82,7 +80,7 @@ OPERATOR_CLASSES = (*(name for name, _ in _CLASSES), "optimizer", COMMUNICATION,
 
 @cache
 def class_by_name(name: str) -> str | None:
-    """The class that follows from an operator's name alone, e.g. `aten::addmm` -> `matrix_product`."""
+    """Return the class by an operator's name alone, e.g. `aten::addmm` -> `matrix_product`."""
     if name.startswith(COLLECTIVE_NAMESPACES):
         return COMMUNICATION
     bare = name.rpartition("::")[2]
@@ -97,7 +95,7 @@ def class_by_name(name: str) -> str | None:
 
 
 def class_in_phase(class_name: str | None, phase: str | None) -> str:
-    """The class that counts, given an operator's own class and the phase that it runs in."""
+    """Return the class of an operator in a phase, given its class by name."""
     if class_name == COMMUNICATION:
         return COMMUNICATION
     return _PHASE_CLASS.get(phase or "", class_name or "other")
@@ -105,6 +103,6 @@ def class_in_phase(class_name: str | None, phase: str | None) -> str:
 
 @cache
 def kernel_class(name: str, phase: str | None) -> str:
-    """The class of a kernel, given its demangled name and the phase that launched it."""
+    """Return the class of a kernel by its demangled name and the phase that launched it."""
     found = next((class_name for class_name, pattern in _KERNELS if pattern.search(name)), None)
     return class_in_phase(found, phase)

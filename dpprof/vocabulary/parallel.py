@@ -1,19 +1,18 @@
-"""How the ranks of an experiment share the training, and the words for what they send each other."""
+"""Ways in which ranks share the training, and the names of their collectives."""
 
 NONE, DDP, FSDP2 = "none", "ddp", "fsdp2"
 PARALLEL = (NONE, DDP, FSDP2)
-# The name of torch's process group that sends nothing.
+# torch's process group that sends nothing.
 FAKE = "fake"
 
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST = "all_reduce", "all_gather", "reduce_scatter", "broadcast"
-# The class of operators, and the category of memory, that ranks communicate by.
+# Operator class and memory category of communication.
 COMMUNICATION = "communication"
-# What an operator's name begins with that ranks communicate by.
 COLLECTIVE_NAMESPACES = ("c10d::", "_c10d_functional::")
 
 
 def collective_of(operator: str) -> str | None:
-    """The collective that an operator is, e.g. `c10d::_allgather_base_`; None for one that sends nothing."""
+    """Return the collective of an operator, e.g. `c10d::_allgather_base_`; None if it sends nothing."""
     if not operator.startswith(COLLECTIVE_NAMESPACES):
         return None
     bare = operator.rpartition("::")[2].replace("_", "")
@@ -24,9 +23,7 @@ def collective_of(operator: str) -> str | None:
 
 
 def bytes_sent(collective: str, payload: int, world_size: int) -> int:
-    """Bytes that each rank sends over a ring for a payload, the size of the whole tensor (Patarasuk and Yuan
-    2009): an all-reduce is a reduce-scatter and an all-gather.
-    """
+    """Return the bytes that each rank sends over a ring for a whole tensor (Patarasuk and Yuan 2009)."""
     times = 2 if collective == ALL_REDUCE else 1
     if collective == BROADCAST:
         return payload if world_size > 1 else 0

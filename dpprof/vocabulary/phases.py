@@ -1,4 +1,4 @@
-"""The phases of a training step, in the order in which they run, and their labels in a trace."""
+"""Phases of a training step in order, and their labels in a trace."""
 
 PHASES = (
     "zero_grad",
@@ -11,6 +11,6 @@ PHASES = (
     "reduce_gradients",
     "optimizer_step",
 )
-# Labels of the ranges that a step leaves in a torch.profiler trace.
+# Labels of ranges in a torch.profiler trace.
 PHASE_LABEL = "phase:"
 STEP_LABEL = "training_step"

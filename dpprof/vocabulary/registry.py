@@ -1,4 +1,4 @@
-"""Tables that other packages add to, by entry points (`importlib.metadata`)."""
+"""Tables that other packages extend by entry points (`importlib.metadata`)."""
 
 import re
 import warnings
@@ -9,23 +9,22 @@ from typing import Any, Protocol, TypeVar
 
 
 class Named(Protocol):
-    """What a table holds: it has a name."""
+    """An entry of a table."""
 
     @property
     def name(self) -> str:
-        """The name that the user gives."""
+        """Name that the user gives."""
 
 
 T = TypeVar("T", bound=Named)
-# What a name may be: it becomes part of a folder's name.
+# Allowed names: they become part of folder names.
 NAME = r"\w[\w.-]*"
 
 
 def table(group: str, kind: type[T], built_in: Iterable[T]) -> dict[str, T]:
-    """What dpprof has itself, then what other packages declare under an entry point group, by name.
+    """Return the built-in entries and those of other packages' entry points, by name.
 
-    An entry point that cannot be used is left out with a warning that names it and its package: it must not
-    keep anybody from the others.
+    An unusable entry point only causes a warning that names it and its package.
     """
     found = {item.name: item for item in built_in}
     for entry_point in sorted(entry_points(group=group), key=lambda e: e.name):
@@ -46,7 +45,7 @@ def table(group: str, kind: type[T], built_in: Iterable[T]) -> dict[str, T]:
 
 
 def load(target: str) -> Any:
-    """What `module:attribute` names. Raises ImportError or AttributeError."""
+    """Import `module:attribute`. Raises ImportError or AttributeError."""
     module, _, attribute = target.partition(":")
     return getattr(import_module(module), attribute)
 

@@ -1,4 +1,4 @@
-"""Which parameters of a model train: the values of the setting `train`, and how they name a run."""
+"""Choice of the parameters that train: values of the setting `train`, and their names in runs."""
 
 import hashlib
 import re
@@ -9,14 +9,14 @@ _LONGEST_SLUG = 24
 
 
 def endings(targets: str) -> list[str]:
-    """The endings of module names in `lora_targets`."""
+    """Return the endings of module names in `lora_targets`."""
     return [ending.strip() for ending in targets.split(",") if ending.strip()]
 
 
 def train_name(train: str, lora_rank: int, lora_targets: str) -> str:
-    """What `train` is called in the name of a run: no two of its values alike, and safe in file names.
+    """Return the part of a run's name for `train`: unique for each value, and safe in file names.
 
-    Empty for `all`; `lora8`, `bias`, `head`; else the letters of the pattern, and a few digits of its hash.
+    Empty for `all`; `lora8`, `bias`, `head`; else letters of the pattern and part of its hash.
     """
     if train == ALL:
         return ""

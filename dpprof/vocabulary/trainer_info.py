@@ -1,4 +1,4 @@
-"""What is known of a trainer without importing it."""
+"""Description of a trainer, known without importing it."""
 
 import re
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.theory import Theory
 
-# The memory of any trainer, and of one that keeps every per-sample gradient.
+# Memory of any trainer, and of one that keeps all per-sample gradients.
 OF_ANY_TRAINING = (
     "parameters",
     "buffers",
@@ -24,18 +24,16 @@ OF_FLAT_CLIPPING = (
     "clip_factors",
     "noise",
 )
-# The phases of one that needs one backward.
 ONE_BACKWARD = ("zero_grad", "forward", "backward", "clip", "noise", "optimizer_step")
-# The phases that come once for each physical batch; others come once in a step.
+# Phases of each physical batch; others come once per step.
 EACH_BATCH = ("forward", "backward", "backward_norms", "backward_weighted", "clip")
-# Opacus's loop has `zero_grad` for each, too.
+# Opacus's loop calls `zero_grad` for each, too.
 OPACUS_EACH_BATCH = ("zero_grad", *EACH_BATCH)
-# Of a trainer that does not say whether accountants know its steps.
 NOT_DECLARED = "it does not declare that accountants know its steps (TrainerInfo.unaccounted)"
 
 
 class Limit(NamedTuple):
-    """A setting of which a trainer takes one value only, and why, with the remedy."""
+    """The only value of a setting that a trainer supports, and the reason with the remedy."""
 
     setting: str
     only: object
@@ -44,21 +42,20 @@ class Limit(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainerInfo:
-    """What is known of a trainer without importing it.
+    """Description of a trainer, known without importing it.
 
-    `short_name` may be given in place of `name`, and stands for it where room is short; so may the
-    `former_names`, which nothing lists. `is_private` says whether it trains with differential
-    privacy. `color` is `#rrggbb`. `phases` are those of its step in order, `categories` those of the memory
-    that it holds or makes (listed in `vocabulary/phases.py` and `categories.py`, or its own). `each_batch`
-    are the phases that come once for each physical batch; the others come once in a step. `target` is
-    its class, `module:ClassName`. `options`, if it has any, is a frozen dataclass of settings
-    (`settings`). `theory` gives the FLOPs that it needs for a layer's call, if a formula is known
-    (`vocabulary.theory`). `is_default` says whether it is one of `all` trainers; the others have to be named.
-    `limits` are settings that its library cannot train with. `other_algorithm` says what it does that makes
-    it another algorithm than DP-SGD with flat clipping, if it is one. `parallel` are the ways in which it
-    can share the training between ranks (`vocabulary/parallel.py`). `unaccounted` says why accountants do not
-    know what it spends; it is empty where every step adds to a sum that one sample moves by `max_grad_norm`
-    at most Gaussian noise of `noise_multiplier` times that, and publishes nothing else of the samples.
+    `short_name` and the unlisted `former_names` may be given in place of `name`. `is_private` means
+    differential privacy. `color` is `#rrggbb`. `phases` are the step's in order, `categories` those of memory
+    that it holds or makes (from `vocabulary/phases.py` and `categories.py`, or its own). `each_batch` are the
+    phases of each physical batch; others come once per step. `target` is its class, `module:ClassName`;
+    `options`, if any, a frozen dataclass of settings (`settings`). `theory` gives the FLOPs of a layer's
+    call, if a formula is known (`vocabulary.theory`). `is_default` puts it among `all` trainers; others must
+    be named. `limits` are settings that its library does not support. `other_algorithm` says how its
+    algorithm differs from DP-SGD with flat clipping. `parallel` are the supported ways to share training
+    between ranks (`vocabulary/parallel.py`). `unaccounted` says why accountants do not apply. It is empty
+    only if each step adds Gaussian noise of `noise_multiplier` * `max_grad_norm` to a sum that one sample
+    changes by at most `max_grad_norm`, and publishes nothing else of the samples. `times_standard` is its
+    step time over standard training's, where measured (`docs/results/trainers_cpu.md`, `small`).
     """
 
     name: str
@@ -77,8 +74,9 @@ class TrainerInfo:
     parallel: tuple[str, ...] = (NONE,)
     unaccounted: str = NOT_DECLARED
     each_batch: tuple[str, ...] = EACH_BATCH
+    times_standard: float | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a colour that pages cannot use."""
+        """Raise ValueError for a colour that pages cannot use."""
         if not re.fullmatch(r"#[0-9a-fA-F]{6}", self.color):
             raise ValueError(f"color must be #rrggbb, and is {self.color}")

@@ -1,11 +1,10 @@
-"""The table of trainers, free of torch: all that is known of a trainer without its code.
+"""Table of trainers, without importing torch or their code.
 
 Another package adds a trainer by an entry point of the group `dpprof.trainers` that names a `TrainerInfo`.
 """
 
 from dpprof.vocabulary import theory
-from dpprof.vocabulary.clipping import PerSampleOptions
-from dpprof.vocabulary.opacus_ways import OPACUS_WAYS
+from dpprof.vocabulary.clipping import LAYER_WISE, OTHER_ALGORITHMS, PerSampleOptions
 from dpprof.vocabulary.parallel import DDP, NONE, PARALLEL
 from dpprof.vocabulary.registry import table
 from dpprof.vocabulary.trainer_info import (
@@ -17,9 +16,8 @@ from dpprof.vocabulary.trainer_info import (
 from dpprof.vocabulary.trainer_info import TrainerInfo as TrainerInfo
 
 ENTRY_POINTS = "dpprof.trainers"
-# The trainer that every other one is held against: what training costs without privacy.
+# Baseline of all others: the cost of training without privacy.
 STANDARD = "StandardTrainer"
-# The colour of whatever the tables do not list.
 UNLISTED_COLOR = "#b3b3b3"
 # Norms first, then the clipped sum.
 _TWO_BACKWARDS = (
@@ -57,6 +55,7 @@ BUILT_IN = (
         parallel=(NONE, DDP),
         theory=theory.flat,
         former_names=("dpsgd",),
+        times_standard=1.59,
     ),
     TrainerInfo(
         "DPGhostClippingTrainer",
@@ -73,12 +72,13 @@ BUILT_IN = (
             "clip_factors",
             "noise",
         ),
-        target="dpprof.measure.trainers.opacus.ghost_clipping:DPGhostClippingTrainer",
+        target="dpprof.measure.trainers.opacus.fast_gradient_clipping:DPGhostClippingTrainer",
         each_batch=OPACUS_EACH_BATCH,
         unaccounted="",
         parallel=PARALLEL,
         theory=theory.ghost,
         former_names=("dpsgd_ghost",),
+        times_standard=2.36,
     ),
     TrainerInfo(
         "DPFastGradientClippingTrainer",
@@ -100,6 +100,7 @@ BUILT_IN = (
         parallel=PARALLEL,
         theory=theory.fast,
         former_names=("dpsgd_fast",),
+        times_standard=2.23,
     ),
     TrainerInfo(
         "DPBookKeepingTrainer",
@@ -121,6 +122,7 @@ BUILT_IN = (
         parallel=PARALLEL,
         theory=theory.book_keeping,
         options=PerSampleOptions,
+        times_standard=1.15,
     ),
     TrainerInfo(
         "DPMixedGhostTrainer",
@@ -142,48 +144,51 @@ BUILT_IN = (
         parallel=PARALLEL,
         theory=theory.mixed_ghost,
         options=PerSampleOptions,
+        times_standard=1.53,
     ),
-    *OPACUS_WAYS,
 )
 TRAINERS = table(ENTRY_POINTS, TrainerInfo, BUILT_IN)
-# What may be given for a trainer, and the name that it stands for.
 TRAINER_NAMES = {name: name for name in TRAINERS}
 for _info in TRAINERS.values():
-    TRAINER_NAMES.setdefault(_info.short_name, _info.name)  # of two with one short name, the first has it
-# Those of them that earlier versions listed.
+    TRAINER_NAMES.setdefault(_info.short_name, _info.name)  # the first with a short name gets it
 FORMER_TRAINER_NAMES = frozenset(name for info in TRAINERS.values() for name in info.former_names)
 for _info in TRAINERS.values():
     for _name in _info.former_names:
         TRAINER_NAMES.setdefault(_name, _info.name)
 
 
-# The trainers that are meant where none is named, and the words for these and for all that there are.
+# Default trainers, and the group names of these and of all.
 DEFAULT_TRAINERS = tuple(info.name for info in TRAINERS.values() if info.is_default)
 TRAINER_GROUPS = {"all": DEFAULT_TRAINERS, "every": tuple(TRAINERS)}
 TRAINERS_HELP = (
     f"Trainers. all: {', '.join(TRAINERS[name].short_name for name in DEFAULT_TRAINERS)}; every: also "
-    f"{', '.join(info.short_name for info in TRAINERS.values() if not info.is_default)}."
+    "those that have to be named."
 )
+# Trainers of dpprof 0.2 without flat clipping; old folders name them.
+_ALGORITHMS_OF_0_2 = {
+    "DPPerLayerClippingTrainer": OTHER_ALGORITHMS[LAYER_WISE],
+    "DPAdaptiveClippingTrainer": "C follows the samples' norms",
+}
 
 
 def trainers_named(text: str) -> list[str]:
-    """The items of a list of trainers, with the members of a group in its place."""
+    """Split a list of trainers and expand its groups."""
     return [name for item in text.split(",") for name in TRAINER_GROUPS.get(item.strip(), (item,))]
 
 
 def trainer_info(name: str) -> TrainerInfo:
-    """What is known of a trainer. One that is not in the table, as in a folder that another machine left,
-    counts as private and has a grey and its own name.
-    """
-    return TRAINERS.get(name) or TrainerInfo(name, name, True, UNLISTED_COLOR, (), (), "")
+    """Return a trainer's description; an unlisted one counts as private, is grey and keeps its name."""
+    algorithm = _ALGORITHMS_OF_0_2.get(name, "")
+    unlisted = TrainerInfo(name, name, True, UNLISTED_COLOR, (), (), "", other_algorithm=algorithm)
+    return TRAINERS.get(name) or unlisted
 
 
 def trainer_order(name: str) -> tuple[int, str]:
-    """What sorts trainers as the table lists them, those that are not in it last, by name."""
+    """Return a sort key: table order, then unlisted trainers by name."""
     return (list(TRAINERS).index(name) if name in TRAINERS else len(TRAINERS), name)
 
 
 def short_name(name: str) -> str:
-    """What a trainer is called where room is short: its own name if another has its short one."""
+    """Return the short name of a trainer, or its full name if another trainer has that short name."""
     short = trainer_info(name).short_name
     return short if TRAINER_NAMES.get(short, name) == name else name

@@ -5,15 +5,15 @@ MS_PER_S, US_PER_S = 1e3, 1e6
 
 
 def mib(num_bytes: float) -> float:
-    """Bytes in MiB."""
+    """Convert bytes to MiB."""
     return num_bytes / MIB
 
 
 def gib(num_bytes: float) -> float:
-    """Bytes in GiB."""
+    """Convert bytes to GiB."""
     return num_bytes / GIB
 
 
 def ms(seconds: float) -> float:
-    """Seconds in milliseconds."""
+    """Convert seconds to milliseconds."""
     return MS_PER_S * seconds

@@ -1,9 +1,9 @@
-"""The checks of `verify`: what each one asks, in words."""
+"""Checks of `verify`, described in words."""
 
-# The chance that a right trainer fails the checks of its noise, all of them together.
+# Chance that a correct trainer fails any of its noise checks.
 FALSE_ALARM_RATE = 1e-6
 
-# `_accumulated`: the same over several physical batches in a step.
+# `_accumulated`: over several physical batches in a step.
 CHECKS = {
     "gradient_float64": "the clipped gradient is that of the naive per-sample loop, in float64",
     "gradient_float32": "the same in float32",
@@ -13,6 +13,7 @@ CHECKS = {
     "gradient_bf16_accumulated": "accumulated over physical batches, under bf16 autocast",
     "gradient_unclipped": "nothing is clipped where all norms are below max_grad_norm",
     "gradient_next_step": "the next step has nothing of this one's gradient",
+    "gradient_as_many_samples": "the same with as many samples as a tensor has rows that all samples share",
     "noise_deviation": "the noise has the standard deviation asked for, in every parameter",
     "noise_coordinates": "every coordinate has noise of this deviation, independent of the others",
     "noise_steps": "the noise of a step is independent of that of other steps",

@@ -1,7 +1,7 @@
-"""The table of workloads, free of torch: what can be trained by name.
+"""Table of workloads, free of torch: what can be trained by name.
 
 Another package adds a workload by an entry point of the group `dpprof.workloads` that names a `WorkloadInfo`.
-A workload need not be listed: `package.module:factory` names one too, without options of its own.
+`package.module:factory` names an unlisted one, without options of its own.
 """
 
 from dataclasses import dataclass
@@ -15,14 +15,13 @@ BUILT_IN_WORKLOAD = "SimpleBigModel"
 
 @dataclass(frozen=True)
 class WorkloadInfo:
-    """What is known of a workload without importing it.
+    """Description of a workload, known without importing it.
 
-    `target` is its factory, `module:function` (`measure/workloads/workload.py` says what it takes and gives).
-    `options`, if it has any, is a frozen dataclass of settings (`settings`). `named` says what follows its
-    name and a colon, where something has to. `package`, if it needs one, comes with dpprof's `extra`;
-    `preload`, `module:function`, imports what all its models need.
-    `differs_by_trainer` says that some trainers get another model, `own_sizes` that the model's size is no
-    setting of the experiment's.
+    `target` is its factory, `module:function` (see `measure/workloads/workload.py`). `options`, if any, is a
+    frozen dataclass of settings (`settings`). `named` describes what must follow its name and a colon, if
+    anything. `package`, if needed, comes with dpprof's `extra`; `preload`, `module:function`, imports what
+    all its models need. `differs_by_trainer` tells that some trainers get another model, `own_sizes` that the
+    experiment's settings do not set its size.
     """
 
     name: str
@@ -46,7 +45,7 @@ BUILT_IN = (
         NAMED_HELP,
         package="transformers",
         extra="models",
-        preload="dpprof.measure.workloads.huggingface.models:transformers",
+        preload="dpprof.measure.workloads.huggingface.factory:transformers",
         differs_by_trainer=True,
         own_sizes=True,
     ),
@@ -55,6 +54,6 @@ WORKLOADS = table(ENTRY_POINTS, WorkloadInfo, BUILT_IN)
 
 
 def listed(workload: str) -> str:
-    """The listed workload that a name means, whatever follows its colon; else the name itself."""
+    """Return the listed workload for a name with or without a suffix after a colon; else the name itself."""
     first, separator, _ = workload.partition(":")
     return first if separator and first in WORKLOADS and WORKLOADS[first].named else workload

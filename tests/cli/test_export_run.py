@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from conftest import environment, measure_here, runs_of
-from format_readers import SPEEDSCOPE, check, replayed, track
+from format_readers import check, replayed, track
 from mlflow import MlflowClient
 from shown_comparison import RUNS
 from torch.cuda import _memory_viz as viz
@@ -65,9 +65,6 @@ def test_every_format_of_a_run_has_the_peak_of_its_record(run: RunFolder, tmp_pa
         category = stack.split(";")[0]
         by_category[category] = by_category.get(category, 0) + int(num_bytes)
     assert by_category == record.ledger.at_peak
-    file = json.loads(exported(run.path, "speedscope"))
-    SPEEDSCOPE.validate(file)
-    assert sum(file["profiles"][0]["weights"]) == peak
 
 
 def check_viewer(snapshot: Any) -> None:
@@ -83,13 +80,12 @@ def check_viewer(snapshot: Any) -> None:
 
 def test_what_is_exported_is_what_lies_in_the_folder_and_in_mlflow(run: RunFolder, swept: Path) -> None:
     assert run.peak_stacks.read_bytes() == exported(run.path, "collapsed")
-    assert run.peak_speedscope.read_bytes() == exported(run.path, "speedscope")
     (trace,) = run.traces() or [run.memory_trace]
     assert read_json(trace) == json.loads(exported(run.path, "perfetto"))
     if run.name in RUNS:
         client = MlflowClient(f"sqlite:///{swept}/mlflow.db")
         kept = {found.path for found in client.list_artifacts(runs_of(swept)[run.name].info.run_id)}
-        assert {path.name for path in (run.memory_snapshot, run.peak_stacks, run.peak_speedscope)} < kept
+        assert {path.name for path in (run.memory_snapshot, run.peak_stacks)} < kept
 
 
 def test_the_tracks_fit_the_traced_phases(swept: Path) -> None:
@@ -128,4 +124,4 @@ def test_what_cannot_be_exported_is_refused(swept: Path, tmp_path: Path) -> None
     figures = tmp_path / "figures.json"
     figures.write_bytes(exported(sweep, "json"))
     with pytest.raises(ConfigError, match=r"^SOURCE: got .*: a run folder or a run in MLflow, not a file"):
-        exported(figures, "speedscope")
+        exported(figures, "collapsed")

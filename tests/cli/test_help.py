@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from dpprof.cli.main import COMMANDS, cli
-from dpprof.config.commands import COMMANDS as TAKES
+from dpprof.config.options import COMMANDS as TAKES
 
 
 def helped(*arguments: str) -> str:
@@ -24,9 +24,10 @@ def sections(text: str) -> dict[str, str]:
 
 def test_every_command_stands_under_its_heading() -> None:
     found = sections(helped())
-    for command, heading in COMMANDS.items():
-        assert re.search(rf"^  {command.name} +[A-Z].*\.$", found[heading], flags=re.MULTILINE), command.name
-    assert set(found) == {"Options", *COMMANDS.values()}
+    for heading, commands in COMMANDS.items():
+        for command in commands:
+            assert re.search(rf"^  {command.name} +[A-Z].*\.$", found[heading], flags=re.MULTILINE)
+    assert set(found) == {"Options", *COMMANDS}
 
 
 @pytest.mark.parametrize("name", TAKES)
@@ -37,9 +38,13 @@ def test_every_option_stands_under_its_title(name: str) -> None:
         assert listed == [setting.name.replace("_", "-") for setting in settings]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: str(command.name))
-def test_no_line_is_wider_than_80_columns(command: click.Command) -> None:
-    assert max(map(len, helped(str(command.name)).splitlines())) <= 80
+@pytest.mark.parametrize("command", cli.commands.values(), ids=lambda command: str(command.name))
+def test_every_option_is_named_and_no_line_is_wider_than_80_columns(command: click.Command) -> None:
+    text = helped(str(command.name))
+    assert max(map(len, text.splitlines())) <= 80
+    for option in command.params:
+        if isinstance(option, click.Option):
+            assert option.opts[0] in text
 
 
 def test_choices_are_told_once_and_defaults_where_there_is_one() -> None:

@@ -8,7 +8,7 @@ from conftest import Ended, call_dpprof, runs_of
 from example_results import result
 
 from dpprof.record.folder import RunFolder, SweepFolder
-from dpprof.record.record import Failure
+from dpprof.record.record import Failure, FailureKind
 
 FINISHED, INTERRUPTED = "StandardTrainer_tiny_bs2_seq16", "DPSGDTrainer_tiny_bs2_seq16"
 
@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             run = RunFolder(home / "runs" / sweep / name)
             run.create(made.config)
             if name == INTERRUPTED:
-                run.write_error(Failure("interrupted", "stopped by the user"))
+                run.write_error(Failure(FailureKind.INTERRUPTED, "stopped by the user"))
             elif made.record is not None:
                 run.write_record(made.record)
     SweepFolder(home / "runs" / "grid").write_state("sweep", "0" * 32, [INTERRUPTED, FINISHED, "never begun"])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conftest import Ended, call_dpprof, lay_out_store, measure_here, runs_of
 
-from dpprof.figures.results import read_result
+from dpprof.record.figures.results import read_result
 from dpprof.record.folder import RunFolder, SweepFolder
 
 MODEL = ("--model-size", "tiny", "--seq-len", "16", "--device", "cpu")
@@ -46,8 +46,11 @@ def test_a_plan_has_a_row_for_each_trainer_and_batch_and_recommends_one() -> Non
     assert "Recommended" in ended.stdout
     assert plan["recommended"]["trainer"] in ("DPSGDTrainer", "DPBookKeepingTrainer")
     assert {row["time_basis"] for row in plan["options"]} == {"measured"}
-    assert (folder / "plan.html").read_text().count('id="recommended"') == 1
+    assert (folder / "plan.html").read_text().count("<b>Recommended</b>") == 1
     assert (folder / "plan.md").read_text().startswith(f"# {folder.name}")
+    run = runs_of(place())[folder.name]
+    assert (run.info.status, run.data.tags["dpprof.kind"]) == ("FINISHED", "plan")
+    assert run.data.params["target_epsilon"] == "8.0"
 
 
 def test_every_figure_can_be_traced() -> None:
@@ -65,14 +68,6 @@ def test_every_figure_can_be_traced() -> None:
         assert figures.estimate.fits
 
 
-def test_mlflow_has_the_plan_as_a_run_of_its_kind() -> None:
-    _, folder, _ = planned()
-    run = runs_of(place())[folder.name]
-    assert run.info.status == "FINISHED"
-    assert run.data.tags["dpprof.kind"] == "plan"
-    assert run.data.params["target_epsilon"] == "8.0"
-
-
 def test_a_second_plan_makes_no_estimate_again() -> None:
     planned()
     ended, folder, plan = planned("--price-per-device-hour", "2")
@@ -81,6 +76,19 @@ def test_a_second_plan_makes_no_estimate_again() -> None:
     assert plan["estimates"] == planned()[2]["estimates"]
     for row in plan["options"]:
         assert row["cost_least"] == pytest.approx(2 * row["device_hours_least"])
+
+
+@pytest.mark.exhaustive
+def test_without_a_list_batches_double_while_the_largest_is_the_best() -> None:
+    more = ("--dataset-size", "40000", "--logical-batches", "auto", "--steps", "20", "--min-steps", "20")
+    ended, _, plan = planned(*more)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    batches = list(dict.fromkeys(row["logical_batch"] for row in plan["options"]))
+    assert batches[:4] == [512, 1024, 2048, 4096]
+    best = plan["recommended"]["logical_batch"]
+    assert best < batches[-1] or best == 16384, "half of the data"
+    assert batches[4:] == [8192, 16384][: len(batches) - 4]
+    assert best >= 4096
 
 
 def test_several_devices_leave_out_what_cannot_share() -> None:
@@ -96,11 +104,11 @@ def test_several_devices_leave_out_what_cannot_share() -> None:
     ("arguments", "said"),
     [
         (MODEL, "dataset_size: it is missing"),
-        ((*MODEL, "--dataset-size", "100", "--logical-batches", "64"), "at most half of dataset_size"),
+        ((*MODEL, "--dataset-size", "100", "--logical-batches", "101"), "at most dataset_size"),
+        ((*PLAN, "--target-delta", "0.5"), "target_delta: got '0.5', allowed: a number below 0.1 unless"),
         ((*MODEL, "--dataset-size", "1000000"), "device_memory_gib: got '0.0'"),
         ((*PLAN, "--trainers", "standard"), "trainers: got 'standard'"),
         ((*PLAN, "--measured", "nowhere"), "measured: got 'nowhere'"),
-        ((*PLAN, "--target-epsilon", "0"), "target_epsilon: got '0'"),
     ],
 )
 def test_what_cannot_be_planned_is_refused_by_name(
@@ -118,7 +126,7 @@ def test_where_nothing_fits_the_plan_says_so(tmp_path: Path) -> None:
     small = (*MODEL, *BUDGET, "--device-memory-gib", "0.001", "--workers", "1")
     ended = measure_here(tmp_path, "plan", *small)
     assert ended.returncode == 3
-    assert "no trainer's step fits" in ended.stderr
+    assert "No trainer's step fits" in ended.stderr
     assert "none fits" in ended.stdout
     (folder,) = tmp_path.glob("runs/plan-*")
     plan = json.loads((folder / "plan.json").read_text())

@@ -8,7 +8,7 @@ from example_results import result
 
 from dpprof.drive.outcomes import raise_for_checks
 from dpprof.errors import ExperimentsFailed, Undecided
-from dpprof.figures.results import describe
+from dpprof.record.figures.results import describe
 from dpprof.record.record import GradientCheck
 
 QUICK = ["--warmup-steps", "1", "--measured-steps", "2", "--launcher", "in_process"]

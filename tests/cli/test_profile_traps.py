@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from conftest import Run, measure_here, runs_of
+from conftest import call_dpprof, measure_here, runs_of
 
 from dpprof.drive.sources import read_comparison
+from dpprof.findings.comparison.doubts import doubts
 from dpprof.measure.trainers.opacus.trap_sentences import SENTENCES, WARNINGS
 from dpprof.record.folder import RunFolder
-from dpprof.reports.comparison.doubts import doubts
 
 SMALL = ["--measured-steps", "2", "--batch-size", "3", "--seq-len", "4", "--passes", "clean"]
 
@@ -17,8 +17,9 @@ def run_folder(folder: Path) -> RunFolder:
     return RunFolder(config.parent)
 
 
-def test_a_trap_is_named_everywhere_and_the_original_error_is_kept(dpprof: Run, tmp_path: Path) -> None:
-    ended = dpprof("profile", "--trainer", "dpsgd_ghost", "--workload", "example_trapped:tied", *SMALL)
+def test_a_trap_is_named_everywhere_and_the_original_error_is_kept(tmp_path: Path) -> None:
+    tied = ["--trainer", "dpsgd_ghost", "--workload", "example_trapped:tied"]
+    ended = call_dpprof(tmp_path, "profile", *tied, *SMALL)
     assert ended.returncode == 3
     sentence = "WorkloadError: " + SENTENCES["tied"].format(
         modules="tokens and head", parameter="tokens.weight"

@@ -39,8 +39,8 @@ def rows(text: str) -> list[list[str]]:
 
 def test_phases_are_printed_and_drawn_without_ceilings() -> None:
     text = printed(made("sweep/run"))
-    assert "DPSGDTrainer, tiny, batch 2, sequence 16 (bytes, time: ledger, wall)" in text
-    assert ["backward", "100.0", "26.0", "8.00", "293.4", "80.0", "0.25"] in rows(text)
+    assert "DPSGDTrainer, tiny, batch 2, sequence 16\n" in text
+    assert ["backward", "100.0", "26.0", "8.00", "293.4", "80.0", "0.25", "ledger,", "wall"] in rows(text)
     assert "dpprof roofline --copy-gib-per-s X --matmul-tflop-per-s Y" in " ".join(text.split())
     assert "the page with all of it: roofline.html" in text
     assert Page(Path("roofline.html").read_text()).tables["phases"][-1][0] == "step"
@@ -48,14 +48,14 @@ def test_phases_are_printed_and_drawn_without_ceilings() -> None:
 
 def test_measured_ceilings_are_used_and_told() -> None:
     text = printed(made("run", ceilings=CEILINGS))
-    assert "ceilings A & B, fp32: copy 32.0 GiB/s (measured), matmul 1.00 TFLOP/s (measured)" in text
-    shares = ["80.0", "8.00", "0.25", "0.79", "matmul"]
+    assert ["A", "&", "B", "fp32", "32.0", "measured", "1,000", "measured"] in [row[:8] for row in rows(text)]
+    shares = ["80.0", "8.00", "0.25", "0.79", "matmul", "ledger,", "wall"]
     assert ["backward", "100.0", "26.0", "8.00", "293.4", *shares] in rows(text)
 
 
 def test_given_ceilings_replace_measured_ones() -> None:
     text = printed(made("run", ceilings=CEILINGS), "--copy-gib-per-s", "0.1", "--output", "else.html")
-    assert "copy 0.10 GiB/s (given), matmul 1.00 TFLOP/s (measured)" in text
+    assert ["fp32", "0.10", "given", "1,000", "measured"] in [row[3:8] for row in rows(text)]
     assert "warning: Above the copy ceiling: forward (273 %)" in text
     assert "the page with all of it: else.html" in text
     assert Path("else.html").exists()
@@ -64,7 +64,7 @@ def test_given_ceilings_replace_measured_ones() -> None:
 def test_a_single_run_with_counters_has_their_tables_on_its_page() -> None:
     one = made("sweep/one", counters=example_counters.counters())
     text = printed(one)
-    assert ["forward", "2.00", "8.00", "3.00", "357.6", "1,500", "3.91"] in rows(text)
+    assert ["forward", "2.00", "8.00", "3.00", "357.6", "1,500", "3.91"] in [row[:7] for row in rows(text)]
     assert "kernels" in Page(Path("roofline.html").read_text()).tables
     made("sweep/other")
     printed("sweep")

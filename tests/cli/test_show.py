@@ -6,8 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from dpprof.cli.show import show
-from dpprof.errors import ConfigError, DpprofError
-from dpprof.record.record import Failure, Memory, ParameterGroup, PassOutcome
+from dpprof.errors import ConfigError
+from dpprof.record.record import Failure, FailureKind, Memory, ParameterGroup, PassOutcome, PassStatus
 
 
 def shown(folder: Path, *options: str) -> str:
@@ -31,11 +31,11 @@ def run(tmp_path: Path) -> Path:
 
 def test_show_prints_the_peak_the_tensors_the_phases_and_the_traffic(run: Path) -> None:
     text = shown(run)
-    assert text.startswith("peak 30.30 MiB in backward: the ledger sees 30.00 MiB of it, 0.30 MiB are unt")
+    assert text.startswith("\npeak 30.30 MiB in backward: the ledger sees 30.00 MiB of it, ")
     rows = stripped(text)
     for row in (
-        ["per-sample gradients", "16.00", "52.8", 30 * "█"],
-        ["activations", "8.00", "26.4", 15 * "█"],
+        ["per-sample gradients", "16.00", "52.8", 20 * "█"],
+        ["activations", "8.00", "26.4", 10 * "█"],
         ["together", "30.30", "100.0"],
         ["16.00", "per-sample gradients", "head.weight", "2 x 2048 x 1024", "float32", "backward", "bmm"],
         ["4.00", "parameters", "head.weight", "1024 x 1024", "float32", "before the step", "empty"],
@@ -85,48 +85,36 @@ def test_show_says_why_there_is_nothing_to_show(tmp_path: Path) -> None:
     folder = example_ledger.folder(tmp_path / "not asked for", unmeasured, None)
     with pytest.raises(ConfigError, match=r"has no ledger to show; its ledger pass did not run \(passes="):
         shown(folder.path)
-    unmeasured.passes["ledger"] = PassOutcome("failed", "RuntimeError: no such operator")
+    unmeasured.passes["ledger"] = PassOutcome(PassStatus.FAILED, "RuntimeError: no such operator")
     folder.write_record(unmeasured)
     with pytest.raises(ConfigError, match="it failed: RuntimeError: no such operator"):
         shown(folder.path)
     folder = example_ledger.folder(tmp_path / "oom", None, None)
-    folder.write_error(Failure("oom", "out of memory"))
+    folder.write_error(Failure(FailureKind.OOM, "out of memory"))
     with pytest.raises(ConfigError, match="it failed: out of memory"):
         shown(folder.path)
-
-
-def test_a_damaged_ledger_is_told_as_such(run: Path) -> None:
-    (run / "ledger.json.gz").write_bytes(b"half")
-    with pytest.raises(DpprofError, match=r"ledger\.json\.gz cannot be read"):
-        shown(run)
-
-
-def test_figures_without_their_timeline_are_not_shown(run: Path) -> None:
-    (run / "ledger.json.gz").unlink()
-    with pytest.raises(ConfigError, match="has no ledger to show"):
-        shown(run)
 
 
 def test_counters_are_shown_after_the_ledger_and_alone_without_one(tmp_path: Path) -> None:
     record = example_ledger.record(counters=example_counters.counters())
     both = shown(example_ledger.folder(tmp_path / "both", record, example_ledger.timeline()).path)
     assert both.index("Bytes moved by operator class") < both.index("Hardware counters by phase")
-    rows = stripped(both)
+    rows = [" ".join(row) for row in stripped(both)]
     for row in (
-        ["forward", "4", "2.000", "6.0", "2.0", "3.9", "40.0", "2.0", "1.0", "8.0", "4.0", "14.0", "0.57"],
-        ["step", "12", "8.000", "18.0", "10.0", "3.4", "42.0", "0.67"],
-        ["matrix product", "3", "5.000", "14.0", "8.0", "4.3", "44.0", "2.0", "1.0", "8.0", "4.0"],
-        ["Memcpy", "between phases", "copy", "1", "1.000", "1.0", "1.0", "2.0", "10.0"],
-        [example_counters.SM_PCT, "75.00"],
+        "forward 4 2.00 6.00 2.00 3.91 40.0 2.00 1.00 8.00 4.00 14.0 0.57",
+        "step 12 8.00 18.0 10.0 3.42 42.0 0.67",
+        "matrix product 3 5.00 14.0 8.00 4.30 44.0 2.00 1.00 8.00 4.00",
+        "Memcpy between phases copy 1 1.00 1.00 1.00 1.95 10.0 1.00 0.50 4.00 2.00",
+        f"{example_counters.SM_PCT} 75.0",
     ):
         assert row in rows
-    assert "Kernels with the most DRAM traffic, in MiB (5 of 5)" in both
+    assert "Kernels with the most DRAM traffic (5 of 5)" in both
     assert "sm__cycles_active.sum was not counted: this GPU has no such metric" in both
     record.ledger = None
     alone = shown(example_ledger.folder(tmp_path / "alone", record, None).path, "--kernels", "1")
     assert "At the peak" not in alone
-    assert "in MiB (1 of 5)" in alone
-    assert "DRAM/ledger" not in alone
+    assert "(1 of 5)" in alone
+    assert "DRAM / ledger" not in alone
     assert "Kernels with" not in shown(tmp_path / "alone", "--kernels", "0")
     with pytest.raises(ConfigError, match="kernels: got -1, allowed: 0 or more"):
         shown(tmp_path / "alone", "--kernels", "-1")

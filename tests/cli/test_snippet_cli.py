@@ -18,7 +18,7 @@ from example_plans import BATCH, STEPS, of_every_trainer
 
 from dpprof.vocabulary.trainers import TRAINERS
 
-WRITTEN = [info.short_name for info in TRAINERS.values() if info.is_private and info.short_name != "adaptive"]
+WRITTEN = [info.short_name for info in TRAINERS.values() if info.is_private]
 (PLANNED,) = {row["epsilon"] for row in of_every_trainer()["options"] if row["logical_batch"] == BATCH}
 
 
@@ -62,13 +62,14 @@ def plan_file(tmp_path: Path) -> Path:
 @pytest.mark.usefixtures("plan_file")
 @pytest.mark.parametrize("trainer", WRITTEN)
 def test_a_script_runs_as_written_and_spends_what_was_planned(
-    called: Run, tmp_path: Path, trainer: str
+    called: Run, tmp_path: Path, trainer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = ("--trainer", trainer, "--logical-batch", str(BATCH), "--output", "train.py")
     ended = called("snippet", "plan.json", *arguments)
     assert (ended.returncode, ended.stdout) == (0, "")
     assert "replace make_model and make_dataset" in ended.stderr
-    ran = run_script(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    ran = run_script(tmp_path) if trainer == "flat" else run_here(monkeypatch)
     assert epsilon_of(ran, STEPS) == pytest.approx(PLANNED, abs=0.01)
     checkpoint = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     assert checkpoint["step"] == STEPS
@@ -76,7 +77,7 @@ def test_a_script_runs_as_written_and_spends_what_was_planned(
 
 
 @pytest.mark.usefixtures("plan_file")
-@pytest.mark.parametrize("trainer", ["flat", "ghost", "bk", "mixed"])
+@pytest.mark.parametrize("trainer", ["flat", "bk"])
 def test_a_training_that_was_stopped_goes_on_as_if_it_had_not(
     called: Run, tmp_path: Path, trainer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,17 +115,13 @@ def test_the_recommended_row_is_printed_where_no_file_is_named(called: Run, plan
     ("content", "arguments", "said"),
     [
         (None, (), "PLAN: plan.json cannot be read: No such file or directory"),
-        ("{", (), "PLAN: plan.json cannot be read: it is no valid JSON"),
-        ("[]", (), "PLAN: it is no plan that this dpprof can read: it is no object"),
         ("{}", (), "PLAN: it is no plan that this dpprof can read: name is missing"),
         ({"options": []}, (), "PLAN: it has no row"),
         ({"recommended": None}, (), "PLAN: it recommends no row"),
         ({"experiments": {}}, (), "experiments.DPBookKeepingTrainer is missing"),
         ({"noises": []}, (), "noises has no accountant for logical batch 64"),
         ({}, ("--trainer", "nosuch"), "trainer: got 'nosuch', allowed: one of the plan's: flat, ghost"),
-        ({}, ("--trainer", "adaptive"), "trainer: got 'adaptive', allowed: flat, ghost"),
         ({}, ("--logical-batch", "65"), "logical_batch: got '65', allowed: with bk 32, 64"),
-        ({}, ("--logical-batch", "x"), "logical_batch: got 'x', allowed: a whole number above 0"),
     ],
 )
 def test_what_has_no_script_is_refused_by_name(
@@ -139,8 +136,13 @@ def test_what_has_no_script_is_refused_by_name(
     assert not (tmp_path / "train.py").exists()
 
 
-def test_a_row_that_is_named_needs_no_recommendation(called: Run, tmp_path: Path) -> None:
-    (tmp_path / "plan.json").write_text(json.dumps(of_every_trainer() | {"recommended": None}))
-    ended = called("snippet", "plan.json", "--trainer", "flat", "--logical-batch", "64")
-    assert ended.returncode == 0
-    assert "DPOptimizer(" in ended.stdout
+def test_noise_that_no_accountant_takes_is_one_line(called: Run, plan_file: Path) -> None:
+    plan = of_every_trainer()
+    for row in (plan["recommended"], *plan["options"]):
+        row["noise_multiplier"] = 1e-300
+    plan_file.write_text(json.dumps(plan))
+    ended = called("snippet", "plan.json")
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        "dpprof: PRV cannot account noise multiplier 1e-300: its privacy losses reach inf\n"
+    )

@@ -3,13 +3,13 @@
 import pytest
 
 from dpprof.config.budget import BudgetConfig
-from dpprof.config.commands import COMMANDS
+from dpprof.config.entry_points import PlanConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import BUDGET, from_flat
 from dpprof.config.grid import build_grid
-from dpprof.config.plan import PlanConfig
+from dpprof.config.options import COMMANDS
 from dpprof.errors import ConfigError
-from dpprof.settings import fields
+from dpprof.vocabulary.settings import fields
 
 PRIVATE = {"trainer": "bk", "dataset_size": 100, "device": "cpu"}
 
@@ -41,27 +41,26 @@ def test_a_logical_batch_is_that_of_all_ranks() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"batch_size": 51}, "batch_size: got '51', allowed: at most half of dataset_size, 100"),
+        ({"batch_size": 101}, "batch_size: got '101', allowed: at most dataset_size, 100"),
         (
-            {"batch_size": 6, "accumulation_steps": 9},
-            "batch_size: got '6', allowed: at most half of dataset_size, 100; the logical batch of all ranks "
-            "has 54",
+            {"batch_size": 6, "accumulation_steps": 19},
+            "batch_size: got '6', allowed: at most dataset_size, 100; the logical batch of all ranks has 114",
         ),
     ],
 )
-def test_a_batch_of_more_than_half_of_the_data_is_refused(settings: dict[str, int], message: str) -> None:
+def test_a_batch_of_more_than_the_data_is_refused(settings: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         from_flat({**PRIVATE, **settings}).resolve(cuda_available=False)
     assert str(refused.value) == message
     from_flat({**PRIVATE, **settings, "trainer": "standard"}).resolve(cuda_available=False)
-    from_flat({**PRIVATE, "batch_size": 50}).resolve(cuda_available=False)
+    from_flat({**PRIVATE, "batch_size": 100}).resolve(cuda_available=False)
 
 
 def test_a_sweep_checks_its_own_batches_and_foresees_without_a_budget() -> None:
     given = {"device": "cpu", "batch_sizes": "1,2", "dataset_size": 5, "trainers": "flat"}
     grid = build_grid(given, cuda_available=lambda: False)
     assert {config.budget for config in grid.experiments.values()} == {BudgetConfig(dataset_size=5)}
-    with pytest.raises(ConfigError, match="batch_size: got '3'"):
-        build_grid(given | {"batch_sizes": "1,3"}, cuda_available=lambda: False)
+    with pytest.raises(ConfigError, match="batch_size: got '6'"):
+        build_grid(given | {"batch_sizes": "1,6"}, cuda_available=lambda: False)
     default = build_grid({"device": "cpu", "dataset_size": 10**6}, cuda_available=lambda: False)
     assert {config.budget for config in default.foreseen.values()} == {BudgetConfig()}

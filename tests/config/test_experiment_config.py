@@ -1,29 +1,27 @@
+"""An experiment from its parts, and the largest of its Poisson-sampled batches."""
+
 import dataclasses
 from typing import Any
 
 import pytest
+from scipy.stats import poisson
 
 from dpprof.config.estimating import EstimatingConfig
-from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.experiment import ExperimentConfig, largest_batch
 from dpprof.config.measuring import MeasuringConfig
-from dpprof.config.poisson import largest_batch
 from dpprof.errors import ConfigError
 
 
 def test_an_experiment_is_measured_or_estimated() -> None:
     measured, estimated = ExperimentConfig(), ExperimentConfig(how=EstimatingConfig(target="T4"))
     assert (measured.is_estimate, estimated.is_estimate) == (False, True)
+    assert estimated.counters == "off"
     assert measured.measuring == MeasuringConfig()
     assert estimated.estimating.target == "T4"
     with pytest.raises(AssertionError, match="an estimate is not measured"):
         _ = estimated.measuring
     with pytest.raises(AssertionError, match="it is measured, not estimated"):
         _ = measured.estimating
-
-
-def test_an_estimate_counts_nothing() -> None:
-    assert ExperimentConfig(how=MeasuringConfig(counters="auto")).counters == "auto"
-    assert ExperimentConfig(how=EstimatingConfig()).counters == "off"
 
 
 def test_an_estimate_needs_no_cuda() -> None:
@@ -59,3 +57,11 @@ def test_the_batch_of_an_estimate_is_one_that_few_sampled_ones_exceed() -> None:
     assert fixed.estimated_batch == 7
     sampled = dataclasses.replace(fixed, poisson_sampling=True)
     assert sampled.estimated_batch == largest_batch(7, 1e-3) > 7
+
+
+@pytest.mark.parametrize("expected", [0.5, 4, 1000, 250_000])
+@pytest.mark.parametrize("tail", [0.5, 1e-6, 1e-12])
+def test_no_more_than_the_tail_exceeds_the_largest_batch(expected: float, tail: float) -> None:
+    size = largest_batch(expected, tail)
+    assert poisson.sf(size, expected) <= tail * (1 + 1e-6)
+    assert size == 0 or poisson.sf(size - 1, expected) > tail * (1 - 1e-6)

@@ -4,7 +4,6 @@ from hypothesis import strategies as st
 
 from dpprof.config.measuring import PASS_NAMES, MeasuringConfig
 from dpprof.errors import ConfigError
-from dpprof.settings import parse_all
 
 
 @settings(deadline=None)
@@ -31,13 +30,6 @@ def test_the_clean_pass_and_known_ones(passes: str, shown: str) -> None:
     with pytest.raises(ConfigError) as refused:
         MeasuringConfig(passes=passes)
     assert str(refused.value) == f"passes: got {shown}, allowed: {allowed}"
-
-
-@pytest.mark.parametrize("name", ["warmup_steps", "measured_steps"])
-def test_at_least_one_step(name: str) -> None:
-    assert getattr(parse_all(MeasuringConfig, {name: "1"}), name) == 1
-    with pytest.raises(ConfigError, match=f"^{name}: got '0', allowed: a whole number of at least 1$"):
-        parse_all(MeasuringConfig, {name: "0"})
 
 
 def test_counter_metrics_are_refused_where_nothing_is_counted() -> None:

@@ -24,10 +24,12 @@ from dpprof.config.counter_metrics import BASIC
 from dpprof.config.drive import DriveConfig
 from dpprof.config.flat import to_flat
 from dpprof.drive.counters import count
+from dpprof.drive.launch.job import MEASURE
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.stop import Stop
 from dpprof.drive.sweep import Sweep, reusable_results
-from dpprof.figures.results import FAILED, FINISHED, describe, read_result
+from dpprof.pages.sweep_reports import write_sweep_reports
+from dpprof.record.figures.results import FAILED, FINISHED, describe, read_result
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
 from dpprof.tracking.tracker import Tracker
@@ -78,7 +80,7 @@ def test_the_step_is_counted_in_a_second_process(
 def test_the_command_line(ncu: StandIn, folder: RunFolder, measured: Path) -> None:
     count_in(folder, measured, CONFIG)
     command = next(call for call in ncu.calls if "--export" in call)
-    wrapped = [sys.executable, "-m", "dpprof.measure", "--counted-step", str(folder.path)]
+    wrapped = [sys.executable, "-P", MEASURE, "--counted-step", str(folder.path)]
     assert command[-len(wrapped) :] == wrapped
     options = command[: -len(wrapped)]
     for name, value in {
@@ -98,7 +100,7 @@ def test_the_command_line(ncu: StandIn, folder: RunFolder, measured: Path) -> No
 
 def test_the_chips_own_names_are_asked_for(ncu: StandIn, folder: RunFolder, measured: Path) -> None:
     names = ["gpu__time_duration", "dram__bytes_op_read", "dram__bytes_op_write", "sm__cycles_active"]
-    ncu.plan(metrics=names, report=(HERE / "ncu" / "reports" / "sm_120.csv").read_text())
+    ncu.plan(metrics=names, report=(HERE / "drive" / "ncu" / "reports" / "sm_120.csv").read_text())
     wanted = "dram_read_throughput,dram__bytes_write.sum,sm__cycles_active.avg,gst_throughput"
     result = count_in(folder, measured, changed(CONFIG, counter_metrics=wanted))
     command = next(call for call in ncu.calls if "--export" in call)
@@ -117,76 +119,51 @@ def test_the_chips_own_names_are_asked_for(ncu: StandIn, folder: RunFolder, meas
     }
 
 
+DONE = "[dpprof] the counted step is done"
+
+
 @pytest.mark.parametrize("mode", ["auto", "ncu"])
 @pytest.mark.parametrize(
-    ("plan", "sentence"),
+    ("plan", "status", "sentence"),
     [
-        ({"metrics": []}, "ncu finds no NVIDIA driver"),
+        ({"metrics": []}, "skipped", "ncu finds no NVIDIA driver"),
+        ({"say": ["==ERROR== ERR_NVGPUCTRPERM"], "exit_code": 0}, "skipped", "this user may not read"),
+        ({"say": ["==ERROR== a driver resource was unavailable"], "exit_code": 9}, "skipped", "another tool"),
         (
-            {"say": ["==ERROR== ERR_NVGPUCTRPERM - The user does not have permission"], "exit_code": 0},
-            "this user may not read the GPU's performance counters",
+            {"say": ["==ERROR== Failed to find metric a__x"], "exit_code": 1},
+            "failed",
+            "the GPU has no metric",
         ),
-        (
-            {
-                "say": ["==ERROR== Profiling failed because a driver resource was unavailable."],
-                "exit_code": 9,
-            },
-            "another tool holds the GPU's performance counters",
-        ),
+        ({"say": ["==ERROR== Odd."], "exit_code": 1}, "failed", "ncu failed: Odd.; see ncu.log"),
+        ({"say": [DONE, "==ERROR== No report."], "exit_code": 1}, "failed", "ncu failed: No report."),
+        ({"exit_code": 0}, "failed", "ncu failed: it ended with exit code 0 and left no report"),
+        ({"report": "==WARNING== No kernels.\n"}, "failed", "report_DPSGDTrainer_bs2_seq16.csv holds no"),
     ],
 )
-def test_what_the_machine_lacks(
-    ncu: StandIn, folder: RunFolder, measured: Path, mode: str, plan: dict[str, Any], sentence: str
+def test_a_pass_that_counts_nothing(
+    ncu: StandIn,
+    folder: RunFolder,
+    measured: Path,
+    mode: str,
+    plan: dict[str, Any],
+    status: str,
+    sentence: str,
 ) -> None:
     """auto goes without, ncu fails; in both the clean figures stand, and the sentence is the same."""
     ncu.plan(**plan)
     result = count_in(folder, measured, changed(CONFIG, counters=mode))
     assert result.record is not None
     assert result.record.step_s
-    assert outcome(result).status == "skipped"
+    assert outcome(result).status == status
     assert (outcome(result).reason or "").startswith(sentence)
-    if mode == "auto":
-        assert result.status == FINISHED
+    if status == "failed":
+        assert result.record.failed_passes == {"counters": outcome(result).reason}
+    elif mode == "auto":
         assert describe(result).endswith("; no counters")
-    else:
-        assert result.status == FAILED
+    assert result.status == (FINISHED if mode == "auto" else FAILED)
+    if mode == "ncu":
         assert result.failure is not None
         assert (result.failure.kind, result.failure.message) == ("error", outcome(result).reason)
-
-
-@pytest.mark.parametrize("mode", ["auto", "ncu"])
-@pytest.mark.parametrize(
-    ("plan", "sentence"),
-    [
-        (
-            {"say": ["==ERROR== Failed to find metric dram__x"], "exit_code": 1},
-            "the GPU has no metric dram__x",
-        ),
-        ({"say": ["==ERROR== Something odd."], "exit_code": 1}, "ncu failed: Something odd.; see ncu.log"),
-        (
-            {
-                "say": ["[dpprof] the counted step is done", "==ERROR== Failed to create report."],
-                "exit_code": 1,
-            },
-            "ncu failed: Failed to create report.",
-        ),
-        ({"exit_code": 0}, "ncu failed: it ended with exit code 0 and left no report; see ncu.log"),
-        (
-            {"report": "==WARNING== No kernels were profiled.\n"},
-            "report_DPSGDTrainer_bs2_seq16.csv holds no table",
-        ),
-    ],
-)
-def test_a_failed_pass(
-    ncu: StandIn, folder: RunFolder, measured: Path, mode: str, plan: dict[str, Any], sentence: str
-) -> None:
-    ncu.plan(**plan)
-    result = count_in(folder, measured, changed(CONFIG, counters=mode))
-    assert outcome(result).status == "failed"
-    assert (outcome(result).reason or "").startswith(sentence)
-    assert result.status == (FINISHED if mode == "auto" else FAILED)
-    assert result.record is not None
-    assert result.record.failed_passes == {"counters": outcome(result).reason}
 
 
 def test_the_wrapped_process_fails(ncu: StandIn, folder: RunFolder) -> None:
@@ -225,7 +202,8 @@ def test_resume_counts_what_could_not_be_counted_before(
     ncu.plan(metrics=[])  # no driver
     assert outcome(count_in(folder, measured, CONFIG)).status == "skipped"
     drive_config = DriveConfig(runs_dir=str(folder.path.parent.parent))
-    sweep = Sweep(folder.path.parent.name, drive_config, LocalLauncher(), {"run": CONFIG})
+    name, experiments = folder.path.parent.name, {"run": CONFIG}
+    sweep = Sweep(name, drive_config, LocalLauncher(), experiments, write_reports=write_sweep_reports)
     assert list(reusable_results(sweep)) == []
     monkeypatch.undo()  # without the stand-in: this machine has no GPU
     assert list(reusable_results(sweep)) == ["run"]

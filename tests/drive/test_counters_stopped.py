@@ -1,37 +1,24 @@
 """The counters pass when it is stopped, takes too long or is killed, with a stand-in for `ncu`."""
 
-import json
-import os
 import shutil
-import signal
-import sys
-import time
 from pathlib import Path
 from threading import Timer
 
 import psutil
 import pytest
-from counting import (
-    CONFIG,
-    HERE,
-    count_in,
-    counting_machine,
-    measured_folder,
-    oddly_named_folder,
-    outcome,
-)
+from counting import CONFIG, count_in, counting_machine, measured_folder, oddly_named_folder, outcome
 from example_config import changed
 from example_ncu import StandIn
 
 from dpprof.config.flat import to_flat
 from dpprof.drive.counters import count
 from dpprof.drive.launch.local import LocalLauncher
+from dpprof.drive.ncu import program
 from dpprof.drive.stop import Stop
 from dpprof.errors import CountersError
-from dpprof.figures.results import FAILED, FINISHED, KILLED, read_result
-from dpprof.ncu import program
+from dpprof.record.figures.results import FAILED, FINISHED, KILLED, read_result
 from dpprof.record.folder import RunFolder
-from dpprof.record.record import PassOutcome, Record
+from dpprof.record.record import PassOutcome, PassStatus, Record
 
 ncu = pytest.fixture(counting_machine)
 folder = pytest.fixture(oddly_named_folder)
@@ -43,11 +30,11 @@ def test_the_pass_takes_too_long(ncu: StandIn, folder: RunFolder) -> None:
     folder.create(CONFIG)
     config = changed(CONFIG, counters="ncu")
     record = Record(to_flat(config), {})
-    count(config, folder, record, LocalLauncher(), 12.0, lambda line: None, Stop())
+    count(config, folder, record, LocalLauncher(), 3.0, lambda line: None, Stop())
     failure = folder.read_error()
     assert failure is not None
     assert failure.kind == "timeout"
-    assert failure.message.startswith("stopped after timeout_s=12 seconds")
+    assert failure.message.startswith("stopped after timeout_s=3 seconds")
     assert not _processes_of(folder)
 
 
@@ -64,36 +51,20 @@ def test_the_pass_is_stopped(ncu: StandIn, folder: RunFolder) -> None:
     assert not _processes_of(folder)
 
 
-def test_the_profiled_process_ends_with_a_killed_driver(ncu: StandIn, folder: RunFolder) -> None:
-    """Though it is no child of the driver: ncu is in between."""
-    folder.create(CONFIG)
-    environment = os.environ | {"PYTHONPATH": str(HERE)}
-    program_text = (
-        "import sys, json\n"
-        "from dpprof.drive.jobs import run_job\n"
-        "from dpprof.drive.launch.job import Job\n"
-        "from dpprof.drive.launch.local import LocalLauncher\n"
-        "from dpprof.drive.stop import Stop\n"
-        "from dpprof.record.folder import RunFolder\n"
-        "folder = RunFolder(sys.argv[2])\n"
-        "job = Job(folder, json.loads(sys.argv[1]), folder.counter_log, 60)\n"
-        "run_job(LocalLauncher(), job, lambda line: None, Stop())\n"
-    )
-    sleeper = "from dpprof.process import end_with_driver; import time; end_with_driver(); time.sleep(120)"
-    command = ["sh", "-c", '"$@"; true', "wrapper", sys.executable, "-c", sleeper, str(folder.path)]
-    driver = psutil.Popen(
-        [sys.executable, "-c", program_text, json.dumps(command), str(folder.path)], env=environment
-    )
-    deadline = time.monotonic() + 20
-    while len(_processes_of(folder)) < 3 and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert len(_processes_of(folder)) == 3  # the driver, the wrapper and the wrapped
-    time.sleep(1)  # until the wrapped one watches
-    driver.send_signal(signal.SIGKILL)
-    driver.wait()
-    while _processes_of(folder) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not _processes_of(folder)
+def test_ctrl_c_while_the_program_talks(
+    ncu: StandIn, folder: RunFolder, measured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a terminal it ends the program too."""
+    stop = Stop()
+
+    def interrupted(program: str) -> frozenset[str]:
+        stop.request()
+        raise CountersError("ncu --query-metrics failed: exit code -2")
+
+    monkeypatch.setattr(program, "available_metrics", interrupted)
+    result = count_in(folder, measured, CONFIG, stop)
+    assert result.status == KILLED
+    assert outcome(result).reason == "stopped by the user"
 
 
 def _processes_of(folder: RunFolder) -> list[int]:
@@ -113,25 +84,9 @@ def test_a_killed_counters_pass_is_no_end(folder: RunFolder, measured: Path, mod
     folder.write_config(changed(CONFIG, counters=mode))
     record = folder.read_record()
     assert record is not None
-    record.passes["counters"] = PassOutcome("running")
+    record.passes["counters"] = PassOutcome(PassStatus.RUNNING)
     folder.write_record(record)
     result = read_result(folder)
     assert record.failed_passes == {"counters": "it did not finish"}
     assert result.status == (FINISHED if mode == "auto" else FAILED)
     assert (result.failure.kind if result.failure else None) == (None if mode == "auto" else "killed")
-
-
-def test_ctrl_c_while_the_program_talks(
-    ncu: StandIn, folder: RunFolder, measured: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a terminal it ends the program too."""
-    stop = Stop()
-
-    def interrupted(program: str) -> frozenset[str]:
-        stop.request()
-        raise CountersError("ncu --query-metrics failed: exit code -2")
-
-    monkeypatch.setattr(program, "available_metrics", interrupted)
-    result = count_in(folder, measured, CONFIG, stop)
-    assert result.status == KILLED
-    assert outcome(result).reason == "stopped by the user"

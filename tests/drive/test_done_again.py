@@ -10,17 +10,17 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
 from dpprof.drive.launch.in_process import Done
 from dpprof.drive.launch.job import Exit, Job
-from dpprof.drive.launch.local_machine import LocalMachine
-from dpprof.drive.run import drive_experiment, settle
-from dpprof.figures.results import FAILED, FINISHED, KILLED, Result
+from dpprof.drive.launch.local import LocalMachine
+from dpprof.drive.run import drive_experiment, replace_or_discard
 from dpprof.record.again import beside
+from dpprof.record.figures.results import FAILED, FINISHED, KILLED, Result
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.link import Link
-from dpprof.record.record import Failure, PassOutcome, Record
+from dpprof.record.record import Failure, FailureKind, PassOutcome, PassStatus, Record
 
 CONFIG = ExperimentConfig().resolve(cuda_available=False)
 PASSES = CONFIG.measuring.pass_names
-OOM, STOPPED = Failure("oom", "no memory"), Failure("interrupted", "stopped by the user")
+OOM, STOPPED = Failure(FailureKind.OOM, "no memory"), Failure(FailureKind.INTERRUPTED, "stopped by the user")
 EARLIER, AGAIN = 4, 5
 
 
@@ -33,9 +33,9 @@ class Leaves:
     failure: Failure | None = None
 
     def write(self, folder: RunFolder, samples: int) -> None:
-        passes = {name: PassOutcome("finished") for name in PASSES[: self.num_finished]}
+        passes = {name: PassOutcome(PassStatus.FINISHED) for name in PASSES[: self.num_finished]}
         if self.running:
-            passes[PASSES[self.num_finished]] = PassOutcome("running")
+            passes[PASSES[self.num_finished]] = PassOutcome(PassStatus.RUNNING)
         if passes:
             config = to_flat(CONFIG)
             folder.write_record(
@@ -117,7 +117,7 @@ def test_a_failure_is_told_with_the_figures_of_before(tmp_path: Path) -> None:
     folder = earlier_folder(tmp_path, Leaves(2, running=True))
     Link("r", "sqlite:///m.db", True).write(folder.mlflow)
     do_again(folder, Leaves(0, failure=OOM))
-    assert folder.read_error() == Failure("oom", "done again, it failed: no memory", at=OOM.at)
+    assert folder.read_error() == Failure(FailureKind.OOM, "done again, it failed: no memory", at=OOM.at)
     assert folder.log.read_text() == "again"
     assert Link.read(folder.mlflow) == Link("r", "sqlite:///m.db", False)
 
@@ -135,7 +135,7 @@ def test_what_a_killed_dpprof_left_beside_a_folder(tmp_path: Path, left: Leaves,
     folder = earlier_folder(tmp_path, Leaves(1, running=True))
     beside(folder).create(CONFIG)
     left.write(beside(folder), AGAIN)
-    settle(SweepFolder(folder.path.parent))
+    replace_or_discard(SweepFolder(folder.path.parent))
     record = folder.read_record()
     assert record is not None
     assert record.samples_per_step == kept

@@ -2,7 +2,9 @@
 
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -10,14 +12,20 @@ from conftest import ROOT
 from example_config import experiment
 
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.drive.endings import culprit
+from dpprof.drive.launch import child
+from dpprof.drive.launch.job import Exit
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.run import drive_experiment
 from dpprof.drive.stop import Stop
-from dpprof.figures.results import FAILED, FINISHED, Result
 from dpprof.process import JOB
+from dpprof.record.figures.results import FAILED, FINISHED, Result
 from dpprof.record.folder import RunFolder
+from dpprof.record.record import Failure, FailureKind
+from dpprof.vocabulary.messages import REFUSED_ELSEWHERE, WAITS_IN
 from dpprof.vocabulary.trainers import TRAINERS
 
+EXHAUSTIVE = pytest.mark.exhaustive
 GHOST, BK = "DPGhostClippingTrainer", "DPBookKeepingTrainer"
 
 
@@ -60,34 +68,39 @@ def message(result: Result) -> str:
     return result.failure.message
 
 
-@pytest.mark.parametrize("phase", [*TRAINERS[GHOST].phases, "reduce_gradients"])
-def test_a_rank_that_is_killed_is_named(phase: str, tmp_path: Path) -> None:
+KILLED = "ended by SIGKILL from outside"
+CASES: list[tuple[str, str, dict[str, Any], str, str]] = [
+    *(("kill", phase, {}, "killed", KILLED) for phase in (*TRAINERS[GHOST].phases, "reduce_gradients")),
+    ("kill", "backward_norms", {"rank": 0, "parallel": "fsdp2"}, "killed", KILLED),
+    ("oom", "forward", {"parallel": "fsdp2", "trainer": BK}, "oom", "tried to allocate too much"),
+    ("oom", "forward", {"trainer": BK}, "oom", "tried to allocate too much"),
+    ("raise", "noise", {}, "error", "RuntimeError: mine alone"),
+    ("refuse", "backward", {"trainer": BK}, "error", "ValueError: mine alone"),
+]
+ALWAYS = (("kill", "backward_norms"), ("kill", "reduce_gradients"), ("refuse", "backward"))
+
+
+@pytest.mark.parametrize(
+    ("how", "phase", "settings", "kind", "said"),
+    [
+        pytest.param(*case, marks=[] if case[:2] in ALWAYS and "rank" not in case[2] else EXHAUSTIVE)
+        for case in CASES
+    ],
+)
+def test_a_rank_that_fails_is_named(
+    how: str, phase: str, settings: dict[str, Any], kind: str, said: str, tmp_path: Path
+) -> None:
     began = time.monotonic()
-    result = driven(failing("kill", phase), tmp_path)
+    result = driven(failing(how, phase, **settings), tmp_path)
+    rank = settings.get("rank", 1)
     assert result.status == FAILED
     assert result.failure is not None
-    assert (result.failure.kind, result.failure.rank) == ("killed", 1)
-    assert message(result).startswith("rank 1: ended by SIGKILL from outside")
+    assert (result.failure.kind, result.failure.rank) == (kind, rank)
+    assert message(result).startswith(f"rank {rank}: ")
+    assert said in message(result)
     assert time.monotonic() - began < 60
-
-
-def test_rank_0_may_be_the_one(tmp_path: Path) -> None:
-    result = driven(failing("kill", "backward_norms", rank=0, parallel="fsdp2"), tmp_path)
-    assert message(result).startswith("rank 0: ended by SIGKILL from outside")
-
-
-@pytest.mark.parametrize("parallel", ["ddp", "fsdp2"])
-def test_a_rank_that_runs_out_of_memory_is_named(parallel: str, tmp_path: Path) -> None:
-    result = driven(failing("oom", "forward", parallel=parallel, trainer=BK), tmp_path)
-    assert result.failure is not None
-    assert (result.failure.kind, result.failure.rank) == ("oom", 1)
-    assert "tried to allocate too much" in message(result)
-
-
-def test_a_rank_with_an_error_of_its_own_is_named(tmp_path: Path) -> None:
-    result = driven(failing("raise", "noise"), tmp_path)
-    assert message(result) == "rank 1: RuntimeError: mine alone"
-    assert "gloo" in (tmp_path / "run" / "run.log").read_text()  # what rank 0 says of it
+    if how == "refuse":
+        assert REFUSED_ELSEWHERE in (tmp_path / "run" / "run.log").read_text()
 
 
 def test_a_rank_that_cannot_be_verified_ends_the_others(tmp_path: Path) -> None:
@@ -99,9 +112,24 @@ def test_a_rank_that_cannot_be_verified_ends_the_others(tmp_path: Path) -> None:
     assert "rank 1: RuntimeError: mine alone" in why
 
 
-@pytest.mark.parametrize("phase", ["forward", "backward_norms"])
-def test_a_rank_that_hangs_is_named(phase: str, tmp_path: Path) -> None:
-    result = driven(failing("hang", phase, parallel="fsdp2"), tmp_path, timeout_s=15)
+@dataclass
+class Clock:
+    """Its time-out of a thousand seconds is over two seconds after a rank has said that it hangs."""
+
+    hangs: Path
+
+    def monotonic(self) -> float:
+        is_over = self.hangs.exists() and time.time() > self.hangs.stat().st_mtime + 2
+        return time.monotonic() + 1000 * is_over
+
+
+@pytest.mark.parametrize("phase", ["forward", pytest.param("backward_norms", marks=EXHAUSTIVE)])
+def test_a_rank_that_hangs_is_named(phase: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the ranks take to start."""
+    hangs = tmp_path / "hangs"
+    monkeypatch.setenv("DPPROF_TEST_HANGS", str(hangs))
+    monkeypatch.setattr(child, "time", Clock(hangs))
+    result = driven(failing("hang", phase, parallel="fsdp2"), tmp_path, timeout_s=1000)
     assert result.failure is not None
     assert (result.failure.kind, result.failure.rank) == ("timeout", 1)
     assert "rank 1 hung in" in message(result)
@@ -118,3 +146,52 @@ def test_what_was_measured_before_stands(tmp_path: Path) -> None:
     assert result.record.failed_passes == {
         "memory": "killed: rank 1: ended by SIGKILL from outside; the kernel reports no lack of memory"
     }
+
+
+_KILLED, _ABORTED, _OUT = Exit(-9), Exit(-6), Exit(-9, oom_killed=True)
+
+
+@pytest.mark.parametrize(
+    ("exits", "errors", "expected"),
+    [
+        ((Exit(1), _KILLED), ("Connection closed by peer", ""), 1),
+        ((_KILLED, Exit(1)), ("", "Connection closed by peer"), 0),
+        ((_ABORTED, Exit(1)), ("", "mine alone"), 1),
+        ((Exit(1), Exit(-15, followed=True)), ("mine alone", ""), 0),
+        ((Exit(1), Exit(1)), ("mine alone", "CUDA out of memory"), 1),
+        ((_KILLED, _OUT), ("", ""), 1),
+        ((Exit(1), Exit(1)), (REFUSED_ELSEWHERE, "mine alone"), 1),
+    ],
+)
+def test_who_failed(exits: tuple[Exit, ...], errors: tuple[str, ...], expected: int, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for rank, text in enumerate(errors):
+        folder.rank(rank).path.mkdir(parents=True, exist_ok=True)
+        if text:
+            folder.rank(rank).write_error(Failure(FailureKind.ERROR, text))
+    assert culprit(folder, Exit.of_ranks(exits), on_cuda=False) == expected
+
+
+_ENDED = Exit(-15, timed_out=True)
+_THREAD = f"{WAITS_IN}/x/torch/distributed/\n\nThread 0x1 (most recent call first):\n"
+_WAITS = _THREAD + '  File "/x/torch/distributed/c10d.py", line 9 in wait\n'
+_COMPUTES = _THREAD + '  File "/x/model.py", line 30 in forward\n'
+_LIKE_TORCH = _THREAD + '  File "/home/me/torch/distributed/model.py", line 30 in forward\n'
+
+
+@pytest.mark.parametrize(
+    ("stacks", "on_cuda", "expected"),
+    [
+        ([_WAITS, _COMPUTES], False, 1),
+        ([_COMPUTES, _COMPUTES], False, None),
+        ([_WAITS, _LIKE_TORCH], False, 1),
+        ([_WAITS, _COMPUTES], True, None),
+        ([_WAITS], True, 0),
+    ],
+)
+def test_who_hung(stacks: list[str], on_cuda: bool, expected: int | None, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for rank, text in enumerate(stacks):
+        folder.rank(rank).path.mkdir(parents=True, exist_ok=True)
+        folder.rank(rank).stacks.write_text(text)
+    assert culprit(folder, Exit.of_ranks([_ENDED] * len(stacks)), on_cuda=on_cuda) == expected

@@ -10,7 +10,7 @@ from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import parse_experiment
 from dpprof.drive.measured_runs import _is_on_its_device, _is_ours, tells
-from dpprof.record.processor import processor
+from dpprof.process import processor
 
 
 def plan(**settings: object) -> ExperimentConfig:

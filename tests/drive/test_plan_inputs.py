@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 
 from dpprof.config.drive import DriveConfig
-from dpprof.config.plan import PlanConfig
+from dpprof.config.entry_points import PlanConfig
 from dpprof.drive.launch.launcher import make_launcher
-from dpprof.drive.plan_inputs import experiments_to_plan
+from dpprof.drive.plan import experiments_to_plan
 from dpprof.errors import ConfigError
 
 MODEL = {"model_size": "tiny", "seq_len": "16", "target": "H100"}
@@ -19,25 +19,22 @@ def planned(**asked: str) -> tuple[list[str], dict[str, str]]:
     return [config.trainer for config in found.values()], left_out
 
 
-def test_a_trainer_that_cannot_split_a_batch_is_left_out() -> None:
-    found, left_out = planned(trainers="every")
-    assert "DPAdaptiveClippingTrainer" not in found
-    assert len(found) > 5
+@pytest.mark.usefixtures("limited")
+def test_a_trainer_that_cannot_split_a_batch_or_that_a_setting_excludes_is_left_out() -> None:
+    found, left_out = planned(trainers="all,limited")
+    assert len(found) == 5
     assert "StandardTrainer" not in found
-    assert list(left_out) == ["DPAdaptiveClippingTrainer"]
-    assert "1 with adaptive" in left_out["DPAdaptiveClippingTrainer"]
-
-
-def test_a_trainer_that_a_setting_excludes_is_left_out() -> None:
-    found, left_out = planned(trainers="ew,bk", precision="bf16")
+    assert list(left_out) == ["LimitedTrainer"]
+    assert "1 with limited" in left_out["LimitedTrainer"]
+    found, left_out = planned(trainers="limited,bk", precision="bf16")
     assert found == ["DPBookKeepingTrainer"]
-    assert "fp32 with ew" in left_out["DPExpandedWeightsTrainer"]
+    assert "fp32 with limited" in left_out["LimitedTrainer"]
 
 
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"trainers": "adaptive"}, r"trainers: none of them can be planned \(adaptive: accumulation_steps"),
+        ({"trainers": "limited"}, r"trainers: none of them can be planned \(limited: accumulation_steps"),
         ({"trainers": "standard"}, "trainers: got 'standard', allowed: at least one that trains with"),
         ({"trainers": "nobody"}, "trainers: trainer: got 'nobody'"),
         ({"parallel": "dpp"}, "parallel: got 'dpp', allowed: none, ddp, fsdp2"),
@@ -45,6 +42,7 @@ def test_a_trainer_that_a_setting_excludes_is_left_out() -> None:
         ({"efficiency": "0.3-0.6", "target": "none", "device_memory_gib": "40"}, "efficiency: got '0.3-0.6'"),
     ],
 )
+@pytest.mark.usefixtures("limited")
 def test_what_cannot_be_planned_is_named(asked: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         planned(**asked)

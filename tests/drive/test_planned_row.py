@@ -5,7 +5,7 @@ import pytest
 from dpprof.config.flat import parse_experiment, to_flat
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.drive.planned_row import PlannedRow
-from dpprof.record.predicted import Predicted
+from dpprof.record.record import Predicted
 
 SETTINGS = {"trainer": "bk", "model_size": "tiny", "batch_size": 8, "accumulation_steps": 3, "norm": "gram"}
 DEFAULTS = {"trainer": "StandardTrainer", "batch_size": "4", "accumulation_steps": "1", "passes": "clean"}

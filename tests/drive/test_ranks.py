@@ -16,8 +16,8 @@ from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.run import drive_experiment
 from dpprof.drive.stop import Stop
 from dpprof.errors import ExperimentsFailed
-from dpprof.figures.names import metrics, named
-from dpprof.figures.results import FINISHED, Result
+from dpprof.record.figures.names import metrics, named
+from dpprof.record.figures.results import FINISHED, Result
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
 from dpprof.vocabulary.parallel import DDP, FSDP2
@@ -78,7 +78,7 @@ def test_times_are_the_slowest_ranks_and_samples_those_of_all() -> None:
 def test_figures_of_ranks_follow_from_what_they_measured() -> None:
     result, record = measured(), record_of(0)
     assert result.figures is not None
-    found = metrics(named(result.figures))
+    found = metrics(named(record, result.figures))
     step = {rank.rank: 1e3 * statistics.median(rank.step_s) for rank in record.ranks}
     alone = {rank.rank: 1e3 * statistics.median(rank.alone_step_s) for rank in record.ranks}
     slowest = max(step, key=lambda rank: step[rank])

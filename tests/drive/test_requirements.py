@@ -35,25 +35,25 @@ def test_the_oldest_releases_are_those_of_the_project() -> None:
 
 
 @pytest.mark.parametrize(
-    "version", ["2.11", "2.11.0", "2.11.0+cu130", "2.12.1.dev3", "2.100.0", "3.0.0", "10.0"]
+    ("version", "is_enough"),
+    [
+        *((version, True) for version in ("2.11", "2.11.0+cu130", "2.12.1.dev3", "2.100.0", "10.0")),
+        *((version, False) for version in ("2.9.1", "2.10.0+cu999", "1.99", "2.2")),
+    ],
 )
-def test_new_enough(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+def test_the_oldest_release_that_is_enough(
+    monkeypatch: pytest.MonkeyPatch, version: str, is_enough: bool
+) -> None:
     installed(monkeypatch, torch=version)
-    check_packages({"torch": "2.11"})
-
-
-@pytest.mark.parametrize("version", ["2.9.1", "2.10.0+cu999", "1.99", "2.2"])
-def test_too_old(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    installed(monkeypatch, torch=version)
-    with pytest.raises(ConfigError) as refused:
+    if is_enough:
         check_packages({"torch": "2.11"})
-    expected = f"packages: torch is {version} (needs 2.11 or newer). Install with: pip install -e ."
-    assert str(refused.value) == expected
+    else:
+        with pytest.raises(ConfigError, match=r"torch is .* \(needs 2\.11 or newer\)"):
+            check_packages({"torch": "2.11"})
 
 
 def test_every_wrong_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, torch="2.11.0", mlflow="2.0.0")
-    with pytest.raises(ConfigError) as refused:
+    with pytest.raises(ConfigError, match=r"opacus is missing .*; mlflow is 2\.0\.0 ") as refused:
         check_packages({"torch": "2.11", "opacus": "1.6", "mlflow": "3.13"})
-    wrong = "opacus is missing (needs 1.6 or newer); mlflow is 2.0.0 (needs 3.13 or newer)"
-    assert str(refused.value) == f"packages: {wrong}. Install with: pip install -e ."
+    assert "torch" not in str(refused.value)

@@ -3,15 +3,12 @@
 import json
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from conftest import call_dpprof, environment, measure_here, runs_of
+from conftest import call_dpprof, measure_here, runs_of
+from started import started
 
 GRID = ["--workload", "example_workloads:unlucky", "--trainers", "standard", "--seq-lens", "1"]
 QUICK = ["--warmup-steps", "2", "--measured-steps", "2", "--passes", "clean,memory", "--sweep-name", "s"]
@@ -46,30 +43,6 @@ def cut_off(run: Path) -> dict[str, object]:
     (run / "record.json").write_text(json.dumps(record))
     (run / "mlflow.json").unlink()
     return dict(record)
-
-
-@pytest.fixture
-def start() -> Iterator[Callable[[Path, list[str], Path], "subprocess.Popen[str]"]]:
-    """Starts a sweep and waits for a file; ends it with the test."""
-    with ExitStack() as stack:
-
-        def started(folder: Path, arguments: list[str], until: Path) -> "subprocess.Popen[str]":
-            command = [sys.executable, "-m", "dpprof", "sweep", *arguments]
-            pipe = subprocess.PIPE
-            driver = stack.enter_context(
-                subprocess.Popen(
-                    command, cwd=folder, env=environment(folder), stdout=pipe, stderr=pipe, text=True
-                )
-            )
-            stack.callback(driver.kill)
-            deadline = time.monotonic() + 90
-            while not until.exists():
-                assert time.monotonic() < deadline
-                assert driver.poll() is None
-                time.sleep(0.1)
-            return driver
-
-        yield started
 
 
 def test_a_cell_with_a_pass_cut_off_is_done_again(swept: Path) -> None:
@@ -109,16 +82,14 @@ def test_a_sweep_with_missing_cells_is_logged_as_stopped(swept: Path) -> None:
     assert runs_of(swept)["s"].info.status == "FINISHED"
 
 
-def test_ctrl_c_while_resuming_keeps_the_earlier_figures_and_nobody_else_gets_in(
-    swept: Path, start: Callable[[Path, list[str], Path], "subprocess.Popen[str]"]
-) -> None:
+def test_ctrl_c_while_resuming_keeps_the_earlier_figures_and_nobody_else_gets_in(swept: Path) -> None:
     runs = swept / "runs" / "s"
     shutil.copytree(runs / SECOND, runs / HANGS)
     config = json.loads((runs / HANGS / "config.json").read_text())
     (runs / HANGS / "config.json").write_text(json.dumps(config | {"batch_size": 7}))
     record = cut_off(runs / HANGS)
     resume = [*GRID, "--batch-sizes", "2,7", *QUICK, *RESUME]
-    driver = start(swept, resume, runs / f".{HANGS}.again" / "record.json")
+    driver = started(swept, ["sweep", *resume], (runs / f".{HANGS}.again" / "record.json").exists)
     for other in (["sweep", *resume], ["sweep", *resume[:-2]], ["log", "runs/s"], ["log", f"runs/s/{FIRST}"]):
         refused = call_dpprof(swept, *other)
         assert refused.returncode == 2

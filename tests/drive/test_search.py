@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpprof.drive.search import BytesByEvent, Evaluation, fewest_that_fit, largest_that_fits
+from dpprof.drive.search import BytesByEvent, Evaluation, NoTime, fewest_that_fit, largest_that_fits
 
 MOST = 10_000
 LINES = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 300)), min_size=1, max_size=6)
@@ -29,9 +29,9 @@ def exhaustive(levels_of: Callable[[int], list[int]], limit: int, most: int = MO
     return max((size for size in range(1, most + 1) if max(levels_of(size)) <= limit), default=0)
 
 
-@given(LINES, st.integers(1, 40_000))
+@given(LINES, st.integers(1, 40_000), st.booleans())
 def test_a_step_linear_in_the_batch_is_found_in_eight_evaluations(
-    lines: list[tuple[int, int]], limit: int
+    lines: list[tuple[int, int]], limit: int, is_proven: bool
 ) -> None:
     """Peaks that move from one event to another as the batch grows, up to any size."""
 
@@ -39,7 +39,8 @@ def test_a_step_linear_in_the_batch_is_found_in_eight_evaluations(
         return [fixed + slope * size for fixed, slope in lines]
 
     asked: list[int] = []
-    found = largest_that_fits(evaluating(levels_of, asked), limit, degree=1, starts=(2, 4), most=MOST)
+    evaluate = evaluating(levels_of, asked)
+    found = largest_that_fits(evaluate, limit, degree=1, starts=(2, 4), most=MOST, is_proven=is_proven)
     assert found.fits == exhaustive(levels_of, limit)
     assert len(asked) == len(set(asked)) <= 8
 
@@ -72,7 +73,7 @@ def test_memory_in_blocks_is_found_all_the_same(lines: list[tuple[int, int]], li
 
 @given(st.lists(st.integers(0, 50), min_size=30, max_size=30), st.integers(0, 800))
 def test_any_rising_memory_is_searched_exactly(rises: list[int], limit: int) -> None:
-    """Steps whose number of events differs with the size, so that nothing can be predicted."""
+    """Steps whose number of events differs with the size, so that only peaks can be predicted."""
     needed = np.cumsum([1, *rises]).tolist()
 
     def levels_of(size: int) -> list[int]:
@@ -81,6 +82,18 @@ def test_any_rising_memory_is_searched_exactly(rises: list[int], limit: int) -> 
     asked: list[int] = []
     found = largest_that_fits(evaluating(levels_of, asked), limit, degree=1, starts=(2, 4), most=30)
     assert found.fits == exhaustive(levels_of, limit, 30)
+
+
+def test_a_peak_on_a_line_is_predicted_though_events_grow_in_number() -> None:
+    asked: list[int] = []
+    found = largest_that_fits(
+        evaluating(lambda size: [0] * size + [100 + 7 * size], asked),
+        1000,
+        degree=1,
+        starts=(2, 4),
+        most=MOST,
+    )
+    assert (found.fits, asked) == (128, [2, 4, 128, 129])
 
 
 @pytest.mark.parametrize(("limit", "size"), [(5, 0), (10, 1), (39, 3), (10**9, MOST)])
@@ -109,15 +122,39 @@ def test_the_fewest_ranks_are_found_in_few_evaluations(
     assert len(asked) == len(set(asked)) <= 24
 
 
-@given(LINES, st.integers(1, 40_000))
-def test_an_answer_that_is_not_to_be_proven_is_the_same_with_fewer_evaluations(
-    lines: list[tuple[int, int]], limit: int
-) -> None:
+def test_a_search_whose_steps_have_ever_more_events_stops_when_its_time_is_over() -> None:
+    """A trainer that loops over samples: no two steps have the same events, and predictions go no farther
+    than 32 times.
+    """
+    asked: list[int] = []
+    evaluate = evaluating(lambda size: [7 * (event + 1) for event in range(size)], asked)
+    found = largest_that_fits(
+        evaluate, 70_000, degree=1, starts=(2, 4), most=MOST, has_time=lambda: sum(asked) < 100
+    )
+    assert (asked, found.fits, found.is_open) == ([2, 4, 128], 128, True)
+
+
+def test_events_that_only_small_sizes_share_do_not_end_a_search() -> None:
+    """Small steps keep what large ones take in blocks, and so need more for each sample."""
+
     def levels_of(size: int) -> list[int]:
-        return [fixed + slope * size for fixed, slope in lines]
+        return [10 * size] if size <= 4 else [0] * size + [100 + 5 * size]
 
     asked: list[int] = []
-    evaluate = evaluating(levels_of, asked)
-    found = largest_that_fits(evaluate, limit, degree=1, starts=(2, 4), most=MOST, is_proven=False)
-    assert found.fits == exhaustive(levels_of, limit)
-    assert len(asked) <= 8
+    found = largest_that_fits(
+        evaluating(levels_of, asked), 1_000, degree=1, starts=(2, 4), most=MOST, is_proven=False
+    )
+    assert (found.fits, found.is_open) == (180, False)
+    assert len(asked) <= 6
+
+
+def test_an_evaluation_without_time_ends_a_search_only_where_something_fits() -> None:
+    def evaluate(size: int) -> Evaluation:
+        if size > 3:
+            raise NoTime
+        return evaluating(lambda size: [size], [])(size)
+
+    found = largest_that_fits(evaluate, 100, degree=1, starts=(2, 4), most=MOST)
+    assert (found.fits, found.is_open) == (2, True)
+    with pytest.raises(NoTime):
+        largest_that_fits(evaluate, 100, degree=1, starts=(4, 8), most=MOST)

@@ -7,16 +7,16 @@ import pytest
 from conftest import call_dpprof, measure_here, runs_of
 from example_results import result
 
-from dpprof.cli import test as command
 from dpprof.config.drive import DriveConfig
 from dpprof.drive.launch.local import LocalLauncher
-from dpprof.drive.trainer_check import TrainerCheck, outcomes
+from dpprof.drive.trainer_check import TrainerCheck
 from dpprof.errors import ExperimentsFailed, Interrupted, Undecided
-from dpprof.figures.gradient_verdict import FAIL, PASS
-from dpprof.figures.results import Result
-from dpprof.record.verify import VerifyCheck, VerifyResult
+from dpprof.pages.sweep_reports import write_sweep_reports
+from dpprof.record.figures.results import Result
+from dpprof.record.figures.verdicts import FAIL, PASS
+from dpprof.record.record import VerifyCheck, VerifyResult
 from dpprof.vocabulary.launchers import LAUNCHERS
-from dpprof.vocabulary.trainers import TRAINERS
+from dpprof.vocabulary.trainers import TRAINER_GROUPS, TRAINERS
 
 RIGHT = VerifyResult([VerifyCheck("gradient_float64", PASS, "off by 1e-16", 1e-16, 1e-9)])
 WRONG = VerifyResult([VerifyCheck("gradient_float64", FAIL, "no sample is clipped", 0.5, 1e-9)])
@@ -25,7 +25,8 @@ UNKNOWN = VerifyResult(doubt="every sample's gradient is zero")
 
 def check_of(tmp_path: Path, *results: Result) -> TrainerCheck:
     experiments = {one.name: one.config for one in results}
-    check = TrainerCheck("t", DriveConfig(runs_dir=str(tmp_path)), LocalLauncher(), experiments)
+    drive = DriveConfig(runs_dir=str(tmp_path))
+    check = TrainerCheck("t", drive, LocalLauncher(), experiments, write_reports=write_sweep_reports)
     check.folder.path.mkdir(exist_ok=True)
     check.results += results
     return check
@@ -42,11 +43,9 @@ def test_a_trainer_with_a_wrong_gradient_fails_the_check(tmp_path: Path) -> None
     assert check.has_failed()
     with pytest.raises(ExperimentsFailed, match="1 of 2 trainers failed: DPSGDTrainer"):
         check.raise_for_end()
-    found = outcomes(check.results)
+    found = check.summarize().figures
     assert found["test/DPSGDTrainer/passed"] == 0
     assert found["test/StandardTrainer/step_ms_median"] == pytest.approx(2)
-    summary = check.summarize()
-    assert summary.figures == found
 
 
 def test_a_trainer_that_cannot_be_verified_is_undecided(tmp_path: Path) -> None:
@@ -60,7 +59,7 @@ def test_a_trainer_that_cannot_be_verified_is_undecided(tmp_path: Path) -> None:
 
 def test_without_a_check_no_trainer_passes(tmp_path: Path) -> None:
     check = check_of(tmp_path, result("StandardTrainer", step_s=0.002))
-    assert check.failed_trainers == ["StandardTrainer"]
+    assert not check.verdicts["StandardTrainer"][0]
 
 
 def test_a_check_that_is_stopped_judges_nobody(tmp_path: Path) -> None:
@@ -74,7 +73,7 @@ def test_a_check_that_is_stopped_judges_nobody(tmp_path: Path) -> None:
 
 def test_the_command_says_which_trainers_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = ("StandardTrainer", "DPGhostClippingTrainer")
-    monkeypatch.setattr(command, "DEFAULT_TRAINERS", few)
+    monkeypatch.setitem(TRAINER_GROUPS, "all", few)
     monkeypatch.setitem(LAUNCHERS, "local", LAUNCHERS["in_process"])
     ended = call_dpprof(tmp_path, "test", "--device", "cpu")
     assert ended.returncode == 0, ended.stdout + ended.stderr

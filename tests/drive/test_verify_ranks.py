@@ -10,9 +10,9 @@ from example_config import experiment
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.run import drive_experiment
 from dpprof.drive.stop import Stop
-from dpprof.figures.gradient_verdict import FAIL
+from dpprof.record.figures.verdicts import FAIL
 from dpprof.record.folder import RunFolder
-from dpprof.record.verify import VerifyCheck
+from dpprof.record.record import VerifyCheck
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
 
 GHOST, FLAT, BK = "DPGhostClippingTrainer", "DPSGDTrainer", "DPBookKeepingTrainer"
@@ -50,7 +50,9 @@ def failed(found: dict[str, VerifyCheck]) -> set[str]:
     return {name for name, check in found.items() if check.outcome == FAIL}
 
 
-@pytest.mark.parametrize(("trainer", "way"), [(FLAT, "ddp"), (BK, "fsdp2")])
+@pytest.mark.parametrize(
+    ("trainer", "way"), [(BK, "fsdp2"), pytest.param(FLAT, "ddp", marks=pytest.mark.exhaustive)]
+)
 def test_what_is_right_passes(
     trainer: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

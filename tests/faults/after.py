@@ -10,9 +10,10 @@ from pathlib import Path
 
 from disturbances import Row, passes
 from driven import NAME, TRAINERS, Driven
-from mlflow_server import MlflowServer, StoredRun
+from mlflow.entities import Run
+from mlflow_server import MlflowServer
 
-from dpprof.figures.names import RATIOS_OF_TIMES, STEP
+from dpprof.record.figures.names import RATIOS_OF_TIMES, STEP
 
 # Ratios of times are left out where a run was disturbed, which a busy machine decides.
 _VARYING = RATIOS_OF_TIMES | {"best/step_ms_ratio"}
@@ -30,9 +31,9 @@ class Logged:
     artifacts: frozenset[str]
 
 
-def logged(run: StoredRun) -> Logged:
+def logged(run: Run, server: MlflowServer) -> Logged:
     """The names of what a run has."""
-    return Logged(frozenset(run.metrics) - _VARYING, frozenset(run.params), run.artifacts)
+    return Logged(frozenset(run.data.metrics) - _VARYING, frozenset(run.data.params), server.artifacts(run))
 
 
 def finished_passes(folder: Path) -> dict[str, set[str]]:
@@ -52,7 +53,8 @@ def at_its_end(row: Row, run: Driven, server: MlflowServer, before: dict[str, se
         if lost:
             found.append(f"lost the figures of {', '.join(sorted(lost))} of {_short(cell)}")
     if row.ends_orderly:
-        found += [f"{run.name} is RUNNING" for run in server.runs(run.folder.name) if run.status == "RUNNING"]
+        runs = [one.info for one in server.runs(run.folder.name)]
+        found += [f"{info.run_name} is RUNNING" for info in runs if info.status == "RUNNING"]
     return found
 
 
@@ -62,14 +64,14 @@ def in_the_end(run: Driven, server: MlflowServer, undisturbed: dict[str, Logged]
     if run.process.returncode != 0:
         found.append(f"exit {run.process.returncode} ({last_line(run.output)})")
     runs = server.runs(run.folder.name)
-    times = Counter(one.name for one in runs)
+    times = Counter(one.info.run_name for one in runs)
     found += [f"{name} is there {count} times" for name, count in times.items() if count > 1]
-    found += [f"{one.name} is {one.status}" for one in runs if one.status != "FINISHED"]
-    by_name = {one.name: one for one in runs}
+    found += [f"{one.info.run_name} is {one.info.status}" for one in runs if one.info.status != "FINISHED"]
+    by_name = {one.info.run_name: one for one in runs}
     found += [f"{name} is not in MLflow" for name in undisturbed.keys() - by_name.keys()]
     found += [f"{name} is too much in MLflow" for name in by_name.keys() - undisturbed.keys()]
     for name in sorted(undisturbed.keys() & by_name.keys()):
-        found += _differences(name, undisturbed[name], logged(by_name[name]))
+        found += _differences(name, undisturbed[name], logged(by_name[name], server))
     return found + _foreign_figures(run.folder, runs)
 
 
@@ -83,16 +85,16 @@ def _differences(name: str, expected: Logged, got: Logged) -> list[str]:
     return found
 
 
-def _foreign_figures(folder: Path, runs: list[StoredRun]) -> list[str]:
+def _foreign_figures(folder: Path, runs: list[Run]) -> list[str]:
     """Runs whose step time is not that of their folder."""
     found = []
     for run in runs:
-        record = folder / "runs" / NAME / run.tags.get("dpprof.run", "") / "record.json"
-        if run.is_parent or not record.exists() or STEP not in run.metrics:
+        record = folder / "runs" / NAME / run.data.tags.get("dpprof.run", "") / "record.json"
+        if not record.exists() or STEP not in run.data.metrics:
             continue
         median = 1000 * statistics.median(json.loads(record.read_text(encoding="utf-8"))["step_s"])
-        if abs(median - run.metrics[STEP]) > 1e-6 * median:
-            found.append(f"{run.name} has the figures of another measurement")
+        if abs(median - run.data.metrics[STEP]) > 1e-6 * median:
+            found.append(f"{run.info.run_name} has the figures of another measurement")
     return found
 
 

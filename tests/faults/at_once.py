@@ -14,21 +14,20 @@ import argparse
 import json
 import re
 import signal
-import sqlite3
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from after import last_line
 from driven import Driven, environment
-from mlflow_server import StoredRun, stored_runs
+from mlflow.entities import Run
+from mlflow_server import stored_runs
 
-from dpprof.figures.names import PEAK, STEP
+from dpprof.record.figures.names import PEAK, STEP
 
 _EXPERIMENT = "at once"
 _MEASURED = ("--warmup-steps", "1", "--measured-steps", "3", "--passes", "clean,memory")
@@ -76,12 +75,11 @@ def together(folder: Path, command: str, count: int) -> list[str]:
         for _, run in pairs
         if run.process.returncode
     ]
-    with closing(sqlite3.connect(folder / "mlflow.db")) as database:
-        stored = stored_runs(database, _EXPERIMENT, None)
+    stored = stored_runs(folder / "mlflow.db", _EXPERIMENT)
     expected = count * (2 if command == "sweep" else 1)
     if not found and len(stored) != expected:
         found.append(f"{len(stored)} runs in MLflow instead of {expected}")
-    found += [f"{run.name} is {run.status}" for run in stored if run.status != "FINISHED"]
+    found += [f"{one.info.run_name} is not finished" for one in stored if one.info.status != "FINISHED"]
     peaks: dict[str, list[float]] = {}
     for given, run in pairs:
         if run.process.returncode:
@@ -93,7 +91,7 @@ def together(folder: Path, command: str, count: int) -> list[str]:
     return found
 
 
-def _own_figures(given: Given, run: Driven, stored: Sequence[StoredRun]) -> tuple[list[str], float]:
+def _own_figures(given: Given, run: Driven, stored: Sequence[Run]) -> tuple[list[str], float]:
     """What is wrong with one command's folder and runs, and its peak."""
     said = re.search(r"kept in ([^\s,;]+)", run.output)
     kept = sorted((run.folder / said[1]).rglob("record.json")) if said else []
@@ -107,7 +105,7 @@ def _own_figures(given: Given, run: Driven, stored: Sequence[StoredRun]) -> tupl
     if record["tokens_per_step"] != 2 * given.seq_len:
         found.append(f"its steps had {record['tokens_per_step']} tokens")
     median = 1000 * statistics.median(record["step_s"])
-    own = [one for one in stored if abs(one.metrics.get(STEP, 0.0) - median) < 1e-9 * median]
+    own = [one.data for one in stored if abs(one.data.metrics.get(STEP, 0.0) - median) < 1e-9 * median]
     if len(own) != 1:
         found.append(f"{len(own)} runs in MLflow have its step time")
     for one in own:

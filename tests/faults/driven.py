@@ -17,6 +17,8 @@ from pathlib import Path
 
 import psutil
 
+from dpprof.drive.launch.job import MEASURE
+
 ROOT = Path(__file__).parent.parent.parent
 NAME = "swept"
 TRAINERS = ("StandardTrainer", "DPGhostClippingTrainer")
@@ -104,7 +106,7 @@ class Driven:
         with suppress(psutil.NoSuchProcess):
             for child in psutil.Process(self.process.pid).children(recursive=True):
                 with suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-                    if "dpprof.measure" in child.cmdline():
+                    if MEASURE in child.cmdline():
                         return child
         return None
 

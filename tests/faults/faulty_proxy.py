@@ -1,12 +1,12 @@
 """A proxy before an MLflow server: it does to a chosen request what networks and servers do.
 
 It passes everything on until it is armed with a step of the logging and a fault. The first request of that
-step then meets the fault, and with a lasting one so does every request after it, until `heal`.
+step then meets the fault, and with a lasting one so does every request after it, until `heal`. A test may
+also list `faults` of single requests.
 """
 
 import http.client
 import json
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ PARENT_TAG = "mlflow.parentRunId"
 LASTING = ("down", "hanging", "500", "503", "507")
 # A request that is held is passed on when it is let go; `answered` only tells that it was.
 HELD, ANSWERED = "held", "answered"
+HANG, LOST = "hanging", "answer lost"
 _LONGEST_S = 600
 
 
@@ -61,6 +62,16 @@ class Request:
         return self.calls("runs/update") and self.data.get("status") in ("FINISHED", "FAILED", "KILLED")
 
 
+@dataclass
+class Fault:
+    """What happens to `times` requests to a path, after the first `after` of them: a status, LOST or HANG."""
+
+    path: str
+    kind: str
+    times: int = 1
+    after: int = 0
+
+
 # The requests that begin each step of the logging, given the runs that are known to be parents.
 STEPS: dict[str, Callable[[Request, set[str]], bool]] = {
     "opening the parent": lambda request, parents: request.calls("runs/create") and not request.parent,
@@ -93,6 +104,9 @@ class FaultyProxy:
         self.upstream, self._do = upstream, do or {}
         self._lock, self._step, self._fault, self._lasts = Lock(), "", "", False
         self._parents: set[str] = set()
+        self.faults: list[Fault] = []
+        # Paths of all requests.
+        self.requests: list[str] = []
         self._server: ThreadingHTTPServer | None = None
         self.port = 0
         self.reached, self._let_go = Event(), Event()
@@ -133,6 +147,11 @@ class FaultyProxy:
     def meets(self, request: Request) -> str:
         """The fault that this request meets; empty if none."""
         with self._lock:
+            path = request.path.partition("?")[0]
+            self.requests.append(path)
+            for fault_of_path in self.faults:
+                if fault_of_path.path in path and fault_of_path.times:
+                    return self._taken(fault_of_path)
             if not self._fault or (not self.reached.is_set() and not self._begins(request)):
                 return ""
             if self.reached.is_set() and not self._lasts:
@@ -142,6 +161,14 @@ class FaultyProxy:
                 self.reached.set()
         return fault
 
+    def _taken(self, fault: Fault) -> str:
+        if fault.after:
+            fault.after -= 1
+            return ""
+        fault.times -= 1
+        self.reached.set()
+        return fault.kind
+
     def _begins(self, request: Request) -> bool:
         return (STEPS | RESUMED_STEPS)[self._step](request, self._parents)
 
@@ -149,11 +176,11 @@ class FaultyProxy:
         """Do what a fault does beside this request. Returns whether the request is passed on."""
         if fault == "down":
             self.close()
-        elif fault in ("hanging", HELD):
+        elif fault in (HANG, HELD):
             self._let_go.wait(_LONGEST_S)
         elif fault in self._do:
             self._do[fault]()
-        return fault not in ("down", "hanging", "killed")
+        return fault not in ("down", HANG, "killed")
 
     def pass_on(self, request: Request) -> tuple[int, list[tuple[str, str]], bytes]:
         """The server's answer. Raises OSError or HTTPException if there is none."""
@@ -195,7 +222,7 @@ class _Handler(BaseHTTPRequestHandler):
         }
         request = Request(self.command, self.path, kept, self._body())
         fault = self.owner.meets(request)
-        if re.fullmatch(r"5\d\d", fault):
+        if fault.isdecimal():
             self._answer(int(fault), [("Content-Type", "text/plain")], f"fault: {fault}".encode())
             return
         if fault and not self.owner.commit(fault):
@@ -204,7 +231,7 @@ class _Handler(BaseHTTPRequestHandler):
             status, headers, body = self.owner.pass_on(request)
         except (OSError, http.client.HTTPException):
             return  # cut, as a server that went away cuts
-        if fault != "answer lost":
+        if fault != LOST:
             self._answer(status, headers, body)
         if fault == ANSWERED:
             self.owner.reached.set()

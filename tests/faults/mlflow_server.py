@@ -1,52 +1,34 @@
-"""A real MLflow server on SQLite behind the faulty proxy, and what it holds, read from its own files."""
+"""A real MLflow server on SQLite behind the faulty proxy, and what it holds."""
 
 import os
 import resource
-import shutil
 import signal
-import socket
-import sqlite3
 import subprocess
 import sys
 import time
 import urllib.request
-from contextlib import closing, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
 import psutil
 from faulty_proxy import FaultyProxy
+from mlflow import MlflowClient
+from mlflow.entities import Run
 
-_SIZE_MB = 96
+from dpprof.drive.launch.ranks import free_port
+
 _START_S = 240.0
 
 
-@dataclass(frozen=True)
-class StoredRun:
-    """A run that was not deleted."""
-
-    run_id: str
-    name: str
-    status: str
-    is_parent: bool
-    metrics: dict[str, float]
-    params: dict[str, str]
-    tags: dict[str, str]
-    artifacts: frozenset[str]
-
-
 class MlflowServer:
-    """Its database and its artifacts lie in a folder that can be filled to the last byte."""
+    """Its database and its artifacts lie in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._is_closed = folder, False
         self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True)
-        self.is_mounted = _mount(folder)
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            self.port = found.getsockname()[1]
+        self.port = free_port("127.0.0.1")
         self.proxy = FaultyProxy(self.port, {"killed": self.restart, "disk full": self.fill})
 
     def start(self) -> None:
@@ -91,21 +73,12 @@ class MlflowServer:
         Thread(target=self.start, daemon=True).start()
 
     def fill(self) -> None:
-        """Leave no room on its disk. Without a disk of its own no file of it may grow any more."""
-        if not self.is_mounted:
-            _limit_files(self._process, 0)
-            return
-        with open(self.folder / "filler", "wb") as filler:
-            while (free := os.statvfs(self.folder)).f_bavail:
-                with suppress(OSError):
-                    os.posix_fallocate(filler.fileno(), filler.tell(), free.f_bavail * free.f_bsize)
-                filler.seek(0, os.SEEK_END)
+        """Let no file of it grow any more, as on a full disk."""
+        self._limit_files(0)
 
     def heal(self) -> None:
         """Make all faults good."""
-        (self.folder / "filler").unlink(missing_ok=True)
-        if not self.is_mounted:
-            _limit_files(self._process, resource.RLIM_INFINITY)
+        self._limit_files(resource.RLIM_INFINITY)
         self.proxy.heal()
         self.wait()
 
@@ -114,50 +87,26 @@ class MlflowServer:
         self._is_closed = True
         self.proxy.close()
         self.kill()
-        if self.is_mounted:
-            subprocess.run(["umount", "-l", str(self.folder)], check=False, capture_output=True)
 
-    def runs(self, experiment: str) -> list[StoredRun]:
+    def runs(self, experiment: str) -> list[Run]:
         """The runs of an experiment that were not deleted."""
-        path = self.folder / "mlflow.db"
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30)) as database:
-            return stored_runs(database, experiment, self.folder / "artifacts")
+        return stored_runs(self.folder / "mlflow.db", experiment)
 
-    def drop_artifacts(self, experiment: str) -> None:
-        """Make room, once an experiment was looked at."""
-        with closing(sqlite3.connect(f"file:{self.folder}/mlflow.db?mode=ro", uri=True)) as database:
-            found = database.execute("select experiment_id from experiments where name = ?", [experiment])
-            for (number,) in found.fetchall():
-                shutil.rmtree(self.folder / "artifacts" / str(number), ignore_errors=True)
+    def artifacts(self, run: Run) -> frozenset[str]:
+        """The names at the top of a run's artifacts."""
+        kept = self.folder / "artifacts" / run.info.experiment_id / run.info.run_id / "artifacts"
+        return frozenset(path.name for path in kept.iterdir()) if kept.is_dir() else frozenset()
+
+    def _limit_files(self, size: int) -> None:
+        assert self._process is not None, "started before"
+        with suppress(psutil.NoSuchProcess):
+            server = psutil.Process(self._process.pid)
+            for one in [server, *server.children(recursive=True)]:
+                one.rlimit(psutil.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
-def stored_runs(database: sqlite3.Connection, experiment: str, artifacts: Path | None) -> list[StoredRun]:
+def stored_runs(database: Path, experiment: str) -> list[Run]:
     """The runs of an experiment in a store's database."""
-    rows = database.execute(
-        "select run_uuid, r.name, status, experiment_id from runs r join experiments e using (experiment_id)"
-        " where e.name = ? and r.lifecycle_stage = 'active' order by start_time",
-        [experiment],
-    ).fetchall()
-    found = []
-    for run_id, name, status, number in rows:
-        metrics, params, tags = (
-            dict(database.execute(f"select key, value from {table} where run_uuid = ?", [run_id]).fetchall())
-            for table in ("latest_metrics", "params", "tags")
-        )
-        kept = artifacts / str(number) / run_id / "artifacts" if artifacts else None
-        names = frozenset(p.name for p in kept.iterdir()) if kept and kept.is_dir() else frozenset()
-        is_parent = "mlflow.parentRunId" not in tags
-        found.append(StoredRun(run_id, name, status, is_parent, metrics, params, tags, names))
-    return found
-
-
-def _mount(folder: Path) -> bool:
-    command = ["mount", "-t", "tmpfs", "-o", f"size={_SIZE_MB}m", "tmpfs", str(folder)]
-    return shutil.which("mount") is not None and not subprocess.run(command, capture_output=True).returncode
-
-
-def _limit_files(process: "subprocess.Popen[bytes] | None", size: int) -> None:
-    if process is None or sys.platform != "linux":
-        return
-    for one in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
-        one.rlimit(psutil.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    client = MlflowClient(f"sqlite:///{database}")
+    found = client.get_experiment_by_name(experiment)
+    return list(client.search_runs([found.experiment_id])) if found is not None else []

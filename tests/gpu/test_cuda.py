@@ -7,11 +7,12 @@ import pytest
 import torch
 from example_config import changed
 
+from dpprof.config.devices import DEVICES
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.figures.ledger import LedgerFigures
 from dpprof.measure.entry import measure
 from dpprof.measure.experiment import run_experiment
 from dpprof.measure.gradient_check import gradient_error
+from dpprof.record.figures.ledger import LedgerFigures
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
@@ -83,7 +84,9 @@ def test_an_estimate_gives_the_allocators_peak(
     assert truth is not None
     if as_without_cuda:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    target = "H100" if torch.cuda.get_device_capability() >= (9, 0) else "none"  # for cuBLAS's workspace
+    unknown = "H100" if torch.cuda.get_device_capability() >= (9, 0) else "none"  # for cuBLAS's workspace
+    gpu = torch.cuda.get_device_name()
+    target = next((name for name, device in DEVICES.items() if device.is_named(gpu)), unknown)
     estimated = changed(base, passes="estimate", target=target).resolve(cuda_available=True)
     found = run_experiment(estimated, folder_for(tmp_path / "estimated", estimated), print)
     assert found.memory.peak_allocated == pytest.approx(truth, rel=0.05)

@@ -10,11 +10,11 @@ from record_metrics import metrics
 
 from dpprof.config.counter_metrics import BASIC, DRAM_READ, DRAM_WRITTEN
 from dpprof.drive.launch.local import LocalLauncher
+from dpprof.drive.ncu import program
 from dpprof.drive.run import drive_experiment
 from dpprof.errors import CountersUnavailable
-from dpprof.figures.results import FINISHED, Result
-from dpprof.ncu import program
 from dpprof.record.counters import total
+from dpprof.record.figures.results import FINISHED, Result
 from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 

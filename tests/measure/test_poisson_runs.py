@@ -6,15 +6,11 @@ from pathlib import Path
 
 import pytest
 from conftest import call_dpprof, measure_here, runs_of
+from example_runs import kept, known
 
+from dpprof.config.experiment import largest_batch
 from dpprof.config.flat import from_flat
-from dpprof.config.poisson import largest_batch
-from dpprof.measure.experiment import ExperimentTraining
-from dpprof.measure.passes.ledger import Ledger, keep_ledger, warmup_steps
-from dpprof.measure.trainers.build import load_trainer
-from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.workloads.sampling import batch_sizes
-from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 
@@ -25,7 +21,7 @@ GRID = ["--device", "cpu", "--model-sizes", "tiny", "--seq-lens", "16", "--poiss
 def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a sweep whose timed batches vary, every trainer's alike."""
     folder = tmp_path_factory.mktemp("sampled")
-    few = ["--batch-sizes", "2", "--measured-steps", "20", "--sweep-name", "sampled"]
+    few = ["--batch-sizes", "2", "--measured-steps", "8", "--sweep-name", "sampled"]
     ended = measure_here(folder, "sweep", *GRID, *few, "--passes", "clean,memory,ledger")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return folder
@@ -34,15 +30,14 @@ def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
 def test_timed_batches_vary_and_memory_is_that_of_the_largest(sampled: Path, trainer: str) -> None:
     folder = RunFolder(sampled / "runs" / "sampled" / f"{trainer}_tiny_bs2_seq16")
-    record = folder.read_record()
-    assert record is not None
+    record = known(folder.read_record())
     drawn = batch_sizes(folder.read_config(), is_timed=True)
-    assert record.step_samples == list(islice(drawn, 3, 23)), "after three warm-up steps"
+    assert record.step_samples == list(islice(drawn, 3, 11)), "after three warm-up steps"
     assert 0 in record.step_samples
-    assert record.ledger is not None
-    assert record.ledger.peak == record.memory.peak_allocated, "both of the largest timed batch"
-    assert "other" not in record.ledger.at_peak, "nothing of the batches that these were cut from"
-    inputs = record.ledger.after_step["inputs"]
+    ledger = known(record.ledger)
+    assert ledger.peak == record.memory.peak_allocated, "both of the largest timed batch"
+    assert "other" not in ledger.at_peak, "nothing of the batches that these were cut from"
+    inputs = ledger.after_step["inputs"]
     assert inputs == 2 * 8 * 16 * max(record.step_samples), "ids and labels"
     metrics = runs_of(sampled)[folder.name].data.metrics
     assert metrics["step/largest_batch"] == max(record.step_samples)
@@ -62,12 +57,10 @@ def test_an_estimate_has_the_batch_that_few_steps_exceed(tmp_path: Path) -> None
     few = ["--batch-sizes", "3", "--poisson-tail", "1e-3", "--trainers", "dpsgd,dpsgd_ghost"]
     ended = measure_here(tmp_path, "estimate", "--workers", "1", *GRID, *few, "--sweep-name", "guess")
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    record = RunFolder(tmp_path / "runs" / "guess" / "DPSGDTrainer_tiny_bs3_seq16").read_record()
-    assert record is not None
-    assert record.ledger is not None
-    assert record.ledger.after_step["inputs"] == 2 * 8 * 16 * largest_batch(3, 1e-3)
+    record = known(RunFolder(tmp_path / "runs" / "guess" / "DPSGDTrainer_tiny_bs3_seq16").read_record())
+    assert known(record.ledger).after_step["inputs"] == 2 * 8 * 16 * largest_batch(3, 1e-3)
     assert (
-        "with a batch that at most 0.001 of Poisson-sampled ones exceed"
+        "that at most 0.001 of Poisson-sampled ones exceed"
         in ended.stdout + (tmp_path / "runs" / "guess" / "summary.md").read_text()
     )
 
@@ -92,8 +85,8 @@ def test_a_fit_finds_the_largest_expected_batch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [
-        ("accumulation-steps", "2", "accumulation_steps: got '2', allowed: 1 with poisson_sampling=true"),
-        ("warmup-steps", "2", "warmup_steps: got '2', allowed: 3 or more with poisson_sampling=true"),
+        ("accumulation-steps", "2", "accumulation_steps: got '2', allowed: 1 with"),
+        ("warmup-steps", "2", "warmup_steps: got '2', allowed: 3 or more with"),
     ],
 )
 def test_what_does_not_go_with_sampling_is_refused(
@@ -110,15 +103,5 @@ def test_memory_is_that_of_a_training_with_batches_of_that_size(trainer: str) ->
     given = {"trainer": trainer, "model_size": "tiny", "seq_len": 16, "passes": "estimate", "device": "cpu"}
     sampled = from_flat(given | {"batch_size": 3, "poisson_sampling": True})
     fixed = from_flat(given | {"batch_size": sampled.estimated_batch})
-    peaks = []
-    for config in (sampled, fixed):
-        config = config.resolve(cuda_available=False)
-        with fake_tensors(load_trainer(config.trainer)):
-            kept = keep_ledger(
-                lambda c=config: ExperimentTraining(c, build_workload(c)),  # type: ignore[misc]
-                Ledger("cpu"),
-                1,
-                warmup_steps=warmup_steps(config),
-            )
-        peaks.append(kept.account.peak)
-    assert peaks[0] == peaks[1]
+    peaks = {kept(c.resolve(cuda_available=False), is_fake=True).account.peak for c in (sampled, fixed)}
+    assert len(peaks) == 1

@@ -1,17 +1,31 @@
 """`verify` passes right trainers, and finds planted faults: each by the check that is about it."""
 
 import dataclasses
+from functools import cache
 
 import example_faulty_trainers as faulty
+import example_losing_trainers as losing
+import example_unusual
 import pytest
 import torch
+from covering import product
+from example_runs import known, put_in_place
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.figures.gradient_verdict import CANNOT_TELL, FAIL, PASS
-from dpprof.figures.verify_verdict import WARNING, having, judge, least_chance
+from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.trainers.opacus.dpsgd import DPSGDTrainer
-from dpprof.measure.verify import verify
-from dpprof.record.verify import VerifyResult
+from dpprof.measure.trainers.per_sample.trainer import PerSampleTrainer
+from dpprof.measure.verifying.verification import verify_trainer
+from dpprof.record.figures.verdicts import (
+    CANNOT_TELL,
+    FAIL,
+    PASS,
+    WARNING,
+    having,
+    judge_checks,
+    least_chance,
+)
+from dpprof.record.record import VerifyResult
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, TRAINERS
 from dpprof.vocabulary.verify_checks import CHECKS, FALSE_ALARM_RATE
 
@@ -21,16 +35,20 @@ MLP = ExperimentConfig(trainer="DPSGDTrainer", workload="example_workloads:mlp",
 OWN = ("DPBookKeepingTrainer", "DPMixedGhostTrainer")
 
 
+@cache
+def verified(trainer: str, precision: str = "fp32") -> VerifyResult:
+    return verify_trainer(dataclasses.replace(MLP, trainer=trainer, precision=precision))
+
+
 def failed(found: VerifyResult) -> dict[str, str]:
     return {check.name: check.said for check in having(found.checks, FAIL)}
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
+@pytest.mark.parametrize(("trainer", "precision"), product(DEFAULT_TRAINERS, ["fp32", "bf16"]))
 def test_right_trainers_pass(trainer: str, precision: str) -> None:
-    found = verify(dataclasses.replace(MLP, trainer=trainer, precision=precision))
+    found = verified(trainer, precision)
     assert failed(found) == {}
-    assert judge(found).word == PASS
+    assert judge_checks(found).word == PASS
     names = {check.name for check in found.checks}
     assert names <= CHECKS.keys()
     way = "bf16" if precision == "bf16" else "float32"
@@ -38,9 +56,7 @@ def test_right_trainers_pass(trainer: str, precision: str) -> None:
     if TRAINERS[trainer].is_private:
         assert {name for name in CHECKS if name.startswith(("noise", "sensitivity"))} <= names
         assert found.noise_deviation == pytest.approx(1, abs=0.05)
-        chance = least_chance(found)
-        assert chance is not None
-        assert chance > FALSE_ALARM_RATE
+        assert known(least_chance(found)) > FALSE_ALARM_RATE
     else:
         assert not any(name.startswith(("noise", "sensitivity")) for name in names)
 
@@ -68,51 +84,78 @@ def test_right_trainers_pass(trainer: str, precision: str) -> None:
 def test_a_planted_fault_is_found_and_named(
     trainer: type[DPSGDTrainer], check: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    info = dataclasses.replace(TRAINERS["DPSGDTrainer"], target=f"{trainer.__module__}:{trainer.__name__}")
-    monkeypatch.setitem(TRAINERS, "DPSGDTrainer", info)
-    found = verify(MLP)
-    assert judge(found).word == FAIL
+    put_in_place(monkeypatch, "DPSGDTrainer", trainer)
+    found = verify_trainer(MLP)
+    assert judge_checks(found).word == FAIL
+    assert check in failed(found), failed(found)
+    assert says in failed(found)[check]
+    if trainer in (faulty.ClipsTheSum, faulty.LeaksOneSample, faulty.WrongNorm):
+        assert "sensitivity_huge" in failed(found), "what is not clipped breaks the bound"
+
+
+@pytest.mark.parametrize(
+    ("trainer", "workload", "check", "says"),
+    [
+        (losing.ComplexNoise, "spectral", "noise_deviation", "the noise in 1.weight has 0.7"),
+        (losing.OwnComplexNoise, "spectral", "noise_deviation", "the noise in 1.weight has 0.7"),
+        (losing.NoiseInTheRealPart, "complex_linear", "noise_coordinates", "noise is between 0 and"),
+        (losing.LosesComputedWeights, "transposed", "gradient_float64", "1.inner.weight_v get no"),
+        (losing.LosesComputedWeights, "pruned_bilinear", "gradient_float64", "1.inner.weight_orig gets no"),
+        (losing.LosesTheTiedHead, "tied", "gradient_float64", "the gradient is wrong in embedding.weight"),
+        (losing.TakesRowsForSamples, "relative", "gradient_as_many_samples", "the gradient is wrong in"),
+        (losing.TakesRowsForSamplesTwice, "relative", "gradient_as_many_samples", "the gradient is wrong in"),
+    ],
+)
+def test_a_planted_fault_in_an_unusual_model_is_found_and_named(
+    trainer: type[TrainerBase], workload: str, check: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced = "DPBookKeepingTrainer" if issubclass(trainer, PerSampleTrainer) else "DPSGDTrainer"
+    put_in_place(monkeypatch, replaced, trainer)
+    found = verify_trainer(dataclasses.replace(MLP, trainer=replaced, workload=f"example_unusual:{workload}"))
+    assert judge_checks(found).word == FAIL
     assert check in failed(found), failed(found)
     assert says in failed(found)[check]
 
 
-@pytest.mark.parametrize("trainer", [faulty.ClipsTheSum, faulty.LeaksOneSample, faulty.WrongNorm])
-def test_what_is_not_clipped_breaks_the_bound(
-    trainer: type[DPSGDTrainer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    info = dataclasses.replace(TRAINERS["DPSGDTrainer"], target=f"{trainer.__module__}:{trainer.__name__}")
-    monkeypatch.setitem(TRAINERS, "DPSGDTrainer", info)
-    assert "sensitivity_huge" in failed(verify(MLP))
+@pytest.mark.parametrize(
+    ("trainer", "workload", "batch_size"),
+    product(OWN, ["spectral", "complex_linear", "relative"], [4, example_unusual.LENGTH]),
+)
+def test_right_trainers_pass_on_unusual_models(trainer: str, workload: str, batch_size: int) -> None:
+    config = dataclasses.replace(MLP, workload=f"example_unusual:{workload}", batch_size=batch_size)
+    found = verify_trainer(dataclasses.replace(config, trainer=trainer))
+    assert failed(found) == {}
+    shared = {"gradient_as_many_samples"} if (workload, batch_size) == ("relative", 4) else set()
+    assert shared == {check.name for check in found.checks} & {"gradient_as_many_samples"}
 
 
 @pytest.mark.parametrize("trainer", [name for name in DEFAULT_TRAINERS if TRAINERS[name].is_private])
 def test_a_nan_is_refused_or_told(trainer: str) -> None:
     """Opacus sums a NaN, and so loses every weight; dpprof's own trainers refuse it."""
-    found = verify(dataclasses.replace(MLP, trainer=trainer))
+    found = verified(trainer)
     warned = {check.name for check in having(found.checks, WARNING)}
     assert ({"sensitivity_nan", "sensitivity_infinity"} <= warned) == (trainer not in OWN)
-    assert ("sensitivity_nan" in judge(found).reason) == (trainer not in OWN)
+    assert ("sensitivity_nan" in judge_checks(found).reason) == (trainer not in OWN)
     (nan,) = (check for check in found.checks if check.name == "sensitivity_nan")
     told = "is refused: ValueError" if trainer in OWN else "makes 4 of 4 weight tensors NaN"
     assert told in nan.said
 
 
-@pytest.mark.parametrize("clipping", ["layer_wise", "automatic"])
-@pytest.mark.parametrize("trainer", OWN)
+@pytest.mark.parametrize(("trainer", "clipping"), product(OWN, ["layer_wise", "automatic"]))
 def test_other_ways_to_clip_pass(trainer: str, clipping: str) -> None:
     config = dataclasses.replace(MLP, trainer=trainer, options={"norm": "mixed", "clipping": clipping})
-    assert failed(verify(config)) == {}
+    assert failed(verify_trainer(config)) == {}
 
 
 def test_a_model_without_one_gradient_cannot_be_verified() -> None:
-    found = verify(dataclasses.replace(MLP, workload="example_checked:with_noisy_gradients"))
-    assert judge(found).word == CANNOT_TELL
-    mixing = judge(verify(dataclasses.replace(MLP, workload="example_checked:mixing_samples")))
+    found = verify_trainer(dataclasses.replace(MLP, workload="example_checked:with_noisy_gradients"))
+    assert judge_checks(found).word == CANNOT_TELL
+    mixing = judge_checks(verify_trainer(dataclasses.replace(MLP, workload="example_checked:mixing_samples")))
     assert (mixing.word, "not differentially private" in mixing.reason) == (FAIL, True)
 
 
 def test_the_random_numbers_of_a_run_are_its_own() -> None:
     """Two seeds have different noise."""
-    one, other = (verify(dataclasses.replace(MLP, seed=seed)) for seed in (1, 2))
+    one, other = (verify_trainer(dataclasses.replace(MLP, seed=seed)) for seed in (1, 2))
     assert one.noise_deviation != other.noise_deviation
     assert torch.tensor([one.noise_deviation, other.noise_deviation]).sub(1).abs().max() < 0.05

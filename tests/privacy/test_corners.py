@@ -12,7 +12,7 @@ from opacus.accountants import PRVAccountant
 from opacus.accountants.analysis.prv import PoissonSubsampledGaussianPRV
 
 from dpprof.errors import AccountingError
-from dpprof.privacy.accounting import epsilon_of, noise_for
+from dpprof.privacy.accounting import epsilon_of, noise_by_rdp, noise_for
 from dpprof.privacy.guarantee import PRV, RDP, PrivateSteps
 from dpprof.privacy.prv import MOST_POINTS, affordable_error, num_points, prv_epsilon
 from dpprof.privacy.rdp import rdp_epsilon, rdp_floor
@@ -40,11 +40,11 @@ def test_the_floor_of_rdp_is_what_endless_noise_leaves(delta: float, floor: floa
 
 
 def test_rdp_says_which_epsilon_it_cannot_certify() -> None:
-    said = r"^RDP cannot certify epsilon 0\.1 at delta 1e-06: its orders end at 63, .* 0\.14; use PRV$"
+    said = r"^RDP cannot certify epsilon 0\.1 at delta 1e-06: its orders end at 63, .* 0\.14$"
     with pytest.raises(AccountingError, match=said):
-        noise_for(0.1, STEPS, RDP)
+        noise_by_rdp(0.1, STEPS)
     assert noise_for(0.1, STEPS).accountant == PRV
-    assert noise_for(0.1401, STEPS, RDP).epsilon <= 0.1401
+    assert noise_by_rdp(0.1401, STEPS).epsilon <= 0.1401
 
 
 @pytest.mark.parametrize("noise", [0.4, 1.5, 30.0])
@@ -69,8 +69,7 @@ def test_a_grid_that_takes_gigabytes_is_not_begun() -> None:
         prv_epsilon(1.0, PrivateSteps(0.01, 10**6, 1e-6), 1e-5)
 
 
-@pytest.mark.parametrize("sample_rate", [1e-5, 0.01, 0.9])
-@pytest.mark.parametrize("num_steps", [1, 1000, 10**6])
+@pytest.mark.parametrize(("sample_rate", "num_steps"), [(1e-5, 10**6), (0.01, 1000), (0.9, 1)])
 def test_no_search_asks_for_a_longer_grid(
     monkeypatch: pytest.MonkeyPatch, num_steps: int, sample_rate: float
 ) -> None:
@@ -92,7 +91,7 @@ def test_no_search_asks_for_a_longer_grid(
 def test_too_many_steps_for_a_grid_fall_back_to_rdp() -> None:
     steps = PrivateSteps(0.001, 10**8, 1e-6)
     found = noise_for(0.2, steps)
-    assert replace(found, note="") == noise_for(0.2, steps, RDP)
+    assert replace(found, note="") == noise_by_rdp(0.2, steps)
     assert found.note.startswith("PRV cannot tell epsilon 0.2 of 100,000,000 steps: the longest grid")
     assert found.note.endswith("RDP answers in its place: a looser bound")
     assert epsilon_of(found.noise_multiplier, steps).accountant == RDP
@@ -156,10 +155,7 @@ def test_so_little_noise_that_numbers_overflow_falls_back() -> None:
     assert nearly_none.epsilon > 1e6
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [RuntimeError("Discrete mean differs"), OverflowError("infinity"), ValueError("size"), MemoryError()],
-)
+@pytest.mark.parametrize("fault", [RuntimeError("Discrete mean differs"), MemoryError()])
 def test_what_opacus_raises_is_in_the_note(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> None:
     def fail(own: float, error: float) -> float:
         raise fault
@@ -175,9 +171,7 @@ def test_what_opacus_raises_is_in_the_note(monkeypatch: pytest.MonkeyPatch, faul
     ("answer", "said"),
     [
         (lambda own, error: math.nan, "PRV answered nan at noise multiplier 1"),
-        (lambda own, error: math.inf, "PRV answered inf at noise multiplier 1"),
         (lambda own, error: 13.75, r"PRV answered epsilon 13\.75 where RDP certifies 1\.507"),
-        (lambda own, error: 2 * own, r"PRV answered epsilon 1\.\d+ where RDP certifies 1\.507"),
         (
             lambda own, error: own + 9 * error,
             r"PRV contradicts itself: epsilon is 0\.\d+ on one grid, and between",

@@ -33,12 +33,10 @@ def batches_of(size: int, physical_batch: int) -> int:
     return max(1, math.ceil(size / physical_batch))
 
 
-@pytest.mark.parametrize("sample_rate", [1e-5, 0.01, 0.3, 0.5, 0.99, 1.0])
-@pytest.mark.parametrize(("num_documents", "physical_batch"), [(1, 1), (10, 3), (150, 1), (150, 2), (150, 7)])
-@pytest.mark.parametrize("more", [0, 93])
-def test_as_exact_sums(num_documents: int, physical_batch: int, sample_rate: float, more: int) -> None:
+@pytest.mark.parametrize("sample_rate", [1e-5, 0.3, 0.99, 1.0])
+@pytest.mark.parametrize(("num_documents", "m"), [(1, 1), (10, 3), (150, 1), (150, 7), (150, 100)])
+def test_as_exact_sums(num_documents: int, m: int, sample_rate: float) -> None:
     chances = probabilities(num_documents, sample_rate)
-    m = physical_batch + more
     exact = sum(chance * batches_of(size, m) for size, chance in enumerate(chances))
     assert expected_physical_batches(num_documents, sample_rate, m) == pytest.approx(float(exact), rel=1e-12)
     for steps, tail in ((1, 0.5), (100, 1e-3), (10**6, 1e-6)):
@@ -48,9 +46,9 @@ def test_as_exact_sums(num_documents: int, physical_batch: int, sample_rate: flo
         assert most == 1 or sum(chances[(most - 1) * m + 1 :]) > allowed
 
 
-@pytest.mark.parametrize("sample_rate", [1e-5, 0.3, 0.99])
-@pytest.mark.parametrize("physical_batch", [1, 7, 40])
-@pytest.mark.parametrize("num_devices", [2, 5])
+@pytest.mark.parametrize(
+    ("sample_rate", "physical_batch", "num_devices"), [(1e-5, 1, 2), (0.3, 7, 5), (0.3, 1, 2), (0.99, 40, 5)]
+)
 def test_of_the_largest_draw_as_exact_sums(sample_rate: float, physical_batch: int, num_devices: int) -> None:
     at_most = list(accumulate(probabilities(30, sample_rate)))
     of_all = [chance**num_devices for chance in at_most]
@@ -75,7 +73,7 @@ def test_the_closed_form_goes_over_into_the_sum(num_documents: int, sample_rate:
 
 @pytest.mark.parametrize(
     ("num_documents", "sample_rate", "physical_batch"),
-    [(10**8, 1e-5, 8), (10**8, 0.5, 4000), (10**6, 1e-6, 4), (10**4, 0.1, 300), (10**7, 1e-4, 64)],
+    [(10**8, 0.5, 4000), (10**6, 1e-6, 4), (10**4, 0.1, 300)],
 )
 def test_as_simulated(num_documents: int, sample_rate: float, physical_batch: int) -> None:
     draws, steps = 200, 1000

@@ -1,10 +1,6 @@
-import dataclasses
-import json
-
 import pytest
 
-from dpprof.json_files import typed
-from dpprof.record.counters import CounterResult, CounterRow, total
+from dpprof.record.counters import CounterRow, total
 
 
 def row(launches: int, seconds: float, **values: float) -> CounterRow:
@@ -42,14 +38,6 @@ def test_totals_of_totals_are_totals() -> None:
 def test_what_one_row_lacks_the_total_lacks() -> None:
     assert total("x", "", None, [row(1, 1.0, a_DOT_sum=1), row(1, 1.0)]).values == {}
     assert total("x", "", None, []).values == {}
-
-
-def test_json_round_trip() -> None:
-    result = CounterResult([row(1, 1.0, a_DOT_sum=1)], {"version": "2024.1"}, {"b.sum": "why"})
-    assert typed(CounterResult, json.loads(json.dumps(dataclasses.asdict(result)))) == result
-
-
-def test_nothing_is_averaged_over_no_time() -> None:
     names = ("p.avg.pct_of_peak_sustained_elapsed", "b.sum")
     rows = [CounterRow("k", "", None, 1, 0.0, dict.fromkeys(names, 3.0)) for _ in range(2)]
-    assert total("all", "", None, rows).values == {"b.sum": 6.0}
+    assert total("all", "", None, rows).values == {"b.sum": 6.0}, "nothing is averaged over no time"

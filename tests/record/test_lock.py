@@ -28,7 +28,9 @@ def test_a_killed_process_has_nothing(tmp_path: Path) -> None:
         "import sys, time; from pathlib import Path; from dpprof.record.lock import locked\n"
         "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
     )
-    with subprocess.Popen([sys.executable, "-c", text, str(tmp_path)], stdout=subprocess.PIPE) as holder:
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", text, str(tmp_path)], stdout=subprocess.PIPE
+    ) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
         with pytest.raises(ConfigError, match=f"in use by process {holder.pid} on "), locked(tmp_path):

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from dpprof.tracking.address import server, ui_command
+from dpprof.tracking.view import server, ui_command
 
 
 @pytest.mark.parametrize(

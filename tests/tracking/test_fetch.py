@@ -107,7 +107,7 @@ def test_a_run_of_another_program_is_none_of_ours(store: MlflowClient, tmp_path:
 def test_a_server_that_does_not_answer_is_a_tracking_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setattr("dpprof.tracking.store._PAUSES_S", (0.01,) * 5)
     mlflow.set_tracking_uri("http://127.0.0.1:9")
     try:
         with pytest.raises(TrackingError, match=r"http://127\.0\.0\.1:9"):

@@ -10,7 +10,7 @@ import pytest
 from example_logged import laid_out
 from mlflow import MlflowClient
 
-from dpprof.figures.results import Result, read_result
+from dpprof.record.figures.results import Result, read_result
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.tracking.tracker import Tracker
 
@@ -62,12 +62,12 @@ def test_a_copied_folder_leaves_the_originals_run_alone(folder: Path, complete: 
 
 
 def test_a_copied_sweep_gets_a_parent_of_its_own(folder: Path) -> None:
-    first = opened().start_parent("a", "sweep", {}, SweepFolder(folder / "a"), None)
+    first = opened().start_parent("a", "sweep", {}, SweepFolder(folder / "a"))
     shutil.copytree(folder / "a", folder / "b")
-    second = opened().start_parent("b", "sweep", {}, SweepFolder(folder / "b"), None)
+    second = opened().start_parent("b", "sweep", {}, SweepFolder(folder / "b"))
     assert second != first
     assert MlflowClient().get_run(first).data.tags["dpprof.sweep"] == "a"
-    assert opened().start_parent("a", "sweep", {}, SweepFolder(folder / "a"), None) == first
+    assert opened().start_parent("a", "sweep", {}, SweepFolder(folder / "a")) == first
 
 
 def test_a_moved_folder_keeps_its_run(folder: Path) -> None:

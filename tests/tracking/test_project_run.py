@@ -22,7 +22,7 @@ def given_run(monkeypatch: pytest.MonkeyPatch, experiment: str, tags: dict[str, 
 def start_parent() -> Run:
     tracker = Tracker()
     tracker.open()
-    run_id = tracker.start_parent("grid", "sweep", {}, SweepFolder(Path("runs/grid")), earlier=None)
+    run_id = tracker.start_parent("grid", "sweep", {"lr": 0.01}, SweepFolder(Path("runs/grid")))
     return MlflowClient().get_run(run_id)
 
 
@@ -49,6 +49,7 @@ def test_where_the_user_chose_the_experiment_it_is_taken(
     given = given_run(monkeypatch, experiment, MADE_BY_MLFLOW if told_by != "no project" else {})
     if told_by == "name":
         monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "Default")
+    MlflowClient().log_param(given.info.run_id, "lr", "1e-2")
     parent = start_parent()
     assert parent.info.run_id == given.info.run_id
-    assert parent.info.run_name == "grid"
+    assert (parent.info.run_name, parent.data.params) == ("grid", {"lr": "1e-2"})

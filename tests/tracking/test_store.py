@@ -6,7 +6,7 @@ from pathlib import Path
 import mlflow
 import pytest
 
-from dpprof.record.redacted import redacted
+from dpprof.record.link import redacted
 from dpprof.tracking.tracker import Tracker
 
 

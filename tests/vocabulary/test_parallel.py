@@ -37,7 +37,7 @@ def test_a_ring_sends_all_but_a_rank_s_own_part() -> None:
     assert bytes_sent(BROADCAST, 800, 8) == 800
 
 
-@pytest.mark.parametrize("phase", ["backward", "clip", "optimizer_step"])
+@pytest.mark.parametrize("phase", ["backward", "clip"])
 def test_communication_is_that_in_every_phase(phase: str) -> None:
     assert class_in_phase(class_by_name("c10d::allreduce_"), phase) == "communication"
     for kernel in ("ncclDevKernel_AllGather_RING_LL", "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL"):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dpprof.vocabulary.registry import load, table
+from dpprof.vocabulary.registry import table
 from dpprof.vocabulary.trainers import TRAINER_NAMES, TRAINERS, TrainerInfo, trainer_info, trainer_order
 
 MODULE = """
@@ -47,17 +47,12 @@ def test_an_entry_point_adds_to_the_table(declare: Declare) -> None:
         ("declared_items:taken", "the name mine is taken"),
         ("declared_items:odd", "the name '../odd' must be letters"),
         ("declared_items:foreign", "its type must be Item, and is str"),
-        ("declared_items:missing", "it cannot be imported"),
         ("no_such_module:item", "it cannot be imported"),
     ],
 )
 def test_what_cannot_be_used_is_left_out_with_a_warning(declare: Declare, target: str, why: str) -> None:
     with pytest.warns(UserWarning, match=rf"entry of declaring is left out: {why}"):
         assert list(declare(target)) == ["mine"]
-
-
-def test_a_target_is_loaded_by_its_name() -> None:
-    assert load("pathlib:Path") is Path
 
 
 def test_an_unlisted_trainer_has_a_grey_and_its_own_name_and_comes_last() -> None:
@@ -75,3 +70,8 @@ def test_short_names_stand_for_trainers() -> None:
 def test_a_colour_that_pages_cannot_use_is_refused() -> None:
     with pytest.raises(ValueError, match="color must be #rrggbb, and is red"):
         TrainerInfo("A", "a", True, "red", (), (), "a:A")
+
+
+def test_another_algorithm_of_an_old_folder_stays_one() -> None:
+    assert trainer_info("DPPerLayerClippingTrainer").other_algorithm
+    assert not trainer_info("DPFunctorchTrainer").other_algorithm

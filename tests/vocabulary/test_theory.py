@@ -6,18 +6,16 @@ import pytest
 from example_trainers import CONFIG, taking
 
 from dpprof.config.flat import to_flat, with_own_options
-from dpprof.figures.theory import flops_in_theory, flops_of_layers
-from dpprof.measure.experiment import ExperimentTraining
 from dpprof.measure.passes.ledger import Ledger, keep_ledger
-from dpprof.measure.workloads.workload import build_workload
+from dpprof.measure.trainers.training import Training
+from dpprof.record.figures.ledger import flops_in_theory, flops_of_layers
 from dpprof.record.record import Record
 from dpprof.vocabulary import theory
-from dpprof.vocabulary.norm_forms import LayerShape
-from dpprof.vocabulary.theory import LayerCall
-from dpprof.vocabulary.trainers import BUILT_IN
+from dpprof.vocabulary.theory import LayerRow
+from dpprof.vocabulary.trainers import BUILT_IN, DEFAULT_TRAINERS
 
-CALL = LayerCall(LayerShape(2, 1, 100, 30, 20))
 F = 2 * 2 * 100 * 30 * 20
+CALL = LayerRow("x", 2, 1, 100, 30, 20, norm_flops=7, sum_flops=5)
 
 
 @pytest.mark.parametrize("trainer", [info.name for info in BUILT_IN if info.theory is not None])
@@ -27,10 +25,20 @@ def test_what_is_counted_is_what_theory_says(trainer: str, checkpointing: bool) 
     steps = 2 if trainer in taking("accumulation_steps") else 1
     config = dataclasses.replace(config, activation_checkpointing=checkpointing, accumulation_steps=steps)
     config = with_own_options(config, {})
-    kept = keep_ledger(lambda: ExperimentTraining(config, build_workload(config)), Ledger("cpu"), 1)
+    kept = keep_ledger(lambda: Training(config), Ledger("cpu"), 1)
     found = kept.result()
     expected = flops_in_theory(Record(to_flat(config), {}), found)
     assert expected is not None
+    assert flops_of_layers(found) == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
+def test_convolutions_are_counted_as_theory_says(trainer: str) -> None:
+    config = dataclasses.replace(CONFIG, trainer=trainer, workload="cifar_nets:small_net")
+    config = with_own_options(config, {})
+    kept = keep_ledger(lambda: Training(config), Ledger("cpu"), 1)
+    found = kept.result()
+    expected = flops_in_theory(Record(to_flat(config), {}), found)
     assert flops_of_layers(found) == pytest.approx(expected, rel=0.02)
 
 
@@ -41,7 +49,7 @@ def test_frozen_weights_of_mixed_are_counted_as_theory_says(train: str) -> None:
         CONFIG, trainer="DPMixedGhostTrainer", hidden_dim=64, seq_len=64, vocab_size=300
     )
     config = with_own_options(dataclasses.replace(config, train=train), {})
-    kept = keep_ledger(lambda: ExperimentTraining(config, build_workload(config)), Ledger("cpu"), 1)
+    kept = keep_ledger(lambda: Training(config), Ledger("cpu"), 1)
     found = kept.result()
     expected = flops_in_theory(Record(to_flat(config), {}), found)
     assert flops_of_layers(found) == pytest.approx(expected, rel=0.02)
@@ -53,15 +61,15 @@ def test_formulas_by_arithmetic() -> None:
     assert theory.flat(CALL, None) == 4 * F
     assert theory.fast(CALL, None) == 6 * F
     assert theory.ghost(CALL, None) == 5 * F + 2 * 2 * 100**2 * (30 + 20) + 2 * 2 * 100**2 * 30
-    assert theory.mixed_ghost(CALL, None) == 5 * F  # the norm by per-sample gradients, which are not kept
-    assert theory.book_keeping(CALL, None) == 3 * F + 2 * 2 * 30 * 20
+    assert theory.mixed_ghost(CALL, None) == 4 * F + 7
+    assert theory.book_keeping(CALL, None) == 2 * F + 7 + 5
     booked = dataclasses.replace(CALL, is_booked=True)
     assert theory.mixed_ghost(booked, None) == theory.book_keeping(CALL, None)
 
 
 def test_what_needs_no_gradient_costs_nothing() -> None:
     first = dataclasses.replace(CALL, input_has_gradient=False)
-    frozen = dataclasses.replace(CALL, weight_trains=False, bias_trains=False)
+    frozen = dataclasses.replace(CALL, weight_trains=False, bias_trains=False, norm_flops=0, sum_flops=0)
     assert theory.standard(first, None) == 2 * F
     assert theory.book_keeping(frozen, None) == theory.standard(frozen, None) == 2 * F
     assert theory.ghost(frozen, None) == 3 * F

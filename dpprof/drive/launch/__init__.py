@@ -1,1 +1,1 @@
-"""Launching: jobs, the launchers that run them, and the machines that they run on."""
+"""Jobs, the launchers that run them, and the machines that they run on."""

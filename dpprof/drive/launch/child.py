@@ -1,29 +1,31 @@
-"""A process of a job on this machine, and whatever it starts."""
+"""A job's process on this machine, with all that it starts."""
 
 import os
+import re
 import signal
 import subprocess
 import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 
 from dpprof.drive.launch.forks import Forked, Forks, NoForks
 from dpprof.drive.launch.job import Exit, Job
 from dpprof.drive.launch.job_log import JobLog
-from dpprof.drive.launch.kernel_oom import oom_kill_counts
 from dpprof.process import END_WITH, JOB, kill_job, peak_rss_bytes
 
 _GRACE_S = 5.0
-# The log is UTF-8, whatever the terminal is: a workload may print what that cannot show.
+# Linux's counts of processes ended by its out-of-memory killer.
+_VMSTAT = Path("/proc/vmstat")
+_OWN_CGROUP = Path("/proc/self/cgroup")
+_CGROUP_ROOT = Path("/sys/fs/cgroup")
+# Logs are UTF-8 whatever the terminal's encoding: a workload may print any character.
 _OUTPUT = {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8:replace"}
 
 
 class Child:
-    """The process of a job, or one of its ranks. `forks`, if given, may start one that estimates.
-
-    `environment` has variables of its own, beside those of this process.
-    """
+    """Process of a job or rank. `environment` adds variables; `forks`, if given, may fork an estimate."""
 
     def __init__(
         self,
@@ -36,7 +38,7 @@ class Child:
         self._job, self._on_line = job, on_line
         self._environment = os.environ | _OUTPUT | dict(environment or {})
         self._exit: Exit | None = None
-        self._timed_out = self._interrupted = self._followed = False
+        self._why = ""
         self._kill_at: float | None = None
         self._peak_rss: int | None = None
         self._oom_kills_before = oom_kill_counts()
@@ -54,8 +56,8 @@ class Child:
         if job.estimates and forks is not None:
             with suppress(NoForks):  # any process can estimate
                 return forks.start(job.folder, job.workload, log, self._environment)
-        # A session of its own: Ctrl-C in the terminal reaches the driving process alone, which then decides;
-        # and whatever the child starts can be stopped with it.
+        # In its own session: Ctrl-C in the terminal reaches only the driving process, which then decides, and
+        # whatever the child starts can be stopped with it.
         return subprocess.Popen(
             job.command,
             stdin=subprocess.DEVNULL,
@@ -66,7 +68,7 @@ class Child:
         )
 
     def poll(self) -> Exit | None:
-        """How the process ended, if it did. Ends one whose time is over."""
+        """Return how the process ended, if it did. Ends it when its time is over."""
         if self._exit is not None:
             return self._exit
         if (code := self._process.poll()) is not None:
@@ -74,28 +76,25 @@ class Child:
         self._peak_rss = peak_rss_bytes(self._process.pid) or self._peak_rss
         self._pass_on(self._log.new_lines())
         now = time.monotonic()
-        if self._kill_at is None and now - self._started > self._job.timeout_s:
-            self._timed_out = True
-            self._terminate()
+        if now - self._started > self._job.timeout_s:
+            self._terminate("late")
         if self._kill_at is not None and now > self._kill_at:
             self._signal(signal.SIGKILL)
         return None
 
     def cancel(self) -> None:
-        """Ask the process to end; it is killed if it takes too long."""
-        if self._exit is None and self._kill_at is None:
-            self._interrupted = True
-            self._terminate()
+        """Ask the process to end; it is killed after a grace period."""
+        self._terminate("cancelled")
 
     def follow(self) -> None:
-        """The same, because another rank has failed."""
-        if self._exit is None and self._kill_at is None:
-            self._followed = True
-            self._terminate()
+        """Ask the process to end because another rank has failed."""
+        self._terminate("followed")
 
-    def _terminate(self) -> None:
-        self._kill_at = time.monotonic() + _GRACE_S
-        self._signal(signal.SIGTERM)
+    def _terminate(self, why: str) -> None:
+        if self._exit is None and self._kill_at is None:
+            self._why = why
+            self._kill_at = time.monotonic() + _GRACE_S
+            self._signal(signal.SIGTERM)
 
     def _end(self, code: int) -> Exit:
         self._signal(signal.SIGKILL)  # whatever it started
@@ -105,11 +104,11 @@ class Child:
         pairs = zip(oom_kill_counts(), self._oom_kills_before, strict=True)
         self._exit = Exit(
             code=code,
-            timed_out=self._timed_out,
-            interrupted=self._interrupted,
+            timed_out=self._why == "late",
+            interrupted=self._why == "cancelled",
             oom_killed=any(now > before for now, before in pairs),
             peak_rss=self._peak_rss,
-            followed=self._followed,
+            followed=self._why == "followed",
         )
         self._pass_on(lines)
         return self._exit
@@ -121,3 +120,25 @@ class Child:
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
+
+
+def oom_kill_counts() -> tuple[int, int]:
+    """Return the `oom_kill` counts of this process's cgroup (v2) and of the machine; 0 if unreadable.
+
+    A process killed by SIGKILL ran out of memory only if a count rose meanwhile.
+    """
+    found = re.search(r"^0::/(.*)$", _text(_OWN_CGROUP), re.MULTILINE)
+    group = _CGROUP_ROOT / found[1] if found else _CGROUP_ROOT
+    return _count(group / "memory.events"), _count(_VMSTAT)
+
+
+def _count(path: Path) -> int:
+    found = re.search(r"^oom_kill (\d+)$", _text(path), re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,7 +1,4 @@
-"""Starts estimates as forks of one process that has imported all they need: the other end of its socket.
-
-`python -m dpprof.measure --fork` tells what is said there.
-"""
+"""Starts estimates as forks of a process with all imports done; see `python -m dpprof.measure --fork`."""
 
 import json
 import signal
@@ -13,6 +10,7 @@ import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 
+from dpprof.drive.launch.job import MEASURE
 from dpprof.record.folder import RunFolder
 
 _STARTING_S, _ENDING_S = 120.0, 5.0
@@ -20,32 +18,32 @@ _LONGEST_ANSWER = 2**12
 
 
 class NoForks(Exception):
-    """Nothing can be forked."""
+    """Forking is impossible."""
 
 
 class Forked:
-    """A forked process, with what `subprocess.Popen` tells of one."""
+    """Forked process, with the interface of `subprocess.Popen`."""
 
     def __init__(self, forks: "Forks", pid: int) -> None:
         self._forks, self.pid = forks, pid
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """The exit code, or minus the signal; None while it runs. One whose parent has ended was killed."""
+        """Return the exit code or minus the signal; None while it runs. Killed if its parent has ended."""
         if self.returncode is None:
             self.returncode = self._forks.code_of(self.pid)
         return self.returncode
 
 
 def _end(to_server: socket.socket, server: "subprocess.Popen[bytes]") -> None:
-    """End the process that forks, and wait until it is gone; it waits for those that it had forked."""
+    """End the fork server and wait for it; it waits for its own children."""
     to_server.close()
     with suppress(subprocess.TimeoutExpired):
         server.wait(_ENDING_S)
 
 
 class Forks:
-    """The process that forks; started when first wanted, and again if it has ended."""
+    """The fork server, started on first use and again if it has ended."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -55,9 +53,7 @@ class Forks:
         self._codes: dict[int, int] = {}
 
     def start(self, folder: RunFolder, workload: str, log: int, environment: Mapping[str, str]) -> Forked:
-        """Fork a process for a run folder; its output goes to the log. Raises NoForks."""
-        if sys.platform != "linux":
-            raise NoForks
+        """Fork a process for a run folder, with its output in the log. Raises NoForks."""
         request = json.dumps({"folder": str(folder.path), "workload": workload}).encode()
         with self._lock:
             if self._server is None:
@@ -77,7 +73,7 @@ class Forks:
             return Forked(self, pid)
 
     def code_of(self, pid: int) -> int | None:
-        """How a forked process ended, if it did; told once, as another may get its number."""
+        """Return a process's exit code once it has ended; only once, as pids are reused."""
         with self._lock:
             while pid not in self._codes and self._read(0.0):
                 pass
@@ -87,7 +83,7 @@ class Forks:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._server = subprocess.Popen(
-                [sys.executable, "-m", "dpprof.measure", "--fork"],
+                [sys.executable, "-P", MEASURE, "--fork"],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -97,7 +93,7 @@ class Forks:
         weakref.finalize(self, _end, self._socket, self._server)
 
     def _read(self, timeout_s: float) -> bool:
-        """Take an answer; False if none comes within the time, or none can come any more."""
+        """Read one answer; False if none comes in time or the server has ended."""
         if self._server is None:
             return False
         self._socket.settimeout(timeout_s)
@@ -119,7 +115,7 @@ class Forks:
         return True
 
     def _lose(self) -> None:
-        """The process has ended. What it had forked does not outlive it."""
+        """Clean up after the server's end, which also ends what it had forked."""
         assert self._server is not None
         self._socket.close()
         self._server.kill()

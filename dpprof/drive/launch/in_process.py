@@ -1,7 +1,4 @@
-"""Runs an experiment in this very process, for a debugger.
-
-Not for figures: memory held by the driving process counts too, and there is no time-out.
-"""
+"""Runs an experiment in this process, for a debugger: no time-out, and no figures to rely on."""
 
 import os
 import signal
@@ -13,29 +10,30 @@ from dataclasses import dataclass
 from dpprof.drive.launch.job import Exit, Job, check_command, measuring_command
 from dpprof.drive.launch.launcher import Handle
 from dpprof.drive.launch.local import LocalLauncher
-from dpprof.measure.entry import check, interrupt, measure
+from dpprof.measure.entry import check_workload, interrupt, measure
 from dpprof.process import stopping_signals
 from dpprof.record.check import CheckFolder
 from dpprof.record.folder import RunFolder
-from dpprof.vocabulary.log_lines import SAID
+from dpprof.record.record import FailureKind
+from dpprof.vocabulary.messages import SAID
 
 
 @dataclass(frozen=True)
 class Done:
-    """A job that is over."""
+    """Handle of a finished job."""
 
     exit: Exit
 
     def poll(self) -> Exit:
-        """How it ended."""
+        """Return how it ended."""
         return self.exit
 
     def cancel(self) -> None:
-        """Nothing is left to end."""
+        """Do nothing: it has ended."""
 
 
 class InProcessLauncher(LocalLauncher):
-    """This process, for the measuring; a child process for any other command, as that of a profiler."""
+    """Measures in this process; runs any other command, such as a profiler's, in a child process."""
 
     can_end_jobs = False
 
@@ -44,9 +42,9 @@ class InProcessLauncher(LocalLauncher):
         return 1
 
     def submit(self, job: Job, on_line: Callable[[str], None]) -> Handle:
-        """Run the job to its end, whatever time it takes. Output goes to the terminal."""
+        """Run the job to its end, without a time-out. Output goes to the terminal."""
         if job.command == check_command(job.folder.path):
-            return Done(Exit(check(CheckFolder(job.folder.path))))
+            return Done(Exit(check_workload(CheckFolder(job.folder.path))))
         if job.num_ranks:
             on_line(f"{SAID}not in this process: each rank needs one of its own")
         if job.num_ranks or job.command != measuring_command(job.folder):
@@ -58,12 +56,12 @@ class InProcessLauncher(LocalLauncher):
         except KeyboardInterrupt:  # as the measuring came to its end
             return Done(Exit(1, interrupted=True))
         failure = job.folder.read_error()
-        return Done(Exit(code, interrupted=failure is not None and failure.kind == "interrupted"))
+        return Done(Exit(code, interrupted=failure is not None and failure.kind == FailureKind.INTERRUPTED))
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C and its like end what is measured, as they end a measuring process."""
+    """Let stopping signals such as Ctrl-C end the measuring, as in a measuring process."""
     before = {number: signal.getsignal(number) for number in stopping_signals()}
     for number in before:
         signal.signal(number, interrupt)
@@ -76,7 +74,7 @@ def _interruptible() -> Iterator[None]:
 
 @contextmanager
 def _put_back() -> Iterator[None]:
-    """Undo what a workload does to the working directory and the output."""
+    """Restore the working directory and the standard streams after a workload."""
     place, output, errors = os.getcwd(), sys.stdout, sys.stderr
     try:
         yield

@@ -1,30 +1,33 @@
-"""A job: a command that works on a run folder. And how it ended."""
+"""A job, which is a command for a run folder, and how it ended."""
 
 import dataclasses
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+import dpprof
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.parallel import NONE
 
+# This dpprof's measuring process. `-m dpprof.measure` would also find that name in the working directory,
+# which `-P` excludes.
+MEASURE = str(Path(dpprof.__file__).parent / "measure" / "__main__.py")
+
 
 @dataclass(frozen=True)
 class Job:
-    """A command to run for a run folder, its output kept in `log`, for `timeout_s` seconds at most.
+    """Command to run for a run folder, with its output in `log`, for at most `timeout_s` seconds.
 
-    The command names Python and the folder as they are on this machine. A launcher that runs it on another
-    one puts in that machine's own, and brings the folder back.
+    It has this machine's paths of Python, dpprof (`MEASURE`) and the folder; a launcher that runs it
+    elsewhere replaces them, and brings the folder back. `workload` is as the user named it. A job that only
+    `estimates` may be forked from a process with all imports done: its time and memory are no figures.
 
-    `workload` is what its processes train, as the user named it. A job that only `estimates` may begin as a
-    copy of a process that has imported all it needs, as neither its time nor its memory is a figure.
-
-    `num_ranks` is how many processes run the command together, each told its rank by the variables that
-    `torchrun` sets, and each with a log of its own (`RunFolder.rank`); 0 for one process that is no rank.
-    `num_gpus` is how many GPUs they need. `is_measured` tells that others on the same processors or GPUs
+    `num_ranks` processes run it, each with `torchrun`'s variables and its own log (`RunFolder.rank`); 0 means
+    one process that is no rank. `num_gpus` is for all. If `is_measured`, jobs on the same processors or GPUs
     would spoil its figures.
     """
 
@@ -39,21 +42,18 @@ class Job:
     is_measured: bool = True
 
     def of_rank(self, rank: int) -> "Job":
-        """The part of one rank: the command, and that rank's log."""
+        """The part of one rank: the same command with that rank's log."""
         return dataclasses.replace(self, log=self.log if rank == 0 else self.folder.rank(rank).log)
 
 
 @dataclass(frozen=True)
 class Exit:
-    """How a job ended.
+    """End of a job. `code` is the exit code, or minus the signal.
 
-    `code` is the exit code, or minus the signal. `oom_killed` tells that the kernel ran out of memory
-    meanwhile and killed something; `peak_rss` is the last figure seen, in bytes. `followed` tells that a rank
-    was ended because another one had failed. `ranks` says how each rank ended, in order, if the job had any;
-    the rest is then rank 0's, or true of any rank.
-
-    `said` is what a launcher says of an end that the processes did not come to by themselves, as of a machine
-    that was lost. `environment` is what it knows of where they ran, for the record.
+    `oom_killed` means that the kernel killed something for lack of memory meanwhile; `peak_rss` is in bytes,
+    as last seen; `followed` means ended because another rank had failed. `ranks` are the ends of all ranks in
+    order; the other fields are then rank 0's, or true of any rank. `said` is a launcher's explanation, such
+    as a lost machine; `environment` describes where it ran, for the record.
     """
 
     code: int
@@ -66,9 +66,21 @@ class Exit:
     said: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def how(self) -> str:
+        """Description of an end before the process was done."""
+        if self.code >= 0:
+            early = f"exit code {self.code} before it was done"
+            return f"the process ended with {early}, as os._exit({self.code}) does"
+        try:
+            name = signal.Signals(-self.code).name
+        except ValueError:  # most real-time signals have no name
+            name = f"signal {-self.code}"
+        return f"the process was ended by {name}"
+
     @classmethod
     def of_ranks(cls, ranks: "Sequence[Exit]") -> Self:
-        """How the ranks of a job ended, together."""
+        """Combine the ends of a job's ranks."""
         first = ranks[0]
         failed = next((rank.code for rank in ranks if rank.code and not rank.followed), first.code)
         return cls(
@@ -82,20 +94,18 @@ class Exit:
 
 
 def measuring_command(folder: RunFolder, *, counted_step: bool = False) -> list[str]:
-    """The command line of the measuring process; with `counted_step` it does the one step that a profiler
-    around it counts.
-    """
+    """Return the measuring process's command line; with `counted_step` for the one step that ncu counts."""
     options = ["--counted-step"] if counted_step else []
-    return [sys.executable, "-m", "dpprof.measure", *options, str(folder.path)]
+    return [sys.executable, "-P", MEASURE, *options, str(folder.path)]
 
 
 def check_command(folder: Path) -> list[str]:
-    """The command line that checks the workload that a folder asks about."""
-    return [sys.executable, "-m", "dpprof.measure", "--check", str(folder)]
+    """Return the command line that checks a folder's workload."""
+    return [sys.executable, "-P", MEASURE, "--check", str(folder)]
 
 
 def measuring_job(config: ExperimentConfig, folder: RunFolder, timeout_s: float) -> Job:
-    """The job that does a run folder's experiment."""
+    """Return the job that runs a folder's experiment."""
     job = Job(folder, measuring_command(folder), folder.log, timeout_s, config.workload)
     if config.is_estimate:
         return dataclasses.replace(job, estimates=True, is_measured=False)

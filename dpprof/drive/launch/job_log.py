@@ -1,21 +1,20 @@
-"""The log of a job: a process writes it, the driving process follows it. Neither needs much room for that."""
+"""Log of a job, written by its process and followed by the driving process, in bounded space."""
 
 import os
-import shutil
 from contextlib import suppress
 from pathlib import Path
 
-# What a log may grow to, and how much of its beginning and of its end are kept then.
+# Largest size of a log, and how much of its beginning and end are kept when it is cut.
 LARGEST = 64 * 2**20
 KEPT = 2**20
-# How much is read at a time, and how much of a line.
+# Most bytes read at a time, and most of one line.
 AT_ONCE = 2**20
 LONGEST_LINE = 2**14
 CUT = b"\n[... dpprof left out a part here: the log was too large ...]\n"
 
 
 class FollowedLog:
-    """A log file that another process writes, held open."""
+    """Open log file that another process writes."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -23,11 +22,11 @@ class FollowedLog:
         self._begun = b""
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self.descriptor)
 
     def new_lines(self) -> list[str]:
-        """The lines that were ended since the last call. Of a log that grows too fast some are left out."""
+        """Return the lines completed since the last call; skips some of a log that grows too fast."""
         size = os.fstat(self.descriptor).st_size
         if not 0 <= size - self._at <= AT_ONCE:
             self._at, self._begun = max(0, size - AT_ONCE), b""
@@ -38,30 +37,26 @@ class FollowedLog:
         return [_text(line) for line in lines]
 
     def last_lines(self) -> list[str]:
-        """The same once the job has ended, with a line that it did not end."""
+        """Return the remaining lines once the job has ended, including an unfinished one."""
         lines = self.new_lines()
         return [*lines, _text(self._begun)] if self._begun else lines
 
 
 class JobLog(FollowedLog):
-    """A new log file, held open: what a job makes of its name does no harm here.
-
-    Processes get `descriptor`, and what they write goes to the end of the file, wherever that is by then.
-    """
+    """New log file, held open: what a job does to its path does no harm. Processes append to `descriptor`."""
 
     def __init__(self, path: Path) -> None:
-        remove(path)
+        path.unlink(missing_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         super().__init__(os.open(path, flags, 0o666))
 
     def new_lines(self) -> list[str]:
-        """The same, of a log that is kept from growing without end."""
+        """Return the new lines; cuts a log that is too large."""
         if os.fstat(self.descriptor).st_size > LARGEST:
             self._cut()
         return super().new_lines()
 
     def _cut(self) -> None:
-        """Keep the beginning and the end of what was written."""
         size = os.fstat(self.descriptor).st_size
         unread = max(0, size - self._at)
         end = os.pread(self.descriptor, KEPT, size - KEPT)
@@ -74,11 +69,3 @@ class JobLog(FollowedLog):
 
 def _text(line: bytes) -> str:
     return line[:LONGEST_LINE].decode(errors="replace").strip()
-
-
-def remove(path: Path) -> None:
-    """An earlier job may have left anything at a log's place: a folder, a link, a pipe."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

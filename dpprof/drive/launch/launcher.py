@@ -1,7 +1,4 @@
-"""What a launcher is, and which one the user chose.
-
-`tests/drive/launch/test_launchers.py` holds every registered launcher to this.
-"""
+"""Interface of launchers, tested by `tests/drive/launch/test_launchers.py`, and choice of one."""
 
 import importlib.util
 from collections.abc import Callable
@@ -16,11 +13,11 @@ from dpprof.vocabulary.registry import load
 
 
 class Ncu(Protocol):
-    """Nsight Compute as installed on some machine. Its methods raise CountersError or CountersUnavailable."""
+    """Nsight Compute as installed on a machine. Its methods raise CountersError or CountersUnavailable."""
 
     @property
     def path(self) -> str:
-        """Where the program is."""
+        """Path of the program."""
 
     def version(self) -> str:
         """The program's version."""
@@ -29,63 +26,59 @@ class Ncu(Protocol):
         """Base names of the metrics that the machine's GPU has."""
 
     def to_csv(self, report: Path) -> str:
-        """The raw page of a report in a run folder."""
+        """Print a report in a run folder as CSV, raw page."""
 
 
 class Machine(Protocol):
-    """What there is on the machine that a launcher's jobs run on."""
+    """Machine that a launcher's jobs run on."""
 
     def cuda_available(self) -> bool:
-        """Whether torch finds a CUDA device. May take seconds: check options first."""
+        """Tell if torch finds a CUDA device. May take seconds: check options first."""
 
     def busy_pct(self) -> float:
-        """How busy the processors are at this moment with other work, 0 to 100."""
+        """Percentage of the processors in use by other work."""
 
     def ncu(self, device: str) -> Ncu:
-        """The program that counts on a device, as far as can be told before it tries.
-
-        Raises CountersUnavailable with what is missing.
-        """
+        """Return the program that counts on a device. Raises CountersUnavailable with what is missing."""
 
 
 class Handle(Protocol):
-    """A job that was submitted."""
+    """Submitted job."""
 
     def poll(self) -> Exit | None:
-        """How the job ended, or None while it runs; never waits.
+        """Return how the job ended, or None while it runs; never waits.
 
-        Also passes on the lines that the job's log has received, and ends a job whose time is over: so a
-        running job must be polled.
+        Must be called repeatedly: it also passes on log lines and ends a job whose time is over.
         """
 
     def cancel(self) -> None:
-        """Ask for the job's end, and that of all it started; `poll` tells when it is gone."""
+        """Ask the job and all it started to end; `poll` tells when they have."""
 
 
 class Launcher(Protocol):
-    """Runs jobs. Its class is given an instance of its own options, or nothing if it has none."""
+    """Runs jobs. Its class takes an instance of its own options, if it has any."""
 
     @property
     def can_end_jobs(self) -> bool:
-        """Whether it ends jobs that are cancelled or whose time is over."""
+        """True if it ends jobs that are cancelled or out of time."""
 
     @property
     def machine(self) -> Machine:
-        """The machine that its jobs run on, or one of several that are alike."""
+        """Machine of its jobs, or one of several alike."""
 
     @property
     def scratch(self) -> Path | None:
-        """Where files lie that its jobs see, if that is not anywhere."""
+        """Folder for files that its jobs can see, if not any folder."""
 
     def slots_for(self, job: Job) -> int:
-        """How many jobs like this one it can run at a time, so that none spoils another's figures."""
+        """Return how many such jobs can run in parallel without spoiling each other's figures."""
 
     def submit(self, job: Job, on_line: Callable[[str], None]) -> Handle:
-        """Start a job. `on_line` gets each line of its log, while it is polled."""
+        """Start a job. `on_line` gets each log line while the job is polled."""
 
 
 def make_launcher(drive: DriveConfig) -> Launcher:
-    """The launcher that the user chose, with its own options. Raises ConfigError if it cannot be used."""
+    """Create the launcher that the user chose. Raises ConfigError if it cannot be used."""
     info = LAUNCHERS[drive.launcher]
     if info.package and importlib.util.find_spec(info.package) is None:
         needed = f"{info.name} needs {info.package}, which is not installed"

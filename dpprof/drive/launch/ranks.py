@@ -1,13 +1,8 @@
-"""Several ranks of one job on this machine, as `torchrun` would start them.
-
-They are started here and not by `torchrun`, so that each has its own log, exit code and memory, and it can be
-told which of them failed first.
-"""
+"""Ranks of one job on this machine, as `torchrun` starts them, but with a log and exit code each."""
 
 import ipaddress
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,16 +12,16 @@ import psutil
 from dpprof.drive.launch.child import Child
 from dpprof.drive.launch.job import Exit, Job
 
-# How long the other ranks of one that failed may take to find out by themselves, and leave their answers.
+# How long the other ranks have to notice a failed one and leave their answers.
 OTHERS_S = 5.0
 LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class Place:
-    """Which ranks of `world_size` this machine runs, `count` from `first` on, and where all of them meet: at
-    an address and a port of the machine that runs rank 0. gloo sends through this machine's network
-    `interface`, if it is given.
+    """Ranks that this machine runs: `count` of `world_size`, from `first` on.
+
+    All meet at `address` and `port`, on rank 0's machine. gloo uses the network `interface`, if given.
     """
 
     first: int
@@ -37,7 +32,7 @@ class Place:
     interface: str = ""
 
     def variables(self, rank: int) -> dict[str, str]:
-        """What `torchrun` tells a rank."""
+        """Return the variables that `torchrun` sets for a rank."""
         told = {
             "RANK": str(rank),
             "LOCAL_RANK": str(rank - self.first),
@@ -48,26 +43,31 @@ class Place:
         }
         if self.interface:
             told["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", self.interface)
-        if "OMP_NUM_THREADS" not in os.environ and hasattr(os, "sched_getaffinity"):
+        if "OMP_NUM_THREADS" not in os.environ:
             told["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // self.count))
         return told
 
 
 def all_here(num_ranks: int) -> Place:
-    """All ranks on this machine."""
+    """Place all ranks on this machine."""
     return Place(0, num_ranks, num_ranks, LOOPBACK, free_port(LOOPBACK), interface_of(LOOPBACK))
 
 
+def spread(num_ranks: int, num_nodes: int) -> tuple[int, ...]:
+    """Return the number of ranks per node, as even as possible."""
+    return tuple(len(range(place, num_ranks, num_nodes)) for place in range(num_nodes))
+
+
 def interface_of(address: str) -> str:
-    """The network interface of this machine that has an address; empty if that cannot be told."""
+    """Return the name of this machine's network interface with an address; "" if unknown."""
     if ipaddress.ip_address(address).is_loopback:
-        return "lo" if sys.platform == "linux" else ""
+        return "lo"
     found = (name for name, held in psutil.net_if_addrs().items() if any(address == a.address for a in held))
     return next(found, "")
 
 
 def free_port(address: str) -> int:
-    """A port of this machine that nobody listens on."""
+    """Return a port of this machine that nobody listens on."""
     with socket.socket() as probe:
         probe.bind((address, 0))
         port: int = probe.getsockname()[1]
@@ -75,7 +75,7 @@ def free_port(address: str) -> int:
 
 
 class Ranks:
-    """The processes of a job's ranks that run here. When one fails, the others are ended too."""
+    """Processes of a job's ranks on this machine. When one fails, the others are ended too."""
 
     def __init__(self, job: Job, on_line: Callable[[str], None], place: Place) -> None:
         self._children: list[Child] = []
@@ -91,7 +91,7 @@ class Ranks:
             raise
 
     def poll(self) -> Exit | None:
-        """How the ranks ended, if all have."""
+        """Return how the ranks ended, if all have."""
         if self._exit is not None:
             return self._exit
         ended = [child.poll() for child in self._children]
@@ -106,12 +106,12 @@ class Ranks:
         return None
 
     def cancel(self) -> None:
-        """Ask all to end."""
+        """Ask all ranks to end."""
         for child in self._children:
             child.cancel()
 
     def follow(self) -> None:
-        """Ask those that still run to end, because another rank has failed."""
+        """Ask the remaining ranks to end because another has failed."""
         for child in self._children:
             child.follow()
 

@@ -1,1 +1,1 @@
-"""The ways of observing an experiment's steps. Observing disturbs, so each is a pass of its own."""
+"""Passes that observe an experiment's steps, one by one, since observing disturbs."""

@@ -1,4 +1,4 @@
-"""Turns the log of a step into figures: what was alive at any moment, the peak, and what it was made of."""
+"""Turns a step's log into figures: the bytes alive at any moment, their peak and what they are for."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -7,18 +7,18 @@ from dpprof.config.devices import BLOCK_BYTES
 from dpprof.measure.passes.storages import Life, StepLog
 from dpprof.record.ledger import HeldTensor, LedgerResult, PhaseMark, PhasePeak, StepTimeline, TrafficRow
 from dpprof.vocabulary.categories import CATEGORIES
-from dpprof.vocabulary.order import listed_first
+from dpprof.vocabulary.formats import listed_first
 
-# What a storage is that nothing tells the purpose of: one made in the step, and one that was there before.
+# Categories of storages of unknown purpose: made in the step, and there before it.
 BORN, PRESENT = "temporary", "other"
 
 
 class Account:
     """A step's storages, replayed from its log.
 
-    Whatever a storage is first found to be for, it has been for since its birth; so this can only be told
-    after the step, and is copied here: labels that later steps give the same storages change nothing. `peak`
-    is in bytes; `peak_event` is the index of the event that brought it (-1: the step's start).
+    A storage has its first category from birth on. Categories are known only after the step, and copied here,
+    since later steps may relabel the same storages. `peak` is in bytes; `peak_event` is the index of the
+    event that reached it (-1: the step's start).
     """
 
     def __init__(self, log: StepLog) -> None:
@@ -42,7 +42,7 @@ class Account:
         return life.first_category or (PRESENT if id(life) in self._present else BORN)
 
     def _changes(self) -> Iterator[tuple[str, int, str | None]]:
-        """For each event the category that changed, by how many bytes, and the one they moved to, if any."""
+        """Yield each event's category, its bytes, and the category that they move to, if any."""
         category: dict[int, str] = {}
         held = dict(self._present)
         for event in self.log.events:
@@ -56,7 +56,7 @@ class Account:
                 yield now, held.get(key, 0), event.category
 
     def _walk(self) -> dict[str, int]:
-        """Follow the levels through the step, noting peaks; gives the levels at its end."""
+        """Follow the levels through the step, noting peaks. Returns the levels at its end."""
         levels = defaultdict(int, self.start)
         total = self.peak
         self._reach_phases(-1, total, levels)
@@ -73,10 +73,7 @@ class Account:
         return _held(levels)
 
     def _reach_phases(self, index: int, total: int, levels: dict[str, int]) -> None:
-        """Hold a level, reached by an event, against the peaks of the phases that it belongs to.
-
-        A phase also has the level that it starts with, which the event before it brought.
-        """
+        """Update the peaks of an event's phases. A phase includes the level before its first event."""
         for phase in self._phases_by_event.get(index, ()):
             known = self.phase_peak.get(phase)
             if known is None or total > known.num_bytes:
@@ -93,7 +90,7 @@ class Account:
         return None
 
     def _storages(self) -> tuple[list[HeldTensor], list[int]]:
-        """All storages in order of birth, as they began, and for each event the index of its storage."""
+        """Return all storages as they began, in order of birth, and the index of each event's storage."""
         index: dict[int, int] = {}
         storages: list[HeldTensor] = []
         births = [(event.life, event.num_bytes) for event in self.log.events]
@@ -116,7 +113,7 @@ class Account:
         )
 
     def result(self, traffic: list[TrafficRow]) -> LedgerResult:
-        """The figures that go into the record."""
+        """Return the figures for the record."""
         born = {id(event.life) for event in self.log.events} - set(self._present)
         return LedgerResult(
             peak=self.peak,
@@ -132,7 +129,7 @@ class Account:
         )
 
     def timeline(self) -> StepTimeline:
-        """The whole step, event by event."""
+        """Return the whole step, event by event."""
         start = self.log.start
         return StepTimeline(
             start=_held(self.start),
@@ -153,11 +150,10 @@ class Account:
 
 
 def _since(start: float, at: float) -> float:
-    """Seconds between two readings of a clock that counts nanoseconds, without the digits of float noise."""
+    """Return the seconds between two clock readings, rounded to nanoseconds against float noise."""
     return round(at - start, 9)
 
 
 def _held(levels: dict[str, int]) -> dict[str, int]:
-    """The categories that hold something, in their usual order."""
     held = (category for category, num_bytes in levels.items() if num_bytes)
     return {category: levels[category] for category in listed_first(held, CATEGORIES)}

@@ -1,7 +1,10 @@
-"""The clean pass: warm-up, then timed steps with nothing attached.
+"""The clean pass: timed steps with nothing attached; and the alone pass: one rank by itself.
 
-Step latency, latency per phase and, on CUDA, the headline peak memory come from this pass alone. Before and
-after all that it looks whether the weights moved that should.
+Step latency, latency per phase and, on CUDA, the headline peak memory come from the clean pass alone. It also
+checks that the right weights moved.
+
+The alone pass trains on a process group that communicates with nobody (`measure/silent_group.py`). The time
+by which the clean pass's steps are longer is communication that no computation hides.
 """
 
 import gc
@@ -13,8 +16,8 @@ from typing import Any
 
 import torch
 
-from dpprof.measure.observe import Observer, Subject
-from dpprof.measure.passes.losses import KeptLosses
+from dpprof.measure.observe import Observer
+from dpprof.measure.passes.subject import Subject
 from dpprof.measure.passes.weights import Weights
 from dpprof.process import involuntary_switches, others_processor_s, peak_rss_bytes, process_age_s
 from dpprof.record.record import Record
@@ -60,10 +63,24 @@ def run(subject: Subject) -> None:
     memory.peak_rss = peak_rss_bytes()
     weights.hold_to_account(training, config, record)
     if on_cuda:
-        training.drop_gradients()
+        training.trainer.drop_gradients()
         gc.collect()
         torch.cuda.empty_cache()
         memory.after_cleanup = torch.cuda.memory_allocated()
+
+
+def run_alone(subject: Subject) -> None:
+    """Time the steps of one rank without communication."""
+    config = subject.config
+    on_cuda = config.device == "cuda"
+    training = subject.build(is_timed=True)
+    training.run(config.measuring.warmup_steps, Observer())
+    gc.collect()
+    _synchronise(on_cuda)
+    stopwatch = Stopwatch(on_cuda=on_cuda)
+    training.run(config.measuring.measured_steps, stopwatch)
+    _synchronise(on_cuda)
+    subject.record.alone_step_s, _ = stopwatch.results()
 
 
 def _synchronise(on_cuda: bool) -> None:
@@ -72,7 +89,7 @@ def _synchronise(on_cuda: bool) -> None:
 
 
 class _Neighbours:
-    """What other processes do during the timed steps: read before and after them, never in between."""
+    """Load by other processes during the timed steps, read before and after them but never in between."""
 
     def __init__(self) -> None:
         self._others_s = others_processor_s()
@@ -80,7 +97,6 @@ class _Neighbours:
         self._began = time.perf_counter()
 
     def note(self, record: Record) -> None:
-        """Put what has happened since the start into the record."""
         record.timed_s = time.perf_counter() - self._began
         record.involuntary_switches = involuntary_switches() - self._switches
         others_s = others_processor_s()
@@ -90,7 +106,7 @@ class _Neighbours:
 
 
 class _HostClock:
-    """Reads the host's clock: right on a device where operators run as they are called."""
+    """Host clock, for devices where operators run as they are called."""
 
     def mark(self) -> float:
         return time.perf_counter()
@@ -100,7 +116,7 @@ class _HostClock:
 
 
 class _CudaClock:
-    """Records events in the stream, so that nothing waits; they are read after a synchronisation."""
+    """CUDA events in the stream, so that nothing waits; they are read after a synchronisation."""
 
     def mark(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)
@@ -112,10 +128,7 @@ class _CudaClock:
 
 
 class _PeakMemory(Observer):
-    """Peak bytes of each step, allocated and reserved, from the CUDA allocator's statistics.
-
-    The allocator counts on the host, so no synchronisation is needed.
-    """
+    """Peak bytes of each step, from the CUDA allocator, which counts on the host without synchronisation."""
 
     def __init__(self) -> None:
         self.allocated: list[int] = []
@@ -129,11 +142,26 @@ class _PeakMemory(Observer):
         self.reserved.append(torch.cuda.max_memory_reserved())
 
 
-class Stopwatch(Observer):
-    """Reads the clock around steps and phases; the differences are taken after the last step.
+class KeptLosses(Observer):
+    """Keeps every loss that the trainer computes; waits for the device only when they are read."""
 
-    `kept` are the losses of the steps, which are also read only afterwards.
-    """
+    def __init__(self) -> None:
+        self._losses: list[torch.Tensor] = []
+
+    def losses(self, losses: torch.Tensor) -> None:
+        """Keep one physical batch's losses, without their graph and the rest of their storage."""
+        losses = losses.detach()
+        is_part = losses.untyped_storage().nbytes() > losses.nbytes
+        self._losses.append(losses.clone() if is_part else losses)
+
+    def count_nonfinite(self) -> int:
+        """Count the losses that are NaN or infinite, then forget them. Waits for the device."""
+        kept, self._losses = self._losses, []
+        return sum(int((~torch.isfinite(losses)).sum()) for losses in kept)
+
+
+class Stopwatch(Observer):
+    """Times steps and phases; `kept` has the losses. Everything is read after the last step only."""
 
     def __init__(self, *, on_cuda: bool, inner: Observer | None = None) -> None:
         self._clock: Any = _CudaClock() if on_cuda else _HostClock()
@@ -144,7 +172,7 @@ class Stopwatch(Observer):
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Reads the clock at the start and the end of a step."""
+        """Time a step."""
         with self._inner.step():
             start = self._clock.mark()
             yield
@@ -152,17 +180,17 @@ class Stopwatch(Observer):
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Reads the clock at the start and the end of a phase."""
+        """Time a phase."""
         start = self._clock.mark()
         yield
         self._phases[name][len(self._steps)].append((start, self._clock.mark()))
 
     def losses(self, losses: torch.Tensor) -> None:
-        """Keeps the losses of a physical batch."""
+        """Keep the losses of a physical batch."""
         self.kept.losses(losses)
 
     def results(self) -> tuple[list[float], dict[str, list[float]]]:
-        """Seconds of each step, and of each phase in each step (its occurrences summed)."""
+        """Return the seconds of each step, and of each phase in each step (its occurrences summed)."""
         steps = [self._clock.seconds(*marks) for marks in self._steps]
         phases = {
             name: [sum(self._clock.seconds(*marks) for marks in occurrences) for occurrences in each.values()]

@@ -1,38 +1,48 @@
-"""The ledger of an estimate: it also counts what operators use internally, where that can be known.
+"""The ledger of an estimate, which also counts what operators use internally, where that is known.
 
-For the CPU each operator is tried once (`trial.py`), and the memory that it took is counted. For CUDA nothing
-can be tried: what cuDNN may take becomes a doubt, whose size rests on deliberately high assumptions.
+On the CPU each operator runs once for real for each set of shapes, on zeros, and the allocator's events show
+its memory: oneDNN reorders the inputs of a convolution, its LSTM keeps a workspace for backward, and other
+operators copy what is not contiguous. The answer holds for this machine's processor, number of threads and
+libraries. On CUDA nothing is tried: the memory that cuDNN may take becomes a doubt, based on deliberately
+high assumptions.
 """
 
+import itertools
+import math
 from collections.abc import Callable, Iterator
-from types import TracebackType
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 from torch.nn.modules.rnn import _rnn_impls
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.profiler import ProfilerActivity, profile
+from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
+from dpprof.measure.passes.events import read
 from dpprof.measure.passes.ledger import Ledger
 from dpprof.measure.passes.traffic import flops, footprint, makes_nothing, tensors_in
-from dpprof.measure.passes.trial import Layout, Trials
 from dpprof.record.ledger import Doubt
 
 _aten = torch.ops.aten
 _CONVOLUTIONS = {_aten.convolution, _aten.convolution_backward}
-# Operators between ranks: one rank alone cannot try them.
+# Collectives, which one rank alone cannot try.
 _OF_RANKS = ("c10d", "_c10d_functional")
-# A workspace is assumed to be no more than this many times the operator's tensors. Winograd's transform of
-# 6 x 6 tiles for 4 x 4 results takes 36 / 16 times the input and the output and 36 / 9 times the weight of a
-# convolution (Lavin and Gray 2016, F(4 x 4, 3 x 3)); nothing in cuDNN promises to stay below that.
+# Assumed limit of a workspace, as a multiple of the operator's tensors. Winograd's transform of 6 x 6 tiles
+# for 4 x 4 results takes 36 / 16 times the input and the output and 36 / 9 times the weight of a convolution
+# (Lavin and Gray 2016, F(4 x 4, 3 x 3)); cuDNN does not promise to stay below that.
 _WORKSPACES = 4
-# What a recurrent layer keeps for backward is assumed to be no more than this many values for each time step,
-# sample and hidden unit: four gates, the cell and its tanh, twice over.
+# cuDNN's tiled FFT convolution (FFT_TILING), which its benchmark mode may choose: a tile of 32 x 32 numbers
+# becomes 32 x 17 complex fp32 ones, for every image and channel of input and output and every filter.
+_TILE, _TILE_BYTES = 32, 32 * 17 * 8
+# Assumed limit of what a recurrent layer keeps for backward, in values for each time step, sample and hidden
+# unit: four gates, the cell and its tanh, twice over.
 _KEPT_VALUES = 12
 _ASSUMED = {
     "cudnn_convolution_workspace": (
-        "cuDNN's workspaces are not in it, which its heuristics choose for each convolution: assumed to be "
-        f"no more than {_WORKSPACES} times the convolution's tensors"
+        "cuDNN's workspaces are not in it, which it chooses for each convolution: assumed to be no more than "
+        f"{_WORKSPACES} times the convolution's tensors, or the Fourier transforms of their tiles"
     ),
     "untried_convolutions": (
         "a convolution was not run alone, being too large: what it takes within itself is assumed to be no "
@@ -42,42 +52,143 @@ _ASSUMED = {
         "an operator was not run alone, being too large or unfit for a trial: what it takes within itself is "
         "assumed to be no more than its tensors"
     ),
+    "untried_recurrent_layers": (
+        "a recurrent layer was too large to be run: what it keeps for backward is not in it"
+    ),
+    "cudnn_recurrent_layers": (
+        "what cuDNN keeps of recurrent layers for backward is not in it: assumed to be no more than "
+        f"{_KEPT_VALUES} values for each time step, sample and hidden unit"
+    ),
 }
 _RECURRENT_FUNCTIONS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+# Limits of a trial, which takes real memory and time.
+_LARGEST_BYTES = 2**30
+_MOST_FLOPS = 10**11
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Layout of a tensor, to make another one from; `num_elements` are those of its storage."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    num_elements: int
+
+    @classmethod
+    def of_argument(cls, tensor: Tensor) -> "Layout":
+        """Return the layout of a strided tensor, without the unused rest of its storage."""
+        shape, stride = tuple(tensor.shape), tuple(tensor.stride())
+        last = sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+        return cls(shape, stride, tensor.dtype, 0 if 0 in shape else last + 1)
+
+    @classmethod
+    def of_result(cls, tensor: Tensor) -> "Layout":
+        """Return the layout of a strided tensor over the whole of its storage."""
+        num_elements = tensor.untyped_storage().nbytes() // tensor.element_size()
+        return cls(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, num_elements)
+
+    def zeros(self) -> Tensor:
+        """Return a CPU tensor of zeros with this layout, including elements that share memory."""
+        storage = torch.zeros(self.num_elements, dtype=self.dtype, device="cpu")
+        return storage.as_strided(self.shape, self.stride)
+
+
+@dataclass(frozen=True)
+class OperatorTrial:
+    """Peak bytes of an operator call (results included), bytes left, and layouts (None: no tensor)."""
+
+    peak: int
+    left: int
+    results: list[Layout | None]
+
+
+class OperatorTrials:
+    """Tries each operator once for all calls with the same layouts.
+
+    It does so in a thread of its own, without dispatch modes, functorch transforms or autocast.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[object, OperatorTrial | None] = {}
+        self._thread = ThreadPoolExecutor(max_workers=1)
+
+    def of(
+        self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, num_flops: int
+    ) -> OperatorTrial | None:
+        """Return the trial of a call; None if it is too large, takes sparse tensors, or fails on zeros."""
+        tensors = list(tensors_in((*args, *kwargs.values())))
+        if any(tensor.layout is not torch.strided for tensor in tensors):
+            return None
+        leaves, spec = tree_flatten((args, kwargs))
+        key = (operator, str(spec), *map(_form, leaves))
+        if key not in self._known:
+            num_bytes = sum(footprint(tensor) for tensor in (*tensors, *tensors_in((result,))))
+            too_large = num_bytes > _LARGEST_BYTES or num_flops > _MOST_FLOPS
+            forms = tree_map_only(Tensor, Layout.of_argument, (args, kwargs))
+            self._known[key] = None if too_large else self._thread.submit(_tried, operator, *forms).result()
+        return self._known[key]
+
+
+def _form(leaf: Any) -> object:
+    return Layout.of_argument(leaf) if isinstance(leaf, Tensor) else (type(leaf), repr(leaf))
+
+
+def _tried(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OperatorTrial | None:
+    real_args, real_kwargs = tree_map_only(Layout, Layout.zeros, (args, kwargs))
+    try:
+        return _recorded(lambda: operator(*real_args, **real_kwargs))
+    except (RuntimeError, ValueError, IndexError):
+        return None  # zeros do not suit every operator: a singular matrix, or no probabilities
+
+
+def _recorded(call: Callable[[], Any]) -> OperatorTrial:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        result = call()
+    events = read(profiler, "cpu").allocations
+    levels = [0, *itertools.accumulate(event.num_bytes for event in events)]
+    results = [Layout.of_result(x) if isinstance(x, Tensor) else None for x in tree_flatten(result)[0]]
+    return OperatorTrial(max(levels), max(levels[-1], 0), results)
 
 
 class EstimateLedger(Ledger):
-    """A ledger that also knows how much higher the peak may be than the bytes it counted."""
+    """A ledger that also knows how far the peak may exceed the bytes it counted."""
 
-    def __init__(self, device_type: str) -> None:
-        super().__init__(device_type)
+    def __init__(self, device_type: str, l2_bytes: int = 0) -> None:
+        super().__init__(device_type, l2_bytes)
         self._highest: dict[str, int] = {}
+        # Bytes on top of any peak, None where nothing bounds them.
+        self._on_top: dict[str, int | None] = {}
 
-    def _assume_workspace(self, name: str, times: int, args: tuple[Any, ...], result: Any) -> None:
-        """Assume that the running operator takes a multiple of its tensors, and note the level it reaches."""
+    def _assume_workspace(
+        self, name: str, times: int, args: tuple[Any, ...], result: Any, at_least: int = 0
+    ) -> None:
+        """Note the level reached if an operator takes `times` its tensors, and at least `at_least` bytes."""
         made = sum(footprint(tensor) for tensor in tensors_in((result,)))
         given = sum(footprint(tensor) for tensor in tensors_in(args))
-        level = self.storages.live_bytes() + made + times * (given + made)
+        level = self.storages.live_bytes() + made + max(times * (given + made), at_least)
         self._highest[name] = max(level, self._highest.get(name, 0))
 
     def doubts(self, peak: int) -> Iterator[Doubt]:
-        """What the estimate cannot see, and how much it may add to the peak."""
+        """Yield what the estimate cannot see, and how many bytes it may add to the peak."""
         for name, level in self._highest.items():
             yield Doubt(name, _ASSUMED[name], max(0, level - peak))
+        for name, num_bytes in self._on_top.items():
+            yield Doubt(name, _ASSUMED[name], num_bytes)
 
 
 class CpuLedger(EstimateLedger):
-    """For fake tensors on the CPU. Each operator runs once for real, which shows how much memory it takes."""
+    """For fake tensors on the CPU. Runs each operator once for real to see how much memory it takes."""
 
     def __init__(self) -> None:
         super().__init__("cpu")
-        self._trials = Trials()
-        self._has_untried_layer = False
+        self._trials = OperatorTrials()
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operator on fake tensors; its results get the sizes of real ones."""
         result = super().call(func, args, kwargs)
-        given = {t.untyped_storage()._cdata for t in tensors_in((*args, *kwargs.values())) if _has_storage(t)}
+        strided = [t for t in tensors_in((*args, *kwargs.values())) if t.layout is torch.strided]
+        given = {tensor.untyped_storage()._cdata for tensor in strided}
         # A trial on zeros would show other sizes than data does.
         is_tried = torch.Tag.dynamic_output_shape not in func.tags and func.namespace not in _OF_RANKS
         if not is_tried or makes_nothing(func) or not given:
@@ -88,7 +199,8 @@ class CpuLedger(EstimateLedger):
                 self._assume_workspace("untried_convolutions", _WORKSPACES, args, result)
             else:
                 self._assume_workspace("untried_operators", 1, args, result)
-            self._has_untried_layer |= func._overloadpacket is _aten.mkldnn_rnn_layer
+            if func._overloadpacket is _aten.mkldnn_rnn_layer:
+                self._on_top["untried_recurrent_layers"] = None
             return result
         if trial.peak > trial.left:
             self.storages.take_for_a_moment(trial.peak, func._schema.name, self.modules.current())
@@ -96,23 +208,9 @@ class CpuLedger(EstimateLedger):
         pairs = zip(leaves, trial.results, strict=True)
         return tree_unflatten([_as_real(leaf, layout, given) for leaf, layout in pairs], spec)
 
-    def doubts(self, peak: int) -> Iterator[Doubt]:
-        """The memory of operators that are too large to try."""
-        yield from super().doubts(peak)
-        if self._has_untried_layer:
-            yield Doubt(
-                "untried_recurrent_layers",
-                "a recurrent layer was too large to be run: what it keeps for backward is not in it",
-                None,
-            )
-
-
-def _has_storage(tensor: Tensor) -> bool:
-    return tensor.layout is torch.strided
-
 
 def _as_real(leaf: Any, layout: Layout | None, given: set[int]) -> Any:
-    """The fake result, or one with the real layout if the real storage has another size."""
+    """Return the fake result, or one with the real layout if the real storage has another size."""
     if not isinstance(leaf, Tensor) or layout is None or leaf.untyped_storage()._cdata in given:
         return leaf
     same_size = leaf.untyped_storage().nbytes() == layout.num_elements * layout.dtype.itemsize
@@ -122,46 +220,51 @@ def _as_real(leaf: Any, layout: Layout | None, given: set[int]) -> Any:
 class CudaLedger(EstimateLedger):
     """For fake tensors on CUDA, or on the CPU in place of CUDA."""
 
-    def __init__(self, device_type: str) -> None:
-        super().__init__(device_type)
+    def __init__(self, device_type: str, l2_bytes: int = 0) -> None:
+        super().__init__(device_type, l2_bytes)
         self._recurrent = _RecurrentCalls()
-        self._kept = 0
 
     def __enter__(self) -> Self:
         self._recurrent.__enter__()
         return super().__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, trace)
-        self._recurrent.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        self._recurrent.__exit__(*error)
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an operator, and note what cuDNN may take for it."""
+        """Run an operator, and note the memory that cuDNN may take for it."""
         result = super().call(func, args, kwargs)
         if func._overloadpacket in _CONVOLUTIONS:
-            self._assume_workspace("cudnn_convolution_workspace", _WORKSPACES, args, result)
-        if self.storages.phase != "forward":
-            self._kept = max(self._kept, self._recurrent.take())
+            transformed = _transformed_bytes(
+                *(args[:3] if isinstance(result, tuple) else (result, *args[:2]))
+            )
+            self._assume_workspace("cudnn_convolution_workspace", _WORKSPACES, args, result, transformed)
+        if self.storages.phase != "forward" and (kept := self._recurrent.take()):
+            name = "cudnn_recurrent_layers"
+            self._on_top[name] = max(kept, self._on_top.get(name) or 0)
         return result
 
-    def doubts(self, peak: int) -> Iterator[Doubt]:
-        """What cuDNN may take for convolutions and recurrent layers."""
-        yield from super().doubts(peak)
-        if self._kept:
-            yield Doubt(
-                "cudnn_recurrent_layers",
-                "what cuDNN keeps of recurrent layers for backward is not in it: assumed to be no more than "
-                f"{_KEPT_VALUES} values for each time step, sample and hidden unit",
-                self._kept,
-            )
+
+def _transformed_bytes(outputs: Tensor, inputs: Tensor, weight: Tensor) -> int:
+    """Return the bytes of the Fourier transforms of a convolution's tiles.
+
+    0 if the filter exceeds a tile or is a single point. Tiles overlap by a filter's size less one. Shapes:
+    (B, channels, *positions) for outputs and inputs, (out, in / groups, *sizes) for the weight.
+    """
+    sizes = weight.shape[2:]
+    if not 1 < max(sizes) <= _TILE:
+        return 0
+    positions = [max(pair) for pair in zip(outputs.shape[2:], inputs.shape[2:], strict=True)]
+    tiles = math.prod(positions[:-2])  # of three dimensions, two are tiled
+    for length, size in zip(positions[-2:], sizes[-2:], strict=True):
+        tiles *= math.ceil(length / (_TILE - size + 1))
+    images = inputs.shape[0] * (inputs.shape[1] + outputs.shape[1])
+    return _TILE_BYTES * (images * tiles + weight.shape[0] * weight.shape[1])
 
 
 class _RecurrentCalls:
-    """Adds up the bytes that torch's recurrent functions may keep for backward in a forward pass, while it is
-    entered. `nn.LSTM` and `nn.GRU` find these functions in `torch._VF`, `nn.RNN` in a table.
-    """
+    """While entered, adds up the bytes that recurrent functions may keep for backward in forward."""
 
     def __init__(self) -> None:
         self._num_bytes = 0
@@ -174,16 +277,13 @@ class _RecurrentCalls:
                 _rnn_impls[name.upper()] = counted
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for name in _RECURRENT_FUNCTIONS:
             delattr(torch._VF, name)
             if name.upper() in _rnn_impls:
                 _rnn_impls[name.upper()] = getattr(torch, name)
 
     def take(self) -> int:
-        """The sum since the last call."""
         taken, self._num_bytes = self._num_bytes, 0
         return taken
 

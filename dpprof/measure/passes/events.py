@@ -1,6 +1,6 @@
-"""Reads what torch.profiler recorded, as plain data.
+"""Reads the events of torch.profiler as plain data.
 
-Goes through the profiler's raw events once: `key_averages()` takes many times as long on Opacus's traces.
+Goes through the raw events once: `key_averages()` takes many times as long on Opacus's traces.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from dpprof.vocabulary.phases import PHASE_LABEL, STEP_LABEL
 
 @dataclass(frozen=True)
 class Span:
-    """Something with a duration. Times in ns since an arbitrary zero."""
+    """A named interval, in ns since an arbitrary zero."""
 
     name: str
     start: int
@@ -40,7 +40,7 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Recording:
-    """What happened while the profiler recorded, each list in order of time."""
+    """The profiler's events, each list in order of time."""
 
     steps: list[Span]
     phases: list[Span]
@@ -50,7 +50,7 @@ class Recording:
 
 
 def read(profiler: "profile", device: str, marks: frozenset[str] = frozenset()) -> Recording:
-    """Read a stopped profiler. Allocations are those on `device`; `marks` names further ranges to keep."""
+    """Read a stopped profiler: allocations on `device`, and the ranges named in `marks` too."""
     assert profiler.profiler is not None, "the profiler has not run"
     results: Any = profiler.profiler.kineto_results
     wanted = DeviceType.CUDA if device == "cuda" else DeviceType.CPU
@@ -59,7 +59,7 @@ def read(profiler: "profile", device: str, marks: frozenset[str] = frozenset()) 
     operators: list[tuple[Any, str]] = []
     for event in results.events():
         name = event.name()
-        # Older releases of torch keep Python functions out of this list, and cannot tell them apart.
+        # Older releases of torch keep Python functions out of this list, and events lack the method.
         if getattr(event, "is_python_function", bool)():
             continue
         if name == "[memory]":

@@ -1,14 +1,13 @@
-"""The ledger pass: whose bytes fill the memory, and how many of them every phase moves.
+"""The ledger pass: whose bytes fill the memory, and how many bytes every phase moves.
 
-A `TorchDispatchMode` sees each operator as autograd has taken it apart, from the model's creation on. It
-accounts for every tensor storage, with what it is for, and for every byte that an operator reads and writes.
-It never looks at data, so it works alike on CPU, CUDA and fake tensors.
+A `TorchDispatchMode` sees each operator below autograd, from the model's creation on. It accounts for every
+tensor storage with its purpose, and for every byte that an operator reads and writes. It never looks at data,
+so it works alike on CPU, CUDA and fake tensors.
 """
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -16,19 +15,31 @@ import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dpprof.config.devices import named
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import SAMPLED_WARMUP_STEPS
-from dpprof.measure.observe import Observer, Subject, Training
+from dpprof.measure.observe import Observer
 from dpprof.measure.passes.account import Account
-from dpprof.measure.passes.layer_calls import LayerCalls
-from dpprof.measure.passes.modules import ModulePaths
+from dpprof.measure.passes.modules import ModuleCalls
 from dpprof.measure.passes.storages import Storages
-from dpprof.measure.passes.traffic import bytes_moved, flops, footprint, tensors_in
-from dpprof.record.layers import LayerRow
+from dpprof.measure.passes.subject import Subject
+from dpprof.measure.passes.traffic import (
+    PRODUCTS,
+    Cache,
+    bytes_moved,
+    flops,
+    footprint,
+    operands,
+    tensors_in,
+)
+from dpprof.measure.trainers.training import Training
 from dpprof.record.ledger import CollectiveRow, LedgerResult, TrafficRow
 from dpprof.vocabulary.loops import savings_to_measure
 from dpprof.vocabulary.operator_classes import class_by_name, class_in_phase
-from dpprof.vocabulary.parallel import COMMUNICATION, bytes_sent, collective_of
+from dpprof.vocabulary.parallel import COMMUNICATION, DDP, bytes_sent, collective_of
+from dpprof.vocabulary.theory import LayerRow
+from dpprof.vocabulary.trainers import trainer_info
+from dpprof.vocabulary.units import MIB
 
 _OBSERVED_STEPS = 2
 _DEVICE = torch.ops.prim.device.default
@@ -36,22 +47,27 @@ _MARKS = "profiler"  # the namespace of operators that only mark a place in a tr
 
 
 def run(subject: Subject) -> None:
-    """Keep the ledger of a first step and two more; of these the one with the higher peak counts."""
+    """Keep the ledger of two steps after warm-up, and record the one with the higher peak."""
     config = subject.config
-    kept = keep_ledger(
-        subject.build, Ledger(config.device), _OBSERVED_STEPS, warmup_steps=warmup_steps(config)
-    )
+    device = named(subject.record.environment.get("gpu", ""))
+    ledger = Ledger(config.device, device.l2_mib * MIB if device else 0)
+    kept = keep_ledger(subject.build, ledger, _OBSERVED_STEPS, warmup_steps=warmup_steps(config))
     subject.record.ledger = kept.result()
     subject.folder.write_ledger(subject.record.ledger, kept.account.timeline())
 
 
 def warmup_steps(config: ExperimentConfig) -> int:
-    """Steps before those that count, so that these begin with what a step like them leaves."""
-    return SAMPLED_WARMUP_STEPS if config.poisson_sampling else 1
+    """Return the number of steps to do before those that count, which then start from a typical state.
+
+    In its second step, torch's DDP rebuilds its buckets, once in a whole training, and ranks agree on them.
+    """
+    if config.poisson_sampling:
+        return SAMPLED_WARMUP_STEPS
+    return 2 if config.parallel == DDP and not trainer_info(config.trainer).is_private else 1
 
 
 class Kept(NamedTuple):
-    """The account, the traffic and the layers of a step, and how much lower the peak is with each saving."""
+    """Account, traffic and layers of a step, and by how many bytes each saving lowers the peak."""
 
     account: Account
     traffic: list[TrafficRow]
@@ -60,7 +76,7 @@ class Kept(NamedTuple):
     saved: dict[str, int]
 
     def result(self) -> LedgerResult:
-        """The figures that go into the record."""
+        """Return the figures for the record."""
         found = self.account.result(self.traffic)
         found.layers, found.collectives = self.layers, self.collectives
         return found
@@ -74,23 +90,22 @@ def keep_ledger(
     warmup_steps: int = 1,
     with_savings: bool = False,
 ) -> Kept:
-    """Build a training, warm up, which also makes the optimizer's state, and then do `num_steps` steps.
+    """Build a training, warm up, do `num_steps` steps and keep the one with the highest peak.
 
-    Gives what was kept of the one among these with the highest peak; `with_savings` does one more step for
-    each saving that the loop leaves unmade. Under `FakeTensorMode` nothing is allocated.
+    The warm-up also makes the optimizer's state. `with_savings` does one more step for each saving that the
+    loop does not make. Under `FakeTensorMode` nothing is allocated.
     """
     with ledger:
         training = build()
         training.run(warmup_steps, LabellingObserver(ledger, training))
         kept = _highest(training, ledger, num_steps)
-        for name, made in savings_to_measure(training.savings).items() if with_savings else ():
-            training.save(made)
+        for name, made in savings_to_measure(training.trainer.savings).items() if with_savings else ():
+            training.trainer.save(made)
             kept.saved[name] = kept.account.peak - _highest(training, ledger, 1).account.peak
     return kept
 
 
 def _highest(training: Training, ledger: "Ledger", num_steps: int) -> Kept:
-    """Do some steps; what was kept of the one with the highest peak."""
     observer = LedgerObserver(ledger, training)
     training.run(num_steps, observer)
     assert observer.highest is not None, "no step was done"
@@ -98,13 +113,16 @@ def _highest(training: Training, ledger: "Ledger", num_steps: int) -> Kept:
 
 
 class Ledger(TorchDispatchMode):
-    """Counts the storages and the traffic of all operators called while it is entered, on one device type."""
+    """Counts the storages and the traffic of all operators called while it is entered.
 
-    def __init__(self, device_type: str) -> None:
+    Only storages on `device_type` count; `l2_bytes` is the size of its last-level cache, 0 if unknown.
+    """
+
+    def __init__(self, device_type: str, l2_bytes: int = 0) -> None:
         super().__init__()
         self.storages = Storages(device_type)
-        self.modules = ModulePaths(self._recomputing)
-        self.layers = LayerCalls()
+        self._cache = Cache(l2_bytes) if l2_bytes else None
+        self.modules = ModuleCalls(self._recomputing)
         self._rows: dict[tuple[str, str, str | None], TrafficRow] = {}
         self._collectives: dict[tuple[str, str | None], CollectiveRow] = {}
         self._counts = False
@@ -114,30 +132,24 @@ class Ledger(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """No: nothing is compiled here, and torch's way to see to it that nothing is takes time."""
+        """Return False: nothing is compiled here, and torch's guard against compiling takes time."""
         return False
 
     def __enter__(self) -> Self:
         self.modules.__enter__()
         self.storages.__enter__()
-        self.layers.__enter__()
         super().__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, trace)
-        self.layers.__exit__(kind, error, trace)
-        self.modules.__exit__(kind, error, trace)
-        self.storages.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        self.modules.__exit__(*error)
+        self.storages.__exit__(*error)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run an operator and account for it. A distributed tensor first takes it apart into what this rank
-        does.
-        """
+        """Run an operator and account for it. Distributed tensors first reduce it to this rank's part."""
         if func is _DEVICE and isinstance(args[0], FakeTensor):  # asked for more often than operators run
             in_kernel = args[0].fake_mode.in_kernel_invocation
             return torch.device("meta") if in_kernel else args[0].fake_device
@@ -145,7 +157,7 @@ class Ledger(TorchDispatchMode):
             return NotImplemented
         kwargs = kwargs or {}
         if func.namespace == _MARKS:
-            with torch._C._DisableTorchDispatch():  # fake tensors would take long over it
+            with torch._C._DisableTorchDispatch():  # slow with fake tensors
                 return func(*args, **kwargs)
         result = self.call(func, args, kwargs)
         name = func._schema.name
@@ -159,7 +171,7 @@ class Ledger(TorchDispatchMode):
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Surrounds what traffic and communication are counted of."""
+        """Count traffic and communication while entered."""
         self._counts = True
         try:
             yield
@@ -167,7 +179,7 @@ class Ledger(TorchDispatchMode):
             self._counts = False
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an operator; what it makes is accounted for when it returns."""
+        """Run an operator; its results are accounted for when it returns."""
         return func(*args, **kwargs)
 
     def _count_traffic(
@@ -184,11 +196,14 @@ class Ledger(TorchDispatchMode):
             row.read += read
             row.written += written
             row.flops += num_flops
+            if func._overloadpacket in PRODUCTS and args[0].dtype is torch.float32:
+                row.fp32_flops += num_flops
+            if self._cache is not None and (read or written):
+                found = operands(func, args, kwargs, result)
+                row.cached += read + written - self._cache.traffic(self.storages, found, read, written)
 
     def _count_collective(self, collective: str, args: tuple[Any, ...], result: Any) -> None:
-        """Whatever it reads and writes, and is nothing else, is a buffer of communication. Its payload is the
-        largest of its arguments and its result, the tensors of a list together.
-        """
+        """Count a collective, and label its otherwise unlabelled arguments as communication buffers."""
         for tensor in tensors_in(args):
             self.storages.expect(COMMUNICATION, tensor)
         if not self._counts:
@@ -202,17 +217,17 @@ class Ledger(TorchDispatchMode):
         row.sent += bytes_sent(collective, payload, dist.get_world_size())
 
     def take_collectives(self) -> list[CollectiveRow]:
-        """The rows counted since the last call."""
+        """Return the rows counted since the last call."""
         rows, self._collectives = list(self._collectives.values()), {}
         return rows
 
     def take_traffic(self) -> list[TrafficRow]:
-        """The rows counted since the last call, most bytes first."""
+        """Return the rows counted since the last call, most bytes first."""
         rows, self._rows = list(self._rows.values()), {}
         return sorted(rows, key=lambda row: -(row.read + row.written))
 
     def _recomputing(self) -> AbstractContextManager[None]:
-        """Surrounds a call of a module: outside forward it recomputes activations."""
+        """Label what a module recomputes outside forward, and survives its call, as activations."""
         return (
             nullcontext()
             if self.storages.phase == "forward"
@@ -221,7 +236,7 @@ class Ledger(TorchDispatchMode):
 
 
 class LabellingObserver(Observer):
-    """Tells the ledger of phases, and at the end of each of what the trainer holds. Keeps no account."""
+    """Tells the ledger of phases, and after each of the tensors that the trainer holds."""
 
     follows_tensors = True
 
@@ -232,7 +247,7 @@ class LabellingObserver(Observer):
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Labels what is held before and after."""
+        """Label the tensors held before and after a step."""
         self._ledger.modules.name(self._training.model)
         self._storages.label_held(self._training.held_tensors())
         yield
@@ -240,40 +255,37 @@ class LabellingObserver(Observer):
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Keeps the span of a phase. What forward leaves alive, it leaves for backward: activations."""
-        is_forward = self._ledger.layers.in_forward = name == "forward"
+        """Record a phase. Tensors that forward leaves alive, for backward, are activations."""
+        is_forward = self._ledger.modules.in_forward = name == "forward"
         surviving = self._storages.label_surviving("activations") if is_forward else nullcontext()
         with self._storages.in_phase(name), surviving:
             yield
         self._storages.label_held(self._training.held_tensors())
 
     def label(self, category: str, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """These tensors belong to a category, and have done so since they were made."""
+        """Assign tensors to a category, from their creation on."""
         self._storages.label(category, tensors)
 
     def label_new(
         self, category: str, accepts: Callable[[torch.Size], bool] | None = None
     ) -> AbstractContextManager[None]:
-        """Surrounds what makes tensors of this category."""
+        """Assign tensors made inside to a category."""
         return self._storages.label_new(category, accepts)
 
 
 class LedgerObserver(LabellingObserver):
-    """Keeps the account of steps: `highest` is what was kept of the one with the highest peak; of others
-    nothing is kept.
-    """
+    """Keeps only the account of the step with the highest peak, as `highest`."""
 
     highest: Kept | None = None
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Keeps the account of a step."""
-        self._ledger.layers.start_step(self._training.model)
+        """Keep the account of a step."""
         with self._ledger.counting(), super().step():
             self._storages.start_step()
             yield
         account = Account(self._storages.end_step())
         traffic, collectives = self._ledger.take_traffic(), self._ledger.take_collectives()
         if self.highest is None or account.peak > self.highest.account.peak:
-            layers = self._ledger.layers.rows(self._training.norm_costs)
+            layers = self._ledger.modules.rows(self._training.trainer.norm_costs())
             self.highest = Kept(account, traffic, collectives, layers, {})

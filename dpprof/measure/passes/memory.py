@@ -1,9 +1,8 @@
 """The memory pass: a short recording of the allocator's events, from the model's creation on.
 
-Gives the peak of each phase, against which the ledger is checked, and what each saving that the loop does
-not make would save: one more step for each, after the others. On the CPU, where torch keeps no allocator
-statistics, the headline peak memory comes from here too. It records neither shapes nor stacks: they keep
-references to tensors, and the memory would not be the model's.
+Gives the peak of each phase, against which the ledger is checked, and the effect of each saving that the loop
+does not make, from one more step. On the CPU, where torch keeps no allocator statistics, it also gives the
+headline peak. It records neither shapes nor stacks, which would keep tensors alive.
 """
 
 import bisect
@@ -13,8 +12,9 @@ import itertools
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from dpprof.measure.observe import Observer, Subject
+from dpprof.measure.observe import Observer
 from dpprof.measure.passes.events import Recording, Span, read
+from dpprof.measure.passes.subject import Subject
 from dpprof.vocabulary.loops import savings_to_measure
 
 _RECORDED_STEPS = 3
@@ -29,12 +29,12 @@ def run(subject: Subject) -> None:
     with profile(activities=activities, profile_memory=True) as profiler:
         training = subject.build()
         training.run(1 + _RECORDED_STEPS, Observer())
-        savings = savings_to_measure(training.savings)
+        savings = savings_to_measure(training.trainer.savings)
         for made in savings.values():
-            training.save(made)
+            training.trainer.save(made)
             training.run(1, Observer())
         with record_function(_CLEANUP):
-            training.drop_gradients()
+            training.trainer.drop_gradients()
             gc.collect()
     recording = read(profiler, subject.config.device, frozenset({_CLEANUP}))
     levels = AllocatedBytes(recording, held_before)
@@ -64,22 +64,22 @@ class AllocatedBytes:
         self.base = base
 
     def at(self, moment: int) -> int:
-        """Bytes allocated at a moment."""
+        """Return the bytes allocated at a moment."""
         past = bisect.bisect_right(self.times, moment)
         return self.values[past - 1] if past else self.base
 
     def within(self, span: Span) -> list[int]:
-        """The levels within a span, in order, beginning with the one at its start."""
+        """Return the levels within a span, in order, beginning with the one at its start."""
         first, last = (bisect.bisect_right(self.times, moment) for moment in (span.start, span.end))
         return [self.at(span.start), *self.values[first:last]]
 
     def peak(self, span: Span) -> int:
-        """The most bytes allocated at any moment of a span."""
+        """Return the peak of a span in bytes."""
         return max(self.within(span))
 
 
 def phase_peaks(phases: list[Span], levels: AllocatedBytes, steps: list[Span]) -> dict[str, int]:
-    """The most bytes allocated at any moment of each phase, over some steps."""
+    """Return the peak of each phase in bytes, over some steps."""
     peaks: dict[str, int] = {}
     for phase in phases:
         if any(step.start <= phase.start and phase.end <= step.end for step in steps):

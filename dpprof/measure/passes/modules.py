@@ -1,28 +1,30 @@
-"""Finds the module of a model that an operator works for, in forward and in backward.
+"""Follows module calls: the module that each operator works for, and the sizes of the layers' products.
 
-Forward: global module hooks keep a stack of the modules being called. Backward: autograd gives every node
-a sequence number when it creates it, so the node being run leads back to its place in forward.
+Forward: global module hooks keep a stack of the modules being called. Backward: autograd gives every node a
+sequence number when it creates it, so the running node leads back to its place in forward.
 """
 
 import bisect
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from types import TracebackType
 from typing import Any, Self
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._C._autograd import _get_sequence_nr as get_sequence_nr
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from dpprof.measure.passes.traffic import tensors_in
+from dpprof.vocabulary.norm_forms import NormCost
+from dpprof.vocabulary.theory import LayerRow
 
 _OUT_OF_FORWARD = 2**63  # AccumulateGrad has the largest number there is
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class _Thread:
-    """The modules being called in one thread, and the sequence number at which each became the innermost."""
+    """Modules being called in one thread, and the sequence number at which each became the innermost."""
 
     def __init__(self) -> None:
         self.stack: list[str] = []
@@ -38,14 +40,20 @@ class _Thread:
         self.paths.append(self.stack[-1] if self.stack else "")
 
 
-class ModulePaths:
-    """Follows module calls while it is entered. `around()` makes the context of each outermost call."""
+class ModuleCalls:
+    """Follows module calls while entered. `around()` makes the context of each outermost call.
+
+    `in_forward` tells if the calls are those of forward: others are a checkpoint's.
+    """
 
     def __init__(self, around: Callable[[], AbstractContextManager[None]]) -> None:
         self._around = around
         self._names: dict[int, str] = {}
         self._threads: dict[int, _Thread] = {}
         self._handles: list[Any] = []
+        self._weights: dict[int, str] = {}
+        self._rows: dict[str, list[LayerRow]] = {}
+        self.in_forward = False
 
     def __enter__(self) -> Self:
         self._handles = [
@@ -54,15 +62,15 @@ class ModulePaths:
         ]
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for handle in self._handles:
             handle.remove()
 
     def name(self, model: nn.Module) -> None:
-        """Learn the paths of a model's modules, and forget what was called before."""
+        """Learn the paths of a model's modules and parameters, and forget earlier calls."""
         self._names = {id(module): path for path, module in model.named_modules()}
+        self._weights = {id(parameter): path for path, parameter in model.named_parameters()}
+        self._rows = {}
         self._threads.clear()
 
     def _enter_module(self, module: nn.Module, args: object) -> None:
@@ -72,7 +80,9 @@ class ModulePaths:
         thread.stack.append(self._names.get(id(module), thread.stack[-1] if thread.stack else ""))
         thread.note(get_sequence_nr())
 
-    def _leave_module(self, module: nn.Module, args: object, output: object) -> None:
+    def _leave_module(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        with torch._C.DisableTorchFunctionSubclass():  # expanded weights refuse inspection
+            self._note_layer(module, args, output)
         thread = self._thread()
         if thread.stack:
             thread.stack.pop()
@@ -91,10 +101,9 @@ class ModulePaths:
         return found
 
     def current(self) -> str:
-        """The path of the module that the operator being run works for; empty if it is unknown.
+        """Return the path of the module that the running operator works for; empty if it is unknown.
 
-        With forward calls in several threads (a recomputation in autograd's own thread) sequence numbers
-        may be ambiguous: then the module is unknown.
+        Sequence numbers are ambiguous if forward runs in several threads (a recomputation in autograd's).
         """
         stack = self._thread().stack
         if stack:
@@ -109,3 +118,42 @@ class ModulePaths:
             if index >= 0:
                 found.add(thread.paths[index])
         return found.pop() if len(found) == 1 else ""
+
+    def rows(self, costs: dict[str, NormCost]) -> list[LayerRow]:
+        """Return the calls of linear layers and convolutions, with the norm costs given by parameter."""
+        found = [row for rows in self._rows.values() for row in rows]
+        left = dict(costs)
+        for row in found:
+            row.is_booked = row.weight in costs and costs[row.weight].is_booked
+            cost = left.pop(row.weight, None)  # of all calls together
+            if cost is not None:
+                row.norm, row.norm_bytes = cost.form or None, cost.num_bytes
+                row.norm_flops, row.sum_flops = cost.flops, cost.sum_flops
+        return found
+
+    def _note_layer(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if not args or not isinstance(args[0], Tensor) or not isinstance(output, Tensor):
+            return
+        if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D":
+            groups, rows, columns = 1, output.shape[-1], args[0].shape[-1]
+            positions = args[0].shape[1:-1].numel()
+        elif isinstance(module, _CONVOLUTIONS):
+            groups, rows = module.groups, output.shape[1] // module.groups
+            columns, positions = module.weight.shape[1:].numel(), output.shape[2:].numel()
+        else:
+            return
+        name = self._names.get(id(module), "")
+        if not self.in_forward:  # a checkpoint computes it again
+            for row in self._rows.get(name, ()):
+                row.is_recomputed = True
+                row.input_has_gradient = args[0].requires_grad  # reentrant: forward had none
+            return
+        row = LayerRow(name, args[0].shape[0], groups, positions, rows, columns)
+        row.is_convolution = isinstance(module, _CONVOLUTIONS)
+        row.element_size = output.element_size()
+        row.weight = self._weights.get(id(module.weight), f"{name}.weight")
+        weight, bias = module.weight, module.bias
+        row.weight_trains = isinstance(weight, Tensor) and weight.requires_grad
+        row.bias_trains = isinstance(bias, Tensor) and bias.requires_grad
+        row.input_has_gradient = args[0].requires_grad
+        self._rows.setdefault(name, []).append(row)

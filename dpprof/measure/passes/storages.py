@@ -1,8 +1,7 @@
-"""Follows tensor storages from birth to death, and what each of them is for.
+"""Follows tensor storages from birth to death, with the purpose of each.
 
-A storage is what torch's allocator hands out; any number of tensors may be views of it. It is followed
-through a weak reference, so that following keeps nothing alive, and known by its address as long as it
-lives. Nothing here reads a tensor's data: fake tensors are followed as well as real ones.
+A storage is a block of torch's allocator; any number of tensors may be views of it. It is followed through a
+weak reference, which does not keep it alive. No data is read, so fake tensors work as well as real ones.
 """
 
 import time
@@ -11,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 from typing import Any, Self
 
 import torch
@@ -20,11 +18,11 @@ from torch import Tensor
 
 @dataclass(slots=True, eq=False)
 class Life:
-    """One storage: how large it is, how it came about, and what it is for.
+    """One storage: its size, its origin and its purpose.
 
-    `shape` and `dtype` are those of the first tensor over it, or of the one that was labelled.
-    `category` is None as long as nothing tells. The first label holds from birth on: `first_category`.
-    `is_labelled` is False for a category that was only expected of it (`Storages.label_new`).
+    `shape` and `dtype` are those of the first tensor over it, or of the labelled one. `category` is None
+    while unknown. The first label holds from birth on: `first_category`. `is_labelled` is False for a
+    category that was only expected (`Storages.label_new`).
     """
 
     num_bytes: int
@@ -43,7 +41,7 @@ class Life:
 
 @dataclass(slots=True)
 class Event:
-    """Something that changed the bytes of a category: a birth, a death, a resizing, or another category."""
+    """A change of a category's bytes: a birth, a death, a resizing, or a move to another category."""
 
     at: float
     life: Life
@@ -53,7 +51,7 @@ class Event:
 
 @dataclass
 class PhaseSpan:
-    """One phase of a recorded step: its time, and the events within it as a range."""
+    """One phase of a recorded step: its time, and its range of events."""
 
     name: str
     start: float
@@ -64,7 +62,7 @@ class PhaseSpan:
 
 @dataclass
 class StepLog:
-    """All that happened to storages in one step; `present` are those alive at its start, with their bytes."""
+    """The history of storages in one step; `present` are those alive at its start, with their bytes."""
 
     start: float
     present: list[tuple[Life, int]]
@@ -74,11 +72,9 @@ class StepLog:
 
 
 class Storages:
-    """The storages of one device.
+    """The storages of one device. They may die in any thread.
 
-    Storages over memory that torch did not allocate (`torch.from_numpy`, `torch.frombuffer`) are left out,
-    and so are those of sparse tensors. A storage may die in any thread. While this is entered, one that is
-    resized (`untyped_storage().resize_`) is followed at once.
+    Sparse tensors and memory that torch did not allocate (`torch.from_numpy`) are left out.
     """
 
     def __init__(self, device_type: str) -> None:
@@ -90,7 +86,7 @@ class Storages:
         self.phase: str | None = None
 
     def live_bytes(self) -> int:
-        """Bytes of all storages alive now."""
+        """Return the bytes of all storages alive now."""
         return sum(life.num_bytes for life in list(self._live.values()))
 
     def __enter__(self) -> Self:
@@ -98,19 +94,14 @@ class Storages:
         torch.UntypedStorage.resize_ = self._resized(self._resize)  # type: ignore[method-assign]
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop following what is still alive."""
+    def __exit__(self, *error: object) -> None:
         torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
         for life in list(self._live.values()):
             life.reference = None
         self._live.clear()
 
     def _resized(self, resize: Callable[..., Any]) -> Callable[..., Any]:
-        """Torch's `resize_` of a storage, followed: fully sharded training empties and fills storages by it,
-        and it is no operator.
-        """
+        """Wrap a storage's `resize_`, which is no operator: FSDP empties and fills storages with it."""
 
         def resize_(storage: torch.UntypedStorage, size: int) -> Any:
             result = resize(storage, size)
@@ -128,17 +119,14 @@ class Storages:
             self._note(life, change)
 
     def see(self, tensor: Tensor, operator: str = "", module_now: Callable[[], str] = str) -> Life | None:
-        """The life of a tensor's storage; one not seen before is born now, out of this operator.
-
-        `module_now` is asked at a birth for the path of the module that it happens in.
-        """
+        """Return the life of a tensor's storage; a new one is born now, in the module `module_now()`."""
         if tensor.layout is not torch.strided:
             return None
         storage = tensor.untyped_storage()
         key, num_bytes = storage._cdata, storage.nbytes()
         life = self._live.get(key)
         if life is None:
-            # The device is asked at births alone: a fake tensor looks it up by way of every mode.
+            # Only checked at births: a fake tensor looks its device up by way of every mode.
             elsewhere = tensor.device.type != self._device_type
             if elsewhere or num_bytes == 0 or not storage.resizable():
                 return None
@@ -161,7 +149,7 @@ class Storages:
         return life
 
     def take_for_a_moment(self, num_bytes: int, operator: str, module: str) -> None:
-        """Bytes that an operator takes and gives back, out of which nobody else ever sees a tensor."""
+        """Log bytes that an operator takes internally and gives back."""
         life = Life(num_bytes, (num_bytes,), "uint8", operator, self.phase, module, alive=False)
         self._note(life, num_bytes)
         self._note(life, -num_bytes)
@@ -184,20 +172,20 @@ class Storages:
                 return
 
     def label(self, category: str, tensors: Iterable[tuple[str, Tensor]]) -> None:
-        """Say what some tensors, given with their names, are for. The first label holds from birth on."""
+        """Assign named tensors to a category. The first label holds from birth on."""
         for name, tensor in tensors:
             life = self.see(tensor)
             if life is not None:
                 self._set_label(life, category, name, tensor)
 
     def expect(self, category: str, tensor: Tensor) -> None:
-        """Say what a tensor is for, unless it is labelled, now or later."""
+        """Assign a tensor to a category, unless it is labelled now or later."""
         life = self.see(tensor)
         if life is not None and not life.is_labelled:
             life.category = life.first_category = category
 
     def label_held(self, held: dict[str, list[tuple[str, Tensor]]]) -> None:
-        """Label what a trainer holds. A storage under two categories belongs to the one named first."""
+        """Label the tensors that a trainer holds. A storage in two categories belongs to the first."""
         done: set[int] = set()
         for category, tensors in held.items():
             for name, tensor in tensors:
@@ -218,7 +206,7 @@ class Storages:
 
     @contextmanager
     def label_new(self, category: str, accepts: Callable[[torch.Size], bool] | None = None) -> Iterator[None]:
-        """Expect what is born inside, of an accepted shape, to be of a category unless it is labelled."""
+        """Assign storages born inside, of an accepted shape, to a category unless they are labelled."""
         self._expected.append((category, accepts))
         try:
             yield
@@ -227,7 +215,7 @@ class Storages:
 
     @contextmanager
     def label_surviving(self, category: str) -> Iterator[None]:
-        """What is born inside, outlives it and is not labelled, is of this category."""
+        """Assign unlabelled storages that are born inside and outlive it to a category."""
         born: list[Life] = []
         self._newborn.append(born)
         try:
@@ -239,7 +227,7 @@ class Storages:
                     life.category = life.first_category = category
 
     def start_step(self) -> None:
-        """Begin a step's log. What is alive now has the category that it was last known by."""
+        """Begin a step's log. Storages alive now keep their last known category."""
         present = []
         for life in list(self._live.values()):
             life.first_category = life.category
@@ -247,7 +235,7 @@ class Storages:
         self._log = StepLog(time.perf_counter(), present)
 
     def end_step(self) -> StepLog:
-        """The finished log."""
+        """End the step and return its log."""
         assert self._log is not None, "no step has begun"
         log, self._log = self._log, None
         log.end = time.perf_counter()
@@ -255,7 +243,7 @@ class Storages:
 
     @contextmanager
     def in_phase(self, name: str) -> Iterator[None]:
-        """What is born inside belongs to this phase, and the log gets its span."""
+        """Assign storages born inside to this phase, and log its span."""
         outer, self.phase = self.phase, name
         start, first = time.perf_counter(), self._num_events()
         try:

@@ -1,25 +1,41 @@
 """The trace pass: torch.profiler with shapes and stacks.
 
-The operators' rows are of all traced steps; the trace that is kept shows the last one.
+The operators' rows cover all traced steps. The trace that is kept is small: the last step, without strides
+and scalar inputs, without Python calls of built-in functions and within torch (the modules and operators that
+these call stay), and without most of an operator's calls of one other (`aten::unique_dim` compares rows one
+by one).
 """
 
+import bisect
 import json
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from dpprof.measure.observe import Observer, Subject
-from dpprof.measure.passes.events import read
-from dpprof.measure.passes.operators import account
-from dpprof.measure.passes.slim_trace import slim
+from dpprof.measure.observe import Observer
+from dpprof.measure.passes.events import Operator, Recording, Span, read
+from dpprof.measure.passes.subject import Subject
 from dpprof.record.files import write_gzipped_json
 from dpprof.record.folder import TRACE_SUFFIX
 from dpprof.record.record import OperatorRow
+from dpprof.vocabulary.operator_classes import WHOLE, class_by_name, class_in_phase
 
 WAIT_STEPS, WARMUP_STEPS, ACTIVE_STEPS = 1, 2, 3
+OUTSIDE = "(outside operators)"
+
+Event = dict[str, Any]
+
+STEP_MARK = "ProfilerStep#"
+# Number of direct calls of one operator by another to keep.
+MOST_EQUAL_CALLS = 100
+_NOT_READ = frozenset({"Ev Idx", "Record function id", "Input Strides", "Concrete Inputs", "finished"})
+# Links a kernel with the operator that launched it.
+_LINK = "External id"
 
 
 def run(subject: Subject) -> None:
@@ -33,7 +49,7 @@ def run(subject: Subject) -> None:
 
 
 class _Profiler(Observer):
-    """torch.profiler as an observer: if a step fails, it still writes what it has."""
+    """torch.profiler as an observer, which writes its results even if a step fails."""
 
     def __init__(self, subject: Subject, on_cuda: bool) -> None:
         self._subject = subject
@@ -67,8 +83,186 @@ class _Profiler(Observer):
         path = self._subject.folder.tensorboard / f"dpprof.{time.time_ns()}{TRACE_SUFFIX}"
         whole = path.with_suffix("")
         profiler.export_chrome_trace(str(whole))
-        self.rows = account(read(profiler, self._subject.config.device), has_kernels=self._on_cuda)
+        self.rows = operator_rows(read(profiler, self._subject.config.device), has_kernels=self._on_cuda)
         # Names from outside may hold bytes and control characters that strict JSON forbids.
         text = whole.read_text(encoding="utf-8", errors="replace")
         whole.unlink()
         write_gzipped_json(path, slim(json.loads(text, strict=False)))
+
+
+def operator_rows(recording: Recording, *, has_kernels: bool) -> list[OperatorRow]:
+    """Return rows by operator, class and phase within steps, largest self time first.
+
+    Without `has_kernels`, when no kernel times were traced, `device_self_s` is None.
+    """
+    phases, steps = _Ranges(recording.phases), _Ranges(recording.steps)
+    rows: dict[tuple[str, str, str | None], OperatorRow] = {}
+
+    def row_of(name: str, class_name: str, phase: str | None) -> OperatorRow:
+        key = (name, class_name, phase)
+        if key not in rows:
+            rows[key] = OperatorRow(name, class_name, phase, 0, 0.0, 0.0 if has_kernels else None, 0)
+        return rows[key]
+
+    by_thread: dict[int, list[Operator]] = defaultdict(list)
+    for operator in recording.operators:
+        by_thread[operator.thread].append(operator)
+    allocations: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for allocation in recording.allocations:
+        if allocation.num_bytes > 0:
+            allocations[allocation.thread].append((allocation.at, allocation.num_bytes))
+
+    for thread in sorted({*by_thread, *allocations}):
+        nodes = _nest(by_thread[thread])
+        outside = _assign(allocations[thread], nodes)
+        for node in nodes:
+            operator = node.operator
+            if steps.at(operator.start) is None:
+                continue
+            phase = phases.at(operator.start)
+            row = row_of(operator.name, class_in_phase(node.class_name, phase), phase)
+            row.calls += 1
+            row.self_s += node.self_ns / 1e9
+            row.allocated += node.allocated
+            if row.device_self_s is not None:
+                row.device_self_s += operator.kernel_ns / 1e9
+        for at, num_bytes in outside:
+            if steps.at(at) is not None:
+                phase = phases.at(at)
+                row_of(OUTSIDE, class_in_phase(None, phase), phase).allocated += num_bytes
+    return sorted(rows.values(), key=lambda r: -(r.self_s if r.device_self_s is None else r.device_self_s))
+
+
+class _Node:
+    """An operator in the tree of calls: its class, its self time and its own allocations."""
+
+    def __init__(self, operator: Operator, parent: "_Node | None") -> None:
+        self.operator, self.parent = operator, parent
+        self.self_ns = operator.end - operator.start
+        self.allocated = 0
+        if parent is not None and parent.whole:
+            own = parent.class_name
+        else:
+            own = class_by_name(operator.name) or (parent.class_name if parent else None)
+        self.class_name: str | None = own
+        self.whole: bool = own in WHOLE
+
+
+def _nest(operators: list[Operator]) -> list[_Node]:
+    """Nest one thread's operators, sorted by (start, -end)."""
+    nodes: list[_Node] = []
+    innermost: _Node | None = None
+    for operator in operators:
+        while innermost is not None and innermost.operator.end <= operator.start:
+            innermost = innermost.parent
+        if innermost is not None:
+            innermost.self_ns -= operator.end - operator.start
+        innermost = _Node(operator, innermost)
+        nodes.append(innermost)
+    return nodes
+
+
+def _assign(allocations: list[tuple[int, int]], nodes: list[_Node]) -> list[tuple[int, int]]:
+    """Assign each allocation of a thread to the innermost operator. Returns those outside all operators.
+
+    `copy.deepcopy` of a tensor makes some.
+    """
+    starts = [node.operator.start for node in nodes]
+    outside: list[tuple[int, int]] = []
+    for at, num_bytes in allocations:
+        index = bisect.bisect_right(starts, at) - 1
+        innermost = nodes[index] if index >= 0 else None
+        while innermost is not None and innermost.operator.end <= at:
+            innermost = innermost.parent
+        if innermost is not None:
+            innermost.allocated += num_bytes
+        else:
+            outside.append((at, num_bytes))
+    return outside
+
+
+class _Ranges:
+    def __init__(self, spans: list[Span]) -> None:
+        self._spans = spans
+        self._starts = [span.start for span in spans]
+
+    def at(self, moment: int) -> str | None:
+        index = bisect.bisect_right(self._starts, moment) - 1
+        if index >= 0 and moment <= self._spans[index].end:
+            return self._spans[index].name
+        return None
+
+
+def slim(trace: dict[str, Any]) -> dict[str, Any]:
+    """Return the last step of a Chrome trace, with only the parts that a reader looks at."""
+    events = _last_step(trace["traceEvents"])
+    events = _without_functions_of_torch(events)
+    events = _without_many_equal_calls(events)
+    has_kernels = any(event.get("cat") == "kernel" for event in events)
+    not_read = _NOT_READ if has_kernels else _NOT_READ | {_LINK}
+    notes = (
+        "the last of the traced steps, without Python calls of built-in functions and within torch; "
+        f"of an operator's calls of one other the first {MOST_EQUAL_CALLS}"
+    )
+    return trace | {"traceEvents": [_without(not_read, event) for event in events], "dpprof": notes}
+
+
+def _last_step(events: list[Event]) -> list[Event]:
+    marks = [event for event in events if _is_step_mark(event)]
+    if not marks:
+        return events
+    last = max(marks, key=lambda event: float(event["ts"]))
+    start, end = last["ts"], last["ts"] + last["dur"]
+    return [event for event in events if event["ph"] == "M" or start <= event["ts"] <= end]
+
+
+def _is_step_mark(event: Event) -> bool:
+    return event.get("cat") == "user_annotation" and str(event["name"]).startswith(STEP_MARK)
+
+
+def _without_functions_of_torch(events: list[Event]) -> list[Event]:
+    """Drop Python calls of C functions and within torch. Their callees move up to the next kept caller."""
+    parents: dict[int, int | None] = {}
+    for event in events:
+        if event.get("cat") == "python_function" and str(event["name"]).startswith(("<built-in", "torch/")):
+            parents[event["args"]["Python id"]] = event["args"].get("Python parent id")
+    kept = []
+    for event in events:
+        if event.get("cat") == "python_function":
+            args = event["args"]
+            if args["Python id"] in parents:
+                continue
+            parent = args.get("Python parent id")
+            while parent in parents:
+                parent = parents[parent]
+            event = event | {"args": args | {"Python parent id": parent}}
+        kept.append(event)
+    return kept
+
+
+def _without_many_equal_calls(events: list[Event]) -> list[Event]:
+    """Keep the first hundred calls of one operator by another, with all that these call."""
+    left_out: set[int] = set()
+    stacks: dict[Any, list[tuple[float, bool, Counter[str]]]] = {}
+    operators = [event for event in events if event.get("cat") == "cpu_op"]
+    for event in sorted(operators, key=lambda event: (event["ts"], -event["dur"])):
+        # For each open operator of the thread: its end, whether it is left out, its calls by name.
+        stack = stacks.setdefault(event["tid"], [])
+        while stack and stack[-1][0] <= event["ts"]:
+            stack.pop()
+        is_left_out = False
+        if stack:
+            _, is_left_out, calls = stack[-1]
+            calls[event["name"]] += 1
+            is_left_out |= calls[event["name"]] > MOST_EQUAL_CALLS
+        if is_left_out:
+            left_out.add(id(event))
+        stack.append((event["ts"] + event["dur"], is_left_out, Counter()))
+    return [event for event in events if id(event) not in left_out]
+
+
+def _without(not_read: frozenset[str], event: Event) -> Event:
+    args = event.get("args")
+    if not args:
+        return event
+    return event | {"args": {name: value for name, value in args.items() if name not in not_read}}

@@ -1,30 +1,33 @@
-"""Bytes that an operator reads and writes, and its floating-point operations, from shapes alone.
+"""Counts the bytes that an operator reads and writes, and its FLOPs, from shapes alone.
 
-The bytes are those of eager execution with no cache between operators and a perfect cache within each:
-every operand is read once, and every result is written once. So:
+The bytes are those of eager execution with no cache between operators and a perfect cache within each: every
+operand is read once, and every result is written once. So:
 
 - Views are free, and so is allocating memory without touching it (`empty`).
-- An in-place operator reads and writes what it changes, once each; one that overwrites it without reading
-  it (`copy_`, `zero_`, `normal_`) only writes it.
+- An in-place operator reads and writes what it changes; one that overwrites it (`copy_`, `zero_`, `normal_`)
+  only writes.
 - An expanded tensor counts only the memory behind it.
-- Indexing reads the rows that it picks, not the whole table; scattering reads and writes the rows that it
-  scatters to.
+- Indexing reads only the rows it picks; scattering reads and writes only the rows it changes.
 
 Working memory inside an operator is not counted. FLOPs are those of matrix products, convolutions, recurrent
-layers and attention (`torch.utils.flop_counter`); a multiplication and an addition count as two. Attention
-counts in full even if it is causal, as in torch.
+layers and attention (`torch.utils.flop_counter`); a multiplication and an addition count as two. Causal
+attention counts in full, as in torch.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
 
+from dpprof.measure.passes.storages import Life, Storages
+
 _aten = torch.ops.aten
+# Matrix products that take fp32 inputs unrounded; cuDNN may round those of its own operators.
+PRODUCTS = {_aten.mm, _aten.addmm, _aten.addmm_, _aten.bmm, _aten.baddbmm, _aten.baddbmm_}
 _NO_TRAFFIC = {
     "empty",
     "empty_like",
@@ -63,7 +66,7 @@ _LOOKS_AT_SHAPE_ONLY = {
     "nll_loss_backward",
     "nll_loss2d_backward",
 }
-# The argument that only serves as a shape there, where it is not the first.
+# Index of the argument that only serves as a shape, if it is not the first.
 _SHAPE_ARGUMENT = {"nll_loss_backward": 1, "nll_loss2d_backward": 1}
 # Operators that read as much of their first tensor as they return.
 _PICKS = {"embedding", "index_select", "gather", "index", "take", "take_along_dim", "nll_loss_forward"}
@@ -72,7 +75,7 @@ _SCATTERS = {"scatter_add_", "scatter_", "scatter_reduce_", "index_add_", "index
 
 
 def footprint(tensor: Tensor) -> int:
-    """Bytes of memory behind a tensor's elements: a dimension of stride 0 counts once."""
+    """Return the bytes of memory behind a tensor's elements; a dimension of stride 0 counts once."""
     if tensor.layout is not torch.strided:
         return 0
     elements = 1
@@ -85,7 +88,7 @@ def footprint(tensor: Tensor) -> int:
 
 
 def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
-    """The tensors among an operator's arguments or results, including those in lists."""
+    """Yield the tensors among an operator's arguments or results, including those in lists."""
     for value in values:
         if isinstance(value, Tensor):
             yield value
@@ -95,7 +98,7 @@ def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
 
 @cache
 def _changed_arguments(operator: Any) -> tuple[tuple[bool, ...], frozenset[str], bool]:
-    """Which positional arguments an operator writes to, which named ones, and whether these are `out=`."""
+    """Return which arguments an operator writes to, by position and by name, and if it has an `out=`."""
     arguments = operator._schema.arguments
     writes = [a.alias_info is not None and a.alias_info.is_write for a in arguments]
     named = frozenset(a.name for a, written in zip(arguments, writes, strict=True) if written)
@@ -109,16 +112,21 @@ def _returns_view(operator: Any) -> bool:
 
 
 def makes_nothing(operator: Any) -> bool:
-    """Whether an operator (an `OpOverload`) only returns a view, or allocates memory without touching it."""
+    """Tell if an operator (`OpOverload`) only returns a view, or allocates memory without touching it."""
     return operator._overloadpacket.__name__ in _NO_TRAFFIC or _returns_view(operator)
 
 
-def bytes_moved(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> tuple[int, int]:
-    """Bytes that one call of an operator (an `OpOverload`) reads and writes."""
-    name = operator._overloadpacket.__name__
-    if makes_nothing(operator):
-        return 0, 0
-    by_place, by_name, is_out = _changed_arguments(operator)
+class Operands(NamedTuple):
+    """Tensors of one operator call: those that it changes, only reads, and makes."""
+
+    changed: list[Tensor]
+    untouched: list[Tensor]
+    made: list[Tensor]
+
+
+def operands(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Operands:
+    """Return the tensors of one operator call (`OpOverload`) by what it does with them."""
+    by_place, by_name, _ = _changed_arguments(operator)
     changed = list(tensors_in(a for a, written in zip(args, by_place, strict=False) if written))
     changed += tensors_in(value for key, value in kwargs.items() if key in by_name)
     untouched = list(tensors_in(a for a, written in zip(args, by_place, strict=False) if not written))
@@ -129,6 +137,16 @@ def bytes_moved(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], re
         for t in tensors_in(result if isinstance(result, list | tuple) else (result,))
         if t.layout is torch.strided and t.untyped_storage()._cdata not in known
     ]
+    return Operands(changed, untouched, made)
+
+
+def bytes_moved(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> tuple[int, int]:
+    """Return the bytes that one operator call (`OpOverload`) reads and writes."""
+    name = operator._overloadpacket.__name__
+    if makes_nothing(operator):
+        return 0, 0
+    changed, untouched, made = operands(operator, args, kwargs, result)
+    is_out = _changed_arguments(operator)[2]
     if not made and not changed:
         return (0, 0) if result is not None and not _is_scalar(result) else (_sum(untouched), 0)
     written = _sum(made) + _sum(changed)
@@ -147,14 +165,13 @@ def bytes_moved(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], re
 
 
 def _picked(name: str, args: tuple[Any, ...], result: Tensor) -> int:
-    """Bytes that an indexing operator reads from its table: as many as it returns, or one per target."""
     if name == "nll_loss_forward":
         return int(args[1].numel() * args[0].element_size())
     return footprint(result)
 
 
 def _scattered(name: str, args: tuple[Any, ...]) -> int:
-    """Bytes of its first tensor that a scattering operator changes; with a mask, at most all of them."""
+    """Return the bytes that a scattering operator changes in its first tensor; with a mask, at most all."""
     table = args[0]
     if name == "index_put_":
         indices = [index for index in args[1] if index is not None]
@@ -170,7 +187,6 @@ def _scattered(name: str, args: tuple[Any, ...]) -> int:
 
 
 def _adds(name: str, args: tuple[Any, ...]) -> bool:
-    """Whether a scattering operator adds to its target instead of overwriting it."""
     return "add" in name or "reduce" in name or (name == "index_put_" and len(args) > 3 and args[3])
 
 
@@ -192,32 +208,29 @@ def _attention_for_cpu_backward(
     return int(sdpa_backward_flop_count(grad_out.shape, query.shape, key.shape, value.shape))
 
 
-def _matrix_vector(matrix: Tensor, vector: Tensor, **_: Any) -> int:
-    return 2 * matrix.numel()
-
-
-def _add_matrix_vector(bias: Tensor, matrix: Tensor, vector: Tensor, **_: Any) -> int:
-    return 2 * matrix.numel()
+def _matrix_vector(*tensors: Tensor, **_: Any) -> int:
+    """Count a matrix times a vector, the last two tensors; a bias comes before."""
+    return 2 * tensors[-2].numel()
 
 
 def _recurrent_layer(sequence: Tensor, weight_in: Tensor, weight_hidden: Tensor, *_: Any, **__: Any) -> int:
-    """One layer in one direction: both weights multiply every time step of every sample, shape (..., I)."""
+    """Count one layer in one direction: both weights multiply each time step of each sample, (..., I)."""
     num_steps = sequence.numel() // sequence.shape[-1]
     return 2 * num_steps * (weight_in.numel() + weight_hidden.numel())
 
 
 def _recurrent_layers(sequence: Tensor, weights: list[Tensor], *_: Any, **__: Any) -> int:
-    """All layers and directions at once: the weight matrices and the biases come in one list."""
+    """Count all layers and directions: weight matrices and biases come in one list."""
     num_steps = sequence.numel() // sequence.shape[-1]
     return 2 * num_steps * sum(weight.numel() for weight in weights if weight.ndim == 2)
 
 
 def _twice(formula: Callable[..., int]) -> Callable[..., int]:
-    """Backward: the gradient of the inputs costs as much as that of the weights."""
+    """Count backward: the gradient of the inputs costs as much as that of the weights."""
     return lambda *args, **kwargs: 2 * formula(*args, **kwargs)
 
 
-# What torch's registry lacks. An unfused recurrent layer consists of matrix products, which the registry has.
+# Missing in torch's registry. Unfused recurrent layers consist of matrix products, which it has.
 _FORMULAS: dict[Any, Callable[..., int]] = {
     _aten._scaled_dot_product_flash_attention_for_cpu: _attention_for_cpu,
     _aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_for_cpu_backward,
@@ -227,9 +240,9 @@ _FORMULAS: dict[Any, Callable[..., int]] = {
     _aten._cudnn_rnn_backward: _twice(_recurrent_layers),
     _aten.mv: _matrix_vector,
     _aten.dot: _matrix_vector,
-    _aten.addmv: _add_matrix_vector,
+    _aten.addmv: _matrix_vector,
 }
-# Torch's registry has none of them.
+# In-place variants, which are missing too.
 _IN_PLACE = {
     _aten.addmm_: _aten.addmm,
     _aten.baddbmm_: _aten.baddbmm,
@@ -238,13 +251,74 @@ _IN_PLACE = {
 
 
 def flops(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
-    """Floating-point operations of one call of an operator; 0 if it has no formula.
-
-    Products that are added in place, as `addmm_`, count as those that are not.
-    """
+    """Return the FLOPs of one operator call, also of in-place products; 0 if it has no formula."""
     packet = _IN_PLACE.get(operator._overloadpacket, operator._overloadpacket)
     if packet in _FORMULAS:
         return _FORMULAS[packet](*args, **kwargs)
     if packet in flop_registry:
         return int(flop_registry[packet](*args, **kwargs, out_val=result))
     return 0
+
+
+class Cache:
+    """A cache of `size` bytes with the storages that operators touched last.
+
+    What it holds is read without the memory. What is written goes to memory when other storages drive it out,
+    if it is still alive then. In doubt the cache holds too much: parts of a storage count as the same part,
+    and before the first operator it held whatever is read. So the bytes moved are a lower bound for any cache
+    that keeps the most recently used data.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._unknown, self._total = size, 0
+        self._held: dict[Life, int] = {}  # least recently touched first
+        self._unwritten: dict[Life, int] = {}
+
+    def traffic(self, storages: Storages, tensors: Operands, read: int, written: int) -> int:
+        """Return `to_memory` for an operator that reads and writes so many bytes of these tensors."""
+
+        def of_storages(tensors: Iterable[Tensor], most: int) -> dict[Life, int]:
+            found: dict[Life, int] = {}
+            for tensor in tensors:
+                life = storages.see(tensor)
+                if life is not None:
+                    found[life] = min(found.get(life, 0) + footprint(tensor), life.num_bytes, most)
+            return found
+
+        changed, untouched, made = tensors
+        touched = of_storages((*untouched, *changed, *made), read + written)
+        return self.to_memory(touched, of_storages((*changed, *made), written), read)
+
+    def to_memory(self, touched: Mapping[Life, int], written: Mapping[Life, int], read: int) -> int:
+        """Return a lower bound of the bytes that one operator moves between cache and memory."""
+        missed = max(0, read - sum(self._held.get(life, 0) for life in touched))
+        found = max(0, missed - self._unknown)
+        self._unknown -= missed - found
+        for life, num_bytes in touched.items():
+            before = self._held.pop(life, 0)
+            self._held[life] = min(self._size, max(num_bytes, before))
+            self._total += self._held[life] - before
+        for life, num_bytes in written.items():
+            kept = min(num_bytes, self._held[life])
+            found += num_bytes - kept
+            self._unwritten[life] = max(kept, self._unwritten.get(life, 0))
+        return found + self._drive_out()
+
+    def _drive_out(self) -> int:
+        """Evict what does not fit. Returns the bytes of it that must be written to memory."""
+        found = 0
+        for life in [life for life in self._held if not life.alive] if self._total > self._size else ():
+            self._total -= self._held.pop(life)
+            self._unwritten.pop(life, None)
+        while self._total > self._size:
+            life, held = next(iter(self._held.items()))
+            left = max(0, held - (self._total - self._size))
+            self._total -= held - left
+            unwritten = self._unwritten.pop(life, 0)
+            found += max(0, unwritten - left)
+            if left:  # it stays the first
+                self._held[life], self._unwritten[life] = left, min(unwritten, left)
+            else:
+                del self._held[life]
+        return found

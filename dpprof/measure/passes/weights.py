@@ -1,4 +1,4 @@
-"""Which weights train, and whether the steps moved them: a run whose adapters stand still trains nothing."""
+"""Checks that the steps moved the right weights: a run whose adapters stand still trains nothing."""
 
 from collections import Counter
 from typing import Any
@@ -8,30 +8,32 @@ from torch import Tensor, nn
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import WeightsError
-from dpprof.measure.observe import Observer, Training
+from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.build import optimizer_of
 from dpprof.measure.trainers.parallel import all_local, kind_of, local
+from dpprof.measure.trainers.training import Training
 from dpprof.record.record import ParameterGroup, Record
 from dpprof.vocabulary.formats import listed
+from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.trainers import trainer_info
 
-# Bits are summed up piece by piece, as torch widens what it sums on the CPU.
+# Bits are summed piece by piece, since torch widens what it sums on the CPU.
 _PIECE = 2**17
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-# A move of fewer units in the last place is rounding.
+# Moves of fewer units in the last place count as rounding.
 _ROUNDING = 8
 
 
 class Weights:
-    """The checksums of a model's parameters at one moment, tied ones once."""
+    """Checksums of a model's parameters at one moment, tied ones once."""
 
     def __init__(self, model: nn.Module) -> None:
         self._sums = _checksums(model)
 
     def hold_to_account(self, training: Training, config: ExperimentConfig, record: Record) -> None:
-        """Note in the record which parameters have moved since, and warn of those whose gradient cannot tell.
+        """Record which parameters have moved since, and warn of those whose gradient cannot tell.
 
-        Raises WeightsError, which names the parameters, if a frozen one has moved or one that trains has not.
+        Raises WeightsError, with names, if a frozen one moved, or a trainable one did not or only by noise.
         """
         while training.num_samples[-1:] == [0]:  # the gradient of an empty batch tells nothing
             training.run(1, Observer())
@@ -41,35 +43,40 @@ class Weights:
         parameters = {name: p for name, p in training.model.named_parameters() if name in moved}
         wrong = [name for name, p in parameters.items() if moved[name] and not p.requires_grad]
         if wrong:
-            raise WeightsError(
-                f"{listed(wrong)} should not train and moved: the optimizer has them, or something else "
-                "writes to them"
-            )
+            raise WeightsError(f"{listed(wrong)} should not train and moved: take them out of the optimizer")
         info = trainer_info(config.trainer)
         has_noise = info.is_private and config.noise_multiplier > 0
         still = [name for name, p in parameters.items() if p.requires_grad and not moved[name]]
         unreached = [name for name in still if not _has_gradient(parameters[name])]
         if unreached and has_noise:
-            raise WeightsError(
-                f"{listed(unreached)} should train and did not move: not even noise was added. The trainer "
-                "leaves them out"
-            )
+            raise WeightsError(f"{listed(unreached)} should train and did not move: not even noise was added")
         stuck = [name for name in still if name not in unreached and _should_move(parameters[name], config)]
         if stuck:
             raise WeightsError(
                 f"{listed(stuck)} should train and did not move, though the optimizer's step is large "
-                "enough: the optimizer has copies of the weights, or something puts them back"
+                "enough: it has copies of the weights, or something puts them back"
             )
+        refuse_lost(training, config)
         small = [name for name in still if name not in unreached]
         for names, why in ((unreached, "the loss gives no gradient"), (small, "steps are too small to show")):
             if names:
                 record.warnings.append(f"weights that should train did not move, {why}: {listed(names)}")
 
 
+def refuse_lost(training: Training, config: ExperimentConfig) -> None:
+    """Raise WeightsError if only noise moves a weight. Checks private trainers that are not parallel."""
+    if not trainer_info(config.trainer).is_private or config.parallel != NONE:
+        return
+    if lost := training.lost_gradients():
+        raise WeightsError(
+            f"{listed(lost)} should train, and at most noise moves them: freeze them, or use another trainer"
+        )
+
+
 def parameter_groups(
     model: nn.Module, config: ExperimentConfig, moved: dict[str, bool] | None = None
 ) -> list[ParameterGroup]:
-    """The parameters of a model by kind and fate, in the order of the model; tied ones once."""
+    """Group a model's parameters by kind, trainability and movement, in the model's order; tied ones once."""
     is_private = trainer_info(config.trainer).is_private
     tensors: Counter[Any] = Counter()
     numbers: Counter[Any] = Counter()
@@ -86,20 +93,19 @@ def parameter_groups(
 
 
 def _kind(model: nn.Module, name: str) -> str:
-    """The class that a parameter belongs to and its name there; that of an adapter by peft's name for it."""
+    """Return the parameter's module class and name; for an adapter peft's name instead of the class."""
     path, _, own = name.rpartition(".")
     adapter = next((part for part in path.split(".") if part.startswith("lora_")), None)
     return f"{adapter or kind_of(model.get_submodule(path)).__name__}.{own}"
 
 
 def _checksums(model: nn.Module) -> dict[str, int]:
-    """Of what lies on this rank; of a parameter that has no shard here, nothing."""
+    """Sum up this rank's shards; a parameter without one here is left out."""
     here = all_local((name, parameter.detach()) for name, parameter in model.named_parameters())
     return {name: _checksum(tensor) for name, tensor in here if tensor.numel()}
 
 
 def _checksum(tensor: Tensor) -> int:
-    """The sum of its bits, read as integers."""
     bits = tensor.reshape(-1).view(_INTEGERS.get(tensor.element_size(), torch.uint8))
     return sum(int(piece.sum(dtype=torch.int64)) for piece in bits.split(_PIECE))
 
@@ -109,7 +115,7 @@ def _has_gradient(parameter: nn.Parameter) -> bool:
 
 
 def _should_move(parameter: nn.Parameter, config: ExperimentConfig) -> bool:
-    """Whether a first step of the optimizer by the last gradient moves it by more than rounding."""
+    """Tell if the optimizer's first step by the last gradient exceeds rounding."""
     assert parameter.grad is not None, "it has a gradient"
     before = local(parameter.detach())
     moving = nn.Parameter(before.clone())

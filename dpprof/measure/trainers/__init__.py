@@ -1,1 +1,1 @@
-"""The optimisation algorithms. `vocabulary.trainers` lists them; `build` finds a class by its name."""
+"""Optimisation algorithms. `vocabulary.trainers` lists them; `build` finds a class by its name."""

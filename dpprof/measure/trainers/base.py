@@ -1,7 +1,7 @@
-"""What every trainer does alike: observed phases, forward and loss, and what is held after a step.
+"""Base class of all trainers: phases, forward and loss, and the tensors held after a step.
 
-A trainer keeps in attributes what a training loop keeps in variables, the model's output and the loss, and
-binds them anew where that loop does: so both hold the same bytes at any moment.
+Attributes replace a training loop's variables (output, loss) and are rebound at the same moments, so that
+both hold the same bytes.
 """
 
 from abc import ABC, abstractmethod
@@ -14,49 +14,45 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
 
+from dpprof.config.devices import balance_of
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.nested import attributes, call, moved, named_leaves
 from dpprof.measure.trainers.parallel import parallel_of
-from dpprof.measure.trainers.seen import Trap, WatchedStep
+from dpprof.measure.trainers.watched_step import Trap, WatchedStep
 from dpprof.measure.workloads.sampling import num_samples
 from dpprof.vocabulary.loops import DOCUMENTED, LEAN, OUTPUTS
 from dpprof.vocabulary.norm_forms import NormCost
 from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.phases import PHASE_LABEL, STEP_LABEL
 
-# The tensors of each category, each with the name of its parameter or whatever tells what it is.
+# Tensors by category, each with the name of its parameter or another label.
 Held = dict[str, list[tuple[str, Tensor]]]
 
 
 class TrainerBase(ABC):
     """One optimisation algorithm over one model.
 
-    A subclass writes `step`: all of one training step, divided into phases by `with self.phase("forward"):`.
-    Phases that `vocabulary.phases` lists have the meaning given there; what else the algorithm does gets a
-    phase of its own. `self.compute_losses(batch)` is forward and loss; the loss that backward starts from is
-    bound to `self.last_loss`, as the loop binds its variable. The step leaves in `p.grad` the gradient that
-    `self.optimizer` has used. With Poisson sampling a batch may have no sample; `self.batch_size` is then the
-    expected one.
+    A subclass implements `step`, one training step divided into phases by `with self.phase("forward"):`.
+    `vocabulary.phases` defines the usual phases; an algorithm may add its own. `self.compute_losses(batch)`
+    does forward and loss; `self.last_loss` is the loss that backward starts from. The step leaves in `p.grad`
+    the gradient that `self.optimizer` used. With Poisson sampling a batch may be empty.
 
     It may override:
 
-    - `wrap_model`, `wrap_optimizer`: what the library puts around the model and the optimizer.
-    - `held_tensors`, `drop_gradients`: what it keeps between steps beyond parameters, gradients and
-      optimizer state, by category (of `vocabulary.categories` or its own).
-    - `label_transient_tensors`: patches that label tensors which only live inside a library's functions.
-      Tensors that `step` itself makes are labelled there: `self.observer.label("noise", [(name, tensor)])`,
-      or `with self.observer.label_new("noise"):` around what makes them.
-    - `all_savings`: the names of `vocabulary.loops.SAVINGS` that its lean loop makes; `self.saves(name)`
-      tells whether this step makes one.
-    - `clip_factor`, or `clip_factors` where parameters differ: how it scales a sample's gradient, if not as
-      Abadi et al. do.
-    - `noise_deviation`: how much noise it adds, if not noise_multiplier * max_grad_norm.
-    - `explain`, `foresee`, `warnings`: what to say of models that its library cannot train, or not as one
-      would expect.
+    - `wrap_model`, `wrap_optimizer`: the library's wrappers around the model and the optimizer.
+    - `held_tensors`, `drop_gradients`: tensors kept between steps besides parameters, gradients and optimizer
+      state, by category (of `vocabulary.categories` or its own).
+    - `label_transient_tensors`: patches that label tensors inside a library's functions. `step` labels its
+      own by `self.observer.label("noise", [(name, tensor)])` or `with self.observer.label_new("noise"):`.
+    - `all_savings`: the `vocabulary.loops.SAVINGS` of its lean loop; `self.saves(name)` tells if made.
+    - `clip_factor`, or `clip_factors` where parameters differ: a sample's factor, if not Abadi et al.'s.
+    - `noise_deviation`: the noise, if not noise_multiplier * max_grad_norm.
+    - `explain`, `foresee`, `warnings`: messages about models that its library does not train as expected;
+      `unbounded`: those of them that leave no guarantee.
     - `on_fake_tensors`: stand-ins for what its library cannot do without data.
 
-    Its `vocabulary.trainers.TrainerInfo` lists the phases and categories. `tests/measure/trainers` holds
-    every listed trainer to this.
+    `vocabulary.trainers.TrainerInfo` lists phases and categories; `tests/measure/trainers` tests listed
+    trainers.
 
     Args:
         model: moved to `device` and put in training mode.
@@ -64,22 +60,19 @@ class TrainerBase(ABC):
         optimizer_params: its keyword arguments.
         device: where the model trains.
         loss: `loss(outputs, targets)` gives one loss per sample, shape (B,).
-        batch_size: samples in one physical batch; under Poisson sampling those expected.
+        batch_size: samples in a physical batch of this rank; the expected number with Poisson sampling.
         accumulation_steps: physical batches in one step. Gradients average over the logical batch.
         precision: `fp32`, or `bf16` to run forward under autocast.
-        noise_multiplier: standard deviation of the noise over `max_grad_norm`; without effect where nothing
-            is private, as is the next one.
-        max_grad_norm: the L2 norm that each sample's gradient is clipped to.
-        poisson_sampling: whether batches may have any number of samples, none among them.
+        noise_multiplier: standard deviation of the noise over `max_grad_norm`; for private trainers.
+        max_grad_norm: L2 norm that each sample's gradient is clipped to; for private trainers.
+        poisson_sampling: True if batches vary in size, and may be empty.
         loop: `documented`, or `lean` to make every saving that the trainer has.
         options: the trainer's own settings, an instance of `TrainerInfo.options`; None if it has none.
-        parallel: how it shares the training with the other ranks of torch's default process group; those of
-            `TrainerInfo.parallel` may be asked for. `batch_size` is this rank's, and gradients average over
-            the logical batches of all.
+        parallel: one of `TrainerInfo.parallel`; gradients average over the logical batches of all ranks.
     """
 
     all_savings: tuple[str, ...] = (OUTPUTS,)
-    # The ways in which rank 0 has more to do than the other ranks.
+    # Parallel ways in which rank 0 does more than the other ranks.
     rank_0_differs: frozenset[str] = frozenset()
 
     def __init__(
@@ -101,9 +94,12 @@ class TrainerBase(ABC):
         parallel: str = NONE,
     ) -> None:
         self.device = torch.device(device)
-        self.device_type = self.device.type  # an estimate's is that of the device it stands for
+        # For an estimate, these two describe the target device.
+        self.device_type = self.device.type
+        gpu = torch.cuda.get_device_name() if self.device_type == "cuda" else ""
+        self.balance = balance_of(self.device_type, gpu)
         self.parallel = parallel_of(parallel, self.device)
-        # The parameters of a fake model cannot be moved, not even to where they are.
+        # Parameters of a fake model cannot be moved, not even to their own device.
         elsewhere = any(t.device.type != self.device.type for t in (*model.parameters(), *model.buffers()))
         self.model = (model.to(self.device) if elsewhere else model).train()
         self.loss = loss
@@ -123,20 +119,20 @@ class TrainerBase(ABC):
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """The model's trainable parameters."""
+        """Trainable parameters of the model."""
         return [p for p in self.model.parameters() if p.requires_grad]
 
     def wrap_model(self) -> nn.Module:
-        """The module that forward calls: the model itself, or what a library puts around it."""
+        """Wrap the model for the forward, with the library's wrapper if it has one."""
         return self.model
 
     def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> Any:
-        """The optimizer, or what a library puts around it."""
+        """Wrap the optimizer with the library's wrapper, if it has one."""
         return optimizer
 
     @property
     def savings(self) -> tuple[str, ...]:
-        """The savings that the loop leaves unmade."""
+        """Savings that the loop does not make."""
         return tuple(saving for saving in self.all_savings if not self.saves(saving))
 
     def save(self, savings: Iterable[str]) -> None:
@@ -146,18 +142,15 @@ class TrainerBase(ABC):
             self._outputs = None
 
     def saves(self, saving: str) -> bool:
-        """Whether the loop makes a saving."""
+        """Tell whether the loop makes a saving."""
         return saving in self._savings_made
 
     @abstractmethod
     def step(self, physical_batches: tuple[Any, ...]) -> None:
-        """One training step in phases; `profile_step` has checked the number of batches."""
+        """Do one training step in phases; `profile_step` has checked the number of batches."""
 
     def profile_step(self, *physical_batches: Any) -> None:
-        """Do one full training step in named phases, on `accumulation_steps` physical batches.
-
-        Afterwards `p.grad` holds what the optimizer used. Nothing here waits for the device.
-        """
+        """Do one training step on `accumulation_steps` physical batches, without waiting for the device."""
         if len(physical_batches) != self.accumulation_steps:
             raise ValueError(
                 f"a step takes {self.accumulation_steps} physical batches, got {len(physical_batches)}"
@@ -168,10 +161,7 @@ class TrainerBase(ABC):
             self.step(physical_batches)
 
     def run_profiling(self, batches: Iterable[Any], observer: Observer) -> None:
-        """Train on physical batches until they run out, under the observer.
-
-        A step's batches are fetched and moved to the device before the step begins.
-        """
+        """Train on physical batches until they run out, each step's on the device before it begins."""
         source = iter(batches)
         self.observer = observer
         labelled = self.label_transient_tensors() if observer.follows_tensors else nullcontext()
@@ -183,10 +173,9 @@ class TrainerBase(ABC):
             self.observer = Observer()
 
     def held_tensors(self) -> Held:
-        """The tensors that the trainer holds now, by category; only categories that hold any.
+        """Return the tensors held now, by category; only categories with any.
 
-        Each comes with the name of its parameter; optimizer state as `<parameter>.<key>`. A subclass adds
-        what else it holds.
+        Each has the name of its parameter; optimizer state is `<parameter>.<key>`.
         """
         name_of = {parameter: name for name, parameter in self.model.named_parameters()}
         held: Held = {
@@ -208,29 +197,34 @@ class TrainerBase(ABC):
         return outputs if self.last_loss is None else [*outputs, ("loss", self.last_loss)]
 
     def drop_gradients(self) -> None:
-        """Let go of all gradients, and of the last output and loss, as the next step would."""
+        """Release all gradients, the last output and the loss, as the next step would."""
         self._outputs = self.last_loss = None
         self.optimizer.zero_grad(set_to_none=True)
 
     @contextmanager
     def label_transient_tensors(self) -> Iterator[None]:
-        """Surrounds the steps of an observer that follows tensors: labels those that only live inside a
-        library's functions. Timed steps run the library as it is.
+        """Label tensors inside a library's functions, for an observer that follows tensors.
+
+        Timed steps run the library as it is.
         """
         yield
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Surrounds one phase of a step; a phase may occur several times in a step, not within another."""
+        """Mark one phase of a step; phases may recur in a step, but not nest."""
         with self.observer.phase(name), record_function(PHASE_LABEL + name):
             yield
 
+    def unhooked(self) -> AbstractContextManager[Any]:
+        """Call the model without the library's hooks."""
+        return nullcontext()
+
     def compute_outputs(self, inputs: Any) -> Any:
-        """What the model gives for a batch's inputs."""
+        """Run the model on a batch's inputs."""
         return call(self.forward_model, inputs)
 
     def compute_losses(self, batch: Any) -> Tensor:
-        """Forward and loss of one physical batch: one loss per sample, shape (B,).
+        """Do forward and loss of one physical batch: one loss per sample, shape (B,).
 
         Raises ValueError if the loss is not per sample.
         """
@@ -252,48 +246,51 @@ class TrainerBase(ABC):
 
     @staticmethod
     def noise_deviation(noise_multiplier: float, max_grad_norm: float, batch_size: int) -> float:
-        """Standard deviation of the noise on each coordinate of the sum of clipped gradients, with physical
-        batches of so many samples.
+        """Standard deviation of the noise on each coordinate of the sum of clipped gradients.
+
+        `batch_size` is that of physical batches.
         """
         return noise_multiplier * max_grad_norm
 
     @staticmethod
     def clip_factor(norm: Tensor, max_grad_norm: float) -> Tensor:
-        """What a gradient of this L2 norm is multiplied by: 1 / max(1, norm / C) (Abadi et al. 2016)."""
+        """Factor for a gradient of this L2 norm: 1 / max(1, norm / C) (Abadi et al. 2016)."""
         return 1 / (norm / max_grad_norm).clamp(min=1.0)
 
     @classmethod
     def clip_factors(cls, norms: Tensor, max_grad_norm: float, options: Any) -> Tensor:
-        """What the parameters' gradients of one sample are multiplied by, shape (P,), from their norms, shape
-        (P,), under the trainer's own settings: by default all alike, by `clip_factor`.
-        """
+        """Factors for one sample's gradients from their norms, both of shape (P,); by default all alike."""
         return cls.clip_factor(torch.linalg.vector_norm(norms), max_grad_norm).expand_as(norms)
 
     @classmethod
     def explain(cls, error: Exception, model: nn.Module, batch_size: int) -> str | None:
-        """One sentence on an error that this trainer's library raised over a model, with the module at fault
-        and the remedy; None where the cause is not proven. The batch had so many samples.
+        """Explain an error of this trainer's library in one sentence, with module at fault and remedy.
+
+        None unless the cause is proven. `batch_size` is the failing batch's.
         """
         return None
 
     @classmethod
     def foresee(cls, step: WatchedStep) -> list[Trap]:
-        """The traps that this trainer's library will meet in a model, from a step that was watched without
-        it: what `explain` says of the first one, said of all.
+        """Return the traps of this trainer's library in a model, from a step watched without the library.
+
+        If training fails where that step does not, the first trap is reported.
         """
         return []
 
     def norm_costs(self) -> dict[str, NormCost]:
-        """The form of each weight's norm in the last step, by parameter, if the algorithm chooses one."""
+        """Return the form of each weight's norm in the last step, by parameter, if there is a choice."""
         return {}
 
     def warnings(self) -> list[str]:
-        """What to tell beside the figures of a model that trains, but not as one would expect."""
+        """Return warnings about a model that trains, but not as one would expect."""
+        return []
+
+    def unbounded(self) -> list[str]:
+        """Return those warnings that leave no guarantee: a sample changes more than clipping bounds."""
         return []
 
     @classmethod
     def on_fake_tensors(cls) -> AbstractContextManager[Any]:
-        """Surrounds training on fake tensors, which have no data: puts stand-ins in place for what the
-        library cannot do with them.
-        """
+        """Replace, while training on fake tensors, what the library cannot do without data."""
         return nullcontext()

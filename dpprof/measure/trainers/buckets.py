@@ -1,4 +1,4 @@
-"""Gradients communicated together: a matrix with a row for each rank, and columns for each gradient."""
+"""Buckets of gradients: a matrix with a row per rank and columns per gradient, communicated at once."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-# What torch's DDP communicates at once, and what a bucket holds.
+# Size of a bucket, as in torch's DDP.
 BUCKET_BYTES = 25 * 2**20
-# torch 2.13 has new names for them, and warns of the old ones.
+# torch 2.13 renames them and warns about the old names.
 _reduce_scatter: Any = getattr(dist, "reduce_scatter_single", dist.reduce_scatter_tensor)
 _all_gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
 
 
 @dataclass
 class Bucket:
-    """Some flat gradients of one type. Rank r's piece of each are its r-th `chunks` numbers."""
+    """Flat gradients of one dtype. Rank r's piece of each is its r-th `chunks` numbers."""
 
     gradients: list[Tensor]
     chunks: list[int]
@@ -26,7 +26,7 @@ class Bucket:
 
     @torch.no_grad()
     def reduce_scattered(self) -> list[Tensor]:
-        """The means over all ranks of this rank's pieces, padded to `chunks` numbers."""
+        """Return the means over ranks of this rank's pieces, padded to `chunks` numbers."""
         whole = self._new(self.world_size)
         matrix = whole.view(self.world_size, -1)
         for gradient, part in zip(self.gradients, matrix.split(self.chunks, dim=1), strict=True):
@@ -42,7 +42,7 @@ class Bucket:
 
     @torch.no_grad()
     def all_gather(self) -> None:
-        """Fill each gradient with all ranks' pieces."""
+        """Fill each gradient with the pieces of all ranks."""
         mine = self._new()
         for piece, part in zip(self.pieces(), mine.split(self.chunks), strict=True):
             part[: len(piece)].copy_(piece)
@@ -57,7 +57,7 @@ class Bucket:
                 gradient[gradient.numel() - rest :].copy_(part[rows, :rest])
 
     def pieces(self) -> list[Tensor]:
-        """This rank's pieces, views of the gradients."""
+        """Return this rank's pieces, as views of the gradients."""
         return [
             gradient[self.rank * chunk : (self.rank + 1) * chunk]
             for gradient, chunk in zip(self.gradients, self.chunks, strict=True)
@@ -68,7 +68,7 @@ class Bucket:
 
 
 def together(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """Neighbouring tensors of one type that fill a bucket; a larger one comes alone."""
+    """Group neighbouring tensors of one dtype to fill buckets; a larger tensor comes alone."""
     some: list[Tensor] = []
     taken = 0
     for tensor in tensors:
@@ -83,7 +83,7 @@ def together(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def buckets(gradients: Iterable[Tensor], rank: int, world_size: int) -> Iterator[Bucket]:
-    """Gradients in buckets, large ones divided, in pieces as equal as may be; those of no numbers in none."""
+    """Put gradients into buckets, splitting large ones; pieces are as equal as possible. Skips empty ones."""
     filled = (g for g in gradients if g.numel())
     parts = (part for g in filled for part in flat(g).split(BUCKET_BYTES // g.element_size()))
     for some in together(parts):
@@ -91,5 +91,5 @@ def buckets(gradients: Iterable[Tensor], rank: int, world_size: int) -> Iterator
 
 
 def flat(tensor: Tensor) -> Tensor:
-    """A view of all numbers of a tensor without gaps, in the order in which they lie in memory."""
+    """View a gapless tensor as flat, in memory order."""
     return tensor.as_strided((tensor.numel(),), (1,))

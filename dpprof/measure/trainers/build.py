@@ -1,4 +1,4 @@
-"""From an experiment's settings to its trainer."""
+"""Creates the trainer of an experiment."""
 
 import importlib
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dpprof.config.devices import balance_of
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.workloads.workload import Workload
@@ -19,16 +20,13 @@ _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "
 
 
 def load_trainer(name: str) -> type[TrainerBase]:
-    """The class of a listed trainer. Raises ImportError or AttributeError if it is not there."""
+    """Load the class of a listed trainer. Raises ImportError or AttributeError if it is not there."""
     trainer: type[TrainerBase] = load(TRAINERS[name].target)
     return trainer
 
 
 def import_trainers(wanted: str, say: Callable[[str], None]) -> None:
-    """Import the modules of all listed trainers, so that resident memory compares between trainers.
-
-    Raises what the wanted trainer's module raises; of another one that cannot be imported it only says so.
-    """
+    """Import all listed trainers, so that resident memory compares; only the wanted one may raise."""
     for name, info in TRAINERS.items():
         try:
             importlib.import_module(info.target.partition(":")[0])
@@ -39,13 +37,13 @@ def import_trainers(wanted: str, say: Callable[[str], None]) -> None:
 
 
 def clip_rule(config: ExperimentConfig) -> Callable[[Tensor, float], Tensor]:
-    """How the configured trainer scales one sample's gradient: from norms, shape (P,), and C to factors."""
+    """Return the configured trainer's clip factors as a function of norms, shape (P,), and C."""
     return partial(load_trainer(config.trainer).clip_factors, options=config.trainer_options)
 
 
 def optimizer_of(config: ExperimentConfig) -> tuple[type[torch.optim.Optimizer], dict[str, Any]]:
-    """The configured optimizer, and what it is made with."""
-    # As torch itself chooses by the device of the parameters, which may be elsewhere for an estimate.
+    """Return the configured optimizer's class and arguments."""
+    # torch's own default depends on the parameters' device, which may differ in an estimate.
     params: dict[str, Any] = {"lr": config.lr, "foreach": config.device == "cuda"}
     if config.optimizer == "sgd":
         params["momentum"] = config.momentum
@@ -55,7 +53,7 @@ def optimizer_of(config: ExperimentConfig) -> tuple[type[torch.optim.Optimizer],
 def build_trainer(
     config: ExperimentConfig, workload: Workload, tensor_device: str | None = None
 ) -> TrainerBase:
-    """The configured trainer over a workload's model, its tensors on `tensor_device` if that is given."""
+    """Create the configured trainer over a workload's model, with tensors on `tensor_device` if given."""
     options = config.trainer_options
     own = {} if options is None else {"options": options}
     if config.parallel != NONE:
@@ -75,4 +73,6 @@ def build_trainer(
         **own,
     )
     trainer.device_type = config.device
+    if config.is_estimate:
+        trainer.balance = balance_of(config.device, "", config.estimating.target)
     return trainer

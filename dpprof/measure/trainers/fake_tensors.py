@@ -1,10 +1,8 @@
 """Trains on fake tensors: shapes and types without data, so that any model can be run on any machine.
 
-`torch.unique` along a dimension, whose result depends on data, gets a stand-in that gives as many rows as
-there are: an upper bound, reached when no row occurs twice (the ghost norm of an embedding calls it). A
-single random number between 0 and 1 is 1: where it decides whether a layer is left out, the layer runs. And
-`nn.init.trunc_normal_`, which draws again until all numbers are small, draws once. What else a trainer's
-library cannot do without data, the trainer replaces (`TrainerBase.on_fake_tensors`).
+`torch.unique` along a dimension (in an embedding's ghost norm) returns as many rows as there are, an upper
+bound. A single random number between 0 and 1 is 1: where it decides whether a layer is skipped, the layer
+runs. `nn.init.trunc_normal_` draws once. Trainers add stand-ins (`TrainerBase.on_fake_tensors`).
 """
 
 from collections.abc import Iterator
@@ -39,6 +37,7 @@ _FP32_ON_CUDA = {
     F.nll_loss,
     F.mse_loss,
 }
+_IS_CUDA = Tensor.is_cuda.__get__  # type: ignore[attr-defined]
 _CANNOT = (
     "{operator} {why}, so this model cannot be estimated: measure it with `dpprof profile`, "
     "or estimate a workload that does without this operator"
@@ -49,15 +48,13 @@ _CANNOT = (
 def fake_tensors(
     trainer: type[TrainerBase] = TrainerBase, *, as_autocast_on_cuda: bool = False
 ) -> Iterator[None]:
-    """Every tensor made inside is a fake one. The stand-ins of the trainer that is used are in place.
+    """Make every tensor inside a fake one, with the trainer's stand-ins in place.
 
-    `as_autocast_on_cuda` runs what autocast treats differently on the CPU as on CUDA. It has to look at every
-    function called, which takes time.
-
-    Raises EstimateError, which names the operator, where a result depends on data and has no stand-in.
+    `as_autocast_on_cuda` makes the CPU's autocast act as on CUDA, at some cost in time. Raises EstimateError,
+    which names the operator, where a result depends on data and has no stand-in.
     """
     with ExitStack() as stack:
-        # What a workload makes by other means than torch's, such as numpy's, becomes fake when used.
+        # Data that a workload makes without torch, such as by numpy, becomes fake when used.
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(_upper_bounds())
         stack.enter_context(replaced(nn.init, "_no_grad_trunc_normal_", _normal))
@@ -77,13 +74,13 @@ def fake_tensors(
 
 
 class _CudaAutocast(TorchFunctionMode):
-    """Autocast's list for CUDA on CPU tensors: these run in fp32 there, and not on the CPU
-    (torch's documentation of autocast, operators that autocast to float32).
-    """
+    """Treats CPU tensors like CUDA's in `is_cuda` and in autocast's list of fp32 functions (torch's docs)."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if func == _IS_CUDA:
+            return True
         if func in _FP32_ON_CUDA and torch.is_autocast_enabled("cpu"):
             args = tuple(_in_fp32(argument) for argument in args)
         return func(*args, **(kwargs or {}))
@@ -96,9 +93,7 @@ def _in_fp32(argument: Any) -> Any:
 
 @contextmanager
 def _upper_bounds() -> Iterator[None]:
-    """Gives operators whose results depend on data the largest result that they can have. Where fake tensors
-    look up their operators: one more dispatch mode would cost a fifth of an estimate's time.
-    """
+    """Put upper bounds into fake tensors' table; a dispatch mode would cost a fifth of an estimate's time."""
     stand_ins = {_aten.unique_dim.default: _all_distinct, _aten.rand.default: _ones_if_one}
     before = {operator: _OPERATORS.get(operator) for operator in stand_ins}
     _OPERATORS.update(stand_ins)
@@ -113,7 +108,7 @@ def _upper_bounds() -> Iterator[None]:
 
 
 def _ones_if_one(mode: FakeTensorMode, func: Any, *args: Any, **kwargs: Any) -> Any:
-    """Random numbers; a single one has a value, 1."""
+    """Random numbers; a single one has the value 1."""
     result: Any = fake_impls.constructors(mode, func, *args, **kwargs)
     if result.dim() == 0:
         with unset_fake_temporarily():
@@ -122,7 +117,7 @@ def _ones_if_one(mode: FakeTensorMode, func: Any, *args: Any, **kwargs: Any) -> 
 
 
 def _normal(tensor: Tensor, mean: float, std: float, *_: Any, **__: Any) -> Tensor:
-    """Fills a new parameter, in as many bytes as a truncated distribution would."""
+    """Fill a new parameter, using as many bytes as a truncated distribution would."""
     with torch.no_grad():
         return tensor.normal_(mean, std)
 
@@ -136,7 +131,7 @@ def _all_distinct(
     return_inverse: bool = False,
     return_counts: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What `aten::unique_dim` gives when nothing occurs twice."""
+    """`aten::unique_dim` for input without duplicates."""
     length = tensor.shape[dim]
     with mode:
         inverse = tensor.new_empty(length if return_inverse else 0, dtype=torch.int64)

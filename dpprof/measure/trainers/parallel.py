@@ -1,8 +1,6 @@
-"""How ranks share the training. Trainers ask an object of these what to do with the model and its gradients;
-what their library does differently with several ranks, they know themselves.
+"""Ways in which ranks share the training: how to treat the model and its gradients.
 
-This rank alone is `Alone`. `replicas.py` and `shards.py` have the other ways, whose parts of torch are
-imported when they are wanted.
+`replicas.py` and `shards.py` import their parts of torch only when wanted.
 """
 
 import importlib
@@ -11,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from dpprof.measure.observe import Observer
@@ -24,11 +23,7 @@ _WAYS = {
 
 
 class Alone:
-    """One rank that shares nothing. The other ways are its subclasses.
-
-    Args:
-        device: where the model trains.
-    """
+    """A single rank that shares nothing; base class of the other ways."""
 
     way = NONE
     rank, world_size = 0, 1
@@ -37,82 +32,99 @@ class Alone:
         self.device = device
 
     def total(self, number: int) -> int:
-        """A number summed over all ranks."""
+        """Sum a number over all ranks."""
         return number
 
     def wrapped(self, model: nn.Module) -> nn.Module:
-        """What forward calls in training without privacy, which exchanges gradients in backward."""
+        """Wrap the model for training without privacy, where backward exchanges gradients."""
         return self.sharded(model)
 
     def sharded(self, model: nn.Module) -> nn.Module:
-        """The model, its parameters in shards if that is how ranks share."""
+        """Shard the model's parameters, if ranks share them so."""
         return model
 
     def physical_batch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[Any]:
-        """Surrounds forward and backward of one physical batch through what `wrapped` gave."""
+        """Surround forward and backward of one physical batch through the `wrapped` model."""
         return nullcontext()
 
     def labelling(self, observer: Observer) -> AbstractContextManager[Any]:
-        """Surrounds steps, and labels what ranks gather for an observer that follows tensors."""
+        """Label what ranks gather, for an observer that follows tensors."""
         return nullcontext()
 
     def adding_noise(self) -> AbstractContextManager[Any]:
-        """Surrounds Opacus's adding of noise."""
+        """Surround Opacus's adding of noise."""
         return nullcontext()
 
     def together(self, parameters: list[nn.Parameter]) -> Iterable[list[nn.Parameter]]:
-        """Parameters in groups whose clipped sums are exchanged at once."""
+        """Group parameters whose clipped sums are exchanged at once."""
         return ([parameter] for parameter in parameters)
 
     def base_of_sum(self, so_far: Tensor | None) -> Tensor | None:
-        """What this rank's clipped sum may be added to in place, given the gradient so far."""
+        """Return what this rank's clipped sum may be added to in place, given the gradient so far."""
         return so_far
 
     def exchanged(
         self, sums: list[Tensor], parameters: list[nn.Parameter], so_far: list[Tensor | None]
     ) -> list[Tensor]:
-        """The gradients of parameters from this rank's clipped sums: with shards, exchanged and added to the
-        gradients so far.
-        """
+        """Return gradients from this rank's clipped sums; shards are exchanged and added to those so far."""
         return sums
 
+    def over_ranks(self, count: Tensor) -> Tensor:
+        """Sum a count over ranks in the same physical batch; with shards these are all ranks."""
+        return count
+
+    def refuse(self, gradients: list[Tensor]) -> None:
+        """Tell the other ranks, in their next exchange, that this one makes no step."""
+
     def begin_exchange(self, gradients: list[Tensor]) -> list[Tensor]:
-        """Make gradients those of all ranks, in place; gives what this rank has to add noise to: each number
-        is given on one rank. `end_exchange` brings them together again.
-        """
+        """Average gradients over ranks in place; return those numbers that this rank alone adds noise to."""
         return gradients
 
     def end_exchange(self, gradients: list[Tensor]) -> None:
-        """Give every rank what the others have added noise to."""
+        """Distribute the numbers that each rank added noise to."""
+
+
+class Several(Alone):
+    """This process's rank of torch's default process group."""
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+
+    def total(self, number: int) -> int:
+        """Sum a number over all ranks; all must call this."""
+        numbers = torch.tensor([number], device=self.device)
+        dist.all_reduce(numbers)
+        return int(numbers)
 
 
 def local(tensor: Tensor) -> Tensor:
-    """What lies on this rank of a tensor: itself, or a distributed tensor's shard."""
+    """Return a tensor's part on this rank: itself, or a distributed tensor's shard."""
     shard: Tensor | None = getattr(tensor, "_local_tensor", None)
     return tensor if shard is None else shard
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All of a tensor, gathered from all ranks if it is a distributed one."""
+    """Return a whole tensor, gathered from all ranks if distributed."""
     gather = getattr(tensor, "full_tensor", None)
     gathered: Tensor = tensor if gather is None else gather()
     return gathered
 
 
 def kind_of(module: nn.Module) -> type[nn.Module]:
-    """A module's class, as it was before torch's `fully_shard` put its own in front."""
+    """Return a module's class, without the one that torch's `fully_shard` puts in front."""
     own, *others = type(module).__mro__
     found: type[nn.Module] = others[1] if others[0].__name__ == "FSDPModule" else own
     return found
 
 
 def all_local(named: Iterable[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
-    """What lies on this rank of named tensors."""
+    """Return the local parts of named tensors."""
     return [(name, local(tensor)) for name, tensor in named]
 
 
 def parallel_of(way: str, device: torch.device) -> Alone:
-    """The way of that name, for this process's rank of torch's default process group."""
+    """Create the parallel way of that name, for this process's rank of torch's default process group."""
     module, _, name = _WAYS[way].partition(":")
     made: Alone = getattr(importlib.import_module(module), name)(device)
     return made

@@ -1,4 +1,4 @@
-"""Puts something in another's place for a while."""
+"""Sets an attribute for a while."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from typing import Any
 
 @contextmanager
 def replaced(owner: Any, attribute: str, value: Any) -> Iterator[None]:
-    """Set an attribute of an object or a module for a while."""
+    """Set an attribute of an object or module, and restore it at the end."""
     missing = object()
     before = vars(owner).get(attribute, missing)
     setattr(owner, attribute, value)

@@ -1,6 +1,6 @@
 """Data parallelism: a whole model on each rank (`--parallel ddp`)."""
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -10,26 +10,26 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from dpprof.measure.trainers.buckets import BUCKET_BYTES, buckets
+from dpprof.measure.trainers.parallel import Several
 from dpprof.measure.trainers.replaced import replaced
-from dpprof.measure.trainers.several import Several
+from dpprof.vocabulary.messages import REFUSED_ELSEWHERE
 from dpprof.vocabulary.parallel import DDP, FAKE
 
-# torch's DDP makes its first bucket smaller, so as to begin early.
+# torch's DDP makes its first bucket smaller, to begin early.
 _FIRST_BUCKET_BYTES = 2**20
 
 
 class Replicas(Several):
-    """Every rank has the model. Gradients are averaged: in backward by torch's `DistributedDataParallel`, or
-    between two of the exchange's steps.
+    """Each rank has the whole model, and gradients are averaged; without privacy by torch's DDP in backward.
 
-    The exchange is an all-reduce taken apart, which sends the same bytes. Between a reduce-scatter and an
-    all-gather every number lies on one rank, and this adds its noise: so each draws 1/N of it.
+    Else by an all-reduce in two steps, which sends the same bytes: between reduce-scatter and all-gather each
+    number is on one rank, which adds its noise, so that each rank draws 1/N of it.
     """
 
     way = DDP
 
     def wrapped(self, model: nn.Module) -> nn.Module:
-        """The model in `DistributedDataParallel`."""
+        """Wrap the model in `DistributedDataParallel`."""
         if any(isinstance(p, FakeTensor) for p in model.parameters()):
             return _without_data(model)
         wrapped = DistributedDataParallel(model)
@@ -38,44 +38,51 @@ class Replicas(Several):
         return wrapped
 
     def physical_batch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[Any]:
-        """Gradients are exchanged with the last one alone, as torch's tutorials do."""
+        """Exchange gradients only with the last physical batch, as torch's tutorials do."""
         assert isinstance(model, DistributedDataParallel)
         no_sync: AbstractContextManager[Any] = model.no_sync()
         return nullcontext() if is_last else no_sync
 
     def begin_exchange(self, gradients: list[Tensor]) -> list[Tensor]:
-        """Averages this rank's piece of every gradient."""
+        """Average this rank's piece of every gradient. Raises ValueError if a rank refused."""
         pieces = []
         for bucket in buckets(gradients, self.rank, self.world_size):
             for piece, mean in zip(bucket.pieces(), bucket.reduce_scattered(), strict=True):
                 piece.copy_(mean[: len(piece)])
                 pieces.append(piece)
+        is_nan = next((piece for piece in pieces if len(piece)), pieces[0])[:1].isnan().any()
+        is_real = not isinstance(is_nan, FakeTensor) and dist.get_backend() != FAKE
+        if is_real and is_nan.cpu().numpy():
+            raise ValueError(REFUSED_ELSEWHERE)
         return pieces
 
+    def refuse(self, gradients: list[Tensor]) -> None:
+        """Take part in the exchange with NaN, which no other rank's sums can be."""
+        with suppress(ValueError):
+            self.begin_exchange([gradient.fill_(torch.nan) for gradient in gradients])
+
     def end_exchange(self, gradients: list[Tensor]) -> None:
-        """Gathers all pieces."""
+        """Gather all pieces."""
         for bucket in buckets(gradients, self.rank, self.world_size):
             bucket.all_gather()
 
 
 def _without_data(model: nn.Module) -> nn.Module:
-    """`DistributedDataParallel` over fake tensors. It reads data in three places: where it compares shapes
-    between ranks, where it asks a communication for its result, and where ranks agree on the order of buckets
-    after the first step. Buckets have the sizes that they have after it.
+    """Wrap fake parameters in DDP, without its reads of data.
+
+    It compares shapes between ranks, asks for a communication's result, and agrees on the buckets' order.
     """
-    name, limits = "_compute_bucket_assignment_by_size", [_FIRST_BUCKET_BYTES, BUCKET_BYTES]
-    assign = getattr(dist, name)
-    with replaced(dist, name, lambda tensors, _, *rest: assign(tensors, limits, *rest)):
-        wrapped: Any = DistributedDataParallel(model, init_sync=False)
+    wrapped: Any = DistributedDataParallel(model, init_sync=False)
     wrapped.register_comm_hook(None, _all_reduced)
-    wrapped.reducer = _KeepsItsBuckets(wrapped.reducer)
+    wrapped.reducer = _RebuildsItsBuckets(wrapped)
     without_data: nn.Module = wrapped
     return without_data
 
 
 def _all_reduced(state: None, bucket: Any) -> torch.futures.Future[Tensor]:
-    """What DDP does with a bucket of its own accord. A fake group's communication has no result to give, and
-    nothing is divided: DDP scales gradients as it copies them into the bucket, and with a hook just copies.
+    """Reduce a bucket as DDP does by default, without waiting for a fake group's result.
+
+    With a hook, DDP just copies gradients into the bucket; nothing scales them.
     """
     reduced = bucket.buffer()
     dist.all_reduce(reduced)
@@ -87,14 +94,37 @@ def _all_reduced(state: None, bucket: Any) -> torch.futures.Future[Tensor]:
 _all_reduced.__annotations__.clear()  # DDP compares them with types that torch hides
 
 
-class _KeepsItsBuckets:
-    """A reducer of DDP's that never makes its buckets anew."""
+class _RebuildsItsBuckets:
+    """DDP's reducer, with buckets rebuilt once the order in which gradients become ready is known."""
 
-    def __init__(self, reducer: Any) -> None:
-        self._reducer = reducer
+    def __init__(self, wrapped: Any) -> None:
+        self._wrapped, self._reducer = wrapped, wrapped.reducer
+        self._parameters = [p for p in wrapped.module.parameters() if p.requires_grad]
+        self._ready: dict[Tensor, None] = {}
+        self._hooks = [
+            p.register_post_accumulate_grad_hook(lambda p: self._ready.setdefault(p))
+            for p in self._parameters
+        ]
 
     def _rebuild_buckets(self) -> bool:
-        return False
+        if not self._hooks or len(self._ready) < len(self._parameters):
+            return False
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        name, limits = "_compute_bucket_assignment_by_size", [_FIRST_BUCKET_BYTES, BUCKET_BYTES]
+        assign = getattr(dist, name)
+
+        def in_order(tensors: list[Tensor], _: list[int], *rest: Any) -> tuple[list[Any], list[Any]]:
+            indices, sizes = assign(tensors, limits, *rest)
+            return indices[::-1], sizes[::-1]  # DDP turns them round
+
+        ready, wrapped = list(self._ready), self._wrapped
+        with replaced(dist, name, in_order):
+            wrapped._ddp_init_helper(ready, [False] * len(ready), {}, False)
+        wrapped.register_comm_hook(None, _all_reduced)
+        self._reducer, wrapped.reducer = wrapped.reducer, self
+        return True
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reducer, name)

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.distributed.device_mesh import init_device_mesh
@@ -15,21 +16,21 @@ from torch.distributed.tensor.experimental import implicit_replication
 
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.buckets import Bucket, flat, together
-from dpprof.measure.trainers.parallel import local
+from dpprof.measure.trainers.parallel import Several, local
 from dpprof.measure.trainers.replaced import replaced
-from dpprof.measure.trainers.several import Several
 from dpprof.vocabulary.parallel import FSDP2
 
 
 class Shards(Several):
-    """Parameters, gradients and optimizer state are divided among the ranks, and a layer's weights gathered
-    while it computes: torch's `fully_shard`, one group for each layer, as Opacus's `FSDP2Wrapper` has it.
+    """Shards parameters, gradients and optimizer state; gathers a layer's weights while it computes.
+
+    Uses torch's `fully_shard`, one group per layer, as Opacus's `FSDP2Wrapper` does.
     """
 
     way = FSDP2
 
     def sharded(self, model: nn.Module) -> nn.Module:
-        """The model itself, its parameters `DTensor`s."""
+        """Turn the model's parameters into `DTensor`s, in place."""
         with unset_fake_temporarily():  # a mesh reads its ranks
             self._mesh = init_device_mesh(self.device.type, (self.world_size,))
         for module in list(model.modules()):
@@ -40,7 +41,7 @@ class Shards(Several):
 
     @contextmanager
     def labelling(self, observer: Observer) -> Iterator[None]:
-        """Weights are gathered into tensors that are made when FSDP first waits for them."""
+        """Label gathered weights, whose tensors are made when FSDP first waits for them."""
         if not observer.follows_tensors:
             yield
             return
@@ -54,37 +55,43 @@ class Shards(Several):
             yield
 
     def adding_noise(self) -> AbstractContextManager[Any]:
-        """Opacus adds ordinary tensors to distributed ones."""
+        """Let Opacus add ordinary tensors to distributed ones."""
         as_replicas: AbstractContextManager[Any] = implicit_replication()
         return as_replicas
 
     def together(self, parameters: list[nn.Parameter]) -> Iterable[list[nn.Parameter]]:
-        """As many as fill a bucket."""
+        """Group parameters that fill a bucket."""
         of_tensor = {id(p): p for p in parameters}
         for some in together(parameters):
             yield [of_tensor[id(p)] for p in some]
 
     def base_of_sum(self, so_far: Tensor | None) -> None:
-        """Nothing: the gradient is a shard, and the sum is not."""
+        """Return None: the gradient is a shard, and the sum is not."""
 
     @torch.no_grad()
     def exchanged(
         self, sums: list[Tensor], parameters: list[nn.Parameter], so_far: list[Tensor | None]
     ) -> list[Tensor]:
-        """Shards of the means over all ranks, added to those so far."""
+        """Return shards of the means over all ranks, added to those so far."""
         rows = [-(-total.shape[0] // self.world_size) for total in sums]
         chunks = [n * total[:1].numel() for n, total in zip(rows, sums, strict=True)]
         bucket = Bucket([flat(total.contiguous()) for total in sums], chunks, self.rank, self.world_size)
         means = bucket.reduce_scattered()
         return [_added(*each) for each in zip(means, parameters, so_far, strict=True)]
 
+    def over_ranks(self, count: Tensor) -> Tensor:
+        """Sum a count over all ranks, which would otherwise wait for one another in the next layer."""
+        counted = count.clone()
+        dist.all_reduce(counted)
+        return counted
+
     def begin_exchange(self, gradients: list[Tensor]) -> list[Tensor]:
-        """This rank's shards: they were exchanged when they were made."""
+        """Return this rank's shards, which were exchanged when they were made."""
         return [local(gradient) for gradient in gradients]
 
 
 def _added(mean: Tensor, parameter: Any, so_far: Tensor | None) -> Tensor:
-    """The mean, padded, as a distributed tensor like the parameter; or the gradient that it is added to."""
+    """Return the padded mean as a distributed tensor like the parameter, or added to the gradient so far."""
     shard = local(parameter)
     mean = mean[: shard.numel()].view(shard.shape)
     if so_far is not None:

@@ -10,16 +10,15 @@ from dpprof.measure.trainers.base import TrainerBase
 class StandardTrainer(TrainerBase):
     """Ordinary training: the gradient of the mean loss over the logical batch.
 
-    The loop is that of PyTorch's tutorial "Training with PyTorch"; with accumulation the loss is divided by
-    the number of physical batches, as in "Automatic Mixed Precision examples", gradient accumulation.
+    As in PyTorch's "Training with PyTorch"; accumulation as in "Automatic Mixed Precision examples".
     """
 
     def wrap_model(self) -> nn.Module:
-        """With several ranks, what exchanges gradients in backward."""
+        """Wrap the model, with several ranks, to exchange gradients in backward."""
         return self.parallel.wrapped(self.model)
 
     def step(self, physical_batches: tuple[Any, ...]) -> None:
-        """Forward and backward of each physical batch, then the optimizer."""
+        """Do forward and backward of each physical batch, then step the optimizer."""
         with self.phase("zero_grad"):
             self.optimizer.zero_grad()
         for index, batch in enumerate(physical_batches, start=1):

@@ -1,13 +1,11 @@
-"""Watches one forward and backward of a model as it is, without a trainer's library around it.
-
-What a library's hooks would stumble on is seen here all at once; the library itself stops at the first.
-"""
+"""Watches one forward and backward without a trainer's library, which would stop at the first problem."""
 
 import inspect
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,15 +14,68 @@ from torch.utils._pytree import tree_leaves
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.trainers.nested import call
-from dpprof.measure.trainers.seen import Call, Change, WatchedStep
 from dpprof.measure.workloads.workload import Batch, Workload
 
 
-def watch_step(workload: Workload, batch: Batch, config: ExperimentConfig) -> WatchedStep:
-    """Do the forward and backward of one batch, and say what was seen. Gradients stay on the parameters.
+class Trap(NamedTuple):
+    """A trainer's problem: name, sentence, module at fault. A warning does not prevent training."""
 
-    Raises what the model or its loss raises.
+    name: str
+    text: str
+    module: str
+    is_warning: bool = False
+
+
+class Call(NamedTuple):
+    """Call of a module with gradients on: shapes of positional tensors, names of keyword ones.
+
+    `has_flat_rows`: the first tensor, as rows, can be viewed as a column. `in_backward`: by a checkpoint.
     """
+
+    module: nn.Module
+    shapes: tuple[tuple[int, ...], ...]
+    keywords: tuple[str, ...]
+    has_flat_rows: bool
+    in_backward: bool
+
+
+class Change(NamedTuple):
+    """Operator that changed a module's output in place: inside which module (None: in the loss), where."""
+
+    module: nn.Module | None
+    place: str
+
+
+@dataclass
+class WatchedStep:
+    """Observations of one step. `drawing` has the innermost module (None: the loss) of each random draw.
+
+    `random` are all modules that ran during draws.
+    """
+
+    model: nn.Module
+    batch_size: int
+    calls: list[Call] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    random: set[nn.Module] = field(default_factory=set)
+    drawing: list[nn.Module | None] = field(default_factory=list)
+
+    def path(self, module: nn.Module) -> str:
+        """Return the dotted path of one of the model's modules."""
+        return next(name for name, each in self.model.named_modules() if each is module) or "the model"
+
+    def calls_of(self, module: nn.Module) -> list[Call]:
+        """Return a module's calls, in order."""
+        return [each for each in self.calls if each.module is module]
+
+    @staticmethod
+    def has_gradient(parameters: list[nn.Parameter]) -> bool:
+        """Tell whether backward reached any of the parameters."""
+        return any(p.grad is not None for p in parameters)
+
+
+def watch_step(workload: Workload, batch: Batch, config: ExperimentConfig) -> WatchedStep:
+    """Run and watch one batch; leaves gradients, and raises the errors of the model and its loss."""
     step = WatchedStep(workload.model.train(), config.batch_size)
     inputs, targets = batch
     watch = _Watch(step)
@@ -38,19 +89,18 @@ def watch_step(workload: Workload, batch: Batch, config: ExperimentConfig) -> Wa
 
 
 class _Watch(TorchDispatchMode):
-    """Follows which modules run, and what each operator changes in place or draws."""
+    """Tracks the running modules, and the operators that change tensors in place or draw random numbers."""
 
     def __init__(self, step: WatchedStep) -> None:
         super().__init__()
         self.step = step
         self.in_backward = False
         self._running: list[nn.Module] = []
-        # Kept alive, so that no other storage gets the address of one.
+        # Kept alive, so that no other storage gets the same address.
         self._outputs: dict[int, Any] = {}
 
     @contextmanager
     def hooked(self) -> Iterator[None]:
-        """Notes the calls of all modules."""
         with ExitStack() as stack:
             for module in self.step.model.modules():
                 for handle in (
@@ -65,7 +115,7 @@ class _Watch(TorchDispatchMode):
         self._running.append(module)
 
     def _note(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """What the module is called with, after its own hooks have changed that."""
+        """Note the arguments, after the module's own hooks have changed them."""
         if not torch.is_grad_enabled():
             return
         tensors = [value for value in args if isinstance(value, Tensor)]
@@ -107,7 +157,7 @@ class _Watch(TorchDispatchMode):
 
 
 def _draws(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Fused attention is marked as random whether it drops out or not."""
+    """Tell if an operator draws numbers; fused attention is marked as random even without dropout."""
     names = [argument.name for argument in schema.arguments]
     if "dropout_p" not in names:
         return True
@@ -124,13 +174,13 @@ def _has_flat_rows(tensor: Tensor) -> bool:
         return True
     try:
         tensor.detach().reshape(tensor.shape[0], -1).view(-1, 1)
-    except RuntimeError:
+    except (RuntimeError, ValueError):  # the latter on fake tensors
         return False
     return True
 
 
 def _place() -> str:
-    """The innermost line that is neither torch's nor of this file."""
+    """Return the innermost line outside torch and this file."""
     frame = inspect.currentframe()
     while frame is not None:
         name = frame.f_globals.get("__name__", "")

@@ -1,36 +1,35 @@
-"""Noise on: what a step adds to the clipped gradient, tested over a few steps from the same weights.
+"""Tests the noise that a step adds to the clipped gradient, over a few steps from the same weights.
 
-The noise is the gradient with noise less that without. Tests say by `chances` how likely right noise looks
-so; their number is taken into account (Bonferroni), and so is that of the checks.
+The noise is the gradient with noise minus that without. Each test gives a two-sided p-value, exact or an
+upper bound for any number of values, so that it raises no more false alarms than it says. The Bonferroni
+correction covers the numbers of tests and of checks.
 """
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from dpprof.figures.gradient_verdict import FAIL, PASS
 from dpprof.measure.gradient_check import WAYS
-from dpprof.measure.verifying import chances
 from dpprof.measure.verifying.setting import ACCUMULATED, Setting
-from dpprof.record.verify import VerifyCheck
+from dpprof.record.figures.verdicts import FAIL, PASS
+from dpprof.record.record import VerifyCheck
 from dpprof.vocabulary.verify_checks import FALSE_ALARM_RATE
 
 NUM_STEPS = 4
 # The four checks, each for one physical batch and for several.
 _NUM_CHECKS = 8
-# Numbers of a parameter that are compared with those of others, at most.
+# Most values of a parameter to compare with those of others.
 _PREFIX = 4096
 _NEARLY = 0.02
-# Deviations of parameters that differ by less are one and the same; small ones scatter.
-_ALIKE = 0.8
 
 
 @dataclass
 class Noise:
-    """The noise of some steps in units of the deviation asked for: for each parameter a tensor (K, numel)."""
+    """Noise of some steps in requested standard deviations: for each parameter a tensor (K, numel)."""
 
     names: list[str]
     shapes: list[torch.Size]
@@ -39,14 +38,14 @@ class Noise:
 
     @property
     def deviation(self) -> float:
-        """The root of its mean square."""
+        """Root mean square of the noise."""
         squares = sum(float(noise.square().sum()) for noise in self.steps_KP)
         return math.sqrt(squares / sum(noise.numel() for noise in self.steps_KP))
 
 
 @dataclass
 class _Tests:
-    """The tests of one check: how many, and the least likely result with what it says."""
+    """The tests of one check: their number, and the least likely result with its description."""
 
     count: int = 0
     least: float = 1.0
@@ -66,18 +65,18 @@ class _Tests:
         return VerifyCheck(name, PASS if passed else FAIL, said, chance=chance)
 
 
-def taken(setting: Setting, num_batches: int) -> Noise:
-    """The noise of `NUM_STEPS` steps of so many physical batches each, as the run computes."""
+def measure_noise(setting: Setting, num_batches: int) -> Noise:
+    """Return the noise of `NUM_STEPS` steps of so many physical batches each, as the run computes."""
     case, way, norm = setting.case, setting.way, setting.max_grad_norm
     assert norm is not None, "only of private trainers"
     dtype = WAYS[way][1]
     batches = case.moved(dtype)[:num_batches]
-    same = {"accumulation_steps": num_batches, "lr": 0.0}
-    quiet = case.trainer(way, case.copied(dtype), norm, **same)
+    same: dict[str, Any] = {"accumulation_steps": num_batches, "lr": 0.0}
+    quiet = case.trainer(way, norm, **same)
     without = [gradient.clone() for gradient in case.gradients(quiet, way, batches)]
     multiplier = setting.noise_multiplier
-    noisy = case.trainer(way, case.copied(dtype), norm, noise_multiplier=multiplier, **same)
-    # Of what was asked for: a trainer's own settings are on trial.
+    noisy = case.trainer(way, norm, noise_multiplier=multiplier, **same)
+    # From the requested settings: a trainer's own are on trial.
     deviation = noisy.noise_deviation(multiplier, norm, case.config.batch_size)
     deviation /= setting.batch_size * num_batches
     steps = []
@@ -89,9 +88,9 @@ def taken(setting: Setting, num_batches: int) -> Noise:
 
 
 def checks(setting: Setting) -> Iterator[tuple[list[VerifyCheck], float, int]]:
-    """For one physical batch and for several: the checks, the deviation, and the number of tests."""
+    """Yield checks, deviation and number of tests, for one physical batch and for several."""
     for num_batches in (1, setting.case.num_batches):
-        noise = taken(setting, num_batches)
+        noise = measure_noise(setting, num_batches)
         suffix = ACCUMULATED if num_batches > 1 else ""
         tested = [
             (_deviation(noise), "noise_deviation", f"{noise.deviation:.4f} times what is asked for"),
@@ -104,28 +103,29 @@ def checks(setting: Setting) -> Iterator[tuple[list[VerifyCheck], float, int]]:
 
 
 def _deviation(noise: Noise) -> _Tests:
-    """Of every parameter, and of each step over all parameters; means too."""
+    """Test deviation and mean of every parameter, and the deviation of each step over all parameters."""
     tests = _Tests()
     ratios = {
         name: math.sqrt(float(n.square().mean())) for name, n in zip(noise.names, noise.steps_KP, strict=True)
     }
     whole = f"the noise has {noise.deviation:.3g} times the standard deviation asked for"
     whole += _hint(noise.deviation, noise.num_batches)
-    are_alike = max(ratios.values()) - min(ratios.values()) <= max(_ALIKE * noise.deviation, _NEARLY)
     for step in range(NUM_STEPS):
         squares = sum(float(n[step].square().sum()) for n in noise.steps_KP)
         count = sum(n[step].numel() for n in noise.steps_KP)
-        tests.add(chances.of_deviation(squares, count), whole)
+        tests.add(chance_of_deviation(squares, count), whole)
     for name, n in zip(noise.names, noise.steps_KP, strict=True):
         of_one = f"the noise in {name} has {ratios[name]:.3g} times the standard deviation asked for"
-        said = whole if are_alike else of_one
-        tests.add(chances.of_deviation(float(n.square().sum()), n.numel()), said)
-        tests.add(chances.of_mean(float(n.sum()), n.numel()), f"the noise in {name} has a mean that is not 0")
+        squares = float(n.square().sum())
+        # Off by as much as all parameters together, up to chance.
+        is_alike = chance_of_deviation(squares / max(noise.deviation, _NEARLY) ** 2, n.numel())
+        said = whole if noise.deviation < _NEARLY or is_alike > FALSE_ALARM_RATE else of_one
+        tests.add(chance_of_deviation(squares, n.numel()), said)
+        tests.add(chance_of_mean(float(n.sum()), n.numel()), f"the noise in {name} has a mean that is not 0")
     return tests
 
 
 def _hint(deviation: float, num_batches: int) -> str:
-    """What a deviation looks like."""
     known = {
         math.sqrt(2): "as if it were added twice",
         float(num_batches): "as if it were divided by the size of a physical batch, not of the logical one",
@@ -142,21 +142,19 @@ def _hint(deviation: float, num_batches: int) -> str:
 
 
 def _coordinates(noise: Noise) -> _Tests:
-    """That no coordinate has too little or too much noise, that all together are normal, and that those of
-    a parameter are independent at a few distances.
-    """
+    """Test the variance of each coordinate, the normality of all, and correlations within parameters."""
     tests = _Tests()
     squares_P = torch.cat([n.square().sum(0) for n in noise.steps_KP])
     tests.add(
-        chances.of_extremes(squares_P, NUM_STEPS),
+        chance_of_extremes(squares_P, NUM_STEPS),
         f"a coordinate's noise is between {math.sqrt(float(squares_P.min()) / NUM_STEPS):.3g} and "
         f"{math.sqrt(float(squares_P.max()) / NUM_STEPS):.3g} times the standard deviation asked for",
     )
     half = torch.tensor(NUM_STEPS / 2, dtype=torch.float64)
     quantiles = torch.special.gammainc(half, squares_P / 2)
-    tests.add(chances.of_distribution(quantiles), "the noise differs between coordinates")
+    tests.add(chance_of_distribution(quantiles), "the noise differs between coordinates")
     values = torch.cat([n.flatten() for n in noise.steps_KP])
-    tests.add(chances.of_distribution(torch.special.ndtr(values)), "the noise is not normally distributed")
+    tests.add(chance_of_distribution(torch.special.ndtr(values)), "the noise is not normally distributed")
     for name, shape, n in zip(noise.names, noise.shapes, noise.steps_KP, strict=True):
         row = n.shape[1] // shape[0] if shape else 1
         for distance in sorted({1, 2, row, n.shape[1] // 2}):
@@ -168,7 +166,7 @@ def _coordinates(noise: Noise) -> _Tests:
 
 
 def _steps(noise: Noise) -> _Tests:
-    """That whole steps are independent, and each parameter between steps."""
+    """Test that whole steps are independent, and each parameter between steps."""
     tests = _Tests()
     whole = torch.cat(noise.steps_KP, 1)
     for one in range(NUM_STEPS):
@@ -183,7 +181,7 @@ def _steps(noise: Noise) -> _Tests:
 
 
 def _parameters(noise: Noise) -> _Tests:
-    """That the noise of no parameter begins as that of another one, in the same step or in another."""
+    """Test that the noise of no two parameters begins alike, in the same step or in others."""
     tests = _Tests()
     rows = [(i, step, n[step, :_PREFIX]) for i, n in enumerate(noise.steps_KP) for step in range(NUM_STEPS)]
     lengths = torch.tensor([len(row) for _, _, row in rows])
@@ -193,7 +191,7 @@ def _parameters(noise: Noise) -> _Tests:
     dots = padded @ padded.T
     sums = padded.square().cumsum(1)
     shorter = torch.minimum(lengths[:, None], lengths)
-    own = sums.gather(1, shorter - 1)  # what each row's square is over the length that a pair shares
+    own = sums.gather(1, shorter - 1)  # each row's square over a pair's shared length
     correlations = (dots / (own * own.T).sqrt().clamp(min=1e-300)).clamp(-1, 1)
     of = torch.tensor([i for i, _, _ in rows])
     pairs = torch.triu(of[:, None] != of, 1)
@@ -214,6 +212,41 @@ def _parameters(noise: Noise) -> _Tests:
 def _add_correlation(tests: _Tests, one: Tensor, other: Tensor, said: str) -> None:
     norms = float(one.norm() * other.norm())
     if norms == 0:
-        return  # no noise at all, as the deviation tells
+        return  # no noise at all, which `_deviation` reports
     r = max(-1.0, min(1.0, float(one @ other) / norms))
-    tests.add(chances.of_correlation(r, len(one)), f"{said} {r:.3g}")
+    tests.add(chance_of_correlation(r, len(one)), f"{said} {r:.3g}")
+
+
+# The functions below return p-values of independent standard normal values.
+
+
+def chance_of_deviation(sum_of_squares: float, count: int) -> float:
+    """Return the p-value of this sum of squares: chi-squared with `count` degrees of freedom."""
+    half, x = torch.tensor([count / 2, sum_of_squares / 2], dtype=torch.float64)
+    less = float(torch.special.gammainc(half, x))
+    return min(1.0, 2 * min(less, float(torch.special.gammaincc(half, x))))
+
+
+def chance_of_mean(total: float, count: int) -> float:
+    """Return the p-value of this sum of values."""
+    return math.erfc(abs(total) / math.sqrt(2 * count))
+
+
+def chance_of_extremes(squares_P: Tensor, count: int) -> float:
+    """Return the p-value of the smallest and the largest of P sums of `count` squares each."""
+    of_one = [chance_of_deviation(float(squares), count) for squares in (squares_P.min(), squares_P.max())]
+    return min(1.0, min(of_one) * len(squares_P))
+
+
+def chance_of_correlation(r: float, count: int) -> float:
+    """Bound the p-value of a correlation, means not subtracted: twice the bound of a spherical cap."""
+    return math.exp((count - 1) / 2 * math.log1p(-min(r * r, 1 - 1e-16)))
+
+
+def chance_of_distribution(quantiles: Tensor) -> float:
+    """Bound the p-value of uniform quantiles (Dvoretzky-Kiefer-Wolfowitz, Massart's constant)."""
+    ordered = quantiles.flatten().double().sort().values
+    count = len(ordered)
+    steps = torch.arange(count + 1, dtype=torch.float64) / count
+    distance = float(torch.maximum((steps[1:] - ordered).max(), (ordered - steps[:-1]).max()))
+    return min(1.0, 2 * math.exp(-2 * count * distance**2))

@@ -1,4 +1,4 @@
-"""How far one sample moves the sum of clipped gradients, whatever it is: by `max_grad_norm` at most.
+"""Checks that no sample moves the sum of clipped gradients by more than `max_grad_norm`.
 
 A batch is trained with and without the sample, as batches of Poisson sampling, which may have any size.
 """
@@ -13,43 +13,37 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
 
 from dpprof.errors import describe_error
-from dpprof.figures.gradient_verdict import FAIL, PASS
-from dpprof.figures.verify_verdict import WARNING
 from dpprof.measure.gradient_check import WAYS
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.base import TrainerBase
-from dpprof.measure.trainers.reference import global_norm
-from dpprof.measure.verifying.setting import Setting, held_against
+from dpprof.measure.trainers.reference import global_norm, gradients_of
+from dpprof.measure.verifying.setting import Setting, limit_check
 from dpprof.measure.workloads.workload import Batch
-from dpprof.record.verify import VerifyCheck
-from dpprof.vocabulary.out_of_memory import is_oom
+from dpprof.record.figures.verdicts import FAIL, PASS, WARNING
+from dpprof.record.record import VerifyCheck
+from dpprof.vocabulary.messages import is_oom
 
 HUGE = 1e6
-# The square of a gradient multiplied by this is beyond float32, and the gradient is not.
+# A gradient times this still fits float32, but its square overflows.
 OVERFLOWING = 1e25
 _LARGE_INPUT = 1e4
-# As many samples are removed one by one, at most, where each is tried.
+# Most samples to remove one by one.
 _MOST_SAMPLES = 8
 
 
 class _Weighted:
-    """A loss that multiplies each sample's by a weight."""
-
     def __init__(self, loss: Callable[[Any, Any], Tensor]) -> None:
         self.loss = loss
         self.weights: Tensor | None = None
 
     def __call__(self, outputs: Any, targets: Any) -> Tensor:
-        """The losses, shape (B,)."""
         losses = self.loss(outputs, targets)
         return losses if self.weights is None else losses * self.weights.to(losses)
 
 
 @dataclass
 class _Trial:
-    """A trainer that takes batches of any size and does not move the weights. One whose weights have become
-    NaN is of no more use.
-    """
+    """A trainer that takes batches of any size and keeps its weights. Unusable once a weight is NaN."""
 
     setting: Setting
     loss: _Weighted
@@ -60,43 +54,36 @@ class _Trial:
         case = setting.case
         workload = case.copied(WAYS[setting.way][1])
         loss = _Weighted(workload.loss)
-        trainer = case.trainer(
-            setting.way,
-            workload._replace(loss=loss),
-            setting.max_grad_norm,
-            accumulation_steps=1,
-            lr=0.0,
-        )
-        # The setting would ask for empty batches too, which not every trainer takes.
+        weighted = workload._replace(loss=loss)
+        trainer = case.trainer(setting.way, setting.max_grad_norm, weighted, accumulation_steps=1, lr=0.0)
+        # The setting would also ask for empty batches, which not every trainer takes.
         trainer.poisson_sampling = True
         return cls(setting, loss, trainer)
 
     def sum_of(self, batch: Batch, weights: Tensor) -> list[Tensor]:
-        """The sum of the clipped gradients of a batch whose losses have these weights."""
+        """Return the sum of a batch's clipped gradients, its losses multiplied by these weights."""
         self.loss.weights = weights
         self.trainer.run_profiling([batch], Observer())
-        found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.trainer.parameters]
+        found = gradients_of(self.trainer.parameters)
         return [gradient.double() * self.setting.batch_size for gradient in found]
 
 
 @dataclass
 class _Batch:
-    """A batch with the sums of all but one of its samples, each computed once."""
+    """A batch, and the sums of all but one of its samples, each computed once."""
 
     trial: _Trial
     batch: Batch
     _rests: dict[int, list[Tensor]] = field(default_factory=dict)
 
     def distance(self, index: int, weight: float = 1.0, by: _Trial | None = None) -> float:
-        """How far a sample moves the sum, its loss multiplied by a weight, over the norm that is allowed.
-        `by` computes the sum with the sample.
-        """
+        """Return how far a sample moves the sum, over the allowed norm. `by` computes the sum with it."""
         setting = self.trial.setting
         assert setting.max_grad_norm is not None, "only of private trainers"
         weights = torch.ones(setting.batch_size)
         if index not in self._rests:
             kept = torch.tensor([i for i in range(setting.batch_size) if i != index])
-            rest = tree_map(lambda t: _taken(t, kept), self.batch)
+            rest = tree_map(lambda t: _picked(t, kept), self.batch)
             self._rests[index] = self.trial.sum_of(rest, weights[kept])
         weights[index] = weight
         whole = (by or self.trial).sum_of(self.batch, weights)
@@ -105,7 +92,7 @@ class _Batch:
 
 
 def checks(setting: Setting) -> Iterator[VerifyCheck]:
-    """Of ordinary samples and of every kind of odd one."""
+    """Check ordinary samples and every kind of odd one."""
     (batch, *_), size = setting.case.moved(WAYS[setting.way][1]), setting.batch_size
     inputs, targets = batch
     every = range(min(size, _MOST_SAMPLES))
@@ -125,21 +112,18 @@ def checks(setting: Setting) -> Iterator[VerifyCheck]:
 
 
 def _moved(kind: str, batch: _Batch, indices: Sequence[int], weight: float = 1.0) -> VerifyCheck:
-    """The farthest that any of these samples moves the sum."""
     distances = {index: batch.distance(index, weight) for index in indices}
     index = max(distances, key=lambda i: math.inf if math.isnan(distances[i]) else distances[i])
     what = f"sample {index} of the batch" + (f", its loss multiplied by {weight:g}," if weight != 1 else "")
     said = f"{what} moves the sum by {distances[index]:.4g} x max_grad_norm"
     setting = batch.trial.setting
-    return held_against(
+    return limit_check(
         f"sensitivity_{kind}", distances[index], 1 + setting.tolerance(setting.way), said, said
     )
 
 
 def _contained(kind: str, batch: _Batch, weight: float, what: str) -> VerifyCheck:
-    """What becomes of a batch with a sample that cannot be clipped: it is refused, or moves the sum no
-    farther than any other. Where it makes the sum NaN, that is a warning.
-    """
+    """Check that an unclippable sample is refused or moves the sum within the limit; NaN is a warning."""
     setting, name = batch.trial.setting, f"sensitivity_{kind}"
     trial = _Trial.of(setting)
     before = [p.detach().clone() for p in trial.trainer.parameters]
@@ -154,7 +138,7 @@ def _contained(kind: str, batch: _Batch, weight: float, what: str) -> VerifyChec
     if not math.isfinite(moved):
         return VerifyCheck(name, WARNING, _poisoned(trial, what))
     said = f"{what} moves the sum by {moved:.4g} x max_grad_norm"
-    return held_against(name, moved, 1 + setting.tolerance(setting.way), said, said)
+    return limit_check(name, moved, 1 + setting.tolerance(setting.way), said, said)
 
 
 def _poisoned(trial: _Trial, what: str) -> str:
@@ -162,12 +146,11 @@ def _poisoned(trial: _Trial, what: str) -> str:
     num_lost = sum(not bool(p.isfinite().all()) for p in parameters)
     return (
         f"a sample with {what} is summed: the step makes {num_lost} of {len(parameters)} weight tensors NaN. "
-        "That one sample ends the training for all, and clipping does not bound what it changes: stop before "
-        "the step where a loss or a norm is not finite"
+        "Clipping does not bound that: stop before the step where a loss or a norm is not finite"
     )
 
 
-def _taken(leaf: Any, kept: Tensor) -> Any:
+def _picked(leaf: Any, kept: Tensor) -> Any:
     has_samples = isinstance(leaf, Tensor) and leaf.dim() > 0
     return leaf[kept.to(leaf.device)] if has_samples else leaf
 
@@ -178,7 +161,6 @@ def _all_as_first(leaf: Any) -> Any:
 
 
 def _is_filled(leaf: Any) -> bool:
-    """Whether a tensor has several numbers for each sample."""
     return isinstance(leaf, Tensor) and leaf.dim() > 1 and leaf[0].numel() > 1
 
 

@@ -1,15 +1,15 @@
-"""What all checks of one trainer share: its model, its samples' true gradients, and how the run computes."""
+"""The setting that all checks of one trainer share."""
 
 from dataclasses import dataclass
 from functools import cached_property
 
 from torch import Tensor
 
-from dpprof.figures.gradient_verdict import FAIL, PASS, TOLERANCES
 from dpprof.measure.gradient_check import Case
 from dpprof.measure.trainers.build import clip_rule
 from dpprof.measure.trainers.reference import clipped_mean, norms_of
-from dpprof.record.verify import VerifyCheck
+from dpprof.record.figures.verdicts import FAIL, PASS, TOLERANCES
+from dpprof.record.record import VerifyCheck
 
 ACCUMULATED = "_accumulated"
 
@@ -18,9 +18,9 @@ ACCUMULATED = "_accumulated"
 class Setting:
     """A trainer to verify.
 
-    `per_sample` are the naive loop's gradients in float64, of every sample of every physical batch; `way` is
-    how the run computes, `float32` or `bfloat16`; `computed_in` the least precise type that the model itself
-    computes in; `noise_multiplier` the run's, or 1 if that is 0.
+    `per_sample` are the naive loop's float64 gradients of every sample of every physical batch; `way` is how
+    the run computes, `float32` or `bfloat16`; `computed_in` is the least precise type that the model itself
+    computes in; `noise_multiplier` is the run's, or 1 if that is 0.
     """
 
     case: Case
@@ -37,23 +37,23 @@ class Setting:
 
     @cached_property
     def names(self) -> list[str]:
-        """The names of the trainable parameters."""
+        """Names of the trainable parameters."""
         return [n for n, p in self.case.workload.model.named_parameters() if p.requires_grad]
 
     def tolerance(self, way: str) -> float:
-        """The largest relative error that rounding explains."""
+        """Return the largest relative error that rounding explains."""
         return max(TOLERANCES[way], TOLERANCES[self.computed_in])
 
     def samples(self, first: int, num_batches: int) -> list[list[Tensor]]:
-        """The true gradients of the samples of some physical batches, from the batch `first` on."""
+        """Return the true gradients of the samples of some physical batches, from the batch `first` on."""
         return self.per_sample[first * self.batch_size : (first + num_batches) * self.batch_size]
 
     def clipped_mean(self, samples: list[list[Tensor]]) -> list[Tensor]:
-        """What a step on these samples must leave in `p.grad` with noise off, in float64."""
+        """Return the gradient in float64 that a step on these samples must leave with noise off."""
         return clipped_mean(samples, self.max_grad_norm, clip_rule(self.case.config))
 
     def factors(self, sample: list[Tensor]) -> list[float]:
-        """What a sample's gradient must be multiplied by, for each parameter."""
+        """Return the right factor of a sample's gradient, for each parameter."""
         if self.max_grad_norm is None:
             return [1.0] * len(sample)
         rule = clip_rule(self.case.config)
@@ -61,7 +61,7 @@ class Setting:
         return factors
 
 
-def held_against(name: str, measured: float, allowed: float, right: str, wrong: str) -> VerifyCheck:
-    """A check that passes up to what is allowed; a measured NaN fails."""
+def limit_check(name: str, measured: float, allowed: float, right: str, wrong: str) -> VerifyCheck:
+    """Return a check that passes up to the allowed value; a measured NaN fails."""
     passed = measured <= allowed
     return VerifyCheck(name, PASS if passed else FAIL, right if passed else wrong, measured, allowed)

@@ -1,1 +1,1 @@
-"""What is trained: a model, batches for it, and a loss per sample."""
+"""Workloads: a model, batches for it, and a loss per sample."""

@@ -18,11 +18,10 @@ def get_random_dataloader(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield `(input_ids, labels)` without end, both (B, T) int64 on the device; labels are the next tokens.
 
-    `data` is `random` (uniform tokens), `zipf` (token k with a frequency proportional to 1 / (k + 1), as
-    natural text roughly has; it changes the cost of an embedding's ghost norm, which looks for repeated
-    tokens), or the path of a UTF-8 text file, read as byte tokens at random places.
-
-    The same seed gives the same batches on one kind of device.
+    `data` is `random` (uniform tokens), `zipf` (token k with a frequency proportional to 1 / (k + 1), roughly
+    as in natural text; repeated tokens change the cost of an embedding's ghost norm), or the path of a UTF-8
+    text file, read as byte tokens at random places. The same seed gives the same batches on one kind of
+    device.
     """
     generator = torch.Generator(device).manual_seed(seed)
     shape = (batch_size, seq_len + 1)

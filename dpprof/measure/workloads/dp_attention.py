@@ -1,7 +1,7 @@
 """Opacus's DPMultiheadAttention with a causal forward of its own.
 
-Opacus's own forward takes no causal mask with `batch_first=True`. Its layers are kept, so that
-checkpoints and per-sample gradients are the same; attention is bmm and softmax, not a fused kernel.
+Opacus's own forward takes no causal mask with `batch_first=True`. Its layers are kept, for the same
+checkpoints and per-sample gradients; attention is bmm and softmax, not a fused kernel.
 """
 
 import torch

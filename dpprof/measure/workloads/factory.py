@@ -1,4 +1,4 @@
-"""Finds the function that makes a workload, by its name. Imports nothing but what the name asks for."""
+"""Finds a workload's factory by name. Imports only what the name asks for."""
 
 import importlib
 import importlib.util
@@ -7,15 +7,12 @@ from typing import Any
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import ConfigError, describe_error
-from dpprof.vocabulary.out_of_memory import is_oom
+from dpprof.vocabulary.messages import is_oom
 from dpprof.vocabulary.workloads import WORKLOADS, listed
 
 
 def find_module(workload: str) -> None:
-    """Look for a workload's module without importing it; only the packages around it are.
-
-    Raises ConfigError if it is not there.
-    """
+    """Find a workload's module, importing only its parent packages. Raises ConfigError if there is none."""
     name, module = _target(workload)
     try:
         spec = importlib.util.find_spec(module)
@@ -26,7 +23,7 @@ def find_module(workload: str) -> None:
 
 
 def load_factory(workload: str) -> Callable[[ExperimentConfig], Any]:
-    """Import a workload's factory. Raises ConfigError if that does not work."""
+    """Import a workload's factory. Raises ConfigError if that fails."""
     name, module_name = _target(workload)
     attribute = name.rpartition(":")[2]
     try:
@@ -44,12 +41,11 @@ def load_factory(workload: str) -> Callable[[ExperimentConfig], Any]:
 
 
 def first_line(error: Exception) -> str:
-    """An error's type and the first line of its message."""
+    """Return an error's type and the first line of its message."""
     return describe_error(error).splitlines()[0].strip()
 
 
 def _target(workload: str) -> tuple[str, str]:
-    """`module:function`, and the module."""
     info = WORKLOADS.get(listed(workload))
     name = info.target if info else workload
     return name, name.rpartition(":")[0]

@@ -1,7 +1,6 @@
 """Poisson sampling: every sample of the data is in a step's batch with the same small probability.
 
-The size of a batch then varies from step to step, Poisson distributed around `batch_size` (the limit of the
-binomial for a small sampling rate), and now and then a batch is empty.
+The batch size is Poisson distributed around `batch_size`, the limit of the binomial for a small rate.
 """
 
 import itertools
@@ -20,11 +19,11 @@ EMPTY = 0
 
 
 def batch_sizes(config: ExperimentConfig, *, is_timed: bool) -> Iterator[int]:
-    """The number of samples in each step's batch, without end.
+    """Yield the number of samples in each step's batch, without end.
 
-    The first batch has `batch_size` samples and the second none: a model that cannot train on one of
-    them fails during warm-up. If steps are timed, the others are drawn by the seed. If memory is measured,
-    they are as large as the largest of the timed steps; in an estimate, as large as `poisson_tail` says.
+    The first batch has `batch_size` samples and the second none, so that a model that cannot train on these
+    fails during warm-up. If steps are timed, the other sizes are drawn by the seed. If memory is measured,
+    they equal the largest of the timed ones; in an estimate, they are as `poisson_tail` says.
     """
     yield from (config.batch_size, EMPTY)
     if config.is_estimate:
@@ -43,19 +42,19 @@ def _drawn(config: ExperimentConfig) -> Iterator[int]:
 
 
 def sampled(batches: Iterable[Any], sizes: Iterable[int]) -> Iterator[Any]:
-    """Batches of the given sizes, cut from a workload's own, whatever the size of these."""
+    """Return batches of the given sizes, cut from a workload's batches of any size."""
     source = iter(batches)
     return (_cut(source, size) for size in sizes)
 
 
 def num_samples(batch: Any) -> int:
-    """Samples in a batch: the first dimension of its tensors."""
+    """Return the number of samples in a batch: the first dimension of its tensors."""
     tensors = (leaf for leaf in tree_leaves(batch) if _has_samples(leaf))
     return int(next(tensors).shape[0])
 
 
 def _cut(source: Iterator[Any], size: int) -> Any:
-    """One batch of a size: copies, so that what they are cut from is not kept in memory."""
+    """Return one batch of a size, as copies, so that its source is not kept in memory."""
     batch = next(source)
     while num_samples(batch) < size:
         batch = tree_map(lambda a, b: torch.cat([a, b]) if _has_samples(a) else a, batch, next(source))

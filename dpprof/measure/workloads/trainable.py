@@ -1,7 +1,4 @@
-"""Which parameters of a workload's model train: all, adapters, biases, the head, or those of a pattern.
-
-The same for every workload, after its factory has made the model.
-"""
+"""Chooses the parameters of a workload's model that train: all, adapters, biases, head, or a pattern."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -13,16 +10,13 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.settings import refuse
+from dpprof.errors import refuse
 from dpprof.vocabulary.formats import listed
 from dpprof.vocabulary.trainable import ALL, BIAS, HEAD, LORA, LORA_TARGETS, MODES, endings
 
 
 def choose_trainable(model: nn.Module, config: ExperimentConfig) -> list[str]:
-    """Set `requires_grad` of every parameter, in place. Returns what was done, in sentences.
-
-    Raises ConfigError, which names the option, where nothing would train.
-    """
+    """Set `requires_grad` of every parameter; return the changes. Raises ConfigError if none trains."""
     if config.train == ALL:
         return []
     if config.train == LORA:
@@ -44,7 +38,6 @@ def _share(model: nn.Module) -> str:
 
 
 def _chosen(model: nn.Module, train: str) -> set[nn.Parameter]:
-    """The parameters that train; a tied one by any of its names."""
     if train == HEAD:
         return set(_head(model).parameters())
     named = list(model.named_parameters(remove_duplicate=False))
@@ -60,7 +53,7 @@ def _chosen(model: nn.Module, train: str) -> set[nn.Parameter]:
 
 
 def _head(model: nn.Module) -> nn.Module:
-    """What the model calls its output embeddings, else its last module that owns parameters."""
+    """Return the model's output embeddings, or else its last module that owns parameters."""
     get_output_embeddings: Any = getattr(model, "get_output_embeddings", None)
     head = get_output_embeddings() if callable(get_output_embeddings) else None
     if isinstance(head, nn.Module):
@@ -72,14 +65,14 @@ def _head(model: nn.Module) -> nn.Module:
 
 
 def fill_adapters(model: nn.Module) -> None:
-    """Put small random numbers into adapters that give zero: the other half of the pair has no gradient."""
+    """Fill zero LoRA B matrices with small random numbers, without which A gets no gradient."""
     for name, parameter in model.named_parameters():
         if ".lora_B." in name and parameter.requires_grad and not parameter.any():
             nn.init.normal_(parameter, std=0.02)
 
 
 def _add_adapters(model: nn.Module, config: ExperimentConfig) -> str:
-    """Add adapters, without dropout and scaled by 1. Returns what was done (Hu et al. 2022, "LoRA")."""
+    """Add LoRA adapters (Hu et al. 2022) without dropout, scaled by 1. Returns the change as a sentence."""
     with unset_fake_temporarily():  # its modules may make tensors as they are imported
         import peft
         from peft.tuners.lora import LoraLayer
@@ -102,7 +95,7 @@ def _add_adapters(model: nn.Module, config: ExperimentConfig) -> str:
 
 @contextmanager
 def _moving_fakes() -> Iterator[None]:
-    """Fake parameters cannot be moved, not even to where they are: a stand-in makes new ones if needed."""
+    """Replace `nn.Module.to`, which cannot move fake parameters, not even to where they are."""
 
     def to(module: nn.Module, *where: Any, **how: Any) -> nn.Module:
         for owner in module.modules():
@@ -121,13 +114,13 @@ def _moving_fakes() -> Iterator[None]:
 
 
 def _automatic_targets(model: nn.Module) -> str | list[str]:
-    """The targets of peft for a model that it knows; else all linear layers but the last, as a pattern."""
+    """Return peft's targets for a known model, else a pattern for all linear layers but the last."""
     from peft.utils import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as KNOWN
 
     known: Collection[str] | None = KNOWN.get(getattr(getattr(model, "config", None), "model_type", ""))
     if known:
         return list(known)
-    # A subclass may not call its linear layer's forward, where the adapter is.
+    # No subclasses: they may bypass the linear layer's forward, where the adapter is.
     linear = [name for name, module in model.named_modules() if type(module) is nn.Linear][:-1]
     if not linear:
         raise refuse("lora_targets", LORA_TARGETS, "names of modules: no nn.Linear precedes the last one")

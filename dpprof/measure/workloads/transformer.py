@@ -43,7 +43,7 @@ class CausalSelfAttention(nn.Module):
 
 
 def build_attention(kind: str, hidden_dim: int, num_heads: int) -> nn.Module:
-    """The attention module for `attention=sdpa` or `attention=dp_mha`."""
+    """Build the attention module for `attention=sdpa` or `attention=dp_mha`."""
     if kind == "sdpa":
         return CausalSelfAttention(hidden_dim, num_heads)
     from dpprof.measure.workloads.dp_attention import CausalDPMultiheadAttention
@@ -103,18 +103,18 @@ class SimpleBigModel(nn.Module):
 
 
 def _checkpointed(block: nn.Module, x_BTD: Tensor) -> Tensor:
-    """Call a block so that backward has to compute its activations again (Chen et al. 2016).
+    """Call a block whose activations backward computes again (Chen et al. 2016).
 
-    Reentrant, since its forward then runs without gradients and Opacus's hooks leave it alone; without
-    reentry they keep every layer's input from forward on, and nothing is saved. The model draws no random
-    numbers, so there is no state of a generator to keep.
+    Reentrant, so that its forward runs without gradients and Opacus's hooks leave it alone; otherwise they
+    would keep every layer's input, and nothing would be saved. The model draws no random numbers, so no
+    generator state is kept.
     """
     out: Tensor = checkpoint(block, x_BTD, use_reentrant=True, preserve_rng_state=False)
     return out
 
 
 def _initialise(module: nn.Module) -> None:
-    """Small normal weights, as in GPT-2 (Radford et al. 2019, section 2.3)."""
+    """Draw small normal weights, as in GPT-2 (Radford et al. 2019, section 2.3)."""
     if isinstance(module, (nn.Linear, nn.Embedding)):
         nn.init.normal_(module.weight, std=0.02)
     if isinstance(module, nn.Linear):
@@ -122,13 +122,13 @@ def _initialise(module: nn.Module) -> None:
 
 
 def sequence_loss(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
-    """Cross-entropy averaged over each sequence's tokens: (B, T, V), (B, T) -> (B,)."""
+    """Return the cross-entropy averaged over each sequence's tokens: (B, T, V), (B, T) -> (B,)."""
     loss = F.cross_entropy(logits_BTV.flatten(0, 1), labels_BT.flatten(), reduction="none")
     return loss.view(labels_BT.shape).mean(dim=1)
 
 
 def simple_big_model(config: ExperimentConfig) -> tuple[nn.Module, Iterable[Any], Loss, int]:
-    """The built-in workload's factory: model, batches, loss, and the tokens of a batch."""
+    """Build the built-in workload: model, batches, loss, and the tokens of a batch."""
     model = SimpleBigModel(
         vocab_size=config.vocab_size,
         hidden_dim=config.hidden_dim,

@@ -1,20 +1,19 @@
-"""What a workload must provide, and how one is found by name.
+"""Builds a workload by name, and checks that it keeps the contract below.
 
 `workload=package.module:factory`, or the target of a listed workload (`vocabulary/workloads.py`), names a
 function that takes the `ExperimentConfig` and returns a `Workload`, or a plain tuple `(model, batches,
 loss)`:
 
-- `model`: an `nn.Module` whose batch dimension is the first one everywhere.
-- `batches`: an endless iterable of `(inputs, targets)`. `inputs` is what the model takes: a tensor, or a
-  tuple or dict of tensors for a model of several arguments. One item is one physical batch of
-  `config.batch_size` samples.
-- `loss(outputs, targets)`: a tensor of shape (B,), one loss per sample. A loss that is already averaged
-  over the batch cannot be clipped per sample and is refused.
+- `model`: an `nn.Module` with the batch in the first dimension everywhere.
+- `batches`: an endless iterable of `(inputs, targets)`. `inputs` is a tensor, or a tuple or dict of tensors
+  for a model of several arguments. One item is one physical batch of `config.batch_size` samples.
+- `loss(outputs, targets)`: a tensor of shape (B,), one loss per sample. A loss averaged over the batch cannot
+  be clipped per sample and is refused.
 
 The factory is called several times in one process (each pass trains a fresh model), inside
-`torch.device(config.device)` and after `torch.manual_seed(config.seed)`: a model made by it lands on the
-right device. Batches are moved there before each step. It must not keep state between calls. That of a
-listed workload has its own options from `config.options_of(TheirDataclass)`.
+`torch.device(config.device)` and after `torch.manual_seed(config.seed)`, so that its model is on the right
+device. Batches are moved there before each step. It must not keep state between calls. A listed workload's
+factory gets its own options from `config.options_of(TheirDataclass)`.
 """
 
 import operator
@@ -29,15 +28,16 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import ConfigError, DpprofError, WorkloadError
 from dpprof.measure.workloads.factory import first_line, load_factory
 from dpprof.measure.workloads.trainable import choose_trainable
-from dpprof.vocabulary.out_of_memory import is_oom
+from dpprof.vocabulary.messages import is_oom
 
 Batch = tuple[Any, Any]
-_MOST_TOKENS = 2**53  # beyond, a float no longer counts
+_MOST_TOKENS = 2**53  # a float counts exactly up to here
 
 
 class Workload(NamedTuple):
-    """What is trained. `tokens_per_batch` is None where counting tokens makes no sense; `changed` says in
-    sentences what was changed in the model for training.
+    """A model, its batches and its loss per sample.
+
+    `tokens_per_batch` is None where counting tokens makes no sense; `changed` describes changes to the model.
     """
 
     model: nn.Module
@@ -50,9 +50,8 @@ class Workload(NamedTuple):
 def build_workload(config: ExperimentConfig) -> Workload:
     """Build the configured workload on the configured device, reproducibly.
 
-    Raises ConfigError if the factory cannot be found, returns something else than the contract says, or
-    makes a model that cannot train as `train` says; WorkloadError if it raises an error, other than for
-    lack of memory.
+    Raises ConfigError if the factory cannot be found, breaks the contract, or makes a model that cannot train
+    as `train` says; WorkloadError if it raises an error, other than for lack of memory.
     """
     torch.manual_seed(config.seed)
     with torch.device(config.device):
@@ -62,7 +61,7 @@ def build_workload(config: ExperimentConfig) -> Workload:
 
 
 def checked_batch(batch: Any) -> Any:
-    """The batch, if it is a pair. Raises WorkloadError otherwise."""
+    """Return the batch if it is a pair. Raises WorkloadError otherwise."""
     if isinstance(batch, tuple | list) and len(batch) == 2:
         return batch
     found = "Tensor" if isinstance(batch, Tensor) else type(batch).__name__
@@ -71,7 +70,7 @@ def checked_batch(batch: Any) -> Any:
 
 
 def _made(config: ExperimentConfig) -> Any:
-    """What the workload's factory returns. An error on fake tensors may be theirs, and stays as it is."""
+    """Call the workload's factory. Errors in an estimate stay as they are: fake tensors may cause them."""
     factory = load_factory(config.workload)
     try:
         return factory(config)
@@ -96,7 +95,6 @@ def _checked(name: str, made: object) -> Workload:
 
 
 def _num_tokens(name: str, given: Any) -> int | None:
-    """The tokens of a batch as an int, whatever kind of integer they are."""
     if given is None:
         return None
     with suppress(Exception):

@@ -23,21 +23,21 @@ from dpprof.drive.launch.launcher import Launcher, make_launcher
 from dpprof.drive.stop import Stop
 from dpprof.errors import ConfigError, CountersUnavailable
 from dpprof.record.folder import RunFolder
-from dpprof.settings import OptionValue
 from dpprof.vocabulary.launchers import LAUNCHERS, LauncherInfo
-from dpprof.vocabulary.log_lines import SAID
+from dpprof.vocabulary.messages import SAID
+from dpprof.vocabulary.settings import OptionValue
 
 CONFIG = experiment(
     workload="example_workloads:mlp", device="cpu", batch_size=2, seq_len=1, passes="clean", measured_steps=1
 )
-# Starts a process of its own and goes on for ever, whatever it is asked.
+# Starts a process of its own and goes on for ever; the deaf one whatever it is asked.
 ENDLESS = """
-import signal, subprocess, sys, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
+import subprocess, sys, time
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)", *sys.argv[1:]])
 print("one", flush=True)
 time.sleep(120)
 """
+DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 
 
 # Launchers that run jobs elsewhere, as they do so on this machine alone.
@@ -68,8 +68,8 @@ def folder(tmp_path: Path) -> RunFolder:
     return folder
 
 
-def endless(folder: RunFolder, timeout_s: float) -> Job:
-    return Job(folder, [sys.executable, "-c", ENDLESS, mark_of(folder)], folder.log, timeout_s)
+def endless(folder: RunFolder, timeout_s: float, program: str = ENDLESS) -> Job:
+    return Job(folder, [sys.executable, "-c", program, mark_of(folder)], folder.log, timeout_s)
 
 
 def mark_of(folder: RunFolder) -> str:
@@ -105,6 +105,7 @@ def test_a_job_that_is_done(launcher: Launcher, folder: RunFolder) -> None:
     assert folder.read_error() is None
 
 
+@pytest.mark.parametrize("launcher", ["local", "in_process"], indirect=True)
 def test_a_job_that_fails(launcher: Launcher, folder: RunFolder) -> None:
     config = {"workload": "example_workloads:not_a_workload", "device": "cpu"}
     folder.config.write_text(json.dumps(config))
@@ -134,7 +135,7 @@ def test_a_job_that_runs(launcher: Launcher, folder: RunFolder) -> None:
             launcher.submit(measuring_job(folder.read_config(), folder, 0.1), lines.append).poll() is not None
         )
         return
-    handle = launcher.submit(endless(folder, 60), lines.append)
+    handle = launcher.submit(endless(folder, 60, DEAF + ENDLESS), lines.append)
     deadline = time.monotonic() + 30
     while lines != ["one"]:
         began = time.monotonic()
@@ -197,19 +198,9 @@ def test_a_launcher_of_another_package_runs_a_sweep_with_counters(tmp_path: Path
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-launcher\nVersion: 1.0\n")
     (package / "entry_points.txt").write_text("[dpprof.launchers]\ntoy = example_launcher_info:TOY\n")
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), str(package.parent)])
-    arguments = [
-        "--model-sizes",
-        "tiny",
-        "--trainers",
-        "standard,dpsgd",
-        "--batch-sizes",
-        "2",
-        "--seq-lens",
-        "16",
-        "--device",
-        "cpu",
-    ]
-    arguments += ["--passes", "clean", "--measured-steps", "1", "--counters", "ncu", "--sweep-name", "s"]
+    arguments = ["--model-sizes", "tiny", "--trainers", "standard,dpsgd", "--batch-sizes", "2"]
+    arguments += ["--seq-lens", "16", "--device", "cpu", "--passes", "clean", "--measured-steps", "1"]
+    arguments += ["--counters", "ncu", "--sweep-name", "s"]
     more = {"PYTHONPATH": path, "PATH": f"{stand_in.place}{os.pathsep}{os.environ['PATH']}"}
     lay_out_store(tmp_path)
     ended = run_dpprof(tmp_path, "sweep", "--launcher", "toy", *arguments, **more)

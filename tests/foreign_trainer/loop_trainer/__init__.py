@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dpprof.settings import setting
+from dpprof.vocabulary.settings import setting
 from dpprof.vocabulary.trainers import TrainerInfo
 
 

@@ -1,10 +1,51 @@
-"""The account of a step's log: peaks, categories and phases."""
+"""The account of a step's log, by hand and of any log."""
 
-from step_logs import born, died, life, log, moved, span
+import json
+from collections import defaultdict
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from dpprof.measure.passes.account import Account
-from dpprof.measure.passes.storages import Event, PhaseSpan
+from dpprof.measure.passes.storages import Event, Life, PhaseSpan, StepLog
 from dpprof.record.ledger import HeldTensor, LedgerResult, PhaseMark, PhasePeak, StepTimeline, TrafficRow
+
+
+def life(num_bytes: int, category: str | None = None, name: str = "") -> Life:
+    return Life(
+        num_bytes,
+        shape=(num_bytes,),
+        dtype="uint8",
+        operator="aten::empty",
+        phase="forward",
+        module="head",
+        name=name,
+        category=category,
+        first_category=category,
+    )
+
+
+def log(
+    events: list[Event], present: list[Life] | None = None, phases: list[PhaseSpan] | None = None
+) -> StepLog:
+    return StepLog(10.0, [(p, p.num_bytes) for p in present or []], events, phases or [], end=20.0)
+
+
+def born(life: Life, at: float = 11.0) -> Event:
+    return Event(at, life, life.num_bytes)
+
+
+def died(life: Life, at: float = 12.0) -> Event:
+    return Event(at, life, -life.num_bytes)
+
+
+def moved(life: Life, category: str, at: float = 11.5) -> Event:
+    life.category = category
+    return Event(at, life, 0, category)
+
+
+def span(name: str, first_event: int, end_event: int) -> PhaseSpan:
+    return PhaseSpan(name, 10.0 + first_event, 10.0 + end_event, first_event, end_event)
 
 
 def peaks(account: Account) -> dict[str, int]:
@@ -19,15 +60,6 @@ def test_the_peak_is_the_most_alive_at_once_and_of_equals_the_first() -> None:
     assert (again.peak, again.peak_event) == (100, 0)
 
 
-def test_what_was_there_before_counts_throughout() -> None:
-    weights, a = life(1_000, "parameters"), life(5, "activations")
-    account = Account(log([born(a), died(a)], [weights]))
-    assert account.peak == 1_005
-    assert account.start == {"parameters": 1_000}
-    assert account.at_peak == {"parameters": 1_000, "activations": 5}
-    assert account.after_step == {"parameters": 1_000}
-
-
 def test_a_step_may_begin_at_its_peak() -> None:
     old, new = life(100, "gradients"), life(60, "gradients")
     account = Account(log([died(old), born(new)], [old], [span("zero_grad", 0, 1), span("forward", 1, 2)]))
@@ -36,15 +68,6 @@ def test_a_step_may_begin_at_its_peak() -> None:
     assert account.after_step == {"gradients": 60}
     assert peaks(account) == {"zero_grad": 100, "forward": 60}
     assert [row.num_bytes for row in account.tensors_at_peak] == [100]
-
-
-def test_a_step_in_which_nothing_happens() -> None:
-    account = Account(log([], [life(7, "buffers")], [span("forward", 0, 0)]))
-    assert (account.peak, account.peak_event, account.peak_phase) == (7, -1, "forward")
-    assert account.phase_peak == {"forward": PhasePeak(7, {"buffers": 7})}
-    assert account.result([]).num_storages == 0
-    empty = Account(log([]))
-    assert (empty.peak, empty.at_peak, empty.after_step, empty.tensors_at_peak) == (0, {}, {}, [])
 
 
 def test_what_nothing_tells_the_purpose_of_is_temporary_if_born_here_and_other_if_not() -> None:
@@ -78,26 +101,6 @@ def test_the_first_category_holds_from_birth_and_the_next_from_when_it_was_booke
     assert account.after_step == {"noise": 1}
 
 
-def test_what_was_there_before_goes_over_with_all_its_bytes() -> None:
-    old, grown = life(64, "gradients"), life(8)
-    events = [
-        Event(11, old, 36),
-        moved(old, "noise"),
-        born(grown),
-        Event(12, grown, 2),
-        moved(grown, "inputs"),
-    ]
-    account = Account(log(events, [old]))
-    assert list(account.changes) == [
-        ("gradients", 36, None),
-        ("gradients", 100, "noise"),
-        ("temporary", 8, None),
-        ("temporary", 2, None),
-        ("temporary", 10, "inputs"),
-    ]
-    assert account.after_step == {"inputs": 10, "noise": 100}
-
-
 def test_a_peak_between_phases_belongs_to_none() -> None:
     a, b = life(10), life(90)
     phases = [span("forward", 0, 1), span("backward", 2, 4)]
@@ -116,29 +119,6 @@ def test_a_phase_has_its_events_from_the_first_to_before_the_end() -> None:
     account = Account(log([born(a) for a in lives], phases=phases))
     assert account.peak_phase == "backward"
     assert peaks(account) == {"forward": 3, "backward": 15}
-
-
-def test_a_phase_also_has_the_level_that_it_starts_with() -> None:
-    a, b = life(100, "activations"), life(5, "gradients")
-    events = [born(a), died(a), born(b)]
-    account = Account(log(events, phases=[span("forward", 0, 1), span("backward", 1, 3), span("clip", 3, 3)]))
-    assert account.phase_peak == {
-        "forward": PhasePeak(100, {"activations": 100}),
-        "backward": PhasePeak(100, {"activations": 100}),
-        "clip": PhasePeak(5, {"gradients": 5}),
-    }
-    assert account.peak_phase == "forward"
-
-
-def test_a_phase_that_occurs_twice_has_the_higher_of_its_peaks() -> None:
-    a, b, c = life(50, "noise"), life(200, "gradients"), life(70, "noise")
-    phases = [span("clip", 0, 2), span("backward", 2, 4), span("clip", 4, 6)]
-    account = Account(log([born(a), died(a), born(b), died(b), born(c), died(c)], phases=phases))
-    assert account.phase_peak == {
-        "clip": PhasePeak(70, {"noise": 70}),
-        "backward": PhasePeak(200, {"gradients": 200}),
-    }
-    assert account.peak_phase == "backward"
 
 
 def test_tensors_at_the_peak_are_those_alive_then_largest_first_as_what_they_were_then() -> None:
@@ -201,26 +181,79 @@ def test_timeline_counts_seconds_from_the_steps_start() -> None:
     )
 
 
-def test_storages_stand_in_order_of_birth_as_they_began() -> None:
-    old, unused, a, b = life(10, "gradients"), life(4), life(5, "inputs"), life(6)
-    events = [born(b), born(a), Event(12, old, 30), moved(old, "noise"), died(b), Event(13, a, 2)]
-    found = Account(log(events, [old, unused])).timeline()
-    assert [(row.num_bytes, row.category) for row in found.storages] == [
-        (10, "gradients"),
-        (4, "other"),
-        (6, "temporary"),
-        (5, "inputs"),
-    ]
-    assert (found.num_present, found.storage_index) == (2, [2, 3, 0, 0, 2, 3])
-    assert [(row.num_bytes, row.category) for row in found.alive_after(3).values()] == [
-        (40, "noise"),
-        (6, "temporary"),
-        (5, "inputs"),
-        (4, "other"),
-    ]
-
-
 def test_categories_stand_in_their_usual_order() -> None:
     lives = [life(1, c) for c in ("noise", "parameters", "gradients", "activations")]
     account = Account(log([born(a) for a in lives]))
     assert list(account.at_peak) == ["parameters", "activations", "gradients", "noise"]
+
+
+NAMES = st.sampled_from(["parameters", "activations", "gradients", "noise"])
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> tuple[StepLog, int]:
+    """Births (and how many), deaths, resizings and moves, and phases that do not overlap."""
+    num_births = 0
+    present = [life(n, draw(st.none() | NAMES)) for n in draw(st.lists(st.integers(1, 100), max_size=4))]
+    alive = [(a, a.num_bytes) for a in present]
+    events: list[Event] = []
+    for action in draw(st.lists(st.sampled_from(["birth", "death", "resize", "move"]), max_size=25)):
+        if action == "birth":
+            a = life(draw(st.integers(1, 100)), draw(st.none() | NAMES))
+            alive.append((a, a.num_bytes))
+            events.append(born(a))
+            num_births += 1
+        elif alive:
+            a, num_bytes = alive.pop(draw(st.integers(0, len(alive) - 1)))
+            if action == "death":
+                events.append(Event(11, a, -num_bytes))
+                continue
+            change = draw(st.integers(-num_bytes, 100)) if action == "resize" else 0
+            events.append(Event(11, a, change) if action == "resize" else moved(a, draw(NAMES)))
+            alive.append((a, num_bytes + change))
+    cuts = sorted(draw(st.lists(st.integers(0, len(events)), min_size=2, max_size=6)))
+    names = st.sampled_from(["forward", "backward", "clip"])
+    phases = [span(draw(names), first, end) for first, end in zip(cuts[::2], cuts[1::2], strict=False)]
+    return log(events, present, phases), num_births
+
+
+@settings(deadline=None)
+@given(logs())
+def test_any_log_replayed_from_its_timeline_gives_its_figures(logged: tuple[StepLog, int]) -> None:
+    log, num_births = logged
+    account = Account(log)
+    found, timeline = account.result([]), account.timeline()
+    levels: dict[str, int] = defaultdict(int, timeline.start)
+    history = [dict(levels)]
+    changes = zip(timeline.category, timeline.num_bytes, timeline.moved_to, strict=True)
+    for category, num_bytes, moved_to in changes:
+        levels[category] += num_bytes if moved_to is None else -num_bytes
+        if moved_to is not None:
+            levels[moved_to] += num_bytes
+        history.append({name: held for name, held in levels.items() if held})
+    totals = [sum(moment.values()) for moment in history]
+
+    assert len(history) == 1 + len(log.events)
+    assert all(held > 0 for moment in history for held in moment.values())
+    assert found.peak == max(totals)
+    assert timeline.peak_event == totals.index(max(totals)) - 1
+    assert found.at_peak == history[timeline.peak_event + 1]
+    assert found.after_step == history[-1]
+    assert sum(row.num_bytes for row in timeline.tensors) == found.peak
+    for i, moment in enumerate(history):
+        by_category: dict[str, int] = defaultdict(int)
+        for row in timeline.alive_after(i - 1).values():
+            by_category[row.category] += row.num_bytes
+        assert by_category == moment
+    assert len(timeline.storages) == timeline.num_present + found.num_storages
+    assert StepTimeline.from_dict(json.loads(json.dumps(timeline.to_dict()))) == timeline
+    assert found.num_storages == num_births
+    in_phases: dict[str, list[int]] = defaultdict(list)
+    for phase in timeline.phases:
+        in_phases[phase.name] += totals[phase.first_event : phase.end_event + 1]
+    assert {name: peak.num_bytes for name, peak in found.phase_peak.items()} == {
+        name: max(reached) for name, reached in in_phases.items()
+    }
+    for peak in found.phase_peak.values():
+        assert sum(peak.by_category.values()) == peak.num_bytes
+        assert peak.by_category in history

@@ -1,3 +1,5 @@
+"""The ledger of an estimate: memory that operators take within themselves, tried or assumed."""
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,13 +10,22 @@ import torch.nn.functional as F
 from conftest import ROOT
 from example_config import experiment
 from record_metrics import metrics
-from torch import nn
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from dpprof.figures.results import Result, describe
 from dpprof.measure.experiment import run_experiment
-from dpprof.measure.passes import trial
-from dpprof.measure.passes.estimate_ledger import CpuLedger, CudaLedger, EstimateLedger, _RecurrentCalls
+from dpprof.measure.passes import estimate_ledger
+from dpprof.measure.passes.estimate_ledger import (
+    CpuLedger,
+    CudaLedger,
+    EstimateLedger,
+    Layout,
+    OperatorTrial,
+    OperatorTrials,
+    _RecurrentCalls,
+    _transformed_bytes,
+)
+from dpprof.record.figures.results import Result, describe
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
 
@@ -67,12 +78,7 @@ def test_state_that_grows_leaves_open_whether_it_fits(tmp_path: Path, trainer: s
     figures = metrics(held.record)
     assert "memory/fits" not in figures
     assert figures["memory/growth_per_step_mib"] == 4 * 3 * 512 / 2**20
-    assert "may or may not fit 40.0 GiB, as every step leaves 6.0 KiB more alive" in describe(held)
-
-
-def test_state_that_grows_and_is_too_large_does_not_fit(tmp_path: Path) -> None:
-    record = estimate(tmp_path, "growing_state", device="cuda", device_memory_gib=0.5)
-    assert metrics(record)["memory/fits"] == 0, "the context alone takes as much"
+    assert "as every step leaves 6.0 KiB more alive" in describe(held)
 
 
 def test_a_convolution_on_a_gpu_decides_only_with_room_for_cudnns_workspace(tmp_path: Path) -> None:
@@ -112,17 +118,38 @@ def under(ledger: EstimateLedger, call: Callable[[], object]) -> EstimateLedger:
     return ledger
 
 
-def test_a_workspace_is_assumed_on_top_of_what_is_alive() -> None:
+@pytest.mark.parametrize(
+    ("size", "assumed"),
+    [
+        (1, 4 * 4 * (2 * 3 * 64 + 4 * 3 + 2 * 4 * 64)),  # the tensors, four times
+        (3, 32 * 17 * 8 * (2 * 3 + 2 * 4 + 4 * 3)),  # a tile for each image, channel and filter
+    ],
+)
+def test_a_workspace_is_assumed_on_top_of_what_is_alive(size: int, assumed: int) -> None:
     def convolve() -> None:
         _other = torch.empty(1_000)
-        F.conv2d(torch.empty(2, 3, 8, 8), torch.empty(4, 3, 3, 3))
+        F.conv2d(torch.empty(2, 3, 8, 8), torch.empty(4, 3, size, size))
 
-    given, weight, result, other = 2 * 3 * 64, 4 * 27, 2 * 4 * 36, 1_000
-    level = 4 * (other + 5 * (given + weight + result))
+    alive = 4 * (1_000 + 2 * 3 * 64 + 4 * 3 * size**2 + 2 * 4 * (9 - size) ** 2)
     (doubt,) = under(CudaLedger("cpu"), convolve).doubts(peak=1_500)
-    assert (doubt.name, doubt.num_bytes) == ("cudnn_convolution_workspace", level - 1_500)
+    assert (doubt.name, doubt.num_bytes) == ("cudnn_convolution_workspace", alive + assumed - 1_500)
     (doubt,) = under(CudaLedger("cpu"), convolve).doubts(peak=10**9)
     assert doubt.num_bytes == 0
+
+
+def test_a_workspace_for_fourier_transforms_is_what_papers_saw() -> None:
+    """Non-private ResNet-18 and VGG-11 at batch 256 took 1.9 and 2.0 GB more than their tensors (Bu, Mao and
+    Xu 2022, table 4): a transform of 512 to 512 channels of 4 x 4 pixels.
+    """
+    images = torch.empty(256, 512, 4, 4, device="meta")
+    weight = torch.empty(512, 512, 3, 3, device="meta")
+    assert _transformed_bytes(images, images, weight) == 2_281_701_376
+    wide = torch.empty(1, 1, 2, 61, 31, device="meta")  # 3 x 2 tiles, as filters of 3 leave 30 of 32; depth 2
+    assert _transformed_bytes(wide, wide, torch.empty(1, 1, 3, 3, 3, device="meta")) == 4352 * (2 * 12 + 1)
+    sequence = torch.empty(2, 5, 40, device="meta")
+    assert _transformed_bytes(sequence, sequence, torch.empty(5, 5, 33, device="meta")) == 0, (
+        "no tile holds it"
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,7 +168,55 @@ def test_what_is_too_large_to_be_tried_is_in_doubt(
     monkeypatch: pytest.MonkeyPatch, call: Callable[[], object], name: str, is_bounded: bool
 ) -> None:
     assert list(under(CpuLedger(), call).doubts(peak=0)) == []
-    monkeypatch.setattr(trial, "_LARGEST_BYTES", 10)
+    monkeypatch.setattr(estimate_ledger, "_LARGEST_BYTES", 10)
     found = {doubt.name: doubt.num_bytes for doubt in under(CpuLedger(), call).doubts(peak=0)}
     assert name in found
     assert (found[name] is not None) is is_bounded
+
+
+aten = torch.ops.aten
+
+
+def tried(operator: Any, *args: Any, trials: OperatorTrials | None = None) -> OperatorTrial | None:
+    with FakeTensorMode():
+        fake = [torch.empty(arg) if isinstance(arg, torch.Size) else arg for arg in args]
+        return (trials or OperatorTrials()).of(operator, tuple(fake), {}, operator(*fake), 0)
+
+
+def test_an_operator_without_working_memory_takes_its_result() -> None:
+    found = tried(aten.add.Tensor, torch.Size((5, 7)), torch.Size((5, 7)))
+    assert found == OperatorTrial(140, 140, [Layout((5, 7), (7, 1), torch.float32, 35)])
+
+
+def test_an_operator_that_copies_takes_the_copy_too() -> None:
+    """A product reads whole rows: one whose elements lie apart is copied first."""
+    with FakeTensorMode():
+        apart = torch.empty(6, 8)[:, ::2]
+        found = OperatorTrials().of(aten.mm.default, (apart, torch.empty(4, 3)), {}, torch.empty(6, 3), 0)
+    assert found is not None
+    assert (found.peak, found.left) == (4 * 6 * 3 + 4 * 6 * 4, 4 * 6 * 3)
+
+
+def test_tensors_that_share_memory_share_it_in_the_trial() -> None:
+    with FakeTensorMode():
+        layout = Layout.of_argument(torch.empty(4, 1).expand(4, 1_000_000))
+    assert layout.num_elements == 4
+    assert layout.zeros().untyped_storage().nbytes() == 16
+
+
+def test_what_cannot_run_on_zeros_is_no_trial() -> None:
+    assert tried(aten.multinomial.default, torch.Size((4,)), 2) is None
+
+
+def test_each_form_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    trials, calls = OperatorTrials(), []
+    zeros = Layout.zeros
+
+    def counted(layout: Layout) -> Tensor:
+        calls.append(layout.shape)
+        return zeros(layout)
+
+    monkeypatch.setattr(Layout, "zeros", counted)
+    for shape in ((2, 3), (2, 3), (3, 2)):
+        tried(aten.neg.default, torch.Size(shape), trials=trials)
+    assert calls == [(2, 3), (3, 2)]

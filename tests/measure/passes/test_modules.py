@@ -1,25 +1,77 @@
-"""Which module an operator works for, in forward, in backward and in hooks."""
+"""Which module an operator works for, in forward, in backward and in hooks; the layers that a step calls."""
 
 from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from followed_modules import BLOCK_LAYERS, IDS, LINEARS, NORMS, Followed, layers, transformer
 from opacus.grad_sample import GradSampleModule
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
+
+from dpprof.measure.passes.modules import ModuleCalls
+from dpprof.measure.workloads.transformer import SimpleBigModel
+from dpprof.vocabulary.norm_forms import NormCost
 
 
-def test_in_forward_an_operator_works_for_the_innermost_module_being_called() -> None:
-    model = layers()
-    with Followed() as followed:
-        followed.modules.name(model)
-        model(torch.ones(5, 3)).sum()
-    found = followed.taken()
-    assert found["addmm"] == ["0", "3"]
-    assert found["gelu"] == ["1"]
-    assert found["native_layer_norm"] == ["2"]
-    assert found["sum"] == [""]
+class Followed(TorchDispatchMode):
+    """Notes every operator called, with the module that it is said to work for."""
+
+    def __init__(self, around: Callable[[], Any] = nullcontext) -> None:
+        super().__init__()
+        self.modules = ModuleCalls(around)
+        self._rows: list[tuple[str, str]] = []
+
+    def __enter__(self) -> "Followed":
+        self.modules.__enter__()
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self.modules.__exit__(*error)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._rows.append((func._overloadpacket.__name__, self.modules.current()))
+        return func(*args, **(kwargs or {}))
+
+    def taken(self) -> dict[str, list[str]]:
+        """The paths by operator, in the order of calls, since the last time."""
+        rows, self._rows = self._rows, []
+        return {name: [path for other, path in rows if other == name] for name, _ in rows}
+
+
+def layers() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(3, 4), nn.GELU(), nn.LayerNorm(4), nn.Linear(4, 2))
+
+
+def transformer(*, activation_checkpointing: bool = False) -> SimpleBigModel:
+    return SimpleBigModel(
+        vocab_size=7,
+        hidden_dim=4,
+        num_layers=2,
+        num_heads=2,
+        max_seq_len=3,
+        activation_checkpointing=activation_checkpointing,
+    )
+
+
+IDS = torch.zeros(2, 3, dtype=torch.int64)
+BLOCK_LAYERS = (
+    "attention.query",
+    "attention.key",
+    "attention.value",
+    "attention.out",
+    "mlp_in",
+    "mlp_out",
+)
+LINEARS = [f"blocks.{i}.{name}" for i in range(2) for name in BLOCK_LAYERS] + ["head"]
+NORMS = [f"blocks.{i}.{name}" for i in range(2) for name in ("attention_norm", "mlp_norm")] + ["final_norm"]
 
 
 def test_in_backward_it_works_for_the_module_whose_forward_made_the_node() -> None:
@@ -28,25 +80,15 @@ def test_in_backward_it_works_for_the_module_whose_forward_made_the_node() -> No
         followed.modules.name(model)
         loss = model(torch.ones(5, 3)).sum()
         followed.taken()
+        loss.backward(retain_graph=True)
+        found = followed.taken()
         loss.backward()
-    found = followed.taken()
+    assert followed.taken()["mm"] == found["mm"], "a second backward is told alike"
     # The last layer's two products, the first's one: its input needs no gradient.
     assert found["mm"] == ["3", "3", "0"]
     assert found["native_layer_norm_backward"] == ["2"]
     assert found["gelu_backward"] == ["1"]
     assert found["ones_like"] == [""]
-
-
-def test_a_second_backward_through_the_same_graph_is_told_alike() -> None:
-    model = layers()
-    with Followed() as followed:
-        followed.modules.name(model)
-        loss = model(torch.ones(5, 3)).sum()
-        followed.taken()
-        loss.backward(retain_graph=True)
-        first = followed.taken()
-        loss.backward()
-    assert followed.taken()["mm"] == first["mm"] == ["3", "3", "0"]
 
 
 def test_nested_modules_in_forward_and_backward() -> None:
@@ -109,21 +151,6 @@ def test_neighbouring_nodes_of_parent_and_child_are_told_apart(
     assert found["sigmoid_backward"] == ["0.child"]
     assert found["gelu_backward"] == ["0"]
     assert found["native_layer_norm_backward"] == ["1"]
-
-
-def test_work_in_backward_hooks_is_the_layers_own_even_where_no_input_needs_a_gradient() -> None:
-    model = layers()
-    with Followed() as followed:
-        wrapped = GradSampleModule(model)
-        followed.modules.name(model)
-        loss = wrapped(torch.ones(5, 3)).sum()
-        followed.taken()
-        loss.backward()
-    found = followed.taken()
-    assert found["mm"] == ["3", "3", "0"]
-    # Each layer's two per-sample gradients, of weight and bias, are copied to a buffer.
-    assert Counter(found["copy_"]) == Counter(2 * ["3", "2", "0"])
-    assert found["gelu_backward"] == ["1"]
 
 
 def test_hooks_of_embeddings_and_of_a_nested_model() -> None:
@@ -203,16 +230,147 @@ def test_a_shared_module_has_its_first_path() -> None:
     assert found["mm"] == ["0", "0", "0"]
 
 
-def test_names_and_calls_are_forgotten_when_names_are_given_anew() -> None:
-    first, second = layers(), nn.Sequential(nn.Sequential(nn.Linear(3, 4)))
-    with Followed() as followed:
-        followed.modules.name(first)
-        loss = first(torch.ones(5, 3)).sum()
-        followed.modules.name(second)
-        followed.taken()
+def test_outside_calls_and_after_leaving_nothing_is_told() -> None:
+    model = layers()
+    modules = ModuleCalls(nullcontext)
+    seen: list[str] = []
+    model[1].register_forward_hook(lambda *_: seen.append(modules.current()))
+    with modules:
+        modules.name(model)
+        assert modules.current() == ""
+        model(torch.ones(1, 3))
+        assert modules.current() == ""
+    model(torch.ones(1, 3))
+    # A module's own hooks run when the call itself is over.
+    assert seen == ["", ""]
+
+
+class Around:
+    """Notes when it is entered and left."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        self.log.append("in")
+        try:
+            yield
+        finally:
+            self.log.append("out")
+
+
+def test_each_outermost_call_is_surrounded_once() -> None:
+    around = Around()
+    model = transformer()
+    with Followed(around) as followed:
+        followed.modules.name(model)
+        assert around.log == []
+        loss = model(IDS).sum()
+        assert around.log == ["in", "out"]
+        model.head(torch.ones(1, 4))
+        assert around.log == 2 * ["in", "out"]
         loss.backward()
-        first(torch.ones(5, 3))
-        second(torch.ones(5, 3))
+        assert around.log == 2 * ["in", "out"]
+    model(IDS)
+    assert around.log == 2 * ["in", "out"]
+
+
+def test_a_forward_that_fails_leaves_no_trace() -> None:
+    around = Around()
+
+    class Fails(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise RuntimeError("fails")
+
+    model = nn.Sequential(nn.Linear(3, 4), nn.Sequential(Fails()))
+    with Followed(around) as followed:
+        followed.modules.name(model)
+        with pytest.raises(RuntimeError, match="fails"):
+            model(torch.ones(1, 3))
+        assert around.log == ["in", "out"]
+        assert followed.modules.current() == ""
+        model[0](torch.ones(1, 3)).sum()
     found = followed.taken()
-    assert set(found["mm"]) == {""}
-    assert found["addmm"] == ["", "", "0.0"]
+    assert found["addmm"] == ["0", "0"]
+    assert found["sum"] == [""]
+    assert around.log == 2 * ["in", "out"]
+
+
+def test_forward_in_another_thread_is_told() -> None:
+    model = layers()
+    paths: list[str] = []
+    with Followed() as followed, ThreadPoolExecutor(1) as thread:
+        followed.modules.name(model)
+        model[1].register_forward_pre_hook(lambda *_: paths.append(followed.modules.current()))
+        thread.submit(lambda: model(torch.ones(5, 3)).sum()).result().backward()
+    found = followed.taken()
+    assert paths == ["1"]
+    assert found["mm"] == ["3", "3", "0"]
+    assert found["gelu_backward"] == ["1"]
+
+
+def test_forwards_in_several_threads_are_told_as_far_as_they_agree() -> None:
+    """In a new thread autograd numbers nodes from 0: those of the first calls have the same number."""
+    model = nn.Sequential(nn.GELU(), nn.Sigmoid(), nn.Tanh())
+    x = torch.ones(2, requires_grad=True)
+    with Followed() as followed, ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
+        followed.modules.name(model)
+        one.submit(lambda: model[2](model[0](x))).result()
+        other.submit(lambda: model[2](model[1](x))).result().sum().backward()
+    found = followed.taken()
+    assert found["sigmoid_backward"] == [""]
+    assert found["tanh_backward"] == ["2"]
+
+
+def test_checkpointed_functions_within_a_module() -> None:
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.GELU()
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = checkpoint(lambda y: self.inner(y.tanh()).sigmoid(), x, use_reentrant=True)
+            return out
+
+    model = nn.Sequential(Checkpointed(), nn.LayerNorm(2))
+    with Followed() as followed:
+        followed.modules.name(model)
+        loss = model(torch.ones(2, requires_grad=True)).sum()
+        forward = followed.taken()
+        loss.backward()
+    backward = followed.taken()
+    assert forward["tanh"] == forward["sigmoid"] == ["0"]
+    assert forward["gelu"] == backward["gelu"] == backward["gelu_backward"] == ["0.inner"]
+    assert backward["native_layer_norm_backward"] == ["1"]
+
+
+def test_shapes_by_hand() -> None:
+    model = nn.Sequential(nn.Conv2d(4, 6, 3, groups=2), nn.Flatten(), nn.Linear(6 * 4, 5, bias=False))
+    model[0].weight.requires_grad_(False)
+    with ModuleCalls(nullcontext) as calls:
+        calls.name(model)
+        calls.in_forward = True
+        model(torch.randn(3, 4, 4, 4))
+        first, second = calls.rows({"2.weight": NormCost("gram", 1, 2, 3, True)})
+    assert (first.name, first.samples, first.groups, first.positions) == ("0", 3, 2, 4)
+    assert (first.rows, first.columns, first.norm) == (3, 2 * 9, None)
+    assert (first.weight_trains, first.bias_trains, first.input_has_gradient) == (False, True, False)
+    assert (second.name, second.groups, second.positions, second.rows, second.columns) == ("2", 1, 1, 5, 24)
+    assert (second.bias_trains, second.input_has_gradient) == (False, True)
+    assert (first.is_booked, second.is_booked) == (False, True)
+    assert (second.norm, second.norm_flops, second.norm_bytes, second.sum_flops) == ("gram", 1, 2, 3)
+
+
+def test_a_checkpoint_is_seen_in_backward() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    with ModuleCalls(nullcontext) as calls:
+        calls.name(model)
+        calls.in_forward = True
+        out = model[0](torch.randn(2, 3))
+        out = checkpoint(model[1], out, use_reentrant=True)
+        calls.in_forward = False
+        out.sum().backward()
+        first, second = calls.rows({})
+    assert (first.is_recomputed, second.is_recomputed) == (False, True)
+    assert second.input_has_gradient

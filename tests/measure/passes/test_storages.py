@@ -1,34 +1,40 @@
-"""Which storages are followed, and for how long."""
+"""Storages from birth to death, what they are for, and the log of a step."""
 
 import array
 import threading
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
-from storage_lives import category_of, changes, followed_storages, life_of
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.ledger import Ledger
-from dpprof.measure.passes.storages import Storages
-
-storages = pytest.fixture(followed_storages)
+from dpprof.measure.passes.storages import Life, StepLog, Storages
 
 
-def test_a_storage_is_freed_at_once_when_its_last_tensor_is(storages: Storages) -> None:
-    tensor = torch.zeros(100)
-    storage, view = StorageWeakRef(tensor.untyped_storage()), tensor[10:20]
-    storages.label("noise", [("", tensor)])
-    del tensor
-    assert not storage.expired()
-    assert storages.live_bytes() == 400
-    del view
-    assert storage.expired()
-    del storage  # older torch keeps a storage's object as long as this
-    assert storages.live_bytes() == 0
+@pytest.fixture
+def storages() -> Iterator[Storages]:
+    """Those of the CPU, followed through every operator that the test calls."""
+    with Ledger("cpu") as ledger:
+        yield ledger.storages
+
+
+def life_of(storages: Storages, tensor: Tensor) -> Life:
+    life = storages.see(tensor)
+    assert life is not None
+    return life
+
+
+def category_of(storages: Storages, tensor: Tensor) -> str | None:
+    return life_of(storages, tensor).category
+
+
+def changes(log: StepLog) -> list[tuple[str, int, str | None]]:
+    return list(Account(log).changes)
 
 
 def test_a_storage_has_what_it_was_born_with(storages: Storages) -> None:
@@ -50,16 +56,6 @@ def test_a_storage_was_made_for_the_module_being_called() -> None:
         assert life_of(ledger.storages, out).module == "1.0"
 
 
-def test_a_tensor_made_unseen_is_found_when_first_used(storages: Storages) -> None:
-    made: list[Tensor] = []
-    thread = threading.Thread(target=lambda: made.append(torch.zeros(100)))
-    thread.start()
-    thread.join()
-    assert storages.live_bytes() == 0
-    made[0].add_(1)
-    assert storages.live_bytes() == 400
-
-
 def test_tensors_in_lists_and_keywords_are_seen(storages: Storages) -> None:
     unseen: list[Tensor] = []
     thread = threading.Thread(target=lambda: unseen.extend(torch.zeros(n) for n in (1, 2, 4, 4)))
@@ -69,17 +65,6 @@ def test_tensors_in_lists_and_keywords_are_seen(storages: Storages) -> None:
     assert storages.live_bytes() == 4 + 8
     torch.neg(unseen[2], out=unseen[3])
     assert storages.live_bytes() == 4 + 8 + 16 + 16
-
-
-def test_what_autograd_saves_lives_until_backward(storages: Storages) -> None:
-    x = torch.ones(100, requires_grad=True)
-    loss = (x * 2).exp().sum()
-    assert storages.live_bytes() == 400 + 400 + 4
-    loss.backward()
-    assert storages.live_bytes() == 400 + 4 + 400
-    del loss
-    x.grad = None
-    assert storages.live_bytes() == 400
 
 
 def test_memory_that_torch_did_not_allocate_is_left_out(storages: Storages) -> None:
@@ -141,16 +126,6 @@ def test_a_storage_resized_behind_torchs_operators_is_followed_at_once(storages:
     ]
 
 
-def test_a_resizing_operator_changes_a_storage_that_stays_the_same(storages: Storages) -> None:
-    tensor = torch.zeros(10)
-    life = life_of(storages, tensor)
-    tensor.resize_(100)
-    assert life_of(storages, tensor[3:]) is life
-    assert storages.live_bytes() == life.num_bytes == 400
-    tensor.resize_(5)
-    assert storages.live_bytes() == 400
-
-
 def test_thousands_of_storages_at_the_same_addresses(storages: Storages) -> None:
     storages.start_step()
     addresses = set()
@@ -165,20 +140,6 @@ def test_thousands_of_storages_at_the_same_addresses(storages: Storages) -> None
     log = storages.end_step()
     assert changes(log) == 2_000 * [("noise", 256, None), ("noise", -256, None)]
     assert Account(log).result([]).num_storages == 2_000
-
-
-def test_a_new_storage_does_not_inherit_from_the_one_that_lived_there(storages: Storages) -> None:
-    addresses: dict[int, str] = {}
-    for index in range(2_000):
-        tensor = torch.empty(64)
-        address = tensor.untyped_storage()._cdata
-        assert life_of(storages, tensor).category is None
-        if address in addresses:
-            return
-        addresses[address] = f"number {index}"
-        storages.label("noise", [("", tensor)])
-        del tensor
-    pytest.fail("no address was used twice")
 
 
 def test_many_threads_free_while_others_are_born(storages: Storages) -> None:
@@ -243,19 +204,191 @@ def test_fake_tensors_have_the_bytes_that_real_ones_would_have() -> None:
         assert storages.live_bytes() == 0
 
 
-def test_training_on_fake_tensors_takes_the_same_bytes() -> None:
-    def step() -> list[tuple[str, int, str | None]]:
-        with Ledger("cpu") as ledger:
-            model = nn.Sequential(nn.Linear(6, 5), nn.GELU(), nn.Linear(5, 4))
-            ledger.storages.label("parameters", model.named_parameters())
-            x = torch.randn(3, 6)
-            ledger.storages.start_step()
-            model(x).square().mean().backward()
-            ledger.storages.label("gradients", ((name, p.grad) for name, p in model.named_parameters()))  # type: ignore
-            return changes(ledger.storages.end_step())
+def test_a_log_keeps_no_storage_alive(storages: Storages) -> None:
+    storages.start_step()
+    with storages.label_new("noise"), storages.label_surviving("activations"):
+        tensor = torch.zeros(100)
+    storage = StorageWeakRef(tensor.untyped_storage())
+    del tensor
+    assert storage.expired()
+    del storage  # older torch keeps a storage's object as long as this
+    life = storages.end_step().events[0].life
+    assert (life.num_bytes, life.alive) == (400, False)
 
-    real = step()
-    with FakeTensorMode():
-        fake = step()
-    assert sum(num_bytes for category, num_bytes, _ in real if category == "gradients") == 4 * (35 + 24)
-    assert sorted(fake, key=str) == sorted(real, key=str)
+
+def test_phases_may_nest(storages: Storages) -> None:
+    storages.start_step()
+    with storages.in_phase("clip"):
+        with storages.in_phase("noise"):
+            inner = torch.zeros(1)
+        outer = torch.zeros(1)
+    after = torch.zeros(1)
+    assert [life_of(storages, t).phase for t in (inner, outer, after)] == ["noise", "clip", None]
+    log = storages.end_step()
+    assert [(p.name, p.first_event, p.end_event) for p in log.phases] == [("noise", 0, 1), ("clip", 0, 2)]
+    assert all(log.start <= p.start <= p.end <= log.end for p in log.phases)
+
+
+def test_phases_outside_a_step_leave_no_span(storages: Storages) -> None:
+    with storages.in_phase("forward"):
+        kept = torch.zeros(1)
+    storages.start_step()
+    log = storages.end_step()
+    assert log.phases == []
+    assert life_of(storages, kept).phase == "forward"
+
+
+def test_a_phase_has_the_events_within_it(storages: Storages) -> None:
+    storages.start_step()
+    a = torch.zeros(1)
+    with storages.in_phase("forward"):
+        b, c = torch.zeros(2), torch.zeros(3)
+    del b
+    with storages.in_phase("backward"):
+        del a
+    with storages.in_phase("clip"):
+        pass
+    log = storages.end_step()
+    spans = [(p.name, p.first_event, p.end_event) for p in log.phases]
+    assert spans == [("forward", 1, 3), ("backward", 4, 5), ("clip", 5, 5)]
+    assert [event.num_bytes for event in log.events] == [4, 8, 12, -8, -4]
+    assert storages.live_bytes() == 12 == c.nbytes
+
+
+def test_a_phase_that_fails_still_ends(storages: Storages) -> None:
+    storages.start_step()
+    with pytest.raises(KeyError), storages.in_phase("clip"):
+        raise KeyError
+    assert storages.phase is None
+    assert [phase.name for phase in storages.end_step().phases] == ["clip"]
+
+
+def test_a_step_only_logs_what_happens_in_it(storages: Storages) -> None:
+    a = torch.zeros(1)
+    storages.start_step()
+    b = torch.zeros(2)
+    del a
+    first = storages.end_step()
+    del b
+    c = torch.zeros(4)
+    storages.start_step()
+    second = storages.end_step()
+    assert [num_bytes for _, num_bytes in first.present] == [4]
+    assert [event.num_bytes for event in first.events] == [8, -4]
+    assert all(first.start <= event.at <= first.end for event in first.events)
+    assert [num_bytes for _, num_bytes in second.present] == [16]
+    assert second.events == []
+    assert c.numel() == 4
+
+
+def test_of_two_categories_that_hold_one_storage_the_first_named_counts(storages: Storages) -> None:
+    a, b = torch.zeros(10), torch.zeros(20)
+    held = {
+        "gradients": [("a", a)],
+        "per_sample_gradients": [("b", b), ("a as well", a[2:])],
+    }
+    storages.start_step()
+    for _ in range(3):
+        storages.label_held(held)
+    account = Account(storages.end_step())
+    assert account.start == {"gradients": 40, "per_sample_gradients": 80}
+    assert list(account.changes) == []
+    assert life_of(storages, a).name == "a"
+    storages.start_step()
+    storages.label_held({category: held[category] for category in reversed(held)})
+    moves = changes(storages.end_step())
+    assert moves == [("gradients", 40, "per_sample_gradients")]
+    assert life_of(storages, a).name == "a as well"
+
+
+def test_held_tensors_of_which_some_are_not_followed(storages: Storages) -> None:
+    a = torch.zeros(10)
+    storages.label_held({"noise": [("meta", torch.zeros(3, device="meta")), ("a", a)], "inputs": []})
+    assert category_of(storages, a) == "noise"
+    assert storages.live_bytes() == 40
+
+
+def test_of_nested_expectations_the_innermost_that_accepts_counts(storages: Storages) -> None:
+    with storages.label_new("noise"):
+        with storages.label_new("gram_matrices", lambda shape: len(shape) == 3):
+            cube, flat = torch.zeros(2, 5, 5), torch.zeros(2, 5)
+            with storages.label_new("clip_factors"):
+                inner = torch.zeros(2, 5, 5)
+        late = torch.zeros(2, 5, 5)
+    found = [category_of(storages, t) for t in (cube, flat, inner, late)]
+    assert found == ["gram_matrices", "noise", "clip_factors", "noise"]
+
+
+def test_an_expectation_ends_when_what_is_inside_fails(storages: Storages) -> None:
+    with pytest.raises(KeyError), storages.label_new("noise"), storages.label_surviving("activations"):
+        raise KeyError
+    assert category_of(storages, torch.zeros(3)) is None
+
+
+def test_what_outlives_its_making_is_kept_for_a_purpose(storages: Storages) -> None:
+    before = torch.zeros(1)
+    storages.start_step()
+    with storages.label_surviving("activations"):
+        kept, gone, labelled = torch.zeros(10), torch.zeros(20), torch.zeros(40)
+        storages.label("inputs", [("", labelled)])
+        with storages.label_new("noise"):
+            expected = torch.zeros(80)
+        before.add_(1)
+        del gone
+    after = torch.zeros(160)
+    found = [category_of(storages, t) for t in (before, kept, labelled, expected, after)]
+    assert found == [None, "activations", "inputs", "noise", None]
+    assert changes(storages.end_step())[:3] == [
+        ("activations", 40, None),
+        ("temporary", 80, None),
+        ("inputs", 160, None),
+    ]
+
+
+def test_of_nested_purposes_the_inner_one_counts(storages: Storages) -> None:
+    with storages.label_surviving("activations"):
+        with storages.label_surviving("noise"):
+            inner = torch.zeros(1)
+        outer = torch.zeros(2)
+    assert [category_of(storages, t) for t in (inner, outer)] == ["noise", "activations"]
+
+
+def test_what_was_kept_for_a_purpose_may_be_labelled_as_another_from_birth_on(storages: Storages) -> None:
+    storages.start_step()
+    with storages.label_surviving("activations"):
+        a = torch.zeros(10)
+    storages.label("gradients", [("", a)])
+    assert changes(storages.end_step()) == [("gradients", 40, None)]
+
+
+def test_ending_a_step_that_never_began_is_refused() -> None:
+    with pytest.raises(AssertionError, match="no step has begun"):
+        Storages("cpu").end_step()
+
+
+def test_what_later_steps_label_leaves_an_account_as_it_is() -> None:
+    with Ledger("cpu") as ledger:
+        storages = ledger.storages
+        storages.start_step()
+        first, second = torch.zeros(10), torch.zeros(5)
+        storages.label("per_sample_gradients", [("", first)])
+        storages.label("gradients", [("", first)])
+        account = Account(storages.end_step())
+        storages.start_step()
+        storages.label("inputs", [("", second)])
+        storages.end_step()
+    assert account.at_peak == {"per_sample_gradients": 40, "temporary": 20}
+    assert [(t.category, t.num_bytes) for t in account.tensors_at_peak] == [
+        ("per_sample_gradients", 40),
+        ("temporary", 20),
+    ]
+    assert account.timeline().category[0] == "per_sample_gradients"
+
+
+def test_a_label_without_a_name_leaves_the_name() -> None:
+    storages, tensor = Storages("cpu"), torch.zeros(3)
+    storages.label("gradients", [("head.weight", tensor)])
+    storages.label("gradients", [("", tensor)])
+    life = storages.see(tensor)
+    assert life is not None
+    assert life.name == "head.weight"

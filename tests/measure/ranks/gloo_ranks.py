@@ -4,10 +4,12 @@
 
 A case is `TRAINER-WAY` with settings after it: `flat-ddp`, `bk-fsdp2,clipping=layer_wise`. Rank 0 prints a
 line of JSON for each: the relative error of the gradient in float64 against a naive loop over the whole
-batch, with noise off, and with it on the deviation of the noise over the one that is right.
+batch, with noise off, and with it on the deviation of the noise over the one that is right. With `nan-`
+before it the last rank's losses are NaN, and the line has what each rank says.
 """
 
 import dataclasses
+import itertools
 import json
 import statistics
 import sys
@@ -107,6 +109,25 @@ def result(case: str) -> dict[str, object]:
     }
 
 
+def refusals(case: str) -> dict[str, object]:
+    """What each rank says where the last one's losses are NaN."""
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    config = config_of(case.removeprefix("nan-"), world_size)
+    workload = build_workload(config)
+    factor = float("nan") if rank == world_size - 1 else 1.0
+    loss = workload.loss
+    workload = workload._replace(loss=lambda outputs, targets: loss(outputs, targets) * factor)
+    trainer = build_trainer(config, workload)
+    said = ""
+    try:
+        trainer.profile_step(*itertools.islice(workload.batches, config.accumulation_steps))
+    except ValueError as error:
+        said = str(error)
+    of_all: list[Any] = [None] * world_size
+    dist.all_gather_object(of_all, said)
+    return {"case": case, "said": of_all}
+
+
 def main() -> None:
     """Entry."""
     warnings.filterwarnings("ignore")
@@ -115,7 +136,7 @@ def main() -> None:
     dist.init_process_group("gloo", init_method=address, rank=int(rank), world_size=int(world_size))
     for case in cases:
         try:
-            found = result(case)
+            found = refusals(case) if case.startswith("nan-") else result(case)
         except ValueError as error:
             found = {"case": case, "refused": str(error)}
         if rank == "0":

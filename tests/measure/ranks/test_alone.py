@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from test_one_of_many import WAYS, config_of, training_of
+from test_one_of_many import WAYS, config_of
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpprof.config.flat import to_flat
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.drive.launch.ranks import LOOPBACK, free_port
-from dpprof.measure.observe import Subject
-from dpprof.measure.passes import alone
+from dpprof.measure.passes import clean
+from dpprof.measure.passes.subject import Subject
 from dpprof.measure.place import Place
 from dpprof.measure.ranks import Ranks, one_rank_of_many
 from dpprof.measure.silent_group import SILENT
@@ -46,14 +46,9 @@ def silent() -> Iterator[None]:
 def test_every_trainer_runs_its_alone_pass_on_it(trainer: str, way: str) -> None:
     how = MeasuringConfig(warmup_steps=1, measured_steps=3)
     config = dataclasses.replace(config_of(trainer, way, 4), how=how)
-    subject = Subject(
-        config,
-        RunFolder(Path("unused")),
-        Record(to_flat(config), {}),
-        lambda *, is_timed=False: training_of(config),
-    )
+    subject = Subject(config, RunFolder(Path("unused")), Record(to_flat(config), {}))
     with one_rank_of_many(config, 1, SILENT):
-        alone.run(subject)
+        clean.run_alone(subject)
     assert len(subject.record.alone_step_s) == 3
 
 

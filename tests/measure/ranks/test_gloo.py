@@ -11,33 +11,39 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from covering import sampled
 
+from dpprof.vocabulary.messages import REFUSED_ELSEWHERE
 from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.trainers import TRAINERS
 
 WAYS = [f"{info.short_name}-{way}" for info in TRAINERS.values() for way in info.parallel if way != NONE]
 OWN = [way for way in WAYS if way.startswith(("bk", "mixed"))]
-CASES = [
-    *WAYS,
-    *(f"{way},accumulation_steps=2" for way in WAYS),
-    *(
-        f"{way},clipping={clipping}"
-        for way in WAYS
-        if way.startswith(("bk", "mixed"))
-        for clipping in ("layer_wise", "automatic")
-    ),
+REFUSED = [
+    *(f"nan-{way}" for way in OWN),
+    "nan-bk-ddp,accumulation_steps=2",
+    "nan-mixed-fsdp2,accumulation_steps=2",
+    "nan-bk-fsdp2,clipping=layer_wise",
+]
+CLIPPINGS = ("layer_wise", "automatic")
+SAMPLE = [
+    *(f"{way}{',accumulation_steps=2' if i % 2 else ''}" for i, way in enumerate(WAYS)),
+    *(f"{way},clipping={CLIPPINGS[i % 2]}" for i, way in enumerate(OWN)),
     "bk-fsdp2,clipping=layer_wise,accumulation_steps=2",
     "bk-fsdp2,optimizer=adamw",
     "mixed-ddp,activation_checkpointing=true",
     "mixed-fsdp2,activation_checkpointing=true",
 ]
+OTHERS = [
+    *(f"{way}{',accumulation_steps=2' * (1 - i % 2)}" for i, way in enumerate(WAYS)),
+    *(f"{way},clipping={CLIPPINGS[1 - i % 2]}" for i, way in enumerate(OWN)),
+]
 OF_THREE = ["flat-ddp", "ghost-fsdp2", "bk-ddp", "bk-fsdp2", "mixed-ddp", "mixed-fsdp2"]
 
 
 @cache
-def found(world_size: int) -> dict[str, dict[str, Any]]:
+def found(world_size: int, *cases: str) -> dict[str, dict[str, Any]]:
     """What the ranks found, by case."""
-    cases = CASES if world_size == 2 else OF_THREE
     script = Path(__file__).with_name("gloo_ranks.py")
     with TemporaryDirectory() as folder:
         ranks = [
@@ -55,11 +61,24 @@ def found(world_size: int) -> dict[str, dict[str, Any]]:
     return {line["case"]: line for line in lines}
 
 
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_one_rank_refuses_ends_the_step_of_all(case: str) -> None:
+    other, refusing = found(2, *REFUSED, *SAMPLE)[case]["said"]
+    assert "samples are NaN" in refusing
+    assert other == REFUSED_ELSEWHERE
+
+
 @pytest.mark.parametrize(
-    ("world_size", "case"), [*((2, case) for case in CASES), *((3, case) for case in OF_THREE)]
+    ("world_size", "case"),
+    [
+        *((2, case) for case in SAMPLE),
+        *((3, case) for case in OF_THREE),
+        *sampled([(2, case) for case in OTHERS], ()),
+    ],
 )
 def test_ranks_compute_the_whole_batch_and_add_noise_once(world_size: int, case: str) -> None:
-    of_case = found(world_size)[case]
+    run_together = OF_THREE if world_size == 3 else OTHERS if case in OTHERS else [*REFUSED, *SAMPLE]
+    of_case = found(world_size, *run_together)[case]
     assert of_case["error"] < 1e-10
     assert of_case["ranks_agree"]
     if not case.startswith("standard"):

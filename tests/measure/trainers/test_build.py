@@ -22,6 +22,6 @@ def test_a_trainer_that_cannot_be_imported_keeps_nobody_from_the_others(
     said: list[str] = []
     import_trainers(STANDARD, said.append)
     (line,) = said
-    assert line.startswith("Broken cannot be imported (ModuleNotFoundError: No module named")
+    assert line.startswith("Broken cannot be imported (ModuleNotFoundError: No")
     with pytest.raises(ModuleNotFoundError):
         import_trainers("Broken", said.append)

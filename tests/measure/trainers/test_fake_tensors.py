@@ -4,7 +4,9 @@ import torch
 from torch import nn
 
 from dpprof.errors import EstimateError
+from dpprof.measure.passes.ledger import Ledger
 from dpprof.measure.trainers.fake_tensors import fake_tensors
+from dpprof.measure.trainers.per_sample.uses import squares_of
 
 
 @pytest.mark.parametrize(("as_on_cuda", "dtype"), [(True, torch.float32), (False, torch.bfloat16)])
@@ -13,6 +15,15 @@ def test_layer_norm_under_autocast_runs_as_on_the_device(as_on_cuda: bool, dtype
         hidden = nn.Linear(8, 8)(torch.randn(4, 8))
         assert hidden.dtype == torch.bfloat16
         assert nn.LayerNorm(8, dtype=dtype)(hidden).dtype == dtype
+
+
+def test_sums_of_squares_make_no_copy_that_cuda_does_not_make() -> None:
+    read = []
+    for as_on_cuda in (True, False):
+        with fake_tensors(as_autocast_on_cuda=as_on_cuda), Ledger("cpu") as ledger, ledger.counting():
+            squares_of(torch.zeros(4, 2**10, dtype=torch.bfloat16))
+        read.append(sum(row.read for row in ledger.take_traffic() if row.name == "aten::_to_copy"))
+    assert read == [0, 4 * 2**10 * 2]
 
 
 def test_tensors_from_elsewhere_become_fake_when_used() -> None:

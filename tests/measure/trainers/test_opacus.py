@@ -103,21 +103,15 @@ HELD = {
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("trainer", TRAINERS)
-def test_held_tensors_by_arithmetic(trainer: str, loop: str) -> None:
+def test_held_tensors(trainer: str, loop: str) -> None:
     made, batches = make(trainer, optimizer="adamw", loop=loop)
     made.run_profiling(itertools.islice(batches, 2), Observer())
     found = held(made)
-    size = {category: sum(t.nbytes for t in tensors) for category, tensors in found.items()}
-    num_parameters = sum(p.numel() for p in made.parameters)
     assert set(found) == HELD[trainer] | {"parameters", "optimizer_state", "outputs"}
     # The logits are kept by the documented loop alone, the loss by both.
     losses = 1 if trainer in ("StandardTrainer", "DPSGDTrainer") else 3
-    assert size["outputs"] == 4 * (losses + (3 * 8 * 50 if loop == "documented" else 0))
-    assert size["parameters"] == 4 * num_parameters
-    assert size["gradients"] == 4 * num_parameters
-    assert size["optimizer_state"] == 2 * 4 * num_parameters + 4 * len(made.parameters)
-    if "per_sample_gradients" in found:
-        assert size["per_sample_gradients"] == 3 * 4 * num_parameters
-    made.drop_gradients()
-    left = {"DPGhostClippingTrainer": {"gradient_norms"}, "DPFastGradientClippingTrainer": {"gradient_norms"}}
-    assert set(held(made)) == {"parameters", "optimizer_state"} | left.get(trainer, set())
+    outputs = sum(t.nbytes for t in found["outputs"])
+    assert outputs == 4 * (losses + (3 * 8 * 50 if loop == "documented" else 0))
+    if trainer == "DPSGDTrainer":
+        per_sample, parameters = found["per_sample_gradients"], found["parameters"]
+        assert sum(t.nbytes for t in per_sample) == 3 * sum(t.nbytes for t in parameters)

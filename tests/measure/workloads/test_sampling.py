@@ -4,7 +4,7 @@ import pytest
 import torch
 from example_config import experiment
 
-from dpprof.config.poisson import largest_batch
+from dpprof.config.experiment import largest_batch
 from dpprof.measure.workloads.sampling import batch_sizes, num_samples, sampled
 
 

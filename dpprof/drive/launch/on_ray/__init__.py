@@ -1,7 +1,7 @@
-"""Launching on a Ray cluster. Its nodes share no files: run folders travel there and back."""
+"""Launches on a Ray cluster. Its nodes share no files, so run folders are sent there and back."""
 
 import os
 
-# Ray writes what befalls its nodes to this process's output, but dpprof says itself what matters of it. Ray
-# reads this when it is imported.
+# Keeps Ray's messages about its nodes out of the output; dpprof reports what matters. Ray reads this when it
+# is imported.
 os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")

@@ -1,23 +1,30 @@
-"""Runs every job as a task on a Ray cluster, on a node that has what it needs."""
+"""Runs every job as tasks on suitable nodes of a Ray cluster."""
 
-from collections.abc import Callable
+import io
+import os
+import tarfile
+from collections.abc import Callable, Iterator
+from importlib.machinery import PathFinder
 from pathlib import Path
 from threading import Lock
 
 import ray
 
 from dpprof.drive.launch.job import Job
-from dpprof.drive.launch.launcher import Handle
-from dpprof.drive.launch.on_ray.connection import connect
+from dpprof.drive.launch.launcher import Handle, Ncu
+from dpprof.drive.launch.on_ray.connection import connect, why_lost
 from dpprof.drive.launch.on_ray.handle import RayHandle
-from dpprof.drive.launch.on_ray.machine import Nodes
-from dpprof.drive.launch.on_ray.nodes import Placer
-from dpprof.drive.launch.on_ray.sources import sources_of
-from dpprof.vocabulary.cluster_options import RayOptions
+from dpprof.drive.launch.on_ray.placement import Placer, nodes
+from dpprof.errors import ConfigError, CountersUnavailable, DpprofError
+from dpprof.vocabulary.launchers import RayOptions
+from dpprof.vocabulary.workloads import WORKLOADS, listed
+
+# Limit on a workload's files that are sent to the nodes.
+_MOST_BYTES = 64 * 2**20
 
 
 class RayLauncher:
-    """Nodes of a cluster. Raises ConfigError if it cannot be reached."""
+    """Runs jobs on a Ray cluster. Raises ConfigError if it cannot be reached."""
 
     can_end_jobs = True
     scratch: Path | None = None
@@ -31,18 +38,68 @@ class RayLauncher:
         connect(options.ray_address)
 
     def slots_for(self, job: Job) -> int:
-        """As many as there are GPUs, or nodes, for; of what is not measured, one for each core."""
+        """Return how many GPUs or nodes allow; for jobs that are not measured, one per core."""
         return self._placer.slots_for(job)
 
     def submit(self, job: Job, on_line: Callable[[str], None]) -> Handle:
-        """Give the job to Ray."""
-        return RayHandle(
-            job, on_line, self._placer, self._options.max_retries, self._sources_of(job.workload)
+        """Submit the job to Ray. Raises DpprofError if its node is lost."""
+        if why := why_lost():
+            raise DpprofError(why)
+        with self._lock:
+            if job.workload not in self._sources:
+                self._sources[job.workload] = ray.put(sources_of(job.workload))
+        return RayHandle(job, on_line, self._placer, self._options.max_retries, self._sources[job.workload])
+
+
+class Nodes:
+    """The cluster's nodes, taken together."""
+
+    def cuda_available(self) -> bool:
+        """Tell if any node has a GPU that Ray knows of."""
+        return any(node.num_gpus for node in nodes())
+
+    def busy_pct(self) -> float:
+        """Return 0: each run records whether it was disturbed."""
+        return 0.0
+
+    def ncu(self, device: str) -> Ncu:
+        """Raise CountersUnavailable: reports must be read on the machine that made them."""
+        raise CountersUnavailable(
+            "hardware counters are not read on a Ray cluster: use --launcher local on a node with the GPU"
         )
 
-    def _sources_of(self, workload: str) -> object:
-        """A workload's Python files as an object of Ray's: the same for all its experiments."""
-        with self._lock:
-            if workload not in self._sources:
-                self._sources[workload] = ray.put(sources_of(workload))
-            return self._sources[workload]
+
+def sources_of(workload: str) -> bytes | None:
+    """Pack the folder of the workload's module, with all Python files below it, as a tar file.
+
+    None unless a local process would find it in the working directory or on PYTHONPATH. ConfigError if too
+    large.
+    """
+    if ":" not in workload or listed(workload) in WORKLOADS:
+        return None
+    module = workload.partition(":")[0].partition(".")[0]
+    places = [os.getcwd(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    root = next((Path(place) for place in places if PathFinder.find_spec(module, [place])), None)
+    if root is None:
+        return None
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", dereference=True) as archive:
+        for path in _python_files(root):
+            archive.add(path, path.relative_to(root))
+            if stream.tell() > _MOST_BYTES:
+                raise ConfigError(
+                    f"workload: the Python files in {root} and below are too many to be sent to the nodes: "
+                    "put the workload's module into a folder of its own, or install it there"
+                )
+    return stream.getvalue()
+
+
+def _python_files(root: Path) -> Iterator[Path]:
+    """Yield importable files: those in folders whose names are identifiers."""
+    for place, folders, names in os.walk(root):
+        folders[:] = [
+            name
+            for name in folders
+            if name.isidentifier() and name != "__pycache__" and not Path(place, name, "pyvenv.cfg").exists()
+        ]
+        yield from (path for name in names if (path := Path(place, name)).suffix == ".py" and path.is_file())

@@ -1,192 +1,160 @@
-"""A job's part as it runs on a node: a Ray task around the processes that a local launcher starts.
+"""Runs a job's part on a node: a Ray task around processes that are started as on a local machine.
 
-The task yields messages: where it runs, where ranks meet, the lines of the logs, and at last how the
-processes ended and what they left. Ray does not cancel it, as it would take nothing more from it then: the
-task looks for a file that says what is asked.
+The task watches a file for orders, since Ray would drop the last `News` of a cancelled one.
 """
 
-import contextlib
-import fcntl
+import io
 import os
-import shutil
-import socket
 import sys
-import tempfile
+import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import psutil
 import ray
 
 from dpprof.drive.launch.child import Child
-from dpprof.drive.launch.job import Exit, Job
-from dpprof.drive.launch.on_ray.folders import pack, unpack
-from dpprof.drive.launch.orders import POLL_S, end, obey
+from dpprof.drive.launch.job import MEASURE, Exit, Job
 from dpprof.drive.launch.ranks import Place, Ranks, all_here, free_port, interface_of
 from dpprof.record.folder import RunFolder
 
-_PREFIX = "dpprof-on-ray-"
 _THREADS = "OMP_NUM_THREADS"
+CANCEL, FOLLOW = "cancel", "follow"
+_POLL_S = 0.25
 
 
 @dataclass(frozen=True)
-class Began:
-    """The task runs: on which node, at which address. `told` is the file that says what is asked of it."""
+class Where:
+    """A node, its address, and the file there that passes orders to a task."""
 
     node_id: str
     address: str
-    host: str
-    told: Path
+    orders: Path
     niceness: int
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """Where the ranks of all nodes meet: the first node has chosen."""
-
-    address: str
-    port: int
-
-
-@dataclass(frozen=True)
-class Lines:
-    """What was written into the logs."""
+class News:
+    """New log lines; in the first news `where` it runs, in the last how it ended and the files."""
 
     lines: list[str]
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How the processes ended, and the files that they left."""
-
-    exit: Exit
-    files: bytes
+    where: Where | None = None
+    exit: Exit | None = None
+    files: bytes = b""
 
 
 @dataclass(frozen=True)
 class Work:
-    """A job's part. `python` is the interpreter of the machine that sends it, as the command names it.
-
-    It has the ranks from `first` on, `count` of them, or a process that is no rank. They meet the others at
-    `meeting`; without one the first part says where, if there are others.
-    """
+    """Ranks of a job: `count` from `first` on (0: no rank). `python` and `measure` are the sender's paths."""
 
     job: Job
-    python: str
     first: int
     count: int
-    meeting: Meeting | None = None
+    python: str = sys.executable
+    measure: str = MEASURE
 
-    @property
-    def is_spread(self) -> bool:
-        """Whether it has some of the ranks alone."""
-        return self.count < self.job.num_ranks
-
-    def in_folder(self, folder: Path) -> Job:
-        """The job in a folder of this machine, with this machine's Python."""
-        job, there = self.job, str(self.job.folder.path)
-        here = {self.python: sys.executable, there: str(folder)}
-        command = [here.get(word, word) for word in job.command]
-        log = folder / job.log.relative_to(job.folder.path)
-        return replace(job, folder=RunFolder(folder), command=command, log=log)
-
-
-Message = Began | Meeting | Lines | Ended
+    def start(self, folder: Path, meeting: tuple[str, int] | None, lines: list[str]) -> Child | Ranks:
+        """Start the processes in a folder of this machine, with this machine's Python and dpprof."""
+        here = {self.python: sys.executable, self.measure: MEASURE, str(self.job.folder.path): str(folder)}
+        command = [here.get(word, word) for word in self.job.command]
+        log = folder / self.job.log.relative_to(self.job.folder.path)
+        job = replace(self.job, folder=RunFolder(folder), command=command, log=log)
+        if not self.count:
+            return Child(job, lines.append)
+        if meeting is None:
+            return Ranks(job, lines.append, all_here(self.count))
+        interface = interface_of(ray.util.get_node_ip_address())
+        return Ranks(job, lines.append, Place(self.first, self.count, job.num_ranks, *meeting, interface))
 
 
-def do(work: Work, files: bytes, sources: bytes | None) -> Iterator[Message]:
-    """Run a job's part in a folder that holds `files`, with the modules of `sources`."""
-    with _room() as room, _environment(work, sources, room / "sources"):
-        folder = room / work.job.folder.name
+def choose_meeting() -> tuple[str, int]:
+    """Choose an address and port on this node where the ranks of all nodes meet."""
+    address = ray.util.get_node_ip_address()
+    return address, free_port(address)
+
+
+def write_order(order: str, orders: Path) -> None:
+    """Tell a task on this node to end: CANCEL, or FOLLOW if ranks elsewhere have failed."""
+    with suppress(OSError):  # it has ended, and the folder has gone
+        orders.write_text(order)
+
+
+def run_part(
+    work: Work, files: bytes, sources: bytes | None, meeting: tuple[str, int] | None
+) -> Iterator[News]:
+    """Run a job's part in a temporary folder. `meeting` is the address and port of ranks on several nodes."""
+    with TemporaryDirectory(prefix="dpprof-on-ray-") as path, _environment(work.job, sources, path):
+        folder, orders = Path(path, work.job.folder.name), Path(path, "orders")
         folder.mkdir()
         unpack(files, folder)
-        told = room / "told"
-        address = ray.util.get_node_ip_address()
-        context = ray.get_runtime_context()
-        yield Began(context.get_node_id(), address, socket.gethostname(), told, os.nice(0))
-        meeting = work.meeting
-        if work.is_spread and meeting is None:
-            meeting = Meeting(address, free_port(address))
-            yield meeting
+        address, node_id = ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id()
         lines: list[str] = []
-        processes = _start(work, folder, lines.append, meeting, address)
+        yield News(lines, Where(node_id, address, orders, os.nice(0)))
+        processes = work.start(folder, meeting, lines)
         try:
             while (ended := processes.poll()) is None:
                 if lines:
-                    yield Lines(lines.copy())
+                    yield News(lines.copy())
                     lines.clear()
-                obey(told, processes)
-                time.sleep(POLL_S)
+                order = orders.read_text() if orders.exists() else ""
+                if order == CANCEL:
+                    processes.cancel()
+                elif order == FOLLOW:
+                    processes.follow()
+                time.sleep(_POLL_S)
         finally:
-            end(processes)
-        yield Lines(lines)
-        yield Ended(ended, pack(folder, _parts(work)))
+            processes.cancel()
+            while processes.poll() is None:
+                time.sleep(_POLL_S)
+        ranks = range(work.first, work.first + work.count)
+        left = pack(folder, [f"ranks/{rank}" for rank in ranks] if work.first else ["."])
+    yield News(lines, exit=ended, files=left)
 
 
-def _start(
-    work: Work, folder: Path, on_line: Callable[[str], None], meeting: Meeting | None, address: str
-) -> Child | Ranks:
-    job = work.in_folder(folder)
-    if not work.count:
-        return Child(job, on_line)
-    if meeting is None:
-        return Ranks(job, on_line, all_here(work.count))
-    place = Place(work.first, work.count, job.num_ranks, meeting.address, meeting.port, interface_of(address))
-    return Ranks(job, on_line, place)
+def pack(folder: Path, parts: Iterable[str] = (".",)) -> bytes:
+    """Pack the folders and regular files of some parts of a folder as a compressed tar file."""
+
+    def plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        return member if member.isfile() or member.isdir() else None
+
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz", compresslevel=1) as archive:
+        for part in parts:
+            if (folder / part).is_dir():
+                archive.add(folder / part, part, filter=plain)
+    return stream.getvalue()
 
 
-def _parts(work: Work) -> list[str]:
-    """What this node's processes have left of the run folder."""
-    if not work.first:
-        return ["."]
-    return [f"ranks/{rank}" for rank in range(work.first, work.first + work.count)]
+def unpack(data: bytes, folder: Path) -> None:
+    """Extract files into a folder, replacing those of the same names."""
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        if hasattr(tarfile, "data_filter"):  # Python 3.11.4 and later
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(folder)
 
 
-@contextlib.contextmanager
-def _room() -> Iterator[Path]:
-    """A folder of this task's own. Those of tasks that were killed are removed: nobody holds their locks."""
-    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError), _locked(left):
-            shutil.rmtree(left, ignore_errors=True)
-    hidden = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}"))
-    with _locked(hidden):
-        room = hidden.rename(hidden.with_name(hidden.name.removeprefix(".")))
-        try:
-            yield room
-        finally:
-            shutil.rmtree(room, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Raises OSError if another process has the folder."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _environment(work: Work, sources: bytes | None, place: Path) -> Iterator[None]:
-    """What the job's processes inherit of this one, which may run another job later."""
+@contextmanager
+def _environment(job: Job, sources: bytes | None, room: str) -> Iterator[None]:
+    """Set what the job's processes inherit, and restore it: this worker may run another job later."""
     before = dict(os.environ)
     if _THREADS not in psutil.Process().environ():
-        # Ray has set it to the CPUs of the task, which may be one. torch decides as it would without Ray.
+        # Ray sets it to the task's CPUs, perhaps one. Without it torch decides as it would without Ray.
         os.environ.pop(_THREADS, None)
-    with contextlib.suppress(OSError):  # only root may
-        # Ray's workers run at a low priority, from which what they start would suffer.
+    with suppress(OSError):  # only root may
+        # Ray's workers have a low priority, which their child processes would inherit.
         os.setpriority(os.PRIO_PROCESS, 0, 0)
-    if not work.job.num_gpus:
+    if not job.num_gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    paths = os.environ.get("PYTHONPATH", "")
     if sources is not None:
-        unpack(sources, place)
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(place), paths]))
-    # The folder in which Ray was started here may hold another dpprof, or another state of the workload.
+        modules = Path(room, "sources")
+        unpack(sources, modules)
+        paths = os.environ.get("PYTHONPATH", "")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(modules), paths]))
+    # The folder where Ray was started may hold another dpprof, or another version of the workload.
     os.environ["PYTHONSAFEPATH"] = "1"
     try:
         yield

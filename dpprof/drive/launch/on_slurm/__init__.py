@@ -1,1 +1,1 @@
-"""Launching through Slurm, whose nodes share the files of this machine."""
+"""Launches through Slurm, whose nodes share this machine's files."""

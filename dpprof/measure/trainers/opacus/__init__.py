@@ -1,1 +1,1 @@
-"""Opacus's algorithms: all that dpprof knows of Opacus's own names and limits."""
+"""Opacus's algorithms, with all that dpprof knows of Opacus's internals and limits."""

@@ -8,16 +8,14 @@ from dpprof.measure.trainers.opacus.trainer import OpacusTrainer
 
 
 class DPSGDTrainer(OpacusTrainer):
-    """Materialises every per-sample gradient, then clips each sample's whole gradient to one norm
-    (Abadi et al. 2016; `GradSampleModule` and `DPOptimizer` of Opacus)."""
+    """Materialises every per-sample gradient, then clips it (Abadi et al. 2016; Opacus's `DPOptimizer`)."""
 
     def wrap_model(self) -> nn.Module:
-        """With hooks that compute per-sample gradients."""
+        """Add hooks that compute per-sample gradients."""
         wrapped: nn.Module = GradSampleModule(self.model_of_rank())
         return wrapped
 
     def _is_one_per_sample(self, shape: torch.Size) -> bool:
-        """Whether a tensor has a number per sample, or per sample and parameter, and no more."""
         return shape[:1] == (self.num_samples,) and shape.numel() <= self.num_samples * len(self.parameters)
 
     def _reduced(self, losses: Tensor) -> Tensor:

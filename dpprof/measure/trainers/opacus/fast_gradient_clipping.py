@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from opacus.grad_sample import (
@@ -18,17 +18,16 @@ from opacus.optimizers import (
 from torch import Tensor, nn
 
 from dpprof.measure.trainers.base import Held
-from dpprof.measure.trainers.opacus.labels import label_gram_matrices
 from dpprof.measure.trainers.opacus.trainer import OpacusTrainer
+from dpprof.measure.trainers.replaced import replaced
 from dpprof.vocabulary.parallel import DDP, FSDP2, NONE
 
 
 class DPFastGradientClippingTrainer(OpacusTrainer):
-    """Fast Gradient Clipping (Lee and Kifer 2020): a first backward computes each layer's per-sample
-    gradients, keeps their norms and drops them; a second backward of the losses weighted by the clip
-    factors gives the sum of clipped gradients.
+    """Fast Gradient Clipping (Lee and Kifer 2020), in phases.
 
-    Does in phases what the backward of Opacus's `DPLossFastGradientClipping` does in one call.
+    A first backward computes per-sample gradients layer by layer and keeps their norms; a second one, of the
+    losses times the clip factors, gives the clipped sum. Opacus does all in one call of backward.
     """
 
     optimizer_wrappers: ClassVar[Mapping[str, type[DPOptimizer]]] = {
@@ -39,7 +38,7 @@ class DPFastGradientClippingTrainer(OpacusTrainer):
     forward_model: GradSampleModuleFastGradientClipping
 
     def wrap_model(self) -> nn.Module:
-        """With hooks that compute norms of per-sample gradients."""
+        """Add hooks that compute norms of per-sample gradients."""
         kind = GradSampleModuleFastGradientClipping
         if self.parallel.way == FSDP2:
             kind = GradSampleModuleFastGradientClippingFSDP
@@ -53,7 +52,7 @@ class DPFastGradientClippingTrainer(OpacusTrainer):
         return of_samples
 
     def held_tensors(self) -> Held:
-        """What every trainer of Opacus holds, and the norms over all parameters."""
+        """Add the norms over all parameters."""
         held = super().held_tensors()
         total = self.forward_model._per_sample_gradient_norms
         if total is not None:
@@ -61,7 +60,7 @@ class DPFastGradientClippingTrainer(OpacusTrainer):
         return held if self.parallel.way != FSDP2 else held | self._held_with_shards(held)
 
     def _held_with_shards(self, held: Held) -> Held:
-        """What Opacus keeps elsewhere where parameters are shards."""
+        """Return the sums and norms, which Opacus keeps elsewhere if parameters are shards."""
         name_of = {parameter: name for name, parameter in self.model.named_parameters()}
         sums = [
             (name_of[parameter], state["summed_grad"])
@@ -78,12 +77,21 @@ class DPFastGradientClippingTrainer(OpacusTrainer):
 
     @contextmanager
     def label_transient_tensors(self) -> Iterator[None]:
-        """Per-sample gradients and Gram matrices."""
-        with super().label_transient_tensors(), label_gram_matrices(self.observer, self.forward_model):
+        """Label per-sample gradients, and the (B, T, T) tensors of a ghost norm."""
+
+        def labelling(sampler: Any) -> Any:
+            def sample(*given: Any) -> Any:
+                with self.observer.label_new("gram_matrices", _is_gram_matrix):
+                    return sampler(*given)
+
+            return sample
+
+        samplers = {kind: labelling(sampler) for kind, sampler in self.forward_model.NORM_SAMPLERS.items()}
+        with super().label_transient_tensors(), replaced(self.forward_model, "NORM_SAMPLERS", samplers):
             yield
 
     def _reduced(self, losses: Tensor) -> Tensor:
-        """The losses themselves: `DPTensorFastGradientClipping` keeps one per sample."""
+        """Keep the losses: `DPTensorFastGradientClipping` holds one per sample."""
         return losses
 
     def _accumulate_clipped(self, loss: Tensor) -> None:
@@ -92,7 +100,7 @@ class DPFastGradientClippingTrainer(OpacusTrainer):
             self.optimizer.accumulate()
 
     def _backward(self, losses: Tensor) -> None:
-        """`DPTensorFastGradientClipping.backward`, line by line: what it holds, it holds until its end."""
+        """Do as `DPTensorFastGradientClipping.backward`, line by line, to hold the same tensors as long."""
         with self.phase("backward_norms"):
             reduced_loss = torch.mean(losses, dim=0)
             reduced_loss.backward(retain_graph=True)
@@ -106,3 +114,34 @@ class DPFastGradientClippingTrainer(OpacusTrainer):
             self.forward_model.disable_hooks()
             weighted_loss.backward()
             self.forward_model.enable_hooks()
+
+
+class DPGhostClippingTrainer(DPFastGradientClippingTrainer):
+    """Ghost Clipping (Li et al. 2022, section 4): Fast Gradient Clipping with cheaper norms.
+
+    A linear layer's norms come from Gram matrices of activations and output gradients, two (B, T, T) tensors.
+    Opacus 1.6 fails on an embedding's ghost norm of an empty batch: under Poisson sampling it is replaced.
+    """
+
+    use_ghost_clipping = True
+
+    def wrap_model(self) -> nn.Module:
+        """Add hooks that compute norms, by Gram matrices where a layer has them."""
+        wrapped = super().wrap_model()
+        if self.poisson_sampling:
+            wrapped.NORM_SAMPLERS = _NORM_SAMPLERS | {nn.Embedding: _norms_of_embedding}
+        return wrapped
+
+
+_NORM_SAMPLERS = GradSampleModuleFastGradientClipping.NORM_SAMPLERS
+
+
+def _norms_of_embedding(layer: nn.Embedding, activations: list[Tensor], backprops: Tensor) -> Any:
+    """Return Opacus's norms, or none for an empty batch."""
+    if len(backprops) == 0:
+        return {layer.weight: backprops.new_zeros(0)}
+    return _NORM_SAMPLERS[nn.Embedding](layer, activations, backprops)
+
+
+def _is_gram_matrix(shape: torch.Size) -> bool:
+    return len(shape) == 3 and shape[1] == shape[2]

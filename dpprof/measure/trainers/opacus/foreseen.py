@@ -1,7 +1,4 @@
-"""Names the traps that a model will meet under Opacus from one step without it, all of them at once.
-
-`traps.py` names the one that an error came from. Both say the same sentences, and a test holds them equal.
-"""
+"""Limits of Opacus that a model meets, with the module at fault, which Opacus's own errors do not tell."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,40 +7,41 @@ from functools import cached_property
 from opacus.grad_sample import GradSampleModule, GradSampleModuleFastGradientClipping
 from opacus.layers.dp_rnn import DPGRU, DPLSTM, DPRNN
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from dpprof.measure.trainers.opacus.trap_sentences import SENTENCES
-from dpprof.measure.trainers.opacus.traps import TUPLES
-from dpprof.measure.trainers.seen import Call, Trap, WatchedStep
+from dpprof.measure.trainers.opacus.trap_sentences import SENTENCES, WARNINGS
+from dpprof.measure.trainers.parallel import kind_of
+from dpprof.measure.trainers.watched_step import Call, Trap, WatchedStep
 from dpprof.vocabulary.formats import listed
 
+# Their output is a tuple, which no hook of Opacus takes.
+TUPLES = (nn.LSTM, nn.GRU, nn.RNN, nn.MultiheadAttention)
 _RECURRENT = (DPRNN, DPLSTM, DPGRU)
+# Opacus descends only into these types. nn.MultiheadAttention fails, with its own sentence.
+_LOOKED_INTO = {*GradSampleModule.GRAD_SAMPLERS, *_RECURRENT, nn.MultiheadAttention}
 _NORM_SAMPLERS = GradSampleModuleFastGradientClipping.NORM_SAMPLERS
 
 
-def foresee(step: WatchedStep, *, is_ghost: bool, is_functorch: bool) -> list[Trap]:
-    """The traps for flat clipping and Fast Gradient Clipping, for Ghost Clipping, or for functorch alone."""
+def foresee(step: WatchedStep, *, is_ghost: bool) -> list[Trap]:
+    """Return the traps of flat clipping and Fast Gradient Clipping, plus those of Ghost Clipping if asked."""
     foreseen = _Foreseen(step)
-    own = _RULES_OF_FUNCTORCH if is_functorch else _RULES_OF_SAMPLERS
-    rules = [*_RULES, *own, *(_RULES_OF_GHOST if is_ghost else [])]
+    rules = [*_RULES, *(_RULES_OF_GHOST if is_ghost else [])]
     return [trap for rule in rules for trap in rule(foreseen)]
 
 
 @dataclass(frozen=True)
 class _Foreseen:
-    """What was seen, in terms of Opacus's hooks."""
-
     step: WatchedStep
 
     @cached_property
     def hooked(self) -> list[nn.Module]:
-        """The modules that Opacus hooks, as its `iterate_submodules` finds them."""
-        return list(dict.fromkeys(_hooked(self.step.model)))
+        """Modules that Opacus hooks, each once."""
+        return list(dict.fromkeys(hooked(self.step.model)))
 
     @cached_property
     def calls(self) -> list[Call]:
-        """The calls of hooked modules."""
         hooked = set(self.hooked)
         return [call for call in self.step.calls if call.module in hooked]
 
@@ -63,14 +61,15 @@ class _Foreseen:
         return Trap(name, SENTENCES[name].format(module=path, **words), path)
 
 
-def _hooked(module: nn.Module) -> Iterator[nn.Module]:
+def hooked(module: nn.Module) -> Iterator[nn.Module]:
+    """Yield the modules that Opacus hooks, as its `iterate_submodules` finds them."""
     if any(p.requires_grad for p in module.parameters(recurse=False)):
         if not isinstance(module, _RECURRENT):
             yield module
         if type(module) not in GradSampleModule.GRAD_SAMPLERS and not isinstance(module, _RECURRENT):
             return
     for child in module.children():
-        yield from _hooked(child)
+        yield from hooked(child)
 
 
 def _own_parameters(module: nn.Module) -> str:
@@ -89,7 +88,7 @@ def _batch_dimension(seen: _Foreseen) -> Iterator[Trap]:
 
 
 def _unused(seen: _Foreseen) -> Iterator[Trap]:
-    """A hook counts if its module was called and backward came by."""
+    """Find parameters of modules that were not called, or that backward did not reach."""
     called = {call.module for call in seen.calls}
     used = [m for m in seen.hooked if m in called and seen.step.has_gradient(list(m.parameters()))]
     reached = {p for module in used for p in module.parameters()}
@@ -119,12 +118,8 @@ def _embedding_bag(seen: _Foreseen) -> Iterator[Trap]:
     for call in seen.calls:
         if isinstance(call.module, nn.EmbeddingBag) and len(call.shapes) == 1:
             yield seen.trap("bag", call.module)
-
-
-def _bag_under_functorch(seen: _Foreseen) -> Iterator[Trap]:
-    for module in seen.hooked:
-        if isinstance(module, nn.EmbeddingBag):
-            yield seen.trap("bag_under_functorch", module)
+        elif isinstance(call.module, nn.EmbeddingBag) and isinstance(call.module.weight, FakeTensor):
+            yield seen.trap("bag_on_fakes", call.module)
 
 
 def _tuple_of_outputs(seen: _Foreseen) -> Iterator[Trap]:
@@ -158,7 +153,7 @@ def _recomputed(seen: _Foreseen) -> Iterator[Trap]:
 
 
 def _buffers(seen: _Foreseen) -> Iterator[Trap]:
-    """As in `traps.py`, without modules that are refused for those inside them alone."""
+    """Find buffers of modules with trainable parameters, or of their children, except those of norms."""
     norms = (_BatchNorm, _InstanceNorm)
     of_norms = {b for m in seen.step.model.modules() if isinstance(m, norms) for b in m.buffers()}
     for module in seen.step.model.modules():
@@ -186,7 +181,7 @@ def _not_contiguous(seen: _Foreseen) -> Iterator[Trap]:
 
 
 def _called_twice(seen: _Foreseen) -> Iterator[Trap]:
-    """A parameter with a ghost norm that more than one call of the forward uses."""
+    """Find parameters with a ghost norm that more than one call of the forward uses."""
     named = [*seen.step.model.named_parameters(remove_duplicate=False)]
     for parameter in {id(p): p for _, p in named if p.requires_grad}.values():
         owners = [
@@ -215,8 +210,54 @@ _RULES: list[_Rule] = [
     _random,
     _recomputed,
     _unused,
+    _norm_bias,
+    _embedding_bag,
 ]
-# What a grad sampler cannot do, and functorch in its place.
-_RULES_OF_SAMPLERS: list[_Rule] = [_norm_bias, _embedding_bag]
-_RULES_OF_FUNCTORCH: list[_Rule] = [_bag_under_functorch]
 _RULES_OF_GHOST: list[_Rule] = [_called_twice, _not_contiguous, _dimensions]
+
+
+def silent_traps(model: nn.Module) -> list[str]:
+    """Return warnings about a model that Opacus trains."""
+    found = [sentence for rule in (_raw_parameters, _without_sampler) for sentence in rule(model)]
+    return found + unbounded(model)
+
+
+def unbounded(model: nn.Module) -> list[str]:
+    """Return warnings about layers through which a sample changes more than clipping bounds."""
+    return [*_zero_gradients(model), *mixed_samples(model)]
+
+
+def _raw_parameters(module: nn.Module, path: str = "") -> Iterator[str]:
+    """Find the outermost modules with parameters of their own that also have children with some."""
+    own = [name for name, p in module.named_parameters(recurse=False) if p.requires_grad]
+    if own and kind_of(module) not in _LOOKED_INTO:
+        if any(True for child in module.children() for _ in child.parameters()):
+            yield WARNINGS["raw"].format(module=path or "the model", parameters=listed(own))
+        return
+    for name, child in module.named_children():
+        yield from _raw_parameters(child, f"{path}.{name}" if path else name)
+
+
+def _without_sampler(model: nn.Module) -> Iterator[str]:
+    """Find leaf modules without a grad sampler, by type."""
+    paths: dict[str, list[str]] = {}
+    for name, module in model.named_modules():
+        is_leaf = not any(True for child in module.children() for _ in child.parameters())
+        own = any(p.requires_grad for p in module.parameters(recurse=False))
+        if own and is_leaf and kind_of(module) not in _LOOKED_INTO and not isinstance(module, TUPLES):
+            paths.setdefault(kind_of(module).__name__, []).append(name or "the model")
+    for kind, names in paths.items():
+        yield WARNINGS["functorch"].format(modules=listed(names), kind=kind)
+
+
+def _zero_gradients(model: nn.Module) -> Iterator[str]:
+    for name, module in model.named_modules():
+        if isinstance(module, nn.EmbeddingBag) and module.mode == "max" and module.weight.requires_grad:
+            yield WARNINGS["bag_max"].format(module=name or "the model")
+
+
+def mixed_samples(model: nn.Module) -> Iterator[str]:
+    """Yield warnings for batch norms without trainable parameters, which Opacus accepts."""
+    for name, module in model.named_modules():
+        if isinstance(module, _BatchNorm) and not any(p.requires_grad for p in module.parameters()):
+            yield WARNINGS["mixing"].format(module=name or "the model", kind=kind_of(module).__name__)

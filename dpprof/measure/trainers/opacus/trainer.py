@@ -1,32 +1,36 @@
-"""What the trainers of Opacus share: accumulation, noise and the optimizer's step, in phases.
+"""Common part of the Opacus trainers: accumulation, noise and the optimizer's step, in phases.
 
-`DPOptimizer.step()` does these in one call. Taken apart, they are timed one by one. Tests hold that the
-result is bitwise that of `step()`, and that memory and traffic are to the byte those of the loop in Opacus's
-tutorials.
+`DPOptimizer.step()` does these in one call. Tests hold that results are bitwise the same, and memory and
+traffic to the byte those of Opacus's tutorials.
 """
 
+import copy
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import torch
 from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
-from opacus.optimizers import DistributedDPOptimizer, DPOptimizer
+from opacus.grad_sample import functorch, grad_sample_module, grad_sample_module_fast_gradient_clipping
+from opacus.optimizers import DistributedDPOptimizer, DPOptimizer, optimizer_fast_gradient_clipping
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from dpprof.errors import WorkloadError
 from dpprof.measure.trainers.base import Held, TrainerBase
 from dpprof.measure.trainers.nested import attributes
-from dpprof.measure.trainers.opacus.fakes import opacus_on_fakes
-from dpprof.measure.trainers.opacus.foreseen import foresee
-from dpprof.measure.trainers.opacus.labels import label_per_sample_gradients
-from dpprof.measure.trainers.opacus.silent_traps import silent_traps
-from dpprof.measure.trainers.opacus.traps import diagnose
-from dpprof.measure.trainers.seen import Trap, WatchedStep
+from dpprof.measure.trainers.opacus.foreseen import foresee, hooked, silent_traps, unbounded
+from dpprof.measure.trainers.opacus.trap_sentences import SENTENCES
+from dpprof.measure.trainers.replaced import replaced
+from dpprof.measure.trainers.trial_batch import Trial, tried
+from dpprof.measure.trainers.watched_step import Trap, WatchedStep
+from dpprof.measure.workloads.sampling import num_samples
 from dpprof.vocabulary.loops import GRADIENTS, OUTPUTS
 from dpprof.vocabulary.parallel import DDP, NONE
 
-# Where Opacus keeps a parameter's tensors of a category.
+# Attributes of parameters where Opacus keeps tensors, by category.
 _KEPT_UNDER = {
     "per_sample_gradients": "grad_sample",
     "gradient_norms": "_norm_sample",
@@ -37,9 +41,8 @@ _KEPT_UNDER = {
 class OpacusTrainer(TrainerBase):
     """A step of DP-SGD (Abadi et al. 2016, algorithm 1) with an Opacus optimizer.
 
-    A subclass says how the clipped gradients of one physical batch come into `summed_grad`. Physical batches
-    are accumulated as Opacus's `BatchMemoryManager` has it done: a `step()` after each, all but the last
-    skipped.
+    A subclass adds a physical batch's clipped gradients to `summed_grad`. As with `BatchMemoryManager`, there
+    is a `step()` after each physical batch, and all but the last are skipped.
     """
 
     all_savings = (GRADIENTS, OUTPUTS)
@@ -49,17 +52,40 @@ class OpacusTrainer(TrainerBase):
         DDP: DistributedDPOptimizer,
     }
     use_ghost_clipping = False
-    is_functorch_forced = False
+    _trial: Trial | None = None
+
+    def __init__(self, model: nn.Module, *args: Any, **more: Any) -> None:
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad and parameter.is_complex():
+                raise WorkloadError(SENTENCES["complex"].format(parameter=name))
+        super().__init__(model, *args, **more)
+
+    def profile_step(self, *physical_batches: Any) -> None:
+        """Try the model first, then do the step.
+
+        Raises WorkloadError for a module whose input has as many rows as the batch only by chance: Opacus
+        would take each row for a sample.
+        """
+        batch_size = num_samples(physical_batches) if self.poisson_sampling else self.batch_size
+        if batch_size > 1 and (self._trial is None or self._trial.size == batch_size):
+            self._trial = tried(self, physical_batches[0], batch_size)
+            paths = {module: path for path, module in self.model.named_modules()}
+            for module in hooked(self.model):
+                path = paths[module] or "the model"
+                if batch_size in self._trial.lengths.get((path, "[0][0]"), ()):
+                    words = {"module": path, "length": batch_size, "samples": self._trial.size}
+                    raise WorkloadError(SENTENCES["shared"].format(**words))
+        super().profile_step(*physical_batches)
 
     def model_of_rank(self) -> nn.Module:
-        """The model as ranks share it, still without hooks."""
+        """Return the model as ranks share it, without hooks yet."""
         if self.parallel.way == DDP:
             copied: nn.Module = DifferentiallyPrivateDistributedDataParallel(self.model)
             return copied
         return self.parallel.sharded(self.model)
 
     def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> DPOptimizer:
-        """The optimizer that clips and adds noise."""
+        """Wrap the optimizer by one that clips and adds noise."""
         return self.optimizer_wrappers[self.parallel.way](
             optimizer,
             noise_multiplier=self.noise_multiplier,
@@ -68,12 +94,12 @@ class OpacusTrainer(TrainerBase):
         )
 
     def held_tensors(self) -> Held:
-        """What every trainer holds, and what Opacus keeps on parameters."""
+        """Add the tensors that Opacus keeps on parameters."""
         kept = {category: attributes(self.model, name) for category, name in _KEPT_UNDER.items()}
         return super().held_tensors() | {category: tensors for category, tensors in kept.items() if tensors}
 
     def drop_gradients(self) -> None:
-        """Let go of the norms too, which Opacus's `zero_grad` leaves."""
+        """Release the norms too, which Opacus's `zero_grad` keeps."""
         super().drop_gradients()
         for parameter in self.parameters:
             if hasattr(parameter, "_norm_sample"):
@@ -81,58 +107,78 @@ class OpacusTrainer(TrainerBase):
 
     @contextmanager
     def label_transient_tensors(self) -> Iterator[None]:
-        """Per-sample gradients."""
+        """Label each per-sample gradient when it is computed, and the buffer that it is copied to."""
         names = {parameter: name for name, parameter in self.model.named_parameters()}
-        with label_per_sample_gradients(self.observer, names):
+        function = "create_or_accumulate_grad_sample"
+        original = getattr(grad_sample_module, function)
+
+        def create_and_label(*, param: nn.Parameter, grad_sample: Tensor, max_batch_len: int) -> None:
+            name = names.get(param, "")
+            self.observer.label("per_sample_gradients", [(name, grad_sample)])
+            original(param=param, grad_sample=grad_sample, max_batch_len=max_batch_len)
+            buffer = getattr(param, "_current_grad_sample", None)
+            if buffer is not None:
+                self.observer.label("per_sample_gradients", [(name, buffer)])
+
+        modules = (grad_sample_module, grad_sample_module_fast_gradient_clipping)
+        with (
+            replaced(modules[0], function, create_and_label),
+            replaced(modules[1], function, create_and_label),
+        ):
             yield
 
     @staticmethod
     def clip_factor(norm: Tensor, max_grad_norm: float) -> Tensor:
-        """Opacus's: min(1, C / (norm + 1e-6))."""
+        """Opacus's clip factor: min(1, C / (norm + 1e-6))."""
         return (max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
 
     @classmethod
-    def explain(cls, error: Exception, model: nn.Module, batch_size: int) -> str | None:
-        """The sentence for a limit of Opacus's."""
-        return diagnose(error, model, batch_size)
-
-    @classmethod
     def foresee(cls, step: WatchedStep) -> list[Trap]:
-        """All limits of Opacus's that the watched model will meet, and those that raise no error."""
+        """Return Opacus's limits in the watched model, including those that raise no error."""
         silent = [Trap("silent", text, "", is_warning=True) for text in silent_traps(step.model)]
-        foreseen = foresee(step, is_ghost=cls.use_ghost_clipping, is_functorch=cls.is_functorch_forced)
+        foreseen = foresee(step, is_ghost=cls.use_ghost_clipping)
         return foreseen + silent
 
     def warnings(self) -> list[str]:
-        """The sentences for limits of Opacus's that raise no error."""
+        """Return warnings about limits of Opacus that raise no error."""
         return silent_traps(self.model)
+
+    def unbounded(self) -> list[str]:
+        """Return those warnings that leave no guarantee."""
+        return unbounded(self.model)
 
     @classmethod
     def on_fake_tensors(cls) -> AbstractContextManager[Any]:
-        """Stand-ins for what Opacus copies."""
-        return opacus_on_fakes()
+        """Replace what Opacus copies."""
+        return _on_fakes()
+
+    @contextmanager
+    def unhooked(self) -> Iterator[None]:
+        """Disable Opacus's hooks."""
+        with replaced(self.forward_model, "hooks_enabled", False):
+            yield
 
     @abstractmethod
     def _reduced(self, losses: Tensor) -> Tensor:
-        """What the loop calls its loss, from one loss per sample, shape (B,)."""
+        """Reduce the losses, shape (B,), to what the loop calls its loss."""
 
     @abstractmethod
     def _accumulate_clipped(self, loss: Tensor) -> None:
         """Backward and clip: add the physical batch's clipped gradients to `summed_grad`."""
 
     def _zero_grad(self) -> None:
-        """Opacus's `zero_grad` keeps the gradients, zeroed, where PyTorch's drops them."""
+        """Zero gradients, as Opacus does by default, or drop them, as PyTorch does."""
         self.optimizer.zero_grad(set_to_none=self.saves(GRADIENTS))
 
     def _add_noise(self) -> None:
-        """What `DPOptimizer.pre_step` does once a logical batch is complete."""
+        """Do as `DPOptimizer.pre_step` at the end of a logical batch."""
         self.optimizer.add_noise()
         self.optimizer.scale_grad()
         if self.optimizer.step_hook:
             self.optimizer.step_hook(self.optimizer)
 
     def step(self, physical_batches: tuple[Any, ...]) -> None:
-        """Clipped gradients of each physical batch, then noise and the optimizer."""
+        """Accumulate the clipped gradients of all physical batches, then add noise and step the optimizer."""
         last = len(physical_batches) - 1
         for index, batch in enumerate(physical_batches):
             self.optimizer.signal_skip_step(do_skip=index < last)
@@ -149,3 +195,28 @@ class OpacusTrainer(TrainerBase):
                 self.optimizer.reduce_gradients()
         with self.phase("optimizer_step"):
             self.optimizer.original_optimizer.step()
+
+
+@contextmanager
+def _on_fakes() -> Iterator[None]:
+    """Run Opacus with stand-ins of the same memory for what it cannot do on fake tensors.
+
+    The optimizer of ghost and fast gradient clipping copies gradients by `copy.deepcopy`, which corrupts
+    memory there. A module without a grad sampler is copied and moved to the meta device, where torch cannot
+    move fake parameters: it is copied onto the meta device instead.
+    """
+    with (
+        replaced(optimizer_fast_gradient_clipping, "copy", SimpleNamespace(deepcopy=torch.clone)),
+        replaced(functorch, "copy", SimpleNamespace(deepcopy=_copy_on_meta)),
+    ):
+        yield
+
+
+def _copy_on_meta(module: nn.Module) -> nn.Module:
+    """Deep copy with real parameters on the meta device: nothing that a ledger would see."""
+    with unset_fake_temporarily():
+        on_meta = {
+            id(p): nn.Parameter(torch.empty(p.shape, dtype=p.dtype, device="meta"), p.requires_grad)
+            for p in module.parameters()
+        }
+        return copy.deepcopy(module, on_meta)

@@ -1,11 +1,13 @@
-"""What is said of each trap that Opacus sets. docs/troubleshooting.md quotes it, with names in capitals."""
+"""Messages about Opacus's traps. docs/troubleshooting.md quotes them, with names in capitals."""
 
-# What an error says, by trap.
+# Errors, by trap.
 SENTENCES = {
     "ids": "{module} gets ids whose first dimension is {length}, not the batch's {batch_size}: "
     "give them the batch dimension, ids.expand(B, T).contiguous()",
     "inputs": "{module} gets an input whose first dimension is {length}, not the batch's {batch_size}: "
     "keep the samples in the first dimension of every module's input",
+    "shared": "{module} gets an input of {length} rows in a batch of {samples} samples too: Opacus would "
+    "take these rows for samples. Keep the samples in the first dimension of every module's input",
     "unused": "no per-sample gradient for {parameters}: their module is not called on the way to the loss; "
     "call it there, remove it, or set requires_grad=False",
     "dimensions": "{module} gets an input of neither 2 nor 3 dimensions, and Ghost Clipping takes no other "
@@ -19,8 +21,6 @@ SENTENCES = {
     "or average over the tokens",
     "bag_on_fakes": "{module}: Opacus reads the offsets of nn.EmbeddingBag, and fake tensors have no data: "
     "measure it, or use nn.Embedding and sum or average over the tokens",
-    "bag_under_functorch": "{module}: Opacus does not take nn.EmbeddingBag under functorch: use "
-    "nn.Embedding, and sum or average over the tokens",
     "recurrent": "{module}: Opacus has no per-sample gradients for nn.{kind}: use opacus.layers.DP{kind}",
     "attention": "{module}: Opacus has no per-sample gradients for nn.MultiheadAttention: use "
     "opacus.layers.DPMultiheadAttention, or nn.Linear and scaled_dot_product_attention",
@@ -41,23 +41,15 @@ SENTENCES = {
     "own: use nn.GroupNorm",
     "running_statistics": "{module}: Opacus does not support the running statistics of nn.{kind}: make it "
     "with track_running_stats=False",
+    "complex": "{parameter} is complex, and Opacus's noise for each of its real numbers has 0.71 times the "
+    "standard deviation that is asked for: make it a real parameter with a last dimension of 2, take "
+    "torch.view_as_complex of it in forward, or train with bk or mixed",
     "buffers": "{module} holds trainable parameters beside buffers ({buffers}), which Opacus does not "
     "support: move one or the other into a module of its own",
     "not_contiguous": "{module} gets ids that are not contiguous, and Ghost Clipping needs contiguous ones: "
     "call .contiguous() on them, as in ids.expand(B, T).contiguous()",
-    "ew_function": "{module} uses its parameters in {function}, for which torch has no expanded weights: use "
-    "a layer that it has them for, such as nn.Linear or nn.LayerNorm, or another trainer",
-    "ew_in_place": "{module} changes in place ({place}) what a layer with expanded weights gave, which torch "
-    "does not allow: write x = x + y for x += y, relu(x) for relu_(x), and leave inplace=True out",
-    "ew_recomputed": "activation checkpointing calls modules again in backward, where they have no expanded "
-    "weights: leave it out, or use another trainer",
-    "ew_group_norm": "{module} gets an input that is not contiguous, and with expanded weights nn.GroupNorm "
-    "needs a contiguous one: call .contiguous() on it",
-    "ew_keywords": "the model is called with keyword arguments, and with expanded weights its first argument "
-    "must come by position: give the batch's inputs as a tensor or a tuple",
 }
-# What is said of a model that trains nevertheless.
-MIXES = "mixes the samples of a batch, so that clipping does not bound what one sample changes"
+# Warnings about a model that trains nevertheless.
 WARNINGS = {
     "raw": "{module} holds parameters of its own ({parameters}) beside modules, so that Opacus runs all of "
     "it under functorch: the gradients are right, but the cost differs; move them into a module of their own",
@@ -65,5 +57,6 @@ WARNINGS = {
     "per-sample gradients in Ghost Clipping too: use a layer that it has one for, such as nn.Linear",
     "bag_max": '{module}: Opacus takes per-sample gradients of nn.EmbeddingBag(mode="max") to be zero, so '
     "that its clipping is wrong: use nn.Embedding, and the maximum over the tokens",
-    "mixing": f"{{module}}: nn.{{kind}} {MIXES}: use nn.GroupNorm",
+    "mixing": "{module}: nn.{kind} mixes the samples of a batch, so that clipping does not bound what one "
+    "sample changes: use nn.GroupNorm",
 }

@@ -1,6 +1,5 @@
 """Per-sample gradient norms and clipped sums without per-sample backward passes, and without Opacus.
 
-`layers` replaces the forward of the layers that it has rules for, `any_module` that of all others. In
-backward, each call reports a `Use` to the `Book`, which takes its norm in the cheapest form and
-keeps what the clipped sum needs.
+`layers` replaces the forward of layers with rules, `any_module` that of others. In backward, each call
+reports a `Use` to the `Book`, which computes norms and keeps what clipped sums need.
 """

@@ -1,17 +1,21 @@
-"""The book of one physical batch: what backward finds out of each sample's gradient, by parameter."""
+"""Book of one physical batch: each parameter's per-sample norms, collected in backward."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from dpprof.config.devices import CPU_BALANCE
+from dpprof.errors import WorkloadError
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.per_sample.uses import PerSample, Products, Rows, Use
+from dpprof.measure.trainers.trial_batch import Trial
 from dpprof.vocabulary.clipping import MIXED
-from dpprof.vocabulary.norm_forms import NormCost, chosen
+from dpprof.vocabulary.norm_forms import Balance, NormCost, chosen
 
 # Called with a parameter whose per-sample gradient is complete.
 Complete = Callable[[nn.Parameter, "Entry"], None]
@@ -19,13 +23,13 @@ Complete = Callable[[nn.Parameter, "Entry"], None]
 
 @dataclass
 class Entry:
-    """A parameter's squared norms, shape (B,), and what its clipped sum is made of, if that is kept."""
+    """A parameter's squared norms, shape (B,), and the uses that its clipped sum is made of, if kept."""
 
     squared_norms: Tensor
     uses: list[Use]
 
     def summed(self, factors_B: Tensor, onto: Tensor | None) -> Tensor:
-        """The weighted sum over samples, added in place to `onto` if that is given."""
+        """Return the weighted sum over samples, added in place to `onto` if given."""
         for use in self.uses:
             onto = use.summed(factors_B, onto)
         assert onto is not None
@@ -34,19 +38,19 @@ class Entry:
 
 @dataclass
 class Book:
-    """Takes what each call of a layer reports in backward.
+    """Collects the reports of layer calls in backward.
 
-    A parameter that several calls use, a tied or a reused one, is complete when as many have reported as
-    forward had counted.
+    A tied or reused parameter is complete when as many calls have reported as forward counted.
 
     Args:
         names: of the parameters.
-        form: the form of norms, one of `clipping.NORM_FORMS`.
-        keeps: whether a clipped sum will be made of what is reported, or only norms are wanted.
-        complete: what to do with a complete parameter; by default it waits in `entries`.
-        factors: weights of the samples for each parameter, while the book is summing.
-        shards: the parameters of modules, by the module's `id` and their name, in whose place forward has
-            gathered tensors.
+        form: form of norms, one of `clipping.NORM_FORMS`.
+        trial: tells tensors that begin with the batch from those that only look so.
+        keeps: True if clipped sums will be made of the reports, not only norms.
+        complete: called with a complete parameter; by default it waits in `entries`.
+        factors: sample weights per parameter, while the book is summing.
+        shards: parameters by their module's `id` and name, for which forward uses gathered tensors.
+        noted_calls: calls of modules without a rule, noted in a trial.
     """
 
     names: dict[nn.Parameter, str]
@@ -54,60 +58,88 @@ class Book:
     keeps: bool = True
     complete: Complete | None = None
     batch_size: int = 0
+    balance: Balance = CPU_BALANCE
     is_open: bool = False
+    trial: Trial | None = None
     observer: Observer = field(default_factory=Observer)
     factors: dict[nn.Parameter, Tensor] = field(default_factory=dict)
     shards: dict[tuple[int, str], nn.Parameter] = field(default_factory=dict)
     costs: dict[str, NormCost] = field(default_factory=dict)
+    noted_calls: list[Any] | None = None
     entries: dict[nn.Parameter, Entry] = field(default_factory=dict)
     _counted: Counter[nn.Parameter] = field(default_factory=Counter)
     _reported: dict[nn.Parameter, list[Use]] = field(default_factory=dict)
     _is_in_backward: bool = False
 
-    def open(self, batch_size: int, observer: Observer) -> None:
-        """Begin the forward of a physical batch. The observer is told what each tensor is."""
-        self.is_open, self.batch_size, self.observer = True, batch_size, observer
+    def open(self, batch_size: int, observer: Observer, balance: Balance) -> None:
+        """Begin a physical batch. The observer gets labels; `balance` decides between norm forms."""
+        self.is_open, self.batch_size, self.observer, self.balance = True, batch_size, observer, balance
         self._is_in_backward = False
         self._counted.clear()
 
     def shut(self) -> None:
-        """The physical batch is done: modules compute as their classes do, and nothing of it is kept."""
+        """End the physical batch: modules compute as usual again, and nothing is kept."""
         self.is_open = False
         self.factors = {}
         self.entries.clear()
         self._reported.clear()
 
     def parameter(self, module: nn.Module, name: str) -> nn.Parameter | None:
-        """A module's parameter, which the book knows it by."""
+        """Return a module's parameter as the book knows it."""
         found: nn.Parameter | None = self.shards.get((id(module), name), getattr(module, name, None))
         return found
 
-    def count(self, *parameters: nn.Parameter | None) -> None:
-        """A layer is called with these; one that is computed again in backward counts once."""
+    def begins_with_batch(self, tensor: Tensor, path: str, place: str = "") -> bool:
+        """Tell if an argument of a module has a row for each sample."""
+        if self.trial is None:
+            return tensor.shape[:1] == (self.batch_size,)
+        return self.trial.begins_with_batch(tensor, self.batch_size, path, place)
+
+    def count(self, path: str, *parameters: nn.Parameter | None) -> None:
+        """Count a call of a layer with these parameters; recomputation in backward does not count.
+
+        Raises WorkloadError for a tensor that is not a parameter of the model.
+        """
+        trained = [p for p in parameters if p is not None and p.requires_grad]
+        if not self.names.keys() >= set(trained):
+            raise WorkloadError(
+                f"{path} is called with a weight or bias that is no parameter of the model: compute it in "
+                "the forward of a subclass"
+            )
         if not self._is_in_backward:
-            self._counted.update(p for p in parameters if p is not None and p.requires_grad)
+            self._counted.update(trained)
 
     def begin_backward(self) -> None:
-        """Forward is over."""
+        """End forward."""
         self._is_in_backward = True
 
     def begin_summing(self, factors: dict[nn.Parameter, Tensor]) -> None:
-        """Norms are taken: from now on autograd gets sums, weighted by these."""
+        """From now on give autograd sums weighted by these factors; all norms are known."""
         self.factors = factors
 
     def has_one_use(self, parameter: nn.Parameter) -> bool:
-        """Whether a single call of forward had the parameter."""
+        """Tell whether exactly one call of forward used the parameter."""
         return self._counted[parameter] == 1
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
-        """Surrounds a part of backward of which clipped sums will be made."""
+        """Keep what clipped sums need, during a part of backward."""
         keeps, self.keeps = self.keeps, True
         yield
         self.keeps = keeps
 
     def take(self, parameter: nn.Parameter, use: Use) -> Tensor | None:
-        """What autograd gets for a parameter's gradient: none while norms are taken, else the sum."""
+        """Return what autograd gets as a parameter's gradient: None while collecting norms, then the sum.
+
+        Ignores gradients taken in forward; raises WorkloadError if one is to be differentiated.
+        """
+        if not self._is_in_backward:
+            if torch.is_grad_enabled():
+                raise WorkloadError(
+                    f"{self.names[parameter]} is used in a gradient that the model or its loss takes with "
+                    "create_graph=True, and no rule differentiates that: leave it out of the loss"
+                )
+            return None
         if self.factors:
             return use.summed(self.factors[parameter])
         uses = self._reported.setdefault(parameter, [])
@@ -117,7 +149,7 @@ class Book:
         return None
 
     def close(self) -> None:
-        """Backward is over: completes parameters with a call whose output the loss does not need."""
+        """End backward: complete parameters of which some call does not affect the loss."""
         for parameter in list(self._reported):
             self._complete(parameter)
 
@@ -147,12 +179,12 @@ class Book:
             if products is None:
                 return None, Entry(uses[0].squared_norms(), uses)
             size = products.left.element_size()
-            cost = chosen(products.sizes, self.form, size, keeps=self.keeps)
+            cost = chosen(products.sizes, self.form, size, self.balance, keeps=self.keeps)
             if cost.is_kept:
                 whole = _all_explicit(uses)
                 return cost, Entry(whole.squared_norms(), [whole])
-        with self.observer.label_new(products.category(cost.form), _is_large):
-            squared = products.squares(cost.form)
+        with self.observer.label_new("gram_matrices" if cost.is_gram else "per_sample_gradients", _is_large):
+            squared = products.squares(cost)
         if len(uses) > 1:
             rows = uses[1]
             assert isinstance(rows, Rows)
@@ -161,12 +193,11 @@ class Book:
 
 
 def _is_large(shape: torch.Size) -> bool:
-    """Whether a tensor has more than a number for each sample."""
     return len(shape) > 1
 
 
 def _merged(uses: list[Use]) -> list[Use]:
-    """At most one of a kind, products first: calls of a layer add up as positions of one call."""
+    """Merge uses to at most one per kind, products first: calls of a layer are like positions of one call."""
     products = [use for use in uses if isinstance(use, Products)]
     rows = [use for use in uses if isinstance(use, Rows)]
     others = [use for use in uses if isinstance(use, PerSample)]
@@ -185,5 +216,5 @@ def _all_explicit(uses: list[Use]) -> PerSample:
 
 
 def sum_of(tensors: list[Tensor]) -> Tensor:
-    """Their sum, in a tensor of its own only where there are several."""
+    """Sum tensors, without a copy if there is only one."""
     return tensors[0] if len(tensors) == 1 else torch.stack(tensors).sum(0)

@@ -8,17 +8,16 @@ from dpprof.vocabulary.clipping import LAYER_WISE
 
 
 class DPBookKeepingTrainer(PerSampleTrainer):
-    """One forward and one backward in which only the gradients of activations flow. Each layer books its
-    input and output gradient and takes its norm; once all norms are there, the clipped sum is one product for
-    each layer ("Differentially Private Optimization on Large Model at Small Cost", Bu et al. 2023).
+    """Book-keeping: one forward, and one backward of activation gradients only.
 
-    Unlike the authors' code: a layer keeps its per-sample gradients in place of what it would book, where
-    these are smaller; norms have a blocked form; embeddings are added by index; tied and reused weights are
-    exact.
+    Each layer books its input and output gradient and computes its norm; then each clipped sum is one product
+    ("Differentially Private Optimization on Large Model at Small Cost", Bu et al. 2023). Unlike the authors'
+    code: layers keep per-sample gradients where these are smaller; norms have a blocked form; embeddings are
+    added by index; tied and reused weights are exact.
     """
 
     def wrap_model(self) -> nn.Module:
-        """With layer-wise clipping, each parameter is summed at once."""
+        """Sum each parameter at once under layer-wise clipping."""
         model = super().wrap_model()
         if self.options.clipping == LAYER_WISE:
             self.book.complete = self._sum_at_once

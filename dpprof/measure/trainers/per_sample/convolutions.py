@@ -1,4 +1,4 @@
-"""Convolutions over one or two dimensions: products of the output's gradient with the unfolded input.
+"""Convolutions over one or two dimensions: products of the output gradient with the unfolded input.
 
 Shape suffixes: B samples, C channels, G groups, T output positions, K the kernel's positions.
 """
@@ -9,14 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dpprof.measure.trainers.per_sample.arithmetic import added, scaled
 from dpprof.measure.trainers.per_sample.functions import Gradients, Reports, as_autocast
-from dpprof.measure.trainers.per_sample.uses import Products
+from dpprof.measure.trainers.per_sample.uses import Products, added, scaled
 from dpprof.vocabulary.norm_forms import LayerShape
 
 
 class Geometry(NamedTuple):
-    """How a kernel moves over an input: as many numbers each as it has dimensions, and the groups."""
+    """Geometry of a convolution; lists have one number per dimension."""
 
     stride: list[int]
     padding: list[int]
@@ -26,7 +25,7 @@ class Geometry(NamedTuple):
     def backward(
         self, gradient: Tensor, x: Tensor, weight: Tensor, *, of_input: bool
     ) -> tuple[Tensor, Tensor]:
-        """The input's gradient, or the weight's, as torch computes it."""
+        """Compute the gradient of the input or of the weight, as torch does."""
         found: tuple[Tensor, Tensor] = torch.ops.aten.convolution_backward(
             gradient,
             x,
@@ -44,7 +43,7 @@ class Geometry(NamedTuple):
 
 
 class Unfolded(Products):
-    """A convolution's products. The input is unfolded when a norm is taken, and not kept."""
+    """Products of a convolution. The input is unfolded only while a norm is computed."""
 
     def __init__(self, x: Tensor, gradient: Tensor, weight: Tensor, geometry: Geometry) -> None:
         self.x, self.gradient, self.weight, self.geometry = x.detach(), gradient, weight.detach(), geometry
@@ -52,17 +51,17 @@ class Unfolded(Products):
 
     @property
     def held(self) -> Tensor:
-        """The output's gradient; the input is forward's."""
+        """Output gradient; the input is kept by forward anyway."""
         return self.gradient
 
     @property
     def left(self) -> Tensor:  # type: ignore[override]
-        """The output's gradient, (B, G, T, C / G)."""
+        """Output gradient, (B, G, T, C / G)."""
         return _by_group(self.gradient.flatten(2), self.geometry.groups)
 
     @property
     def right(self) -> Tensor:  # type: ignore[override]
-        """The unfolded input, (B, G, T, C / G x K)."""
+        """Unfolded input, (B, G, T, C / G x K)."""
         x, kernel, geometry = self.x, list(self.shape[2:]), self.geometry
         moves = [geometry.dilation, geometry.padding, geometry.stride]
         if len(kernel) == 1:  # torch unfolds images only
@@ -78,7 +77,7 @@ class Unfolded(Products):
         return LayerShape(samples, groups, positions, channels // groups, self.shape[1:].numel())
 
     def summed(self, factors_B: Tensor, onto: Tensor | None = None) -> Tensor:
-        """As torch sums it."""
+        """Sum with torch's own backward."""
         gradient = scaled(self.gradient, factors_B)
         return added(self.geometry.backward(gradient, self.x, self.weight, of_input=False)[1], onto)
 
@@ -107,7 +106,7 @@ class ConvFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Gradients:
-        """The input's gradient, after the weight's and the bias's went to the book."""
+        """Return the input's gradient; report those of weight and bias to the book."""
         x, weight = ctx.saved_tensors
         reports: Reports = ctx.reports
         weight = weight.to(gradient.dtype)

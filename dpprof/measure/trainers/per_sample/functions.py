@@ -1,10 +1,8 @@
-"""Layers whose backward computes the input's gradient, and reports the weights' to the book.
+"""Layers whose backward computes the input's gradient and reports the weights' to the book.
 
-Each is a `torch.autograd.Function`: weights go in, so that the graph reaches down to the first trainable
-layer, and no gradient comes out for them unless the book is summing. What backward needs is saved as torch's
-own layers save it, so activation checkpointing works; norm layers compute their statistics again.
-
-Shape suffixes: B samples, T positions, M outputs, N inputs, D normalised.
+Weights are inputs of each `torch.autograd.Function`, so that the graph reaches the first trainable layer, but
+get gradients only while the book is summing. Tensors are saved as in torch's layers, so activation
+checkpointing works. Shape suffixes: B samples, T positions, M outputs, N inputs, D normalised.
 """
 
 from typing import Any
@@ -14,27 +12,26 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
-from dpprof.measure.trainers.per_sample.arithmetic import over_positions
 from dpprof.measure.trainers.per_sample.book import Book
-from dpprof.measure.trainers.per_sample.uses import PerSample, Products, Rows, Use
+from dpprof.measure.trainers.per_sample.uses import PerSample, Products, Rows, Use, over_positions
 
 Gradients = tuple[Tensor | None, ...]
 
 
 class Reports:
-    """Where a call's gradients go: the book, with the parameters of the layer."""
+    """Reports a call's gradients to the book, by the layer's parameters."""
 
-    def __init__(self, book: Book, module: nn.Module) -> None:
+    def __init__(self, book: Book, module: nn.Module, path: str) -> None:
         self.book = book
         weight, bias = (book.parameter(module, name) for name in ("weight", "bias"))
         self.frozen_weight = weight if weight is not None and not weight.requires_grad else None
         self.weight = weight if weight is not None and weight.requires_grad else None
         self.bias = bias if bias is not None and bias.requires_grad else None
-        book.count(self.weight, self.bias)
+        book.count(path, self.weight, self.bias)
 
     @property
     def parameters(self) -> list[nn.Parameter]:
-        """Those that train."""
+        """Trainable parameters of the layer."""
         return [p for p in (self.weight, self.bias) if p is not None]
 
     def take_bias(self, gradients: Tensor) -> Tensor | None:
@@ -47,8 +44,9 @@ class Reports:
 
 
 def as_autocast(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
-    """What autocast makes of the arguments of a matrix product. Its own cache would keep weights that no
-    longer require gradients.
+    """Cast the arguments of a matrix product as autocast does.
+
+    Not by autocast itself: its cache would keep weights that no longer require gradients.
     """
     device = next(t for t in tensors if t is not None).device.type
     if not torch.is_autocast_enabled(device):
@@ -76,13 +74,13 @@ class LinearFunction(torch.autograd.Function):
         assert weight_ is not None
         ctx.save_for_backward(x_ if reports.weight is not None else None, weight)
         out = F.linear(x_.flatten(0, -2), weight_.T if is_transposed else weight_, bias_)
-        # No view, which nobody could change in place.
+        # Not a view, which could not be changed in place.
         shaped: Tensor = torch.ops.aten._unsafe_view(out, [*x.shape[:-1], out.shape[-1]])
         return shaped
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Gradients:
-        """The input's gradient, after the weight's and the bias's went to the book."""
+        """Return the input's gradient; report those of weight and bias to the book."""
         x, weight = ctx.saved_tensors
         reports: Reports = ctx.reports
         of_bias = reports.take_bias(over_positions(gradient)) if reports.bias is not None else None
@@ -97,9 +95,9 @@ class LinearFunction(torch.autograd.Function):
 
 
 def below_last_layer(edge: GradientEdge) -> tuple[GradientEdge, Reports] | None:
-    """If what ends here is a linear layer's output: where its input's graph ends, and the layer's parameters.
+    """Return the graph edge of the input, and the parameters, of the linear layer whose output ends here.
 
-    None if it is not, if its input needs no gradient, or if that has a hook, which would be called twice.
+    None if there is no such layer, or if its input needs no gradient or has a hook, which would run twice.
     """
     reports = getattr(edge.node, "reports", None)
     if edge.node.name() != LinearFunction.__name__ + "Backward" or not isinstance(reports, Reports):
@@ -110,28 +108,26 @@ def below_last_layer(edge: GradientEdge) -> tuple[GradientEdge, Reports] | None:
 
 
 class EmbeddingFunction(torch.autograd.Function):
-    """`F.embedding`. Ids of one row, as of positions, are those of every sample."""
+    """`F.embedding`. Ids with a single row, such as positions, are the same for every sample."""
 
     @staticmethod
-    def forward(
-        ctx: Any, ids: Tensor, weight: Tensor, padding: int | None, reports: Reports, batch_size: int
-    ) -> Tensor:
+    def forward(ctx: Any, ids: Tensor, weight: Tensor, padding: int | None, reports: Reports) -> Tensor:
         """(B, ...) -> (B, ..., D)."""
         ctx.reports, ctx.padding = reports, padding
         ctx.save_for_backward(ids)
         ctx.weight_shape = weight.shape
-        out = F.embedding(ids, weight)
+        out, batch_size = F.embedding(ids, weight), reports.book.batch_size
         return out.expand(batch_size, *out.shape[1:]) if ids.shape[0] != batch_size else out
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Gradients:
-        """Ids have no gradient."""
+        """Report the weight's gradient; ids have none."""
         (ids,) = ctx.saved_tensors
         ids = ids.expand(gradient.shape[0], *ids.shape[1:]).reshape(gradient.shape[0], -1)
         rows = gradient.reshape(*ids.shape, gradient.shape[-1])
         if ctx.padding is not None:
             rows = rows.masked_fill((ids == ctx.padding).unsqueeze(-1), 0.0)
-        return None, ctx.reports.take_weight(Rows(ids, rows, ctx.weight_shape)), None, None, None
+        return None, ctx.reports.take_weight(Rows(ids, rows, ctx.weight_shape)), None, None
 
 
 class LayerNormFunction(torch.autograd.Function):
@@ -154,7 +150,7 @@ class LayerNormFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Gradients:
-        """Normalises the input once more, which the weight's gradient needs anyway."""
+        """Normalise the input again, as the weight's gradient needs that anyway."""
         x, weight = ctx.saved_tensors
         reports: Reports = ctx.reports
         x = x.to(gradient.dtype)
@@ -173,7 +169,7 @@ class LayerNormFunction(torch.autograd.Function):
                 ctx.shape,
                 mean,
                 scale,
-                weight.to(gradient.dtype),
+                None if weight is None else weight.to(gradient.dtype),
                 None,
                 [True, False, False],
             )[0]
@@ -196,7 +192,7 @@ class RMSNormFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Gradients:
-        """With `n = x * scale`: `scale * (w * g - n * mean(n * w * g))`."""
+        """Input gradient, with `n = x * scale`: `scale * (w * g - n * mean(n * w * g))`."""
         x, weight = ctx.saved_tensors
         x = x.to(gradient.dtype)
         scale = (x.square().mean(ctx.dims, keepdim=True) + ctx.eps).rsqrt()
@@ -226,7 +222,7 @@ class GroupNormFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Gradients:
-        """Normalises the input once more."""
+        """Normalise the input again."""
         x, weight = ctx.saved_tensors
         reports: Reports = ctx.reports
         x, gradient = x.to(gradient.dtype).contiguous(), gradient.contiguous()

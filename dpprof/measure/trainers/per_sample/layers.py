@@ -1,7 +1,7 @@
-"""Which module has which rule, and puts the rules in place of the modules' forwards.
+"""Rules for layer types, installed in place of the modules' forwards.
 
-A rule is for a class as it is: a subclass that computes something else has none. What has none goes through
-`torch.func` as a whole, with all modules below it.
+A subclass with another forward has no rule. A module without one goes through `torch.func` with all its
+submodules.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.parametrize import is_parametrized
 
+from dpprof.errors import WorkloadError
 from dpprof.measure.trainers.per_sample.any_module import call_any
 from dpprof.measure.trainers.per_sample.book import Book
 from dpprof.measure.trainers.per_sample.convolutions import ConvFunction, Geometry
@@ -25,15 +26,14 @@ from dpprof.measure.trainers.per_sample.functions import (
     RMSNormFunction,
 )
 
-# Called with the module, its path, the book, and what the module is called with.
-Rule = Callable[..., Any]
+# Called with the module, its input and the reports of its gradients.
+Rule = Callable[[Any, Tensor, Reports], Any]
 
 
 def install(model: nn.Module, book: Book) -> list[str]:
     """Put rules in place of the forwards of all modules with trainable parameters.
 
-    Returns the paths of those that have no rule of their own. Raises ValueError, which names the module, for
-    one whose per-sample gradients would be wrong or cannot be computed.
+    Returns the paths of those without a rule. Raises WorkloadError for one that cannot be trained correctly.
     """
     for path, module in model.named_modules():
         _refuse(path or "the model", module)
@@ -41,52 +41,54 @@ def install(model: nn.Module, book: Book) -> list[str]:
     for path, module in list(_owners(model)):
         rule = _rule(module)
         if rule is None:
-            rule = call_any
             without_rule.append(path or "the model")
         module.forward = MethodType(_replaced(rule, path or "the model", book), module)
     return without_rule
 
 
-def _replaced(rule: Rule, path: str, book: Book) -> Callable[..., Any]:
-    """A method that follows the rule during a step, and is the module's own otherwise."""
+def _replaced(rule: Rule | None, path: str, book: Book) -> Callable[..., Any]:
+    """Return a method that applies the rule during a step, and else the module's own forward."""
 
     def forward(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if not book.is_open:
             return type(module).forward(module, *args, **kwargs)
-        return rule(module, path, book, *args, **kwargs)
+        if rule is None:
+            return call_any(module, path, book, *args, **kwargs)
+        (x,) = (*args, *kwargs.values())
+        if not (isinstance(module, nn.Embedding) and _are_ids_of_samples(x, path, book)):
+            _check_batch(path, x, book)
+        return rule(module, x, Reports(book, module, path))
 
     return forward
 
 
+def _are_ids_of_samples(ids: Tensor, path: str, book: Book) -> bool:
+    """Tell if ids have one row, the same for all samples, or one dimension, one id for each sample."""
+    return ids.shape[0] == 1 if ids.dim() > 1 else ids.dim() == 1 and book.begins_with_batch(ids, path)
+
+
 def _refuse(path: str, module: nn.Module) -> None:
     if isinstance(module, _BatchNorm):
-        raise ValueError(
-            f"{path} normalises over the batch, so that no sample has a gradient of its own: replace it by "
-            "nn.GroupNorm"
-        )
+        raise WorkloadError(f"{path} normalises over the batch, and so mixes samples: use nn.GroupNorm")
     if not any(p.requires_grad for p in module.parameters()):
         return
     if isinstance(module, nn.RNNBase):
-        raise ValueError(
-            f"{path} has no rule, and torch.func cannot run it sample by sample: train with flat"
-        )
+        raise WorkloadError(f"{path} has no rule, and torch.func cannot run it: train with flat")
     if getattr(module, "batch_first", True) is False:
-        raise ValueError(f"{path} takes the batch as its second dimension: set batch_first=True")
+        raise WorkloadError(f"{path} takes the batch as its second dimension: set batch_first=True")
     if "forward" in module.__dict__:
-        raise ValueError(f"{path} has a forward of its own, set on the instance: make it a subclass's")
-    if type(module) in _RULES and not isinstance(module._parameters.get("weight"), nn.Parameter):
-        raise ValueError(
-            f"{path}.weight is computed from other parameters, once for all samples: remove the pruning or "
-            "the weight norm that does so"
-        )
-    if is_parametrized(module):
-        raise ValueError(f"{path} has a parametrization, which is computed once for all samples: remove it")
+        raise WorkloadError(f"{path} has a forward of its own, set on the instance: make it a subclass's")
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        if module.sparse:
+            raise WorkloadError(f"{path} has sparse gradients, and noise is dense: set sparse=False")
+        if module.max_norm is not None:
+            raise WorkloadError(f"{path} has max_norm, which changes rows without noise: leave it out")
 
 
 def _owners(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """The modules that trainable parameters belong to; nothing below one without a rule."""
+    """Yield the modules that own trainable parameters, but none below one without a rule."""
     lists = [child for child in module.children() if isinstance(child, nn.ParameterList | nn.ParameterDict)]
-    own = [p for each in (module, *lists) for p in each.parameters(recurse=False)]
+    own = [p for each in (module, *lists) for p in each.parameters(recurse=is_parametrized(each))]
     if any(p.requires_grad for p in own):
         yield path, module
         if _rule(module) is None:
@@ -95,55 +97,40 @@ def _owners(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]
         yield from _owners(child, f"{path}.{name}" if path else name)
 
 
-def _linear(module: Any, path: str, book: Book, input: Tensor) -> Any:
-    check_batch(path, input, book)
-    reports = Reports(book, module)
-    return LinearFunction.apply(input, module.weight, module.bias, reports, False)
+def _linear(module: Any, x: Tensor, reports: Reports) -> Any:
+    return LinearFunction.apply(x, module.weight, module.bias, reports, False)
 
 
-def _transposed_linear(module: Any, path: str, book: Book, x: Tensor) -> Any:
-    check_batch(path, x, book)
-    reports = Reports(book, module)
+def _transposed_linear(module: Any, x: Tensor, reports: Reports) -> Any:
     return LinearFunction.apply(x, module.weight, module.bias, reports, True)
 
 
-def _embedding(module: Any, path: str, book: Book, input: Tensor) -> Any:
-    if input.dim() < 2 or input.shape[0] != 1:
-        check_batch(path, input, book)
-    reports = Reports(book, module)
-    return EmbeddingFunction.apply(input, module.weight, module.padding_idx, reports, book.batch_size)
+def _embedding(module: Any, ids: Tensor, reports: Reports) -> Any:
+    return EmbeddingFunction.apply(ids, module.weight, module.padding_idx, reports)
 
 
-def _layer_norm(module: Any, path: str, book: Book, input: Tensor) -> Any:
-    check_batch(path, input, book)
-    reports = Reports(book, module)
-    shape, eps = module.normalized_shape, module.eps
-    return LayerNormFunction.apply(input, module.weight, module.bias, shape, eps, reports)
+def _layer_norm(module: Any, x: Tensor, reports: Reports) -> Any:
+    return LayerNormFunction.apply(
+        x, module.weight, module.bias, module.normalized_shape, module.eps, reports
+    )
 
 
-def _rms_norm(module: Any, path: str, book: Book, x: Tensor) -> Any:
-    check_batch(path, x, book)
-    reports = Reports(book, module)
+def _rms_norm(module: Any, x: Tensor, reports: Reports) -> Any:
     return RMSNormFunction.apply(x, module.weight, module.normalized_shape, module.eps, reports)
 
 
-def _group_norm(module: Any, path: str, book: Book, input: Tensor) -> Any:
-    check_batch(path, input, book)
-    reports = Reports(book, module)
-    groups, eps = module.num_groups, module.eps
-    return GroupNormFunction.apply(input, module.weight, module.bias, groups, eps, reports)
+def _group_norm(module: Any, x: Tensor, reports: Reports) -> Any:
+    return GroupNormFunction.apply(x, module.weight, module.bias, module.num_groups, module.eps, reports)
 
 
-def _convolution(module: Any, path: str, book: Book, input: Tensor) -> Any:
-    check_batch(path, input, book)
+def _convolution(module: Any, x: Tensor, reports: Reports) -> Any:
     padding = module.padding
     if isinstance(padding, str) or module.padding_mode != "zeros":
         mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
-        input = F.pad(input, module._reversed_padding_repeated_twice, mode=mode)
+        x = F.pad(x, module._reversed_padding_repeated_twice, mode=mode)
         padding = [0] * len(module.stride)
     geometry = Geometry(list(module.stride), list(padding), list(module.dilation), module.groups)
-    reports = Reports(book, module)
-    return ConvFunction.apply(input, module.weight, module.bias, geometry, reports)
+    return ConvFunction.apply(x, module.weight, module.bias, geometry, reports)
 
 
 _RULES: dict[type[nn.Module], Rule] = {
@@ -158,9 +145,15 @@ _RULES: dict[type[nn.Module], Rule] = {
 
 
 def _rule(module: nn.Module) -> Rule | None:
-    kind: Any = type(module)
-    if kind is nn.Embedding and (module.max_norm is not None or module.scale_grad_by_freq or module.sparse):
-        return None
+    """Return a module's rule; None if weights are computed or complex, or gradients scaled by frequency."""
+    rule, own = _rule_of(type(module)), module._parameters
+    is_computed = rule and any(getattr(module, n, None) is not own.get(n) for n in ("weight", "bias"))
+    is_complex = any(p is not None and p.is_complex() for p in own.values())  # rules take no conjugates
+    is_scaled = isinstance(module, nn.Embedding) and module.scale_grad_by_freq
+    return None if is_computed or is_complex or is_scaled else rule
+
+
+def _rule_of(kind: Any) -> Rule | None:
     if kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils":
         return _transposed_linear
     for known, rule in _RULES.items():
@@ -170,10 +163,16 @@ def _rule(module: nn.Module) -> Rule | None:
     return None
 
 
-def check_batch(path: str, x: Tensor, book: Book) -> None:
-    """Raises ValueError for a tensor whose first dimension is not the batch's, or that has no other."""
-    if x.shape[:1] != (book.batch_size,) or x.dim() < 2:
-        raise ValueError(
+def _check_batch(path: str, x: Tensor, book: Book) -> None:
+    """Raise WorkloadError unless a tensor has the batch as its first dimension, and another dimension."""
+    is_shared = not book.begins_with_batch(x, path)
+    if is_shared and x.shape[:1] == (book.batch_size,):
+        raise WorkloadError(
+            f"{path} is called with a tensor of shape {tuple(x.shape)} whose rows all samples share: give "
+            "each sample its own"
+        )
+    if is_shared or x.dim() < 2:
+        raise WorkloadError(
             f"{path} is called with a tensor of shape {tuple(x.shape)}; per-sample gradients need the batch, "
             f"here {book.batch_size}, as its first dimension, and another one"
         )

@@ -1,5 +1,6 @@
-"""What the trainers over per-sample rules share: norms, noise and the optimizer's step."""
+"""Common part of the trainers over per-sample rules: norms, noise and the optimizer's step."""
 
+import math
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -10,49 +11,54 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
+from dpprof.errors import WorkloadError
 from dpprof.measure.trainers.base import TrainerBase
-from dpprof.measure.trainers.nested import moved
-from dpprof.measure.trainers.per_sample import clipping
+from dpprof.measure.trainers.nested import as_real, moved
+from dpprof.measure.trainers.per_sample.any_module import refuse_other_numbers
 from dpprof.measure.trainers.per_sample.book import Book, Entry
 from dpprof.measure.trainers.per_sample.layers import install
-from dpprof.measure.trainers.per_sample.noise import add_noise
+from dpprof.measure.trainers.trial_batch import refuse_mixed, tried
 from dpprof.measure.workloads.sampling import num_samples
-from dpprof.vocabulary.clipping import LAYER_WISE, PerSampleOptions
+from dpprof.vocabulary.clipping import AUTOMATIC, LAYER_WISE, NOISE_BUFFER, PerSampleOptions
+from dpprof.vocabulary.messages import REFUSED_ELSEWHERE
 from dpprof.vocabulary.norm_forms import NormCost
 from dpprof.vocabulary.parallel import DDP, FSDP2
+
+# Added to a norm by automatic clipping (Bu et al. 2023, "Automatic Clipping", section 4).
+_STABILITY = 0.01
 
 
 class PerSampleTrainer(TrainerBase):
     """A step of DP-SGD (Abadi et al. 2016, algorithm 1) whose norms come from rules for each kind of layer.
 
-    A subclass adds the clipped sum of one physical batch, over the samples of the logical batch, to `p.grad`.
-    Batches without samples add nothing.
+    A subclass adds a physical batch's clipped sum to `p.grad`, over the size of the logical batch.
     """
 
     options: PerSampleOptions
     keeps = True
 
     def wrap_model(self) -> nn.Module:
-        """The model, its layers with rules in place of their forwards."""
+        """Install the rules in place of the layers' forwards."""
         self.book = Book({}, self.options.norm, self.keeps)
         self.without_rule = install(self.model, self.book)
         if self.parallel.way == FSDP2:
             self._shard()
+        self._is_tried = False
         self.names = self.book.names = {p: name for name, p in self.model.named_parameters()}
         self._trained = set(self.parameters)
         return self.model
 
     def _shard(self) -> None:
-        """Raises ValueError for what cannot be trained so."""
+        """Shard the model. Raises WorkloadError for what cannot be trained so."""
         if self.without_rule:
-            raise ValueError(
+            raise WorkloadError(
                 f"{self.without_rule[0]} has no rule for per-sample gradients, and torch.func cannot compute "
                 "them of shards: train with parallel=ddp"
             )
         owners = Counter(p for module in self.model.modules() for p in module.parameters(recurse=False))
         tied = [name for name, p in self.model.named_parameters() if owners[p] > 1]
         if tied:
-            raise ValueError(
+            raise WorkloadError(
                 f"{tied[0]} is tied to another layer's weight, which shards cannot be: untie it, or train "
                 "with parallel=ddp"
             )
@@ -65,38 +71,57 @@ class PerSampleTrainer(TrainerBase):
 
     @property
     def logical_batch_size(self) -> int:
-        """What this rank's sum over samples is divided by."""
+        """Divisor of this rank's sum over samples."""
         return self.batch_size * self.accumulation_steps
 
     @classmethod
     def clip_factors(cls, norms: Tensor, max_grad_norm: float, options: Any) -> Tensor:
-        """As `clipping` says."""
-        return clipping.factors(norms, max_grad_norm, options.clipping)
+        """Return the factors of the configured clipping."""
+        return _factors(norms, max_grad_norm, options.clipping)
 
     def norm_costs(self) -> dict[str, NormCost]:
-        """As the book chose."""
+        """Return the norm forms that the book chose."""
         return self.book.costs
 
     def warnings(self) -> list[str]:
-        """Which modules have no rule."""
+        """Warn about modules without a rule."""
         return [
             f"{path} has no rule for per-sample gradient norms: torch.func computes its per-sample gradients"
             for path in self.without_rule
         ]
 
     def train_on(self, physical_batches: Iterable[Any]) -> None:
-        """One training step on a logical batch, given as any number of physical batches; with none, noise
-        alone moves the weights. Batches are moved to the device one at a time.
+        """Do one step on any number of physical batches, moved to the device one at a time.
 
-        Gradients are divided by `batch_size`, the expected size of a logical batch, whatever its size: for
-        training on Poisson-sampled data. Raises ValueError for a trainer that is not made for that.
+        Made for Poisson sampling: divides gradients by `batch_size`, the expected logical size; without
+        batches, noise alone moves the weights. Raises ValueError unless poisson_sampling=True and
+        accumulation_steps=1.
         """
         if not self.poisson_sampling or self.accumulation_steps != 1:
             raise ValueError("train_on needs a trainer with poisson_sampling=True and accumulation_steps=1")
         self.step(moved(batch, self.device) for batch in physical_batches)
 
+    def profile_step(self, *physical_batches: Any) -> None:
+        """Try the model first, outside the step, then do the step."""
+        for batch in physical_batches[:1]:
+            self._try(batch, num_samples(batch) if self.poisson_sampling else self.batch_size)
+        super().profile_step(*physical_batches)
+
+    def _try(self, batch: Any, size: int) -> None:
+        trial, inputs = self.book.trial, batch[0]
+        if size > 1 and (trial is None or trial.size == size):  # of one sample all rows are its own
+            trial = self.book.trial = tried(self, batch, size)
+            refuse_mixed(self, trial.cut(inputs, size), trial)
+            other = trial.of_another_size(size)
+            inputs, size = other.cut(inputs, size), other.size
+        elif self._is_tried or size == 0:
+            return
+        self._is_tried = True
+        if self.without_rule and not isinstance(self.parameters[0], FakeTensor):
+            refuse_other_numbers(self, self.book, inputs, size)
+
     def step(self, physical_batches: Iterable[Any]) -> None:
-        """Clipped gradients of each physical batch, then noise and the optimizer."""
+        """Accumulate the clipped gradients of all physical batches, then add noise and step the optimizer."""
         if set(self.parameters) != self._trained:
             raise ValueError("the parameters that train are not those that the trainer was made with")
         with self.phase("zero_grad"):
@@ -105,12 +130,15 @@ class PerSampleTrainer(TrainerBase):
             size = num_samples(batch) if self.poisson_sampling else self.batch_size
             if size == 0:
                 continue
-            self.book.open(size, self.observer)
+            self._try(batch, size)
+            self.book.open(size, self.observer, self.balance)
             try:
                 with self.phase("forward"):
                     self.last_loss = self._reduced(self.compute_losses(batch))
                 self._accumulate_clipped(self.last_loss)
-            except BaseException:  # Ctrl-C too: what backward left is not clipped
+            except BaseException as error:  # Ctrl-C too: what backward left is not clipped
+                if isinstance(error, ValueError | WorkloadError) and self.parallel.way == DDP:
+                    self.parallel.refuse(self._gradients())
                 self.optimizer.zero_grad(set_to_none=True)
                 raise
             finally:
@@ -120,7 +148,6 @@ class PerSampleTrainer(TrainerBase):
             self.optimizer.step()
 
     def _reduced(self, losses: Tensor) -> Tensor:
-        """What the loop calls its loss, from one loss per sample, shape (B,)."""
         return losses.sum()
 
     @abstractmethod
@@ -128,7 +155,7 @@ class PerSampleTrainer(TrainerBase):
         """Backward and clip: add the physical batch's clipped gradients to `p.grad`."""
 
     def _add_noise(self) -> None:
-        """Exchange gradients, where that is still to be done, and add noise: each number's on one rank."""
+        """Exchange gradients if still needed, and add noise, to each number on one rank."""
         if self.parallel.way != DDP:
             with self.phase("noise"):
                 self._add_noise_to(self.parallel.begin_exchange(self._gradients()))
@@ -142,7 +169,7 @@ class PerSampleTrainer(TrainerBase):
             self.parallel.end_exchange(gradients)
 
     def _gradients(self) -> list[Tensor]:
-        """Those of all parameters: zeros for one that was not used."""
+        """Return all parameters' gradients: zeros for unused ones."""
         for parameter in self.parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -157,9 +184,9 @@ class PerSampleTrainer(TrainerBase):
 
     @contextmanager
     def _only_norms(self) -> Iterator[dict[nn.Parameter, Tensor | None]]:
-        """Surrounds a backward that must leave no gradient: gives what `p.grad` held, and puts it back.
+        """Run a backward that must leave no gradients; yield what `p.grad` held, and put it back.
 
-        Raises ValueError that names a parameter which has one, since no rule saw what it was used for.
+        Raises WorkloadError for a parameter that got one: it was used where no rule saw it.
         """
         before = {p: p.grad for p in self.parameters}
         for parameter in before:
@@ -171,21 +198,21 @@ class PerSampleTrainer(TrainerBase):
         for parameter, gradient in before.items():
             parameter.grad = gradient
         if leaked:
-            raise ValueError(
+            raise WorkloadError(
                 f"{leaked[0]} is used outside the forward of the module that it belongs to, so that its "
                 "gradient cannot be clipped for each sample: call the module instead"
             )
 
     @torch.no_grad()
     def _clip_factors(self) -> Tensor:
-        """Each sample's factor over the size of the logical batch, shape (B,)."""
+        """Each sample's factor over the logical batch size, shape (B,)."""
         norm = self._norms()
         with self.observer.label_new("clip_factors"):
-            factors = clipping.factor(norm, self.max_grad_norm, self.options.clipping)
+            factors = _factor(norm, self.max_grad_norm, self.options.clipping)
             return factors / self.logical_batch_size
 
     def _factors(self) -> dict[nn.Parameter, Tensor]:
-        """Each parameter's factors over the size of the logical batch, shape (B,)."""
+        """Each parameter's factors over the logical batch size, shape (B,)."""
         if self.options.clipping != LAYER_WISE:
             return dict.fromkeys(self.parameters, self._clip_factors())
         self._norms()  # refuses what is not finite
@@ -196,7 +223,7 @@ class PerSampleTrainer(TrainerBase):
 
     @torch.no_grad()
     def _sum_kept(self, factors: dict[nn.Parameter, Tensor]) -> None:
-        """Add the clipped sums of what the book keeps to `p.grad`. Frees each as it goes."""
+        """Add the clipped sums of what the book keeps to `p.grad`, freeing each on the way."""
         for some in self.parallel.together([p for p, entry in self.book.entries.items() if entry.uses]):
             so_far = [parameter.grad for parameter in some]
             sums = [
@@ -209,28 +236,86 @@ class PerSampleTrainer(TrainerBase):
     def _summed(
         self, parameter: nn.Parameter, entry: Entry, factors_B: Tensor, so_far: Tensor | None
     ) -> Tensor:
-        """This rank's clipped sum, added in place to what there is so far if that can be."""
+        """Return this rank's clipped sum, added in place to the gradient so far if possible."""
         return entry.summed(factors_B, self.parallel.base_of_sum(so_far)).to(parameter.dtype)
 
     def _factors_of_one(self, squared_norms: Tensor) -> Tensor:
         """As `_clip_factors`, for one parameter under layer-wise clipping."""
-        largest = clipping.of_one(self.max_grad_norm, len(self._trained))
-        return clipping.factor(squared_norms.sqrt(), largest, LAYER_WISE) / self.logical_batch_size
+        largest = _norm_of_one(self.max_grad_norm, len(self._trained))
+        return _factor(squared_norms.sqrt(), largest, LAYER_WISE) / self.logical_batch_size
 
     @torch.no_grad()
     def _norms(self) -> Tensor:
-        """Norms over all parameters, shape (B,).
-
-        Raises ValueError if one is NaN or infinite: nothing clips that.
-        """
+        """Norms over all parameters, shape (B,). Raises ValueError if one is NaN or infinite on any rank."""
         squared = [entry.squared_norms for entry in self.book.entries.values()]
         squared = squared or [torch.zeros(self.book.batch_size, device=self.device)]
         with self.observer.label_new("gradient_norms"):
             norm = torch.stack(squared).sum(0).sqrt()
         wrong = (~norm.isfinite()).sum()
-        if not isinstance(norm, FakeTensor) and wrong.cpu().numpy():  # no operator, on the CPU
+        of_all = self.parallel.over_ranks(wrong)
+        if not isinstance(norm, FakeTensor) and of_all.cpu().numpy():  # no operator, on the CPU
+            if not wrong.cpu().numpy():
+                raise ValueError(REFUSED_ELSEWHERE)
             raise ValueError(
                 f"the gradients of {int(wrong)} of {len(norm)} samples are NaN or too large for their norm "
                 "to be computed: nothing was summed"
             )
         return norm
+
+
+@torch.no_grad()
+def add_noise(gradients: list[Tensor], deviation: float, device_type: str) -> None:
+    """Add independent noise of this standard deviation to every number of the gradients.
+
+    A complex number is two, between which `normal_` would split the variance. The buffer's size suits the
+    device type; small gradients share it, large ones fill it several times.
+    """
+    if deviation == 0:
+        return
+    size = NOISE_BUFFER.get(device_type, NOISE_BUFFER["cpu"])
+    for pieces in _filling([piece for g in map(as_real, gradients) for piece in _pieces(g, size)], size):
+        drawn = torch.empty(sum(p.numel() for p in pieces), dtype=pieces[0].dtype, device=pieces[0].device)
+        drawn.normal_(0, deviation)
+        parts = drawn.split([p.numel() for p in pieces])
+        torch._foreach_add_(pieces, [part.view(p.shape) for part, p in zip(parts, pieces, strict=True)])
+
+
+def _pieces(gradient: Tensor, size: int) -> list[Tensor]:
+    """Split a gradient into views that fit the buffer; one that cannot be viewed flat stays whole."""
+    if not gradient.is_contiguous():
+        return [gradient]
+    return list(gradient.view(-1).split(size))
+
+
+def _filling(pieces: list[Tensor], size: int) -> Iterator[list[Tensor]]:
+    """Group neighbouring pieces of one dtype that fit the buffer together."""
+    together: list[Tensor] = []
+    for piece in pieces:
+        taken = sum(p.numel() for p in together)
+        fits = taken + piece.numel() <= size
+        if together and not (fits and piece.dtype == together[0].dtype):
+            yield together
+            together = []
+        together = [*together, piece]
+    if together:
+        yield together
+
+
+def _factor(norm: Tensor, max_grad_norm: float, clipping: str) -> Tensor:
+    """1 / max(1, norm / C) (Abadi et al. 2016), or with automatic clipping C / (norm + 0.01) (AUTO-S)."""
+    if clipping == AUTOMATIC:
+        return max_grad_norm / (norm + _STABILITY)
+    return 1 / (norm / max_grad_norm).clamp(min=1.0)
+
+
+def _factors(norms: Tensor, max_grad_norm: float, clipping: str) -> Tensor:
+    """Return factors for norms of shape (P, ...); layer-wise to C / sqrt(P) each, as Opacus's `per_layer`."""
+    if clipping == LAYER_WISE:
+        return _factor(norms, _norm_of_one(max_grad_norm, len(norms)), clipping)
+    whole = torch.linalg.vector_norm(norms, dim=0)
+    return _factor(whole, max_grad_norm, clipping).expand_as(norms)
+
+
+def _norm_of_one(max_grad_norm: float, num_parameters: int) -> float:
+    """Norm that layer-wise clipping clips each parameter's gradient to."""
+    return max_grad_norm / math.sqrt(num_parameters)

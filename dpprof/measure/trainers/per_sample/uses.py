@@ -1,10 +1,7 @@
-"""What one call of a layer adds to the per-sample gradients of one parameter.
+"""Contributions of one layer call to the per-sample gradients of one parameter.
 
-A parameter's per-sample gradient is the sum over its uses. A use computes its norms and its weighted sum
-over samples without the per-sample gradient where that is cheaper.
-
-Shape suffixes: B samples, G groups, T positions, M and N the sides of a weight, V rows of an embedding, D its
-columns.
+Norms and weighted sums do without per-sample gradients where that is cheaper. Shape suffixes: B samples, G
+groups, T positions, M and N the sides of a weight, V rows and D columns of an embedding.
 """
 
 from abc import ABC, abstractmethod
@@ -12,36 +9,36 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from dpprof.measure.trainers.per_sample.arithmetic import added, dots, scaled, squares_of, wide
-from dpprof.vocabulary.clipping import BLOCKED, GRAM
-from dpprof.vocabulary.norm_forms import BLOCK_BYTES, WIDEST_STRIP, LayerShape
+from dpprof.vocabulary.clipping import BLOCKED
+from dpprof.vocabulary.norm_forms import BLOCK_BYTES, WIDEST_STRIP, LayerShape, NormCost
+
+# Numbers whose squares are summed at once, and the length up to which that is not needed.
+_CHUNK, _SHORT = 2**12, 2**16
 
 
 class Use(ABC):
     """One call's part in the per-sample gradients of a parameter of shape `shape`."""
 
     shape: torch.Size
-    # What it holds is, in the words of `vocabulary.categories`.
+    # Category of `held` in `vocabulary.categories`.
     held_category = "output_gradients"
 
     @property
     @abstractmethod
     def held(self) -> Tensor:
-        """What it alone holds: the gradient of the layer's output, or per-sample gradients."""
+        """Tensor that only this use holds: the output gradient of the layer, or per-sample gradients."""
 
     @abstractmethod
     def explicit(self) -> Tensor:
-        """The per-sample gradients, shape (B, *shape)."""
+        """Return the per-sample gradients, shape (B, *shape)."""
 
     @abstractmethod
     def squared_norms(self) -> Tensor:
-        """Squared norms, shape (B,), in float32 at least."""
+        """Return the squared norms, shape (B,), in float32 at least."""
 
     @abstractmethod
     def summed(self, factors_B: Tensor, onto: Tensor | None = None) -> Tensor:
-        """The sum of the per-sample gradients, weighted by the factors; added in place to `onto` if that is
-        given.
-        """
+        """Return the sum of the per-sample gradients times the factors, added in place to `onto` if given."""
 
 
 class PerSample(Use):
@@ -59,21 +56,21 @@ class PerSample(Use):
         return self.gradients
 
     def explicit(self) -> Tensor:
-        """What it holds."""
+        """Return the gradients."""
         return self.gradients
 
     def squared_norms(self) -> Tensor:
-        """Of what it holds."""
+        """Return the gradients' squared norms."""
         return squares_of(self.gradients)
 
     def summed(self, factors_B: Tensor, onto: Tensor | None = None) -> Tensor:
-        """A row of factors times a matrix."""
-        flat = self.gradients.flatten(1)
+        """Multiply a row of factors with a matrix."""
+        flat = in_rows(self.gradients)
         return added((factors_B.to(wide(flat).dtype) @ wide(flat)).view(self.shape), onto)
 
 
 class Products(Use):
-    """A gradient that sums an outer product for each position: `left^T right` of each sample and group.
+    """Gradient that is a sum of outer products over positions: `left^T right` of each sample and group.
 
     Args:
         left: shape (B, G, T, M).
@@ -86,12 +83,12 @@ class Products(Use):
 
     @property
     def held(self) -> Tensor:
-        """The side that is the output's gradient."""
+        """Side that is the output gradient."""
         return self.left
 
     @classmethod
     def joined(cls, several: "list[Products]") -> "Products":
-        """Calls of one layer as one call with all their positions."""
+        """Join calls of one layer into one with all their positions."""
         left = torch.cat([products.left for products in several], dim=2)
         right = torch.cat([products.right for products in several], dim=2)
         return Products(left, right, several[0].shape)
@@ -103,7 +100,7 @@ class Products(Use):
         return LayerShape(samples, groups, positions, rows, self.right.shape[-1])
 
     def explicit(self) -> Tensor:
-        """One product for each sample and group."""
+        """Compute one product per sample and group."""
         return (self.left.mT @ self.right).view(-1, *self.shape)
 
     def squared_norms(self) -> Tensor:
@@ -111,33 +108,18 @@ class Products(Use):
         return squares_of(self.explicit())
 
     def gram(self) -> Tensor:
-        """Squared norms from two T x T matrices of each sample and group (Goodfellow 2015; Li et al. 2022):
-        `sum_ts (left left^T)_ts (right right^T)_ts`.
-        """
+        """Squared norms `sum_ts (left left^T)_ts (right right^T)_ts` (Goodfellow 2015; Li et al. 2022)."""
         left, right = self.left, self.right
         return _gram(left, right, left, right)
 
-    def blocked(self) -> Tensor:
-        """Squared norms, block by block of Gram matrices or of per-sample gradients, whichever is cheaper:
-        memory grows neither with T x T nor with M x N.
-        """
-        return self._blocked_gram() if self.sizes.has_gram_blocks else self._blocked_explicit()
-
-    def squares(self, form: str) -> Tensor:
-        """Squared norms in a form, shape (B,)."""
-        if form == GRAM:
-            return self.gram()
-        return self.blocked() if form == BLOCKED else self.squared_norms()
-
-    def category(self, form: str) -> str:
-        """What a norm of this form is made of, in the words of `vocabulary.categories`."""
-        is_gram = form == GRAM or (form == BLOCKED and self.sizes.has_gram_blocks)
-        return "gram_matrices" if is_gram else "per_sample_gradients"
+    def squares(self, cost: NormCost) -> Tensor:
+        """Squared norms by the given form, shape (B,); blocked forms hold neither T x T nor M x N numbers."""
+        if cost.form == BLOCKED:
+            return self._blocked_gram() if cost.is_gram else self._blocked_explicit()
+        return self.gram() if cost.is_gram else self.squared_norms()
 
     def _blocked_gram(self) -> Tensor:
-        """Gram matrices are symmetric: of each strip of positions the products with itself, and twice those
-        with the positions before.
-        """
+        """Multiply each strip of positions with itself and, by symmetry, twice with those before."""
         strip = self.sizes.strip_positions
         a_position = 2 * self.sizes.groups * strip * max(4, self.left.element_size())
         at_once = max(strip, BLOCK_BYTES // a_position)  # positions of one sample
@@ -157,7 +139,7 @@ class Products(Use):
         return torch.cat(found)
 
     def _blocked_explicit(self) -> Tensor:
-        """A few samples at a time; a few rows of one, where its gradient is large."""
+        """Take a few samples at a time, or a few rows of one whose gradient is large."""
         left, right, sizes = self.left, self.right, self.sizes
         a_row = sizes.groups * sizes.columns * left.element_size()
         samples_at_once = max(1, BLOCK_BYTES // (sizes.rows * a_row))
@@ -169,7 +151,7 @@ class Products(Use):
         return torch.cat(found)
 
     def summed(self, factors_B: Tensor, onto: Tensor | None = None) -> Tensor:
-        """One product over the positions of all samples."""
+        """Compute one product over the positions of all samples."""
         left, right = self.left, self.right
         if left.shape[-1] <= right.shape[-1]:  # the smaller side is scaled
             left = scaled(left, factors_B)
@@ -183,7 +165,7 @@ class Products(Use):
 
 
 class Rows(Use):
-    """An embedding's gradient: a row for each position, added where its token is.
+    """Gradient of an embedding: a row per position, added where its token is.
 
     Args:
         ids: shape (B, T).
@@ -196,17 +178,17 @@ class Rows(Use):
 
     @property
     def held(self) -> Tensor:
-        """The rows; the ids are the batch's."""
+        """The rows; the ids belong to the batch."""
         return self.rows
 
     @classmethod
     def joined(cls, several: "list[Rows]") -> "Rows":
-        """Calls of one embedding as one call with all their positions."""
+        """Join calls of one embedding into one with all their positions."""
         ids = torch.cat([rows.ids for rows in several], dim=1)
         return cls(ids, torch.cat([rows.rows for rows in several], dim=1), several[0].shape)
 
     def _added_up(self, row_of: Tensor, num_rows: int) -> Tensor:
-        """(B, rows, D): each position's row is added to the one that `row_of`, (B, T), names."""
+        """Add each position's row to the one that `row_of`, (B, T), names: (B, num_rows, D)."""
         samples = len(row_of)
         first = torch.arange(samples, device=row_of.device).unsqueeze(1) * num_rows
         rows = wide(self.rows).flatten(0, 1)
@@ -214,14 +196,11 @@ class Rows(Use):
         return zeros.index_add_(0, (row_of + first).flatten(), rows).view(samples, num_rows, -1)
 
     def explicit(self) -> Tensor:
-        """Zeros, with the rows added."""
+        """Add the rows to zeros."""
         return self._added_up(self.ids, self.shape[0]).to(self.rows.dtype)
 
     def squared_norms(self) -> Tensor:
-        """From the sums of the rows of equal tokens, as many as there are positions: neither V x D nor T x T.
-
-        In sorted order, tokens are numbered by how many others come before them.
-        """
+        """Squared norms from sums over equal tokens, numbered in sorted order: neither V x D nor T x T."""
         in_order, places = self.ids.sort(dim=1, stable=True)
         number = torch.zeros_like(in_order)
         number[:, 1:] = (in_order[:, 1:] != in_order[:, :-1]).cumsum(1)
@@ -229,14 +208,15 @@ class Rows(Use):
         return squares_of(self._added_up(row_of, self.ids.shape[1]))
 
     def summed(self, factors_B: Tensor, onto: Tensor | None = None) -> Tensor:
-        """As torch sums them."""
+        """Sum with torch's own backward."""
         rows = scaled(self.rows, factors_B)
         total = torch.ops.aten.embedding_dense_backward(rows, self.ids, self.shape[0], -1, False)
         return added(total, onto)
 
     def dots_with(self, products: Products) -> Tensor:
-        """Dot products with the gradients of a linear layer of the same weight, shape (B,): a head tied to an
-        embedding has, for position t of one and s of the other, `left[s, ids[t]] * (right[s] . rows[t])`.
+        """Dot products with a tied linear layer's gradients, shape (B,).
+
+        Sums `left[s, ids[t]] * (right[s] . rows[t])` over positions t of one and s of the other.
         """
         left, right = products.left.squeeze(1), products.right.squeeze(1)
         found = []
@@ -247,12 +227,61 @@ class Rows(Use):
 
 
 def _gram(left: Tensor, right: Tensor, other_left: Tensor, other_right: Tensor) -> Tensor:
-    """In float32 at least: the terms cancel, and a norm that came out too small would not be private."""
+    """Compute in float32 at least: terms cancel, and a norm that came out too small would break privacy."""
     groups = left.shape[1]
     found = dots(_products(left, other_left), _products(right, other_right))
     return found if groups == 1 else found.view(-1, groups).sum(1)
 
 
 def _products(one_BGTM: Tensor, other_BGTM: Tensor) -> Tensor:
-    """Of all positions of one with all of the other, (B x G, T, T): what `@` does, without its many views."""
+    """Products of all positions, (B x G, T, T): like `@`, but without its many views."""
     return torch.bmm(wide(one_BGTM.flatten(0, 1)), wide(other_BGTM.flatten(0, 1)).mT)
+
+
+def wide(t: Tensor) -> Tensor:
+    """Convert half precision to float32."""
+    return t.float() if t.dtype in (torch.bfloat16, torch.float16) else t
+
+
+def in_rows(t: Tensor) -> Tensor:
+    """Flatten to one row per sample: (B, ...) -> (B, N), or (B,) -> (B, 1)."""
+    return t.flatten(1) if t.dim() > 1 else t.unsqueeze(1)
+
+
+def squares_of(gradients: Tensor) -> Tensor:
+    """Squared L2 norms over all but the first dimension, shape (B,), in float32 at least.
+
+    Long rows take two sums: torch adds squares one by one, too coarse in float32 for millions. On the CPU
+    half precision is converted here, as no ledger sees a conversion inside the operator.
+    """
+    dtype = torch.promote_types(gradients.dtype, torch.float32)
+    flat = in_rows(gradients) if gradients.is_cuda else wide(in_rows(gradients))
+    in_chunks = flat.shape[1] // _CHUNK * _CHUNK if flat.shape[1] > _SHORT else 0
+    norms = torch.linalg.vector_norm(flat[:, in_chunks:], dim=1, dtype=dtype)
+    squares: Tensor = norms.square()
+    if in_chunks:
+        chunks = flat[:, :in_chunks].unflatten(1, (-1, _CHUNK))
+        norms = torch.linalg.vector_norm(chunks, dim=2, dtype=dtype)
+        squares = squares + torch.linalg.vector_norm(norms, dim=1).square()
+    return squares
+
+
+def dots(one: Tensor, other: Tensor) -> Tensor:
+    """Dot products over all but the first dimension, shape (B,)."""
+    return torch.bmm(one.flatten(1).unsqueeze(1), other.flatten(1).unsqueeze(2)).flatten()
+
+
+def scaled(t: Tensor, factors_B: Tensor) -> Tensor:
+    """Multiply each sample by its factor; rounds once, after the product."""
+    return (wide(t) * factors_B.view(-1, *[1] * (t.dim() - 1))).to(t.dtype)
+
+
+def over_positions(t: Tensor, num_last: int = 1) -> Tensor:
+    """Sum over the dimensions between the first and the last ones: (B, ..., *last) -> (B, *last)."""
+    between = tuple(range(1, t.dim() - num_last))
+    return t.sum(between) if between else t
+
+
+def added(total: Tensor, onto: Tensor | None) -> Tensor:
+    """Add a total to `onto` in place, if given."""
+    return total if onto is None else onto.add_(total.to(onto.dtype))

@@ -1,7 +1,7 @@
-"""Changes a model of transformers so that every trainer can train it, and says what it changed.
+"""Changes a transformers model so that every trainer can train it, and reports the changes.
 
-The function that the model computes stays the same, but for BatchNorm, which no per-sample gradient allows.
-All trainers get the same model, but for tied weights, which Opacus's Ghost Clipping alone cannot train.
+The function that the model computes stays the same, except for BatchNorm, which mixes samples. All trainers
+get the same model, except for tied weights, which Opacus's Ghost Clipping alone cannot train.
 """
 
 from collections import Counter
@@ -12,24 +12,26 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dpprof.errors import ConfigError
+from dpprof.vocabulary.trainers import TRAINER_NAMES
 
-# Classes of transformers that compute what `nn.RMSNorm` does.
+# Classes of transformers that compute the same as `nn.RMSNorm`.
 _RMS_NORMS = ("LlamaRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm", "MistralRMSNorm", "MixtralRMSNorm")
-_ADDING_IN_PLACE = ("ResNetBasicLayer", "ResNetBottleNeckLayer")
 _OF_SHARED_IDS = ("wpe", "position_embeddings", "token_type_embeddings")
 _NOT_TIED = "DPGhostClippingTrainer"
 _GROUPS = 32
 
 
 def adapt(
-    model: nn.Module, trainer: str, *, is_allowed: bool, ties_are_frozen: bool = False
+    model: Any, trainer: str, *, is_allowed: bool = True, ties_are_frozen: bool = False
 ) -> tuple[str, ...]:
-    """Change the model in place; gives a sentence for each kind of change. Tied weights that are frozen stay.
+    """Change the model in place for a trainer such as `ghost`. Returns a sentence for each kind of change.
 
-    Raises ConfigError with these if changes are not allowed and any is needed.
+    Frozen weights and earlier changes stay; pass `ties_are_frozen` if tied weights freeze only later. The
+    state dict keeps transformers' names and shapes. Raises ConfigError if changes are needed but not allowed.
     """
-    changed = [*_exchanged(model), *_adding_out_of_place(model), *_ids_of_each_sample(model)]
-    if trainer == _NOT_TIED and not ties_are_frozen:
+    model.config.use_cache = False  # of keys and values, which training does not need
+    changed = [*_exchanged(model), *_ids_of_each_sample(model)]
+    if TRAINER_NAMES.get(trainer, trainer) == _NOT_TIED and not ties_are_frozen:
         changed += _untied(model)
     if changed and not is_allowed:
         raise ConfigError(f"adapt: got false, and the model needs changes: {' '.join(changed)}")
@@ -37,21 +39,27 @@ def adapt(
 
 
 def _exchanged(model: nn.Module) -> Iterator[str]:
-    """Modules in whose place others are put."""
+    """Exchange modules that cannot train as they are; yield a sentence for each kind."""
     counts: Counter[str] = Counter()
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             for is_of_kind, other, told in _EXCHANGES:
                 if is_of_kind(child):
-                    setattr(module, name, other(child))
                     counts[told.format(type(child).__name__)] += 1
+                    setattr(module, name, other(child))
     for told, count in counts.items():
         yield f"{count} x {told}."
 
 
-def _is_conv1d(module: nn.Module) -> bool:
-    kind = type(module)
-    return kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils"
+def _is_of_transformers(*names: str) -> Callable[[nn.Module], bool]:
+    """Return a test for these transformers classes that excludes modules with a frozen weight."""
+
+    def is_of_kind(module: nn.Module) -> bool:
+        kind, weight = type(module), getattr(module, "weight", None)
+        trains = weight is None or weight.requires_grad
+        return kind.__name__ in names and kind.__module__.startswith("transformers.") and trains
+
+    return is_of_kind
 
 
 def _linear(conv: Any) -> nn.Linear:
@@ -59,11 +67,15 @@ def _linear(conv: Any) -> nn.Linear:
     linear = nn.Linear(columns, rows, device="meta")
     linear.weight = nn.Parameter(conv.weight.detach().T.contiguous())
     linear.bias = conv.bias
+    linear.register_state_dict_post_hook(_transposed)
+    linear.register_load_state_dict_pre_hook(_transposed)
     return linear
 
 
-def _is_rms_norm(module: nn.Module) -> bool:
-    return type(module).__name__ in _RMS_NORMS and type(module).__module__.startswith("transformers.")
+def _transposed(module: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:
+    """Save and load the weight as that of a Conv1D."""
+    if (name := f"{prefix}weight") in state:
+        state[name] = state[name].T
 
 
 def _rms_norm(norm: Any) -> nn.RMSNorm:
@@ -77,49 +89,103 @@ def _is_batch_norm(module: nn.Module) -> bool:
 
 
 def _group_norm(norm: Any) -> nn.GroupNorm:
-    """In as many groups as Wu and He 2018 recommend, or as divide the channels."""
+    """Use 32 groups (Wu and He 2018), or the most below that divide the channels."""
     groups = next(n for n in range(min(_GROUPS, norm.num_features), 0, -1) if norm.num_features % n == 0)
     exchanged = nn.GroupNorm(groups, norm.num_features, eps=norm.eps, device="meta")
     exchanged.weight, exchanged.bias = norm.weight, norm.bias
     return exchanged
 
 
+def _with_forward(forward: Callable[..., Tensor]) -> Callable[[nn.Module], nn.Module]:
+    def changed(module: nn.Module) -> nn.Module:
+        module.__class__ = type(type(module).__name__, (type(module),), {"forward": forward})
+        return module
+
+    return changed
+
+
+def _adding_out_of_place(self: Any, hidden_state: Tensor) -> Tensor:
+    """Run a residual layer of ResNet: Opacus's hooks refuse in-place sums on a module's output."""
+    out: Tensor = self.activation(self.layer(hidden_state) + self.shortcut(hidden_state))
+    return out
+
+
+def _opt_layer(layer: Any) -> nn.Module:
+    """Put dropout into a module, which the gradient check can switch off."""
+    layer.dropout = nn.Dropout(layer.dropout).train(layer.training)
+    return _with_forward(_of_three_dimensions)(layer)
+
+
+def _of_three_dimensions(
+    self: Any,
+    hidden_states: Tensor,
+    attention_mask: Tensor | None = None,
+    use_cache: bool = False,
+    **kwargs: Any,
+) -> Tensor:
+    """Run a layer of OPT, (B, T, D) throughout: transformers' feed-forward part takes (B x T, D)."""
+
+    def attend(x: Tensor) -> Any:
+        return self.self_attn(hidden_states=x, attention_mask=attention_mask, **kwargs)[0]
+
+    def feed_forward(x: Tensor) -> Any:
+        return self.fc2(self.activation_fn(self.fc1(x)))
+
+    for norm, part in ((self.self_attn_layer_norm, attend), (self.final_layer_norm, feed_forward)):
+        if self.do_layer_norm_before:
+            hidden_states = hidden_states + self.dropout(part(norm(hidden_states)))
+        else:
+            hidden_states = norm(hidden_states + self.dropout(part(hidden_states)))
+    return hidden_states
+
+
+def _opt_positions(embedding: Any) -> Any:
+    """Turn the embedding into an `nn.Embedding`, called with the rows of its weight alone."""
+
+    def rows(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        ids = kwargs.get("position_ids")  # none where Opacus calls a copy with what it saw
+        return None if ids is None else ((ids + embedding.offset,), {})
+
+    embedding.__class__ = nn.Embedding
+    embedding.register_forward_pre_hook(rows, with_kwargs=True)
+    return embedding
+
+
 _Exchange = tuple[Callable[[nn.Module], bool], Callable[[Any], nn.Module], str]
 _EXCHANGES: tuple[_Exchange, ...] = (
-    (_is_conv1d, _linear, "{}, for which Opacus has no rule, is nn.Linear with the weight transposed"),
-    (_is_rms_norm, _rms_norm, "{} is nn.RMSNorm, which computes the same"),
+    (
+        _is_of_transformers("Conv1D"),
+        _linear,
+        "{}, for which Opacus has no rule, is nn.Linear with the weight transposed",
+    ),
+    (_is_of_transformers(*_RMS_NORMS), _rms_norm, "{} is nn.RMSNorm, which computes the same"),
     (_is_batch_norm, _group_norm, "{}, which mixes samples, is nn.GroupNorm: another function"),
+    (
+        _is_of_transformers("ResNetBasicLayer", "ResNetBottleNeckLayer"),
+        _with_forward(_adding_out_of_place),
+        "{} adds its residual out of place",
+    ),
+    (
+        _is_of_transformers("OPTDecoderLayer"),
+        _opt_layer,
+        "{} keeps the samples in the first dimension throughout, which computes the same",
+    ),
+    (
+        _is_of_transformers("OPTLearnedPositionalEmbedding"),
+        _opt_positions,
+        "{} is nn.Embedding with the positions as its one input, which computes the same",
+    ),
 )
 
 
-def _adding_out_of_place(model: nn.Module) -> Iterator[str]:
-    """Residual sums: Opacus's hooks refuse one that changes a module's output."""
-    layers = [module for module in model.modules() if type(module).__name__ in _ADDING_IN_PLACE]
-    counts = Counter(type(layer).__name__ for layer in layers)
-    for layer in layers:
-        layer.__class__ = _out_of_place(type(layer))
-    for name, count in counts.items():
-        yield f"{count} x {name} adds its residual out of place."
-
-
-def _out_of_place(cls: type[nn.Module]) -> type[nn.Module]:
-    def forward(self: Any, hidden_state: Tensor) -> Tensor:
-        out: Tensor = self.activation(self.layer(hidden_state) + self.shortcut(hidden_state))
-        return out
-
-    return type(cls.__name__, (cls,), {"forward": forward})
-
-
 class _BatchSize:
-    """The samples of the batch that a model is called with; None where it is not being called, as when Opacus
-    calls a copy of a module with one sample.
-    """
+    """Batch size of a model's current call; None outside, as when Opacus calls a copy of a module."""
 
     value: int | None = None
 
 
-def _ids_of_each_sample(model: nn.Module) -> Iterator[str]:
-    """Learned positions and token types, whose ids transformers makes once for all samples."""
+def _ids_of_each_sample(model: Any) -> Iterator[str]:
+    """Expand ids of positions and token types, which transformers makes once for all samples."""
     embeddings = [
         module
         for name, module in model.named_modules()
@@ -128,9 +194,9 @@ def _ids_of_each_sample(model: nn.Module) -> Iterator[str]:
         and module.padding_idx is None
         and module.weight.requires_grad
     ]
-    if not embeddings:
+    if not embeddings or hasattr(model, "batch_size_of_ids"):
         return
-    size = _BatchSize()
+    size = model.batch_size_of_ids = _BatchSize()
 
     def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         size.value = next(t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)).shape[0]
@@ -149,9 +215,10 @@ def _ids_of_each_sample(model: nn.Module) -> Iterator[str]:
 
 
 def _untied(model: Any) -> Iterator[str]:
-    """The head's own copy of a weight that it shares with the embedding."""
+    """Give the head its own copy of a weight shared with the embedding."""
     head = model.get_output_embeddings()
-    if head is None or head.weight is not model.get_input_embeddings().weight:
+    is_tied = head is not None and head.weight is model.get_input_embeddings().weight
+    if not (is_tied and head.weight.requires_grad):
         return
     head.weight = nn.Parameter(head.weight.detach().clone())
     model.config.tie_word_embeddings = False

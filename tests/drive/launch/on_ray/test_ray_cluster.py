@@ -18,17 +18,15 @@ from ray_nodes import Cluster, meanwhile
 from dpprof.drive.jobs import run_job
 from dpprof.drive.launch.job import Exit, Job
 from dpprof.drive.launch.launcher import Handle
-from dpprof.drive.launch.on_ray import part
 from dpprof.drive.launch.on_ray.launcher import RayLauncher
-from dpprof.drive.launch.on_ray.nodes import NoNodes, nodes
+from dpprof.drive.launch.on_ray.placement import NoNodes, nodes
 from dpprof.drive.run import drive_experiment
 from dpprof.drive.stop import Stop
-from dpprof.figures.results import Result
+from dpprof.record.figures.results import Result
 from dpprof.record.folder import RunFolder
-from dpprof.vocabulary.cluster_options import RayOptions
-from dpprof.vocabulary.log_lines import SAID
+from dpprof.vocabulary.launchers import RayOptions
 
-MEASURES = "dpprof.measure"
+MEASURES = "dpprof/measure/__main__.py"
 FEW = ["--device", "cpu", "--passes", "clean", "--measured-steps", "1", "--warmup-steps", "1"]
 TOLD = "import os; print(*(os.environ.get(n) for n in ('RANK', 'LOCAL_RANK', 'CUDA_VISIBLE_DEVICES')))"
 
@@ -146,37 +144,6 @@ def test_a_rank_that_fails_ends_those_on_other_nodes(launcher: RayLauncher, tmp_
     assert ended.environment.keys() == {"node", "tries"}
 
 
-def test_ranks_on_both_nodes_end_when_their_time_is_over(launcher: RayLauncher, tmp_path: Path) -> None:
-    program = "import time; print('here', flush=True); time.sleep(100)"
-    late = dataclasses.replace(job(tmp_path, program, num_ranks=2), timeout_s=2)
-    lines: list[str] = []
-    ended = run_job(launcher, late, lines.append, Stop())
-    assert (ended.timed_out, ended.interrupted, lines) == (True, False, ["here"] * 2)
-    assert [(rank.code, rank.timed_out) for rank in ended.ranks] == [(-15, True)] * 2
-
-
-def test_a_job_that_others_keep_waiting_says_so(
-    cluster: Cluster, launcher: RayLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another driver has taken all GPUs."""
-    monkeypatch.setattr(part, "_PATIENCE_S", 0.5)
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    first = launcher.submit(
-        job(tmp_path / "a", "import time; time.sleep(100)", num_gpus=3), lambda line: None
-    )
-    lines: list[str] = []
-    second = launcher.submit(job(tmp_path / "b", "", num_gpus=3), lines.append)
-    while not lines:
-        assert first.poll() is None
-        assert second.poll() is None
-        time.sleep(0.05)
-    assert lines == [f"{SAID}waits for a node, which others use"]
-    first.cancel()
-    while first.poll() is None or second.poll() is None:
-        time.sleep(0.05)
-
-
 def test_what_waits_for_a_node_can_be_cancelled(launcher: RayLauncher, tmp_path: Path) -> None:
     handles: list[Handle] = []
     for name in ("a", "b", "waits"):
@@ -217,6 +184,15 @@ def test_ranks_on_both_nodes_are_measured(cluster: Cluster, tmp_path: Path) -> N
     assert all(one.log.read_text() for one in (folder, folder.rank(1)))
 
 
+def test_ranks_on_both_nodes_end_when_their_time_is_over(launcher: RayLauncher, tmp_path: Path) -> None:
+    program = "import time; print('here', flush=True); time.sleep(100)"
+    late = dataclasses.replace(job(tmp_path, program, num_ranks=2), timeout_s=2)
+    lines: list[str] = []
+    ended = run_job(launcher, late, lines.append, Stop())
+    assert (ended.timed_out, ended.interrupted, lines) == (True, False, ["here"] * 2)
+    assert [rank.code for rank in ended.ranks] == [-15] * 2
+
+
 def test_a_measuring_process_whose_worker_is_killed_goes_with_it(
     cluster: Cluster, launcher: RayLauncher, tmp_path: Path
 ) -> None:
@@ -237,31 +213,20 @@ def test_a_measuring_process_whose_worker_is_killed_goes_with_it(
     assert psutil.wait_procs(killed, timeout=10)[1] == []
 
 
-def test_eight_experiments_of_which_one_loses_its_node(cluster: Cluster, tmp_path: Path) -> None:
+def test_experiments_of_which_one_loses_its_node(cluster: Cluster, tmp_path: Path) -> None:
     node = cluster.nodes[1]
 
     def lose() -> None:
-        first = node.wait_for(MEASURES)
-        psutil.wait_procs([first], timeout=120)
         node.wait_for(MEASURES)
         node.lose()
 
-    grid = [
-        "--model-sizes",
-        "tiny",
-        "--trainers",
-        "standard,bk",
-        "--batch-sizes",
-        "2,4",
-        "--seq-lens",
-        "8,16",
-    ]
+    grid = ["--model-sizes", "tiny", "--trainers", "standard,bk", "--batch-sizes", "2", "--seq-lens", "8"]
     with meanwhile(lose):
         ended = commanded(cluster, tmp_path, "sweep", *grid, "--sweep-name", "s")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     runs = runs_of(tmp_path)
     assert runs.pop("s").info.status == "FINISHED"
-    assert len(runs) == 8
+    assert len(runs) == 2
     for name, run in runs.items():
         assert run.info.status == "FINISHED"
         folder = RunFolder(tmp_path / "runs" / "s" / name)
@@ -274,10 +239,9 @@ def test_eight_experiments_of_which_one_loses_its_node(cluster: Cluster, tmp_pat
     assert [one["tries"] for one in params].count("2") == 1
     (again,) = [name for name, run in runs.items() if run.data.params["tries"] == "2"]
     assert runs[again].data.params["node"] == "127.0.0.2"
-    assert runs[again].data.params["lost"].startswith("127.0.0.3 was lost (NodeDiedError")
+    assert runs[again].data.params["lost"] == "127.0.0.3 was lost"
     log = RunFolder(tmp_path / "runs" / "s" / again).log.read_text()
-    assert log.startswith("[dpprof] 127.0.0.3 was lost (NodeDiedError")
-    assert {one["node"] for one in params} == {"127.0.0.2", "127.0.0.3"}
+    assert log.startswith("[dpprof] 127.0.0.3 was lost;")
 
 
 def test_what_rays_memory_monitor_ends_is_out_of_memory(

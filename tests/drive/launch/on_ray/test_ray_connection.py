@@ -58,7 +58,7 @@ except ConfigError as error:
     end_process(2)
 """
     ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
     assert ended.returncode == 2, ended.stderr
     assert f"got '{listener}', which did not answer as a Ray cluster within 2 s" in ended.stdout

@@ -1,5 +1,6 @@
 """What Slurm is asked for, and what becomes of jobs in its queue: a stand-in runs them on this machine."""
 
+import errno
 import os
 import re
 import sys
@@ -9,18 +10,18 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, call_dpprof, lay_out_store, runs_of
+from programs import make_program
 
 from dpprof.drive.jobs import run_job
 from dpprof.drive.launch.job import Exit, Job
 from dpprof.drive.launch.launcher import Handle
-from dpprof.drive.launch.on_slurm import handle as slurm_handle
+from dpprof.drive.launch.on_slurm import launcher as slurm
 from dpprof.drive.launch.on_slurm.launcher import SlurmLauncher
-from dpprof.drive.launch.on_slurm.on_node import Meeting
-from dpprof.drive.launch.orders import CANCEL, give
+from dpprof.drive.launch.on_slurm.on_node import CANCELLED, FAILED, Meeting
 from dpprof.drive.stop import Stop
 from dpprof.errors import ConfigError
 from dpprof.record.folder import RunFolder
-from dpprof.vocabulary.cluster_options import SlurmOptions
+from dpprof.vocabulary.launchers import SlurmOptions
 
 TOLD = "import os; print(*(os.environ.get(n) for n in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'MASTER_ADDR')))"
 
@@ -33,8 +34,7 @@ def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     programs.mkdir()
     queue.mkdir()
     for name in ("sbatch", "srun", "sacct", "scancel"):
-        (programs / name).write_text(f"#!{sys.executable}\n{text}")
-        (programs / name).chmod(0o755)
+        make_program(programs / name, text)
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("STAND_IN_SLURM", str(queue))
     return queue
@@ -134,31 +134,33 @@ def test_a_task_that_cannot_begin_ends_the_others(queue: Path, tmp_path: Path) -
     assert str(blocked) in end.said
 
 
-@pytest.mark.parametrize("happens", ["failed", "told", "chosen"])
+@pytest.mark.parametrize("happens", [FAILED, CANCELLED, "chosen"])
 def test_nobody_waits_for_a_meeting_that_will_not_be(happens: str, tmp_path: Path) -> None:
     meeting = Meeting(tmp_path)
-    if happens == "failed":
-        meeting.fail()
-    elif happens == "told":
-        give(CANCEL, meeting.told)
-    else:
+    if happens == "chosen":
         meeting.choose("here", 29500)
+    else:
+        meeting.say(happens)
     assert meeting.chosen() == (("here", 29500) if happens == "chosen" else None)
 
 
 def test_a_job_that_was_killed_is_not_waited_for(
     queue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Slurm says nothing of its end."""
+    """Slurm says nothing of its end, and the folder takes no word to it."""
+
+    def no_room(word: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     for name in ("_ENDING_S", "_ANSWER_S"):
-        monkeypatch.setattr(slurm_handle, name, 0.5)
+        monkeypatch.setattr(slurm, name, 0.5)
     handle = SlurmLauncher(SlurmOptions()).submit(job(tmp_path, "import time; time.sleep(100)"), print)
     deadline = time.monotonic() + 30
     while not list((tmp_path / "runs").glob(".*.slurm/begun")):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     (queue / "silent").touch()
-    monkeypatch.setattr(handle._meeting, "told", tmp_path / "nobody looks")  # type: ignore[attr-defined]
+    monkeypatch.setattr(handle._meeting, "say", no_room)  # type: ignore[attr-defined]
     handle.cancel()
     began = time.monotonic()
     assert ended(handle).interrupted
@@ -169,7 +171,7 @@ def test_a_job_that_was_killed_is_not_waited_for(
 def test_a_job_that_slurm_ends_says_so(
     state: str, queue: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slurm_handle, "_ANSWER_S", 0.1)
+    monkeypatch.setattr(slurm, "_ANSWER_S", 0.1)
     (queue / "held").touch()
     handle = SlurmLauncher(SlurmOptions()).submit(job(tmp_path, ""), print)
     (batch_file,) = queue.glob("*.sh")

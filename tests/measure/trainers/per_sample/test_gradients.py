@@ -78,39 +78,6 @@ def test_a_huge_sample_is_clipped_and_one_that_is_not_finite_is_refused(
         assert all(torch.equal(p, q) for p, q in zip(huge.parameters, before, strict=True))
 
 
-@pytest.mark.parametrize("cls", OWN)
-def test_a_parameter_that_is_used_past_its_module_is_refused(cls: type[PerSampleTrainer]) -> None:
-    class Past(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embedding = nn.Embedding(11, 6)
-
-        def forward(self, ids: torch.Tensor) -> torch.Tensor:
-            out: torch.Tensor = self.embedding(ids) @ self.embedding.weight.T
-            return out
-
-    trainer = trainer_of(cls, Past(), PerSampleOptions())
-    with pytest.raises(ValueError, match=r"embedding\.weight is used outside the forward"):
-        trainer.profile_step(batch_of("tied"))
-
-
-@pytest.mark.parametrize("cls", OWN)
-def test_a_layer_without_the_batch_is_refused(cls: type[PerSampleTrainer]) -> None:
-    class Shared(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.embedding = nn.Embedding(11, 6)
-            self.shared = nn.Linear(6, 6)
-            self.head = nn.Linear(6, 5)
-
-        def forward(self, ids: torch.Tensor) -> torch.Tensor:
-            out: torch.Tensor = self.head(self.embedding(ids) + self.shared(torch.ones(7, 6)))
-            return out
-
-    with pytest.raises(ValueError, match=r"shared is called with a tensor of shape \(7, 6\)"):
-        trainer_of(cls, Shared(), PerSampleOptions()).profile_step(batch_of("reused"))
-
-
 def test_a_part_that_the_loss_does_not_need_gets_noise_alone() -> None:
     class Unneeded(nn.Module):
         def __init__(self) -> None:

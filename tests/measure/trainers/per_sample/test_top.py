@@ -10,9 +10,9 @@ from example_layers import CLASSES, MODELS, TOKENS, WIDTH, batch_of, loss
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from dpprof.errors import WorkloadError
 from dpprof.measure.trainers.per_sample import mixed_ghost
-from dpprof.measure.trainers.per_sample.mixed_ghost import DPMixedGhostTrainer
-from dpprof.measure.trainers.per_sample.top import Start, differentiate
+from dpprof.measure.trainers.per_sample.mixed_ghost import DPMixedGhostTrainer, Start, differentiate
 from dpprof.measure.trainers.reference import clipped_mean, naive_per_sample_gradients, relative_error
 from dpprof.vocabulary.clipping import CLIPPINGS, PerSampleOptions
 
@@ -150,5 +150,5 @@ def test_a_parameter_that_only_the_loss_uses_is_refused() -> None:
     trainer = DPMixedGhostTrainer(
         model, torch.optim.SGD, {"lr": 0.0}, "cpu", loss=penalised, batch_size=4, options=PerSampleOptions()
     )
-    with pytest.raises(ValueError, match=r"head.weight is used outside the forward"):
+    with pytest.raises(WorkloadError, match=r"head.weight is used outside the forward"):
         trainer.profile_step(batch_of("reused"))

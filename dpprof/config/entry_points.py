@@ -1,0 +1,234 @@
+"""Settings of single commands: a grid, a search, a plan, advice, a check."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count, takewhile
+
+from dpprof.config.budget import BudgetConfig
+from dpprof.config.training import LONGEST_NAME, MODEL_SIZES, PRECISIONS, TrainingConfig
+from dpprof.errors import ConfigError, refuse
+from dpprof.vocabulary.settings import fields, setting
+from dpprof.vocabulary.trainers import TRAINERS_HELP
+
+# Axes of the grid, and the setting that each varies.
+AXES = {
+    "model_sizes": "model_size",
+    "precisions": "precision",
+    "seq_lens": "seq_len",
+    "batch_sizes": "batch_size",
+    "trainers": "trainer",
+}
+
+# Sizes that a fit maximises, and WORLD_SIZE, which it minimises.
+WORLD_SIZE = "world_size"
+FIT_ALONG = ("batch_size", "seq_len", WORLD_SIZE)
+# More physical batches per logical one need no more memory than two.
+ACCUMULATING = 2
+HEADROOM = (
+    "10%",
+    "Share of the device's memory to keep free, as 10% or 0%: for fragmentation, other processes, and "
+    "what an estimate does not see.",
+)
+
+_AUTO = "auto"
+_FIRST_BATCH, _LEAST_BATCH, _AUTO_BATCHES = 512, 32, 4
+_MOST_BATCHES = 24
+
+
+@dataclass(frozen=True)
+class SweepConfig:
+    """The grid of `sweep`, `estimate` and `fit`. Lists are comma-separated."""
+
+    trainers: str = setting("all", TRAINERS_HELP)
+    batch_sizes: str = setting("auto", "Physical batch sizes; auto is 4,8.")
+    seq_lens: str = setting("auto", "Sequence lengths; auto is 512,1024 on CUDA and 32 on the CPU.")
+    model_sizes: str = setting(
+        "auto", f"Model sizes: {', '.join(MODEL_SIZES)}; auto is 1b on CUDA and mini on the CPU."
+    )
+    precisions: str = setting("fp32", f"Precisions: {', '.join(PRECISIONS)}.")
+    repeats: int = setting(
+        1,
+        "How many times to measure every cell, round by round; shows how much runs vary.",
+        minimum=1,
+        below=1001,
+    )
+    config: str = setting("", "JSON file with options. The command line overrides it, except with defaults.")
+    sweep_name: str = setting("", "Name of the sweep and its folder; if empty, made from the time.")
+    resume: bool = setting(False, "Run only the cells of sweep_name that have no finished record yet.")
+
+    def __post_init__(self) -> None:
+        if self.sweep_name and not re.fullmatch(r"[\w][\w. -]*", self.sweep_name):
+            raise refuse("sweep_name", self.sweep_name, "letters, digits, '_', '-', '.' and blanks")
+        if len(self.sweep_name.encode()) > LONGEST_NAME:
+            raise refuse("sweep_name", self.sweep_name, f"a name of at most {LONGEST_NAME} bytes")
+        if self.resume and not self.sweep_name:
+            raise ConfigError("resume: got 'true', allowed: only together with sweep_name=<earlier sweep>")
+
+
+class WithHeadroom:
+    """Settings that include a headroom."""
+
+    headroom: str
+
+    @property
+    def usable(self) -> float:
+        """Share of the device's memory that a step may need. Raises ConfigError."""
+        if not re.fullmatch(r"\d{1,2}(\.\d+)?%", self.headroom):
+            raise refuse("headroom", self.headroom, "a percentage from 0% to below 100%, as 10%")
+        return 1 - float(self.headroom.removesuffix("%")) / 100
+
+
+@dataclass(frozen=True)
+class FitConfig(WithHeadroom):
+    """Settings of `fit`, the search for the largest size."""
+
+    along: str = setting(
+        "batch_size",
+        "Which size to maximise, or with world_size to minimise; the others are fixed.",
+        choices=FIT_ALONG,
+    )
+    logical_batch: int = setting(
+        0,
+        "Samples in the logical batch that training needs; shows how many physical steps it takes.",
+        minimum=0,
+    )
+    headroom: str = setting(*HEADROOM)
+    verify: bool = setting(False, "Measure the answer and the next larger size on this machine's device.")
+
+    def __post_init__(self) -> None:
+        if self.logical_batch and self.along != "batch_size":
+            raise refuse("logical_batch", self.logical_batch, f"0 with along={self.along}")
+        _ = self.usable
+
+
+@dataclass(frozen=True)
+class PlanConfig(BudgetConfig, WithHeadroom):
+    """Settings of `plan`: a privacy budget, a data set and the available devices."""
+
+    target_epsilon: float = setting(8.0, "Epsilon that the training may spend.", above=0, below=1e4)
+    logical_batches: str = setting(
+        _AUTO,
+        "Logical batches to weigh, over all devices: a list, or FIRST:LAST for each doubling between; auto "
+        f"doubles from {_FIRST_BATCH} on, or less for min_steps, until a larger batch is not worth its cost.",
+    )
+    min_steps: int = setting(
+        200,
+        "Logical steps that training needs at least: a batch that makes fewer is not recommended while "
+        "another makes enough.",
+        minimum=1,
+    )
+    trainers: str = setting("all", TRAINERS_HELP)
+    num_devices: int = setting(1, "Devices that train together, each on its part of the batch.", minimum=1)
+    headroom: str = setting(*HEADROOM)
+    measured: str = setting(
+        "",
+        "Times come from these: a sweep or run, as `dpprof compare` takes them. Else from what runs_dir and "
+        "MLflow have.",
+    )
+    efficiency: str = setting(
+        "",
+        "Shares of the target's rates that steps reach, as 0.3-0.6: turn least times into a range where "
+        "nothing was measured. Else what earlier runs on that GPU reached.",
+    )
+    price_per_device_hour: float = setting(0.0, "Price of an hour of one device; 0: none.", minimum=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.usable, self.batches, self.efficiencies
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """Logical batches to consider. Raises ConfigError."""
+        if self.logical_batches == _AUTO:
+            first = _FIRST_BATCH
+            while self.dataset_size and first > _LEAST_BATCH and not self.is_long(first):
+                first //= 2
+            sizes = (first << i for i in range(_AUTO_BATCHES))
+            small_enough = [size for size in sizes if not 0 < self.dataset_size < 2 * size]
+            return tuple(small_enough) or (max(1, self.dataset_size // 2),)
+        try:
+            if ":" in self.logical_batches:
+                first, last = map(int, self.logical_batches.split(":"))
+                found = list(takewhile(lambda size: 0 < size <= last, (first << i for i in count())))
+            else:
+                found = [int(text) for text in self.logical_batches.split(",")]
+        except ValueError:
+            found = []
+        if not found or min(found) < 1 or len(found) > _MOST_BATCHES:
+            wanted = f"up to {_MOST_BATCHES} whole numbers above 0, separated by commas, or FIRST:LAST"
+            raise refuse("logical_batches", self.logical_batches, wanted)
+        return tuple(dict.fromkeys(found))
+
+    def next_batch(self, batches: Sequence[int]) -> int | None:
+        """Return the next batch: at most half of the data, with enough steps; None if batches were given."""
+        batch = 2 * max(batches)
+        is_possible = 2 * batch <= self.dataset_size and self.is_long(batch)
+        is_asked = self.logical_batches == _AUTO and len(batches) < _MOST_BATCHES
+        return batch if is_possible and is_asked else None
+
+    def is_long(self, batch: int) -> bool:
+        """Tell whether a logical batch leaves enough steps, as far as that depends on the batch."""
+        return bool(self.steps) or self.num_steps(batch) >= self.min_steps
+
+    @property
+    def efficiencies(self) -> tuple[float, float] | None:
+        """Lowest and highest share, if given. Raises ConfigError."""
+        if not self.efficiency:
+            return None
+        try:
+            low, high = map(float, self.efficiency.split("-"))
+        except ValueError:
+            low, high = 0.0, 0.0
+        if not 0 < low < high <= 1:
+            raise refuse("efficiency", self.efficiency, "two shares above 0 and up to 1, as 0.3-0.6")
+        return low, high
+
+    def check_against(self, batch: int) -> None:
+        """Raise ConfigError for a missing or small data set, a weak guarantee, or too many devices."""
+        if not self.dataset_size:
+            raise ConfigError("dataset_size: it is missing, allowed: the number of samples to train on")
+        self.check_strength(self.target_epsilon)
+        self.check_batch("logical_batches", batch, batch)
+        if batch < self.num_devices:
+            raise refuse("num_devices", self.num_devices, f"at most the logical batch, {batch:,}")
+
+
+@dataclass(frozen=True)
+class AdviceConfig(WithHeadroom):
+    """Settings of `advise`."""
+
+    trainers: str = setting("all", TRAINERS_HELP)
+    headroom: str = setting(*HEADROOM)
+
+    def __post_init__(self) -> None:
+        _ = self.usable
+
+
+@dataclass(frozen=True)
+class FromPlanConfig:
+    """A plan that provides settings that the user does not give."""
+
+    plan: str = setting(
+        "", "plan.json of a plan, or its folder: its recommended row gives the settings that you do not give."
+    )
+
+
+@dataclass(frozen=True)
+class CheckConfig:
+    """Settings of `check` and `verify`."""
+
+    trainers: str = setting("all", TRAINERS_HELP)
+
+
+@dataclass(frozen=True)
+class TestConfig:
+    """Settings of `test`."""
+
+    __test__ = False  # not a pytest class
+
+    device: str = setting(
+        "auto",
+        "auto is CUDA if available, else the CPU.",
+        choices=fields(TrainingConfig)["device"].metadata["choices"],
+    )

@@ -1,0 +1,1 @@
+"""Nsight Compute: its program, metric names and reports, as plain data."""

@@ -1,1 +1,0 @@
-"""From a record to figures with names and units."""

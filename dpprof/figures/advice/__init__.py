@@ -1,1 +1,0 @@
-"""What changes to an experiment save: costs from estimates, their order, and several together."""

@@ -1,0 +1,1 @@
+"""Findings: statistics and decisions as typed data, each with its sentence."""

@@ -1,0 +1,1 @@
+"""Advice on an experiment: changes weighed against each other, and words for them."""

@@ -1,0 +1,203 @@
+"""Cells side by side: plain data, and the JSON file that keeps it.
+
+A place is the settings that cells of several trainers share.
+"""
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+from dpprof.config.flat import BUDGET, HOW_MEASURED, from_flat, to_flat, trainers_options
+from dpprof.config.training import MODEL_SIZES
+from dpprof.errors import DpprofError
+from dpprof.findings.comparison.cell import Cell
+from dpprof.findings.comparison.earlier import upgraded
+from dpprof.findings.comparison.models import Model, models_of
+from dpprof.findings.comparison.run import Run
+from dpprof.json_files import parse, typed
+from dpprof.record.figures.names import ratio_name, ratios
+from dpprof.record.figures.results import Result, describe_steps, device_name, read_results
+from dpprof.record.folder import SweepFolder
+from dpprof.vocabulary.loops import LEAN
+from dpprof.vocabulary.parallel import NONE
+from dpprof.vocabulary.trainers import STANDARD, trainer_order
+from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
+
+SCHEMA_VERSION = 2
+# Settings told together, as one phrase.
+_OF_RANKS = ("parallel", "world_size")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Cells in order: by model, then by place, then by trainer."""
+
+    name: str
+    cells: list[Cell]
+
+    @property
+    def sources(self) -> list[str]:
+        """Distinct sources of the cells."""
+        return list(dict.fromkeys(cell.source for cell in self.cells))
+
+    @cached_property
+    def places(self) -> list[list[Cell]]:
+        """The cells of each place."""
+        found: dict[object, list[Cell]] = {}
+        for cell in self.cells:
+            found.setdefault(_place(cell), []).append(cell)
+        return list(found.values())
+
+    @property
+    def steps(self) -> str:
+        """Description of the steps, for the head of a page; empty without cells."""
+        found = list(dict.fromkeys(describe_steps(cell.config) for cell in self.cells))
+        return f"Steps follow {'; or '.join(found)}." if found else ""
+
+    def model(self, cell: Cell) -> Model:
+        """Return the model that the cell trains."""
+        return self._models[_place(cell)]
+
+    @cached_property
+    def _models(self) -> dict[object, Model]:
+        places = self.places
+        return dict(zip((_place(cells[0]) for cells in places), models_of(places), strict=True))
+
+    @cached_property
+    def varying(self) -> list[str]:
+        """Settings that differ between the cells that have them, apart from model, batch and sequence."""
+        shown = {"trainer", "model_size", "workload", "batch_size", "seq_len", *HOW_MEASURED, *BUDGET}
+        shown |= {"vocab_size", "hidden_dim", "num_layers", "num_heads"}
+        found: dict[str, set[object]] = {}
+        for cell in self.cells:
+            for name in cell.settings.keys() - shown:
+                found.setdefault(name, set()).add(cell.settings[name])
+        names = dict.fromkeys(name for cell in self.cells for name in cell.settings)
+        return [name for name in names if len(found.get(name, ())) > 1]
+
+    def place_name(self, cell: Cell, without: str = "") -> str:
+        """Name a place among those of its model, without the setting `without`."""
+        parts = [self.settings_in_words(cell, without)]
+        if cell.is_estimate:
+            held_against = device_name(cell.config)
+            parts.append(f"estimated for {held_against}" if held_against else "estimated")
+        return ", ".join([*parts, cell.source] if len(self.sources) > 1 else parts)
+
+    def settings_in_words(self, cell: Cell, without: str = "") -> str:
+        """Describe the settings: `batch 4, sequence 256`, and whatever varies."""
+        names = {"batch_size": "batch", "seq_len": "sequence"} | {name: name for name in self.varying}
+        named = [name for name in names if name != without and name in cell.settings]
+        told = [f"{names[name]} {cell.settings[name]}" for name in named if name not in _OF_RANKS]
+        if cell.config.parallel != NONE and without != "world_size":
+            told.append(f"{cell.config.world_size} ranks with {cell.config.parallel}")
+        return ", ".join(told)
+
+    def standard(self, cell: Cell) -> Cell | None:
+        """Return the finished cell of StandardTrainer at the same place, if there is one."""
+        twins = (other for other in self._by_place[_place(cell)] if other.trainer == STANDARD)
+        return next((twin for twin in twins if twin.finished), None)
+
+    @cached_property
+    def _by_place(self) -> dict[object, list[Cell]]:
+        return {_place(cells[0]): cells for cells in self.places}
+
+    def is_disturbed_at(self, cell: Cell) -> bool:
+        """Return True if any cell at the same place was disturbed: step times do not compare there."""
+        return any(twin.is_disturbed for twin in self._by_place[_place(cell)])
+
+    def ratios(self, cell: Cell, run: Run | None = None) -> dict[str, float]:
+        """Return `vs_standard/...` ratios of a finished cell, or of one run of it, to StandardTrainer's."""
+        twin = self.standard(cell)
+        if twin is None or not cell.finished:
+            return {}
+        if run is None:
+            return ratios(cell.figures, twin.figures, cell.compared)
+        return ratios(run.figures, twin.figures, run.compared)
+
+    def ratio(self, cell: Cell, metric: str) -> float | None:
+        """Return the ratio of one figure to StandardTrainer's, if both finished."""
+        return self.ratios(cell).get(ratio_name(metric))
+
+    def to_json(self) -> str:
+        """Return the text of `summary.json`."""
+        return json.dumps({"schema_version": SCHEMA_VERSION} | dataclasses.asdict(self), indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read the text of `summary.json`. Raises DpprofError if it is none that this version can read."""
+        return cls.from_data(parse(text))
+
+    @classmethod
+    def from_data(cls, data: Any) -> Self:
+        """Build from the contents of `summary.json`. Raises DpprofError as `from_json` does."""
+        try:
+            data = dict(upgraded(data))
+            version = data.pop("schema_version")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DpprofError("it is no comparison that dpprof exported") from error
+        if version != SCHEMA_VERSION:
+            raise DpprofError(f"it has schema version {str(version)[:20]}, not {SCHEMA_VERSION}")
+        found = typed(cls, data)
+        if not all(cell.runs for cell in found.cells):
+            raise DpprofError("it is no comparison that dpprof exported: a cell has no runs")
+        cells = [dataclasses.replace(cell, settings=_complete(cell.settings)) for cell in found.cells]
+        return dataclasses.replace(found, cells=cells)
+
+
+def _complete(settings: dict[str, Any]) -> dict[str, Any]:
+    """Add settings that an earlier dpprof did not have; 0.1 knew the lean loop alone."""
+    return to_flat(from_flat({"loop": LEAN} | settings))
+
+
+def compare(name: str, sources: Mapping[str, Iterable[Result]]) -> Comparison:
+    """Compare results, given by the name of their source."""
+    grouped: dict[object, Cell] = {}
+    for source, results in sources.items():
+        for result in results:
+            settings = to_flat(result.config)
+            cell = grouped.setdefault((source, *settings.items()), Cell(source, settings, []))
+            cell.runs.append(Run.from_result(result))
+    return Comparison(name, sorted(grouped.values(), key=_order))
+
+
+def merge(comparisons: Iterable[Comparison]) -> Comparison:
+    """Merge several comparisons. Sources of one name are taken as one and the same."""
+    parts = [comparison for comparison in comparisons if comparison.cells]
+    cells = sorted((cell for part in parts for cell in part.cells), key=_order)
+    return Comparison(" and ".join(part.name for part in parts), cells)
+
+
+def _place(cell: Cell) -> tuple[object, ...]:
+    """Return a cell's source and settings, without the trainer, its own options and the training's length."""
+    own = {"trainer", *BUDGET, *trainers_options(cell.config)}
+    return (cell.source, *(value for name, value in cell.settings.items() if name not in own))
+
+
+def _order(cell: Cell) -> tuple[object, ...]:
+    settings, sizes, config = cell.settings, list(MODEL_SIZES), cell.config
+    size = sizes.index(config.model_size) if config.model_size in sizes else len(sizes)
+    factory = "" if config.workload == BUILT_IN_WORKLOAD else config.model_name
+    model = (factory, config.workload, size, config.model_name)
+    rest = tuple(map(str, _place(cell)))
+    place = (settings["precision"], settings["seq_len"], settings["batch_size"], cell.source, rest)
+    own = tuple(settings[name] for name in sorted(trainers_options(config)))
+    return (model, place, trainer_order(cell.trainer), own)
+
+
+def foreseen_of(sources: Sequence[str], warn: Callable[[str], None]) -> Comparison | None:
+    """Return a sweep's estimates of a larger model; None for several sources. Warns of unreadable ones."""
+    if len(sources) != 1:
+        return None
+    found, damaged = read_foreseen(SweepFolder(sources[0]))
+    for text in damaged:
+        warn(f"left out {text}")
+    return found
+
+
+def read_foreseen(sweep: SweepFolder) -> tuple[Comparison, list[str]]:
+    """Read a sweep's estimates of a larger model, with a sentence for each one that cannot be read."""
+    results, damaged = read_results((folder.name, folder) for folder in sweep.foreseen.runs())
+    return compare(sweep.name, {sweep.name: results}), damaged

@@ -1,0 +1,101 @@
+"""Growth of memory and time with the batch and the sequence: straight lines through measured cells."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpprof.findings.comparison.cell import Cell
+from dpprof.findings.comparison.comparison import Comparison
+from dpprof.record.figures.names import PEAK, STEP
+
+_FEWEST_TIMES = 3
+# Relative rounding error at the origin of a fitted line.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Line:
+    """A least-squares line through one figure of one trainer's cells.
+
+    `along` is the setting that grows, `x` its values, `y` the figure at each. `fixed` is the line at 0,
+    `slope` its rise: per sample along `batch_size`, per token of the step (batch x sequence) along `seq_len`.
+    `phase` is set if `y` is one phase's peak.
+    """
+
+    source: str
+    model: str
+    trainer: str
+    place: str
+    metric: str
+    along: str
+    x: list[int]
+    y: list[float]
+    fixed: float
+    slope: float
+    phase: str | None = None
+
+
+def lines(comparison: Comparison, metric: str, along: str) -> list[Line]:
+    """Return the lines of all trainers with two or more cells (three for times) that differ in `along` alone.
+
+    Disturbed step times and Poisson-sampled batches, whose sizes `along` does not tell, are left out.
+    """
+    found = _comparable(comparison, lambda cell: cell.figures.get(metric), along, is_time=metric == STEP)
+    return [_line(comparison, cells, metric, along) for cells in found]
+
+
+def phase_lines(comparison: Comparison, phase: str) -> list[Line]:
+    """Return the lines of all trainers through one phase's peak along the batch."""
+    found = _comparable(comparison, lambda cell: cell.peak_by_phase.get(phase), "batch_size", is_time=False)
+    return [_line(comparison, cells, PEAK, "batch_size", phase) for cells in found]
+
+
+def growth(comparison: Comparison) -> Iterator[Line]:
+    """Yield the lines of peak memory and step time, along the batch and along the sequence."""
+    for along in ("batch_size", "seq_len"):
+        for metric in (PEAK, STEP):
+            yield from lines(comparison, metric, along)
+
+
+def _comparable(
+    comparison: Comparison, value: Callable[[Cell], float | None], along: str, *, is_time: bool
+) -> list[list[Cell]]:
+    """Group finished cells with a value that differ in `along` alone, if they are enough for a line."""
+    groups: dict[object, list[Cell]] = {}
+    for cell in comparison.cells:
+        if is_time and cell.is_disturbed:
+            continue
+        if cell.finished and value(cell) is not None and not cell.settings["poisson_sampling"]:
+            rest = tuple((name, setting) for name, setting in cell.settings.items() if name != along)
+            groups.setdefault((cell.source, rest), []).append(cell)
+    fewest = _FEWEST_TIMES if is_time else 2
+    return [cells for cells in groups.values() if len(cells) >= fewest]
+
+
+def _line(
+    comparison: Comparison, cells: list[Cell], metric: str, along: str, phase: str | None = None
+) -> Line:
+    cells = sorted(cells, key=lambda cell: int(cell.settings[along]))
+    first = cells[0]
+    x = [int(cell.settings[along]) for cell in cells]
+    y = [cell.figures[metric] if phase is None else cell.peak_by_phase[phase] for cell in cells]
+    # A step's time is that of all its physical batches, its peak that of one.
+    batches = first.config.accumulation_steps if metric == STEP else 1
+    units = np.array(x, dtype=float) * batches * (1 if along == "batch_size" else first.config.batch_size)
+    slope, fixed = (float(value) for value in np.polyfit(units, y, 1))
+    if abs(fixed) < _ROUNDING * max(y):
+        fixed = 0.0
+    return Line(
+        source=first.source,
+        model=comparison.model(first).label,
+        trainer=first.trainer,
+        place=comparison.place_name(first, without=along),
+        metric=metric,
+        along=along,
+        x=x,
+        y=y,
+        fixed=fixed,
+        slope=slope,
+        phase=phase,
+    )

@@ -1,0 +1,70 @@
+"""Names for the places where a finding holds."""
+
+from collections.abc import Sequence
+
+from dpprof.findings.comparison.cell import Cell
+from dpprof.findings.comparison.comparison import Comparison
+from dpprof.findings.comparison.models import short_count
+from dpprof.vocabulary.formats import joined
+
+_LISTED = 3
+
+
+def full_name(comparison: Comparison, cell: Cell) -> str:
+    """Name a cell's place with its model: `tiny, batch 4, sequence 256`."""
+    return f"{comparison.model(cell).label}, {comparison.place_name(cell)}"
+
+
+def model_in_words(comparison: Comparison, cell: Cell) -> str:
+    """Name a cell's model with its size: `mini (1.05M parameters)`."""
+    model = comparison.model(cell)
+    if model.needs_count or not model.num_parameters:
+        return model.label
+    return f"{model.name} ({short_count(max(model.num_parameters))} parameters)"
+
+
+def subject(comparison: Comparison, cells: list[Cell]) -> str:
+    """Name models and devices of some cells: `mini (1.05M parameters) on a CPU with 2 cores`."""
+    models = dict.fromkeys(model_in_words(comparison, cell) for cell in cells)
+    devices = dict.fromkeys(map(_device, cells))
+    return f"{joined(list(models))} on {joined(list(devices))}"
+
+
+def _device(cell: Cell) -> str:
+    if cell.config.device == "cuda":
+        return cell.environment.get("gpu", "a GPU")
+    cores = cell.environment.get("cpu_cores")
+    return f"a CPU with {cores} core{'' if cores == '1' else 's'}" if cores else "the CPU"
+
+
+def at_places(comparison: Comparison, cells: list[Cell]) -> str:
+    """Name the places of some cells, one of each: a single one by name, several by what they span."""
+    if len(cells) == 1:
+        return f"at {full_name(comparison, cells[0])}"
+    condition = ""
+    if len(cells) < len(comparison.places):
+        condition = " where several of them finished"
+        disturbed = any(comparison.is_disturbed_at(place[0]) for place in comparison.places)
+        if disturbed and not any(map(comparison.is_disturbed_at, cells)):
+            condition += " undisturbed"
+    return f"at all {len(cells)} places{condition} ({_ranges(comparison, cells)})"
+
+
+def _ranges(comparison: Comparison, cells: list[Cell]) -> str:
+    """Name what cells span: `mini, batch 4 and 8, sequence 32 and 64`."""
+    models = dict.fromkeys(comparison.model(cell).label for cell in cells)
+    batches = sorted({cell.config.batch_size for cell in cells})
+    lengths = sorted({cell.config.seq_len for cell in cells})
+    told = [joined(list(models)), f"batch {joined([str(size) for size in batches])}"]
+    return ", ".join([*told, f"sequence {joined([str(length) for length in lengths])}"])
+
+
+def at_some_places(names: Sequence[str], total: int) -> str:
+    """Say at how many of all places, with the names of the first."""
+    more = [f"{len(names) - _LISTED} more"] if len(names) > _LISTED else []
+    return f"at {len(names)} of {total} places ({'; '.join([*names[:_LISTED], *more])})"
+
+
+def size_of(cell: Cell) -> tuple[int, int]:
+    """Return a sort key: the size of the model, then the tokens of a step."""
+    return (cell.num_parameters or 0, cell.config.batch_size * cell.config.seq_len)

@@ -1,0 +1,220 @@
+"""Cells of a comparison as rows, by model and by place: bars, and words for the best and the worst."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dpprof.findings.comparison.cell import Cell
+from dpprof.findings.comparison.comparison import Comparison
+from dpprof.findings.comparison.intervals import step_ratio
+from dpprof.findings.comparison.models import Model
+from dpprof.findings.tables import BETWEEN
+from dpprof.findings.verdict.best import SAME_PEAK, Best, fastest_at, smallest_at
+from dpprof.record.figures.names import FLOOR, IQR, MOVED, NEEDED, PEAK, STEP
+from dpprof.record.record import FailureKind
+from dpprof.vocabulary.colors import CATEGORY_COLORS, PHASE_COLORS, UNITEMISED_COLOR
+from dpprof.vocabulary.formats import listed_first, memory
+from dpprof.vocabulary.trainers import UNLISTED_COLOR
+
+# Words for the best and for the worst, by metric.
+WORDS = {STEP: ("fastest", "slowest"), PEAK: ("least", "most")}
+
+
+def marks(place: list[Cell], metric: str) -> list[str]:
+    """Return each cell's word for its step time or peak; empty if neither best nor worst.
+
+    A cell gets a word only if no other comes close: step times must differ by more than their spread.
+    """
+    best = {STEP: fastest_at, PEAK: smallest_at}[metric](place)
+    if best is None:
+        return ["" for _ in place]
+    lowest, highest = WORDS[metric]
+    worst = _worst(best, {STEP: _is_clearly_slower, PEAK: _is_clearly_larger}[metric])
+    winner = best.winners[0] if len(best.winners) == 1 else None
+    return [lowest if cell is winner else highest if cell is worst else "" for cell in place]
+
+
+def _worst(best: Best, is_clear: Callable[[Cell, Cell], bool]) -> Cell | None:
+    *others, last = best.cells
+    return last if all(is_clear(last, other) for other in others) else None
+
+
+def _is_clearly_slower(cell: Cell, other: Cell) -> bool:
+    ratio = step_ratio(cell, other)
+    return ratio is not None and ratio.is_clear
+
+
+def _is_clearly_larger(cell: Cell, other: Cell) -> bool:
+    return cell.figures[PEAK] > other.figures[PEAK] * (1 + SAME_PEAK)
+
+
+UNITEMISED = "not itemised"
+# Limits beyond this multiple of the longest bar are not in the scale: they would dwarf the bars.
+_FARTHEST_LIMIT = 3.0
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A figure that is drawn as bars, split by `parts`."""
+
+    key: str
+    title: str
+    unit: str
+    metric: str
+    parts: Callable[[Cell], dict[str, float]]
+    colors: dict[str, str]
+
+    def color(self, part: str) -> str:
+        """Return the colour of a part."""
+        return UNITEMISED_COLOR if part == UNITEMISED else self.colors.get(part, UNLISTED_COLOR)
+
+
+@dataclass(frozen=True)
+class CellBar:
+    """One cell's figure. `parts` are stacked in order; `total` is the figure itself, None if unmeasured.
+
+    `spread` is half the interquartile range, `floor` the least that an estimated step can take, `limit` the
+    memory of the device if the experiment ran out of it. `is_disturbed` marks a disturbed step time.
+    """
+
+    parts: dict[str, float]
+    total: float | None
+    ratio: float | None
+    spread: float | None
+    floor: float | None
+    failure: str | None
+    limit: float | None
+    is_disturbed: bool = False
+
+    @property
+    def length(self) -> float:
+        """End of the bar, without its limit."""
+        return max(sum(self.parts.values()), self.total or 0.0)
+
+
+def _time_parts(cell: Cell) -> dict[str, float]:
+    parts = cell.phase_ms
+    rest = cell.figures[STEP] - sum(parts.values())
+    return parts | {BETWEEN: rest} if rest > 0 else parts
+
+
+MEASURES = (
+    Measure("peak_memory", "peak memory", "MiB", PEAK, lambda cell: cell.at_peak, CATEGORY_COLORS),
+    Measure("step_time", "step time", "ms", STEP, _time_parts, PHASE_COLORS),
+    Measure("bytes_moved", "bytes moved", "MiB", MOVED, lambda cell: cell.moved_by_phase, PHASE_COLORS),
+)
+
+
+def bar(comparison: Comparison, cell: Cell, measure: Measure) -> CellBar:
+    """Return the bar of one cell. Parts follow the order of the measure's colours, unlisted ones last."""
+    total = cell.figures.get(measure.metric) if cell.finished else None
+    parts = {}
+    if total is not None:
+        found = measure.parts(cell)
+        drawn = listed_first((name for name, value in found.items() if value), measure.colors)
+        parts = {name: found[name] for name in drawn} or {UNITEMISED: total}
+    spread = cell.figures.get(IQR) if measure.metric == STEP and total is not None else None
+    return CellBar(
+        parts=parts,
+        total=total,
+        ratio=comparison.ratio(cell, measure.metric),
+        spread=None if spread is None else spread / 2,
+        floor=cell.figures.get(FLOOR) if measure.metric == STEP else None,
+        failure=None if cell.finished else cell.failure or cell.status.lower(),
+        limit=cell.limit_mib if measure.metric == PEAK and cell.failure == FailureKind.OOM else None,
+        is_disturbed=measure.metric == STEP and comparison.is_disturbed_at(cell),
+    )
+
+
+def scale(bars: list[CellBar]) -> float:
+    """Return the value of the full width: the longest bar, or the limit that one of them ran into."""
+    longest = max((bar.length for bar in bars), default=0.0)
+    limits = [bar.limit for bar in bars if bar.limit is not None]
+    near = [limit for limit in limits if not longest or limit <= _FARTHEST_LIMIT * longest]
+    return max([longest, *near]) or 1.0
+
+
+def legend(bars: list[CellBar], measure: Measure) -> list[str]:
+    """Return the names of the parts in the bars, in order; a bar that is not itemised needs none."""
+    found = (name for bar in bars for name in bar.parts if name != UNITEMISED)
+    return listed_first(found, measure.colors)
+
+
+_IN_FULL = {"least": "least memory", "most": "most memory"}
+
+
+@dataclass(frozen=True)
+class CellRow:
+    """One cell: bars by measure, words for its step time and peak by metric, and the fit of an estimate."""
+
+    cell: Cell
+    model: Model
+    bars: dict[str, CellBar]
+    marks: dict[str, str]
+    held_against: str
+
+    @property
+    def awards(self) -> list[str]:
+        """Words for what it is best in, which stand alone."""
+        return [_IN_FULL.get(mark, mark) for metric, mark in self.marks.items() if mark == WORDS[metric][0]]
+
+    @property
+    def faults(self) -> list[str]:
+        """Words for what it is worst in."""
+        return [_IN_FULL.get(mark, mark) for metric, mark in self.marks.items() if mark == WORDS[metric][1]]
+
+
+@dataclass(frozen=True)
+class PlaceRows:
+    """The rows of all trainers at one place."""
+
+    name: str
+    settings: dict[str, Any]
+    rows: list[CellRow]
+
+
+@dataclass(frozen=True)
+class ModelRows:
+    """The places of one model, whose bars share a scale and a legend for each measure, by its key."""
+
+    model: Model
+    places: list[PlaceRows]
+    scales: dict[str, float]
+    legends: dict[str, list[str]]
+
+
+def rows_by_model(comparison: Comparison) -> list[ModelRows]:
+    """Return every row, by model and by place."""
+    by_model: dict[Model, list[PlaceRows]] = {}
+    for place in comparison.places:
+        by_model.setdefault(comparison.model(place[0]), []).append(_place(comparison, place))
+    return [_model(model, places) for model, places in by_model.items()]
+
+
+def _model(model: Model, places: list[PlaceRows]) -> ModelRows:
+    scales, legends = {}, {}
+    for measure in MEASURES:
+        bars = [row.bars[measure.key] for place in places for row in place.rows]
+        scales[measure.key] = scale(bars)
+        legends[measure.key] = legend(bars, measure)
+    return ModelRows(model, places, scales, legends)
+
+
+def _place(comparison: Comparison, cells: list[Cell]) -> PlaceRows:
+    found = {metric: marks(cells, metric) for metric in WORDS}
+    rows = [
+        CellRow(
+            cell=cell,
+            model=comparison.model(cell),
+            bars={measure.key: bar(comparison, cell, measure) for measure in MEASURES},
+            marks={metric: words[i] for metric, words in found.items()},
+            held_against=_held_against(cell),
+        )
+        for i, cell in enumerate(cells)
+    ]
+    return PlaceRows(comparison.place_name(cells[0]), cells[0].settings, rows)
+
+
+def _held_against(cell: Cell) -> str:
+    held = cell.held_against
+    return f"needs {memory(cell.figures[NEEDED], 2)}: {held}" if held else ""

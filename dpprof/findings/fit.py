@@ -1,0 +1,227 @@
+"""Results of `dpprof fit`: the largest batch or sequence of each trainer, and what limits it."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpprof.config.entry_points import WORLD_SIZE, FitConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.findings.comparison.models import distinct_names, identity
+from dpprof.record.figures.capacity import capacity_bytes, logical_floor_s, round_batch
+from dpprof.record.figures.figures import Figures
+from dpprof.record.figures.ledger import UNTRACKED
+from dpprof.record.figures.names import TOKENS
+from dpprof.record.figures.results import FINISHED, Result, describe, device_name
+from dpprof.vocabulary.formats import fixed
+from dpprof.vocabulary.parallel import NONE
+from dpprof.vocabulary.trainers import trainer_info
+from dpprof.vocabulary.units import MIB
+
+_NOT_SEARCHED = "not searched"
+SIZES = {"batch_size": "batch", "seq_len": "sequence", WORLD_SIZE: "ranks"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Result for one trainer under one set of settings.
+
+    `size` is the largest that fits, or the fewest ranks (0: none), and `best` its estimate. `suffix` is
+    appended to its run's usual name. `is_open` means that the search stopped at `size`, though larger ones
+    may fit. `without_headroom` is the size that should fit in all of the memory.
+    """
+
+    config: ExperimentConfig
+    along: str
+    suffix: str
+    size: int
+    num_evaluations: int
+    best: Result | None = None
+    verified: tuple[Result, ...] = ()
+    failure: Result | None = None
+    is_open: bool = False
+    without_headroom: int | None = None
+
+    @property
+    def sizes_to_verify(self) -> tuple[int, ...]:
+        """The answer, and the next larger size if that is known not to fit."""
+        return (self.size,) if self.is_open else (self.size, self.size + 1)
+
+
+def gib_words(value: float | None) -> str:
+    """Format a size in GiB; small sizes get more digits."""
+    return "" if value is None else fixed(value, 2 if value >= 1 else 4)
+
+
+def expected_batch(largest: int, tail: float) -> float:
+    """Return the expected Poisson-sampled batch that exceeds `largest` in at most a share `tail` of steps.
+
+    With Poisson distributed batches (the limit of the binomial for small sampling rates), P(batch > k) is P(k
+    + 1, mean), the regularised lower incomplete gamma function.
+    """
+    from scipy.special import gammaincinv
+
+    return float(gammaincinv(largest + 1, tail))
+
+
+def rows(answers: Sequence[Answer], fit: FitConfig) -> list[dict[str, Any]]:
+    """Return one row of plain values for each answer; None where nothing is known."""
+    names = distinct_names(answer.config for answer in answers)
+    return [_row(answer, fit, names[identity(answer.config)]) for answer in answers]
+
+
+def _row(answer: Answer, fit: FitConfig, model: str) -> dict[str, Any]:
+    config, best = answer.config, answer.best
+    figures = best.figures if best else None
+    estimate = figures.estimate if figures else None
+    row: dict[str, Any] = {
+        "model": model,
+        "precision": config.precision,
+        **{given: getattr(config, given) for given in given_sizes(config, answer.along)},
+        "trainer": config.trainer,
+        found_name(fit): None if answer.failure else answer.size,
+        "is_at_least": answer.is_open,
+        "headroom_pct": 100 * (1 - fit.usable),
+        "without_headroom": answer.without_headroom,
+        "needed_gib": estimate.needed_mib / 1024 if estimate else None,
+        "doubt_gib": estimate.doubt_mib / 1024 if estimate and estimate.doubt_mib is not None else None,
+        "limiting_phase": None if answer.is_open else _peak_phase(best),
+        "limiting_category": None if answer.is_open else _largest_category(figures),
+        "evaluations": answer.num_evaluations,
+        "failure": describe(answer.failure) if answer.failure else None,
+    }
+    if answer.along == "batch_size":
+        row["round_batch_size"] = round_batch(answer.size)
+        is_asked = answer.size and trainer_info(config.trainer).is_private and not config.poisson_sampling
+        row["expected_batch"] = (
+            expected_batch(answer.size, config.estimating.poisson_tail) if is_asked else None
+        )
+        if fit.logical_batch:
+            at_once = answer.size * config.world_size
+            row["physical_steps"] = math.ceil(fit.logical_batch / at_once) if at_once else None
+            row["logical_floor_s"] = _logical_floor_s(best, fit)
+    if fit.verify:
+        row |= _measured(answer, fit)
+    return row
+
+
+def _peak_phase(best: Result | None) -> str | None:
+    ledger = best.record.ledger if best is not None and best.record is not None else None
+    return ledger.peak_phase if ledger is not None else None
+
+
+def _largest_category(figures: Figures | None) -> str | None:
+    held = figures.ledger.all_at_peak_mib if figures and figures.ledger else {}
+    held.pop(UNTRACKED, None)
+    return max(held, key=lambda name: held[name], default=None)
+
+
+def _logical_floor_s(best: Result | None, fit: FitConfig) -> float | None:
+    ledger = best.record.ledger if best is not None and best.record is not None else None
+    return None if best is None or ledger is None else logical_floor_s(best.config, ledger, fit.logical_batch)
+
+
+def _measured(answer: Answer, fit: FitConfig) -> dict[str, Any]:
+    """Return the measured columns; `confirmed` if `size` fits and, where known, no larger size does."""
+    if not answer.verified:
+        return dict.fromkeys(("tokens_per_s", "measured_gib", "next_size", "confirmed"))
+    capacity = capacity_bytes(answer.best.config) if answer.best else None
+    limit = None if capacity is None else capacity * fit.usable
+    found = [result.figures if result.status == FINISHED else None for result in answer.verified]
+    peaks = [figures.peak_mib if figures else None for figures in found]
+    estimated = answer.best.figures.estimate if answer.best and answer.best.figures else None
+    beside = estimated.added_mib.get("cuda_context", 0.0) if estimated else 0.0  # no allocator reports it
+    fits = [peak is not None and limit is not None and (peak + beside) * MIB <= limit for peak in peaks]
+    following = _NOT_SEARCHED if answer.is_open else describe(answer.verified[1])
+    if not answer.is_open and peaks[1] is not None:
+        following = f"{gib_words((peaks[1] + beside) / 1024)} GiB"
+    return {
+        "tokens_per_s": answer.verified[0].metrics.get(TOKENS) if found[0] else None,
+        "measured_gib": None if peaks[0] is None else (peaks[0] + beside) / 1024,
+        "next_size": following,
+        "confirmed": fits[0] if estimated and estimated.doubt_mib else fits == [True, False][: len(fits)],
+    }
+
+
+def size_name(config: ExperimentConfig, fit: FitConfig) -> str:
+    """Name the size searched for; with Poisson sampling, a batch size is the expected one."""
+    is_expected = config.poisson_sampling and fit.along == "batch_size"
+    return "expected batch" if is_expected else SIZES[fit.along]
+
+
+def given_sizes(config: ExperimentConfig, along: str) -> list[str]:
+    """Return the names of the sizes that are fixed."""
+    sizes = ["seq_len", "batch_size", *([] if config.parallel == NONE else [WORLD_SIZE])]
+    return [name for name in sizes if name != along]
+
+
+def found_name(fit: FitConfig) -> str:
+    """Return the answer's key in the JSON file."""
+    return f"{'fewest' if fit.along == WORLD_SIZE else 'largest'}_{fit.along}"
+
+
+def has(found: Sequence[dict[str, Any]], name: str) -> bool:
+    """Return True if any row has a value for `name`."""
+    return any(row.get(name) is not None for row in found)
+
+
+def explained(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str, Any]]) -> str:
+    """Explain the table in sentences."""
+    size = size_name(config, fit)
+    open_ones = [row["is_at_least"] for row in found if not row["failure"]]
+    headroom = f" with {fit.headroom} of its memory free" if fit.usable < 1 else ""
+    device = f"{device_name(config)}{headroom}"
+    if fit.along == WORLD_SIZE:
+        text = (
+            f"The fewest ranks whose training step fits {device}, one on each device, the model in shards; "
+            "with one fewer it does not."
+        )
+    else:
+        ranks = "" if config.world_size == 1 else f" on each of {config.world_size} ranks"
+        larger = "" if open_ones and all(open_ones) else "; the next larger one does not"
+        text = f"The largest {size} whose training step fits {device}{ranks}{larger}."
+    text += " Estimated on fake tensors."
+    text += f" {'The headroom is' if fit.usable < 1 else 'No headroom is left'} for fragmentation, other "
+    text += "processes, and what an estimate does not include."
+    if has(found, "without_headroom"):
+        text += " `without headroom` is predicted to just fit in all of the memory."
+    if any(open_ones):
+        text += (
+            f" Where it says `or more`, the search stopped at a {size} that fits; larger ones were not "
+            "tried, or there was no time for them (`timeout_s`)."
+        )
+    return " ".join([text, *_explained_columns(config, fit, found)])
+
+
+def _explained_columns(
+    config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str, Any]]
+) -> Iterator[str]:
+    tail = config.estimating.poisson_tail
+    if config.poisson_sampling:
+        yield (
+            f"Batches are Poisson-sampled: each estimate takes one that at most {tail:g} of the steps exceed."
+        )
+    elif fit.along == "batch_size":
+        yield (
+            "For Poisson sampling, keep the expected batch at or below `expected batch`: at most "
+            f"{tail:g} of the steps then exceed the largest batch."
+        )
+    if any(row.get("round_batch_size") not in (None, row[found_name(fit)] or 0) for row in found):
+        yield "In brackets is the round batch to train with: kernels are made for such sizes."
+    if fit.logical_batch:
+        yield (
+            f"`steps for {fit.logical_batch:,}` is the number of physical steps in one logical batch; the "
+            "memory includes what gradient accumulation needs."
+        )
+    if has(found, "logical_floor_s"):
+        yield (
+            f"`floor [s]` is the least time for one logical batch on {device_name(config)}. It is not a "
+            "prediction."
+        )
+    if fit.verify:
+        yield "The measured columns come from three steps each, in fresh processes."
+    if has(found, "doubt_gib"):
+        yield (
+            "What an estimate cannot follow is in doubt, and counts as needed: each answer fits even with "
+            "that, and a larger one may fit too."
+        )

@@ -1,0 +1,1 @@
+"""A plan for private training: options with noise, memory and time, and the recommended one."""

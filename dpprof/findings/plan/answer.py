@@ -1,0 +1,269 @@
+"""A plan in words, and as the contents of `plan.json`."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dpprof.config.budget import weaknesses
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import to_flat
+from dpprof.findings.plan.data import PlanData
+from dpprof.findings.plan.options import MEASURED_DOUBT, TAIL, TrainingOption
+from dpprof.findings.plan.timing import EFFICIENCY, FLOOR, MEASURED, UNKNOWN, Seconds
+from dpprof.privacy.guarantee import RDP
+from dpprof.record.figures.capacity import BOUNDS_DOUBT, device_of
+from dpprof.record.figures.privacy import rounded_up
+from dpprof.record.figures.results import device_name
+from dpprof.vocabulary.formats import joined, number
+from dpprof.vocabulary.trainers import short_name, trainer_info
+
+_BASES = {
+    MEASURED: "from measured steps, scaled by what the ledger says grows with the batch",
+    EFFICIENCY: "the least times over {}: a range, not a prediction",
+    FLOOR: "at least: bytes and FLOPs over the device's rates. Real steps take longer, often twice as long",
+    UNKNOWN: "not known: no step was measured, and no device is given by name",
+}
+
+
+def question(plan: PlanData) -> str:
+    """Describe the budget, the model and the devices."""
+    asked, config = plan.asked, plan.config
+    devices = f"{asked.num_devices} x " if asked.num_devices > 1 else ""
+    return (
+        f"Epsilon {asked.target_epsilon:g} at delta {plan.delta:g} for {asked.dataset_size:,} samples; "
+        f"{config.model_name} with sequences of {config.seq_len:,} in {config.precision} on "
+        f"{devices}{device_name(config)}."
+    )
+
+
+def reason(plan: PlanData) -> str:
+    """Explain why the row is recommended, or why none is."""
+    one = plan.recommended
+    if one is None:
+        if plan.options:
+            return (
+                "No row can be recommended: no time is known. Measure a sweep here, or give a target by name."
+            )
+        if all(each.failure for each in plan.fitted):
+            return "No trainer's step could be estimated."
+        return "No trainer's step fits, however small its batch."
+    trainers = {option.trainer for option in plan.comparable if option.noise == one.noise}
+    text = f"{short_name(one.trainer)} with a logical batch of {one.noise.logical_batch:,}"
+    if plan.close:
+        text += f": {_too_close(plan.close)}"
+    elif len(trainers) > 1:
+        fastest = "the fastest" if one.step.basis == MEASURED else "by its least time the fastest"
+        text += f": {fastest} of {len(trainers)} trainers at that batch"
+    return f"{text}{_why_not_larger(plan, one)}."
+
+
+def _why_not_larger(plan: PlanData, one: TrainingOption) -> str:
+    larger = [o for o in plan.front if o.noise.logical_batch > one.noise.logical_batch]
+    if larger and all(o.noise.steps < plan.enough_steps for o in larger):
+        return ", and a larger batch makes too few steps"
+    if larger:
+        return ", and a larger batch costs more than its lower noise is worth"
+    if len(plan.noises) > 1:
+        return f", and of the {len(plan.noises)} logical batches it has the least noise in the mean gradient"
+    return ""
+
+
+def _too_close(close: Sequence[TrainingOption]) -> str:
+    """Explain that it is too close to call, and why the first is recommended."""
+    one, *others = close
+    is_measured = one.step.basis == MEASURED
+    doubt, times = (MEASURED_DOUBT, "measured") if is_measured else (BOUNDS_DOUBT, "least")
+    text = f"too close to call, as the {times} times of {_names(close)} at that batch are within "
+    text += f"{100 * doubt:.0f} %"
+    why = []
+    if not is_measured and all(trainer_info(each.trainer).times_standard for each in close):
+        why.append("was the fastest of them where all were measured (on a CPU)")
+    if one.largest >= max(other.largest for other in others):
+        why.append("needs no more memory than the others")
+    return f"{text}; {short_name(one.trainer)} {joined(why)}" if why else text
+
+
+def _what_decides(close: Sequence[TrainingOption], config: ExperimentConfig) -> str:
+    return (
+        f"To decide between {_names(close)}, measure each of them on {device_name(config)}: `dpprof profile "
+        f"--plan FOLDER --accumulation-steps 1 --trainer {short_name(close[0].trainer)}`, with this plan's "
+        "folder, and so on. The next plan takes its times from these runs."
+    )
+
+
+def _names(close: Sequence[TrainingOption]) -> str:
+    return joined([short_name(one.trainer) for one in close])
+
+
+def summary(plan: PlanData) -> str:
+    """Describe the recommended row; empty without one."""
+    one = plan.recommended
+    if one is None:
+        return ""
+    text = (
+        f"Noise multiplier {rounded_up(one.noise.guarantee.noise_multiplier)}, sample rate "
+        f"{one.noise.sample_rate:.4g}, {one.noise.steps:,} steps; on each device physical batches of up to "
+        f"{one.physical_batch:,}, {number(one.num_physical)} in a step on average, at most "
+        f"{one.most_physical:,}. {span(one.hours)} hours"
+    )
+    if one.num_devices > 1:
+        text += f" on {one.num_devices} devices"
+    if one.cost is not None:
+        text += f", at a cost of {span(one.cost)}"
+    return f"{text}."
+
+
+def weak_privacy(plan: PlanData) -> list[str]:
+    """List weaknesses of the privacy that the budget allows."""
+    found = weaknesses(plan.asked.target_epsilon, plan.delta, plan.asked.dataset_size)
+    return [f"Weak privacy: {weakness}." for weakness in found]
+
+
+def caveats(plan: PlanData) -> list[str]:
+    """List what would change the recommendation, and what to know about it."""
+    found = list(_of_recommended(plan, plan.recommended)) if plan.recommended is not None else []
+    for noise in plan.noises:
+        if noise.guarantee.note:
+            found.append(f"At {noise.logical_batch:,}: {noise.guarantee.note}.")
+    found += [f"{short_name(name)} is left out: {why}." for name, why in plan.left_out.items()]
+    found += [f"{short_name(f.config.trainer)}: {f.failure}" for f in plan.fitted if f.failure]
+    return found
+
+
+def _of_recommended(plan: PlanData, one: TrainingOption) -> Iterator[str]:
+    asked = plan.asked
+    if one.noise.steps < asked.min_steps:
+        yield f"No logical batch makes {asked.min_steps:,} steps, as min_steps asks for."
+    if plan.close:
+        yield _what_decides(plan.close, plan.config)
+    yield (
+        f"It makes {one.noise.steps:,} steps. If your model needs more of them to learn, take a "
+        "smaller logical batch or more epochs: this plan knows privacy and cost, not accuracy."
+    )
+    if plan.is_largest and asked.is_long(2 * one.noise.logical_batch):
+        yield "It is the largest batch weighed: a larger one may be better still."
+    elif plan.is_largest:
+        yield (
+            "It is the largest batch weighed: twice that makes fewer than "
+            f"{asked.min_steps:,} steps, the least that min_steps asks for."
+        )
+    measured = next(f.measured for f in plan.fitted if f.config.trainer == one.trainer)
+    if measured is not None and one.largest > (most := measured.told[1]):
+        yield (
+            f"Measured steps tell of physical batches up to {most:,}, twice the largest of them; the "
+            f"device holds {one.largest:,}. Measure larger ones to know whether they are faster."
+        )
+    others = {short_name(o.trainer) for o in plan.options if o.step.basis != one.step.basis}
+    if others:
+        yield f"Not compared, as nothing was measured with them: {', '.join(sorted(others))}."
+
+
+def rests_on(plan: PlanData) -> list[str]:
+    """List what the figures are based on."""
+    bases = dict.fromkeys(option.step.basis for option in plan.options)
+    accountants = "PRV (Gopi, Lee and Wutschitz 2021)"
+    if any(noise.guarantee.accountant == RDP for noise in plan.noises):
+        accountants += " or, where PRV cannot answer, RDP"
+    waiting = ", which each device draws from its part of the data; each step waits for the largest"
+    return [
+        f"Noise: Opacus's accountant {accountants}; beside it RDP (Mironov, Talwar and Zhang 2019). They "
+        "assume Poisson sampling: each step takes each sample independently with the sample rate. "
+        "Neighbouring data sets differ in one sample, added or removed. Shuffled or fixed batches have "
+        "another epsilon, and a batch that turns NaN breaks the guarantee.",
+        f"Memory: estimated on fake tensors; what fits {device_name(plan.config)} with "
+        f"{plan.asked.headroom} of it free.",
+        *(f"Time: {_BASES[basis].format(_shares(plan))}." for basis in bases),
+        "Physical batches: exact sums over the binomial distribution of a Poisson-sampled batch"
+        f"{waiting if plan.asked.num_devices > 1 else ''}. The most is exceeded in a whole training with a "
+        f"chance of {TAIL:g}.",
+    ]
+
+
+def _shares(plan: PlanData) -> str:
+    """Describe the shares of the device's rates that steps reach, and how they are known."""
+    reached = plan.reached
+    if reached is None or not reached.names:
+        return "the given efficiency"
+    low, high = (f"{100 * share:.2g} %" for share in (reached.low, reached.high))
+    shares = low if low == high else f"{low} to {high}"
+    runs = "run" if len(reached.names) == 1 else "runs"
+    return f"the {shares} of its rates that {len(reached.names)} earlier {runs} reached there"
+
+
+def span(time: Seconds | None) -> str:
+    """Format a range: one number if both ends are equal, `or more` without an upper end."""
+    if time is None:
+        return ""
+    if time.least is None:
+        return "not known"
+    if time.most is None:
+        return f"{number(time.least)} or more"
+    return number(time.least) if time.least == time.most else f"{number(time.least)} to {number(time.most)}"
+
+
+def to_data(plan: PlanData) -> dict[str, Any]:
+    """Return the contents of `plan.json`; `recommended` has all that a training needs."""
+    one = plan.recommended
+    return {
+        "name": plan.name,
+        "asked": vars(plan.asked) | {"target_delta": plan.delta},
+        "noises": [dataclasses.asdict(noise) for noise in plan.noises],
+        "options": [_row(option) for option in plan.options],
+        "front": [plan.options.index(option) for option in plan.front],
+        "recommended": None if one is None else _row(one) | _predicted(plan),
+        "reason": reason(plan),
+        "caveats": [*weak_privacy(plan), *caveats(plan)],
+        "advice": plan.advice,
+        "rests_on": rests_on(plan),
+        "experiments": {f.config.trainer: to_flat(f.config) for f in plan.fitted},
+        "estimates": {f.config.trainer: list(f.folders) for f in plan.fitted},
+        "efficiency": None if plan.reached is None else dataclasses.asdict(plan.reached),
+        "measured": {f.config.trainer: list(f.measured.names) for f in plan.fitted if f.measured},
+    }
+
+
+def _predicted(plan: PlanData) -> dict[str, Any]:
+    """Return the settings of one logical step of the recommended row, and its predicted cost."""
+    predicted = plan.prediction
+    assert predicted is not None, "asked for where there is one"
+    return {
+        "experiment": to_flat(predicted.config),
+        "predicted": {
+            "plan": plan.name,
+            "peak_bytes": plan.peak_bytes,
+            "estimate": plan.estimate,
+            "step_s_least": predicted.step.least,
+            "step_s_most": predicted.step.most,
+            "time_basis": predicted.step.basis,
+            "target": plan.config.estimating.target if device_of(plan.config) else "",
+        },
+    }
+
+
+def _row(option: TrainingOption) -> dict[str, Any]:
+    noise = option.noise
+    cost = option.cost
+    return {
+        "trainer": option.trainer,
+        "logical_batch": noise.logical_batch,
+        "sample_rate": noise.sample_rate,
+        "steps": noise.steps,
+        "noise_multiplier": noise.guarantee.noise_multiplier,
+        "noise_multiplier_rdp": noise.by_rdp.noise_multiplier if noise.by_rdp else None,
+        "noise_over_batch": noise.over_batch,
+        "epsilon": noise.guarantee.epsilon,
+        "delta": noise.guarantee.delta,
+        "largest_physical_batch": option.largest,
+        "physical_batch": option.physical_batch,
+        "physical_batches": option.num_physical,
+        "most_physical_batches": option.most_physical,
+        "step_s_least": option.step.least,
+        "step_s_most": option.step.most,
+        "hours_least": option.hours.least,
+        "hours_most": option.hours.most,
+        "device_hours_least": option.device_hours.least,
+        "device_hours_most": option.device_hours.most,
+        "cost_least": None if cost is None else cost.least,
+        "cost_most": None if cost is None else cost.most,
+        "time_basis": option.step.basis,
+    }

@@ -1,0 +1,259 @@
+"""Time of a logical step: from measured steps, from bounds and an efficiency, or only as a bound.
+
+A time that rests on assumptions is a range, never a single number.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dpprof.config.devices import Device
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.record.figures.capacity import device_of, floor_on, in_logical_step, link_of
+from dpprof.record.figures.results import FINISHED, Result
+from dpprof.record.ledger import LedgerResult, Moved
+from dpprof.vocabulary.trainers import TRAINERS, trainer_info
+
+# Bases of a time, the best first.
+BASES = MEASURED, EFFICIENCY, FLOOR, UNKNOWN = "measured", "efficiency", "floor", "unknown"
+# Time of a measured step outside its phases.
+_BETWEEN = "between"
+
+
+@dataclass(frozen=True)
+class Affine:
+    """A quantity that is `constant` + `slope` times the batch."""
+
+    constant: float = 0.0
+    slope: float = 0.0
+
+    def __call__(self, batch: float) -> float:
+        """Return the value at a batch size."""
+        return self.constant + self.slope * batch
+
+    @classmethod
+    def through(cls, points: Sequence[tuple[int, float]]) -> "Affine":
+        """Return the line through the first and the last point, by batch; flat through one."""
+        (first, low), (last, high) = points[0], points[-1]
+        slope = (high - low) / (last - first) if last != first else 0.0
+        return cls(low - slope * first, slope)
+
+
+@dataclass(frozen=True)
+class PhaseCost:
+    """One occurrence of a phase. `sent` is by one rank; a cache may keep `cached` of the bytes `moved`."""
+
+    moved: Affine
+    flops: Affine
+    sent: Affine
+    cached: Affine = Affine()
+    fp32_flops: Affine = Affine()
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """Cost of each phase of a trainer's step, by the samples of a physical batch on one device.
+
+    Bytes and FLOPs are affine in the batch: two sizes give them for all.
+    """
+
+    phases: dict[str, PhaseCost]
+
+    @classmethod
+    def of(cls, estimates: Sequence[Result]) -> "StepCost":
+        """Build from estimates of one trainer that differ in the batch size alone."""
+        known = [(e.config, e.record.ledger) for e in estimates if e.record and e.record.ledger]
+        by_batch = sorted(known, key=lambda one: one[0].batch_size)
+        names = dict.fromkeys(name for _, ledger in by_batch for name in ledger.phase_peak)
+        return cls({name: _phase(name, by_batch) for name in names})
+
+    def floor_s(self, device: Device, precision: str, batch: float) -> dict[str, float]:
+        """Return the least seconds of one occurrence of each phase, as in `capacity.floor_s`."""
+        return {
+            name: device.least_s(
+                precision, cost.moved(batch) - cost.cached(batch), cost.flops(batch), cost.fp32_flops(batch)
+            )
+            for name, cost in self.phases.items()
+        }
+
+    def sending_s(self, gb_per_s: float, batch: float) -> dict[str, float]:
+        """Return the least seconds that one occurrence of each phase takes to send its bytes."""
+        return {name: cost.sent(batch) / (gb_per_s * 1e9) for name, cost in self.phases.items()}
+
+    def growth(self, name: str, batch: float, measured_at: float) -> float:
+        """Return a phase's time relative to that at `measured_at`, by its FLOPs, else by bytes moved."""
+        cost = self.phases.get(name)
+        if cost is None:
+            return 1.0
+        grows = cost.flops if cost.flops(measured_at) > 0 else cost.moved
+        return grows(batch) / grows(measured_at) if grows(measured_at) > 0 else 1.0
+
+
+def _phase(name: str, by_batch: list[tuple[ExperimentConfig, LedgerResult]]) -> PhaseCost:
+    found: dict[str, list[tuple[int, float]]] = {}
+    for config, ledger in by_batch:
+        times = config.accumulation_steps if name in trainer_info(config.trainer).each_batch else 1
+        one = ledger.moved(by=lambda row: row.phase).get(name, Moved())
+        sent = sum(row.sent for row in ledger.collectives if row.phase == name)
+        each = {"moved": one.num_bytes, "flops": one.flops, "sent": sent}
+        each |= {"cached": one.cached, "fp32_flops": one.fp32_flops}
+        for quantity, total in each.items():
+            found.setdefault(quantity, []).append((config.batch_size, total / times))
+    return PhaseCost(**{quantity: Affine.through(points) for quantity, points in found.items()})
+
+
+@dataclass(frozen=True)
+class Reached:
+    """Lowest and highest share of a device's rates that earlier runs reached: least over measured time.
+
+    `names` are those runs; empty if the user gave the shares.
+    """
+
+    low: float
+    high: float
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, results: Mapping[str, Result], device: Device, config: ExperimentConfig) -> "Reached | None":
+        """Build from finished runs on that device: those of private trainers on one rank.
+
+        Two or more runs of the same model count alone. None for fewer than two in all: one is no range.
+        """
+        shares = {}
+        for name, result in results.items():
+            share = _share(result, device) if _tells(result, config.precision) else None
+            if share is not None:
+                shares[name] = share
+        model = _model(config)
+        alike = {name: share for name, share in shares.items() if _model(results[name].config) == model}
+        shares = alike if len(alike) > 1 else shares
+        return cls(min(shares.values()), max(shares.values()), tuple(shares)) if len(shares) > 1 else None
+
+
+def _model(config: ExperimentConfig) -> tuple[str, str]:
+    return config.workload, config.model_name
+
+
+def _tells(result: Result, precision: str) -> bool:
+    config = result.config
+    info = TRAINERS.get(config.trainer)
+    return (
+        result.status == FINISHED
+        and not config.is_estimate
+        and not config.poisson_sampling
+        and config.world_size == 1
+        and config.precision == precision
+        and info is not None
+        and info.is_private
+    )
+
+
+def _share(result: Result, device: Device) -> float | None:
+    """Return the least time of a step over its median; None above 1, which tells of caches."""
+    record = result.record
+    if record is None or record.ledger is None or not record.step_s:
+        return None
+    floor = sum(floor_on(device, result.config.precision, record.ledger).values())
+    share = floor / statistics.median(record.step_s)
+    return share if 0 < share <= 1 else None
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """A time between `least` and `most`, each None if unknown, and the basis of both."""
+
+    least: float | None
+    most: float | None
+    basis: str
+
+    def times(self, factor: float) -> "Seconds":
+        """Return the range times a factor."""
+        least, most = (None if each is None else factor * each for each in (self.least, self.most))
+        return Seconds(least, most, self.basis)
+
+    @property
+    def middle(self) -> float | None:
+        """Value for comparisons: the mean of the range, or the least time."""
+        if self.least is None or self.most is None:
+            return self.least
+        return (self.least + self.most) / 2
+
+
+@dataclass(frozen=True)
+class MeasuredSteps:
+    """Median seconds of each phase at some batch sizes of one trainer, in order."""
+
+    at: tuple[tuple[int, Mapping[str, float]], ...]
+    names: tuple[str, ...]
+    has_ranks: bool
+
+    @classmethod
+    def of(cls, results: Mapping[str, Result]) -> "MeasuredSteps | None":
+        """Build from finished runs that differ only in the batch; those on several ranks replace others."""
+        of_ranks = {name: one for name, one in results.items() if one.config.world_size > 1}
+        results = of_ranks or results
+        found: dict[int, list[dict[str, float]]] = {}
+        for result in results.values():
+            found.setdefault(result.config.batch_size, []).append(_phases_s(result))
+        if not found:
+            return None
+        names = dict.fromkeys(name for each in found.values() for one in each for name in one)
+        medians = tuple(
+            (batch, {name: statistics.median(one.get(name, 0.0) for one in each) for name in names})
+            for batch, each in sorted(found.items())
+        )
+        return cls(medians, tuple(sorted(results)), bool(of_ranks))
+
+    @property
+    def told(self) -> tuple[int, int]:
+        """Batch sizes covered: from the smallest that was measured to twice the largest.
+
+        Beyond that, time need not grow as before: caches overflow, or a device fills up.
+        """
+        return self.at[0][0], 2 * self.at[-1][0]
+
+    def seconds(self, cost: StepCost, batch: float) -> dict[str, float]:
+        """Return the seconds of each phase's occurrence, on the measured line or scaled from one size."""
+        (first, at_first), *others = self.at
+        if not others:
+            return {name: s * cost.growth(name, batch, first) for name, s in at_first.items()}
+        lines = {name: Affine.through([(b, s.get(name, 0.0)) for b, s in self.at]) for name in at_first}
+        return {name: max(0.0, line(batch)) for name, line in lines.items()}
+
+
+def _phases_s(result: Result) -> dict[str, float]:
+    assert result.record is not None, "it finished"
+    record = result.record
+    phases = {name: statistics.median(seconds) for name, seconds in record.phase_s.items()}
+    return phases | {_BETWEEN: max(0.0, statistics.median(record.step_s) - sum(phases.values()))}
+
+
+def logical_step(
+    config: ExperimentConfig,
+    cost: StepCost,
+    measured: MeasuredSteps | None,
+    reached: Reached | None,
+    physical_batch: float,
+    num_physical: float,
+) -> Seconds:
+    """Return the seconds of a logical step on each device, given the mean size and number of its batches.
+
+    Steps measured on one rank do not show what communication adds: at least nothing, where computation hides
+    it, and at most all of its time.
+    """
+    sending = 0.0
+    if config.world_size > 1 and (link := link_of(config)):
+        sending = in_logical_step(config, cost.sending_s(link, physical_batch), num_physical)
+    if measured is not None:
+        taken = in_logical_step(config, measured.seconds(cost, physical_batch), num_physical)
+        if config.world_size == 1 or measured.has_ranks:
+            return Seconds(taken, taken, MEASURED)
+        return Seconds(max(taken, sending), taken + sending, MEASURED)
+    device = device_of(config)
+    if device is None:
+        return Seconds(None, None, UNKNOWN)
+    floors = cost.floor_s(device, config.precision, physical_batch)
+    least = in_logical_step(config, floors, num_physical)
+    if reached is None:
+        return Seconds(max(least, sending), None, FLOOR)
+    return Seconds(max(least / reached.high, sending), least / reached.low + sending, EFFICIENCY)

@@ -1,0 +1,178 @@
+"""Estimates in a comparison: what they rest on, whether they fit, and with which trainer to start."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import starmap
+
+from dpprof.findings.comparison.cell import Cell, competing
+from dpprof.findings.comparison.comparison import Comparison
+from dpprof.findings.comparison.places import full_name, model_in_words, size_of
+from dpprof.findings.comparison.run import Run
+from dpprof.findings.comparison.side_tables import without_paired
+from dpprof.findings.verdict.finding import Finding
+from dpprof.record.figures.capacity import doubt_words
+from dpprof.record.figures.names import CAPACITY, FITS, FLOOR, NEEDED
+from dpprof.record.figures.results import device_name
+from dpprof.vocabulary.formats import joined, memory, milliseconds
+from dpprof.vocabulary.trainers import short_name
+
+_LISTED = 6
+
+
+def estimated(comparison: Comparison) -> Finding | None:
+    """Say what was not run, with a point for each thing that the estimates rest on; None if nothing was."""
+    cells, total = _estimated_cells(comparison), len(comparison.cells)
+    if not cells:
+        return None
+    count = f"{len(cells)} of {total} experiments were not run" if len(cells) < total else "Nothing was run"
+    text = (
+        f"{count}: the figures come from fake tensors, which have shapes but no data. They leave out what "
+        "the allocator loses to fragmentation."
+    )
+    if total > len(without_paired(comparison).cells):
+        text += " Where an experiment was measured too, the measurement counts."
+    rests_on = _rests_on([run for cell in cells for run in cell.finished])
+    if rests_on:
+        text += " The estimates rest on these assumptions:"
+    return Finding("Estimated", text, [f"{t[0].upper()}{t[1:]}." for t in rests_on], explains=True)
+
+
+def fits(comparison: Comparison) -> Iterator[Finding]:
+    """Say for each device whether it holds the experiments estimated for it."""
+    by_device: dict[str, list[Cell]] = {}
+    for cell in _estimated_cells(comparison):
+        if CAPACITY in cell.figures:
+            by_device.setdefault(device_name(cell.config), []).append(cell)
+    for device, held in by_device.items():
+        lack = [cell for cell in held if _fits(cell) is False]
+        unclear = [cell for cell in held if _fits(cell) is None]
+        if not lack and not unclear:
+            all_of_them = f"All {len(held)} experiments fit" if len(held) > 1 else "The experiment fits"
+            yield Finding("Fits", f"{all_of_them} {device}, as estimated.")
+        if lack:
+            said = f"{len(lack)} of {len(held)} do not fit {device}"
+            yield Finding("Fits", f"{said}: {_needs(comparison, lack)}.")
+        if unclear:
+            said = f"{len(unclear)} of {len(held)} may or may not fit {device}, as parts are in doubt"
+            yield Finding("Fits", f"{said}: {_needs(comparison, unclear)}.")
+
+
+def _estimated_cells(comparison: Comparison) -> list[Cell]:
+    return [cell for cell in comparison.cells if cell.is_estimate and cell.finished]
+
+
+def _fits(cell: Cell) -> bool | None:
+    return bool(cell.figures[FITS]) if FITS in cell.figures else None
+
+
+def _needs(comparison: Comparison, cells: list[Cell]) -> str:
+    each = [
+        f"{short_name(cell.trainer)} at {full_name(comparison, cell)} ({_memory(cell)})"
+        for cell in cells[:_LISTED]
+    ]
+    return ", ".join(each) + (f" and {len(cells) - _LISTED} more" if len(cells) > _LISTED else "")
+
+
+def _rests_on(runs: list[Run]) -> list[str]:
+    """Return what some estimates rest on, without repeats; each doubt with its largest size."""
+    doubts: dict[str, int | None] = {}
+    for run in runs:
+        for text, num_bytes in run.doubts.items():
+            known = doubts.get(text, 0)
+            doubts[text] = None if num_bytes is None or known is None else max(known, num_bytes)
+    texts = [text for run in runs for text in run.assumptions]
+    return list(dict.fromkeys([*texts, *starmap(doubt_words, doubts.items())]))
+
+
+def advise(comparison: Comparison, *, is_of_larger: bool = False) -> list[Finding]:
+    """Advise for each model and device with estimates of two or more DP trainers.
+
+    `is_of_larger`: the model is larger than those compared.
+    """
+    groups: dict[tuple[str, str], list[list[Cell]]] = {}
+    for place in comparison.places:
+        cells = competing([cell for cell in place if cell.is_estimate], NEEDED)
+        if len(cells) > 1:
+            key = model_in_words(comparison, cells[0]), device_name(cells[0].config)
+            groups.setdefault(key, []).append(cells)
+    larger = "a larger model, " if is_of_larger else ""
+    return [
+        _advice(comparison, f"{larger}{model}", device, places) for (model, device), places in groups.items()
+    ]
+
+
+def _advice(comparison: Comparison, model: str, device: str, places: list[list[Cell]]) -> Finding:
+    """Advise at the largest place where a trainer fits; a place's cells come with the least memory first."""
+    fitting = [cells for cells in places if any(_fits(cell) is not False for cell in cells)]
+    cells = max(fitting or places, key=lambda cells: size_of(cells[0]))
+    on = f" on {device}" if device else ""
+    settings = comparison.settings_in_words(cells[0])
+    told = [f"For {model}{on}, {settings}, estimates say: {_start(cells)}"]
+    told += [_fit(cells) if device else "", _growth(comparison, cells, places)]
+    return Finding("Estimate", " ".join(text for text in told if text))
+
+
+def _start(cells: list[Cell]) -> str:
+    """Name the trainer to start with and why, and the one with the least memory if it is another."""
+    first, has_bounds = cells[0], all(FLOOR in cell.figures for cell in cells)
+    least = f"needs the least memory, {_against(cells, _memory)}"
+    timed = sorted(cells, key=lambda cell: cell.figures.get(FLOOR, 0.0))
+    start = next((cell for cell in timed if has_bounds and _fits(cell)), first)
+    if start is first and _fits(first) is False:
+        return f"no DP trainer fits. {short_name(first.trainer)} {least}."
+    others = [cell for cell in timed if cell is not start]
+    bounds = f"{_against([start, *others], _floor)}: a bound, not a prediction."
+    if start is first:
+        text = f"start with {short_name(first.trainer)}. It {least}."
+        return f"{text} A step takes at least {bounds}" if has_bounds else text
+    return (
+        f"start with {short_name(start.trainer)}. It fits, and a step takes at least {bounds} For larger "
+        f"batches, {short_name(first.trainer)} {least}. Measure both."
+    )
+
+
+def _against(cells: Sequence[Cell], figure: Callable[[Cell], str]) -> str:
+    """Compare the figure of the first with those of the others."""
+    first, *others = cells
+    return f"{figure(first)} against {joined([f'{short_name(c.trainer)} {figure(c)}' for c in others])}"
+
+
+def _memory(cell: Cell) -> str:
+    return memory(cell.figures[NEEDED])
+
+
+def _floor(cell: Cell) -> str:
+    return milliseconds(cell.figures.get(FLOOR, 0.0))
+
+
+def _fit(cells: list[Cell]) -> str:
+    fitting, lacking, unclear = (
+        [short_name(cell.trainer) for cell in cells if _fits(cell) is answer]
+        for answer in (True, False, None)
+    )
+    if len(fitting) == len(cells):
+        return "All fit."
+    if len(lacking) == len(cells):
+        return ""
+    told = [f"{joined(lacking)} {'does' if len(lacking) == 1 else 'do'} not fit"] if lacking else []
+    told += [f"{joined(unclear)} may or may not fit"] if unclear else []
+    return f"{'; '.join(told)}."
+
+
+def _growth(comparison: Comparison, place: list[Cell], places: list[list[Cell]]) -> str:
+    """Compare with the nearest batch under otherwise equal settings."""
+    without = [comparison.place_name(cells[0], without="batch_size") for cells in (place, *places)]
+    size = place[0].config.batch_size
+    others = [cells for cells, name in zip(places, without[1:], strict=True) if name == without[0]]
+    others = [cells for cells in others if cells[0].config.batch_size != size]
+    if not others:
+        return ""
+    nearest = min(others, key=lambda cells: abs(cells[0].config.batch_size - size))
+    less, more = sorted((nearest, place), key=lambda cells: cells[0].config.batch_size)
+    before = {cell.trainer: cell.figures[NEEDED] for cell in less}
+    added = {
+        short_name(c.trainer): c.figures[NEEDED] - before[c.trainer] for c in more if c.trainer in before
+    }
+    told = [
+        f"{name} {'' if i else 'needs '}{memory(mib)} more" for i, (name, mib) in enumerate(added.items())
+    ]
+    return f"From batch {less[0].config.batch_size} to {more[0].config.batch_size}, {joined(told)}."

@@ -1,0 +1,102 @@
+"""The passes that measure the machine beside the training: its pace and its ceilings.
+
+The pace pass alternates steps with a fixed computation, a small network trained with plain PyTorch. A shared
+machine's speed changes by a third and more from one second to the next; since both slow down about alike,
+their ratio, pair by pair, tells that from a change in the code.
+
+The ceilings pass measures the machine's maxima for the roofline, the best of several tries: a copy of a
+tensor larger than the usual caches, and a square matrix product in bf16 or in fp32 without TF32 (torch's
+default).
+"""
+
+import gc
+import time
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from dpprof.measure.observe import Observer
+from dpprof.measure.passes.subject import Subject
+from dpprof.record.record import Ceilings, Pace
+
+# Rows and width of the fixed network, for milliseconds of work.
+_SIZES = {"cpu": (128, 64), "cuda": (8192, 1024)}
+NUM_BLOCKS = 8
+# Bytes copied and rows of the square matrices, large enough for full speed.
+_COPY_BYTES = {"cpu": 2**28, "cuda": 2**30}
+_MATRIX_ROWS = {"cpu": 2048, "cuda": 8192}
+_TRIES = 7
+
+
+def run_pace(subject: Subject) -> None:
+    """Time `measured_steps` steps, each followed by the fixed computation, and put both into the record."""
+    config = subject.config
+    training = subject.build(is_timed=True)
+    compute = fixed_computation(config.device)
+    for _ in range(config.measuring.warmup_steps):
+        training.run(1, Observer())
+        compute()
+    gc.collect()
+    pace = Pace(step_s=[], fixed_s=[])
+    for _ in range(config.measuring.measured_steps):
+        pace.step_s.append(_seconds(lambda: training.run(1, Observer()), config.device))
+        pace.fixed_s.append(_seconds(compute, config.device))
+    subject.record.pace = pace
+
+
+def fixed_computation(device: str, num_blocks: int = NUM_BLOCKS) -> Callable[[], None]:
+    """Return a function that runs forward and backward of a fixed stack of linear layers."""
+    rows, width = _SIZES[device]
+    with torch.device(device):
+        blocks = [
+            (nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.LayerNorm(width))
+            for _ in range(num_blocks)
+        ]
+        network = nn.Sequential(*(module for block in blocks for module in block))
+        inputs = torch.randn(rows, width)
+
+    def compute() -> None:
+        network.zero_grad()
+        network(inputs).square().mean().backward()
+
+    return compute
+
+
+def run_ceilings(subject: Subject) -> None:
+    """Measure both ceilings on the experiment's device and in its precision."""
+    device, precision = subject.config.device, subject.config.precision
+    subject.record.ceilings = Ceilings(
+        copy_bytes_per_s=copy_bytes_per_s(device, _COPY_BYTES[device]),
+        matmul_flop_per_s=matmul_flop_per_s(device, precision, _MATRIX_ROWS[device]),
+        precision=precision,
+    )
+
+
+def copy_bytes_per_s(device: str, num_bytes: int) -> float:
+    """Return the bytes read and written per second by the copy of a tensor of `num_bytes`."""
+    source = torch.ones(num_bytes // 4, dtype=torch.float32, device=device)
+    target = torch.empty_like(source)
+    return 2 * source.nbytes / _fastest(lambda: target.copy_(source), device)
+
+
+def matmul_flop_per_s(device: str, precision: str, rows: int) -> float:
+    """Return the FLOP per second of a square matrix product; a multiplication and an addition are two."""
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    left, right = (torch.randn(rows, rows, dtype=dtype, device=device) for _ in range(2))
+    product = torch.empty_like(left)
+    return 2 * rows**3 / _fastest(lambda: torch.mm(left, right, out=product), device)
+
+
+def _fastest(work: Callable[[], object], device: str) -> float:
+    return min([_seconds(work, device) for _ in range(1 + _TRIES)][1:])
+
+
+def _seconds(work: Callable[[], object], device: str) -> float:
+    if device == "cuda":
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    work()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start

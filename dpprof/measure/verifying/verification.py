@@ -1,0 +1,163 @@
+"""Verifies a trainer: its gradient, its noise, its sensitivity to one sample, and the weights it trains.
+
+`record/figures/verdicts.py` judges the findings; `vocabulary/verify_checks.py` lists the checks.
+"""
+
+import gc
+import traceback
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import torch
+from torch import nn
+
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.errors import describe_error
+from dpprof.measure.gradient_check import WAYS, Case, Undecidable, Wrong, switch_dropout_off
+from dpprof.measure.passes.subject import Subject
+from dpprof.measure.trainers.build import optimizer_of
+from dpprof.measure.trainers.parallel import local
+from dpprof.measure.verifying import gradients, noise, sensitivity
+from dpprof.measure.verifying.setting import Setting
+from dpprof.record.figures.verdicts import FAIL, PASS, TOLERANCES
+from dpprof.record.record import VerifyCheck, VerifyResult
+from dpprof.vocabulary.messages import is_oom
+from dpprof.vocabulary.parallel import NONE
+from dpprof.vocabulary.trainers import trainer_info
+
+# Minimum share of clipped samples.
+_CLIPPED = 0.75
+# Largest relative difference between a weight and what the optimizer makes of it.
+_ROUNDING = 1e-5
+
+
+def run(subject: Subject) -> None:
+    """Verify the experiment's trainer and put the result into the record."""
+    gc.collect()
+    gc.freeze()  # each copy of the model collects garbage, which takes long with all that is imported
+    subject.record.verify = verify_trainer(subject.config)
+
+
+def verify_trainer(config: ExperimentConfig) -> VerifyResult:
+    """Run all checks that apply to the experiment's trainer, on its workload."""
+    for limit in trainer_info(config.trainer).limits:
+        if limit.setting == "accumulation_steps":
+            return VerifyResult(doubt=f"verifying accumulates physical batches, but {limit.why}")
+    case = Case(config, max(2, config.accumulation_steps))
+    found = VerifyResult(dropout_off=switch_dropout_off(case.workload.model))
+    try:
+        setting = _prepared(case, config)
+    except Undecidable as why:
+        found.doubt = str(why)
+        return found
+    except Wrong as what:
+        found.checks.append(VerifyCheck("gradient_float64", FAIL, str(what)))
+        return found
+    found.max_grad_norm = setting.max_grad_norm
+    add = partial(_add, found, config.parallel)
+    add("gradient_float64", lambda: gradients.checks(setting))
+    if case.is_private:
+        add("gradient_as_many_samples", lambda: gradients.checks_of_shared_rows(setting, _CLIPPED))
+        add("noise_deviation", lambda: _of_noise(setting, found))
+        if config.parallel == NONE:  # each rank clips its own samples, as one alone does
+            add("sensitivity_ordinary", lambda: sensitivity.checks(setting))
+    add("weights_moved", lambda: _of_weights(setting))
+    return found
+
+
+def _prepared(case: Case, config: ExperimentConfig) -> Setting:
+    """Prepare the setting. Raises Undecidable or Wrong if there is no single correct gradient."""
+    computed_in = case.probe()
+    per_sample = case.per_sample_gradients(TOLERANCES[computed_in])
+    way = "bfloat16" if config.precision == "bf16" else "float32"
+    multiplier = config.noise_multiplier or 1.0
+    max_grad_norm = case.norm_that_clips(per_sample, share=_CLIPPED)
+    return Setting(case, per_sample, max_grad_norm, way, computed_in, multiplier)
+
+
+def _of_noise(setting: Setting, found: VerifyResult) -> Iterator[VerifyCheck]:
+    for checks, deviation, num_tests in noise.checks(setting):
+        yield from checks
+        found.num_noise_tests += num_tests
+        worse = found.noise_deviation is None or abs(deviation - 1) > abs(found.noise_deviation - 1)
+        found.noise_deviation = deviation if worse else found.noise_deviation
+
+
+def _add(found: VerifyResult, parallel: str, first: str, checks: Callable[[], Iterator[VerifyCheck]]) -> None:
+    """Add the checks. An error fails `first`; with several ranks it is raised, or the others would wait."""
+    if parallel != NONE:
+        found.checks += checks()
+        return
+    try:
+        found.checks += checks()
+    except Undecidable as why:
+        found.doubt = found.doubt or str(why)
+    except Exception as error:
+        if is_oom(error):
+            raise
+        traceback.print_exc()
+        found.checks.append(VerifyCheck(first, FAIL, f"the step failed: {describe_error(error)[:300]}"))
+
+
+def _of_weights(setting: Setting) -> Iterator[VerifyCheck]:
+    """Check with the run's noise and learning rate. If nothing is frozen, freeze the first layer too."""
+    names, frozen_names, moved = _step(setting, frozen=())
+    if moved:
+        yield VerifyCheck("weights_moved", FAIL, moved)
+    else:
+        yield VerifyCheck("weights_moved", PASS, f"{len(names)} of {len(names)} tensors, as p.grad says")
+    frozen: tuple[str, ...] = ()
+    if not frozen_names:
+        frozen = _first_layer(setting.case.workload.model)
+        if not frozen:
+            return
+    try:
+        _, frozen_names, fault = _step(setting, frozen=frozen)
+    except ValueError as error:
+        fault = f"with {', '.join(frozen)} frozen the step fails: {error}"
+    said = f"{', '.join(frozen_names[:3])}{' and others' if len(frozen_names) > 3 else ''} stayed"
+    yield VerifyCheck("weights_frozen", FAIL if fault else PASS, fault or said)
+
+
+def _first_layer(model: nn.Module) -> tuple[str, ...]:
+    """Return the parameters of the first layer that has any, if others remain."""
+    trainable = {name for name, p in model.named_parameters() if p.requires_grad}
+    for path, module in model.named_modules(remove_duplicate=True):
+        own = {f"{path}.{name}" for name, _ in module.named_parameters(recurse=False)} & trainable
+        if own and own < trainable:
+            return tuple(sorted(own))
+    return ()
+
+
+def _step(setting: Setting, frozen: tuple[str, ...]) -> tuple[list[str], list[str], str]:
+    """Do one step. Returns the names of trainable and of frozen parameters, and the fault, if any."""
+    case, dtype = setting.case, WAYS[setting.way][1]
+    workload = case.copied(dtype)
+    for name in frozen:
+        workload.model.get_parameter(name).requires_grad_(False)
+    settings = {"accumulation_steps": 1, "noise_multiplier": setting.noise_multiplier}
+    trainer = case.trainer(setting.way, setting.max_grad_norm, workload, **settings)
+    parameters = dict(trainer.model.named_parameters())
+    before = {name: local(p.detach()).clone() for name, p in parameters.items()}
+    case.gradients(trainer, setting.way, case.moved(dtype)[:1])
+    trainable = [name for name, p in parameters.items() if p.requires_grad]
+    still = [name for name in parameters if name not in trainable]
+    for name in still:
+        if not torch.equal(local(parameters[name]), before[name]):
+            return trainable, still, f"{name} is frozen, and has moved"
+        if parameters[name].grad is not None:
+            return trainable, still, f"{name} is frozen, and has a gradient"
+    expected = [nn.Parameter(before[name].clone()) for name in trainable]
+    for made, name in zip(expected, trainable, strict=True):
+        gradient = parameters[name].grad
+        made.grad = None if gradient is None else local(gradient)
+    optimizer, params = optimizer_of(case.config)
+    optimizer(expected, **params).step()
+    for made, name in zip(expected, trainable, strict=True):
+        now = local(parameters[name].detach())
+        change = float((made.detach() - before[name]).norm())
+        if change and torch.equal(now, before[name]):
+            return trainable, still, f"{name} did not move"
+        if float((now - made.detach()).norm()) > _ROUNDING * max(change, float(made.detach().norm())):
+            return trainable, still, f"{name} moved otherwise than the optimizer moves it by p.grad"
+    return trainable, still, ""

@@ -1,0 +1,175 @@
+"""Checks a workload before anything is measured: that it exists, keeps the contract, and trains.
+
+    python -m dpprof.measure --check FOLDER
+
+One step is watched without a trainer's library, which shows all traps at once. Then every trainer does a
+step, to see if it really trains.
+"""
+
+import contextlib
+import dataclasses
+import gc
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.errors import DpprofError
+from dpprof.measure.gradient_check import switch_dropout_off
+from dpprof.measure.observe import Observer
+from dpprof.measure.passes.weights import refuse_lost
+from dpprof.measure.stacks import folder_of
+from dpprof.measure.trainers.build import import_trainers, load_trainer
+from dpprof.measure.trainers.draws import dropouts
+from dpprof.measure.trainers.fake_tensors import fake_tensors
+from dpprof.measure.trainers.nested import moved
+from dpprof.measure.trainers.training import Training
+from dpprof.measure.trainers.traps import WARNINGS
+from dpprof.measure.trainers.watched_step import Trap, WatchedStep, watch_step
+from dpprof.measure.workloads.factory import first_line
+from dpprof.measure.workloads.workload import Batch, build_workload, checked_batch
+from dpprof.record.check import CheckAnswer, Finding
+from dpprof.vocabulary.messages import is_oom
+from dpprof.vocabulary.workloads import WORKLOADS, listed
+
+Say = Callable[[str], None]
+
+
+def check_contract(config: ExperimentConfig) -> None:
+    """Build an experiment's workload and take a batch, on fake tensors for an estimate.
+
+    Raises ConfigError or WorkloadError if they are unusable. Other errors are only printed, since the
+    experiment may have more memory, or data.
+    """
+    on_device: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if config.is_estimate:
+        how = dataclasses.replace(config.estimating, target="none")
+        config = dataclasses.replace(config, how=how, device="cpu")
+        on_device = fake_tensors()
+    try:
+        with on_device:
+            checked_batch(next(iter(build_workload(config).batches)))
+    except DpprofError:
+        raise
+    except Exception:
+        traceback.print_exc()
+
+
+def check_training(experiments: Sequence[ExperimentConfig], say: Say) -> CheckAnswer:
+    """Do a step with every trainer. Raises ConfigError or WorkloadError for an unusable workload."""
+    cuda = torch.cuda.is_available()
+    experiments = [config.resolve(cuda_available=cuda) for config in experiments]
+    import_trainers("", say)
+    say("one step, watched")
+    info = WORKLOADS.get(listed(experiments[0].workload))
+    alike = [[config] for config in experiments] if info and info.differs_by_trainer else [experiments]
+    each = [_foreseen(those[0], [config.trainer for config in those]) for those in alike]
+    traps = {name: found for one in each for name, found in one.traps.items()}
+    changed = tuple(dict.fromkeys(text for one in each for text in one.changed))
+    for config in experiments:
+        say(f"one step of {config.trainer}")
+        gc.collect()
+        traps[config.trainer] += _tried(config, traps[config.trainer])
+    trains = {trainer: all(trap.is_warning for trap in found) for trainer, found in traps.items()}
+    return CheckAnswer(None, trains, each[0].what, tuple(_findings(traps)), changed)
+
+
+class _Seen(NamedTuple):
+    """The traps of each trainer, a description of batch and model, and the changes made to the model."""
+
+    traps: dict[str, list[Trap]]
+    what: str
+    changed: tuple[str, ...]
+
+
+def _foreseen(config: ExperimentConfig, trainers: Sequence[str]) -> _Seen:
+    workload = build_workload(config)
+    batch = moved(checked_batch(next(iter(workload.batches))), torch.device(config.device))
+    num_parameters = sum(p.numel() for p in workload.model.parameters())
+    seen = f"{_described(batch)}; {num_parameters:,} parameters on {config.device}"
+    traps: dict[str, list[Trap]] = {trainer: [] for trainer in trainers}
+    try:
+        step = watch_step(workload, batch, config)
+        drawing = _of_dropout(step, lambda: watch_step(workload, batch, config))
+    except Exception:  # every trainer's step will report it
+        traceback.print_exc()
+        return _Seen(traps, seen, workload.changed)
+    foreseen = {trainer: load_trainer(trainer).foresee(step) + drawing for trainer in traps}
+    return _Seen(foreseen, seen, workload.changed)
+
+
+def _tried(config: ExperimentConfig, foreseen: list[Trap]) -> list[Trap]:
+    """Do a real step and return new traps: the error it raises, or the trainer's warnings."""
+    try:
+        training = Training(config)
+        training.run(2 if config.poisson_sampling else 1, Observer())
+        training.held_tensors()
+        refuse_lost(training, config)
+    except DpprofError as error:
+        text, is_explained = str(error), True
+    except Exception as error:
+        traceback.print_exc()
+        text, is_explained = _unexplained(error, config), False
+    else:
+        return [Trap("silent", text, "", is_warning=True) for text in training.trainer.warnings()]
+    known = [trap.text for trap in foreseen if not trap.is_warning]
+    # An unexplained error may well come from a foreseen trap.
+    return [] if text in known or (known and not is_explained) else [Trap("error", text, "")]
+
+
+def _unexplained(error: Exception, config: ExperimentConfig) -> str:
+    if is_oom(error):
+        return (
+            f"out of memory in one step with {config.batch_size} samples of {config.seq_len} tokens: check a "
+            "smaller model or a shorter seq_len, where the same traps show"
+        )
+    others = tuple(folder_of(package) for package in ("torch", "opacus", "dpprof"))
+    trace = traceback.extract_tb(error.__traceback__)
+    own = [line for line in trace if not line.filename.startswith(others)]
+    where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+    return f"a step fails, and why is not known here: {first_line(error)}{where}"
+
+
+def _of_dropout(step: WatchedStep, watch_again: Callable[[], WatchedStep]) -> list[Trap]:
+    if not step.drawing:
+        return []
+    dropping = dropouts(step.model)
+    traps = [Trap("dropout", WARNINGS["dropout"], step.path(module), True) for module, _ in dropping]
+    traps = [trap._replace(text=trap.text.format(module=trap.module)) for trap in traps]
+    switch_dropout_off(step.model)
+    for module in dict.fromkeys(watch_again().drawing):
+        path = "the workload's loss" if module is None else step.path(module)
+        traps.append(Trap("draws", WARNINGS["draws"].format(module=path), path, True))
+    return traps
+
+
+def _findings(traps: dict[str, list[Trap]]) -> list[Finding]:
+    """Merge the traps of all trainers, each sentence once even if several modules have it."""
+    trainers: dict[Trap, list[str]] = {}
+    for trainer, found in traps.items():
+        for trap in dict.fromkeys(found):
+            trainers.setdefault(trap, []).append(trainer)
+    alike: dict[Any, list[Trap]] = {}
+    for trap, of in trainers.items():
+        said = trap.text.replace(trap.module, "", 1) if trap.module else trap.text
+        alike.setdefault((trap.is_warning, said, *of), []).append(trap)
+    findings = [
+        Finding(group[0].text, tuple(of), tuple(trap.module for trap in group[1:]), is_warning)
+        for (is_warning, _, *of), group in alike.items()
+    ]
+    return sorted(findings, key=lambda finding: finding.is_warning)
+
+
+def _described(batch: Batch) -> str:
+    inputs, targets = (tree_map(_shape, part) for part in batch)
+    return f"inputs {inputs}, targets {targets}".replace("'", "")
+
+
+def _shape(leaf: Any) -> str:
+    if not isinstance(leaf, Tensor):
+        return type(leaf).__name__
+    return f"{str(leaf.dtype).removeprefix('torch.')} {tuple(leaf.shape)}"

@@ -1,1 +1,0 @@
-"""Nsight Compute: its program, its metric names and its reports, as plain data."""

@@ -1,0 +1,1 @@
+"""The comparison in HTML, Markdown, images and the terminal."""

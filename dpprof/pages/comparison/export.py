@@ -1,0 +1,80 @@
+"""A comparison as tables for other programs: a row per run, every figure by metric name."""
+
+from typing import Any
+
+from dpprof.findings.comparison.comparison import Comparison
+from dpprof.findings.comparison.run import Run
+from dpprof.pages.comparison.data import ComparisonData, compute
+from dpprof.pages.comparison.summary import to_markdown
+from dpprof.record.figures.names import MOVED, PEAK, SAMPLES, STEP
+
+FORMATS = ("csv", "json", "markdown")
+
+
+def export(comparison: Comparison, form: str, foreseen: Comparison | None = None) -> str:
+    """Export a comparison as CSV, JSON or Markdown.
+
+    JSON is for `compare --baseline`; Markdown is that of `summary.md`, with `foreseen` estimates.
+    """
+    if form == "json":
+        return comparison.to_json() + "\n"
+    if form == "markdown":
+        return to_markdown(compute(comparison, foreseen=foreseen))
+    import pandas
+
+    return str(pandas.DataFrame(_rows(comparison)).to_csv(index=False))
+
+
+def table(data: ComparisonData) -> dict[str, list[Any]]:
+    """Return the headline figures by column, a row per cell."""
+    columns: dict[str, list[Any]] = {}
+    for shown in data.rows:
+        cell, time = shown.cell, shown.bars["step_time"]
+        figures = cell.figures if cell.finished else {}
+        row = {
+            "model": shown.model.label,
+            **{
+                name: cell.settings.get(name)
+                for name in ("precision", "seq_len", "batch_size", *data.comparison.varying)
+            },
+            "trainer": cell.trainer,
+            "status": cell.failure or cell.status,
+            "step_ms": figures.get(STEP),
+            "step_time_ratio": time.ratio,
+            "disturbed": "yes" if time.is_disturbed else "",
+            "peak_mib": figures.get(PEAK),
+            "peak_ratio": shown.bars["peak_memory"].ratio,
+            "moved_mib": figures.get(MOVED),
+            "samples_per_s": figures.get(SAMPLES),
+            "gradient_check": cell.gradient_check,
+        }
+        for name, value in row.items():
+            columns.setdefault(name, []).append(value)
+    return columns
+
+
+def _privacy_notes(run: Run) -> dict[str, str]:
+    return {} if run.privacy is None else {"privacy/notes": "; ".join(run.privacy.notes)}
+
+
+def _rows(comparison: Comparison) -> list[dict[str, Any]]:
+    return [
+        {
+            "source": cell.source,
+            "run": run.name,
+            "status": run.status,
+            "failure": run.failure,
+            "reason": run.reason,
+            "disturbed": "; ".join(run.disturbances),
+            "model": cell.config.model_name,
+            "num_parameters": run.num_parameters,
+            "gradient_check": run.gradient_check,
+            **cell.settings,
+            **run.environment,
+            **run.figures,
+            **_privacy_notes(run),
+            **comparison.ratios(cell, run),
+        }
+        for cell in comparison.cells
+        for run in cell.runs
+    ]

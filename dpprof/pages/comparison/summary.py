@@ -1,0 +1,93 @@
+"""A comparison in words and tables: in the terminal, and as Markdown for `summary.md` and MLflow."""
+
+from collections.abc import Iterator
+
+from dpprof.findings.comparison.rows import WORDS
+from dpprof.findings.verdict.finding import Finding
+from dpprof.pages import markdown
+from dpprof.pages.comparison.data import ComparisonData
+from dpprof.pages.comparison.tables import (
+    FAILURES,
+    cell_table,
+    counter_table,
+    estimate_table,
+    model_table,
+    side_tables,
+    trainer_table,
+)
+from dpprof.pages.document import Document, Part, Points, Sentence, Styled, Table
+from dpprof.vocabulary.trainers import short_name
+
+_NOTE = (
+    "Step time is the median of the clean pass, ± half its interquartile range; peak is the most memory "
+    "that torch's allocator handed out within a step (on the CPU recorded apart from the timed steps). "
+    "Means are over finished experiments only. >= is an estimate's lower bound. "
+    "x is the ratio to standard in the same cell. "
+    "1 MiB = 2^20 bytes."
+)
+_DISTURBED_NOTE = (
+    "`disturbed` marks step times measured while other processes held the processors or the machine's pace "
+    "changed, and every ratio at such a place: they do not show how trainers differ."
+)
+
+
+def to_markdown(data: ComparisonData) -> str:
+    """Return the whole comparison with its name."""
+    parts: list[Part] = [part for found in data.findings for part in _finding(found)]
+    parts += [Sentence((Styled("Warning."), f" {doubt}")) for doubt in data.doubts]
+    parts += [Sentence(data.comparison.steps)] if data.comparison.steps else []
+    tables: list[Table] = [shown for shown in (trainer_table(data), cell_table(data)) if shown.rows]
+    parts += [*tables, *(part for part in side_tables(data) if not _is_note(part)), *_notes(data)]
+    return markdown.render(Document(data.comparison.name, parts))
+
+
+def description(data: ComparisonData) -> str:
+    """Return the comparison without its name, for an MLflow run, which folds long texts after the verdict."""
+    return to_markdown(data).split("\n\n", 1)[1]
+
+
+def _is_note(part: Part) -> bool:
+    return isinstance(part, Sentence) and part.tone == "note"
+
+
+def _finding(found: Finding) -> list[Part]:
+    said = Sentence((Styled(f"{found.topic}."), f" {found.text}"))
+    return [said, Points(found.points)] if found.points else [said]
+
+
+def _notes(data: ComparisonData) -> Iterator[Sentence]:
+    yield Sentence(_NOTE)
+    if any(cell.is_disturbed for cell in data.comparison.cells):
+        yield Sentence(_DISTURBED_NOTE)
+
+
+def view(data: ComparisonData) -> Document:
+    """Return the comparison for the terminal; verdict and advice come last, to stay on the screen."""
+    parts: list[Part] = [Sentence(data.comparison.steps)] if data.comparison.steps else []
+    parts += [part for found in data.findings if found.explains for part in _finding(found)]
+    parts += [model_table(data, found) for found in data.models]
+    for (model, place), rows in data.counters_by_place.items():
+        parts.append(counter_table(rows, f"Hardware counters of one step, {model}, {place}"))
+    parts += [estimate_table(data.pairs, "Estimate and measurement")] if data.pairs else []
+    parts += [Points(data.judgement)] if data.judgement else []
+    parts += [*_legend(data), *_notes(data)]
+    for failed in data.failed:
+        why = failed.reason.rstrip(": ")
+        what = Styled(FAILURES.get(failed.failure, failed.failure), "bad")
+        parts.append(Sentence((what, f" in {failed.name}{f': {why}' if why else ''}")))
+    parts += [Sentence(doubt, "warning") for doubt in data.doubts]
+    last = [found for found in reversed(data.findings) if not found.explains]
+    parts += [part for found in last for part in _finding(found)]
+    return Document(data.comparison.name, parts)
+
+
+def _legend(data: ComparisonData) -> Iterator[Sentence]:
+    trainers = dict.fromkeys(cell.trainer for cell in data.comparison.cells)
+    named = [f"{short_name(name)} is {name}" for name in trainers if short_name(name) != name]
+    if named:
+        yield Sentence(f"{', '.join(named)}.", "note")
+    if any(len(place) > 2 for place in data.comparison.places):
+        words = ", ".join(word for pair in WORDS.values() for word in pair)
+        yield Sentence(
+            f"{words}: among the DP trainers at one place, where nothing else comes close.", "note"
+        )

@@ -1,0 +1,175 @@
+"""Content of a page for all media: `html`, `markdown` and `terminal` each render a `Document`.
+
+A page is a function from findings to a Document. Text in backticks is code.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from markupsafe import Markup
+
+Style = Literal["bold", "good", "doubtful", "bad", "muted"]
+Tone = Literal["", "note", "warning", "answer"]
+
+
+@dataclass(frozen=True)
+class Styled:
+    """Highlighted words, bold or coloured by meaning."""
+
+    text: str
+    style: Style = "bold"
+
+
+@dataclass(frozen=True)
+class TrainerName:
+    """A trainer by its short name; HTML adds its symbol."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """A text; HTML adds its symbol or colour, as in a legend."""
+
+    text: str
+    key: Markup
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar with length `share` of the room (0 to 1) and a mark at `limit`. Not in Markdown."""
+
+    share: float
+    limit: float | None = None
+    color: str = ""
+
+
+Inline = str | Styled | TrainerName | Keyed
+Text = Inline | tuple[Inline, ...]
+Cell = Text | Bar
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A heading below the title."""
+
+    text: str
+    level: int = 2
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A paragraph: plain, a `note` in small print, a `warning`, or the main `answer`."""
+
+    text: Text
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class Points:
+    """A list; with `folded_under`, it unfolds below that line in HTML and is left out elsewhere."""
+
+    items: Sequence[Text]
+    folded_under: str = ""
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Text to copy, line by line."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawing, for HTML only; `legend` explains its marks."""
+
+    svg: Markup
+    caption: str = ""
+    legend: Sequence[Text] = ()
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column; `shown` turns values into text. Texts (`str`) are left-aligned, figures right-aligned."""
+
+    heading: str
+    shown: Callable[..., str] = str
+    unit: str = ""
+
+    @property
+    def is_figure(self) -> bool:
+        """True for numbers, which are right-aligned."""
+        return self.shown is not str
+
+    @property
+    def label(self) -> str:
+        """Heading with the unit."""
+        return f"{self.heading} [{self.unit}]" if self.unit else self.heading
+
+
+Columns = Sequence[Column | tuple[str, Callable[..., str]]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells under columns; `bold` has the indices of emphasized rows.
+
+    `groups` has headings within the table, by the index of the row that follows. With `has_total`
+    the last row is about all others, and stays below them when they are sorted.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    title: str = ""
+    name: str = ""
+    bold: Collection[int] = ()
+    is_sortable: bool = True
+    groups: Mapping[int, str] = field(default_factory=dict)
+    has_total: bool = False
+
+
+Part = Heading | Sentence | Points | Commands | Chart | Table
+
+
+@dataclass(frozen=True)
+class Document:
+    """A page's title and its parts from top to bottom."""
+
+    title: str
+    parts: Sequence[Part]
+
+
+def table(
+    title: str,
+    columns: Columns,
+    rows: Iterable[Sequence[object]],
+    *,
+    name: str = "",
+    bold: Collection[int] = (),
+    is_sortable: bool = True,
+    groups: Mapping[int, str] | None = None,
+    has_total: bool = False,
+) -> Table:
+    """Make a table of values, formatted by their columns; a column may be a heading and `shown`."""
+    made = [column if isinstance(column, Column) else Column(*column) for column in columns]
+    cells = [[_cell(column, value) for column, value in zip(made, row, strict=True)] for row in rows]
+    emphasized = [*bold, len(cells) - 1] if has_total else bold
+    return Table(made, cells, title, name, emphasized, is_sortable, groups or {}, has_total)
+
+
+def _cell(column: Column, value: object) -> Cell:
+    if isinstance(value, str | Styled | TrainerName | Keyed | Bar | tuple):
+        return value
+    return column.shown(value)
+
+
+def figure(text: str) -> str:
+    """Return a figure that already is text, for `Column.shown`."""
+    return text
+
+
+def inlines(text: Text) -> tuple[Inline, ...]:
+    """Return the pieces of a text."""
+    return text if isinstance(text, tuple) else (text,)

@@ -1,0 +1,95 @@
+"""Page of a fit: the largest batch or sequence of each trainer, and its limit."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dpprof.config.entry_points import WORLD_SIZE, FitConfig
+from dpprof.findings.fit import (
+    SIZES,
+    Answer,
+    explained,
+    found_name,
+    gib_words,
+    given_sizes,
+    has,
+    rows,
+    size_name,
+)
+from dpprof.pages import markdown
+from dpprof.pages.document import Column, Document, Sentence, TrainerName, figure, table
+from dpprof.record.files import write_text
+from dpprof.vocabulary.colors import words
+from dpprof.vocabulary.formats import number, whole
+
+_CONFIRMED = {True: "yes", False: "NO", None: ""}
+
+
+def write_fit(name: str, answers: Sequence[Answer], fit: FitConfig, folder: Path) -> tuple[str, list[Path]]:
+    """Write the answers as Markdown and as data; return the text and the files."""
+    text = markdown.render(page(name, answers, fit))
+    files = [folder / "fit.md", folder / "fit.json"]
+    write_text(files[0], text)
+    write_text(files[1], json.dumps(rows(answers, fit), indent=1))
+    return text, files
+
+
+def page(name: str, answers: Sequence[Answer], fit: FitConfig) -> Document:
+    """Return the table, its explanation, and why some rows have no answer."""
+    found = rows(answers, fit)
+    first = answers[0].config
+    columns = _columns(first.poisson_sampling, size_name(first, fit), fit, found)
+    columns[2:2] = [(Column(SIZES[size], whole), size) for size in given_sizes(first, fit.along)]
+    cells = [[_told(row, fit).get(key, row.get(key)) for _, key in columns] for row in found]
+    failures = [Sentence(f"{row['trainer']}: {row['failure']}") for row in found if row["failure"]]
+    answer = Sentence(explained(first, fit, found))
+    return Document(name, [answer, table("", [column for column, _ in columns], cells), *failures])
+
+
+def _columns(
+    is_poisson: bool, size: str, fit: FitConfig, found: Sequence[dict[str, Any]]
+) -> list[tuple[Column, str]]:
+    """Return the columns that the rows need, with the keys of their values."""
+    wanted = "fewest" if fit.along == WORLD_SIZE else "largest"
+    shown = [
+        (True, Column("model"), "model"),
+        (True, Column("precision"), "precision"),
+        (True, Column("trainer"), "trainer"),
+        (True, Column("limited by"), "limited by"),
+        (True, Column(f"{wanted} {size}", figure), "size"),
+        (True, Column("needs GiB", gib_words), "needed_gib"),
+        (has(found, "without_headroom"), Column("without headroom", _whole), "without_headroom"),
+        (has(found, "doubt_gib"), Column("in doubt GiB", gib_words), "doubt_gib"),
+        (fit.along == "batch_size" and not is_poisson, Column("expected batch", figure), "expected"),
+        (bool(fit.logical_batch), Column(f"steps for {fit.logical_batch:,}", figure), "steps"),
+        (has(found, "logical_floor_s"), Column("floor", number, "s"), "logical_floor_s"),
+        (fit.verify, Column("tokens/s", number), "tokens_per_s"),
+        (fit.verify, Column("measured GiB", gib_words), "measured_gib"),
+        (fit.verify, Column(f"next {size}", figure), "next_size"),
+        (fit.verify, Column("confirmed"), "confirmed"),
+    ]
+    return [(column, key) for is_shown, column, key in shown if is_shown]
+
+
+def _told(row: dict[str, Any], fit: FitConfig) -> dict[str, Any]:
+    size, expected, steps = row[found_name(fit)], row.get("expected_batch"), row.get("physical_steps")
+    is_open = row["is_at_least"]
+    rounded = row.get("round_batch_size", size)
+    largest = f"{size or 0:,}{' or more (not searched further)' if is_open else ''}"
+    largest += f" ({rounded:,})" if rounded != size else ""
+    fewer = " or fewer" if is_open and steps and steps > 1 else ""
+    limits = row["limiting_phase"]
+    return {
+        "trainer": TrainerName(row["trainer"]),
+        "limited by": f"{words(row['limiting_category'])} in {limits}" if limits else "",
+        "size": "failed" if size is None else "none fits" if size == 0 else largest,
+        "expected": "" if expected is None else number(expected) + (" or more" if is_open else ""),
+        "steps": "" if steps is None else f"{steps:,}{fewer}",
+        "next_size": row.get("next_size") or "",
+        "confirmed": _CONFIRMED[row.get("confirmed")],
+    }
+
+
+def _whole(value: int | None) -> str:
+    return "" if value is None else whole(value)

@@ -1,0 +1,120 @@
+"""A run's memory in other programs' formats: as files of its folder, or one at a time."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dpprof.errors import ConfigError, DpprofError
+from dpprof.json_files import naming, read_json
+from dpprof.pages.formats import perfetto, snapshot
+from dpprof.record.figures.results import Result
+from dpprof.record.files import write_bytes, write_gzipped_json
+from dpprof.record.ledger import HeldTensor, StepTimeline
+
+# Of a trace, which holds every operator and kernel: bytes, unpacked.
+_LARGEST_TRACE = 2**30
+
+
+def collapsed(timeline: StepTimeline) -> str:
+    """Return the peak as collapsed stacks in bytes, for `flamegraph.pl` and speedscope.
+
+    Frames are category, modules from the outermost, tensor. The timeline must have its storages.
+    """
+    stacks: Counter[tuple[str, ...]] = Counter()
+    by_category: Counter[str] = Counter()
+    for tensor in timeline.tensors:
+        stacks[_stack(tensor)] += tensor.num_bytes
+        by_category[tensor.category] += tensor.num_bytes
+    ordered = sorted(stacks, key=lambda stack: (-by_category[stack[0]], stack))
+    return "".join(f"{';'.join(stack)} {stacks[stack]}\n" for stack in ordered)
+
+
+def _stack(tensor: HeldTensor) -> tuple[str, ...]:
+    """Return the frames, modules also from a parameter's name; no frame may have a semicolon or newline."""
+    *owners, last = tensor.name.split(".")
+    modules = tensor.module.split(".") if tensor.module else owners
+    leaf = f"{last or tensor.operator} {tensor.shape} {tensor.dtype}"
+    return tuple(" ".join(part.replace(";", ",").split()) for part in (tensor.category, *modules, leaf))
+
+
+def _with_tracks(result: Result, timeline: StepTimeline) -> bytes:
+    traces = result.folder.traces()
+    if not traces:
+        return json.dumps(_trace_alone(result, timeline)).encode()
+    return json.dumps(perfetto.with_memory(_read_trace(traces[-1]), timeline)).encode()
+
+
+def _read_trace(path: Path) -> dict[str, Any]:
+    """Read a trace of torch.profiler. Raises DpprofError if it is damaged."""
+    trace = read_json(path, _LARGEST_TRACE)
+    with naming(path):
+        if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
+            raise DpprofError("it holds no events")
+        return trace
+
+
+def _trace_alone(result: Result, timeline: StepTimeline) -> dict[str, object]:
+    if result.config.is_estimate:
+        which = "estimated; the time is that of fake tensors, not of a device"
+    else:
+        which = "the step under the ledger, which slows it down"
+    return perfetto.own_trace(timeline, which)
+
+
+FORMATS: dict[str, Callable[[Result, StepTimeline], bytes]] = {
+    "snapshot": lambda _, timeline: snapshot.pickled(timeline),
+    "perfetto": _with_tracks,
+    "collapsed": lambda _, timeline: collapsed(timeline).encode(),
+}
+# Formats that need every storage, which ledgers of dpprof 0.2 lack.
+_OF_STORAGES = ("snapshot", "collapsed")
+
+
+def export(result: Result, form: str) -> bytes:
+    """Return a run in one of the formats. Raises ConfigError if its ledger lacks the data."""
+    timeline = result.folder.read_timeline()
+    if timeline is None:
+        raise ConfigError(
+            f"format: got {form!r}, but run {result.name} has no ledger, which it is made from "
+            "(--passes with ledger keeps one)"
+        )
+    if form in _OF_STORAGES and not timeline.storages:
+        raise ConfigError(
+            f"format: got {form!r}, but the ledger of run {result.name} lists only its largest tensors: "
+            "an earlier dpprof measured it; measure it again"
+        )
+    return FORMATS[form](result, timeline)
+
+
+def write_snapshot(result: Result) -> list[Path]:
+    """Write the memory snapshot, if the ledger has the data. Returns the file."""
+    return _write(result, "snapshot", result.folder.memory_snapshot)
+
+
+def write_stacks(result: Result) -> list[Path]:
+    """Write the collapsed stacks of the peak, if the ledger has the data. Returns the file."""
+    return _write(result, "collapsed", result.folder.peak_stacks)
+
+
+def _write(result: Result, form: str, path: Path) -> list[Path]:
+    timeline = result.folder.read_timeline()
+    if timeline is None or not timeline.storages:
+        return []
+    write_bytes(path, FORMATS[form](result, timeline))
+    return [path]
+
+
+def write_memory_tracks(result: Result) -> list[Path]:
+    """Add the memory by category to torch.profiler's traces, or to a new trace. Returns the files."""
+    folder, timeline = result.folder, result.folder.read_timeline()
+    if timeline is None:
+        return []
+    traces = folder.traces()
+    for path in traces:
+        write_gzipped_json(path, perfetto.with_memory(_read_trace(path), timeline))
+    if traces:
+        return traces
+    write_gzipped_json(folder.memory_trace, _trace_alone(result, timeline))
+    return [folder.memory_trace]

@@ -1,0 +1,185 @@
+"""Page of a plan: the recommended row, the Pareto front, and every figure with its basis."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from markupsafe import Markup
+
+from dpprof.findings.plan import answer as said
+from dpprof.findings.plan.answer import span
+from dpprof.findings.plan.data import PlanData
+from dpprof.findings.plan.options import BatchNoise, TrainingOption
+from dpprof.pages import svg
+from dpprof.pages.document import (
+    Chart,
+    Columns,
+    Document,
+    Heading,
+    Part,
+    Points,
+    Sentence,
+    Styled,
+    Table,
+    TrainerName,
+    figure,
+    table,
+)
+from dpprof.pages.written import write_answer
+from dpprof.record.figures.privacy import rounded_up
+from dpprof.vocabulary.colors import trainer_color, trainer_symbol
+from dpprof.vocabulary.formats import number, whole
+from dpprof.vocabulary.trainers import short_name
+from dpprof.vocabulary.units import GIB
+
+# Ratio of prices from which axes are logarithmic.
+_FAR_APART = 5.0
+_FRONT = (
+    "A dotted line joins the front: no other way has both less noise and fewer hours. The large mark is "
+    "recommended."
+)
+_OVER_BATCH = (
+    "Noise / batch is the standard deviation of the noise in the mean gradient, over the clipping norm: what "
+    "training feels, comparable across batches."
+)
+
+
+def write_plan(data: PlanData, folder: Path) -> tuple[str, list[Path]]:
+    """Write the plan in all its forms; return its text and the files."""
+    return write_answer(folder, "plan", page(data), said.to_data(data))
+
+
+def page(data: PlanData) -> Document:
+    """Return a plan with its tables."""
+    verdict = Styled("Recommended" if data.recommended else "No recommendation")
+    parts: list[Part] = [
+        Sentence(said.question(data)),
+        Sentence((verdict, f": {said.reason(data)}"), "answer"),
+    ]
+    if data.recommended:
+        parts.append(Sentence(said.summary(data), "answer"))
+    if data.advice:
+        parts.append(Sentence(f"{data.advice} Each change is in the advice beside this plan.", "answer"))
+    parts += [Sentence(text, "warning") for text in said.weak_privacy(data)]
+    if caveats := said.caveats(data):
+        parts.append(Points(caveats))
+    parts += _chart(data)
+    if data.options:
+        parts += [Heading("Ways to train"), _options(data), Sentence(_physical(data), "note")]
+    parts += [Heading("Noise for the budget"), _noises(data), Sentence(_OVER_BATCH, "note")]
+    parts += [Heading("Memory"), _memory(data)]
+    measured = [(short_name(f.config.trainer), f.measured) for f in data.fitted if f.measured]
+    runs = [f"Measured with {trainer}: {', '.join(steps.names)}." for trainer, steps in measured]
+    folders = [folder for one in data.fitted for folder in one.folders]
+    parts += [Heading("What it rests on"), Points([*said.rests_on(data), *runs])]
+    return Document(f"{data.name}: plan", [*parts, Points(folders, "The run folders of the estimates")])
+
+
+def _physical(data: PlanData) -> str:
+    waiting = ", on the device that draws the most samples, as the others wait for it"
+    return (
+        "The physical batch is what one device takes at once, at most; physical batches are those of a "
+        f"logical step{waiting if data.asked.num_devices > 1 else ''}: the expected number, and one that a "
+        "whole training almost never exceeds."
+    )
+
+
+def _options(data: PlanData) -> Table:
+    front, best = data.front, data.recommended
+    shown: dict[tuple[str, Callable[..., str]], Callable[[TrainingOption], object]] = {
+        ("logical batch", whole): lambda one: one.noise.logical_batch,
+        ("trainer", str): lambda one: TrainerName(one.trainer),
+        ("", str): lambda one: "recommended" if one is best else "on the front" if one in front else "",
+        ("noise / batch", "{:.3g}".format): lambda one: one.noise.over_batch,
+        ("physical batch", whole): lambda one: one.physical_batch,
+        ("physical batches", number): lambda one: one.num_physical,
+        ("at most", whole): lambda one: one.most_physical,
+        ("step [s]", span): lambda one: one.step,
+        ("hours", span): lambda one: one.hours,
+        ("device-hours", span): lambda one: one.device_hours,
+        ("cost", span): lambda one: one.cost,
+        ("time rests on", str): lambda one: one.step.basis,
+    }
+    columns = [column for column in shown if column[0] != "cost" or data.asked.price_per_device_hour]
+    rows = [[shown[column](one) for column in columns] for one in data.options]
+    bold = [i for i, one in enumerate(data.options) if one is best]
+    return table("", columns, rows, name="options", bold=bold)
+
+
+def _gib(num_bytes: int | None) -> str:
+    return "" if num_bytes is None else number(num_bytes / GIB)
+
+
+def _noises(data: PlanData) -> Table:
+    columns: Columns = [
+        ("logical batch", whole),
+        ("sample rate", "{:.3g}".format),
+        ("steps", whole),
+        ("epochs", number),
+        ("noise multiplier", rounded_up),
+        ("accountant", str),
+        ("by RDP", figure),
+        ("epsilon", rounded_up),
+        ("noise / batch", "{:.3g}".format),
+    ]
+    return table("", columns, [_noise(one) for one in data.noises], name="noise")
+
+
+def _noise(noise: BatchNoise) -> tuple[object, ...]:
+    given = noise.guarantee
+    by_rdp = rounded_up(noise.by_rdp.noise_multiplier) if noise.by_rdp else noise.why_not_rdp
+    asked = (noise.logical_batch, noise.sample_rate, noise.steps, noise.epochs)
+    return *asked, given.noise_multiplier, given.accountant.upper(), by_rdp, given.epsilon, noise.over_batch
+
+
+def _memory(data: PlanData) -> Table:
+    columns: Columns = [
+        ("trainer", str),
+        ("largest physical batch", figure),
+        ("needs GiB", _gib),
+        ("in phase", str),
+    ]
+    rows = [
+        (
+            TrainerName(one.config.trainer),
+            "failed" if one.failure else f"{one.largest:,}" if one.largest else "none fits",
+            one.needed_bytes,
+            one.peak_phase or "",
+        )
+        for one in data.fitted
+    ]
+    return table("", columns, rows, name="memory")
+
+
+def _chart(data: PlanData) -> list[Part]:
+    """Plot noise against time for options with comparable times, with the Pareto front joined."""
+    known = [option for option in data.comparable if option.price]
+    if len(known) < 2:
+        return []
+    hours = [option.price or 0.0 for option in known]
+    noises = [1e3 * option.noise.over_batch for option in known]
+    x = svg.plot_x(hours, is_log=max(hours) > _FAR_APART * min(hours))
+    y = svg.plot_y(noises, is_log=max(noises) > _FAR_APART * min(noises))
+    drawn = [svg.axes(x, y, "hours", "noise / batch, in thousandths")]
+    points = [(x.at(one.price or 0.0), y.at(1e3 * one.noise.over_batch)) for one in data.front]
+    drawn.append(svg.line(points, class_="line join"))
+    drawn += [_point(option, data, x, y) for option in known]
+    made = svg.chart("Noise in the mean gradient against hours of training", *drawn, name="front")
+    trainers = dict.fromkeys(option.trainer for option in data.comparable)
+    legend = [TrainerName(trainer) for trainer in trainers]
+    return [Heading("Noise against time"), Chart(made, legend=legend), Sentence(_FRONT, "note")]
+
+
+def _point(option: TrainingOption, data: PlanData, x: svg.Scale, y: svg.Scale) -> Markup:
+    title = [
+        f"{short_name(option.trainer)}, logical batch {option.noise.logical_batch:,}",
+        f"{span(option.hours)} hours",
+        f"noise / batch {number(1e3 * option.noise.over_batch)} thousandths",
+    ]
+    return svg.mark(
+        trainer_symbol(option.trainer),
+        x.at(option.price or 0.0),
+        y.at(1e3 * option.noise.over_batch),
+        trainer_color(option.trainer),
+        *title,
+        radius=1.5 * svg.RADIUS if option is data.recommended else svg.RADIUS,
+    )

@@ -1,0 +1,1 @@
+"""The roofline in HTML and the terminal."""

@@ -1,0 +1,205 @@
+"""The roofline page: the chart, and tables of its figures."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from dpprof.findings import counter_tables
+from dpprof.findings.comparison.comparison import Comparison, compare
+from dpprof.findings.counter_tables import CounterTables
+from dpprof.findings.roofline import data
+from dpprof.findings.roofline.data import Roofline, RooflineRow, doubts
+from dpprof.findings.roofline.points import COUNTERS, LEDGER, STEP, Ceiling, Given
+from dpprof.pages import counters as counter_parts
+from dpprof.pages import html
+from dpprof.pages.document import (
+    Column,
+    Columns,
+    Document,
+    Heading,
+    Part,
+    Sentence,
+    Styled,
+    Table,
+    figure,
+    table,
+)
+from dpprof.pages.roofline.chart import GIGA, LOOKS, roofline_chart, scaled
+from dpprof.record.figures.names import COPY, KERNEL_MS, MOVED
+from dpprof.record.figures.results import Result
+from dpprof.record.files import write_text
+from dpprof.record.folder import SweepFolder
+from dpprof.record.record import Record
+from dpprof.vocabulary.formats import number
+from dpprof.vocabulary.units import GIB, MIB
+
+_NO_CEILINGS = (
+    "No ceilings are known to compare with. Measure them with --passes clean,ledger,ceilings, or give them: "
+    "dpprof roofline --copy-gib-per-s X --matmul-tflop-per-s Y."
+)
+_CEILINGS = (
+    "Ceilings are what a large copy and a large matrix product reach on the device: left of where they meet "
+    "the copy's is lower, right of it the product's. What stays far below both is held up by something else: "
+    "small operators, launches, the host. FLOPs are those of matrix products, convolutions and attention, "
+    "causal attention counted in full."
+)
+_SOURCES = {
+    LEDGER: (
+        "ledger, wall: bytes that operators request if nothing stayed in a cache, in the time of unobserved "
+        "steps, with gaps between kernels. Caches can lift such a point above the roof."
+    ),
+    COUNTERS: (
+        "DRAM, kernels: bytes that hardware counters saw at the device's memory, in the time of kernels "
+        "alone, so that the rate is higher than in training."
+    ),
+}
+_COUNTED = (
+    "Hardware counters were read in one step under Nsight Compute, which runs every kernel alone. A rate is "
+    "the sum of bytes over the sum of kernel times. L1 counts what global loads and stores request."
+)
+_SHOWN_KERNELS = 20
+
+
+def page(roofline: Roofline, counters: CounterTables | None = None) -> Document:
+    """Return the page of a roofline and, for a single run, of its hardware counters."""
+    parts: list[Part] = [*_lead(roofline), *_chart(roofline)]
+    if roofline.has_ceilings:
+        parts += [Heading("Ceilings"), _ceilings(roofline)]
+    elif roofline.sections:
+        parts.append(Sentence(_NO_CEILINGS, "note"))
+    if roofline.sections:
+        parts += [Heading("Phases"), _phases(roofline), Sentence(_CEILINGS, "note")]
+    parts += [Sentence(said, "note") for source, said in _SOURCES.items() if source in roofline.sources]
+    if counters is not None:
+        parts += [*counter_parts.parts(counters, _SHOWN_KERNELS), Sentence(_COUNTED, "note")]
+    return Document(f"{roofline.name}: roofline", parts)
+
+
+def _lead(roofline: Roofline) -> Iterator[Part]:
+    """Yield the figures of a single run's step, doubts, and what was left out."""
+    if len(roofline.sections) == 1 and (step := roofline.sections[0].rows[-1]).point.phase == STEP:
+        point = step.point
+        text = [f"A step moves {scaled(point.num_bytes, MIB)} MiB"]
+        if point.seconds:
+            text.append(f" in {scaled(point.seconds, 1e-3)} ms: {scaled(point.bytes_per_s, GIB)} GiB/s")
+        if step.copy_pct is not None:
+            text.append(f", {number(step.copy_pct)} % of what a copy reaches")
+        if point.flop_per_s:
+            text.append(f", and {scaled(point.flop_per_s, GIGA)} GFLOP/s")
+        if step.matmul_pct is not None:
+            text.append(f", {number(step.matmul_pct)} % of what a matrix product reaches")
+        yield Sentence(Styled(f"{''.join(text)}."))
+    if roofline.steps:
+        yield Sentence(roofline.steps, "note")
+    for doubt in doubts(roofline):
+        yield Sentence(doubt, "warning")
+    for reason in roofline.left_out:
+        yield Sentence(f"{reason}.", "note")
+
+
+def _chart(roofline: Roofline) -> list[Part]:
+    drawn = roofline_chart(roofline)
+    if drawn is not None:
+        return [drawn]
+    no_chart = Sentence("No phase has both FLOPs and a time, so there is no chart to draw.", "note")
+    return [no_chart] if roofline.sections else []
+
+
+def _ceilings(roofline: Roofline) -> Table:
+    columns: Columns = [
+        ("device", str),
+        ("precision", str),
+        Column("copy", figure, "GiB/s"),
+        ("from", str),
+        Column("matmul", figure, "GFLOP/s"),
+        ("from", str),
+        Column("they meet at", number, "FLOP/byte"),
+        ("in the chart", str),
+    ]
+    rows = [
+        (
+            *(roof.device, roof.precision, *_ceiling(roof.copy, GIB), *_ceiling(roof.matmul, GIGA)),
+            *(roof.ridge, LOOKS[i % len(LOOKS)].in_words),
+        )
+        for i, roof in enumerate(roofline.roofs)
+    ]
+    return table("", columns, rows, name="ceilings")
+
+
+def _ceiling(ceiling: Ceiling | None, unit: float) -> tuple[str, str]:
+    """Return a ceiling and its source."""
+    if ceiling is None:
+        return "", "not known"
+    origin = "given" if ceiling.is_given else "measured"
+    if ceiling.num_runs > 1:
+        origin = f"the highest of {ceiling.num_runs} runs, the lowest {scaled(ceiling.lowest_per_s, unit)}"
+    return scaled(ceiling.per_s, unit), origin
+
+
+def _phases(roofline: Roofline) -> Table:
+    columns: Columns = [
+        ("phase", str),
+        *((name, figure) for name in ("ms", "MiB", "GFLOP", "FLOP/byte", "GFLOP/s", "% of matmul")),
+        *((name, figure) for name in ("GiB/s", "% of copy")),
+        ("lower ceiling", str),
+        ("bytes, time", str),
+    ]
+    rows = [row for section in roofline.sections for row in section.rows]
+    first, groups = 0, {}
+    for section in roofline.sections:
+        groups[first] = section.title
+        first += len(section.rows)
+    bold = [i for i, row in enumerate(rows) if row.point.phase == STEP]
+    return table("", columns, map(cells, rows), name="phases", bold=bold, groups=groups)
+
+
+def cells(row: RooflineRow) -> list[str]:
+    """Return a row's texts, one per column."""
+    point = row.point
+    return [
+        point.phase,
+        scaled(point.seconds, 1e-3),
+        scaled(point.num_bytes, MIB),
+        scaled(point.flops or None, GIGA),
+        scaled(point.intensity),
+        scaled(point.flop_per_s, GIGA),
+        scaled(row.matmul_pct),
+        scaled(point.bytes_per_s, GIB),
+        scaled(row.copy_pct),
+        row.binds or "",
+        "DRAM, kernels" if point.source == COUNTERS else "ledger, wall",
+    ]
+
+
+def counters_of(record: Record | None) -> CounterTables | None:
+    """Return the tables of a run's hardware counters, if it has any."""
+    if record is None or record.counters is None:
+        return None
+    return counter_tables.compute(record.counters, record.ledger)
+
+
+def write_run_roofline(result: Result) -> list[Path]:
+    """Write a run's page if it has hardware counters, or a ledger and ceilings. Returns the file."""
+    comparison = compare(result.name, {result.name: [result]})
+    if not _can_be_drawn(comparison):
+        return []
+    found = page(data.compute(comparison, Given()), counters_of(result.record))
+    write_text(result.folder.roofline_page, html.page(found))
+    return [result.folder.roofline_page]
+
+
+def write_sweep_roofline(folder: SweepFolder, comparison: Comparison) -> list[Path]:
+    """Write a sweep's page if any of its runs can be drawn, else remove an earlier one. Returns the file."""
+    if not _can_be_drawn(comparison):
+        folder.roofline_page.unlink(missing_ok=True)
+        return []
+    write_text(folder.roofline_page, html.page(page(data.compute(comparison, Given()))))
+    return [folder.roofline_page]
+
+
+def _can_be_drawn(comparison: Comparison) -> bool:
+    """Tell whether any run has hardware counters, or a ledger with ceilings to compare with."""
+    return any(
+        KERNEL_MS in run.figures or (COPY in run.figures and MOVED in run.figures)
+        for cell in comparison.cells
+        for run in cell.representative
+    )

@@ -1,0 +1,216 @@
+"""Tables of one run: memory, traffic, ranks and parameters, on its page and in `dpprof show`."""
+
+from collections.abc import Iterable, Iterator
+
+from dpprof.findings import counter_tables
+from dpprof.findings.tables import LedgerTables, MovedRow, compute
+from dpprof.pages import counters, svg
+from dpprof.pages.document import (
+    Bar,
+    Column,
+    Columns,
+    Document,
+    Keyed,
+    Part,
+    Sentence,
+    Styled,
+    Table,
+    figure,
+    table,
+)
+from dpprof.record.figures.beside import beside
+from dpprof.record.figures.figures import RanksFigures
+from dpprof.record.figures.privacy import privacy_words
+from dpprof.record.figures.results import Result, describe
+from dpprof.record.ledger import StepTimeline
+from dpprof.record.record import ParameterGroup, Predicted, Record
+from dpprof.vocabulary.colors import category_color, words
+from dpprof.vocabulary.formats import fixed, number, one, two, whole
+
+_ANSWERS = {None: "", True: "yes", False: "no"}
+
+
+def page(
+    result: Result, timeline: StepTimeline | None, num_tensors: int, num_kernels: int
+) -> Document | None:
+    """Return all that `dpprof show` tells of a run; None without a ledger and hardware counters."""
+    record, figures = result.record, result.figures
+    if record is None:
+        return None
+    parts: list[Part] = []
+    if record.ledger and figures and figures.ledger and timeline is not None:
+        parts += _of_ledger(compute(figures, figures.ledger, record.ledger, timeline), num_tensors)
+    if record.counters is not None:
+        parts += counters.parts(counter_tables.compute(record.counters, record.ledger), num_kernels)
+    if not parts:
+        return None
+    if result.config.is_estimate:
+        said = (Styled("nothing was run"), f", these are fake tensors: {describe(result)}")
+        parts.insert(0, Sentence(said))
+    return Document(result.name, [*parts, *_of_training(result, record)])
+
+
+def _of_ledger(found: LedgerTables, num_tensors: int) -> Iterator[Part]:
+    peak = Styled(f"{fixed(found.held_mib, 2)} MiB")
+    yield Sentence(("peak ", peak, " in ", Styled(found.peak_phase), f": {found.origin}"))
+    if found.doubt:
+        yield Sentence(found.doubt, "warning")
+    yield at_peak(found)
+    if num_tensors and found.tensors:
+        shown = min(num_tensors, len(found.tensors))
+        title = f"Largest tensors at the peak ({shown} of {found.num_tensors})"
+        yield tensors(found, shown, title)
+    yield phases(found)
+    if found.norms:
+        yield norms(found)
+    yield from moved(found)
+
+
+def _of_training(result: Result, record: Record) -> Iterator[Part]:
+    figures = result.figures
+    if figures is not None and figures.ranks is not None and figures.ranks.slowest is not None:
+        yield ranks(figures.ranks)
+    if result.predicted is not None:
+        yield beside_plan(result.predicted, record)
+    if record.parameters:
+        yield parameters(record.parameters)
+    for text in record.changed:
+        yield Sentence((Styled("changed for training"), f": {text}"))
+    if record.privacy is not None:
+        said = privacy_words(record.privacy)
+        yield Sentence((Styled("privacy of the whole training"), f": {said}"))
+
+
+def category(name: str) -> Keyed:
+    """Return a memory category with its colour."""
+    return Keyed(words(name), svg.key("square", category_color(name)))
+
+
+def at_peak(found: LedgerTables, *, explained: bool = False) -> Table:
+    """Return the categories at the peak, on request with what each of them is."""
+    longest = max((share.pct for share in found.at_peak), default=0.0) or 1.0
+    rows: list[tuple[object, ...]] = [
+        (category(share.category), share.mib, share.pct, Bar(share.pct / longest), share.meaning)
+        for share in found.at_peak
+    ]
+    rows.append(("together", found.held_mib, 100.0, "", ""))
+    columns: Columns = [("category", str), ("MiB", two), ("%", one), ("", str), ("what it is", str)]
+    end = None if explained else -1
+    shown = [row[:end] for row in rows]
+    return table("At the peak", columns[:end], shown, name="at-peak", has_total=True)
+
+
+def tensors(found: LedgerTables, most: int, title: str = "") -> Table:
+    """Return the largest tensors at the peak."""
+    names = ("category", "of", "shape", "type", "made in", "by")
+    rows = [
+        (t.mib, category(t.category), t.owner, t.shape, t.dtype, t.phase, t.operator)
+        for t in found.tensors[:most]
+    ]
+    columns: Columns = [("MiB", two), *((name, str) for name in names)]
+    return table(title, columns, rows, name="tensors", is_sortable=False)
+
+
+def phases(found: LedgerTables) -> Table:
+    """Return each phase's time and peaks."""
+    columns: Columns = [
+        ("phase", str),
+        Column("time", two, "ms"),
+        Column("ledger's peak", two, "MiB"),
+        Column("allocator's peak", two, "MiB"),
+        ("most of it", str),
+    ]
+    rows = [(p.phase, p.ms, p.peak_mib, p.allocator_mib, category(p.largest)) for p in found.phases]
+    return table("Peak of each phase", columns, rows, name="phases")
+
+
+def after_step(found: LedgerTables) -> Table:
+    """Return what stays alive after the step."""
+    rows = [(category(share.category), share.mib) for share in found.after_step]
+    return table("After the step", [("category", str), ("MiB", two)], rows, name="after-step")
+
+
+def moved(found: LedgerTables) -> list[Table]:
+    """Return the bytes moved by each phase and by each operator class."""
+    by_phase = [(row.name, row) for row in [*found.by_phase, found.moved]]
+    by_class = [(words(row.name), row) for row in found.by_class]
+    return [
+        _moved("phase", "moved-by-phase", by_phase, has_total=True),
+        _moved("operator class", "moved-by-class", by_class, has_total=False),
+    ]
+
+
+def _moved(first: str, name: str, rows: Iterable[tuple[str, MovedRow]], *, has_total: bool) -> Table:
+    columns: Columns = [
+        (first, str),
+        Column("read", one, "MiB"),
+        Column("written", one, "MiB"),
+        ("GFLOP", two),
+        ("FLOP/byte", one),
+    ]
+    shown = [(named, row.read_mib, row.written_mib, row.gflop, row.intensity) for named, row in rows]
+    title = f"Bytes moved by {first}, if nothing stayed in a cache"
+    return table(title, columns, shown, name=name, has_total=has_total)
+
+
+def norms(found: LedgerTables) -> Table:
+    """Return the forms in which norms were computed."""
+    columns: Columns = [
+        ("layer", str),
+        ("positions", whole),
+        ("weight", str),
+        ("form", str),
+        ("GFLOP", number),
+        ("MiB", number),
+        Column("clipped sum", number, "GFLOP"),
+    ]
+    rows = [
+        (n.layers, n.positions, n.weight, n.form, n.norm_gflop, n.norm_mib, n.sum_gflop) for n in found.norms
+    ]
+    return table("Norms of per-sample gradients, by weight", columns, rows, name="norms")
+
+
+def ranks(found: RanksFigures) -> Table:
+    """Return a row per rank: step and phases with the others, step alone, and peak."""
+    title = "Ranks: a step with the others, alone, and what communication adds"
+    if found.efficiency_pct is not None:
+        title += f"; scaling efficiency {found.efficiency_pct:.0f} %"
+    names = found.slowest.phases_ms if found.slowest is not None else {}
+    columns: Columns = [
+        ("rank", whole),
+        ("on", str),
+        *(Column(name, two, "ms") for name in ("step", "alone", "exposed")),
+        Column("peak", two, "MiB"),
+        ("in", str),
+        *(Column(name, two, "ms") for name in names),
+    ]
+    rows = [
+        (
+            *(rank.rank, rank.host, rank.step_ms, rank.alone_ms, rank.exposed_ms),
+            *(rank.peak_mib, rank.phase or "", *map(rank.phases_ms.get, names)),
+        )
+        for rank in found.each
+    ]
+    slowest = [i for i, rank in enumerate(found.each) if rank is found.slowest]
+    return table(title, columns, rows, name="ranks", bold=slowest)
+
+
+def parameters(groups: Iterable[ParameterGroup]) -> Table:
+    """Return parameters by kind, and whether they train."""
+    columns: Columns = [
+        ("kind", str),
+        ("tensors", whole),
+        ("numbers", whole),
+        *((name, str) for name in ("train", "per-sample gradients", "moved")),
+    ]
+    rows = [
+        (g.kind, g.tensors, g.numbers, *map(_ANSWERS.get, (g.trains, g.per_sample, g.moved))) for g in groups
+    ]
+    return table("Parameters", columns, rows, name="parameters")
+
+
+def beside_plan(predicted: Predicted, record: Record) -> Table:
+    """Return the planned figures, the measured ones and the deviation."""
+    columns: Columns = [("", str), ("plan", figure), ("measured", figure), ("off", figure)]
+    rows = [(one.name, one.planned, one.measured, one.off) for one in beside(predicted, record)]
+    return table(f"Beside {predicted.plan}", columns, rows)

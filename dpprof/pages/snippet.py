@@ -1,0 +1,300 @@
+"""A row of a plan as a training script: the checked values of `plan.json` in a template."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import jinja2
+
+from dpprof.config.budget import weaknesses
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import from_flat
+from dpprof.config.training import TrainingConfig
+from dpprof.errors import ConfigError, DpprofError, refuse
+from dpprof.json_files import typed
+from dpprof.privacy.guarantee import ACCOUNTANTS, PRV, PrivateSteps
+from dpprof.record.figures.privacy import rounded_up
+from dpprof.vocabulary.settings import fields
+from dpprof.vocabulary.trainers import TRAINER_NAMES, TRAINERS, short_name
+from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, HUGGING_FACE, WORKLOADS, listed
+
+_PER_SAMPLE, _FAST, _OWN = "snippet_per_sample", "snippet_fast", "snippet_own"
+# Template, Opacus's module wrapper and optimizer, by trainer.
+_WRITTEN = {
+    "DPSGDTrainer": (_PER_SAMPLE, "GradSampleModule", "DPOptimizer"),
+    "DPGhostClippingTrainer": (
+        _FAST,
+        "GradSampleModuleFastGradientClipping",
+        "DPOptimizerFastGradientClipping",
+    ),
+    "DPFastGradientClippingTrainer": (
+        _FAST,
+        "GradSampleModuleFastGradientClipping",
+        "DPOptimizerFastGradientClipping",
+    ),
+    "DPBookKeepingTrainer": (_OWN, "", ""),
+    "DPMixedGhostTrainer": (_OWN, "", ""),
+}
+# Settings of a workload's model.
+_OF_MODEL = (
+    "workload",
+    "workload_options",
+    "model_size",
+    "seq_len",
+    "vocab_size",
+    "hidden_dim",
+    "num_layers",
+    "num_heads",
+    "attention",
+    "activation_checkpointing",
+    "data",
+    "train",
+    "lora_rank",
+    "lora_targets",
+)
+_CHECKPOINTS = 20
+_MOST_STEPS_BETWEEN = 500
+# Resolution of Opacus's sampling rate, and largest relative error of a rate.
+_DRAWN, _MOST_OFF = 2**24, 0.05
+
+_environment = jinja2.Environment(
+    loader=jinja2.PackageLoader("dpprof.pages"),
+    autoescape=False,  # the output is Python: values from files are checked or go through repr
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    undefined=jinja2.StrictUndefined,
+)
+
+
+def _python(value: object) -> str:
+    """Return a value as Python source, with double quotes if possible."""
+    text = repr(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_python(key)}: {_python(item)}" for key, item in value.items()) + "}"
+    return f'"{text[1:-1]}"' if isinstance(value, str) and '"' not in text else text
+
+
+_environment.filters["python"] = _python
+
+
+@dataclass(frozen=True)
+class _Asked:
+    dataset_size: int
+    num_devices: int
+    target_epsilon: float
+
+
+@dataclass(frozen=True)
+class _Row:
+    trainer: str
+    logical_batch: int
+    sample_rate: float
+    steps: int
+    noise_multiplier: float
+    epsilon: float
+    delta: float
+    physical_batch: int
+
+
+@dataclass(frozen=True)
+class _Plan:
+    name: str
+    asked: dict[str, Any]
+    noises: list[dict[str, Any]]
+    options: list[dict[str, Any]]
+    recommended: dict[str, Any] | None
+    experiments: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """A script, and notes on it as sentences."""
+
+    text: str
+    notes: tuple[str, ...]
+
+
+def snippet(plan: object, trainer: str = "", logical_batch: int = 0) -> Snippet:
+    """Return the training script of a plan's recommended row, or of a trainer's or logical batch's row.
+
+    Raises ConfigError if there is no such row, if its trainer has no script, or, naming `PLAN`, if the data
+    is not a `plan.json`.
+    """
+    with _reading():
+        found: _Plan = _picked(_Plan, plan)
+        asked: _Asked = _picked(_Asked, found.asked)
+        rows: list[_Row] = [_picked(_Row, option) for option in found.options]
+        best: _Row | None = _picked(_Row, found.recommended) if found.recommended else None
+    row = _chosen(rows, best, trainer, logical_batch)
+    with _reading():
+        if row.trainer not in found.experiments:
+            raise DpprofError(f"experiments.{row.trainer} is missing")
+        experiment = from_flat(found.experiments[row.trainer])
+        accountant = _accountant(found, row)
+        _check(asked, row)
+    return _written(found.name, asked, row, experiment, accountant)
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Report errors of the body as errors in the plan."""
+    try:
+        yield
+    except DpprofError as error:
+        raise ConfigError(f"PLAN: it is no plan that this dpprof can read: {error}") from None
+
+
+def _picked(kind: Any, data: object) -> Any:
+    """Build a dataclass from an object that may have more fields. Raises DpprofError."""
+    if not isinstance(data, Mapping):
+        raise DpprofError("it is no object")
+    return typed(kind, {f.name: data[f.name] for f in dataclasses.fields(kind) if f.name in data})
+
+
+def _chosen(rows: Sequence[_Row], best: _Row | None, trainer: str, logical_batch: int) -> _Row:
+    """Return the requested row; trainer and batch default to those of the best row."""
+    if not rows:
+        raise ConfigError("PLAN: it has no row, as no trainer's step fits")
+    if best is None and not (trainer and logical_batch):
+        raise ConfigError(
+            "PLAN: it recommends no row, as no time was known: name one by trainer and logical_batch"
+        )
+    name = TRAINER_NAMES.get(trainer, trainer) or (best.trainer if best else "")
+    batch = logical_batch or (best.logical_batch if best else 0)
+    there = dict.fromkeys(row.trainer for row in rows)
+    if name not in there:
+        raise refuse("trainer", trainer, f"one of the plan's: {', '.join(map(short_name, there))}")
+    if name not in _WRITTEN:
+        why = _why_not(name)
+        able = ", ".join(short_name(other) for other in there if other in _WRITTEN)
+        raise refuse("trainer", short_name(name), f"{able or 'none of the plan'}; {why}")
+    of_trainer = {row.logical_batch: row for row in rows if row.trainer == name}
+    if batch not in of_trainer:
+        raise refuse("logical_batch", batch, f"with {short_name(name)} {', '.join(map(str, of_trainer))}")
+    return of_trainer[batch]
+
+
+def _why_not(name: str) -> str:
+    """Say why a trainer of another package has no script."""
+    info = TRAINERS.get(name)
+    if info is None:
+        return f"{name} is not installed here, and only dpprof's own trainers have scripts"
+    limit = next((limit for limit in info.limits if limit.setting == "poisson_sampling"), None)
+    if limit is not None:
+        return f"it cannot train on Poisson-sampled batches: {limit.why}"
+    return (
+        f"only dpprof's own trainers have scripts, and it is of the package {info.target.partition('.')[0]}"
+    )
+
+
+def _accountant(plan: _Plan, row: _Row) -> str:
+    """Return the accountant of the row's guarantee. Raises DpprofError."""
+    for noise in plan.noises:
+        guarantee = noise.get("guarantee")
+        if noise.get("logical_batch") == row.logical_batch and isinstance(guarantee, Mapping):
+            accountant = guarantee.get("accountant")
+            if accountant in ACCOUNTANTS:
+                return str(accountant)
+    raise DpprofError(f"noises has no accountant for logical batch {row.logical_batch}")
+
+
+def _check(asked: _Asked, row: _Row) -> None:
+    """Raise DpprofError for contradictory numbers, which would give another guarantee."""
+    PrivateSteps(row.sample_rate, row.steps, row.delta)
+    for name, value in (vars(row) | vars(asked)).items():
+        if not isinstance(value, str) and not 0 < value < math.inf:
+            raise DpprofError(f"{name} is {value}, and must be above 0")
+    if not math.isclose(row.sample_rate * asked.dataset_size, row.logical_batch, rel_tol=1e-9):
+        raise DpprofError("sample_rate is not logical_batch over dataset_size")
+
+
+def _drawn_rate(sample_rate: float) -> float:
+    """Round a rate down to one that Opacus's sampler can draw: it compares 24-bit numbers (torch.rand).
+
+    Otherwise the true rate would exceed the accounted one.
+    """
+    drawn = math.floor(sample_rate * _DRAWN) / _DRAWN
+    if drawn < sample_rate * (1 - _MOST_OFF):
+        raise ConfigError(
+            f"PLAN: Opacus's sampler cannot draw with a sample rate of {sample_rate:.3g}, only with "
+            f"multiples of {1 / _DRAWN:.3g}: take a larger logical batch"
+        )
+    return drawn
+
+
+def _written(name: str, asked: _Asked, row: _Row, experiment: ExperimentConfig, accountant: str) -> Snippet:
+    template, module, optimizer = _WRITTEN[row.trainer]
+    home, _, class_name = TRAINERS[row.trainer].target.partition(":")
+    weak = weaknesses(row.epsilon, row.delta, asked.dataset_size)
+    text = _environment.get_template(f"{template}.py.jinja").render(
+        vars(row)
+        | {
+            "name": _one_line(name),
+            "weaknesses": weak,
+            "trainer": short_name(row.trainer),
+            "accountant": accountant,
+            "dataset_size": asked.dataset_size,
+            "num_devices": asked.num_devices,
+            "drawn_rate": _drawn_rate(row.sample_rate),
+            "shown_epsilon": rounded_up(row.epsilon),
+            "epsilon_error": _epsilon_error(asked, row) if accountant == PRV else None,
+            "checkpoint_every": max(1, min(_MOST_STEPS_BETWEEN, row.steps // _CHECKPOINTS)),
+            "experiment": experiment,
+            "is_of_transformers": listed(experiment.workload) == HUGGING_FACE,
+            "options": experiment.trainer_options,
+            "other_algorithm": experiment.other_algorithm,
+            "optimizer_settings": _optimizer_settings(experiment),
+            "model": _model(experiment),
+            "module": module,
+            "optimizer": optimizer,
+            "is_fast": template == _FAST,
+            "home": home,
+            "class_name": class_name,
+        }
+    )
+    return Snippet(text, (*(f"weak privacy: {weakness}" for weakness in weak), *_notes(asked)))
+
+
+def _one_line(text: str) -> str:
+    return "".join(c if c.isalnum() or c in " -_.,()" else "_" for c in text)[:80]
+
+
+def _epsilon_error(asked: _Asked, row: _Row) -> float:
+    """Return the error of the plan's own epsilon."""
+    from dpprof.privacy.prv import affordable_error
+    from dpprof.privacy.search import PRECISION
+
+    steps = PrivateSteps(row.sample_rate, row.steps, row.delta)
+    return affordable_error(row.noise_multiplier, steps, PRECISION * asked.target_epsilon)
+
+
+def _optimizer_settings(experiment: ExperimentConfig) -> dict[str, float]:
+    settings = {"lr": experiment.lr}
+    return settings | {"momentum": experiment.momentum} if experiment.optimizer == "sgd" else settings
+
+
+def _model(experiment: ExperimentConfig) -> dict[str, Any]:
+    """Return the settings of the plan's model, without defaults."""
+    defaults = {name: field.default for name, field in fields(TrainingConfig).items()}
+    made = {name: getattr(experiment, name) for name in _OF_MODEL}
+    found = {name: value for name, value in made.items() if value != defaults[name]}
+    if experiment.workload != BUILT_IN_WORKLOAD:  # its model may differ by trainer
+        found["trainer"] = experiment.trainer
+    workload = WORKLOADS.get(listed(experiment.workload))
+    own = fields(workload.options) if workload and workload.options else {}
+    taken = experiment.options
+    return found | {n: taken[n] for n, field in own.items() if n in taken and taken[n] != field.default}
+
+
+def _notes(asked: _Asked) -> list[str]:
+    found = ["replace make_model and make_dataset: until then it trains the plan's model on random data"]
+    if asked.num_devices > 1:
+        found.append(
+            f"the plan is for {asked.num_devices} devices, the script trains on one: sampling on each rank "
+            "and the sum of gradients over ranks are left to you"
+        )
+    return found

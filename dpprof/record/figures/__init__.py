@@ -1,0 +1,1 @@
+"""Figures with names and units, computed from a record."""

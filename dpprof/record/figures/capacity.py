@@ -1,0 +1,245 @@
+"""Device memory that an estimated step needs, whether it fits, and the least time it takes.
+
+Every item beyond the tensors has a name, so that a reader sees what the total is made of. Fragmentation is in
+none of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from dpprof.config.devices import CONTEXT_MIB, DEVICES, WORKSPACE_MIB, Device
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import from_flat
+from dpprof.record.ledger import LedgerResult, Moved
+from dpprof.record.record import Record
+from dpprof.vocabulary.formats import size
+from dpprof.vocabulary.trainers import trainer_info
+from dpprof.vocabulary.units import GIB, MIB, mib
+from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
+
+_CPU_ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
+_EMBEDDING = "aten::embedding_dense_backward"
+_UNIQUE = "aten::unique_dim"
+# Relative difference of two least times below which they do not tell which step is faster: real steps take
+# longer by a factor that differs between trainers.
+BOUNDS_DOUBT = 0.2
+
+
+def device_of(config: ExperimentConfig) -> Device | None:
+    """Return the device that the estimate targets, if it is given by name."""
+    return DEVICES.get(config.estimating.target)
+
+
+def capacity_bytes(config: ExperimentConfig) -> int | None:
+    """Return the memory of the device that the estimate targets; None if none is given."""
+    device = device_of(config)
+    gib = config.estimating.device_memory_gib or (device.memory_gib if device else 0)
+    return round(gib * GIB) or None
+
+
+def round_batch(largest: int) -> int:
+    """Round a batch down to a multiple of a power of two up to 64, as kernels prefer; by at most 1/8."""
+    step = 1 << min(6, max(0, (largest // 8).bit_length() - 1))
+    return largest - largest % step
+
+
+def from_allocator(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, int]:
+    """Return the bytes that torch's CUDA allocator adds to the tensors, by name; empty on the CPU."""
+    if config.device != "cuda":
+        return {}
+    device = device_of(config)
+    workspace = device.workspace_mib if device else WORKSPACE_MIB
+    found = {"block_rounding": ledger.block_rounding, "cublas_workspace": round(workspace * MIB)}
+    built_in = config.workload == BUILT_IN_WORKLOAD
+    if config.precision == "bf16" and built_in and _CPU_ATTENTION in ledger.operators:
+        # Flash attention's backward sums the gradient of the queries in fp32, rows padded to 128.
+        rows = -(-config.seq_len // 128) * 128
+        found["attention_workspace"] = 4 * config.estimated_batch * rows * config.hidden_dim
+    return found
+
+
+def beyond_allocator(config: ExperimentConfig) -> dict[str, int]:
+    """Return the bytes that a process takes on a device besides torch's allocator, by name."""
+    return {"cuda_context": round(CONTEXT_MIB * MIB)} if config.device == "cuda" else {}
+
+
+def needed_bytes(config: ExperimentConfig, ledger: LedgerResult) -> int:
+    """Return the total: peak of the tensors, allocator overhead and memory outside the allocator."""
+    added = from_allocator(config, ledger) | beyond_allocator(config)
+    return ledger.peak + sum(added.values())
+
+
+def doubt_bytes(ledger: LedgerResult) -> int | None:
+    """Return by how much doubts, added up, may raise the need; None if one has no bound."""
+    sizes = [doubt.num_bytes for doubt in ledger.doubts]
+    return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+def fits(config: ExperimentConfig, ledger: LedgerResult) -> bool | None:
+    """Tell whether the step fits the device; None if the doubts decide or no memory is given."""
+    needed, doubt, limit = needed_bytes(config, ledger), doubt_bytes(ledger), capacity_bytes(config)
+    if limit is None:
+        return None
+    if needed > limit:
+        return False
+    return True if doubt is not None and needed + doubt <= limit else None
+
+
+def floor_s(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, float]:
+    """Return the least seconds that each phase takes on the named device; empty without one.
+
+    This is the longer of two times: moving the bytes that the last cache cannot hold, and computing the
+    FLOPs. It is a lower bound for eager execution, not a prediction: launches, waits and inefficiency are not
+    in it.
+    """
+    device = device_of(config)
+    return {} if device is None else floor_on(device, config.precision, ledger)
+
+
+def floor_on(device: Device, precision: str, ledger: LedgerResult) -> dict[str, float]:
+    """Return `floor_s` of a step on any device."""
+    moved = ledger.moved(by=lambda row: row.phase)
+    by_phase = {phase: moved.get(phase, Moved()) for phase in ledger.phase_peak}
+    return {
+        phase: device.least_s(precision, one.through_memory, one.flops, one.fp32_flops)
+        for phase, one in by_phase.items()
+    }
+
+
+def communication_s(config: ExperimentConfig, ledger: LedgerResult) -> float | None:
+    """Return a rank's least seconds for sending; None for a single rank or an unknown link."""
+    by_phase = _communication_by_phase(config, ledger)
+    return sum(by_phase.values()) if by_phase else None
+
+
+def link_of(config: ExperimentConfig) -> float:
+    """Return the link's GB/s, as given or that of the target device; 0 if not known."""
+    device = device_of(config)
+    return config.estimating.link_gb_per_s or (device.link_gb_per_s if device else 0.0)
+
+
+def _communication_by_phase(config: ExperimentConfig, ledger: LedgerResult) -> dict[str | None, float]:
+    rate = link_of(config)
+    found: dict[str | None, float] = {}
+    for row in ledger.collectives if rate else ():
+        found[row.phase] = found.get(row.phase, 0.0) + row.sent / (rate * 1e9)
+    return found
+
+
+def logical_floor_s(config: ExperimentConfig, ledger: LedgerResult, num_samples: int) -> float | None:
+    """Return the least seconds of a logical batch of `num_samples` on the named device; None without one.
+
+    Phases that every physical batch has count once per physical batch, the others once. A last batch that is
+    not full counts by its share. Communication may overlap with everything else.
+    """
+    floors = floor_s(config, ledger)
+    if not floors:
+        return None
+    num_batches = num_samples / (config.accumulation_steps * config.estimated_batch * config.world_size)
+    sending = _communication_by_phase(config, ledger)
+    return max(in_logical_step(config, floors, num_batches), in_logical_step(config, sending, num_batches))
+
+
+def in_logical_step(config: ExperimentConfig, seconds: Mapping[Any, float], times: float) -> float:
+    """Sum the seconds by phase, counting phases that each physical batch has `times` times."""
+    each_batch = trainer_info(config.trainer).each_batch
+    each = sum(s for phase, s in seconds.items() if phase in each_batch)
+    return sum(seconds.values()) + (times - 1) * each
+
+
+def assumptions(config: ExperimentConfig, ledger: LedgerResult) -> list[str]:
+    """Return the assumptions of an estimate, as sentences."""
+    on_cuda, ran = config.device == "cuda", ledger.operators
+    made = {
+        "what operators take within themselves is what each took in one run of its own on this machine: it "
+        "differs with processor, threads and libraries": not on_cuda,
+        "the ghost norm of embeddings is taken to find all tokens distinct (torch.unique): an upper bound": (
+            _UNIQUE in ran
+        ),
+        "attention is the CPU's fused kernel, with the tensors of CUDA's; only their workspaces differ": (
+            on_cuda and _CPU_ATTENTION in ran
+        ),
+        "the optimizer takes its foreach form, the default on CUDA": on_cuda,
+        "the sort in the embedding's backward on CUDA is not in it: a few dozen bytes a token": (
+            on_cuda and _EMBEDDING in ran
+        ),
+        "a rank runs alone, with torch's fake process group: what NCCL takes for itself, and memory that "
+        "CUDA's streams keep longer, are not in it": config.world_size > 1,
+        "layer norm, softmax and losses run in fp32 under autocast, as on CUDA (the CPU's keeps bf16)": (
+            on_cuda and config.precision == "bf16"
+        ),
+    }
+    return [text for text, is_made in made.items() if is_made]
+
+
+def doubt_words(text: str, num_bytes: int | None) -> str:
+    """Return a doubt as a sentence, with its size if known."""
+    if num_bytes is None:
+        return text
+    if num_bytes == 0:
+        return f"{text}: this does not raise the peak"
+    return f"{text}, up to {size(mib(num_bytes))} more"
+
+
+@dataclass(frozen=True)
+class EstimateFigures:
+    """Memory that the step needs on the device, and the least time it takes there.
+
+    `added_mib` is the overhead beside the tensors, by name. `doubts_mib` bounds each thing that the estimate
+    cannot follow, without those that have no bound; `doubt_mib` is their sum. `growth_mib` is what each step
+    leaves alive, if anything. `fits` is None if doubts decide or no memory is given. `floor_s` goes by phase
+    and is empty without a named device. `communication_s` is the ranks' least time for sending, None if the
+    link's rate is not known.
+    """
+
+    added_mib: dict[str, float]
+    doubts_mib: dict[str, float]
+    doubt_mib: float | None
+    growth_mib: float | None
+    needed_mib: float
+    capacity_mib: float | None
+    fits: bool | None
+    floor_s: dict[str, float]
+    communication_s: float | None
+
+    @property
+    def step_floor_s(self) -> float | None:
+        """Least seconds of the step; communication may overlap with everything else."""
+        known = [seconds for seconds in (sum(self.floor_s.values()), self.communication_s) if seconds]
+        return max(known, default=None)
+
+    @classmethod
+    def of(cls, record: Record, ledger: LedgerResult) -> Self:
+        """Return the figures of an estimate's record."""
+        config = from_flat(record.config)
+        added = from_allocator(config, ledger) | beyond_allocator(config)
+        in_doubt, limit = doubt_bytes(ledger), capacity_bytes(config)
+        return cls(
+            added_mib={name: mib(num_bytes) for name, num_bytes in added.items()},
+            doubts_mib={d.name: mib(d.num_bytes) for d in ledger.doubts if d.num_bytes is not None},
+            doubt_mib=mib(in_doubt) if ledger.doubts and in_doubt is not None else None,
+            growth_mib=mib(ledger.growth) if ledger.growth > 0 else None,
+            needed_mib=mib(needed_bytes(config, ledger)),
+            capacity_mib=None if limit is None else mib(limit),
+            fits=fits(config, ledger),
+            floor_s=floor_s(config, ledger),
+            communication_s=communication_s(config, ledger),
+        )
+
+
+def held_against(
+    is_held: bool, fits: bool | None, growth_mib: float | None, doubt_mib: float | None, device: str = ""
+) -> str:
+    """Say whether an estimate fits a device, or why that is open; empty if no device is given."""
+    if not is_held:
+        return ""
+    if fits is not None:
+        return f"{'fits' if fits else 'does not fit'} {device}".rstrip()
+    if growth_mib is not None:
+        why = f"every step leaves {size(growth_mib)} more alive"
+    elif doubt_mib is not None:
+        why = f"up to {size(doubt_mib)} more are in doubt"
+    else:
+        why = "nothing bounds what is in doubt"
+    return f"may or may not fit {device}".rstrip() + f", as {why}"

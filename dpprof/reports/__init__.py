@@ -1,1 +1,0 @@
-"""Records to plain tables, and tables to pages. Each report first computes data, then renders it."""

@@ -1,1 +1,0 @@
-"""The report of an advice: data first, then page and Markdown."""

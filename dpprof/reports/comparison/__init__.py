@@ -1,1 +1,0 @@
-"""Experiments side by side: what each trainer costs, which one to use, and what got worse."""

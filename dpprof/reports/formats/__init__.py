@@ -1,1 +1,0 @@
-"""Formats that other programs open, made from the timeline of a step."""

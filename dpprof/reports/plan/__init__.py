@@ -1,1 +1,0 @@
-"""The report of a plan: data first, then page and Markdown."""

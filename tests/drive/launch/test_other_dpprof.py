@@ -1,0 +1,54 @@
+"""Experiments started where the working directory holds something else named dpprof."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, call_dpprof, environment, lay_out_store
+
+MINE = "from example_workloads import mlp"
+OTHER = "raise RuntimeError('another package')"
+PROFILE = ["profile", "--workload", "mine:mlp", "--trainer", "standard", "--batch-size", "2", "--seq-len"]
+PROFILE += ["1", "--device", "cpu", "--passes", "clean", "--measured-steps", "1", "--warmup-steps", "1"]
+ESTIMATE = ["estimate", "--workload", "mine:mlp", "--trainers", "standard", "--batch-sizes", "2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "package"),
+    [
+        (PROFILE, OTHER),
+        ([*ESTIMATE, "--seq-lens", "1", "--target", "T4", "--workers", "1"], None),
+    ],
+    ids=["local", "folder"],
+)
+def test_an_experiment_runs_with_the_dpprof_that_was_started(
+    tmp_path: Path, arguments: list[str], package: str | None
+) -> None:
+    """A folder without a package, as above a clone, hides one that an installation finds by a hook."""
+    (tmp_path / "dpprof").mkdir()
+    paths = [str(ROOT / "tests")]
+    if package is not None:
+        (tmp_path / "dpprof" / "__init__.py").write_text(package)
+        paths.append(str(ROOT))
+    (tmp_path / "mine.py").write_text(MINE)
+    lay_out_store(tmp_path)
+    ended = subprocess.run(
+        [sys.executable, "-P", "-m", "dpprof", *arguments],
+        cwd=tmp_path,
+        env=environment(tmp_path) | {"PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_ray_which_would_run_the_other_one_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "dpprof").mkdir()
+    (tmp_path / "dpprof" / "__init__.py").write_text("")
+    ended = call_dpprof(tmp_path, *PROFILE, "--launcher", "ray", "--ray-address", "local")
+    found = tmp_path / "dpprof" / "__init__.py"
+    assert ended.returncode == 2
+    assert ended.stderr == f"dpprof: launcher: ray would run {found}: start dpprof in another folder\n"

@@ -1,0 +1,69 @@
+"""A run folder in any state gives a result: what one experiment leaves behind stops no other."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from example_config import experiment
+
+from dpprof.config.flat import to_flat
+from dpprof.drive.endings import checked_result, failed_result, place_of_end
+from dpprof.errors import DpprofError
+from dpprof.record.figures.results import FAILED
+from dpprof.record.folder import RunFolder
+from dpprof.record.record import PassOutcome, PassStatus, Record
+
+CONFIG = experiment(passes="clean,memory").resolve(cuda_available=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """An empty run folder."""
+    made = RunFolder(tmp_path / "run")
+    made.path.mkdir()
+    return made
+
+
+def a_file(folder: RunFolder) -> None:
+    folder.path.rmdir()
+    folder.path.write_text("not a folder")
+
+
+def a_link_to_nothing(folder: RunFolder) -> None:
+    folder.path.rmdir()
+    folder.path.symlink_to("nowhere")
+
+
+def folders_for_files(folder: RunFolder) -> None:
+    for path in (folder.config, folder.error, folder.path / "damaged_record.json"):
+        path.mkdir()
+        (path / "within").touch()
+    folder.record.write_text("{")
+
+
+def a_record_that_does_not_fit_together(folder: RunFolder) -> None:
+    record = Record(to_flat(CONFIG), {}, passes={"clean": PassOutcome(PassStatus.FINISHED)})
+    folder.write_record(record)
+    written = json.loads(folder.record.read_text())
+    written["phase_s"] = {"forward": [0.1, "soon"]}
+    folder.record.write_text(json.dumps(written))
+
+
+@pytest.mark.parametrize(
+    "leave", [a_file, a_link_to_nothing, folders_for_files, a_record_that_does_not_fit_together]
+)
+def test_what_an_experiment_left_of_its_folder_is_repaired(
+    folder: RunFolder, leave: Callable[[RunFolder], None]
+) -> None:
+    leave(folder)
+    result = failed_result(CONFIG, folder, DpprofError("it was odd"), stopped=False)
+    assert result.status == FAILED
+    assert result.failure is not None
+    assert checked_result(CONFIG, folder).failure == result.failure
+
+
+def test_a_pipe_in_the_place_of_a_log_is_not_waited_for(folder: RunFolder) -> None:
+    os.mkfifo(folder.stacks)
+    assert place_of_end(folder) is None

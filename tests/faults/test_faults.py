@@ -1,0 +1,254 @@
+"""A real MLflow server that fails while runs are logged. The whole: `matrix.py` and `at_once.py`."""
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import mlflow
+import pytest
+from at_once import together
+from bench import Bench
+from conftest import environment
+from disturbances import QUICK, Row
+from example_logged import laid_out
+from faulty_proxy import HANG, LOST, Fault, FaultyProxy
+from mlflow import MlflowClient
+from mlflow_server import MlflowServer
+from PIL import Image
+
+from dpprof.errors import TrackingError
+from dpprof.record.folder import SweepFolder
+from dpprof.tracking.tracker import Tracker
+
+STANDARD = "standard b2 s16 tiny"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
+    made = MlflowServer(tmp_path_factory.mktemp("store") / "server")
+    made.start()
+    yield made
+    made.close()
+
+
+class FaultyStore(FaultyProxy):
+    """The server behind a proxy, with an experiment, and the client that sees it as it is."""
+
+    def __init__(self, port: int, experiment: str) -> None:
+        super().__init__(port)
+        self.experiment, self.client = experiment, MlflowClient(f"http://127.0.0.1:{port}")
+
+    def statuses(self) -> dict[str, str]:
+        """The status of every run by its name."""
+        experiment = self.client.get_experiment_by_name(self.experiment)
+        assert experiment is not None
+        runs = [run.info for run in self.client.search_runs([experiment.experiment_id])]
+        statuses = {info.run_name: info.status for info in runs}
+        assert len(statuses) == len(runs), "a run was made twice"
+        return statuses
+
+
+@pytest.fixture
+def store(
+    server: MlflowServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[FaultyStore]:
+    """An experiment of the test's own. The store is asked again without a pause."""
+    monkeypatch.setattr("dpprof.tracking.store._PAUSES_S", (0.01,) * 5)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", request.node.name)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
+    proxy = FaultyStore(server.port, request.node.name)
+    mlflow.set_tracking_uri(proxy.uri)
+    yield proxy
+    proxy.close()
+    mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
+
+
+def opened() -> Tracker:
+    tracker = Tracker()
+    tracker.open()
+    return tracker
+
+
+def test_a_parent_that_cannot_be_reopened_is_not_made_again(store: FaultyStore, tmp_path: Path) -> None:
+    folder = SweepFolder(tmp_path / "grid")
+    first = opened().start_parent("grid", "sweep", {}, folder)
+    store.faults = [Fault("runs/update", "500", times=99)]
+    with pytest.raises(TrackingError, match="500"):
+        opened().start_parent("grid", "sweep", {}, folder)
+    store.faults = [Fault("runs/update", "500", times=2)]
+    assert opened().start_parent("grid", "sweep", {}, folder) == first
+    assert store.statuses() == {"grid": "RUNNING"}
+
+
+def test_a_folder_is_not_logged_twice_by_a_store_that_cannot_tell(store: FaultyStore, tmp_path: Path) -> None:
+    result = laid_out(tmp_path / "grid")
+    first = opened().log_result(result, {})
+    store.faults = [Fault("runs/get", "503", times=99)]
+    with pytest.raises(TrackingError, match="503"):
+        opened().log_result(result, {})
+    store.faults = [Fault("runs/get", "503", times=2)]
+    assert opened().log_result(result, {}) == first
+    assert store.statuses() == {STANDARD: "FINISHED"}
+
+
+@pytest.mark.parametrize("path", ["experiments/create", "runs/create", "runs/log-batch"])
+def test_a_lost_answer_makes_nothing_twice(store: FaultyStore, tmp_path: Path, path: str) -> None:
+    store.faults = [Fault(path, LOST)]
+    tracker = opened()
+    parent = tracker.start_parent("grid", "sweep", {"a": 1}, SweepFolder(tmp_path / "grid"))
+    store.faults.append(Fault(path, LOST))
+    run_id = tracker.log_result(laid_out(tmp_path / "grid"), {}, parent)
+    tracker.finish_parent(parent, "FINISHED", "said")
+    assert store.statuses() == {"grid": "FINISHED", STANDARD: "FINISHED"}
+    history = store.client.get_metric_history(run_id, "latency/step_ms_median")
+    assert [metric.value for metric in history] == [500.0]
+
+
+@pytest.mark.parametrize(("path", "kind"), [("artifacts", "507"), ("runs/log-batch", "403")])
+def test_a_run_that_cannot_be_logged_is_closed_and_logged_anew_later(
+    store: FaultyStore, tmp_path: Path, path: str, kind: str
+) -> None:
+    result = laid_out(tmp_path / "grid")
+    store.faults = [Fault(path, kind, times=99)]
+    with pytest.raises(TrackingError, match=kind):
+        opened().log_result(result, {})
+    assert store.statuses() == {STANDARD: "FAILED"}
+    store.faults = []
+    run_id = opened().log_result(result, {})
+    assert store.statuses() == {STANDARD: "FINISHED"}
+    assert store.client.get_run(run_id).data.metrics["latency/step_ms_median"] == 500.0
+
+
+def test_a_parent_whose_files_are_refused_is_closed(store: FaultyStore, tmp_path: Path) -> None:
+    tracker = opened()
+    parent = tracker.start_parent("grid", "sweep", {}, SweepFolder(tmp_path / "grid"))
+    page = tmp_path / "page.html"
+    page.write_text("x")
+    store.faults = [Fault("artifacts", "507", times=99)]
+    with pytest.raises(TrackingError):
+        tracker.finish_parent(parent, "FINISHED", "said", [page])
+    assert store.statuses() == {"grid": "FAILED"}
+
+
+def test_a_lost_answer_logs_no_image_twice(store: FaultyStore, tmp_path: Path) -> None:
+    tracker = opened()
+    parent = tracker.start_parent("grid", "sweep", {}, SweepFolder(tmp_path / "grid"))
+    Image.new("RGB", (2, 2)).save(tmp_path / "chart.png")
+    store.faults = [Fault("/images/", LOST), Fault("compressed", LOST)]
+    tracker.finish_parent(parent, "FINISHED", "said", [tmp_path / "chart.png"])
+    assert [fault.times for fault in store.faults] == [0, 0]
+    images = [item.path for item in store.client.list_artifacts(parent, "images")]
+    assert sorted(path.rpartition(".")[2] for path in images) == ["png", "webp"]
+    assert store.client.get_run(parent).data.tags["mlflow.loggedImages"] == "True"
+
+
+def test_after_a_time_out_nothing_more_is_sent(
+    store: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracker = opened()
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    store.faults = [Fault("runs/create", HANG, times=99)]
+    began = time.monotonic()
+    with pytest.raises(TrackingError, match="did not answer within"):
+        tracker.log_result(laid_out(tmp_path / "grid"), {})
+    assert time.monotonic() - began < 6
+    num = len(store.requests)
+    with pytest.raises(TrackingError, match="did not answer within"):
+        tracker.log_result(laid_out(tmp_path / "grid"), {})
+    assert len(store.requests) == num
+
+
+def test_a_folder_whose_run_was_not_heard_of_is_found_again(
+    store: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is made, and the answer never comes."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "5")
+    store.faults = [Fault("runs/create", LOST, times=1), Fault("runs/search", HANG, times=1)]
+    result = laid_out(tmp_path / "grid")
+    with pytest.raises(TrackingError, match="did not answer within"):
+        opened().log_result(result, {})
+    assert store.statuses() == {STANDARD: "RUNNING"}
+    opened().log_result(result, {})
+    assert store.statuses() == {STANDARD: "FINISHED"}
+
+
+def test_no_password_is_written_or_said(store: FaultyStore, tmp_path: Path) -> None:
+    mlflow.set_tracking_uri(store.uri.replace("//", "//me:hunter2@"))
+    result = laid_out(tmp_path / "grid")
+    opened().log_result(result, {})
+    shutil.copytree(result.folder.path, tmp_path / "other" / result.name)
+    assert "hunter2" not in result.folder.mlflow.read_text()
+    result.folder.mlflow.unlink()
+    store.faults = [Fault("runs/log-batch", "507", times=99)]
+    with pytest.raises(TrackingError) as refused:
+        opened().log_result(result, {})
+    assert "hunter2" not in str(refused.value)
+    mlflow.set_tracking_uri("http://me:hunter2@127.0.0.1:9")
+    with pytest.raises(TrackingError) as refused:
+        opened()
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param("runs/create", marks=pytest.mark.exhaustive), "runs/log-batch"]
+)
+def test_ctrl_c_while_the_store_hangs_ends_at_once(
+    store: FaultyStore, tmp_path: Path, path: str, request: pytest.FixtureRequest
+) -> None:
+    """While the parent is opened, and while a run is logged; under `mlflow run`."""
+    laid_out(tmp_path / "runs" / "grid")
+    project = {"mlflow.project.entryPoint": "log"}
+    given = store.client.create_run("0", tags=project, run_name=request.node.name).info.run_id
+    store.faults = [Fault(path, HANG, after=0 if "create" in path else 2)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dpprof", "log", "runs/grid"],
+        cwd=tmp_path,
+        env=environment(tmp_path)
+        | {
+            "MLFLOW_TRACKING_URI": store.uri,
+            "MLFLOW_RUN_ID": given,
+            "MLFLOW_EXPERIMENT_ID": "0",
+            "MLFLOW_HTTP_REQUEST_TIMEOUT": "600",
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert store.reached.wait(60)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    _, errors = process.communicate(timeout=60)
+    assert time.monotonic() - began < 12
+    assert process.returncode == 130, errors
+    client = MlflowClient(store.client.tracking_uri)
+    experiment = client.get_experiment_by_name("dpprof")
+    assert experiment is not None
+    running = client.search_runs([experiment.experiment_id], "attributes.status = 'RUNNING'")
+    assert running == []
+
+
+def test_ctrl_c_is_told_to_the_run_that_mlflow_made(store: FaultyStore, tmp_path: Path) -> None:
+    given = store.client.create_run("0", tags={"mlflow.project.entryPoint": "sweep"}).info.run_id
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MLFLOW_EXPERIMENT_NAME")
+        patch.setenv("MLFLOW_RUN_ID", given)
+        patch.setenv("MLFLOW_EXPERIMENT_ID", "0")
+        opened().end_given("KILLED")
+    assert store.client.get_run(given).info.status == "KILLED"
+
+
+@pytest.mark.parametrize("row", QUICK, ids=lambda row: row.name)
+def test_nothing_is_lost_or_left(server: MlflowServer, tmp_path: Path, row: Row) -> None:
+    outcome = Bench(tmp_path, quick=True, server=server).try_row(row)
+    assert outcome.problems == [], outcome
+
+
+@pytest.mark.exhaustive
+def test_two_sweeps_at_once_keep_their_own_figures(tmp_path: Path) -> None:
+    assert together(tmp_path, "sweep", 2) == []

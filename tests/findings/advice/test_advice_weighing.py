@@ -1,0 +1,169 @@
+"""The order of changes, and changes put together, by arithmetic: nothing is estimated."""
+
+from typing import Any
+
+import pytest
+
+from dpprof.config.changes import BATCH, LEARNED, SAME, Change
+from dpprof.config.estimating import EstimatingConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.flat import parse_experiment
+from dpprof.errors import ConfigError
+from dpprof.findings.advice.weighing import (
+    FASTER,
+    HELPS,
+    NOTHING,
+    SMALLER,
+    SUFFICES,
+    TOO_LARGE,
+    LogicalCost,
+    Weighed,
+    Weighing,
+    smaller_batches,
+    together,
+)
+
+CONFIG = parse_experiment(
+    {"trainer": "flat", "model_size": "tiny", "device": "cpu", "batch_size": 8}, EstimatingConfig
+).resolve(cuda_available=True)
+GHOST = Change("ghost", "trainer", {"trainer": "DPGhostClippingTrainer"})
+BK = Change("bk", "trainer", {"trainer": "DPBookKeepingTrainer"})
+CHECKPOINTS = Change("checkpointing", "checkpointing", {"activation_checkpointing": True})
+LEAN = Change("lean", "loop", {"loop": "lean"})
+LORA = Change("LoRA", "train", {"train": "lora"}, LEARNED)
+
+
+def cost(needed: int, least_s: float | None = 1.0, flops: int = 100, moved: int = 100) -> LogicalCost:
+    return LogicalCost(needed, "backward", flops, moved, least_s)
+
+
+def weighed(name: str, *figures: Any, alters: str = SAME) -> Weighed:
+    return Weighed((Change(name, name, {}, alters),), cost(*figures))
+
+
+def told(advice: Weighing) -> list[tuple[str, str]]:
+    return [(one.name, advice.verdict(one)) for one in advice.ordered]
+
+
+def test_what_suffices_comes_first_by_time_then_what_helps_by_bytes_then_what_alters() -> None:
+    alone = [
+        weighed("helps a little", 900, 0.1),
+        weighed("helps", 600, 9.0),
+        weighed("slow", 100, 3.0),
+        weighed("fast", 500, 2.0),
+        weighed("other", 50, 0.1, alters=LEARNED),
+        weighed("useless", 1000, 0.1),
+    ]
+    advice = Weighing(cost(1000), 500, alone)
+    assert not advice.fits
+    assert told(advice) == [
+        ("fast", SUFFICES),
+        ("slow", SUFFICES),
+        ("helps", HELPS),
+        ("helps a little", HELPS),
+        ("other", SUFFICES),
+    ]
+    assert [one.name for one in advice.others] == ["useless"]
+    assert advice.verdict(advice.others[0]) == NOTHING
+    assert advice.best is not None
+    assert advice.best.name == "fast"
+    assert [change.name for change in advice.to_combine][-2:] == ["other", "useless"]
+    assert Weighing(cost(1000), 500, [weighed("other", 50, 0.1, alters=LEARNED)]).best is None
+
+
+def test_what_fits_is_made_faster_then_smaller() -> None:
+    alone = [
+        weighed("small", 10, 1.5),
+        weighed("smaller", 5, 1.0),
+        weighed("fast", 400, 0.9),
+        weighed("fastest", 300, 0.5),
+        weighed("too large", 600, 0.1),
+        weighed("other", 1, 0.1, alters=LEARNED),
+    ]
+    advice = Weighing(cost(400), 500, alone)
+    assert told(advice) == [
+        ("fastest", FASTER),
+        ("fast", FASTER),
+        ("smaller", SMALLER),
+        ("small", SMALLER),
+        ("other", FASTER),
+    ]
+    assert advice.verdict(advice.others[0]) == TOO_LARGE
+
+
+def test_without_rates_flops_decide_then_bytes_moved() -> None:
+    alone = [
+        weighed("more FLOPs", 10, None, 120, 1),
+        weighed("fewer bytes", 10, None, 100, 50),
+        weighed("more bytes", 10, None, 100, 150),
+        weighed("fewer FLOPs", 10, None, 90, 900),
+    ]
+    lacking = Weighing(cost(1000, None), 500, alone)
+    assert [one.name for one in lacking.ordered] == [
+        *("fewer FLOPs", "fewer bytes", "more bytes", "more FLOPs")
+    ]
+    fitting = Weighing(cost(10, None), None, alone)
+    assert fitting.fits
+    assert told(fitting) == [("fewer FLOPs", FASTER), ("fewer bytes", FASTER)]
+
+
+def test_a_batch_becomes_smaller_until_it_fits() -> None:
+    def estimate(config: ExperimentConfig) -> LogicalCost:
+        return cost(100 * config.batch_size)
+
+    found = smaller_batches(CONFIG, estimate, 200)
+    assert found is not None
+    assert found.options == "--batch-size 2 --accumulation-steps 4"
+    assert found.cost.needed == 200
+    assert smaller_batches(CONFIG, estimate, None) == Weighed(
+        (Change(f"{BATCH} 4", BATCH, {"batch_size": 4, "accumulation_steps": 2}),), cost(400)
+    )
+    least = smaller_batches(CONFIG, estimate, 50)
+    assert least is not None
+    assert least.options == "--batch-size 1 --accumulation-steps 8"
+    assert smaller_batches(CONFIG, lambda config: None, 50) is None
+    with pytest.raises(ConfigError, match="one sample"):
+        smaller_batches(parse_experiment({"batch_size": 1}, EstimatingConfig), estimate, 1)
+
+
+def needs(config: ExperimentConfig) -> LogicalCost:
+    """1000 bytes for a batch of eight, of which changes take off a part."""
+    fixed = 100 if config.train == "lora" else 200
+    per_sample = {"DPSGDTrainer": 100, "DPGhostClippingTrainer": 80, "DPBookKeepingTrainer": 60}
+    a_sample = per_sample[config.trainer] - 20 * config.activation_checkpointing
+    return cost(fixed + config.batch_size * a_sample)
+
+
+def combined(limit: int, *changes: Change) -> Weighed | None:
+    return together(CONFIG, needs(CONFIG), changes, needs, limit)
+
+
+def test_changes_are_put_together_until_they_fit() -> None:
+    found = combined(550, BK, GHOST, LEAN, CHECKPOINTS, LORA)
+    assert found is not None
+    assert found.name == "bk and checkpointing"  # one trainer, and the loop saves nothing
+    assert found.cost.needed == 200 + 8 * 40
+    assert found.alters == SAME
+
+
+def test_the_batch_comes_last_and_only_as_small_as_needed() -> None:
+    found = combined(400, BK, CHECKPOINTS, LORA)
+    assert found is not None
+    assert found.name == f"bk, checkpointing and {BATCH} 4"
+    assert found.cost.needed == 200 + 4 * 40
+
+
+def test_what_alters_what_is_learned_is_added_if_nothing_else_fits() -> None:
+    found = combined(230, BK, LORA, CHECKPOINTS)
+    assert found is not None
+    # Adapters cannot train behind checkpoints, which go then.
+    assert found.name == f"bk, LoRA and {BATCH} 2"
+    assert found.cost.needed == 100 + 2 * 60
+    assert found.alters == LEARNED
+
+
+def test_what_comes_nearest_is_told_if_nothing_fits() -> None:
+    found = combined(50, BK, CHECKPOINTS)
+    assert found is not None
+    assert found.cost.needed == 200 + 40
+    assert together(CONFIG, cost(1), [LEAN], lambda config: cost(1), 0) is None

@@ -1,0 +1,105 @@
+"""Two models of one name: each is told from the other, and has its own number of parameters."""
+
+import dataclasses
+
+from example_findings import told
+from example_results import comparison, result
+
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.findings.comparison.comparison import Comparison, compare
+from dpprof.findings.comparison.growth import lines
+from dpprof.findings.comparison.models import distinct_names, short_count
+from dpprof.findings.verdict.largest_batch import extrapolate
+from dpprof.pages.comparison.data import compute
+from dpprof.pages.comparison.page import render
+from dpprof.pages.comparison.summary import to_markdown
+from dpprof.record.figures.names import PEAK
+from dpprof.record.figures.results import Result
+
+
+def counted(num_parameters: int | None, trainer: str = "StandardTrainer", **settings: object) -> Result:
+    made = result(trainer, step_s=0.1, peak_mib=10, **settings)  # type: ignore[arg-type]
+    assert made.record is not None
+    return dataclasses.replace(made, record=dataclasses.replace(made.record, num_parameters=num_parameters))
+
+
+def labels(found: Comparison) -> list[str]:
+    return [found.model(place[0]).label for place in found.places]
+
+
+def headings(found: Comparison) -> list[str]:
+    return [group.model.heading for group in compute(found).models]
+
+
+def test_one_factory_name_in_two_modules_is_two_models() -> None:
+    found = comparison(counted(5, workload="a.b:make"), counted(700, workload="c:make"), counted(9))
+    assert labels(found) == ["tiny", "a.b:make", "c:make"]
+    assert headings(found) == ["tiny (9 parameters)", "a.b:make (5 parameters)", "c:make (700 parameters)"]
+
+
+def test_one_factory_under_two_model_sizes_is_two_models() -> None:
+    cells = [counted(n, workload="a:make", model_size=size) for n, size in ((5, "tiny"), (7, "small"))]
+    assert headings(comparison(*cells)) == ["a:make tiny (5 parameters)", "a:make small (7 parameters)"]
+    called = comparison(counted(5, workload="a:tiny"), counted(9))
+    assert labels(called) == ["tiny", "a:tiny"], "a factory that is called as a size is not that size"
+
+
+def test_one_setting_with_different_parameters_in_two_sources_is_two_models() -> None:
+    """As when the code of a factory changed in between; a run that failed early belongs to its place."""
+    old = [counted(5, workload="a:make"), counted(None, "DPSGDTrainer", workload="a:make")]
+    new = [counted(1_230_000, workload="a:make"), counted(1_230_000, "DPSGDTrainer", workload="a:make")]
+    found = compare("x", {"old": old, "new": new})
+    assert sorted(headings(found)) == ["make (1,230,000 parameters)", "make (5 parameters)"]
+    assert sorted(labels(found)) == ["make (1,230,000 parameters)", "make (5 parameters)"]
+    page = render(compute(found))
+    assert (
+        page.count("<h3>make (5 parameters)</h3>") == page.count("<h3>make (1,230,000 parameters)</h3>") == 1
+    )
+    tables = to_markdown(compute(found))
+    assert "| make (5 parameters) " in tables
+    assert "| make (1,230,000 parameters) " in tables
+    assert "at make (1,230,000 parameters), batch 4, sequence 512, new:" in told(found, "flat")
+
+
+def test_a_count_that_grows_with_the_sequence_is_one_model_and_each_place_has_its_own() -> None:
+    found = comparison(counted(50, seq_len=16), counted(90, seq_len=32))
+    assert labels(found) == ["tiny", "tiny"]
+    assert headings(found) == ["tiny (50 to 90 parameters)"]
+    page = render(compute(found))
+    assert "<h3>tiny, batch 4, sequence 16 (50 parameters)</h3>" in page
+    assert "<h3>tiny, batch 4, sequence 32 (90 parameters)</h3>" in page
+
+
+def test_lines_of_two_models_are_told_apart() -> None:
+    cells = [counted(n, workload=f"{m}:make", batch_size=b) for m, n in (("a", 5), ("b", 7)) for b in (2, 4)]
+    assert [line.model for line in lines(comparison(*cells), PEAK, "batch_size")] == ["a:make", "b:make"]
+
+
+def test_largest_batches_of_two_models_are_not_mixed() -> None:
+    """Two factories of one name: the tightest pair is the second one's alone."""
+    cells = [
+        result(
+            trainer,
+            step_s=0.1,
+            peak_mib=slope * batch,
+            peak_in={"backward": slope * batch},
+            batch_size=batch,
+            workload=workload,
+            environment={"memory_gib": "1.0"},
+        )
+        for workload, slopes in (("a:make", (1, 2)), ("b:make", (4, 8)))
+        for trainer, slope in zip(("DPSGDTrainer", "DPGhostClippingTrainer"), slopes, strict=True)
+        for batch in (2, 4)
+    ]
+    found = extrapolate(comparison(*cells))
+    assert [(reach.line.model, reach.line.trainer, reach.batch) for reach in found] == [
+        ("b:make", "DPSGDTrainer", 256),
+        ("b:make", "DPGhostClippingTrainer", 128),
+    ]
+
+
+def test_names_that_nothing_else_has_stay_short_and_a_small_count_is_told_to_the_last() -> None:
+    workloads = ("SimpleBigModel", "a.b:make", "a.b:net")
+    configs = [ExperimentConfig(workload=workload) for workload in workloads]
+    assert list(distinct_names(configs).values()) == ["auto", "make", "net"]
+    assert (short_count(837), short_count(1_230_000)) == ("837", "1.23M")

@@ -1,0 +1,118 @@
+"""The rows of a comparison: bars, words for the best and the worst."""
+
+import pytest
+from example_findings import BUSY, FAST, FLAT, GHOST, STANDARD, run
+from example_results import comparison, result
+
+from dpprof.findings.comparison.rows import MEASURES, UNITEMISED, CellBar, bar, legend, marks, scale
+from dpprof.record.figures.names import PEAK, STEP
+from dpprof.record.figures.results import Result
+from dpprof.record.record import Failure, FailureKind
+from dpprof.vocabulary.trainers import UNLISTED_COLOR
+
+MEMORY, TIME, MOVED = MEASURES
+OOM = Failure(FailureKind.OOM, "CUDA out of memory")
+MACHINE = {"memory_gib": "2.0"}
+
+
+def test_the_parts_of_a_bar_add_up_to_its_figure() -> None:
+    found = comparison(
+        result(
+            "DPSGDTrainer",
+            step_s=0.1,
+            peak_mib=13,
+            at_peak={"per_sample_gradients": 6, "parameters": 4, "noise": 2},
+            phase_ms={"backward": 60, "forward": 30},
+            moved=[("forward", "copy", 3), ("backward", "copy", 5)],
+        )
+    )
+    memory, time, moved = (bar(found, found.cells[0], measure) for measure in MEASURES)
+    assert memory.parts == {"parameters": 4, "per_sample_gradients": 6, "noise": 2, "untracked": 1}
+    assert list(memory.parts) == ["parameters", "per_sample_gradients", "noise", "untracked"], "in order"
+    assert memory.total == 13
+    assert time.parts == pytest.approx({"forward": 30, "backward": 60, "between phases": 10})
+    assert time.spread == 0
+    assert (moved.parts, moved.total) == ({"forward": 3, "backward": 5}, 8)
+    for one in (memory, time, moved):
+        assert one.total == pytest.approx(sum(one.parts.values()))
+        assert one.ratio is None
+
+
+def test_parts_that_no_table_lists_are_drawn_last_in_grey() -> None:
+    found = comparison(
+        result(
+            "DPSGDTrainer",
+            step_s=0.1,
+            peak_mib=10,
+            at_peak={"flat_gradients": 6, "parameters": 4},
+            phase_ms={"per_sample_backward": 50, "forward": 30},
+            moved=[("per_sample_backward", "copy", 3), ("forward", "copy", 5)],
+        )
+    )
+    memory, time, moved = (bar(found, found.cells[0], measure) for measure in MEASURES)
+    assert list(memory.parts.items()) == [("parameters", 4), ("flat_gradients", 6)]
+    assert list(time.parts) == ["forward", "between phases", "per_sample_backward"]
+    assert time.total == pytest.approx(sum(time.parts.values()))
+    assert list(moved.parts.items()) == [("forward", 5), ("per_sample_backward", 3)]
+    assert legend([time], TIME) == list(time.parts)
+    assert TIME.color("per_sample_backward") == MEMORY.color("flat_gradients") == UNLISTED_COLOR
+
+
+def test_parts_that_do_not_add_up_leave_nothing_between_and_none_is_one_part() -> None:
+    found = comparison(result(step_s=0.1, peak_mib=5, phase_ms={"forward": 50, "backward": 55}))
+    assert bar(found, found.cells[0], TIME).parts == pytest.approx({"forward": 50, "backward": 55})
+    assert bar(found, found.cells[0], MEMORY).parts == {UNITEMISED: 5}
+    moved = bar(found, found.cells[0], MOVED)
+    assert (moved.parts, moved.total, moved.failure) == ({}, None, None)
+
+
+def test_out_of_memory_ends_at_the_limit() -> None:
+    ran = result("StandardTrainer", step_s=0.1, peak_mib=1500, environment=MACHINE)
+    failed = result("DPSGDTrainer", step_s=0.1, outcomes={}, environment=MACHINE, failure=OOM)
+    found = comparison(ran, failed)
+    one = bar(found, found.cells[1], MEMORY)
+    assert (one.total, one.parts, one.failure, one.limit) == (None, {}, "oom", 2048)
+    assert scale([bar(found, cell, MEMORY) for cell in found.cells]) == 2048
+    assert bar(found, found.cells[1], TIME).limit is None
+
+
+def test_a_limit_far_away_does_not_flatten_the_others() -> None:
+    def of(total: float | None, limit: float | None) -> CellBar:
+        return CellBar({}, total, None, None, None, None, limit)
+
+    assert scale([of(10, None), of(None, 29)]) == 29
+    assert scale([of(10, None), of(None, 31)]) == 10
+    assert scale([of(None, 31)]) == 31
+    assert scale([of(None, None)]) == 1
+
+
+def test_a_cell_that_did_not_finish_has_no_bar() -> None:
+    stopped = result(step_s=0.1, peak_mib=10, failure=Failure(FailureKind.INTERRUPTED, "stopped"))
+    found = comparison(stopped)
+    assert bar(found, found.cells[0], MEMORY).total is None
+    assert bar(found, found.cells[0], MEMORY).failure == "interrupted"
+
+
+def words(metric: str, *results: Result) -> list[str]:
+    (place,) = comparison(*results).places
+    return marks(place, metric)
+
+
+def test_the_best_and_the_worst_dp_trainer_have_a_word_and_standard_training_none() -> None:
+    four = (run(STANDARD, 0.1, 9.0), run(FLAT, 0.2, 4.0), run(GHOST, 0.4, 1.0), run(FAST, 0.3, 2.0))
+    assert words(STEP, *four) == ["", "fastest", "slowest", ""]
+    assert words(PEAK, *four) == ["", "most", "least", ""]
+
+
+def test_what_cannot_be_told_apart_has_none() -> None:
+    close = (run(FLAT, 0.2, 4.0), run(GHOST, 0.2005, 4.0), run(FAST, 0.1, 4.001))
+    assert words(STEP, *close) == ["", "", "fastest"]
+    assert words(PEAK, *close) == ["", "", ""]
+    short = (run(FLAT, [0.2, 0.2], 4.0), run(GHOST, [0.4, 0.4], 8.0))
+    assert words(STEP, *short) == ["", ""], "too few steps"
+    assert words(PEAK, *short) == ["least", "most"]
+
+
+def test_disturbed_places_and_lonely_trainers_have_none() -> None:
+    assert words(STEP, run(FLAT, 0.2, 4.0, **BUSY), run(GHOST, 0.4, 1.0)) == ["", ""]
+    assert words(STEP, run(STANDARD, 0.2, 4.0), run(GHOST, 0.4, 1.0)) == ["", ""]

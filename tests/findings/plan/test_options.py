@@ -1,0 +1,222 @@
+"""Plans against arithmetic: costs of phases, times, the front, what is recommended."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+from example_results import result
+
+from dpprof.config.devices import DEVICES
+from dpprof.config.entry_points import PlanConfig
+from dpprof.config.estimating import EstimatingConfig
+from dpprof.config.flat import parse_experiment
+from dpprof.findings.plan.options import (
+    BatchNoise,
+    Fitted,
+    TrainingOption,
+    front,
+    option_of,
+    recommended,
+    too_close,
+)
+from dpprof.findings.plan.timing import (
+    EFFICIENCY,
+    FLOOR,
+    MEASURED,
+    UNKNOWN,
+    Affine,
+    MeasuredSteps,
+    PhaseCost,
+    Reached,
+    Seconds,
+    StepCost,
+    logical_step,
+)
+from dpprof.privacy.guarantee import PRV, Guarantee
+from dpprof.record.figures.capacity import in_logical_step
+from dpprof.record.figures.results import Result
+
+CONFIG = parse_experiment(
+    {"trainer": "bk", "model_size": "tiny", "target": "H100", "savings": False}, EstimatingConfig
+).resolve(cuda_available=True)
+ON_CPU = parse_experiment(
+    {"trainer": "bk", "model_size": "tiny", "device": "cpu", "device_memory_gib": 1}, EstimatingConfig
+).resolve(cuda_available=False)
+NOTHING = Affine()
+# Forward multiplies, noise moves bytes; H100: 67e12 FLOP/s in fp32, 3350e9 bytes/s.
+COST = StepCost(
+    {
+        "forward": PhaseCost(NOTHING, Affine(0.0, 67e10), NOTHING),
+        "noise": PhaseCost(Affine(3350e7), NOTHING, NOTHING),
+    }
+)
+
+
+def noise(logical_batch: int, multiplier: float = 1.0, steps: int = 3600) -> BatchNoise:
+    rate = logical_batch / 100_000
+    guarantee = Guarantee(PRV, multiplier, 8.0, 1e-6, rate, steps)
+    return BatchNoise(logical_batch, rate, steps, rate * steps, guarantee, None)
+
+
+def test_a_line_goes_through_its_points_and_phases_count_as_often_as_they_come() -> None:
+    line = Affine.through([(2, 7.0), (3, 9.0), (4, 11.0)])
+    assert (line.constant, line.slope) == (3.0, 2.0)
+    assert Affine.through([(5, 4.0)])(100) == 4.0
+    seconds = {"zero_grad": 1.0, "forward": 2.0, "noise": 5.0}
+    assert in_logical_step(CONFIG, seconds, 3) == 12.0
+    opacus = dataclasses.replace(CONFIG, trainer="DPSGDTrainer", options={})
+    assert in_logical_step(opacus, seconds, 3) == 14.0
+
+
+def test_least_times_follow_from_bytes_and_flops() -> None:
+    found = logical_step(CONFIG, COST, None, None, physical_batch=8, num_physical=4)
+    assert found.basis == FLOOR
+    assert found.least == pytest.approx(4 * 8 * 0.01 + 0.01)
+    assert found.most is None
+    ranged = logical_step(CONFIG, COST, None, Reached(0.25, 0.5), physical_batch=8, num_physical=4)
+    assert (ranged.least, ranged.most) == pytest.approx((0.66, 1.32))
+    assert ranged.basis == EFFICIENCY
+    unknown = logical_step(ON_CPU, COST, None, Reached(0.5, 0.5), physical_batch=8, num_physical=4)
+    assert unknown == Seconds(None, None, UNKNOWN)
+
+
+def test_two_measured_sizes_give_a_line_and_one_grows_by_the_ledger() -> None:
+    one = MeasuredSteps(((2, {"forward": 0.2, "noise": 0.5}),), ("run",), has_ranks=False)
+    two = MeasuredSteps(
+        ((2, {"forward": 0.2, "noise": 0.5}), (4, {"forward": 0.3, "noise": 0.5})), ("run",), has_ranks=False
+    )
+    assert one.seconds(COST, 8) == {"forward": pytest.approx(0.8), "noise": pytest.approx(0.5)}
+    assert two.seconds(COST, 8) == {"forward": pytest.approx(0.5), "noise": pytest.approx(0.5)}
+    found = logical_step(ON_CPU, COST, two, None, physical_batch=8, num_physical=4)
+    assert found.least == found.most == pytest.approx(2.5)
+    assert found.basis == MEASURED
+
+
+def test_an_option_is_limited_by_memory_and_by_what_is_ever_drawn() -> None:
+    plan = PlanConfig(dataset_size=100_000)
+    small = option_of(Fitted(CONFIG, 10, COST), noise(256), plan)
+    large = option_of(Fitted(CONFIG, 10_000, COST), noise(256), plan)
+    assert small is not None
+    assert large is not None
+    assert small.physical_batch == 10
+    assert 26 <= small.num_physical < 26.5
+    assert 256 < large.physical_batch < 400
+    assert large.num_physical == pytest.approx(1.0, abs=1e-3)
+    assert option_of(Fitted(CONFIG, 0), noise(256), plan) is None
+
+
+def test_devices_share_the_batch_and_the_price_is_for_all() -> None:
+    plan = PlanConfig(dataset_size=100_000, num_devices=4, price_per_device_hour=2.0)
+    found = option_of(Fitted(CONFIG, 64, COST), noise(256), plan)
+    assert found is not None
+    assert found.hours.least == pytest.approx(found.step.least)  # 3,600 steps
+    assert found.cost is not None
+    assert found.hours.least is not None
+    assert found.cost.least == pytest.approx(8 * found.hours.least)
+
+
+def test_the_smallest_physical_batch_near_the_best_throughput_is_taken() -> None:
+    """Each physical batch takes 10 ms and each sample 1 ms: 490 samples have 98 % of the best throughput.
+    Measured steps tell of their own sizes, and up to twice the largest.
+    """
+    assert knee_of(((1, 0.011), (2048, 2.058))) == 512
+    assert knee_of(((1, 0.011), (4, 0.014))) == 8
+    assert knee_of(((1, 0.001), (4, 0.004))) == 1
+    assert knee_of(((3, 0.003), (4, 0.004))) == 3
+    assert knee_of(((2000, 2.01), (2048, 2.058))) == 2000
+
+
+def knee_of(forward: tuple[tuple[int, float], ...]) -> int:
+    """The physical batch that is chosen, by the seconds of forward at some batches."""
+    at = tuple((batch, {"forward": seconds, "noise": 0.0}) for batch, seconds in forward)
+    measured = MeasuredSteps(at, ("run",), has_ranks=False)
+    found = option_of(Fitted(ON_CPU, 4096, COST, measured), noise(4096), PlanConfig(dataset_size=100_000))
+    assert found is not None
+    return found.physical_batch
+
+
+def option(logical_batch: int, hours: float | None, multiplier: float = 1.0) -> TrainingOption:
+    time = Seconds(hours, hours, MEASURED)
+    return TrainingOption("DPSGDTrainer", noise(logical_batch, multiplier), 8, 8, 1.0, 1, time, time, None, 1)
+
+
+def test_the_front_has_no_option_that_another_beats_in_both() -> None:
+    cheap, dear, noisy, unknown = option(64, 1.0), option(256, 2.0), option(32, 1.5), option(512, None)
+    assert front([noisy, dear, cheap, unknown]) == [cheap, dear]
+
+
+def test_less_noise_is_worth_a_price_up_to_its_square() -> None:
+    cheap = option(100, 1.0)
+    assert recommended([cheap, option(200, 3.9)]).noise.logical_batch == 200  # type: ignore[union-attr]
+    assert recommended([cheap, option(200, 4.1)]).noise.logical_batch == 100  # type: ignore[union-attr]
+    assert recommended([option(100, None)]) is None
+
+
+def of(trainer: str, hours: float, largest: int, basis: str = FLOOR) -> TrainingOption:
+    time = Seconds(hours, hours if basis == MEASURED else None, basis)
+    return TrainingOption(trainer, noise(100), largest, largest, 1.0, 1, time, time, None, 1)
+
+
+def test_bounds_that_are_too_close_leave_it_to_what_was_measured_elsewhere() -> None:
+    ghost = of("DPGhostClippingTrainer", 6.65, 15)
+    near, far = of("DPBookKeepingTrainer", 7.05, 21), of("DPBookKeepingTrainer", 8.1, 21)
+    assert recommended([ghost, near]) == near
+    assert recommended([ghost, far]) == ghost
+    assert too_close(noise(100), [ghost, near]) == [ghost, near]
+    unknown = of("AnotherTrainer", 6.6, 30)
+    assert recommended([unknown, ghost]) == ghost
+
+
+def test_measured_times_that_are_too_close_leave_it_to_the_memory() -> None:
+    bk = of("DPBookKeepingTrainer", 1.0, 16, MEASURED)
+    near, far = (of("DPMixedGhostTrainer", hours, 32, MEASURED) for hours in (1.09, 1.11))
+    assert recommended([bk, near]) == near
+    assert recommended([bk, far]) == bk
+
+
+H100 = DEVICES["H100"]
+MIB = 2**20
+
+
+def run(step_s: float, trainer: str = "DPSGDTrainer", **settings: Any) -> Result:
+    """A run whose step moves 3,350 MiB: 2**20 / 1e6 ms at least on an H100."""
+    return result(trainer, step_s=step_s, moved=[("forward", "gemm", H100.bandwidth_gb_per_s)], **settings)
+
+
+LEAST = MIB / 1e9
+REACHED_AT = run(1.0).config
+
+
+def test_the_share_is_the_least_time_over_the_median() -> None:
+    found = Reached.of({"one": run(4 * LEAST), "two": run(2 * LEAST)}, H100, REACHED_AT)
+    assert found is not None
+    assert found.low == pytest.approx(0.25)
+    assert found.high == pytest.approx(0.5)
+    assert found.names == ("one", "two")
+
+
+def test_runs_of_the_same_model_tell_most() -> None:
+    alike = {"a": run(4 * LEAST), "b": run(3 * LEAST)}
+    other = {"c": run(2 * LEAST, model_size="small")}
+    found = Reached.of(alike | other, H100, REACHED_AT)
+    assert found is not None
+    assert found.names == ("a", "b")
+    found = Reached.of({"a": run(4 * LEAST)} | other, H100, REACHED_AT)
+    assert found is not None
+    assert found.names == ("a", "c")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        run(4 * LEAST, "StandardTrainer"),
+        run(4 * LEAST, precision="bf16"),
+        run(LEAST / 2),  # faster than the device's memory: a cache, or another device
+        result("DPSGDTrainer", step_s=1.0),  # no ledger
+        dataclasses.replace(run(4 * LEAST), record=None),
+    ],
+    ids=["standard", "precision", "too fast", "no ledger", "no record"],
+)
+def test_other_runs_tell_nothing(other: Result) -> None:
+    assert Reached.of({"one": other, "two": other}, H100, REACHED_AT) is None
+    assert Reached.of({"one": run(4 * LEAST), "two": other}, H100, REACHED_AT) is None, "one is no range"

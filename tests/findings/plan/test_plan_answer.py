@@ -1,0 +1,95 @@
+"""A plan in words: what was asked, weak privacy, too few steps, and trainers that are too close to call."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from example_plans import SAMPLES, fitted
+
+from dpprof.config.entry_points import PlanConfig
+from dpprof.drive.plan import noises
+from dpprof.findings.plan.answer import caveats, question, reason, to_data, weak_privacy
+from dpprof.findings.plan.data import PlanData, compute
+from dpprof.findings.plan.options import Fitted
+from dpprof.findings.plan.timing import Affine, PhaseCost, StepCost
+from dpprof.pages import html, markdown
+from dpprof.pages.plan import page
+from dpprof.vocabulary.trainers import TRAINERS
+
+RESULTS = Path(__file__).parents[3] / "docs" / "results" / "trainers_cpu.md"
+
+
+def made(**asked: Any) -> PlanData:
+    """A plan of one trainer with measured steps."""
+    plan = PlanConfig(**{"dataset_size": SAMPLES, "logical_batches": "8,32", "min_steps": 1, **asked})
+    return compute("plan-example", plan, noises(plan, plan.batches), [fitted("bk")], {})
+
+
+def plan_of(bk: float) -> PlanData:
+    """Bounds of ghost and `bk`, whose FLOPs are so many times those of ghost."""
+    asked = PlanConfig(dataset_size=400, steps=4, logical_batches="32")
+    found = []
+    for trainer, flops in (("ghost", 1.0), ("bk", bk)):
+        one = fitted(trainer, device="cuda", device_memory_gib=0, target="H100")
+        cost = StepCost({"forward": PhaseCost(Affine(), Affine(0.0, 1e12 * flops), Affine())})
+        found.append(Fitted(one.config, one.largest, cost))
+    return compute("plan-example", asked, noises(asked, asked.batches), found, {})
+
+
+def test_every_medium_has_the_question_the_answer_and_each_caveat() -> None:
+    data = made(target_delta=0.01, target_epsilon=25.0, allow_weak_privacy=True, price_per_device_hour=2.0)
+    assert "Epsilon 25 at delta 0.01 for 400 samples; tiny with sequences of 16 in fp32" in question(data)
+    assert len(weak_privacy(data)) == 2
+    assert to_data(data)["caveats"] == [*weak_privacy(data), *caveats(data)]
+    assert to_data(data)["reason"] == reason(data)
+    for medium in (markdown.render(page(data)), html.page(page(data))):
+        for text in (question(data), reason(data), *to_data(data)["caveats"]):
+            assert text in medium
+        assert "cost" in medium
+    assert weak_privacy(made()) == []
+
+
+def test_too_close_to_call_is_said_with_what_decides() -> None:
+    found = plan_of(1.04)
+    assert "too close to call" in reason(found)
+    assert any("--accumulation-steps 1 --trainer bk" in text for text in caveats(found))
+    assert to_data(found)["recommended"]["trainer"] == "DPBookKeepingTrainer"
+
+
+def test_what_is_clear_is_said_as_clear() -> None:
+    found = plan_of(1.3)
+    assert found.close == []
+    assert "too close" not in reason(found)
+    assert to_data(found)["recommended"]["trainer"] == "DPGhostClippingTrainer"
+
+
+def test_batches_with_too_few_steps_are_not_recommended_while_others_have_enough() -> None:
+    free = made().recommended
+    assert free is not None
+    assert (free.noise.logical_batch, free.noise.steps) == (32, 12)
+    held = made(min_steps=20).recommended
+    assert held is not None
+    assert (held.noise.logical_batch, held.noise.steps) == (8, 50)
+    assert reason(made(min_steps=20)).endswith("a larger batch makes too few steps.")
+    data = made(min_steps=200)
+    assert data.recommended is not None
+    assert data.recommended.noise.logical_batch == 8
+    assert "No logical batch makes 200 steps, as min_steps asks for." in caveats(data)
+    assert any("fewer than 10 steps" in caveat for caveat in caveats(made(min_steps=10)))
+    assert not any("fewer than" in caveat for caveat in caveats(made()))
+
+
+def test_a_physical_batch_is_a_round_number_and_the_largest_is_shown() -> None:
+    plan = PlanConfig(dataset_size=SAMPLES, logical_batches="64", min_steps=1)
+    trainer = dataclasses.replace(fitted("flat"), largest=37)
+    (option,) = compute("p", plan, noises(plan, plan.batches), [trainer], {}).options
+    assert (option.physical_batch, option.largest) == (36, 37)
+
+
+@pytest.mark.parametrize("trainer", [name for name, info in TRAINERS.items() if info.times_standard])
+def test_what_was_measured_elsewhere_is_what_the_results_say(trainer: str) -> None:
+    short_name, times = TRAINERS[trainer].short_name, TRAINERS[trainer].times_standard
+    small = RESULTS.read_text(encoding="utf-8").split("## ")[1]
+    (row,) = [line for line in small.splitlines() if line.startswith(f"| {short_name} ")]
+    assert float(row.split("|")[4]) == times

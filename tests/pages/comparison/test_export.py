@@ -1,0 +1,64 @@
+import io
+
+import pandas
+from example_results import comparison, result
+from record_metrics import metrics
+
+from dpprof.findings.comparison.comparison import Comparison
+from dpprof.pages.comparison.data import compute
+from dpprof.pages.comparison.export import export, table
+from dpprof.pages.comparison.summary import to_markdown
+from dpprof.record.record import Failure, FailureKind
+
+NAME = 'a "quoted", é'
+RUNS = [
+    result(step_s=0.1, peak_mib=10, environment={"cpu": "X, Y"}, name=NAME),
+    result("DPSGDTrainer", step_s=0.2, peak_mib=30, at_peak={"noise": 30}),
+    result("DPSGDTrainer", step_s=0.3, peak_mib=30, at_peak={"noise": 30}, name="again"),
+    result("DPGhostClippingTrainer", failure=Failure(FailureKind.ERROR, "two\nlines")),
+]
+
+
+def test_csv_has_every_figure_of_every_run() -> None:
+    rows = pandas.read_csv(
+        io.StringIO(export(comparison(*RUNS), "csv")), float_precision="round_trip"
+    ).set_index("run")
+    assert list(rows.index) == [run.name for run in RUNS]
+    for run in RUNS[:3]:
+        assert run.record is not None
+        for name, value in metrics(run.record).items():
+            assert rows.loc[run.name, name] == value
+        assert rows.loc[run.name, "batch_size"] == 4
+    assert rows.loc[NAME, "cpu"] == "X, Y"
+    assert rows.loc["again", "vs_standard/latency/step_ms_median_ratio"] == 3
+    failed = rows.loc[RUNS[3].name]
+    assert (failed["status"], failed["failure"], failed["reason"]) == ("FAILED", "error", "two\nlines")
+    assert pandas.isna(failed["latency/step_ms_median"])
+
+
+def test_disturbed_runs_are_marked_in_every_table() -> None:
+    busy = {"cpu_cores": "2", "torch_threads": "2"}
+    disturbed = result(step_s=0.1, environment=busy, others_processors=1.0)
+    found = comparison(disturbed, result("DPSGDTrainer", step_s=0.2), result(step_s=0.1, batch_size=8))
+    rows = pandas.read_csv(io.StringIO(export(found, "csv")), keep_default_na=False)
+    assert list(rows["disturbed"]) == ["other processes used 1.0 of 2 processors", "", ""]
+    assert table(compute(found))["disturbed"] == ["yes", "yes", ""], "a ratio of both does not compare"
+
+
+def test_json_is_what_a_baseline_is_read_from() -> None:
+    found = comparison(*RUNS)
+    assert Comparison.from_json(export(found, "json")) == found
+
+
+def test_markdown_is_the_summary() -> None:
+    found = comparison(*RUNS)
+    assert export(found, "markdown") == to_markdown(compute(found))
+
+
+def test_the_table_has_a_row_for_each_cell() -> None:
+    columns = table(compute(comparison(*RUNS)))
+    assert columns["trainer"] == ["StandardTrainer", "DPSGDTrainer", "DPGhostClippingTrainer"]
+    assert columns["step_ms"] == [100, 250, None]
+    assert columns["peak_ratio"] == [1, 3, None]
+    assert columns["status"] == ["FINISHED", "FINISHED", "error"]
+    assert {len(values) for values in columns.values()} == {3}

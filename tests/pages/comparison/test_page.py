@@ -1,0 +1,235 @@
+"""What the comparison page says, read out of its HTML; `test_browser.py` looks at it drawn."""
+
+import html
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import example_ledger
+import pytest
+from example_results import MIB, comparison, result
+
+from dpprof.config.flat import from_flat
+from dpprof.errors import ConfigError
+from dpprof.findings.comparison.comparison import Comparison, compare
+from dpprof.pages.comparison.data import compute
+from dpprof.pages.comparison.page import render
+from dpprof.pages.html import code
+from dpprof.record.figures.results import read_result
+from dpprof.record.folder import RunFolder
+from dpprof.record.record import Failure, FailureKind, GradientCheck, PassOutcome, PassStatus
+
+OOM = Failure(FailureKind.OOM, "CUDA out of memory")
+STEPS = [0.1] * 9
+
+
+def example() -> Comparison:
+    """Two places; among the cells one out of memory, one that crashed, one with a single step."""
+    machine = {"memory_gib": "0.1", "torch_version": "2.13.0"}
+    return comparison(
+        result(
+            step_s=STEPS,
+            peak_mib=20,
+            at_peak={"parameters": 4, "activations": 16},
+            phase_ms={"forward": 30, "backward": 60},
+            moved=[("forward", "copy", 3), ("backward", "copy", 5)],
+            environment=machine,
+        ),
+        result(
+            "DPSGDTrainer",
+            step_s=[0.25, 0.25, 0.26, 0.25, 0.24],
+            peak_mib=50,
+            at_peak={"parameters": 4, "per_sample_gradients": 46},
+            environment=machine,
+        ),
+        result("DPGhostClippingTrainer", step_s=0.1, outcomes={}, failure=OOM, environment=machine),
+        result("DPFastGradientClippingTrainer", failure=Failure(FailureKind.ERROR, "RuntimeError: no\nmore")),
+        result(step_s=[0.4], peak_mib=30, batch_size=8, environment=machine),
+    )
+
+
+def shown(found: Comparison, folders: dict[tuple[str, str], RunFolder] | None = None) -> str:
+    return render(compute(found, folders))
+
+
+class Text(HTMLParser):
+    """The page's text, scripts left out, and the tags that it has."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+        self.tags: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        if not (self.tags and self.tags[-1] in ("script", "style")):
+            self.parts.append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        self.tags.append(f"/{tag}")
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.parts))
+
+
+def rows(page: str) -> dict[tuple[str, str], str]:
+    """The text of each cell's row, by place and trainer."""
+    found = {}
+    for place in page.split('<section class="place"')[1:]:
+        place = place.split("</section>")[0]
+        name = re.findall(r"<h3>(.*?)</h3>", place)[0]
+        for row in re.findall(
+            r'<tr data-trainer="(\w+)">(.*?)</tr>\s*(?=<tr data-trainer|</tbody>)', place, re.S
+        ):
+            found[html.unescape(name), row[0]] = Text(row[1]).text
+    return found
+
+
+def test_every_cell_has_a_row_with_its_figures() -> None:
+    found = rows(shown(example()))
+    place = "tiny, batch 4, sequence 512"
+    assert list(found) == [
+        (place, "StandardTrainer"),
+        (place, "DPSGDTrainer"),
+        (place, "DPGhostClippingTrainer"),
+        (place, "DPFastGradientClippingTrainer"),
+        ("tiny, batch 8, sequence 512", "StandardTrainer"),
+    ]
+    standard = found[place, "StandardTrainer"]
+    for words in ("20.0 MiB 1.00 x", "100.0 ± 0.00 ms 1.00 x", "8.00 MiB 1.00 x", " 40.0 "):
+        assert words in standard
+    assert "activations 16.0" in standard, "what a bar is made of stands in the row's figures"
+    assert "forward 30.0 3.00" in standard
+    assert "50.0 MiB 2.50 x" in found[place, "DPSGDTrainer"]
+    assert "250.0 ± 0.00 ms 2.50 x" in found[place, "DPSGDTrainer"]
+
+
+def test_failed_cells_are_shown_as_what_they_are() -> None:
+    page = shown(example())
+    found = rows(page)
+    oom = found["tiny, batch 4, sequence 512", "DPGhostClippingTrainer"]
+    assert "more than this device's 102.4 MiB" in oom
+    (bar,) = re.findall(r'class="oom" style="width: ([\d.]+)%"', page)
+    assert float(bar) == 100, "the limit, 102.4 MiB, is the longest bar"
+    crashed = found["tiny, batch 4, sequence 512", "DPFastGradientClippingTrainer"]
+    assert re.findall(r"\b(error|not measured|\d+)\b", crashed) == ["error"] * 3
+    assert "RuntimeError: no" in Text(page).text
+    for word in ("None", "nan", "NaN", "Undefined", "inf "):
+        assert word not in Text(page).text
+    single = found["tiny, batch 8, sequence 512", "StandardTrainer"]
+    assert "400.0 ms" in single
+    assert "±" not in single, "one step has no spread"
+
+
+def test_what_the_gradient_check_says_stands_in_the_row() -> None:
+    checks = {
+        "StandardTrainer": GradientCheck(0.0, 0.0),
+        "DPSGDTrainer": GradientCheck(doubt="it <draws> lots"),
+        "DPGhostClippingTrainer": GradientCheck(1.0, 1.0),
+        "DPFastGradientClippingTrainer": None,
+    }
+    page = shown(comparison(*(result(trainer, step_s=0.1, check=check) for trainer, check in checks.items())))
+    said = [re.findall(r"gradient check: (pass|fail|cannot tell) ", row) for row in rows(page).values()]
+    assert said == [["pass"], ["cannot tell"], ["fail"], []]
+    assert page.count('class="check bad"') == 2
+    warnings = [Text(text).text for text in re.findall(r'<p class="warning">(.*?)</p>', page, re.S)]
+    assert "failed in 1 of 4 runs (DPGhostClippingTrainer_tiny_bs4_seq512)" in warnings[0]
+    assert warnings[1].endswith("(DPSGDTrainer_tiny_bs4_seq512): it <draws> lots.")
+    (failures,) = re.findall(r'<table id="failures"[^>]*>(.*?)</table>', page, re.S)
+    assert "gradient check: clipped gradient off by 1.0e+00 in float64" in Text(failures).text
+    assert "DPSGDTrainer" not in failures, "what cannot be told has not failed"
+
+
+def test_bars_have_the_widths_of_their_parts() -> None:
+    page = shown(comparison(*(_one(trainer) for trainer in ("StandardTrainer", "DPSGDTrainer"))))
+    widths = re.findall(r'<span style="width: ([\d.]+)%; [^"]*" title="([^"]*)"', page)
+    memory = {title: float(width) for width, title in widths if "MiB" in title}
+    assert memory["activations: 6.00 MiB"] == pytest.approx(100 * 6 / 40)
+    assert memory["per-sample gradients: 30.0 MiB"] == pytest.approx(100 * 30 / 40)
+    assert memory["parameters: 10.0 MiB"] == pytest.approx(100 * 10 / 40)
+
+
+def _one(trainer: str) -> Any:
+    private = {"parameters": 10, "per_sample_gradients": 30}
+    held = {"parameters": 4, "activations": 6} if trainer == "StandardTrainer" else private
+    return result(trainer, step_s=STEPS, peak_mib=sum(held.values()), at_peak=held)
+
+
+def test_a_disturbed_run_takes_the_award_for_time_and_marks_the_step_times_of_its_place() -> None:
+    busy = {"cpu_cores": "2", "torch_threads": "2"}
+    cells = [
+        result(
+            trainer,
+            step_s=[step_s] * 9,
+            peak_mib=peak,
+            batch_size=batch,
+            environment=busy,
+            others_processors=others,
+        )
+        for batch, others in ((2, 0.0), (4, 1.0))
+        for trainer, step_s, peak in (("DPSGDTrainer", 0.1, 50), ("DPGhostClippingTrainer", 0.2, 20))
+    ]
+    found = rows(shown(comparison(*cells)))
+    marked = {key: re.findall("fastest|least memory|disturbed", text) for key, text in found.items()}
+    calm, disturbed = ("tiny, batch 2, sequence 512", "tiny, batch 4, sequence 512")
+    assert marked == {
+        (calm, "DPSGDTrainer"): ["fastest"],
+        (calm, "DPGhostClippingTrainer"): ["least memory"],
+        (disturbed, "DPSGDTrainer"): ["disturbed"],
+        (disturbed, "DPGhostClippingTrainer"): ["least memory", "disturbed"],
+    }
+    assert "200.0 ± 0.00 ms disturbed" in found[disturbed, "DPGhostClippingTrainer"]
+
+
+HOSTILE = "</script><script>alert('<é>\")</script><img src=x onerror=alert(1)>"
+
+
+def test_no_name_can_become_part_of_the_page() -> None:
+    """A run's name, a sweep's, an error, a version, a text file's: shown as they are, and nothing more."""
+    one = result(step_s=STEPS, peak_mib=3, name=HOSTILE, environment={"cpu": HOSTILE, HOSTILE: "x"})
+    failed = result("DPSGDTrainer", failure=Failure(FailureKind.ERROR, HOSTILE), name=HOSTILE + "2")
+    later = {"clean": PassOutcome(PassStatus.FINISHED), HOSTILE: PassOutcome(PassStatus.FAILED, HOSTILE)}
+    broken = result("DPGhostClippingTrainer", step_s=STEPS, outcomes=later, name=HOSTILE + "3")
+    grown = result(step_s=STEPS, peak_mib=3, batch_size=8, name=HOSTILE + "4")
+    found = compare(HOSTILE, {HOSTILE: [one, failed, broken, grown], "b": [one]})
+    for cell in found.cells:
+        if cell.source == HOSTILE:
+            cell.settings["data"] = HOSTILE
+    page = Text(shown(found))
+    plain = Text(shown(compare("x", {"x": [one, failed, broken, grown], "b": [one]})))
+    assert "img" not in page.tags
+    assert page.tags.count("script") == plain.tags.count("script")
+    assert f"data {HOSTILE}" in page.text, "the name itself is shown"
+    with pytest.raises(ConfigError, match="workload"):
+        from_flat({"workload": HOSTILE})
+
+
+def test_a_damaged_timeline_is_told_and_the_rest_stands(tmp_path: Path) -> None:
+    folder = example_ledger.folder(tmp_path / "run", example_ledger.record(), example_ledger.timeline())
+    folder.ledger.write_bytes(b"no gzip")
+    page = compute(comparison(read_result(folder)), {("s", "run"): folder})
+    assert page.timelines == {}
+    (doubt,) = page.damaged
+    assert "ledger.json.gz cannot be read" in doubt
+    assert "30.3 MiB" in Text(render(page)).text
+
+
+def test_the_page_fetches_nothing_and_has_no_pair_to_choose_without_timelines() -> None:
+    page = shown(example())
+    assert not re.findall(r"(?:https?:)?//[a-z]", re.sub(r"<!--.*?-->", "", page))
+    assert 'id="pair"' not in page
+    assert "No experiment finished." in shown(comparison()), "an empty comparison is a page too"
+
+
+def test_code_in_a_sentence_is_set_as_code_and_everything_is_escaped() -> None:
+    saving = result("DPSGDTrainer", step_s=0.1, peak_mib=100.0, name="a<b>`c`")
+    assert saving.record is not None
+    saving.record.memory.saved = {"gradients": 20 * MIB, "outputs": 0, "all": 20 * MIB}
+    drawn = render(compute(comparison(saving)))
+    assert "call <code>zero_grad(set_to_none=True)</code>: -20.0 MiB." in drawn
+    assert code("a <b> `c <d>`") == "a &lt;b&gt; <code>c &lt;d&gt;</code>"

@@ -1,0 +1,100 @@
+"""One page in three media; a new report is one function and one line."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from example_console import printed, terminal
+from example_results import result
+from markupsafe import Markup
+
+from dpprof.pages import html, markdown, run_reports
+from dpprof.pages.document import (
+    Bar,
+    Chart,
+    Column,
+    Commands,
+    Document,
+    Heading,
+    Keyed,
+    Points,
+    Sentence,
+    Styled,
+    TrainerName,
+    table,
+)
+from dpprof.pages.terminal import show
+from dpprof.record.figures.results import Result
+from dpprof.record.folder import RunFolder
+from dpprof.vocabulary.formats import one
+
+
+def page(found: Result) -> Document:
+    """A new page, with every kind of part."""
+    columns = [Column("trainer"), Column("needs", one, "GiB"), Column("")]
+    own = Keyed("<own> | x", Markup("<i></i>"))
+    rows = [
+        (TrainerName("DPSGDTrainer"), 2.25, Bar(0.5, limit=0.25)),
+        (own, None, Bar(0.0)),
+    ]
+    return Document(
+        found.name,
+        [
+            Sentence(("It is ", Styled("slow", "bad"), " with `--loop lean`."), "answer"),
+            Heading("Memory"),
+            table("", columns, rows, name="memory", bold=[0]),
+            Chart(Markup("<svg></svg>"), legend=[TrainerName("DPSGDTrainer")]),
+            Sentence("Take care.", "warning"),
+            Points(["one", "two"]),
+            Points(["three"], folded_under="more"),
+            Commands("dpprof show runs/a"),
+        ],
+    )
+
+
+FOUND = result("DPSGDTrainer", step_s=0.002)
+
+
+def test_as_html() -> None:
+    text = html.page(page(FOUND))
+    assert '<span class="bad">slow</span> with <code>--loop lean</code>' in text
+    assert '<th class="n">needs [GiB]</th>' in text
+    assert "<i></i>&lt;own&gt; | x" in text
+    assert 'class="meter over"' in text
+    assert "<svg></svg>" in text
+    assert "<summary>more</summary>" in text
+
+
+def test_as_markdown() -> None:
+    assert markdown.render(page(FOUND)).split("\n\n")[1:] == [
+        "It is **slow** with `--loop lean`.",
+        "## Memory",
+        "| trainer       | needs [GiB] |\n| ------------- | ----------: |\n| flat          |         2.2 |\n"
+        "| &lt;own> \\| x |             |",
+        "Take care.",
+        "- one\n- two",
+        "```\ndpprof show runs/a\n```\n",
+    ]
+
+
+def test_in_the_terminal() -> None:
+    console = terminal()
+    show(console, page(FOUND))
+    assert [line for line in printed(console).splitlines() if line] == [
+        "It is slow with `--loop lean`.",
+        "Memory",
+        "trainer    needs [GiB]",
+        "flat               2.2  ██████████",
+        "<own> | x",
+        "warning: Take care.",
+        "  - one",
+        "  - two",
+        "dpprof show runs/a",
+    ]
+
+
+def test_a_new_report_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_reports, "RUN_REPORTS", (run_reports.page_report("new.html", 1, page),))
+    found = dataclasses.replace(FOUND, folder=RunFolder(tmp_path))
+    run_reports.write_run_reports(found)
+    assert "slow" in (tmp_path / "new.html").read_text()

@@ -1,0 +1,135 @@
+"""What a fit found, as data and as a table."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+from example_config import experiment
+from example_results import result
+from scipy.stats import poisson
+
+from dpprof.config.entry_points import FitConfig
+from dpprof.config.estimating import EstimatingConfig
+from dpprof.findings.fit import Answer, expected_batch, rows
+from dpprof.pages import markdown
+from dpprof.pages.fit import page
+from dpprof.record.figures.results import Result
+from dpprof.record.ledger import TrafficRow
+from dpprof.record.record import PassOutcome, PassStatus
+
+
+@pytest.mark.parametrize("largest", [1, 8, 57, 4000])
+@pytest.mark.parametrize("tail", [1e-6, 0.01, 0.5])
+def test_the_expected_batch_exceeds_the_largest_one_as_often_as_asked(largest: int, tail: float) -> None:
+    mean = expected_batch(largest, tail)
+    assert poisson.sf(largest, mean) == pytest.approx(tail, rel=1e-6)
+
+
+def answer(size: int, *, is_open: bool, verified: tuple[Result, ...] = (), target: str = "none") -> Answer:
+    """An estimate of 1 GiB that moves 4.8 GB backward, found for a device of 2 GiB."""
+    settings: dict[str, Any] = {
+        "batch_size": size,
+        "passes": "estimate",
+        "device_memory_gib": 2.0,
+        "device": "cpu" if target == "none" else "cuda",
+        "target": target,
+    }
+    best = result("DPSGDTrainer", step_s=0.1, peak_mib=1024, at_peak={"activations": 1024}, **settings)
+    assert best.record is not None
+    assert best.record.ledger is not None
+    best.record.ledger.traffic = [TrafficRow("aten::mm", "other", "backward", 1, 4_800_000_000, 0, 0)]
+    best.record.passes = {"estimate": PassOutcome(PassStatus.FINISHED)}
+    return Answer(best.config, "batch_size", "", size, 3, best, verified, is_open=is_open)
+
+
+def text_of(answers: list[Answer], fit: FitConfig) -> str:
+    return markdown.render(page("f", answers, fit))
+
+
+def cells(answers: list[Answer], fit: FitConfig) -> list[str]:
+    (line,) = (line for line in text_of(answers, fit).splitlines() if line.startswith("| tiny"))
+    return [text.strip() for text in line.strip("|").split(" | ")]
+
+
+def test_a_search_that_ended_at_its_limit_claims_no_more_than_it_tried() -> None:
+    fit = FitConfig(logical_batch=2**22)
+    found = [answer(2**20, is_open=True)]
+    assert cells(found, fit)[4:] == [
+        "",
+        "1,048,576 or more (not searched further)",
+        "1.00",
+        f"{expected_batch(2**20, EstimatingConfig().poisson_tail):,.0f} or more",
+        "4 or fewer",
+    ]
+    text = text_of(found, fit)
+    assert "larger ones were not tried" in text
+    assert "the next larger one" not in text
+    assert "the next larger one does not" in text_of([*found, answer(100, is_open=False)], fit)
+    (row,) = rows(found, fit)
+    assert (row["largest_batch_size"], row["is_at_least"]) == (2**20, True)
+    assert (row["limiting_phase"], row["limiting_category"]) == (None, None)
+
+
+def test_a_search_that_found_what_does_not_fit_says_so() -> None:
+    found = [answer(100, is_open=False)]
+    assert cells(found, FitConfig())[4:6] == ["activations in backward", "100 (96)"]
+    assert rows(found, FitConfig())[0]["is_at_least"] is False
+    assert rows(found, FitConfig())[0]["round_batch_size"] == 96
+    text = text_of(found, FitConfig())
+    assert "or more" not in text
+    assert "the next larger one does not" in text
+
+
+def test_of_an_open_answer_nothing_larger_is_measured() -> None:
+    assert answer(100, is_open=False).sizes_to_verify == (100, 101)
+    assert answer(100, is_open=True).sizes_to_verify == (100,)
+    fits = result("DPSGDTrainer", step_s=0.1, peak_mib=1000)
+    exceeds = result("DPSGDTrainer", step_s=0.1, peak_mib=3000)
+    fit = FitConfig(verify=True)
+    shown = {
+        name: cells([answer(100, is_open=True, verified=(run,))], fit)[-2:]
+        for name, run in (("a", fits), ("b", exceeds))
+    }
+    assert shown == {"a": ["not searched", "yes"], "b": ["not searched", "NO"]}
+    assert cells([answer(100, is_open=False, verified=(fits, exceeds))], fit)[-2:] == ["2.93 GiB", "yes"]
+    near = tuple(result("DPSGDTrainer", step_s=0.1, peak_mib=peak) for peak in (1800, 1900))
+    usable = {"10%": "yes", "0%": "NO"}  # 1843 of 2048 MiB, or all of them
+    verified = [answer(100, is_open=False, verified=near)]
+    assert {h: cells(verified, FitConfig(verify=True, headroom=h))[-1] for h in usable} == usable
+
+
+def test_models_are_told_apart_in_the_table() -> None:
+    """A factory under two model sizes, and sizes changed by hand."""
+    given: list[dict[str, Any]] = [
+        {"workload": "pkg:make", "model_size": "tiny"},
+        {"workload": "pkg:make", "model_size": "small"},
+        {"model_size": "1b", "hidden_dim": 64, "num_layers": 2},
+    ]
+    configs = [experiment(**settings).resolve(cuda_available=False) for settings in given]
+    found = [Answer(config, "batch_size", "", 0, 1) for config in configs]
+    names = [row["model"] for row in rows(found, FitConfig())]
+    assert names == ["pkg:make tiny", "pkg:make small", "1b-hidden64-layers2"]
+
+
+def test_the_headroom_is_explained_and_what_would_fit_without_it_is_told() -> None:
+    found = [dataclasses.replace(answer(100, is_open=False), without_headroom=112)]
+    text = text_of(found, FitConfig())
+    assert "fits 2.0 GiB with 10% of its memory free; the next larger one does not" in text
+    assert cells(found, FitConfig())[6:8] == ["1.00", "112"]
+    (row,) = rows(found, FitConfig())
+    assert (row["headroom_pct"], row["without_headroom"]) == (pytest.approx(10), 112)
+    none = text_of([answer(100, is_open=False)], FitConfig(headroom="0%"))
+    assert "fits 2.0 GiB; the next larger one does not" in none
+    assert "No headroom is left" in none
+    assert "| without headroom" not in none
+
+
+def test_a_logical_batch_has_a_floor_on_a_named_device_alone() -> None:
+    fit = FitConfig(logical_batch=400)
+    assert rows([answer(100, is_open=False)], fit)[0]["logical_floor_s"] is None
+    (row,) = rows([answer(100, is_open=False, target="H200")], fit)
+    assert row["logical_floor_s"] == pytest.approx(4e-3), "1 ms for each of four physical batches"
+    assert row["physical_steps"] == 4
+    text = text_of([answer(100, is_open=False, target="H200")], fit)
+    assert "floor [s]" in text
+    assert "It is not a prediction." in text

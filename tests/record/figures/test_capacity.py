@@ -1,0 +1,147 @@
+import dataclasses
+
+import pytest
+from example_config import changed, experiment
+
+from dpprof.config.devices import BLOCK_BYTES, DEVICES
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.record.figures import capacity
+from dpprof.record.figures.capacity import round_batch
+from dpprof.record.ledger import Doubt, LedgerResult, PhasePeak, TrafficRow
+
+MIB, GIB = 2**20, 2**30
+ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
+ON_H100 = experiment(passes="estimate", target="H100", batch_size=3, seq_len=130, hidden_dim=64)
+ON_CPU = experiment(passes="estimate", device="cpu")
+
+
+def resolved(config: ExperimentConfig) -> ExperimentConfig:
+    return config.resolve(cuda_available=False)
+
+
+def ledger(*rows: TrafficRow, peak: int = 100 * MIB) -> LedgerResult:
+    phases = dict.fromkeys(row.phase for row in rows if row.phase)
+    return LedgerResult(
+        peak=peak,
+        peak_phase="forward",
+        at_peak={},
+        phase_peak={phase: PhasePeak(peak, {}) for phase in phases},
+        after_step={},
+        traffic=list(rows),
+        step_s=1,
+        num_storages=1,
+        block_rounding=7 * BLOCK_BYTES,
+    )
+
+
+def row(phase: str, name: str = "aten::mm", moved: int = 0, flops: int = 0) -> TrafficRow:
+    return TrafficRow(name, "matrix_product", phase, 1, moved, 0, flops)
+
+
+def test_on_a_gpu_every_addition_has_a_name() -> None:
+    config, found = resolved(ON_H100), ledger(row("forward"))
+    assert capacity.from_allocator(config, found) == {"block_rounding": 3584, "cublas_workspace": 32 * MIB}
+    assert capacity.beyond_allocator(config) == {"cuda_context": 512 * MIB}
+    assert capacity.needed_bytes(config, found) == (100 + 32 + 512) * MIB + 3584
+    on_cpu = resolved(ON_CPU)
+    assert (capacity.needed_bytes(on_cpu, found), capacity.capacity_bytes(on_cpu)) == (100 * MIB, None)
+
+
+def test_flash_attention_needs_room_for_the_queries_gradient_in_fp32() -> None:
+    config = dataclasses.replace(resolved(ON_H100), precision="bf16")
+    found = capacity.from_allocator(config, ledger(row("forward", ATTENTION)))
+    assert found["attention_workspace"] == 4 * 3 * 256 * 64, "130 rows take two blocks of 128"
+    assert "attention_workspace" not in capacity.from_allocator(config, ledger(row("forward")))
+
+
+def test_a_memory_given_goes_before_the_targets() -> None:
+    config = resolved(ON_H100)
+    assert capacity.capacity_bytes(config) == round(DEVICES["H100"].memory_gib * GIB)
+    assert capacity.capacity_bytes(changed(config, device_memory_gib=24.0)) == 24 * GIB
+
+
+def test_the_floor_is_the_longer_of_bytes_and_flops_in_each_phase() -> None:
+    found = ledger(
+        row("forward", moved=3350 * 10**6),  # 1 ms at 3350 GB/s
+        row("forward", flops=67 * 10**8),  # 0.1 ms at 67 TFLOP/s
+        row("backward", moved=3350 * 10**5, flops=67 * 10**10),  # 0.1 ms and 10 ms
+    )
+    assert capacity.floor_s(resolved(ON_H100), found) == pytest.approx({"forward": 1e-3, "backward": 1e-2})
+    in_bf16 = dataclasses.replace(resolved(ON_H100), precision="bf16")
+    assert capacity.floor_s(in_bf16, found)["backward"] == pytest.approx(67e10 / 989e12)
+
+
+def test_what_a_cache_keeps_from_memory_takes_no_time_and_fp32_takes_its_own() -> None:
+    kept, products = row("forward", moved=3350 * 10**6), row("backward", flops=2 * 67 * 10**10)
+    kept.cached, products.fp32_flops = 3350 * 10**6 * 3 // 4, 67 * 10**10
+    in_bf16 = dataclasses.replace(resolved(ON_H100), precision="bf16")
+    assert capacity.floor_s(in_bf16, ledger(kept, products)) == pytest.approx(
+        {"forward": 2.5e-4, "backward": 1e-2 + 67e10 / 989e12}
+    )
+
+
+def test_without_a_rate_only_the_bytes_count_and_without_a_target_nothing() -> None:
+    found = ledger(row("forward", moved=320 * 10**6, flops=10**15))
+    on_t4 = changed(resolved(ON_H100), target="T4", precision="bf16")
+    assert capacity.floor_s(on_t4, found) == pytest.approx({"forward": 1e-3})
+    assert capacity.floor_s(changed(on_t4, target="none"), found) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "words"),
+    [
+        ("aten::unique_dim", "fp32", ["upper bound", "foreach"]),
+        (ATTENTION, "fp32", ["attention", "foreach"]),
+        (ATTENTION, "bf16", ["attention", "foreach", "autocast"]),
+        ("aten::embedding_dense_backward", "fp32", ["foreach", "sort"]),
+    ],
+)
+def test_what_an_estimate_rests_on_is_told(name: str, precision: str, words: list[str]) -> None:
+    config = dataclasses.replace(resolved(ON_H100), precision=precision)
+    found = capacity.assumptions(config, ledger(row("forward", name)))
+    assert len(found) == len(words)
+    assert all(word in text for word, text in zip(words, found, strict=True))
+    (on_cpu,) = capacity.assumptions(resolved(ON_CPU), ledger(row("forward", ATTENTION)))
+    assert "in one run of its own on this machine" in on_cpu
+
+
+@pytest.mark.parametrize(
+    ("limit_mib", "doubts", "expected"),
+    [
+        (100, [], True),
+        (99, [], False),
+        (150, [30, 20], True),
+        (149, [30, 20], None),
+        (100, [30, 20], None),
+        (99, [30, 20], False),
+        (10_000, [30, None], None),
+        (99, [None], False),
+    ],
+)
+def test_it_fits_only_with_room_for_what_is_in_doubt(
+    limit_mib: int, doubts: list[int | None], expected: bool | None
+) -> None:
+    config = changed(resolved(ON_CPU), device_memory_gib=limit_mib / 1024)
+    found = ledger(row("forward"))
+    found.doubts = [Doubt(str(i), "", None if mib is None else mib * MIB) for i, mib in enumerate(doubts)]
+    assert capacity.fits(config, found) is expected
+    assert capacity.fits(resolved(ON_CPU), found) is None, "held against nothing"
+
+
+def test_the_floor_of_a_logical_batch_repeats_what_every_physical_batch_has() -> None:
+    """Two physical batches of 3 samples were estimated; 12 samples take four."""
+    config = dataclasses.replace(resolved(ON_H100), accumulation_steps=2)
+    second = 3350 * 10**9
+    found = ledger(
+        row("forward", moved=2 * second), row("backward", moved=4 * second), row("noise", moved=5 * second)
+    )
+    assert capacity.logical_floor_s(config, found, 6) == pytest.approx(2 + 4 + 5)
+    assert capacity.logical_floor_s(config, found, 12) == pytest.approx(4 + 8 + 5)
+    assert capacity.logical_floor_s(config, found, 3) == pytest.approx(1 + 2 + 5)
+    assert capacity.logical_floor_s(resolved(ON_CPU), found, 12) is None
+
+
+def test_a_round_batch_is_a_little_smaller_than_the_largest() -> None:
+    found = {largest: round_batch(largest) for largest in (0, 15, 23, 75, 151, 4228)}
+    assert found == {0: 0, 15: 15, 23: 22, 75: 72, 151: 144, 4228: 4224}
+    assert all(largest - rounded <= largest / 8 for largest, rounded in found.items())
