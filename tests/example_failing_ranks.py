@@ -19,12 +19,15 @@ from dpprof.vocabulary.messages import _OOM_WORDS
 def fails(config: ExperimentConfig) -> tuple[Any, ...]:
     """Rank `rank` does as `how` says when `phase` begins for the `step`th time."""
     options = config.named_options
-    if dist.is_initialized() and dist.get_rank() == options["rank"]:
-        TrainerBase.phase = _failing(TrainerBase.phase, options)  # type: ignore[method-assign]
+    if dist.is_initialized():
+        does = _WAYS[options["how"]] if dist.get_rank() == options["rank"] else _say_that_it_is_there
+        TrainerBase.phase = _failing(TrainerBase.phase, options, does)  # type: ignore[method-assign]
     return mlp(config)
 
 
-def _failing(begin: Callable[..., AbstractContextManager[None]], options: dict[str, Any]) -> Any:
+def _failing(
+    begin: Callable[..., AbstractContextManager[None]], options: dict[str, Any], does: Callable[[], None]
+) -> Any:
     left = options.get("step", 2)
 
     @contextmanager
@@ -34,14 +37,19 @@ def _failing(begin: Callable[..., AbstractContextManager[None]], options: dict[s
             if name == options["phase"]:
                 left -= 1
                 if left == 0:
-                    _WAYS[options["how"]]()
+                    does()
             yield
 
     return phase
 
 
+def _say_that_it_is_there() -> None:
+    if place := os.environ.get("DPPROF_TEST_RANKS_THERE"):
+        (Path(place) / str(dist.get_rank())).touch()
+
+
 def _hang() -> None:
-    Path(os.environ["DPPROF_TEST_HANGS"]).touch()
+    _say_that_it_is_there()
     while True:
         time.sleep(1)
 

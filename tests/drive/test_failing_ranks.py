@@ -114,21 +114,23 @@ def test_a_rank_that_cannot_be_verified_ends_the_others(tmp_path: Path) -> None:
 
 @dataclass
 class Clock:
-    """Its time-out of a thousand seconds is over two seconds after a rank has said that it hangs."""
+    """Its time-out of a thousand seconds is over five seconds after both ranks have come to the phase."""
 
-    hangs: Path
+    there: Path
 
     def monotonic(self) -> float:
-        is_over = self.hangs.exists() and time.time() > self.hangs.stat().st_mtime + 2
+        came = [path.stat().st_mtime for path in self.there.iterdir()]
+        is_over = len(came) == 2 and time.time() > max(came) + 5
         return time.monotonic() + 1000 * is_over
 
 
 @pytest.mark.parametrize("phase", ["forward", pytest.param("backward_norms", marks=EXHAUSTIVE)])
 def test_a_rank_that_hangs_is_named(phase: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long the ranks take to start."""
-    hangs = tmp_path / "hangs"
-    monkeypatch.setenv("DPPROF_TEST_HANGS", str(hangs))
-    monkeypatch.setattr(child, "time", Clock(hangs))
+    there = tmp_path / "there"
+    there.mkdir()
+    monkeypatch.setenv("DPPROF_TEST_RANKS_THERE", str(there))
+    monkeypatch.setattr(child, "time", Clock(there))
     result = driven(failing("hang", phase, parallel="fsdp2"), tmp_path, timeout_s=1000)
     assert result.failure is not None
     assert (result.failure.kind, result.failure.rank) == ("timeout", 1)
