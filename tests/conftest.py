@@ -37,10 +37,12 @@ ROOT = Path(__file__).parent.parent
 Ended = subprocess.CompletedProcess[str]
 Run = Callable[..., Ended]
 LONGEST = {
+    "test_advise_cli",
     "test_browser",
     "test_estimate",
     "test_foreign_trainer",
     "test_launchers",
+    "test_plan_cli",
     "test_faults",
     "test_poisson_runs",
     "test_ray_cluster",
