@@ -19,8 +19,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from torch._subclasses.fake_tensor import FakeTensorMode
-
 from dpprof.measure.entry import defer_opacus, measure, prepare
 from dpprof.process import END_WITH
 from dpprof.record.folder import RunFolder
@@ -39,7 +37,7 @@ def serve() -> int:
     defer_opacus()
     importlib.import_module("dpprof.measure.experiment")
     importlib.import_module("dpprof.measure.trainers.build").import_trainers("", lambda text: None)
-    FakeTensorMode()  # imports half of torch's compiler
+    importlib.import_module("torch._subclasses.fake_tensor").FakeTensorMode()  # imports torch's compiler
     running: set[int] = set()
     while True:
         ready, _, _ = select.select([asked], [], [], _LOOK_S)
