@@ -123,10 +123,7 @@ def test_a_search_that_finds_no_end_says_where_it_stopped(tmp_path: Path) -> Non
             "batch_sizes: got '4', allowed: auto",
         ),
         (["fit", "--target", "H100", "--verify", "true"], "verify: got 'True', allowed: false"),
-        (
-            ["fit", *FIT, "--poisson-tail", "1"],
-            "poisson_tail: got '1', allowed: a number above 0",
-        ),
+        (["fit", *FIT, "--poisson-tail", "1"], "poisson_tail: got '1', allowed: a number above 0"),
         (["estimate", "--target", "H999"], "target: got 'H999', allowed: none, H200"),
     ],
 )

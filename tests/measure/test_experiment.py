@@ -57,11 +57,7 @@ def test_a_workload_of_ones_own(tmp_path: Path, workload: str, trainer: str) -> 
         ("broken:runs_out_of_memory", "oom", "MemoryError"),
         ("odd:speechless", "error", "Speechless: (its message cannot be had: RuntimeError)"),
         ("odd:interrupting", "error", "KeyboardInterrupt: mine"),
-        (
-            "odd:tokens_in_words",
-            "error",
-            "tokens_per_batch as a whole number above 0",
-        ),
+        ("odd:tokens_in_words", "error", "tokens_per_batch as a whole number above 0"),
     ],
 )
 def test_a_failure_is_told_with_its_reason(tmp_path: Path, workload: str, kind: str, words: str) -> None:

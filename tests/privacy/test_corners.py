@@ -20,15 +20,18 @@ from dpprof.privacy.rdp import rdp_epsilon, rdp_floor
 # Opacus says so whenever it is asked for RDP with much noise.
 pytestmark = pytest.mark.filterwarnings("ignore:Optimal order is the largest alpha")
 STEPS = PrivateSteps(0.01, 100, 1e-6)
-# From PRV's own answer and its error to another answer.
-Answer = Callable[[float, float], float]
+# From PRV's own answer, the noise that it is asked about, its error and delta to another answer.
+Answer = Callable[[float, float, float, float], float]
 
 
-def answer_with(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
+def answer_with(monkeypatch: pytest.MonkeyPatch, answer: Answer, *, asked: bool = True) -> None:
+    """Let PRV answer so; its own answer is NaN if it is not to be asked."""
     own = PRVAccountant.get_epsilon
 
     def get_epsilon(self: PRVAccountant, delta: float, *, eps_error: float, delta_error: float) -> float:
-        return answer(own(self, delta, eps_error=eps_error, delta_error=delta_error), eps_error)
+        ((noise, _, _),) = self.history
+        found = own(self, delta, eps_error=eps_error, delta_error=delta_error) if asked else math.nan
+        return answer(found, noise, eps_error, delta)
 
     monkeypatch.setattr(PRVAccountant, "get_epsilon", get_epsilon)
 
@@ -76,12 +79,11 @@ def test_no_search_asks_for_a_longer_grid(
     steps = PrivateSteps(sample_rate, num_steps, 1e-6)
     lengths = []
 
-    def get_epsilon(self: PRVAccountant, delta: float, *, eps_error: float, delta_error: float) -> float:
-        ((noise, _, _),) = self.history
-        lengths.append(num_points(noise, steps, eps_error))
+    def noted(own: float, noise: float, error: float, delta: float) -> float:
+        lengths.append(num_points(noise, steps, error))
         return rdp_epsilon(noise, steps)
 
-    monkeypatch.setattr(PRVAccountant, "get_epsilon", get_epsilon)
+    answer_with(monkeypatch, noted, asked=False)
     for epsilon in (0.2, 3.0, 300.0):
         noise_for(epsilon, steps)
     assert lengths
@@ -127,13 +129,13 @@ def test_rounding_beyond_delta_is_foreseen_where_opacus_answers_far_too_much() -
 
 
 def test_what_rounding_may_take_of_delta_is_kept_and_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    own, deltas = PRVAccountant.get_epsilon, set()
+    deltas = set()
 
-    def get_epsilon(self: PRVAccountant, delta: float, *, eps_error: float, delta_error: float) -> float:
+    def noted(own: float, noise: float, error: float, delta: float) -> float:
         deltas.add(delta)
-        return float(own(self, delta, eps_error=eps_error, delta_error=delta_error))
+        return own
 
-    monkeypatch.setattr(PRVAccountant, "get_epsilon", get_epsilon)
+    answer_with(monkeypatch, noted)
     delta, rounding = 6e-12, 1000 * 2**-50
     found = epsilon_of(1.0, PrivateSteps(0.001, 1000, delta))
     assert found.accountant == PRV
@@ -157,7 +159,7 @@ def test_so_little_noise_that_numbers_overflow_falls_back() -> None:
 
 @pytest.mark.parametrize("fault", [RuntimeError("Discrete mean differs"), MemoryError()])
 def test_what_opacus_raises_is_in_the_note(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> None:
-    def fail(own: float, error: float) -> float:
+    def fail(*asked: float) -> float:
         raise fault
 
     answer_with(monkeypatch, fail)
@@ -170,12 +172,9 @@ def test_what_opacus_raises_is_in_the_note(monkeypatch: pytest.MonkeyPatch, faul
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (lambda own, error: math.nan, "PRV answered nan at noise multiplier 1"),
-        (lambda own, error: 13.75, r"PRV answered epsilon 13\.75 where RDP certifies 1\.507"),
-        (
-            lambda own, error: own + 9 * error,
-            r"PRV contradicts itself: epsilon is 0\.\d+ on one grid, and between",
-        ),
+        (lambda own, *_: math.nan, "PRV answered nan at noise multiplier 1"),
+        (lambda own, *_: 13.75, r"PRV answered epsilon 13\.75 where RDP certifies 1\.507"),
+        (lambda own, _, error, __: own + 9 * error, r"PRV contradicts itself: epsilon is 0\.\d+ on one grid"),
     ],
 )
 def test_an_implausible_answer_is_not_taken(

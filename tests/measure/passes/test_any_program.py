@@ -232,10 +232,7 @@ class Stories:
 
 
 @settings(deadline=None)
-@given(
-    st.lists(EXPECTED_ACTS | LABELS, max_size=12),
-    st.lists(EXPECTED_ACTS | LABELS, max_size=30),
-)
+@given(st.lists(EXPECTED_ACTS | LABELS, max_size=12), st.lists(EXPECTED_ACTS | LABELS, max_size=30))
 def test_the_log_of_any_program_tells_what_was_alive_at_every_moment(
     before: list[Any], within: list[Any]
 ) -> None:

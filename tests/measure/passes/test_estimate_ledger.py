@@ -155,11 +155,7 @@ def test_a_workspace_for_fourier_transforms_is_what_papers_saw() -> None:
 @pytest.mark.parametrize(
     ("call", "name", "is_bounded"),
     [
-        (
-            lambda: F.conv2d(torch.empty(2, 3, 8, 8), torch.empty(4, 3, 3, 3)),
-            "untried_convolutions",
-            True,
-        ),
+        (lambda: F.conv2d(torch.empty(2, 3, 8, 8), torch.empty(4, 3, 3, 3)), "untried_convolutions", True),
         (lambda: nn.LSTM(4, 4)(torch.empty(2, 3, 4)), "untried_recurrent_layers", False),
         (lambda: torch.empty(8, 8) @ torch.empty(8, 8), "untried_operators", True),
     ],

@@ -66,10 +66,7 @@ def test_attention_of_few_queries_over_many_keys() -> None:
     )
     assert found.flops == 2 * (2 * b * h * t * s * k)
     # Written: the output, and the logarithm of each query's sum.
-    assert (found.read, found.written) == (
-        4 * b * h * (t + s + s) * k,
-        4 * b * h * t * k + 4 * b * h * t,
-    )
+    assert (found.read, found.written) == (4 * b * h * (t + s + s) * k, 4 * b * h * t * k + 4 * b * h * t)
 
 
 BATCH, LENGTH, WIDTH, HEADS, LAYERS, VOCABULARY = 2, 6, 8, 2, 3, 11

@@ -41,10 +41,6 @@ def rows(recording: Recording, *, has_kernels: bool = False) -> dict[str, Operat
     return {row.name.removeprefix("aten::"): row for row in found}
 
 
-def classes(recording: Recording) -> dict[str, str]:
-    return {name: row.operator_class for name, row in rows(recording).items()}
-
-
 def test_calls_of_one_operator_in_one_phase_are_one_row() -> None:
     phases = [Span("forward", 0, 100), Span("backward", 200, 300)]
     found = operator_rows(
@@ -56,61 +52,28 @@ def test_calls_of_one_operator_in_one_phase_are_one_row() -> None:
     ]
 
 
-def test_everything_inside_attention_embedding_or_loss_belongs_to_it() -> None:
-    found = classes(
-        recording(
-            [
-                op("scaled_dot_product_attention", 0, 100),
-                op("bmm", 10, 50),
-                op("copy_", 20, 30),
-                op("embedding", 100, 200),
-                op("index_select", 110, 150),
-                op("cross_entropy_loss", 200, 300),
-                op("sum", 210, 220),
-                op("mm", 300, 310),
-            ]
-        )
-    )
-    assert found == {
-        "scaled_dot_product_attention": "attention",
-        "bmm": "attention",
-        "copy_": "attention",
-        "embedding": "embedding",
-        "index_select": "embedding",
-        "cross_entropy_loss": "loss",
-        "sum": "loss",
-        "mm": "matrix_product",
-    }
+OUTER = [("scaled_dot_product_attention", 0, 100), ("embedding", 100, 200), ("cross_entropy_loss", 200, 300)]
+INNER = [("bmm", 10, 50), ("copy_", 20, 30), ("index_select", 110, 150), ("sum", 210, 220), ("mm", 300, 310)]
+NESTED = [("sum", 0, 100), ("view", 10, 20), ("empty", 12, 15), ("copy_", 30, 40), ("detach", 200, 210)]
 
 
-def test_an_operator_without_a_class_belongs_to_the_one_around_it() -> None:
-    found = classes(
-        recording(
-            [
-                op("sum", 0, 100),
-                op("view", 10, 20),
-                op("empty", 12, 15),
-                op("copy_", 30, 40),
-                op("detach", 200, 210),
-            ]
-        )
-    )
-    assert found == {
-        "sum": "reduction",
-        "view": "reduction",
-        "empty": "reduction",
-        "copy_": "copy",
-        "detach": "other",
-    }
+@pytest.mark.parametrize(
+    ("calls", "classes"),
+    [
+        # Everything inside attention, an embedding or a loss belongs to it.
+        (OUTER + INNER, "attention embedding loss attention attention embedding loss matrix_product"),
+        # An operator without a class belongs to the one around it.
+        (NESTED, "reduction reduction reduction copy other"),
+    ],
+)
+def test_the_class_of_an_operator_inside_others(calls: list[tuple[str, int, int]], classes: str) -> None:
+    found = {name: row.operator_class for name, row in rows(recording(op(*call) for call in calls)).items()}
+    assert found == dict(zip((name for name, _, _ in calls), classes.split(), strict=True))
 
 
 def test_clip_noise_and_optimizer_own_whatever_runs_in_them() -> None:
-    phases = [
-        Span("forward", 0, 99),
-        Span("clip", 100, 199),
-        Span("noise", 200, 299),
-        Span("optimizer_step", 300, 399),
-    ]
+    names = ("forward", "clip", "noise", "optimizer_step")
+    phases = [Span(name, 100 * i, 100 * i + 99) for i, name in enumerate(names)]
     operators = [op("mul", start, start + 10) for start in (50, 150, 250, 350, 450)]
     found = operator_rows(recording(operators, phases=phases), has_kernels=False)
     assert {row.phase: row.operator_class for row in found} == {
@@ -218,14 +181,12 @@ def test_allocations_outside_any_operator_are_kept_apart() -> None:
         marks=[],
         operators=[Operator("aten::mm", 10, 20, 1)],
         allocations=[
-            Allocation(15, 1, 1), Allocation(30, 10, 1), Allocation(60, 100, 1), Allocation(70, 1000, 2),
-            Allocation(200, 10_000, 1),
+            Allocation(at, size, 2 if at == 70 else 1)
+            for at, size in ((15, 1), (30, 10), (60, 100), (70, 1_000), (200, 10_000))
         ],
-    )  # fmt: skip
-    rows = {
-        (r.name, r.operator_class, r.phase): r.allocated for r in operator_rows(recording, has_kernels=False)
-    }
-    assert rows == {
+    )
+    found = operator_rows(recording, has_kernels=False)
+    assert {(row.name, row.operator_class, row.phase): row.allocated for row in found} == {
         ("aten::mm", "matrix_product", "forward"): 1,
         ("(outside operators)", "other", "forward"): 10,
         ("(outside operators)", "norm_clip", "clip"): 1100,

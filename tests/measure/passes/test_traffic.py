@@ -13,7 +13,15 @@ from torch import Tensor, nn
 
 from dpprof.measure.passes.traffic import footprint, tensors_in
 
-FIFTY = torch.zeros(50, dtype=torch.int64)
+FIFTY, TWELVE = torch.zeros(50, dtype=torch.int64), torch.zeros(2, 6, dtype=torch.int64)
+ONE = torch.tensor(1.0)
+
+
+def table() -> Tensor:
+    """Of 100 rows of 24 bytes."""
+    return floats(100, 6)
+
+
 # Operator, call, and the bytes that it reads and writes.
 TRAFFIC: list[tuple[str, Callable[[], object], int, int]] = [
     # Operands are read and results written.
@@ -140,11 +148,11 @@ TRAFFIC: list[tuple[str, Callable[[], object], int, int]] = [
     ("index", lambda: A[torch.zeros(0, dtype=torch.int64)], 0, 0),
     ("cat", lambda: torch.cat([torch.zeros(0), floats(2)]), 8, 8),
     # Picking reads what is picked and the indices, and never more than there is.
-    ("embedding", lambda: F.embedding(indices(3, 9, 3), floats(100, 6)), 3 * 24 + 3 * 8, 3 * 24),
-    ("index_select", lambda: floats(100, 6).index_select(0, indices(3, 9, 3)), 3 * 24 + 3 * 8, 3 * 24),
-    ("index", lambda: floats(100, 6)[indices(3, 9, 3)], 3 * 24 + 3 * 8, 3 * 24),
-    ("gather", lambda: floats(100, 6).gather(0, indices(3, 9, 3).view(1, 3)), 3 * 4 + 3 * 8, 3 * 4),
-    ("take", lambda: floats(100, 6).take(indices(3, 9, 3)), 3 * 4 + 3 * 8, 3 * 4),
+    ("embedding", lambda: F.embedding(indices(3, 9, 3), table()), 3 * 24 + 3 * 8, 3 * 24),
+    ("index_select", lambda: table().index_select(0, indices(3, 9, 3)), 3 * 24 + 3 * 8, 3 * 24),
+    ("index", lambda: table()[indices(3, 9, 3)], 3 * 24 + 3 * 8, 3 * 24),
+    ("gather", lambda: table().gather(0, indices(3, 9, 3).view(1, 3)), 3 * 4 + 3 * 8, 3 * 4),
+    ("take", lambda: table().take(indices(3, 9, 3)), 3 * 4 + 3 * 8, 3 * 4),
     ("embedding", lambda: F.embedding(FIFTY, floats(2, 6)), 48 + 400, 50 * 24),
     (
         "nll_loss_forward",
@@ -152,7 +160,21 @@ TRAFFIC: list[tuple[str, Callable[[], object], int, int]] = [
         6 * 4 + 6 * 8,
         2 * 4,
     ),
-    # Scattering writes what is changed, at most all there is; out of place it copies the whole.
+    # Scattering writes what is changed, at most all there is; out of place it copies the whole. What is added
+    # to is read, too.
+    ("index_put_", lambda: table().index_put_((indices(3, 9),), floats(2, 6)), 48 + 16, 48),
+    ("index_put_", lambda: table().index_put_((indices(3, 9),), floats(2, 6), accumulate=True), 96 + 16, 48),
+    ("index_add_", lambda: table().index_add_(0, indices(3, 9), floats(2, 6)), 96 + 16, 48),
+    ("index_copy_", lambda: table().index_copy_(0, indices(3, 9), floats(2, 6)), 48 + 16, 48),
+    ("scatter_", lambda: table().scatter_(0, TWELVE, floats(2, 6)), 48 + 96, 48),
+    ("scatter_add_", lambda: table().scatter_add_(0, TWELVE, floats(2, 6)), 96 + 96, 48),
+    ("scatter_reduce_", lambda: table().scatter_reduce_(0, TWELVE, floats(2, 6), "sum"), 96 + 96, 48),
+    # A value that is broadcast is read once, and written wherever it goes.
+    ("scatter_", lambda: table().scatter_(1, torch.zeros(8, 1, dtype=torch.int64), 1.0), 8 * 8, 8 * 4),
+    ("index_put_", lambda: table().index_put_((indices(1, 3),), ONE), 16 + 4, 48),
+    ("index_put_", lambda: table().index_put_((indices(1, 3), indices(0, 0)), ONE), 2 * 16 + 4, 2 * 4),
+    ("index_put_", lambda: table().index_put_((table() > 0,), ONE), 100 * 6 + 4, 100 * 24),
+    ("gather", lambda: torch.gather(table(), 0, indices(1, 1).view(2, 1), out=floats(2, 1)), 8 + 16, 8),
     (
         "index_add_",
         lambda: floats(2, 6).index_add_(0, FIFTY, floats(50, 6)),
@@ -161,7 +183,7 @@ TRAFFIC: list[tuple[str, Callable[[], object], int, int]] = [
     ),
     (
         "index_add",
-        lambda: floats(100, 6).index_add(0, indices(3, 9), floats(2, 6)),
+        lambda: table().index_add(0, indices(3, 9), floats(2, 6)),
         100 * 24 + 2 * 8 + 2 * 24,
         100 * 24,
     ),
@@ -251,37 +273,6 @@ def test_the_gradient_of_an_embedding_is_written_whole() -> None:
     assert found == (3 * 24 + 3 * 8, 100 * 24)
 
 
-@pytest.mark.parametrize(
-    ("operator", "run", "adds"),
-    [
-        ("index_put_", lambda t: t.index_put_((indices(3, 9),), floats(2, 6)), False),
-        ("index_put_", lambda t: t.index_put_((indices(3, 9),), floats(2, 6), accumulate=True), True),
-        ("index_add_", lambda t: t.index_add_(0, indices(3, 9), floats(2, 6)), True),
-    ],
-)
-def test_scattering_rows_touches_only_these(
-    operator: str, run: Callable[[Tensor], object], adds: bool
-) -> None:
-    table, rows, chosen = floats(100, 6), 2 * 24, 2 * 8
-    assert moved(operator, lambda: run(table)) == (rows + chosen + adds * rows, rows)
-
-
-@pytest.mark.parametrize(
-    ("operator", "run", "adds"),
-    [
-        ("scatter_", lambda t, i: t.scatter_(0, i, floats(2, 6)), False),
-        ("scatter_add_", lambda t, i: t.scatter_add_(0, i, floats(2, 6)), True),
-        ("scatter_reduce_", lambda t, i: t.scatter_reduce_(0, i, floats(2, 6), "sum"), True),
-    ],
-)
-def test_scattering_elements_touches_only_these(
-    operator: str, run: Callable[[Tensor, Tensor], object], adds: bool
-) -> None:
-    table, chosen = floats(100, 6), torch.zeros(2, 6, dtype=torch.int64)
-    found = moved(operator, lambda: run(table, chosen))
-    assert found == (2 * 24 + 2 * 6 * 8 + adds * 2 * 24, 2 * 24)
-
-
 def test_cross_entropy_picks_one_logit_of_each_sample_and_writes_all_their_gradients() -> None:
     n, c = 6, 50
     logits, labels = torch.ones(n, c, requires_grad=True), torch.zeros(n, dtype=torch.int64)
@@ -298,37 +289,3 @@ def test_cross_entropy_picks_one_logit_of_each_sample_and_writes_all_their_gradi
     }
     assert backward["nll_loss_backward"] == (4 * n + 8 * n + 4, 4 * n * c)
     assert backward["_log_softmax_backward_data"] == (2 * 4 * n * c, 4 * n * c)
-
-
-@pytest.mark.parametrize(
-    ("operator", "run", "read", "written"),
-    [
-        # The index is int64; a value that is broadcast is read once, and written wherever it goes.
-        ("scatter_", lambda t: t.scatter_(1, torch.zeros(8, 1, dtype=torch.int64), 1.0), 8 * 8, 8 * 4),
-        ("index_put_", lambda t: t.index_put_((indices(1, 3),), torch.tensor(1.0)), 2 * 8 + 4, 2 * 16 * 4),
-        (
-            "index_put_",
-            lambda t: t.index_put_((indices(1, 3), indices(0, 0)), torch.tensor(1.0)),
-            2 * 2 * 8 + 4,
-            2 * 4,
-        ),
-        (
-            "index_put_",
-            lambda t: t.index_put_((t > 0,), torch.tensor(1.0)),
-            8 * 16 + 4,
-            8 * 16 * 4,
-        ),
-        ("index_copy_", lambda t: t.index_copy_(0, indices(1, 3), floats(2, 16)), 2 * 8 + 128, 128),
-        (
-            "gather",
-            lambda t: torch.gather(t, 0, indices(1, 1).view(2, 1), out=floats(2, 1)),
-            2 * 4 + 2 * 8,
-            8,
-        ),
-    ],
-)
-def test_indexing_with_values_masks_and_out(
-    operator: str, run: Callable[[Tensor], object], read: int, written: int
-) -> None:
-    table = floats(8, 16)
-    assert moved(operator, lambda: run(table)) == (read, written)

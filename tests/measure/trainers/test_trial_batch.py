@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from example_layers import Applied
 from example_unusual import LENGTH
 from torch import Tensor, nn
 
@@ -55,44 +56,24 @@ def numbered(config: ExperimentConfig) -> tuple[Any, ...]:
     return _of(Numbered(), config)
 
 
-class OfFive(nn.Module):
-    """Takes batches of five alone."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Linear(3, 3)
-
-    def forward(self, x: Tensor) -> Any:
-        return self.inner(x.reshape(5, 3))
-
-
 def of_five(config: ExperimentConfig) -> tuple[Any, ...]:
-    return _of(OfFive(), config)
+    return _of(Applied(nn.Linear(3, 3), lambda layer, x: layer(x.reshape(5, 3))), config)
 
 
-class Headed(nn.Module):
-    """Scales by a parameter and by a tensor with a row for each of two heads."""
-
-    class Scaled(nn.Module):
-        """Has no rule."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.rand(3))
-
-        def forward(self, x: Tensor, heads: Tensor) -> Any:
-            return x * self.weight * heads.sum()
+class Scaled(nn.Module):
+    """Has no rule: scales by a parameter and by a tensor with a row for each of two heads."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.scaled = self.Scaled()
+        self.weight = nn.Parameter(torch.rand(3))
 
-    def forward(self, x: Tensor) -> Any:
-        return self.scaled(x, x.new_tensor([[1.0, 2.0], [3.0, 1.0]]))
+    def forward(self, x: Tensor, heads: Tensor) -> Any:
+        return x * self.weight * heads.sum()
 
 
 def headed(config: ExperimentConfig) -> tuple[Any, ...]:
-    return _of(Headed(), config)
+    heads = torch.tensor([[1.0, 2.0], [3.0, 1.0]])
+    return _of(Applied(Scaled(), lambda layer, x: layer(x, heads.to(x))), config)
 
 
 def _of(model: nn.Module, config: ExperimentConfig) -> tuple[Any, ...]:
@@ -119,34 +100,25 @@ def test_the_check_of_a_workload_names_it() -> None:
     assert all(finding.text.count("1.bias") for finding in answer.findings)
 
 
+@pytest.mark.parametrize(
+    ("workload", "num_samples", "trained_before", "bound"),
+    [("relative", LENGTH, 0, 0.1), ("headed", 2, 4, 100.0)],
+    ids=["as many as positions", "as many as the trial"],
+)
 @pytest.mark.parametrize("trainer", OWN)
-def test_a_sampled_batch_of_as_many_samples_has_the_gradient_of_the_naive_loop(trainer: str) -> None:
-    config = configured(trainer, "relative", batch_size=4, noise_multiplier=0.0, max_grad_norm=0.1)
-    workload = build_workload(dataclasses.replace(config, batch_size=LENGTH))
-    workload.model.double()
-    inputs, targets = next(iter(workload.batches))
-    batch = (inputs.double(), targets)
-    right = clipped_mean(naive_per_sample_gradients(workload.model, workload.loss, batch, LENGTH), 0.1)
-    trainer_ = build_trainer(dataclasses.replace(config, poisson_sampling=True, lr=0.0), workload)
-    trainer_.train_on([batch])  # type: ignore[attr-defined]
-    found = [gradient * 4 / LENGTH for gradient in gradients_of(trainer_.parameters)]
-    assert relative_error(found, right) < 1e-12
-
-
-@pytest.mark.parametrize("trainer", OWN)
-def test_a_sampled_batch_of_as_many_samples_as_the_trials_has_the_gradient_of_the_naive_loop(
-    trainer: str,
+def test_a_sampled_batch_of_as_many_samples_has_the_gradient_of_the_naive_loop(
+    trainer: str, workload: str, num_samples: int, trained_before: int, bound: float
 ) -> None:
-    config = configured(trainer, "headed", batch_size=4, noise_multiplier=0.0, max_grad_norm=100.0)
-    workload = build_workload(config)
-    workload.model.double()
-    inputs, targets = (t.double() for t in next(iter(workload.batches)))
-    batch = (inputs[:2], targets[:2])
-    right = clipped_mean(naive_per_sample_gradients(workload.model, workload.loss, batch, 2), 100.0)
-    trainer_ = build_trainer(dataclasses.replace(config, poisson_sampling=True, lr=0.0), workload)
-    for physical in ((inputs, targets), batch):
+    config = configured(trainer, workload, batch_size=4, noise_multiplier=0.0, max_grad_norm=bound)
+    built = build_workload(dataclasses.replace(config, batch_size=max(num_samples, trained_before)))
+    built.model.double()
+    inputs, targets = next(iter(built.batches))
+    batch = (inputs[:num_samples].double(), targets[:num_samples])
+    right = clipped_mean(naive_per_sample_gradients(built.model, built.loss, batch, num_samples), bound)
+    trainer_ = build_trainer(dataclasses.replace(config, poisson_sampling=True, lr=0.0), built)
+    for physical in ((inputs.double(), targets), batch) if trained_before else (batch,):
         trainer_.train_on([physical])  # type: ignore[attr-defined]
-    found = [gradient * 4 / 2 for gradient in gradients_of(trainer_.parameters)]
+    found = [gradient * 4 / num_samples for gradient in gradients_of(trainer_.parameters)]
     assert relative_error(found, right) < 1e-12
 
 

@@ -55,11 +55,8 @@ def row(operator_class: str, calls: int, self_s: float, device_s: float | None, 
 
 
 def test_operators_are_totalled_by_class_and_divided_by_the_steps() -> None:
-    rows = [
-        row("copy", 3, 0.006, None, 12),
-        row("matrix_product", 4, 0.004, None, 2),
-        row("copy", 6, 0.003, None, 0),
-    ]
+    product = row("matrix_product", 4, 0.004, None, 2)
+    rows = [row("copy", 3, 0.006, None, 12), product, row("copy", 6, 0.003, None, 0)]
     assert metrics(Record({}, {}, operators=rows)) == {}
     found = metrics(Record({}, {}, operators=rows, traced_steps=3))
     assert found == pytest.approx(
@@ -82,13 +79,8 @@ def test_self_time_is_the_devices_where_kernels_were_traced() -> None:
 
 def test_the_ledgers_figures() -> None:
     found = metrics(example_ledger.record())
-    ours = {
-        name: value
-        for name, value in found.items()
-        if name.startswith(
-            ("io/", "flops/", "ledger/", "memory/at_peak/", "memory/peak_in_", "overhead/ledger_step")
-        )
-    }
+    of_ledger = ("io/", "flops/", "ledger/", "memory/at_peak/", "memory/peak_in_", "overhead/ledger_step")
+    ours = {name: value for name, value in found.items() if name.startswith(of_ledger)}
     untracked = (3 * MIB // 10) / MIB
     nothing = {f"memory/at_peak/{category}_mib": 0.0 for category in CATEGORIES if category not in OF_RANKS}
     assert ours == pytest.approx(
@@ -118,13 +110,10 @@ def test_the_ledgers_figures() -> None:
 
 
 def test_the_ledger_without_anything_to_compare_it_with() -> None:
-    found = metrics(
-        example_ledger.record(memory=Memory(), step_s=[], ledger=example_ledger.ledger(traffic=[]))
-    )
-    assert "ledger/unexplained_pct" not in found
-    assert "overhead/ledger_step_ratio" not in found
-    assert "memory/at_peak/untracked_mib" not in found
-    assert "io/arithmetic_intensity" not in found
+    ledger = example_ledger.ledger(traffic=[])
+    found = metrics(example_ledger.record(memory=Memory(), step_s=[], ledger=ledger))
+    lacking = ("ledger/unexplained_pct", "overhead/ledger_step_ratio", "memory/at_peak/untracked_mib")
+    assert not {*lacking, "io/arithmetic_intensity"} & found.keys()
     assert found["io/total_mib"] == 0
 
 
@@ -136,10 +125,7 @@ def test_a_ledger_that_saw_more_than_the_allocator_has_nothing_untracked() -> No
 
 def test_efficiency_is_a_ratio_of_throughputs_and_imbalance_one_of_times() -> None:
     """Alone, ranks that take 100 and 300 ms do 10 + 3.3 steps a second; together 2 in 300 ms, 6.7."""
-    ranks = [
-        RankResult(rank, 8, "noise", step_s=[0.3], alone_step_s=[alone_s])
-        for rank, alone_s in enumerate((0.1, 0.3))
-    ]
+    ranks = [RankResult(i, 8, "noise", step_s=[0.3], alone_step_s=[s]) for i, s in enumerate((0.1, 0.3))]
     found = RanksFigures.of(Record({}, {}, ranks=ranks))
     assert found is not None
     assert found.efficiency_pct == pytest.approx(50)

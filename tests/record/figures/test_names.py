@@ -94,10 +94,7 @@ def test_what_others_had_is_in_percent_of_one_processor() -> None:
 
 def test_series_are_by_step() -> None:
     record = Record({}, {}, step_s=[0.5, 0.25], memory=Memory(step_peak=[MIB, 3 * MIB]))
-    assert series(record) == {
-        "latency/step_ms": [500, 250],
-        "memory/step_peak_allocated_mib": [1, 3],
-    }
+    assert series(record) == {"latency/step_ms": [500, 250], "memory/step_peak_allocated_mib": [1, 3]}
 
 
 def test_what_compares_with_the_standard_trainers_are_times_of_a_step_peaks_and_traffic() -> None:
@@ -126,6 +123,8 @@ def test_what_compares_with_the_standard_trainers_are_times_of_a_step_peaks_and_
     }
     assert "memory/at_peak/noise_mib" in compared
     assert {"counters/kernel_ms", "counters/dram_read_mib", "counters/dram_written_mib"} <= of_counters
+    times = {name for name in compared if name.startswith(("latency", "throughput"))}
+    assert {ratio_name(name) for name in times} == RATIOS_OF_TIMES
     assert not any("pct" in name or "/forward/" in name or "/class/" in name for name in of_counters)
 
 
@@ -156,10 +155,3 @@ def test_ratios_are_those_of_figures_that_both_have() -> None:
         "vs_standard/a_ratio": 3,
         "vs_standard/e_ratio": 0.5,
     }
-
-
-def test_only_the_step_time_and_the_throughput_are_ratios_of_times() -> None:
-    record = example_ledger.record(samples_per_step=2)
-    compared = [metric for metric in named(record, Figures.of(record)) if metric.compares]
-    times = {metric.name for metric in compared if metric.name.startswith(("latency", "throughput"))}
-    assert {ratio_name(name) for name in times} == RATIOS_OF_TIMES

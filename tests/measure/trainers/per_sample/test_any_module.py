@@ -310,11 +310,7 @@ def with_scalar(dropout: float) -> nn.Module:
 
 REFUSED: list[tuple[str, Callable[[], nn.Module], str]] = [
     ("tied", TiedByReference, "head computes .* embedding.weight would get no gradient"),
-    (
-        "hook",
-        lambda: Around(with_a_hook()),
-        "inner computes .* inner.raw would get no gradient",
-    ),
+    ("hook", lambda: Around(with_a_hook()), "inner computes .* inner.raw would get no gradient"),
     ("spectral", lambda: Around(spectral_norm(MyLinear(WIDTH, WIDTH))), "inner.weight_orig would get no"),
     (
         "side channel",

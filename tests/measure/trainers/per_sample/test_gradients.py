@@ -57,9 +57,7 @@ def test_a_long_sequence_goes_by_blocks(cls: type[PerSampleTrainer]) -> None:
 
 
 @pytest.mark.parametrize("cls", OWN)
-def test_a_huge_sample_is_clipped_and_one_that_is_not_finite_is_refused(
-    cls: type[PerSampleTrainer],
-) -> None:
+def test_a_huge_sample_is_clipped_and_one_that_is_not_finite_is_refused(cls: type[PerSampleTrainer]) -> None:
     torch.manual_seed(0)
     model, (x, y) = MODELS["signals"](), batch_of("signals")
     quiet = trainer_of(cls, model, PerSampleOptions())
