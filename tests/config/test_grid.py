@@ -13,6 +13,9 @@ from dpprof.config.measuring import MeasuringConfig
 from dpprof.errors import ConfigError
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, TRAINERS
 
+# One cell.
+ONE = {"trainers": "standard", "batch_sizes": "2", "seq_lens": "16"}
+
 
 def grid(**values: object) -> Grid:
     return build_grid(values, cuda_available=lambda: False)
@@ -65,10 +68,7 @@ def test_every_axis_is_parsed_by_the_rules_of_its_field() -> None:
 @pytest.mark.usefixtures("limited")
 def test_words_stand_for_trainers() -> None:
     def trainers(text: str) -> list[str]:
-        return [
-            config.trainer
-            for config in grid(trainers=text, batch_sizes="1", seq_lens="8").experiments.values()
-        ]
+        return [config.trainer for config in grid(**ONE | {"trainers": text}).experiments.values()]
 
     assert trainers("all") == list(DEFAULT_TRAINERS)
     assert set(trainers("every")) | {"LimitedTrainer"} == set(TRAINERS)
@@ -77,28 +77,36 @@ def test_words_stand_for_trainers() -> None:
 
 @pytest.mark.usefixtures("limited")
 def test_what_a_trainer_cannot_is_refused_with_the_reason() -> None:
-    with pytest.raises(ConfigError) as refused:
-        grid(trainers="flat,limited", precisions="fp32,bf16")
-    assert str(refused.value) == (
+    message = refusal(trainers="flat,limited", precisions="fp32,bf16")
+    assert message == (
         "precision: got 'bf16', allowed: fp32 with limited: it does not follow autocast; use flat"
     )
 
 
-def test_names_tell_the_precision_only_where_it_varies() -> None:
-    one = grid(trainers="standard", batch_sizes="2", seq_lens="16", precisions="bf16")
-    both = grid(trainers="standard", batch_sizes="2", seq_lens="16", precisions="fp32,bf16")
-    assert list(one.experiments) == ["StandardTrainer_mini_bs2_seq16"]
-    assert {name: c.precision for name, c in both.experiments.items()} == {
-        "StandardTrainer_mini_bs2_seq16_fp32": "fp32",
-        "StandardTrainer_mini_bs2_seq16_bf16": "bf16",
-    }
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        ({"precisions": "bf16"}, ["mini_bs2_seq16"]),
+        ({"precisions": "fp32,bf16"}, ["mini_bs2_seq16_fp32", "mini_bs2_seq16_bf16"]),
+        (
+            {"workload": "pkg:make", "model_sizes": "tiny,small"},
+            ["make_bs2_seq16_tiny", "make_bs2_seq16_small"],
+        ),
+        (
+            {"model_sizes": "tiny,small", "hidden_dim": "64"},
+            ["tiny_bs2_seq16", "small-hidden64_bs2_seq16"],
+        ),
+    ],
+)
+def test_names_tell_what_varies_and_sizes_changed_by_hand(values: dict[str, str], names: list[str]) -> None:
+    found = grid(**ONE, **values).experiments
+    assert list(found) == [f"StandardTrainer_{name}" for name in names]
+    if "precisions" in values:
+        assert [config.precision for config in found.values()] == values["precisions"].split(",")
 
 
 def test_experiments_are_resolved_and_keep_what_is_not_an_axis() -> None:
-    found = grid(
-        trainers="standard", batch_sizes="2", seq_lens="16", lr="0.5", passes="clean", hidden_dim="8"
-    )
-    (config,) = found.experiments.values()
+    (config,) = grid(**ONE, lr="0.5", passes="clean", hidden_dim="8").experiments.values()
     assert (config.device, config.lr, config.measuring.passes, config.hidden_dim) == ("cpu", 0.5, "clean", 8)
     assert config.vocab_size == 1_000
 
@@ -106,6 +114,9 @@ def test_experiments_are_resolved_and_keep_what_is_not_an_axis() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
+        ({"config": {"lr": None}}, "lr: got 'None', allowed: a number above 0"),
+        ({"config": {"resume": 1}}, "resume: got '1', allowed: true or false"),
+        ({"config": {"batch_sizes": [4, "x"]}}, "batch_sizes: batch_size: got 'x', allowed: a whole number"),
         ({"batch_sizes": "4,,8"}, "batch_sizes: batch_size: got an empty text, allowed: a whole number"),
         ({"trainers": "standard,adam"}, "trainers: trainer: got 'adam', allowed: StandardTrainer, "),
         ({"precisions": "auto"}, "precisions: precision: got 'auto', allowed: fp32, bf16"),
@@ -114,8 +125,11 @@ def test_experiments_are_resolved_and_keep_what_is_not_an_axis() -> None:
         ({"sweep_name": "../up"}, "sweep_name: got '../up', allowed: letters, digits"),
     ],
 )
-def test_refusals(values: dict[str, object], message: str) -> None:
-    assert refusal(**values).startswith(message)
+def test_refusals(tmp_path: Path, values: dict[str, object], message: str) -> None:
+    """A configuration is the content of a file."""
+    if "config" in values:
+        values = {"config": saved(tmp_path, values["config"])}
+    assert refusal(**values).replace('"', "'").startswith(message)
 
 
 def test_cuda_is_looked_for_only_after_the_options_are_read() -> None:
@@ -178,55 +192,18 @@ def test_a_bad_file_is_refused_by_name(tmp_path: Path, content: bytes | None, wh
     assert why in found
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({"lr": None}, "lr: got 'None', allowed: a number above 0"),
-        ({"resume": 1}, "resume: got '1', allowed: true or false"),
-        ({"batch_sizes": [4, "x"]}, "batch_sizes: batch_size: got 'x', allowed: a whole number"),
-    ],
-)
-def test_a_bad_value_in_the_file(tmp_path: Path, content: dict[str, object], message: str) -> None:
-    found = refusal(config=saved(tmp_path, content)).replace('"', "'")
-    assert found.startswith(message)
-
-
-def test_a_foreign_workloads_cells_are_told_apart_by_the_varied_size() -> None:
-    values = {"workload": "pkg:make", "model_sizes": "tiny,small", "trainers": "standard", "seq_lens": "8"}
-    names = list(grid(**{**values, "batch_sizes": "2"}).experiments)
-    assert names == ["StandardTrainer_make_bs2_seq8_tiny", "StandardTrainer_make_bs2_seq8_small"]
-
-
-def test_sizes_given_by_hand_are_in_the_name_of_every_size_that_they_change() -> None:
-    values = {"model_sizes": "tiny,small", "hidden_dim": "64", "trainers": "standard", "seq_lens": "8"}
-    names = list(grid(**{**values, "batch_sizes": "2"}).experiments)
-    assert names == ["StandardTrainer_tiny_bs2_seq8", "StandardTrainer_small-hidden64_bs2_seq8"]
-
-
 def test_a_text_is_held_against_each_cells_own_length(tmp_path: Path) -> None:
     text = tmp_path / "short.txt"
     text.write_text("x" * 300)
-    values = {"data": str(text), "trainers": "standard", "batch_sizes": "1"}
-    assert len(grid(**{**values, "seq_lens": "64,299"}).experiments) == 2
-    with pytest.raises(ConfigError, match="of more bytes than seq_len, which is 300"):
-        grid(**{**values, "seq_lens": "64,300"})
+    assert len(grid(**ONE | {"data": str(text), "seq_lens": "64,299"}).experiments) == 2
+    message = refusal(**ONE | {"data": str(text), "seq_lens": "64,300"})
+    assert "of more bytes than seq_len, which is 300" in message
 
 
 def test_repeats_go_round_the_whole_grid() -> None:
-    values = {
-        "trainers": "standard,dpsgd",
-        "batch_sizes": "2",
-        "seq_lens": "16",
-        "device": "cpu",
-        "repeats": "3",
-    }
-    experiments = build_grid(values, cuda_available=lambda: False).experiments
+    experiments = grid(**ONE | {"trainers": "standard,dpsgd"}, device="cpu", repeats="3").experiments
     plain = ["StandardTrainer_mini_bs2_seq16", "DPSGDTrainer_mini_bs2_seq16"]
-    assert list(experiments) == [
-        *plain,
-        *(f"{name}_rep2" for name in plain),
-        *(f"{name}_rep3" for name in plain),
-    ]
+    assert list(experiments) == [f"{name}{rep}" for rep in ("", "_rep2", "_rep3") for name in plain]
     assert experiments[f"{plain[1]}_rep3"] == experiments[plain[1]]
 
 
@@ -270,13 +247,8 @@ def test_any_other_sweep_foresees_nothing(values: dict[str, object]) -> None:
     assert build_grid({"device": "cpu"}, EstimatingConfig, cuda_available=lambda: True).foreseen == {}
 
 
-GIVEN = {"workload": "huggingface:gpt2"}
-
-
 def test_a_model_that_its_workload_names_has_no_other_size() -> None:
-    found = build_grid(GIVEN, cuda_available=lambda: False).experiments.values()
+    found = grid(workload="huggingface:gpt2").experiments.values()
     assert {(config.model_size, config.hidden_dim) for config in found} == {("auto", 0)}
-    with pytest.raises(
-        ConfigError, match="model_sizes: got 'tiny,mini', allowed: auto with huggingface:gpt2"
-    ):
-        build_grid(GIVEN | {"model_sizes": "tiny,mini"}, cuda_available=lambda: False)
+    message = refusal(workload="huggingface:gpt2", model_sizes="tiny,mini")
+    assert message.startswith("model_sizes: got 'tiny,mini', allowed: auto with huggingface:gpt2")

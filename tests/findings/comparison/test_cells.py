@@ -274,11 +274,3 @@ def test_processors_that_the_step_leaves_free_may_be_busy(
     environment: dict[str, str], others: float, is_calm: bool
 ) -> None:
     assert (of(environment=environment, others=others) == []) is is_calm
-
-
-def test_a_summary_from_before_verdicts_can_be_read() -> None:
-    found = comparison(result(step_s=0.1))
-    data = json.loads(found.to_json())
-    for name in ("gradient_check", "gradient_check_reason", "nonfinite_losses"):
-        del data["cells"][0]["runs"][0][name]
-    assert Comparison.from_json(json.dumps(data)) == found

@@ -25,10 +25,8 @@ def test_runs_of_one_machine_are_in_no_doubt() -> None:
 def test_runs_of_different_machines_or_versions_are(name: str, shown: str) -> None:
     other = result("DPSGDTrainer", step_s=0.1, environment=SAME | {name: "other"})
     (doubt,) = doubts(comparison(result(step_s=0.1, environment=SAME), other))
-    assert (
-        doubt == f"These runs differ in {shown} ({', '.join(sorted([SAME.get(name, 'none'), 'other']))}): "
-        "their figures may not be comparable."
-    )
+    values = ", ".join(sorted([SAME.get(name, "none"), "other"]))
+    assert doubt.startswith(f"These runs differ in {shown} ({values}): ")
 
 
 def test_runs_of_one_experiment_on_unlike_machines_are_twice() -> None:
@@ -37,7 +35,7 @@ def test_runs_of_one_experiment_on_unlike_machines_are_twice() -> None:
     there = result(step_s=0.1, environment=SAME | {"gpu": "B", "host": "n2"}, name="a_r2")
     flat = result("DPSGDTrainer", step_s=0.1, environment=SAME | {"gpu": "B"})
     differ, shared = doubts(comparison(here, there, flat))
-    assert differ == "These runs differ in GPU (B, none): their figures may not be comparable."
+    assert differ.startswith("These runs differ in GPU (B, none): ")
     runs = [result(step_s=0.1, precision=p, name=p, environment=SAME) for p in ("bf16", "fp32")]
     (doubt,) = doubts(comparison(*runs))
     assert doubt.startswith("These runs differ in precision (bf16, fp32): ")

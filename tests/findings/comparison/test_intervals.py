@@ -3,6 +3,7 @@ import random
 import statistics
 
 import pytest
+from example_findings import BUSY
 from example_results import comparison, result
 from scipy import stats
 
@@ -68,10 +69,9 @@ def test_no_spread_at_all_is_a_difference_without_doubt() -> None:
 
 
 def test_disturbed_and_failed_runs_do_not_count() -> None:
-    busy = {"cpu_cores": "2", "torch_threads": "2"}
     good = [result(step_s=[0.1] * 9, name=str(i)) for i in range(2)]
     failed = result(step_s=[9.0] * 9, name="failed", failure=Failure(FailureKind.INTERRUPTED, "x"))
-    bad = result(step_s=[9.0] * 9, name="bad", others_processors=1.0, environment=busy)
+    bad = result(step_s=[9.0] * 9, name="bad", **BUSY)  # type: ignore[arg-type]
     calm = comparison(*good).cells[0]
     ratio = step_ratio(comparison(*good, bad, failed).cells[0], calm)
     assert ratio is not None

@@ -2,44 +2,28 @@ import dataclasses
 from collections.abc import Sequence
 
 import pytest
+from example_findings import BUSY, run
 from example_results import comparison, result
 
 from dpprof.errors import ConfigError
 from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.regression import Check, FigureChange, check
-from dpprof.record.figures.names import PEAK
 from dpprof.record.record import Failure, FailureKind
 
 NOISE = (0.99, 1.0, 1.01, 1.0, 0.995, 1.005, 1.0, 0.992, 1.008)
 
 
 def side(
-    step_s: float = 0.1, peak_mib: float = 100, *, runs: int = 3, noise: Sequence[float] = NOISE
+    step_s: float = 0.1, peak_mib: float | None = 100, *, runs: int = 3, noise: Sequence[float] = NOISE
 ) -> Comparison:
-    """One cell, of which each run is a little off."""
+    """One cell, of which each run is a little off. A peak of None is not measured."""
     return comparison(
         *(
             result(step_s=[step_s * n * (1 + 0.008 * i) for n in noise], peak_mib=peak_mib, name=f"run{i}")
             for i in range(runs)
         )
     )
-
-
-def without(whole: Comparison, metric: str) -> Comparison:
-    """The same without one figure."""
-    cells = [
-        Cell(
-            cell.source,
-            cell.settings,
-            [
-                dataclasses.replace(run, figures={k: v for k, v in run.figures.items() if k != metric})
-                for run in cell.runs
-            ],
-        )
-        for cell in whole.cells
-    ]
-    return Comparison(whole.name, cells)
 
 
 def change(checked: Check, what: str) -> FigureChange:
@@ -87,7 +71,7 @@ def test_one_run_is_not_judged_by_its_time() -> None:
 
 
 def test_a_peak_that_one_side_did_not_measure_is_not_judged() -> None:
-    blind = without(side(), PEAK)
+    blind = side(peak_mib=None)
     now, before = check(blind, side(), 5), check(side(), blind, 5)
     assert "not measured now" in change(now, "peak memory").note
     assert "not measured in the baseline" in change(before, "peak memory").note
@@ -113,9 +97,9 @@ def test_what_no_longer_finishes_is_worse_even_one_repetition() -> None:
     checked = check(broken, side(), 5)
     assert [c.what for c in checked.worse] == ["status"]
     assert len(checked.changes) == 3
-    (cell,) = without(side(), PEAK).cells
-    run = dataclasses.replace(cell.runs[0], failed_passes={"memory": "the allocator is silent"})
-    later = Comparison("now", [Cell("now", cell.settings, [run, *cell.runs[1:]])])
+    (cell,) = side(peak_mib=None).cells
+    silent = dataclasses.replace(cell.runs[0], failed_passes={"memory": "the allocator is silent"})
+    later = Comparison("now", [Cell("now", cell.settings, [silent, *cell.runs[1:]])])
     (worse,) = check(later, side(), 5).worse
     assert (worse.what, worse.note) == ("status", "later pass: memory pass: the allocator is silent")
 
@@ -148,15 +132,12 @@ def test_another_machine_is_said() -> None:
 def paced(pace: float, step_s: float) -> Comparison:
     """Three runs on a machine that is at another pace in each, with steps worth `pace` fixed computations."""
     found = side(step_s)
-    runs = [
-        dataclasses.replace(
-            run,
-            pace=[pace * (1 + 0.002 * i)] * 9,
-            step_s=[s * slowness for s in run.step_s],
+    (cell,) = found.cells
+    for i, (one, slowness) in enumerate(zip(cell.runs, (1, 1.4, 1.7), strict=True)):
+        cell.runs[i] = dataclasses.replace(
+            one, pace=[pace * (1 + 0.002 * i)] * 9, step_s=[s * slowness for s in one.step_s]
         )
-        for i, (run, slowness) in enumerate(zip(found.cells[0].runs, (1, 1.4, 1.7), strict=True))
-    ]
-    return Comparison(found.name, [Cell("s", found.cells[0].settings, runs)])
+    return found
 
 
 @pytest.mark.parametrize(("pace", "is_worse"), [(4.4, True), (4.0, False), (3.6, False)])
@@ -172,17 +153,12 @@ def test_the_pace_of_the_machine_is_left_out(pace: float, is_worse: bool) -> Non
 
 def test_disturbed_runs_are_not_judged_by_the_clock() -> None:
     """Nine times as long beside a busy process; the pace pass, made for that, is judged as ever."""
-    busy = {"cpu_cores": "2", "torch_threads": "2"}
-    disturbed = comparison(
-        *(
-            result(step_s=[0.9] * 9, peak_mib=100, name=str(i), environment=busy, others_processors=1.0)
-            for i in range(3)
-        )
-    )
+    runs = [run("StandardTrainer", [0.9] * 9, 100, name=str(i), **BUSY) for i in range(3)]
+    disturbed = comparison(*runs)
     found = change(check(disturbed, side(), 5), "step time")
     assert (found.is_worse, found.interval) == (False, None)
     assert found.note == "not judged: the machine was disturbed, and there is no pace pass on both sides"
     (cell,) = disturbed.cells
-    runs = [dataclasses.replace(run, pace=[4.4 + 0.01 * i] * 9) for i, run in enumerate(cell.runs)]
-    paced_now = Comparison("now", [Cell("now", cell.settings, runs)])
+    measured = [dataclasses.replace(one, pace=[4.4 + 0.01 * i] * 9) for i, one in enumerate(cell.runs)]
+    paced_now = Comparison("now", [Cell("now", cell.settings, measured)])
     assert change(check(paced_now, paced(4.0, 0.1), 5), "step time").is_worse

@@ -1,7 +1,9 @@
 """The rows of a comparison: bars, words for the best and the worst."""
 
+from typing import Any
+
 import pytest
-from example_findings import BUSY, FAST, FLAT, GHOST, STANDARD, run
+from example_findings import BUSY, FAST, FLAT, GHOST, OOM, STANDARD, run
 from example_results import comparison, result
 
 from dpprof.findings.comparison.rows import MEASURES, UNITEMISED, CellBar, bar, legend, marks, scale
@@ -10,23 +12,24 @@ from dpprof.record.figures.results import Result
 from dpprof.record.record import Failure, FailureKind
 from dpprof.vocabulary.trainers import UNLISTED_COLOR
 
-MEMORY, TIME, MOVED = MEASURES
-OOM = Failure(FailureKind.OOM, "CUDA out of memory")
+MEMORY, TIME, _ = MEASURES
 MACHINE = {"memory_gib": "2.0"}
 
 
+def bars(**figures: Any) -> list[CellBar]:
+    """The bars of a run's memory, time and bytes moved."""
+    found = comparison(result("DPSGDTrainer", **figures))
+    return [bar(found, found.cells[0], measure) for measure in MEASURES]
+
+
 def test_the_parts_of_a_bar_add_up_to_its_figure() -> None:
-    found = comparison(
-        result(
-            "DPSGDTrainer",
-            step_s=0.1,
-            peak_mib=13,
-            at_peak={"per_sample_gradients": 6, "parameters": 4, "noise": 2},
-            phase_ms={"backward": 60, "forward": 30},
-            moved=[("forward", "copy", 3), ("backward", "copy", 5)],
-        )
+    memory, time, moved = bars(
+        step_s=0.1,
+        peak_mib=13,
+        at_peak={"per_sample_gradients": 6, "parameters": 4, "noise": 2},
+        phase_ms={"backward": 60, "forward": 30},
+        moved=[("forward", "copy", 3), ("backward", "copy", 5)],
     )
-    memory, time, moved = (bar(found, found.cells[0], measure) for measure in MEASURES)
     assert memory.parts == {"parameters": 4, "per_sample_gradients": 6, "noise": 2, "untracked": 1}
     assert list(memory.parts) == ["parameters", "per_sample_gradients", "noise", "untracked"], "in order"
     assert memory.total == 13
@@ -39,17 +42,13 @@ def test_the_parts_of_a_bar_add_up_to_its_figure() -> None:
 
 
 def test_parts_that_no_table_lists_are_drawn_last_in_grey() -> None:
-    found = comparison(
-        result(
-            "DPSGDTrainer",
-            step_s=0.1,
-            peak_mib=10,
-            at_peak={"flat_gradients": 6, "parameters": 4},
-            phase_ms={"per_sample_backward": 50, "forward": 30},
-            moved=[("per_sample_backward", "copy", 3), ("forward", "copy", 5)],
-        )
+    memory, time, moved = bars(
+        step_s=0.1,
+        peak_mib=10,
+        at_peak={"flat_gradients": 6, "parameters": 4},
+        phase_ms={"per_sample_backward": 50, "forward": 30},
+        moved=[("per_sample_backward", "copy", 3), ("forward", "copy", 5)],
     )
-    memory, time, moved = (bar(found, found.cells[0], measure) for measure in MEASURES)
     assert list(memory.parts.items()) == [("parameters", 4), ("flat_gradients", 6)]
     assert list(time.parts) == ["forward", "between phases", "per_sample_backward"]
     assert time.total == pytest.approx(sum(time.parts.values()))
@@ -59,10 +58,9 @@ def test_parts_that_no_table_lists_are_drawn_last_in_grey() -> None:
 
 
 def test_parts_that_do_not_add_up_leave_nothing_between_and_none_is_one_part() -> None:
-    found = comparison(result(step_s=0.1, peak_mib=5, phase_ms={"forward": 50, "backward": 55}))
-    assert bar(found, found.cells[0], TIME).parts == pytest.approx({"forward": 50, "backward": 55})
-    assert bar(found, found.cells[0], MEMORY).parts == {UNITEMISED: 5}
-    moved = bar(found, found.cells[0], MOVED)
+    memory, time, moved = bars(step_s=0.1, peak_mib=5, phase_ms={"forward": 50, "backward": 55})
+    assert time.parts == pytest.approx({"forward": 50, "backward": 55})
+    assert memory.parts == {UNITEMISED: 5}
     assert (moved.parts, moved.total, moved.failure) == ({}, None, None)
 
 
@@ -87,10 +85,8 @@ def test_a_limit_far_away_does_not_flatten_the_others() -> None:
 
 
 def test_a_cell_that_did_not_finish_has_no_bar() -> None:
-    stopped = result(step_s=0.1, peak_mib=10, failure=Failure(FailureKind.INTERRUPTED, "stopped"))
-    found = comparison(stopped)
-    assert bar(found, found.cells[0], MEMORY).total is None
-    assert bar(found, found.cells[0], MEMORY).failure == "interrupted"
+    memory, *_ = bars(step_s=0.1, peak_mib=10, failure=Failure(FailureKind.INTERRUPTED, "stopped"))
+    assert (memory.total, memory.failure) == (None, "interrupted")
 
 
 def words(metric: str, *results: Result) -> list[str]:

@@ -52,10 +52,19 @@ COST = StepCost(
 )
 
 
+PLAN = PlanConfig(dataset_size=100_000)
+
+
 def noise(logical_batch: int, multiplier: float = 1.0, steps: int = 3600) -> BatchNoise:
     rate = logical_batch / 100_000
     guarantee = Guarantee(PRV, multiplier, 8.0, 1e-6, rate, steps)
     return BatchNoise(logical_batch, rate, steps, rate * steps, guarantee, None)
+
+
+def option_with(fitted: Fitted, logical_batch: int, plan: PlanConfig = PLAN) -> TrainingOption:
+    found = option_of(fitted, noise(logical_batch), plan)
+    assert found is not None
+    return found
 
 
 def test_a_line_goes_through_its_points_and_phases_count_as_often_as_they_come() -> None:
@@ -81,10 +90,8 @@ def test_least_times_follow_from_bytes_and_flops() -> None:
 
 
 def test_two_measured_sizes_give_a_line_and_one_grows_by_the_ledger() -> None:
-    one = MeasuredSteps(((2, {"forward": 0.2, "noise": 0.5}),), ("run",), has_ranks=False)
-    two = MeasuredSteps(
-        ((2, {"forward": 0.2, "noise": 0.5}), (4, {"forward": 0.3, "noise": 0.5})), ("run",), has_ranks=False
-    )
+    at = ((2, {"forward": 0.2, "noise": 0.5}), (4, {"forward": 0.3, "noise": 0.5}))
+    one, two = (MeasuredSteps(at[:count], ("run",), has_ranks=False) for count in (1, 2))
     assert one.seconds(COST, 8) == {"forward": pytest.approx(0.8), "noise": pytest.approx(0.5)}
     assert two.seconds(COST, 8) == {"forward": pytest.approx(0.5), "noise": pytest.approx(0.5)}
     found = logical_step(ON_CPU, COST, two, None, physical_batch=8, num_physical=4)
@@ -93,22 +100,17 @@ def test_two_measured_sizes_give_a_line_and_one_grows_by_the_ledger() -> None:
 
 
 def test_an_option_is_limited_by_memory_and_by_what_is_ever_drawn() -> None:
-    plan = PlanConfig(dataset_size=100_000)
-    small = option_of(Fitted(CONFIG, 10, COST), noise(256), plan)
-    large = option_of(Fitted(CONFIG, 10_000, COST), noise(256), plan)
-    assert small is not None
-    assert large is not None
+    small, large = (option_with(Fitted(CONFIG, size, COST), 256) for size in (10, 10_000))
     assert small.physical_batch == 10
     assert 26 <= small.num_physical < 26.5
     assert 256 < large.physical_batch < 400
     assert large.num_physical == pytest.approx(1.0, abs=1e-3)
-    assert option_of(Fitted(CONFIG, 0), noise(256), plan) is None
+    assert option_of(Fitted(CONFIG, 0), noise(256), PLAN) is None
 
 
 def test_devices_share_the_batch_and_the_price_is_for_all() -> None:
-    plan = PlanConfig(dataset_size=100_000, num_devices=4, price_per_device_hour=2.0)
-    found = option_of(Fitted(CONFIG, 64, COST), noise(256), plan)
-    assert found is not None
+    plan = dataclasses.replace(PLAN, num_devices=4, price_per_device_hour=2.0)
+    found = option_with(Fitted(CONFIG, 64, COST), 256, plan)
     assert found.hours.least == pytest.approx(found.step.least)  # 3,600 steps
     assert found.cost is not None
     assert found.hours.least is not None
@@ -130,14 +132,18 @@ def knee_of(forward: tuple[tuple[int, float], ...]) -> int:
     """The physical batch that is chosen, by the seconds of forward at some batches."""
     at = tuple((batch, {"forward": seconds, "noise": 0.0}) for batch, seconds in forward)
     measured = MeasuredSteps(at, ("run",), has_ranks=False)
-    found = option_of(Fitted(ON_CPU, 4096, COST, measured), noise(4096), PlanConfig(dataset_size=100_000))
-    assert found is not None
-    return found.physical_batch
+    return option_with(Fitted(ON_CPU, 4096, COST, measured), 4096).physical_batch
 
 
-def option(logical_batch: int, hours: float | None, multiplier: float = 1.0) -> TrainingOption:
-    time = Seconds(hours, hours, MEASURED)
-    return TrainingOption("DPSGDTrainer", noise(logical_batch, multiplier), 8, 8, 1.0, 1, time, time, None, 1)
+def of(
+    trainer: str, hours: float | None, largest: int = 8, basis: str = FLOOR, *, logical_batch: int = 100
+) -> TrainingOption:
+    time = Seconds(hours, hours if basis == MEASURED else None, basis)
+    return TrainingOption(trainer, noise(logical_batch), largest, largest, 1.0, 1, time, time, None, 1)
+
+
+def option(logical_batch: int, hours: float | None) -> TrainingOption:
+    return of("DPSGDTrainer", hours, basis=MEASURED, logical_batch=logical_batch)
 
 
 def test_the_front_has_no_option_that_another_beats_in_both() -> None:
@@ -150,11 +156,6 @@ def test_less_noise_is_worth_a_price_up_to_its_square() -> None:
     assert recommended([cheap, option(200, 3.9)]).noise.logical_batch == 200  # type: ignore[union-attr]
     assert recommended([cheap, option(200, 4.1)]).noise.logical_batch == 100  # type: ignore[union-attr]
     assert recommended([option(100, None)]) is None
-
-
-def of(trainer: str, hours: float, largest: int, basis: str = FLOOR) -> TrainingOption:
-    time = Seconds(hours, hours if basis == MEASURED else None, basis)
-    return TrainingOption(trainer, noise(100), largest, largest, 1.0, 1, time, time, None, 1)
 
 
 def test_bounds_that_are_too_close_leave_it_to_what_was_measured_elsewhere() -> None:
@@ -190,8 +191,7 @@ REACHED_AT = run(1.0).config
 def test_the_share_is_the_least_time_over_the_median() -> None:
     found = Reached.of({"one": run(4 * LEAST), "two": run(2 * LEAST)}, H100, REACHED_AT)
     assert found is not None
-    assert found.low == pytest.approx(0.25)
-    assert found.high == pytest.approx(0.5)
+    assert (found.low, found.high) == pytest.approx((0.25, 0.5))
     assert found.names == ("one", "two")
 
 

@@ -51,31 +51,21 @@ def test_every_medium_has_the_question_the_answer_and_each_caveat() -> None:
 
 
 def test_too_close_to_call_is_said_with_what_decides() -> None:
-    found = plan_of(1.04)
-    assert "too close to call" in reason(found)
-    assert any("--accumulation-steps 1 --trainer bk" in text for text in caveats(found))
-    assert to_data(found)["recommended"]["trainer"] == "DPBookKeepingTrainer"
-
-
-def test_what_is_clear_is_said_as_clear() -> None:
-    found = plan_of(1.3)
-    assert found.close == []
-    assert "too close" not in reason(found)
-    assert to_data(found)["recommended"]["trainer"] == "DPGhostClippingTrainer"
+    near, clear = plan_of(1.04), plan_of(1.3)
+    assert ["too close to call" in reason(found) for found in (near, clear)] == [True, False]
+    assert any("--accumulation-steps 1 --trainer bk" in text for text in caveats(near))
+    recommended = [to_data(found)["recommended"]["trainer"] for found in (near, clear)]
+    assert recommended == ["DPBookKeepingTrainer", "DPGhostClippingTrainer"]
+    assert clear.close == []
 
 
 def test_batches_with_too_few_steps_are_not_recommended_while_others_have_enough() -> None:
-    free = made().recommended
-    assert free is not None
-    assert (free.noise.logical_batch, free.noise.steps) == (32, 12)
-    held = made(min_steps=20).recommended
-    assert held is not None
-    assert (held.noise.logical_batch, held.noise.steps) == (8, 50)
+    for min_steps, batch_and_steps in ((1, (32, 12)), (20, (8, 50)), (200, (8, 50))):
+        found = made(min_steps=min_steps).recommended
+        assert found is not None
+        assert (found.noise.logical_batch, found.noise.steps) == batch_and_steps
     assert reason(made(min_steps=20)).endswith("a larger batch makes too few steps.")
-    data = made(min_steps=200)
-    assert data.recommended is not None
-    assert data.recommended.noise.logical_batch == 8
-    assert "No logical batch makes 200 steps, as min_steps asks for." in caveats(data)
+    assert "No logical batch makes 200 steps, as min_steps asks for." in caveats(made(min_steps=200))
     assert any("fewer than 10 steps" in caveat for caveat in caveats(made(min_steps=10)))
     assert not any("fewer than" in caveat for caveat in caveats(made()))
 

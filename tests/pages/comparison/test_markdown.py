@@ -1,6 +1,7 @@
 import itertools
 import re
 
+from example_findings import BUSY, run
 from example_results import FINISHED, MIB, comparison, result
 
 from dpprof.findings.comparison.comparison import Comparison, compare
@@ -75,8 +76,8 @@ def test_what_the_gradient_check_says_has_a_column_where_it_was_asked_for() -> N
 
 
 def test_the_source_and_what_varies_have_columns_and_times_their_spread() -> None:
-    run = result(step_s=[0.010, 0.028, 0.030, 0.032, 0.100])
-    assert table(comparison(run), 1)[0][5] == "30.0 ± 2.00"
+    spread = result(step_s=[0.010, 0.028, 0.030, 0.032, 0.100])
+    assert table(comparison(spread), 1)[0][5] == "30.0 ± 2.00"
     found = compare("x", {"a": [result(step_s=0.1, lr=0.5)], "b": [result(step_s=0.1)]})
     assert [row[:6] for row in table(found, 1)] == [
         ["a", "tiny (1.23M)", "fp32", "512", "4", "0.5"],
@@ -138,10 +139,8 @@ def test_the_verdict_comes_first_with_its_points_as_a_list() -> None:
 
 
 def test_disturbed_step_times_and_ratios_are_marked() -> None:
-    busy = {"cpu_cores": "2", "torch_threads": "2"}
-    calm = result(step_s=[0.1] * 9, peak_mib=10)
-    disturbed = result("DPSGDTrainer", step_s=[0.2] * 9, peak_mib=20, environment=busy, others_processors=1.0)
-    found = comparison(calm, disturbed)
+    calm = run("StandardTrainer", [0.1] * 9, 10)
+    found = comparison(calm, run("DPSGDTrainer", [0.2] * 9, 20, **BUSY))
     assert [row[5:9] for row in table(found, 1)] == [
         ["100.0 ± 0.00", "1.00 (disturbed)", "10.0", "1.00"],
         ["200.0 ± 0.00 (disturbed)", "2.00 (disturbed)", "20.0", "2.00"],

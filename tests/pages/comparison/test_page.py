@@ -8,6 +8,7 @@ from typing import Any
 
 import example_ledger
 import pytest
+from example_findings import BUSY, run
 from example_results import MIB, comparison, result
 
 from dpprof.config.flat import from_flat
@@ -16,7 +17,7 @@ from dpprof.findings.comparison.comparison import Comparison, compare
 from dpprof.pages.comparison.data import compute
 from dpprof.pages.comparison.page import render
 from dpprof.pages.html import code
-from dpprof.record.figures.results import read_result
+from dpprof.record.figures.results import Result, read_result
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Failure, FailureKind, GradientCheck, PassOutcome, PassStatus
 
@@ -24,25 +25,25 @@ OOM = Failure(FailureKind.OOM, "CUDA out of memory")
 STEPS = [0.1] * 9
 
 
+def holding(trainer: str, held: dict[str, float], **more: Any) -> Result:
+    """A run whose peak is the sum of its parts."""
+    return result(trainer, **{"step_s": STEPS, **more}, peak_mib=sum(held.values()), at_peak=held)
+
+
 def example() -> Comparison:
     """Two places; among the cells one out of memory, one that crashed, one with a single step."""
     machine = {"memory_gib": "0.1", "torch_version": "2.13.0"}
+    standard = holding(
+        "StandardTrainer",
+        {"parameters": 4, "activations": 16},
+        phase_ms={"forward": 30, "backward": 60},
+        moved=[("forward", "copy", 3), ("backward", "copy", 5)],
+        environment=machine,
+    )
+    held = {"parameters": 4.0, "per_sample_gradients": 46.0}
     return comparison(
-        result(
-            step_s=STEPS,
-            peak_mib=20,
-            at_peak={"parameters": 4, "activations": 16},
-            phase_ms={"forward": 30, "backward": 60},
-            moved=[("forward", "copy", 3), ("backward", "copy", 5)],
-            environment=machine,
-        ),
-        result(
-            "DPSGDTrainer",
-            step_s=[0.25, 0.25, 0.26, 0.25, 0.24],
-            peak_mib=50,
-            at_peak={"parameters": 4, "per_sample_gradients": 46},
-            environment=machine,
-        ),
+        standard,
+        holding("DPSGDTrainer", held, step_s=[0.25, 0.25, 0.26, 0.25, 0.24], environment=machine),
         result("DPGhostClippingTrainer", step_s=0.1, outcomes={}, failure=OOM, environment=machine),
         result("DPFastGradientClippingTrainer", failure=Failure(FailureKind.ERROR, "RuntimeError: no\nmore")),
         result(step_s=[0.4], peak_mib=30, batch_size=8, environment=machine),
@@ -146,7 +147,9 @@ def test_what_the_gradient_check_says_stands_in_the_row() -> None:
 
 
 def test_bars_have_the_widths_of_their_parts() -> None:
-    page = shown(comparison(*(_one(trainer) for trainer in ("StandardTrainer", "DPSGDTrainer"))))
+    standard = holding("StandardTrainer", {"parameters": 4, "activations": 6})
+    private = holding("DPSGDTrainer", {"parameters": 10, "per_sample_gradients": 30})
+    page = shown(comparison(standard, private))
     widths = re.findall(r'<span style="width: ([\d.]+)%; [^"]*" title="([^"]*)"', page)
     memory = {title: float(width) for width, title in widths if "MiB" in title}
     assert memory["activations: 6.00 MiB"] == pytest.approx(100 * 6 / 40)
@@ -154,24 +157,10 @@ def test_bars_have_the_widths_of_their_parts() -> None:
     assert memory["parameters: 10.0 MiB"] == pytest.approx(100 * 10 / 40)
 
 
-def _one(trainer: str) -> Any:
-    private = {"parameters": 10, "per_sample_gradients": 30}
-    held = {"parameters": 4, "activations": 6} if trainer == "StandardTrainer" else private
-    return result(trainer, step_s=STEPS, peak_mib=sum(held.values()), at_peak=held)
-
-
 def test_a_disturbed_run_takes_the_award_for_time_and_marks_the_step_times_of_its_place() -> None:
-    busy = {"cpu_cores": "2", "torch_threads": "2"}
     cells = [
-        result(
-            trainer,
-            step_s=[step_s] * 9,
-            peak_mib=peak,
-            batch_size=batch,
-            environment=busy,
-            others_processors=others,
-        )
-        for batch, others in ((2, 0.0), (4, 1.0))
+        run(trainer, [step_s] * 9, peak, batch_size=batch, **busy)
+        for batch, busy in ((2, {}), (4, BUSY))
         for trainer, step_s, peak in (("DPSGDTrainer", 0.1, 50), ("DPGhostClippingTrainer", 0.2, 20))
     ]
     found = rows(shown(comparison(*cells)))

@@ -5,7 +5,7 @@ import re
 import pytest
 from example_console import printed, terminal
 from example_estimates import estimate
-from example_findings import BUSY, FAST, FLAT, GHOST, OOM, STANDARD, run
+from example_findings import BUSY, FAST, FLAT, GHOST, STANDARD, run
 from example_results import MIB, comparison, result
 
 from dpprof.findings.comparison.comparison import Comparison
@@ -106,8 +106,3 @@ def test_what_explains_comes_before_the_tables_and_the_advice_last() -> None:
     ]
     places = [text.index(words) for words in order]
     assert places == sorted(places)
-
-
-def test_names_in_brackets_are_no_markup() -> None:
-    found = comparison(run(STANDARD, 0.1, 1.0, name="a[red]b", failure=OOM))
-    assert "out of memory in a[red]b" in shown(found)
