@@ -58,16 +58,22 @@ def test_of_the_remedied_gpt2_nothing_is_said(tmp_path: Path, workload: str) -> 
     assert answer.findings == ()
 
 
-def test_the_same_trap_in_several_modules_is_told_once(tmp_path: Path) -> None:
-    (finding,) = trained(tmp_path, "checkpointed", [FAST]).findings
-    assert finding.text == said("recomputed", module="body.layers.0.0")
-    assert finding.also == ("body.layers.0.2",)
+FUNCTORCH = OPACUS_WARNINGS["functorch"].format(modules="body.layers.0, body.layers.1", kind="Transposed")
+FOUND = [
+    ("checkpointed", Finding(said("recomputed", module="body.layers.0.0"), (FAST,), ("body.layers.0.2",))),
+    ("loss_per_class", Finding(said("loss", batch_size=3, found="shape (3, 5)"), (STANDARD, FLAT))),
+    ("no_sampler", Finding(FUNCTORCH, (GHOST,), is_warning=True)),
+    ("dropout_by_function", Finding(WARNINGS["draws"].format(module="body"), (FLAT,), is_warning=True)),
+    ("dropout", Finding(WARNINGS["dropout"].format(module="body.1"), (FLAT,), is_warning=True)),
+]
 
 
-def test_a_loss_that_is_not_per_sample_stops_every_trainer(tmp_path: Path) -> None:
-    answer = trained(tmp_path, "loss_per_class", [STANDARD, FLAT])
-    assert answer.trains == {STANDARD: False, FLAT: False}
-    assert answer.findings == (Finding(said("loss", batch_size=3, found="shape (3, 5)"), (STANDARD, FLAT)),)
+@pytest.mark.parametrize(("workload", "finding"), FOUND, ids=[workload for workload, _ in FOUND])
+def test_one_thing_is_found(tmp_path: Path, workload: str, finding: Finding) -> None:
+    others = (STANDARD,) if workload == "no_sampler" else ()
+    answer = trained(tmp_path, workload, [*others, *finding.trainers])
+    assert answer.findings == (finding,)
+    assert all(answer.trains[trainer] is finding.is_warning for trainer in finding.trainers)
 
 
 def test_an_error_of_the_models_own_is_told_with_its_line(tmp_path: Path) -> None:
@@ -105,20 +111,6 @@ def test_a_weight_that_at_most_noise_moves_is_told(tmp_path: Path, monkeypatch: 
     assert finding.trainers == (BK,)
     assert finding.text.startswith("head.bias should train, and at most noise moves them")
     assert answer.trains == {BK: False, MIXED: True}
-
-
-def test_what_trains_with_another_cost_is_a_warning(tmp_path: Path) -> None:
-    answer = trained(tmp_path, "no_sampler", [STANDARD, GHOST])
-    sentence = OPACUS_WARNINGS["functorch"].format(modules="body.layers.0, body.layers.1", kind="Transposed")
-    assert answer.findings == (Finding(sentence, (GHOST,), is_warning=True),)
-    assert answer.trains[GHOST]
-
-
-def test_dropout_by_a_function_call_is_told_apart(tmp_path: Path) -> None:
-    by_function = trained(tmp_path, "dropout_by_function", [FLAT]).findings
-    assert by_function == (Finding(WARNINGS["draws"].format(module="body"), (FLAT,), is_warning=True),)
-    by_module = trained(tmp_path, "dropout", [FLAT]).findings
-    assert [finding.text for finding in by_module] == [WARNINGS["dropout"].format(module="body.1")]
 
 
 NO_MODULE = "there is no module nosuch: run from its folder, or put that on PYTHONPATH"

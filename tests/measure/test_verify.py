@@ -13,7 +13,6 @@ from example_runs import known, put_in_place
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.trainers.base import TrainerBase
-from dpprof.measure.trainers.opacus.dpsgd import DPSGDTrainer
 from dpprof.measure.trainers.per_sample.trainer import PerSampleTrainer
 from dpprof.measure.verifying.verification import verify_trainer
 from dpprof.record.figures.verdicts import (
@@ -62,40 +61,23 @@ def test_right_trainers_pass(trainer: str, precision: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("trainer", "check", "says"),
-    [
-        (faulty.WrongNorm, "gradient_float64", "clipped by another norm than that of their whole gradient"),
-        (faulty.NoNoise, "noise_deviation", "0 times the standard deviation asked for: there is none"),
-        (faulty.HalfTheNoise, "noise_deviation", "times the standard deviation asked for"),
-        (faulty.NoiseTwice, "noise_deviation", "as if it were added twice"),
-        (faulty.NoiseForEachBatch, "noise_deviation_accumulated", "as if it were added"),
-        (faulty.NoiseOfPhysicalBatch, "noise_deviation_accumulated", "the size of a physical batch"),
-        (faulty.DropsALayer, "gradient_float64", "2.bias gets no gradient"),
-        (faulty.ClipsTheSum, "gradient_float64", "the sum is clipped, not each sample's gradient"),
-        (faulty.LeaksOneSample, "gradient_float64", "the gradient of sample 1 is in the sum unclipped"),
-        (faulty.SameNoise, "noise_steps", "noise with a correlation of 1"),
-        (faulty.SameNoiseForParameters, "noise_parameters", "noise with a correlation of 1"),
-        (faulty.NoisePerRow, "noise_coordinates", "1 apart have noise with a correlation of 1"),
-        (faulty.KeepsTheLastStep, "gradient_next_step", "gradient"),
-        (faulty.MovesTheFrozen, "weights_frozen", "0.weight is frozen, and has moved"),
-        (faulty.StandsStill, "weights_moved", "did not move"),
-    ],
-)
-def test_a_planted_fault_is_found_and_named(
-    trainer: type[DPSGDTrainer], check: str, says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put_in_place(monkeypatch, "DPSGDTrainer", trainer)
-    found = verify_trainer(MLP)
-    assert judge_checks(found).word == FAIL
-    assert check in failed(found), failed(found)
-    assert says in failed(found)[check]
-    if trainer in (faulty.ClipsTheSum, faulty.LeaksOneSample, faulty.WrongNorm):
-        assert "sensitivity_huge" in failed(found), "what is not clipped breaks the bound"
-
-
-@pytest.mark.parametrize(
     ("trainer", "workload", "check", "says"),
     [
+        (faulty.WrongNorm, "mlp", "gradient_float64", "clipped by another norm than that of their whole"),
+        (faulty.NoNoise, "mlp", "noise_deviation", "0 times the standard deviation asked for: there is none"),
+        (faulty.HalfTheNoise, "mlp", "noise_deviation", "times the standard deviation asked for"),
+        (faulty.NoiseTwice, "mlp", "noise_deviation", "as if it were added twice"),
+        (faulty.NoiseForEachBatch, "mlp", "noise_deviation_accumulated", "as if it were added"),
+        (faulty.NoiseOfPhysicalBatch, "mlp", "noise_deviation_accumulated", "the size of a physical batch"),
+        (faulty.DropsALayer, "mlp", "gradient_float64", "2.bias gets no gradient"),
+        (faulty.ClipsTheSum, "mlp", "gradient_float64", "the sum is clipped, not each sample's gradient"),
+        (faulty.LeaksOneSample, "mlp", "gradient_float64", "gradient of sample 1 is in the sum unclipped"),
+        (faulty.SameNoise, "mlp", "noise_steps", "noise with a correlation of 1"),
+        (faulty.SameNoiseForParameters, "mlp", "noise_parameters", "noise with a correlation of 1"),
+        (faulty.NoisePerRow, "mlp", "noise_coordinates", "1 apart have noise with a correlation of 1"),
+        (faulty.KeepsTheLastStep, "mlp", "gradient_next_step", "gradient"),
+        (faulty.MovesTheFrozen, "mlp", "weights_frozen", "0.weight is frozen, and has moved"),
+        (faulty.StandsStill, "mlp", "weights_moved", "did not move"),
         (losing.ComplexNoise, "spectral", "noise_deviation", "the noise in 1.weight has 0.7"),
         (losing.OwnComplexNoise, "spectral", "noise_deviation", "the noise in 1.weight has 0.7"),
         (losing.NoiseInTheRealPart, "complex_linear", "noise_coordinates", "noise is between 0 and"),
@@ -106,15 +88,18 @@ def test_a_planted_fault_is_found_and_named(
         (losing.TakesRowsForSamplesTwice, "relative", "gradient_as_many_samples", "the gradient is wrong in"),
     ],
 )
-def test_a_planted_fault_in_an_unusual_model_is_found_and_named(
+def test_a_planted_fault_is_found_and_named(
     trainer: type[TrainerBase], workload: str, check: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replaced = "DPBookKeepingTrainer" if issubclass(trainer, PerSampleTrainer) else "DPSGDTrainer"
     put_in_place(monkeypatch, replaced, trainer)
-    found = verify_trainer(dataclasses.replace(MLP, trainer=replaced, workload=f"example_unusual:{workload}"))
+    module = "example_workloads" if workload == "mlp" else "example_unusual"
+    found = verify_trainer(dataclasses.replace(MLP, trainer=replaced, workload=f"{module}:{workload}"))
     assert judge_checks(found).word == FAIL
     assert check in failed(found), failed(found)
     assert says in failed(found)[check]
+    if trainer in (faulty.ClipsTheSum, faulty.LeaksOneSample, faulty.WrongNorm):
+        assert "sensitivity_huge" in failed(found), "what is not clipped breaks the bound"
 
 
 @pytest.mark.parametrize(

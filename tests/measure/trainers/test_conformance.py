@@ -137,8 +137,11 @@ def test_memory_has_the_categories_that_the_table_lists(trainer: str) -> None:
             training.run(2, observer)
             seen.update(training.held_tensors())
         assert observer.highest is not None
-        timeline = observer.highest.account.timeline()
+        account = observer.highest.account
+        timeline = account.timeline()
         seen.update(timeline.start, timeline.category, filter(None, timeline.moved_to))
+        assert timeline.start.get("other", 0) == 0
+        assert account.after_step.get("temporary", 0) == 0, "something made in passing is still there"
     assert seen - {"temporary", "other"} == set(TRAINERS[trainer].categories)
 
 
