@@ -1,6 +1,7 @@
 """Plans made without an estimate: every trainer with a tiny model, few steps and small batches."""
 
 import json
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -10,7 +11,7 @@ from dpprof.config.flat import parse_experiment
 from dpprof.drive.plan import noises
 from dpprof.findings.plan.answer import to_data
 from dpprof.findings.plan.data import compute
-from dpprof.findings.plan.options import Fitted
+from dpprof.findings.plan.options import BatchNoise, Fitted
 from dpprof.findings.plan.timing import Affine, MeasuredSteps, PhaseCost, StepCost
 from dpprof.vocabulary.trainers import TRAINERS
 
@@ -28,11 +29,20 @@ def fitted(trainer: str, **changes: Any) -> Fitted:
     return Fitted(config, PHYSICAL, COST, MEASURED if config.trainer == "DPBookKeepingTrainer" else None)
 
 
+@cache
+def _noises(batches: tuple[int, ...], **budget: Any) -> Sequence[BatchNoise]:
+    return tuple(noises(PlanConfig(**budget), batches))
+
+
+def noises_of(asked: PlanConfig) -> Sequence[BatchNoise]:
+    """The noise for each logical batch, found once for all plans of one budget, as that takes seconds."""
+    names = ("dataset_size", "epochs", "steps", "target_epsilon", "target_delta")
+    return _noises(asked.batches, **{name: getattr(asked, name) for name in names})
+
+
 def plan_of(trainers: tuple[str, ...], asked: PlanConfig, **changes: Any) -> dict[str, Any]:
     """What `plan.json` holds of a plan with these trainers."""
-    made = compute(
-        "plan-example", asked, noises(asked, asked.batches), [fitted(t, **changes) for t in trainers], {}
-    )
+    made = compute("plan-example", asked, noises_of(asked), [fitted(t, **changes) for t in trainers], {})
     data: dict[str, Any] = json.loads(json.dumps(to_data(made)))
     return data
 

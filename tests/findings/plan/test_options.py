@@ -106,6 +106,8 @@ def test_an_option_is_limited_by_memory_and_by_what_is_ever_drawn() -> None:
     assert 256 < large.physical_batch < 400
     assert large.num_physical == pytest.approx(1.0, abs=1e-3)
     assert option_of(Fitted(CONFIG, 0), noise(256), PLAN) is None
+    round_one = option_with(Fitted(CONFIG, 37, COST), 256)
+    assert (round_one.physical_batch, round_one.largest) == (36, 37)
 
 
 def test_devices_share_the_batch_and_the_price_is_for_all() -> None:

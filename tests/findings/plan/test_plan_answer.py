@@ -1,14 +1,12 @@
 """A plan in words: what was asked, weak privacy, too few steps, and trainers that are too close to call."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
-from example_plans import SAMPLES, fitted
+from example_plans import SAMPLES, fitted, noises_of
 
 from dpprof.config.entry_points import PlanConfig
-from dpprof.drive.plan import noises
 from dpprof.findings.plan.answer import caveats, question, reason, to_data, weak_privacy
 from dpprof.findings.plan.data import PlanData, compute
 from dpprof.findings.plan.options import Fitted
@@ -23,7 +21,7 @@ RESULTS = Path(__file__).parents[3] / "docs" / "results" / "trainers_cpu.md"
 def made(**asked: Any) -> PlanData:
     """A plan of one trainer with measured steps."""
     plan = PlanConfig(**{"dataset_size": SAMPLES, "logical_batches": "8,32", "min_steps": 1, **asked})
-    return compute("plan-example", plan, noises(plan, plan.batches), [fitted("bk")], {})
+    return compute("plan-example", plan, noises_of(plan), [fitted("bk")], {})
 
 
 def plan_of(bk: float) -> PlanData:
@@ -34,7 +32,7 @@ def plan_of(bk: float) -> PlanData:
         one = fitted(trainer, device="cuda", device_memory_gib=0, target="H100")
         cost = StepCost({"forward": PhaseCost(Affine(), Affine(0.0, 1e12 * flops), Affine())})
         found.append(Fitted(one.config, one.largest, cost))
-    return compute("plan-example", asked, noises(asked, asked.batches), found, {})
+    return compute("plan-example", asked, noises_of(asked), found, {})
 
 
 def test_every_medium_has_the_question_the_answer_and_each_caveat() -> None:
@@ -68,13 +66,6 @@ def test_batches_with_too_few_steps_are_not_recommended_while_others_have_enough
     assert "No logical batch makes 200 steps, as min_steps asks for." in caveats(made(min_steps=200))
     assert any("fewer than 10 steps" in caveat for caveat in caveats(made(min_steps=10)))
     assert not any("fewer than" in caveat for caveat in caveats(made()))
-
-
-def test_a_physical_batch_is_a_round_number_and_the_largest_is_shown() -> None:
-    plan = PlanConfig(dataset_size=SAMPLES, logical_batches="64", min_steps=1)
-    trainer = dataclasses.replace(fitted("flat"), largest=37)
-    (option,) = compute("p", plan, noises(plan, plan.batches), [trainer], {}).options
-    assert (option.physical_batch, option.largest) == (36, 37)
 
 
 @pytest.mark.parametrize("trainer", [name for name, info in TRAINERS.items() if info.times_standard])
