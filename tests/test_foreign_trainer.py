@@ -80,8 +80,8 @@ def test_help_lists_it(dpprof: Dpprof) -> None:
 
 def test_profile_measures_it_and_its_gradient_is_right(dpprof: Dpprof) -> None:
     few = ["--measured-steps", "2", "--batch-size", "2", "--seq-len", "16", "--free-per-sample", "false"]
-    passes = ["--passes", "clean,gradient_check"]
-    dpprof("profile", "--device", "cpu", "--trainer", "dpsgd_loop", "--model-size", "tiny", *few, *passes)
+    few += ["--passes", "clean,gradient_check", "--launcher", "in_process"]
+    dpprof("profile", "--device", "cpu", "--trainer", "dpsgd_loop", "--model-size", "tiny", *few)
     (path,) = dpprof.folder.glob(f"runs/*/{NAME}_tiny_bs2_seq16")
     record = known(RunFolder(path).read_record())
     assert list(record.phase_s) == ["zero_grad", "forward", PHASE, "clip", "noise", "optimizer_step"]

@@ -71,15 +71,16 @@ def test_everything_that_a_pinned_package_needs_is_pinned() -> None:
 
 
 def test_profile_logs_to_dpprof_and_the_run_that_mlflow_made_points_there(tmp_path: Path) -> None:
-    quick = ["passes=clean", "measured_steps=2", "seq_len=16", "lr=1e-2", f"runs_dir={tmp_path / 'runs'}"]
+    quick = ["passes=clean", "measured_steps=2", "model_size=tiny", "seq_len=16", "lr=1e-2"]
+    quick += ["launcher=in_process", f"runs_dir={tmp_path / 'runs'}"]
     parameters = [part for pair in quick for part in ("-P", pair)]
     ended = mlflow_run(tmp_path, "-e", "profile", *parameters)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     runs = runs_of(tmp_path)
-    run, left = runs["StandardTrainer_mini_bs4_seq16"], runs["standard b4 s16 mini is in dpprof"]
+    run, left = runs["StandardTrainer_tiny_bs4_seq16"], runs["standard b4 s16 tiny is in dpprof"]
     assert run.info.experiment_id != left.info.experiment_id == "0"
     assert run.info.status == left.info.status == "FINISHED"
-    assert run.info.run_name == "standard b4 s16 mini"
+    assert run.info.run_name == "standard b4 s16 tiny"
     assert run.data.tags["mlflow.user"] == left.data.tags["mlflow.user"]
     assert run.info.run_id in left.data.tags["mlflow.note.content"]
 

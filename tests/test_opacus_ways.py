@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from conftest import ROOT, Run, call_dpprof, environment, run_dpprof
+from example_runs import known
 from installed import installed_at
 
 from dpprof.record.folder import RunFolder
@@ -18,6 +20,25 @@ WAYS = {
     "adaptive": "DPAdaptiveClippingTrainer",
     "unwrapped": "DPNonWrappingTrainer",
 }
+# Those that only clip otherwise have the norms and the memory of `flat`.
+CLIP_OTHERWISE = ("per_layer", "adaptive")
+
+
+@dataclass(frozen=True)
+class Swept:
+    """The folder that has a sweep of some ways and of `flat`."""
+
+    folder: Path
+    ways: tuple[str, ...]
+
+    def run(self, trainer: str) -> RunFolder:
+        """The run of a trainer."""
+        return RunFolder(self.folder / "runs" / "s" / f"{trainer}_tiny_bs2_seq16")
+
+    @property
+    def trainers(self) -> list[str]:
+        """The ways by their full names."""
+        return [WAYS[way] for way in self.ways]
 
 
 @pytest.fixture(scope="module")
@@ -26,52 +47,48 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return installed_at(tmp_path_factory.mktemp("ways"), ROOT / "examples" / "opacus_ways")
 
 
-@pytest.fixture(scope="module")
-def swept(installed: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that has a sweep of all of them and of `flat`."""
+@pytest.fixture(
+    scope="module",
+    params=[
+        tuple(way for way in WAYS if way not in CLIP_OTHERWISE),
+        pytest.param(CLIP_OTHERWISE, marks=pytest.mark.exhaustive),
+    ],
+    ids="-".join,
+)
+def swept(installed: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Swept:
     folder = tmp_path_factory.mktemp("swept")
     few = ["--passes", "clean,memory,ledger,gradient_check", "--measured-steps", "2", "--batch-sizes", "2"]
     tiny = ["--device", "cpu", "--model-sizes", "tiny", "--seq-lens", "16", "--sweep-name", "s"]
-    trainers = ",".join(["flat", *WAYS])
+    trainers = ",".join(["flat", *request.param])
     ended = run_dpprof(
         folder, "sweep", "--launcher", "in_process", *tiny, *few, "--trainers", trainers, PYTHONPATH=installed
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "other way" not in ended.stderr
-    return folder
+    return Swept(folder, request.param)
 
 
-def run_of(folder: Path, trainer: str) -> RunFolder:
-    return RunFolder(folder / "runs" / "s" / f"{trainer}_tiny_bs2_seq16")
+def test_each_is_measured_with_the_right_gradient_and_memory(swept: Swept) -> None:
+    flat = known(swept.run("DPSGDTrainer").read_record())
+    for trainer in swept.trainers:
+        record = known(swept.run(trainer).read_record())
+        assert known(known(record.gradient_check).relative_error_float64) < 1e-12, trainer
+        ledger = known(record.ledger)
+        assert ledger.peak == record.memory.peak_allocated, trainer
+        for category in ("parameters", "gradients", "per_sample_gradients"):
+            assert ledger.after_step[category] == known(flat.ledger).after_step[category], trainer
+        assert list(record.phase_s) == list(flat.phase_s)
 
 
-@pytest.mark.parametrize("trainer", WAYS.values())
-def test_each_is_measured_with_the_right_gradient_and_memory(swept: Path, trainer: str) -> None:
-    record, flat = (run_of(swept, name).read_record() for name in (trainer, "DPSGDTrainer"))
-    assert record is not None
-    assert record.gradient_check is not None
-    assert record.gradient_check.relative_error_float64 is not None
-    assert record.gradient_check.relative_error_float64 < 1e-12
-    assert record.ledger is not None
-    assert record.ledger.peak == record.memory.peak_allocated
-    assert flat is not None
-    assert flat.ledger is not None
-    for category in ("parameters", "gradients", "per_sample_gradients"):
-        assert record.ledger.after_step[category] == flat.ledger.after_step[category]
-    assert list(record.phase_s) == list(flat.phase_s)
-
-
-def test_without_the_package_its_runs_are_shown_by_their_names(swept: Path) -> None:
+def test_without_the_package_its_runs_are_shown_by_their_names(swept: Swept) -> None:
     assert not TRAINERS.keys() & set(WAYS.values())
-    for arguments in (("compare", "runs/s"), ("summarize",), ("export", "runs/s", "--format", "csv")):
-        ended = call_dpprof(swept, *arguments)
+    shown = [("show", str(swept.run(name).path)) for name in swept.trainers]
+    of_all = [("compare", "runs/s"), ("summarize",), ("export", "runs/s", "--format", "csv")]
+    for arguments in (*of_all, *shown, ("log", "runs/s")):
+        ended = call_dpprof(swept.folder, *arguments)
         assert ended.returncode == 0, ended.stdout + ended.stderr
-        assert all(name in ended.stdout for name in WAYS.values()), arguments
-    for name in WAYS.values():
-        ended = call_dpprof(swept, "show", str(run_of(swept, name).path))
-        assert ended.returncode == 0, ended.stdout + ended.stderr
-    ended = call_dpprof(swept, "log", "runs/s")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+        if arguments in of_all:
+            assert all(name in ended.stdout for name in swept.trainers), arguments
 
 
 def test_one_that_is_not_installed_cannot_be_measured(called: Run) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import mlflow
 import pytest
-from conftest import call_dpprof, measure_here, runs_of
+from conftest import call_dpprof, lay_out_store, measure_here, runs_of
 
 from dpprof.record.figures.names import MOVED, PEAK, STEP, ratio_name
 from dpprof.record.figures.results import read_result
@@ -40,6 +40,7 @@ METRICS: dict[str, dict[str, float]] = json.loads((KEPT / "metrics.json").read_t
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A folder with the run folders and an empty store."""
+    lay_out_store(tmp_path)
     for name in ("grid", "guess", "search"):
         shutil.copytree(KEPT / name, tmp_path / "runs" / name)
     return tmp_path

@@ -25,8 +25,6 @@ def test_an_experiment_is_measured_or_estimated() -> None:
 
 
 def test_an_estimate_needs_no_cuda() -> None:
-    with pytest.raises(ConfigError, match=r"^device: got 'cuda'"):
-        ExperimentConfig(device="cuda").resolve(cuda_available=False)
     for device in ("auto", "cuda"):
         estimated = ExperimentConfig(device=device, how=EstimatingConfig()).resolve(cuda_available=False)
         assert (estimated.device, estimated.model_size) == ("cuda", "1b")

@@ -61,10 +61,9 @@ def test_a_search_that_ended_at_its_limit_claims_no_more_than_it_tried() -> None
         f"{expected_batch(2**20, EstimatingConfig().poisson_tail):,.0f} or more",
         "4 or fewer",
     ]
-    text = text_of(found, fit)
-    assert "larger ones were not tried" in text
-    assert "the next larger one" not in text
-    assert "the next larger one does not" in text_of([*found, answer(100, is_open=False)], fit)
+    texts = [text_of(found, fit), text_of([*found, answer(100, is_open=False)], fit)]
+    assert ["the next larger one" in text for text in texts] == [False, True]
+    assert "larger ones were not tried" in texts[0]
     (row,) = rows(found, fit)
     assert (row["largest_batch_size"], row["is_at_least"]) == (2**20, True)
     assert (row["limiting_phase"], row["limiting_category"]) == (None, None)
@@ -73,8 +72,8 @@ def test_a_search_that_ended_at_its_limit_claims_no_more_than_it_tried() -> None
 def test_a_search_that_found_what_does_not_fit_says_so() -> None:
     found = [answer(100, is_open=False)]
     assert cells(found, FitConfig())[4:6] == ["activations in backward", "100 (96)"]
-    assert rows(found, FitConfig())[0]["is_at_least"] is False
-    assert rows(found, FitConfig())[0]["round_batch_size"] == 96
+    (row,) = rows(found, FitConfig())
+    assert (row["is_at_least"], row["round_batch_size"]) == (False, 96)
     text = text_of(found, FitConfig())
     assert "or more" not in text
     assert "the next larger one does not" in text
@@ -86,12 +85,12 @@ def test_of_an_open_answer_nothing_larger_is_measured() -> None:
     fits = result("DPSGDTrainer", step_s=0.1, peak_mib=1000)
     exceeds = result("DPSGDTrainer", step_s=0.1, peak_mib=3000)
     fit = FitConfig(verify=True)
-    shown = {
-        name: cells([answer(100, is_open=True, verified=(run,))], fit)[-2:]
-        for name, run in (("a", fits), ("b", exceeds))
-    }
-    assert shown == {"a": ["not searched", "yes"], "b": ["not searched", "NO"]}
-    assert cells([answer(100, is_open=False, verified=(fits, exceeds))], fit)[-2:] == ["2.93 GiB", "yes"]
+    for is_open, verified, shown in (
+        (True, (fits,), ["not searched", "yes"]),
+        (True, (exceeds,), ["not searched", "NO"]),
+        (False, (fits, exceeds), ["2.93 GiB", "yes"]),
+    ):
+        assert cells([answer(100, is_open=is_open, verified=verified)], fit)[-2:] == shown
     near = tuple(result("DPSGDTrainer", step_s=0.1, peak_mib=peak) for peak in (1800, 1900))
     usable = {"10%": "yes", "0%": "NO"}  # 1843 of 2048 MiB, or all of them
     verified = [answer(100, is_open=False, verified=near)]

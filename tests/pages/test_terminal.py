@@ -34,8 +34,7 @@ def test_texts_are_folded_first() -> None:
     ]
 
 
-@pytest.mark.parametrize("width", [10, 12])
-def test_what_does_not_fit_beside_follows_below_beside_the_first_column(width: int) -> None:
+def test_what_does_not_fit_beside_follows_below_beside_the_first_column() -> None:
     lines = drawn(table("", COLUMNS, ROWS), 12).splitlines()
     assert lines[:3] == ["name     MiB", "a    1,234.5", "b       0.04"]
     assert lines[3].split() == ["name", "remark"]

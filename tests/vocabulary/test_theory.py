@@ -5,54 +5,52 @@ import dataclasses
 import pytest
 from example_trainers import CONFIG, taking
 
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat, with_own_options
 from dpprof.measure.passes.ledger import Ledger, keep_ledger
 from dpprof.measure.trainers.training import Training
 from dpprof.record.figures.ledger import flops_in_theory, flops_of_layers
+from dpprof.record.ledger import LedgerResult
 from dpprof.record.record import Record
 from dpprof.vocabulary import theory
 from dpprof.vocabulary.theory import LayerRow
 from dpprof.vocabulary.trainers import BUILT_IN, DEFAULT_TRAINERS
 
+WIDE = dataclasses.replace(CONFIG, hidden_dim=64, seq_len=64, vocab_size=300)
 F = 2 * 2 * 100 * 30 * 20
 CALL = LayerRow("x", 2, 1, 100, 30, 20, norm_flops=7, sum_flops=5)
+
+
+def check(config: ExperimentConfig) -> LedgerResult:
+    """Hold what a step's ledger counts against the formulas."""
+    config = with_own_options(config, {})
+    found = keep_ledger(lambda: Training(config), Ledger("cpu"), 1).result()
+    expected = flops_in_theory(Record(to_flat(config), {}), found)
+    assert expected is not None
+    assert flops_of_layers(found) == pytest.approx(expected, rel=0.02)
+    return found
 
 
 @pytest.mark.parametrize("trainer", [info.name for info in BUILT_IN if info.theory is not None])
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_what_is_counted_is_what_theory_says(trainer: str, checkpointing: bool) -> None:
-    config = dataclasses.replace(CONFIG, trainer=trainer, hidden_dim=64, seq_len=64, vocab_size=300)
     steps = 2 if trainer in taking("accumulation_steps") else 1
-    config = dataclasses.replace(config, activation_checkpointing=checkpointing, accumulation_steps=steps)
-    config = with_own_options(config, {})
-    kept = keep_ledger(lambda: Training(config), Ledger("cpu"), 1)
-    found = kept.result()
-    expected = flops_in_theory(Record(to_flat(config), {}), found)
-    assert expected is not None
-    assert flops_of_layers(found) == pytest.approx(expected, rel=0.02)
+    check(
+        dataclasses.replace(
+            WIDE, trainer=trainer, activation_checkpointing=checkpointing, accumulation_steps=steps
+        )
+    )
 
 
 @pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
 def test_convolutions_are_counted_as_theory_says(trainer: str) -> None:
-    config = dataclasses.replace(CONFIG, trainer=trainer, workload="cifar_nets:small_net")
-    config = with_own_options(config, {})
-    kept = keep_ledger(lambda: Training(config), Ledger("cpu"), 1)
-    found = kept.result()
-    expected = flops_in_theory(Record(to_flat(config), {}), found)
-    assert flops_of_layers(found) == pytest.approx(expected, rel=0.02)
+    check(dataclasses.replace(CONFIG, trainer=trainer, workload="cifar_nets:small_net"))
 
 
 @pytest.mark.parametrize("train", ["bias", "*.mlp_in.*"])
 def test_frozen_weights_of_mixed_are_counted_as_theory_says(train: str) -> None:
     """The head's among them, which is differentiated once all the same."""
-    config = dataclasses.replace(
-        CONFIG, trainer="DPMixedGhostTrainer", hidden_dim=64, seq_len=64, vocab_size=300
-    )
-    config = with_own_options(dataclasses.replace(config, train=train), {})
-    kept = keep_ledger(lambda: Training(config), Ledger("cpu"), 1)
-    found = kept.result()
-    expected = flops_in_theory(Record(to_flat(config), {}), found)
-    assert flops_of_layers(found) == pytest.approx(expected, rel=0.02)
+    found = check(dataclasses.replace(WIDE, trainer="DPMixedGhostTrainer", train=train))
     assert all(layer.norm is None for layer in found.layers if not layer.weight_trains)
 
 

@@ -99,9 +99,8 @@ def test_without_rates_flops_decide_then_bytes_moved() -> None:
         weighed("fewer FLOPs", 10, None, 90, 900),
     ]
     lacking = Weighing(cost(1000, None), 500, alone)
-    assert [one.name for one in lacking.ordered] == [
-        *("fewer FLOPs", "fewer bytes", "more bytes", "more FLOPs")
-    ]
+    names = ["fewer FLOPs", "fewer bytes", "more bytes", "more FLOPs"]
+    assert [one.name for one in lacking.ordered] == names
     fitting = Weighing(cost(10, None), None, alone)
     assert fitting.fits
     assert told(fitting) == [("fewer FLOPs", FASTER), ("fewer bytes", FASTER)]
@@ -138,28 +137,23 @@ def combined(limit: int, *changes: Change) -> Weighed | None:
     return together(CONFIG, needs(CONFIG), changes, needs, limit)
 
 
-def test_changes_are_put_together_until_they_fit() -> None:
-    found = combined(550, BK, GHOST, LEAN, CHECKPOINTS, LORA)
+@pytest.mark.parametrize(
+    ("limit", "changes", "name", "needed", "alters"),
+    [
+        # One trainer, and the loop saves nothing.
+        (550, (BK, GHOST, LEAN, CHECKPOINTS, LORA), "bk and checkpointing", 200 + 8 * 40, SAME),
+        # The batch comes last, and is only as small as needed.
+        (400, (BK, CHECKPOINTS, LORA), f"bk, checkpointing and {BATCH} 4", 200 + 4 * 40, SAME),
+        # Adapters cannot train behind checkpoints, which go then: nothing that learns the same fits.
+        (230, (BK, LORA, CHECKPOINTS), f"bk, LoRA and {BATCH} 2", 100 + 2 * 60, LEARNED),
+    ],
+)
+def test_changes_are_put_together_until_they_fit(
+    limit: int, changes: tuple[Change, ...], name: str, needed: int, alters: str
+) -> None:
+    found = combined(limit, *changes)
     assert found is not None
-    assert found.name == "bk and checkpointing"  # one trainer, and the loop saves nothing
-    assert found.cost.needed == 200 + 8 * 40
-    assert found.alters == SAME
-
-
-def test_the_batch_comes_last_and_only_as_small_as_needed() -> None:
-    found = combined(400, BK, CHECKPOINTS, LORA)
-    assert found is not None
-    assert found.name == f"bk, checkpointing and {BATCH} 4"
-    assert found.cost.needed == 200 + 4 * 40
-
-
-def test_what_alters_what_is_learned_is_added_if_nothing_else_fits() -> None:
-    found = combined(230, BK, LORA, CHECKPOINTS)
-    assert found is not None
-    # Adapters cannot train behind checkpoints, which go then.
-    assert found.name == f"bk, LoRA and {BATCH} 2"
-    assert found.cost.needed == 100 + 2 * 60
-    assert found.alters == LEARNED
+    assert (found.name, found.cost.needed, found.alters) == (name, needed, alters)
 
 
 def test_what_comes_nearest_is_told_if_nothing_fits() -> None:

@@ -36,7 +36,8 @@ def plan_of(bk: float) -> PlanData:
 
 
 def test_every_medium_has_the_question_the_answer_and_each_caveat() -> None:
-    data = made(target_delta=0.01, target_epsilon=25.0, allow_weak_privacy=True, price_per_device_hour=2.0)
+    weak: dict[str, Any] = {"target_delta": 0.01, "target_epsilon": 25.0, "allow_weak_privacy": True}
+    data = made(**weak, logical_batches="32", price_per_device_hour=2.0)
     assert "Epsilon 25 at delta 0.01 for 400 samples; tiny with sequences of 16 in fp32" in question(data)
     assert len(weak_privacy(data)) == 2
     assert to_data(data)["caveats"] == [*weak_privacy(data), *caveats(data)]

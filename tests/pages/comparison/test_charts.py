@@ -50,20 +50,18 @@ def test_figures_far_apart_are_drawn_by_their_logarithms_and_one_point_not_at_al
 
 
 def test_a_few_places_are_named_and_many_are_not() -> None:
-    def places(count: int) -> str:
-        batches = [2**i for i in range(1, count + 1)]
-        drawn = chart(
-            *(
-                result(t, step_s=0.1 * b, peak_mib=100 * b + 50 * i, batch_size=b)
-                for i, t in enumerate(("StandardTrainer", "DPSGDTrainer"))
-                for b in batches
-            )
-        )
+    def named(count: int) -> list[str]:
+        cells = [
+            result(trainer, step_s=0.1 * 2**power, peak_mib=100 * 2**power + 50 * i, batch_size=2**power)
+            for i, trainer in enumerate(("StandardTrainer", "DPSGDTrainer"))
+            for power in range(1, count + 1)
+        ]
+        drawn = chart(*cells)
         assert drawn is not None
-        return drawn
+        return re.findall(r">(b\d+ s\d+)</text>", drawn)
 
-    assert re.findall(r">(b\d+ s\d+)</text>", places(3))[:2] == ["b2 s512", "b4 s512"]
-    assert re.findall(r">(b\d+ s\d+)</text>", places(7)) == []
+    assert named(3)[:2] == ["b2 s512", "b4 s512"]
+    assert named(7) == []
 
 
 BATCHES = (2, 4, 8)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from covering import product
 from example_families import small, unchanged
 from example_plans import STEPS, plan_of
 from torch import Tensor, nn
@@ -24,7 +25,7 @@ TRAINERS = {
 }
 
 
-@pytest.fixture(scope="module", params=["gpt2", "opt-125m"])
+@pytest.fixture(scope="module")
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model saved as its users have it, with weights that no seed makes again."""
     torch.manual_seed(5)
@@ -77,7 +78,7 @@ def script(folder: Path, trainer: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize(("folder", "trainer"), product(["gpt2", "opt-125m"], TRAINERS), indirect=["folder"])
 def test_pretrained_weights_take_the_step_of_the_naive_loop(
     trainer: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
