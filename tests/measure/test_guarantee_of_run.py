@@ -1,6 +1,7 @@
 """The guarantee of a run: as the accountants say, and none where they would not be asked the truth."""
 
 import math
+from functools import cache
 from typing import Any
 
 import pytest
@@ -16,7 +17,13 @@ from dpprof.record.record import GradientCheck, PrivacyResult, Record, VerifyChe
 from dpprof.vocabulary.trainers import TRAINERS, trainer_info
 
 DATA: dict[str, Any] = {"dataset_size": 10_000, "epochs": 2.0, "batch_size": 100}
+ANSWERS = cache(epsilon_of)
 FIXED = "the measured batches have a fixed size: epsilon is what Poisson sampling spends at this rate"
+
+
+@pytest.fixture(autouse=True)
+def _answers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpprof.measure.guarantee.epsilon_of", ANSWERS)
 
 
 def asked(trainer: str = "bk", changes: dict[str, Any] | None = None, **settings: object) -> PrivacyResult:

@@ -15,6 +15,7 @@ from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 
 GRID = ["--device", "cpu", "--model-sizes", "tiny", "--seq-lens", "16", "--poisson-sampling", "true"]
+GRID += ["--num-layers", "1"]
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def sampled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
 def test_timed_batches_vary_and_memory_is_that_of_the_largest(sampled: Path, trainer: str) -> None:
-    folder = RunFolder(sampled / "runs" / "sampled" / f"{trainer}_tiny_bs2_seq16")
+    folder = RunFolder(sampled / "runs" / "sampled" / f"{trainer}_tiny-layers1_bs2_seq16")
     record = known(folder.read_record())
     drawn = batch_sizes(folder.read_config(), is_timed=True)
     assert record.step_samples == list(islice(drawn, 3, 11)), "after three warm-up steps"
@@ -50,14 +51,16 @@ def test_pages_say_what_the_figures_are_of(sampled: Path) -> None:
     words = "with Poisson-sampled batches: step times are those of all sizes"
     assert words in (folder / "summary.md").read_text()
     assert words in (folder / "comparison.html").read_text()
-    assert words in RunFolder(folder / "DPSGDTrainer_tiny_bs2_seq16").timeline_page.read_text()
+    assert words in RunFolder(folder / "DPSGDTrainer_tiny-layers1_bs2_seq16").timeline_page.read_text()
 
 
 def test_an_estimate_has_the_batch_that_few_steps_exceed(tmp_path: Path) -> None:
-    few = ["--batch-sizes", "3", "--poisson-tail", "1e-3", "--trainers", "dpsgd,dpsgd_ghost"]
+    few = ["--batch-sizes", "3", "--poisson-tail", "1e-3", "--trainers", "dpsgd"]
     ended = measure_here(tmp_path, "estimate", "--workers", "1", *GRID, *few, "--sweep-name", "guess")
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    record = known(RunFolder(tmp_path / "runs" / "guess" / "DPSGDTrainer_tiny_bs3_seq16").read_record())
+    record = known(
+        RunFolder(tmp_path / "runs" / "guess" / "DPSGDTrainer_tiny-layers1_bs3_seq16").read_record()
+    )
     assert known(record.ledger).after_step["inputs"] == 2 * 8 * 16 * largest_batch(3, 1e-3)
     assert (
         "that at most 0.001 of Poisson-sampled ones exceed"
@@ -100,7 +103,8 @@ def test_what_does_not_go_with_sampling_is_refused(
 @pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
 def test_memory_is_that_of_a_training_with_batches_of_that_size(trainer: str) -> None:
     """An estimate of sampled batches needs what one of fixed batches of the largest size needs."""
-    given = {"trainer": trainer, "model_size": "tiny", "seq_len": 16, "passes": "estimate", "device": "cpu"}
+    given = {"trainer": trainer, "model_size": "tiny", "num_layers": 1, "seq_len": 16, "device": "cpu"}
+    given |= {"passes": "estimate"}
     sampled = from_flat(given | {"batch_size": 3, "poisson_sampling": True})
     fixed = from_flat(given | {"batch_size": sampled.estimated_batch})
     peaks = {kept(c.resolve(cuda_available=False), is_fake=True).account.peak for c in (sampled, fixed)}
