@@ -23,6 +23,7 @@ class Page(HTMLParser):
         self.addresses += [value or "" for name, value in attrs if name in ("src", "href")]
         if tag == "table":
             self._rows = self.tables[dict(attrs).get("id") or "facts"] = []
+            self._inside = None
         if tag == "tr":
             self._rows.append([])
         if tag in ("td", "th"):
@@ -42,3 +43,8 @@ class Page(HTMLParser):
             self.heading += data
         elif self._inside is not None:
             self._rows[-1][-1] += data
+
+
+def text_of(html: str) -> str:
+    """The text of a page, with single blanks."""
+    return " ".join(Page(html).text.split())

@@ -93,8 +93,8 @@ def test_of_an_open_answer_nothing_larger_is_measured() -> None:
         assert cells([answer(100, is_open=is_open, verified=verified)], fit)[-2:] == shown
     near = tuple(result("DPSGDTrainer", step_s=0.1, peak_mib=peak) for peak in (1800, 1900))
     usable = {"10%": "yes", "0%": "NO"}  # 1843 of 2048 MiB, or all of them
-    verified = [answer(100, is_open=False, verified=near)]
-    assert {h: cells(verified, FitConfig(verify=True, headroom=h))[-1] for h in usable} == usable
+    close = [answer(100, is_open=False, verified=near)]
+    assert {h: cells(close, FitConfig(verify=True, headroom=h))[-1] for h in usable} == usable
 
 
 def test_models_are_told_apart_in_the_table() -> None:

@@ -31,7 +31,7 @@ def test_the_estimates_of_a_larger_model_enter_the_verdict_and_nothing_else(tmp_
     assert advice.text.startswith("For a larger model, ")
     assert "start with ghost" in advice.text
     summary = folder.summary_markdown.read_text(encoding="utf-8")
-    assert "For a larger model, 1b (1.23M parameters) on H200 (139.8 GiB)" in summary
+    assert "larger model, 1b (1.23M parameters) on H200 (139.8 GiB)" in summary
     assert folder.runs() == []
     assert "larger model" not in folder.summary_json.read_text(encoding="utf-8")
 

@@ -40,8 +40,9 @@ def data(*alone: Weighed, gib: float = 50, together: Weighed | None = None, **mo
 def test_what_makes_it_fit_is_the_answer() -> None:
     found = data(weighed("bk", 31, 0.97), weighed("slow", 30, 2), weighed("LoRA", 10, 0.5, LEARNED))
     said = answer(found)
-    assert said.startswith("It does not fit A100-40GB (39.4 GiB) with 10% kept free: it needs 50.0 GiB")
-    assert "may use only 36.0 GiB. Alone, bk makes it fit: it needs 31.0 GiB" in said
+    assert said.startswith("It does not fit A100-40GB (39.4 GiB) with 10% kept free: ")
+    assert "needs 50.0 GiB, and may use only 36.0 GiB. Alone, bk " in said
+    assert "31.0 GiB" in said
     assert "970.0 ms, 3.0 % less time. So does slow." in said
     assert said.endswith("fit with LoRA, too, but that alters what is learned.")
 
@@ -58,7 +59,8 @@ def test_a_row_has_a_changes_figures_and_differences() -> None:
 def test_what_is_faster_with_a_larger_batch_is_told_too() -> None:
     both = Weighed((*weighed("bk", 40).changes, *weighed(f"{BATCH} 8", 40).changes), cost(30, 0.5))
     found = data(weighed("bk", 40, 0.6), weighed(f"{BATCH} 2", 20, 1.1), together=both)
-    assert "Faster are bk and physical batch 8, together: it needs 30.0 GiB" in answer(found)
+    assert "Faster are bk and physical batch 8, together" in answer(found)
+    assert "30.0 GiB" in answer(found)
     assert answer(found).endswith("at least 500.0 ms, 50.0 % less time.")
 
 
@@ -76,7 +78,8 @@ def test_changes_together_are_the_answer_where_none_suffices() -> None:
 def test_what_fits_can_be_faster() -> None:
     found = data(weighed("bk", 5, 0.5), weighed("large", 40, 0.1), weighed("useless", 30), gib=30)
     assert "It fits A100-40GB" in answer(found)
-    assert "With bk it has the lowest bound on its time: it needs 5.0 GiB" in answer(found)
+    assert "With bk it has the lowest bound" in answer(found)
+    assert "it needs 5.0 GiB" in answer(found)
     assert "too close to call" not in answer(found)
     assert "too close to call" in answer(data(weighed("bk", 5, 0.9), gib=30))
     assert notes(found) == [

@@ -148,7 +148,7 @@ def test_the_pace_of_the_machine_is_left_out(pace: float, is_worse: bool) -> Non
     assert found.interval is not None
     assert found.interval[1] - found.interval[0] < 2
     by_clock = change(check(paced(pace, 0.1), side(), 5), "step time")
-    assert by_clock.note == "no pace pass on both sides: includes how fast the machine was"
+    assert by_clock.note.startswith("no pace pass on both sides")
 
 
 def test_disturbed_runs_are_not_judged_by_the_clock() -> None:
@@ -157,7 +157,7 @@ def test_disturbed_runs_are_not_judged_by_the_clock() -> None:
     disturbed = comparison(*runs)
     found = change(check(disturbed, side(), 5), "step time")
     assert (found.is_worse, found.interval) == (False, None)
-    assert found.note == "not judged: the machine was disturbed, and there is no pace pass on both sides"
+    assert found.note.startswith("not judged: the machine was disturbed")
     (cell,) = disturbed.cells
     measured = [dataclasses.replace(one, pace=[4.4 + 0.01 * i] * 9) for i, one in enumerate(cell.runs)]
     paced_now = Comparison("now", [Cell("now", cell.settings, measured)])
