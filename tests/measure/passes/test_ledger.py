@@ -49,7 +49,8 @@ def levels(timeline: StepTimeline, category: str, phase: str) -> list[int]:
 def test_the_ledger_is_the_allocators_truth(
     tmp_path: Path, trainer: str, size: str, batch_size: int, seq_len: int
 ) -> None:
-    held_to_the_allocator(tmp_path, trainer=trainer, model_size=size, batch_size=batch_size, seq_len=seq_len)
+    sizes = {"model_size": size, "num_layers": 1, "batch_size": batch_size, "seq_len": seq_len}
+    held_to_the_allocator(tmp_path, trainer=trainer, **sizes)
 
 
 BF16 = {"precision": "bf16", "optimizer": "adamw", "accumulation_steps": 2}
@@ -216,7 +217,7 @@ def test_nothing_of_the_ledger_stays_when_it_is_over() -> None:
     assert ledger.storages.live_bytes() == 0
 
 
-@pytest.mark.parametrize("trainer", [FLAT, GHOST, FAST])
+@pytest.mark.parametrize("trainer", [FLAT, GHOST, pytest.param(FAST, marks=pytest.mark.exhaustive)])
 def test_more_than_two_physical_batches_hold_no_more_than_their_inputs(trainer: str) -> None:
     """So a search for the largest physical batch evaluates two of them, however many a logical one has."""
     two, _ = ledger_of(fake=True, trainer=trainer, num_layers=1, accumulation_steps=2)

@@ -254,7 +254,7 @@ def test_a_step_only_logs_what_happens_in_it(storages: Storages) -> None:
     assert [event.num_bytes for event in first.events] == [8, -4]
     assert all(first.start <= event.at <= first.end for event in first.events)
     assert [num_bytes for _, num_bytes in second.present] == [16]
-    assert second.events == second.phases == []
+    assert (second.events, second.phases) == ([], [])
     assert life_of(storages, c).phase == "forward"
 
 

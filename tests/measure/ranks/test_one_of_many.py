@@ -187,7 +187,7 @@ def test_ranks_are_dealt_the_batches_that_one_process_takes() -> None:
     assert [seen(config, rank, 2) for rank in range(3)] == [whole[rank::3] for rank in range(3)]
 
 
-@pytest.mark.parametrize(("trainer", "way"), WAYS)
+@pytest.mark.parametrize(("trainer", "way"), sampled(WAYS, [WAYS[0], *WAYS[1::3]]))
 def test_no_rank_holds_more_than_the_first(trainer: str, way: str) -> None:
     """With three ranks shards are uneven, and the last one's are smaller."""
     config, peaks = config_of(trainer, way, 3), []
