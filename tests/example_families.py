@@ -28,10 +28,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "model_config": "num_hidden_layers=2,hidden_size=64,num_attention_heads=2,intermediate_size=128",
         "image_size": 32,
     },
-    "resnet-50": {
-        "model_config": "embedding_size=16,hidden_sizes=[64,128],depths=[1,1]",
-        "image_size": 32,
-    },
+    "resnet-50": {"model_config": "embedding_size=16,hidden_sizes=[64,128],depths=[1,1]", "image_size": 32},
     "whisper-base": {
         "model_config": "encoder_layers=2,d_model=64,encoder_attention_heads=2,encoder_ffn_dim=128,"
         "max_source_positions=50"

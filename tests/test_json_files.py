@@ -92,14 +92,8 @@ def test_plain_data_becomes_a_dataclass() -> None:
         ({}, "name is missing"),
         ({"name": 5}, "name should be a valid string"),
         ({"name": "x", "share": "0.5"}, "share should be a valid number"),
-        (
-            {"name": "x", "inner": {"a": [{"number": 1.0}]}},
-            "inner.a.0.number should be a valid integer",
-        ),
-        (
-            {"name": "x", "inner": {"a": [{"number": True}]}},
-            "inner.a.0.number should be a valid integer",
-        ),
+        ({"name": "x", "inner": {"a": [{"number": 1.0}]}}, "inner.a.0.number should be a valid integer"),
+        ({"name": "x", "inner": {"a": [{"number": True}]}}, "inner.a.0.number should be a valid integer"),
         ({"name": "x", "more": 1}, "more is unknown to this dpprof"),
         ({"name": "x", "inner": parse("[" * 400 + "]" * 400)}, "its lists and objects|it: Invalid JSON"),
     ],

@@ -58,9 +58,5 @@ TRAPS: list[tuple[str, tuple[str, ...], str]] = [
     ("batch_norm", PRIVATE, said("batch_norm", **FIRST, kind="BatchNorm1d")),
     ("instance_norm", PRIVATE, said("running_statistics", **FIRST, kind="InstanceNorm1d")),
     ("scaled_with_buffer", PRIVATE, said("buffers", module="body", buffers="shift")),
-    (
-        "vision_of_two",
-        PRIVATE,
-        said("several_inputs", module="the model", parameters="cls_token, pos_embed"),
-    ),
+    ("vision_of_two", PRIVATE, said("several_inputs", module="the model", parameters="cls_token, pos_embed")),
 ]

@@ -158,11 +158,7 @@ def test_another_setting_of_a_taken_name_is_left_out(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("command", "own"),
-    [
-        ("profile", ["beta", "tree", "width", "queue"]),
-        ("test", ["queue"]),
-    ],
+    ("command", "own"), [("profile", ["beta", "tree", "width", "queue"]), ("test", ["queue"])]
 )
 def test_help_has_them_last_with_their_owners_name(command: str, own: list[str]) -> None:
     assert [option.field.name for option in COMMANDS[command].own_options] == own

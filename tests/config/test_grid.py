@@ -92,10 +92,7 @@ def test_what_a_trainer_cannot_is_refused_with_the_reason() -> None:
             {"workload": "pkg:make", "model_sizes": "tiny,small"},
             ["make_bs2_seq16_tiny", "make_bs2_seq16_small"],
         ),
-        (
-            {"model_sizes": "tiny,small", "hidden_dim": "64"},
-            ["tiny_bs2_seq16", "small-hidden64_bs2_seq16"],
-        ),
+        ({"model_sizes": "tiny,small", "hidden_dim": "64"}, ["tiny_bs2_seq16", "small-hidden64_bs2_seq16"]),
     ],
 )
 def test_names_tell_what_varies_and_sizes_changed_by_hand(values: dict[str, str], names: list[str]) -> None:

@@ -100,10 +100,7 @@ def test_bytes_moved_by_phase_and_by_class() -> None:
         MovedRow("elementwise", 4, 2, 0),
         MovedRow("copy", 1, 1, 0),
     ]
-    assert found.by_both["forward"] == [
-        MovedRow("matrix_product", 6, 2, 3),
-        MovedRow("elementwise", 4, 2, 0),
-    ]
+    assert found.by_both["forward"] == [MovedRow("matrix_product", 6, 2, 3), MovedRow("elementwise", 4, 2, 0)]
     assert found.moved == MovedRow("step", 21, 21, 11)
     assert found.moved.intensity == 11e9 / (42 * MIB)
 

@@ -33,10 +33,7 @@ def page(found: Result) -> Document:
     """A new page, with every kind of part."""
     columns = [Column("trainer"), Column("needs", one, "GiB"), Column("")]
     own = Keyed("<own> | x", Markup("<i></i>"))
-    rows = [
-        (TrainerName("DPSGDTrainer"), 2.25, Bar(0.5, limit=0.25)),
-        (own, None, Bar(0.0)),
-    ]
+    rows = [(TrainerName("DPSGDTrainer"), 2.25, Bar(0.5, limit=0.25)), (own, None, Bar(0.0))]
     return Document(
         found.name,
         [

@@ -64,13 +64,7 @@ def test_bars_are_shortened_before_a_column_is_split() -> None:
 def test_rows_of_a_group_have_its_name_above_and_columns_of_one_width() -> None:
     rows = [("a", 1.0), ("bb", 20.0)]
     made = document_table("", [("name", str), ("MiB", one)], rows, groups={0: "x", 1: "some y"})
-    assert drawn(FittedTable(made)).splitlines() == [
-        "name   MiB",
-        "x",
-        "a      1.0",
-        "some y",
-        "bb    20.0",
-    ]
+    assert drawn(FittedTable(made)).splitlines() == ["name   MiB", "x", "a      1.0", "some y", "bb    20.0"]
 
 
 def test_a_terminal_breaks_paragraphs_between_words_and_no_address() -> None:

@@ -154,7 +154,7 @@ def test_the_tables_hold_the_figures_without_a_script(tmp_path: Path) -> None:
     assert at_peak[0][:3] == ["per-sample gradients", "16.00", "52.8"]
     assert [row[1] for row in at_peak] == ["16.00", "8.00", "4.00", "2.00", "0.30", "30.30"]
     assert page.tables["tensors"][1] == [
-        *("16.00", "per-sample gradients", "head.weight", "2 x 2048 x 1024", "float32", "backward", "bmm"),
+        *("16.00", "per-sample gradients", "head.weight", "2 x 2048 x 1024", "float32", "backward", "bmm")
     ]
     assert page.tables["phases"][1:] == [
         ["forward", "50.00", "16.00", "16.00", "activations"],

@@ -42,30 +42,15 @@ def test_decimals(value: float | None, digits: int, text: str) -> None:
 
 
 def test_sizes_take_the_unit_in_which_they_can_be_read() -> None:
-    assert [size(mib) for mib in (0, 0.0019, 0.1, 16.91, 2048)] == [
-        "0.0 MiB",
-        "1.9 KiB",
-        "0.1 MiB",
-        "16.9 MiB",
-        "2,048.0 MiB",
-    ]
-    assert [memory(mib) for mib in (0.05, 20.48, 1024, 81_920)] == [
-        "51.2 KiB",
-        "20.5 MiB",
-        "1.0 GiB",
-        "80.0 GiB",
-    ]
+    sizes = {0: "0.0 MiB", 0.0019: "1.9 KiB", 0.1: "0.1 MiB", 16.91: "16.9 MiB", 2048: "2,048.0 MiB"}
+    assert {mib: size(mib) for mib in sizes} == sizes
+    memories = {0.05: "51.2 KiB", 20.48: "20.5 MiB", 1024: "1.0 GiB", 81_920: "80.0 GiB"}
+    assert {mib: memory(mib) for mib in memories} == memories
 
 
 def test_numbers_have_three_digits_and_differences_a_sign() -> None:
-    assert [number(v) for v in (None, 0, 0.0123, 1.234, 12.34, 1234.5)] == [
-        "",
-        "0.00",
-        "0.012",
-        "1.23",
-        "12.3",
-        "1,234",
-    ]
+    numbers = {None: "", 0: "0.00", 0.0123: "0.012", 1.234: "1.23", 12.34: "12.3", 1234.5: "1,234"}
+    assert {value: number(value) for value in numbers} == numbers
     assert [signed(v) for v in (0, -0.02, 12.34)] == ["+0.0", "-0.02", "+12.3"]
 
 

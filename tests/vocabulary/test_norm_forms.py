@@ -16,6 +16,8 @@ def test_costs_by_arithmetic() -> None:
     assert costs[EXPLICIT].sum_flops == 2 * 3 * 35
     assert costs[EXPLICIT].num_bytes == 3 * 35 * 4
     assert costs[EXPLICIT].is_kept
+    halved = norm_costs(LayerShape(3, 1, 10, 7, 5), 2, CPU_BALANCE, keeps=True)
+    assert halved[GRAM].num_bytes == costs[GRAM].num_bytes, "four bytes a number under bf16 too"
     dropped = norm_costs(LayerShape(3, 1, 10, 7, 5), 4, CPU_BALANCE, keeps=False)[EXPLICIT]
     assert dropped.sum_flops == dropped.flops
     assert not dropped.is_kept
@@ -29,10 +31,6 @@ def test_the_strips_of_gram_matrices_up_to_the_diagonal(positions: int, blocks: 
     pairs = sum(blocks[i] * blocks[j] for i in range(len(blocks)) for j in range(i + 1))
     assert shape.gram_block_flops == 2 * 3 * 2 * pairs * (7 + 9)
     assert shape.strip_positions == blocks[0]
-
-
-def test_gram_matrices_take_four_bytes_a_number_under_bf16() -> None:
-    assert norm_costs(LayerShape(1, 1, 8, 4, 4), 2, CPU_BALANCE, keeps=True)[GRAM].num_bytes == 2 * 64 * 4
 
 
 @pytest.mark.parametrize(

@@ -102,8 +102,7 @@ def test_repeated_runs_are_one_cell_with_medians() -> None:
 
 def test_what_varies_is_in_the_place_name() -> None:
     found = comparison(
-        result(step_s=0.1, precision="bf16", name="a"),
-        result(step_s=0.1, precision="fp32", lr=0.5, name="b"),
+        result(step_s=0.1, precision="bf16", name="a"), result(step_s=0.1, precision="fp32", lr=0.5, name="b")
     )
     assert [found.place_name(cell) for cell in found.cells] == [
         "batch 4, sequence 512, precision bf16, lr 0.01",
@@ -194,10 +193,7 @@ def test_a_baseline_from_before_there_were_two_loops_compares() -> None:
         ('{"schema_version": 1, "name": "x"}', "no comparison"),
         ('{"schema_version": 7}', "schema version 7"),
         ('{"schema_version": 1, "name": "x", "cells": [{"source": "x"}]}', "no comparison"),
-        (
-            '{"schema_version": 2, "name": "x", "cells": [{"source": 1}]}',
-            r"^cells\.0\.source should be",
-        ),
+        ('{"schema_version": 2, "name": "x", "cells": [{"source": 1}]}', r"^cells\.0\.source should be"),
         (
             '{"schema_version": 2, "name": "x", "cells": [{"source": "x", "settings": {}, "runs": []}]}',
             "a cell has no runs",

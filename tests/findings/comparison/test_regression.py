@@ -113,10 +113,7 @@ def test_cells_match_whatever_was_measured_of_them() -> None:
 def test_cells_of_one_side_are_told_and_not_compared() -> None:
     now = comparison(result(step_s=0.1), result(step_s=0.1, lr=0.5, name="new"))
     before = comparison(result(step_s=0.1), result("DPSGDTrainer", step_s=0.1, name="old"))
-    assert check(now, before, 5).unmatched == [
-        "new: not in the baseline",
-        "old: in the baseline only",
-    ]
+    assert check(now, before, 5).unmatched == ["new: not in the baseline", "old: in the baseline only"]
     with pytest.raises(ConfigError, match="no experiment with equal settings"):
         check(comparison(result(step_s=0.1, lr=0.5)), before, 5)
 

@@ -5,13 +5,7 @@ from example_estimates import estimate
 from example_findings import BUSY, FLAT, GHOST, STANDARD, run
 from example_results import comparison, result
 
-from dpprof.findings.verdict.verdict import (
-    DISTURBED,
-    NO_TWO_TRAINERS,
-    NOTHING_FINISHED,
-    TOO_LITTLE,
-    verdict,
-)
+from dpprof.findings.verdict.verdict import DISTURBED, NO_TWO_TRAINERS, NOTHING_FINISHED, TOO_LITTLE, verdict
 from dpprof.record.figures.results import Result
 from dpprof.record.record import Failure, FailureKind
 

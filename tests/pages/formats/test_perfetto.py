@@ -13,22 +13,11 @@ MIB = example_ledger.MIB
 
 def traced(*phases: tuple[str, float, float], start: float = 1000.0, end: float = 2000.0) -> dict[str, Any]:
     """A trace of one step with these phases."""
+    annotation = {"ph": "X", "cat": "user_annotation", "pid": 7, "tid": 7, "args": {}}
     ranges = [("training_step", start, end), *((f"phase:{name}", a, b) for name, a, b in phases)]
     return {
         "schemaVersion": 1,
-        "traceEvents": [
-            {
-                "ph": "X",
-                "cat": "user_annotation",
-                "name": name,
-                "pid": 7,
-                "tid": 7,
-                "ts": a,
-                "dur": b - a,
-                "args": {},
-            }
-            for name, a, b in ranges
-        ],
+        "traceEvents": [{**annotation, "name": name, "ts": a, "dur": b - a} for name, a, b in ranges],
     }
 
 

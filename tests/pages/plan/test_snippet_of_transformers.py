@@ -18,11 +18,7 @@ from dpprof.measure.trainers.reference import clipped_mean, naive_per_sample_gra
 from dpprof.pages.snippet import snippet
 
 SAMPLES, PHYSICAL, LENGTH, NORM = 6, 4, 16, 0.5
-TRAINERS = {
-    "flat": "DPSGDTrainer",
-    "ghost": "DPGhostClippingTrainer",
-    "bk": "DPBookKeepingTrainer",
-}
+TRAINERS = {"flat": "DPSGDTrainer", "ghost": "DPGhostClippingTrainer", "bk": "DPBookKeepingTrainer"}
 
 
 @pytest.fixture(scope="module")
