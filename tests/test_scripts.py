@@ -81,11 +81,8 @@ def test_run_profiling_ncu_sweeps_with_counters(checkout: Path) -> None:
     ]
     options = "-P config=scripts/counters_config.json -P model_sizes=small"
     assert sweep == f"mlflow run . -e sweep --env-manager local {options}"
-    values = {
-        "config": str(ROOT / "scripts" / "counters_config.json"),
-        "device": "cpu",
-        "model_sizes": "tiny",
-    }
+    config = str(ROOT / "scripts" / "counters_config.json")
+    values = {"config": config, "device": "cpu", "model_sizes": "tiny"}
     grid = build_grid(values, cuda_available=lambda: False)
     cells = {(c.trainer, c.batch_size, c.seq_len) for c in grid.experiments.values()}
     assert cells == {

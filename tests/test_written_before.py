@@ -58,18 +58,16 @@ def old_store(place: Path) -> Path:
     return place
 
 
+def printed(folder: Path, *arguments: str, **more: str) -> str:
+    """What a command prints."""
+    ended = call_dpprof(folder, *arguments, **more)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
 def in_old_store(folder: Path, *arguments: str) -> str:
     """What a command prints that works with the old store, named as it was when it was written."""
-    ended = call_dpprof(folder, *arguments, MLFLOW_TRACKING_URI="sqlite:///mlflow.db")
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
-
-
-def printed(folder: Path, *arguments: str) -> str:
-    """What a command prints that works with a store of its own."""
-    ended = call_dpprof(folder, *arguments)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+    return printed(folder, *arguments, MLFLOW_TRACKING_URI="sqlite:///mlflow.db")
 
 
 def figures(comparison: Any) -> dict[str, dict[str, float]]:
