@@ -21,6 +21,8 @@ _CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 _END_OF_LOG = 4000
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)')
+# faulthandler's form of a character that is not ASCII.
+_ESCAPED = re.compile(r"\\(?:x([0-9a-f]{2})|u([0-9a-f]{4})|U([0-9a-f]{8}))")
 
 
 def write_how_it_ended(config: ExperimentConfig, folder: RunFolder, ended: Exit, timeout_s: float) -> None:
@@ -208,7 +210,7 @@ def place_of_end(folder: RunFolder) -> str | None:
 
 def _innermost(folder: RunFolder) -> "re.Match[str] | None":
     main_thread = _text(folder.stacks).strip().rpartition("\n\n")[2]  # the oldest thread comes last
-    return _FRAME.search(main_thread)
+    return _FRAME.search(_ESCAPED.sub(lambda found: chr(int("".join(found.groups("")), 16)), main_thread))
 
 
 def _text(path: Path) -> str:

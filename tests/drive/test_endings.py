@@ -2,6 +2,9 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,3 +70,17 @@ def test_what_an_experiment_left_of_its_folder_is_repaired(
 def test_a_pipe_in_the_place_of_a_log_is_not_waited_for(folder: RunFolder) -> None:
     os.mkfifo(folder.stacks)
     assert place_of_end(folder) is None
+
+
+def test_where_a_rank_hung_is_told_in_any_script(folder: RunFolder) -> None:
+    script = folder.path / "é 漢 😀" / "hangs.py"
+    script.parent.mkdir()
+    script.write_text(
+        "import os, pathlib, sys\n"
+        "from dpprof.measure.stacks import stacks_at_end\n"
+        "with stacks_at_end(pathlib.Path(sys.argv[1])):\n"
+        "    os.kill(os.getpid(), 15)\n"
+    )
+    ended = subprocess.run([sys.executable, script, folder.stacks], check=False)
+    assert ended.returncode == -signal.SIGTERM
+    assert place_of_end(folder) == f"{script}, line 4, in <module>"
