@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import pytest
 
 from dpprof.errors import ConfigError
-from dpprof.vocabulary.settings import fields, parse, parse_all, setting
+from dpprof.vocabulary.settings import fields, parse, setting, take
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,7 @@ def test_a_refusal_names_the_option_the_value_and_what_is_allowed(
     assert str(refused.value) == message
 
 
-def test_parse_all_takes_defaults_where_nothing_is_given() -> None:
-    assert parse_all(Sample, {}) == Sample("here", "red", "Standard", 2, 0.5, 0.0, False)
-    assert parse_all(Sample, {"count": "3", "deep": "true"}) == Sample(count=3, deep=True)
-    with pytest.raises(ConfigError, match="unknown option 'size', allowed: path, color, trainer"):
-        parse_all(Sample, {"size": "3"})
+def test_a_class_takes_its_own_values_and_defaults_and_leaves_the_others() -> None:
+    assert take(Sample, {}) == (Sample("here", "red", "Standard", 2, 0.5, 0.0, False), {})
+    given = {"count": "3", "size": "3", "deep": "true"}
+    assert take(Sample, given) == (Sample(count=3, deep=True), {"size": "3"})
