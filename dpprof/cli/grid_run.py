@@ -7,7 +7,6 @@ from dpprof.drive.sweep import Sweep, reusable_results
 from dpprof.pages.comparison.summary import view
 from dpprof.pages.run_reports import write_run_reports
 from dpprof.pages.sweep_reports import WrittenReports
-from dpprof.pages.terminal import show
 from dpprof.tracking.tracker import Tracker
 
 
@@ -30,8 +29,7 @@ def run_grid(sweep: Sweep, stem: str, opening: str, done: str, *, resume: bool, 
             tracker = Tracker()
             run_campaign(sweep, tracker, progress, write_run_reports)
         if isinstance(sweep.reports, WrittenReports):
-            show(progress.console, view(sweep.reports.data))
-            progress.say("")
+            progress.show(view(sweep.reports.data))
         how = "stopped after" if sweep.interrupted else f"{done} in"
         progress.say(f"{how} {progress.duration}; kept in {sweep.folder.path}, with comparison.html")
         link = tracker.comparison_link(sweep.parent) if sweep.parent and not sweep.not_logged else None

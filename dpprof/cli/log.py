@@ -1,8 +1,13 @@
 """`dpprof log`: log run folders that are not yet in MLflow."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from dpprof.cli.streams import waiting
+from dpprof.config.drive import DriveConfig
+from dpprof.errors import ConfigError, DpprofError, Interrupted, TrackingError
 
 if TYPE_CHECKING:
     from dpprof.cli.progress import Progress
@@ -24,8 +29,6 @@ def log(folders: tuple[str, ...]) -> None:
     dpprof log runs/sweep-20260101-120000
     dpprof log runs/sweep-20260101-120000/DPSGDTrainer_tiny_bs4_seq512
     """
-    from dpprof.cli.streams import waiting
-    from dpprof.errors import ConfigError, DpprofError, TrackingError
     from dpprof.record.folder import RunFolder, SweepFolder
 
     for name in folders:
@@ -55,7 +58,6 @@ def log(folders: tuple[str, ...]) -> None:
 def _is_logged(name: str, campaign: "Campaign", tracker: "Tracker", progress: "Progress") -> bool:
     """Log a folder, and tell whether all its readable runs are in MLflow."""
     from dpprof.drive.campaign import run_campaign
-    from dpprof.errors import Interrupted
     from dpprof.pages.run_reports import write_run_reports
 
     run_campaign(campaign, tracker, progress, write_run_reports)
@@ -72,9 +74,6 @@ def _is_logged(name: str, campaign: "Campaign", tracker: "Tracker", progress: "P
 
 def _campaign(name: str, progress: "Progress") -> tuple["Campaign", list[str]]:
     """Return the campaign that logs a run, a search or a sweep, and a sentence for each unreadable run."""
-    from pathlib import Path
-
-    from dpprof.config.drive import DriveConfig
     from dpprof.drive.launch.launcher import make_launcher
     from dpprof.drive.logged import SEARCHES, Logged
     from dpprof.drive.sweep import Sweep

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from functools import partial
 
 from dpprof.cli.command import Asked, running_command
+from dpprof.config.grid import build_grid
+from dpprof.vocabulary.formats import counted
 
 
 @running_command
@@ -19,13 +21,10 @@ def sweep(asked: Asked) -> Callable[[], None]:
     dpprof sweep --config scripts/profiling_config.json
     dpprof sweep --sweep-name mine --resume true     # go on with an earlier one
     """
-    from dpprof.config.grid import build_grid
-
     launcher = asked.launcher
     grid = build_grid(asked.values, cuda_available=launcher.machine.cuda_available, look_for=asked.look_for)
     asked.drive.check_writable()
 
-    from dpprof.cli.console import counted
     from dpprof.cli.grid_run import run_grid
     from dpprof.drive.sweep import Sweep
     from dpprof.pages.sweep_reports import write_sweep_reports

@@ -8,9 +8,10 @@ from example_console import drawn
 from example_results import result
 from rich.live import Live
 
-from dpprof.cli.console import PlainConsole, counted, short_run_name
+from dpprof.cli.console import PlainConsole, short_run_name
 from dpprof.cli.progress import Progress, duration
 from dpprof.cli.streams import plain
+from dpprof.vocabulary.formats import counted
 
 
 def lines(progress: Progress) -> list[str]:
