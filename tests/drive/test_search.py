@@ -40,7 +40,7 @@ def test_a_step_linear_in_the_batch_is_found_in_eight_evaluations(
 
     asked: list[int] = []
     evaluate = evaluating(levels_of, asked)
-    found = largest_that_fits(evaluate, limit, degree=1, starts=(2, 4), most=MOST, is_proven=is_proven)
+    found = largest_that_fits(evaluate, limit, starts=(2, 4), most=MOST, is_proven=is_proven)
     assert found.fits == exhaustive(levels_of, limit)
     assert len(asked) == len(set(asked)) <= 8
 
@@ -54,7 +54,7 @@ def test_a_step_quadratic_in_the_sequence_is_found_in_eight_evaluations(
 
     asked: list[int] = []
     starts = (16, 32, 48)
-    found = largest_that_fits(evaluating(levels_of, asked), limit, degree=2, starts=starts, most=MOST)
+    found = largest_that_fits(evaluating(levels_of, asked), limit, starts=starts, most=MOST)
     assert found.fits == exhaustive(levels_of, limit)
     assert len(asked) <= 8
 
@@ -67,7 +67,7 @@ def test_memory_in_blocks_is_found_all_the_same(lines: list[tuple[int, int]], li
         return [-(-(fixed + slope * size) // block) * block for fixed, slope in lines]
 
     asked: list[int] = []
-    found = largest_that_fits(evaluating(levels_of, asked), limit, degree=1, starts=(2, 4), most=MOST)
+    found = largest_that_fits(evaluating(levels_of, asked), limit, starts=(2, 4), most=MOST)
     assert found.fits == exhaustive(levels_of, limit)
 
 
@@ -80,7 +80,7 @@ def test_any_rising_memory_is_searched_exactly(rises: list[int], limit: int) -> 
         return [needed[size]] * size
 
     asked: list[int] = []
-    found = largest_that_fits(evaluating(levels_of, asked), limit, degree=1, starts=(2, 4), most=30)
+    found = largest_that_fits(evaluating(levels_of, asked), limit, starts=(2, 4), most=30)
     assert found.fits == exhaustive(levels_of, limit, 30)
 
 
@@ -89,7 +89,6 @@ def test_a_peak_on_a_line_is_predicted_though_events_grow_in_number() -> None:
     found = largest_that_fits(
         evaluating(lambda size: [0] * size + [100 + 7 * size], asked),
         1000,
-        degree=1,
         starts=(2, 4),
         most=MOST,
     )
@@ -100,7 +99,7 @@ def test_a_peak_on_a_line_is_predicted_though_events_grow_in_number() -> None:
 def test_nothing_fits_or_everything_does(limit: int, size: int) -> None:
     asked: list[int] = []
     evaluate = evaluating(lambda n: [10 * n], asked)
-    found = largest_that_fits(evaluate, limit, degree=1, starts=(2, 4), most=MOST)
+    found = largest_that_fits(evaluate, limit, starts=(2, 4), most=MOST)
     assert found.fits == size
     assert found.is_open == (size == MOST)
     assert len(asked) <= 4
@@ -128,9 +127,7 @@ def test_a_search_whose_steps_have_ever_more_events_stops_when_its_time_is_over(
     """
     asked: list[int] = []
     evaluate = evaluating(lambda size: [7 * (event + 1) for event in range(size)], asked)
-    found = largest_that_fits(
-        evaluate, 70_000, degree=1, starts=(2, 4), most=MOST, has_time=lambda: sum(asked) < 100
-    )
+    found = largest_that_fits(evaluate, 70_000, starts=(2, 4), most=MOST, has_time=lambda: sum(asked) < 100)
     assert (asked, found.fits, found.is_open) == ([2, 4, 128], 128, True)
 
 
@@ -141,9 +138,7 @@ def test_events_that_only_small_sizes_share_do_not_end_a_search() -> None:
         return [10 * size] if size <= 4 else [0] * size + [100 + 5 * size]
 
     asked: list[int] = []
-    found = largest_that_fits(
-        evaluating(levels_of, asked), 1_000, degree=1, starts=(2, 4), most=MOST, is_proven=False
-    )
+    found = largest_that_fits(evaluating(levels_of, asked), 1_000, starts=(2, 4), most=MOST, is_proven=False)
     assert (found.fits, found.is_open) == (180, False)
     assert len(asked) <= 6
 
@@ -154,7 +149,22 @@ def test_an_evaluation_without_time_ends_a_search_only_where_something_fits() ->
             raise NoTime
         return evaluating(lambda size: [size], [])(size)
 
-    found = largest_that_fits(evaluate, 100, degree=1, starts=(2, 4), most=MOST)
+    found = largest_that_fits(evaluate, 100, starts=(2, 4), most=MOST)
     assert (found.fits, found.is_open) == (2, True)
     with pytest.raises(NoTime):
-        largest_that_fits(evaluate, 100, degree=1, starts=(4, 8), most=MOST)
+        largest_that_fits(evaluate, 100, starts=(4, 8), most=MOST)
+
+
+@pytest.mark.parametrize("is_proven", [True, False])
+def test_a_step_of_another_form_than_the_first_is_found_in_few_evaluations(is_proven: bool) -> None:
+    """Large sizes take the work in other pieces, and a little more memory than small ones would."""
+
+    def levels_of(size: int) -> list[int]:
+        return [100 + 10 * size] if size <= 4 else [0, 5000 + 10 * size]
+
+    asked: list[int] = []
+    found = largest_that_fits(
+        evaluating(levels_of, asked), 90_000, starts=(2, 4), most=MOST, is_proven=is_proven
+    )
+    assert found.fits == exhaustive(levels_of, 90_000)
+    assert len(asked) <= 6
