@@ -52,14 +52,14 @@ def fit(asked: Asked) -> Callable[[], None]:
     workers = asked.at_a_time(first)
     asked.drive.check_writable()
 
-    from dpprof.drive.fit import Fit, Searches
+    from dpprof.drive.fit import Fit
     from dpprof.pages.fit import page, write_fit
 
-    searches = Searches(grid.experiments, own, asked.drive.timeout_s)
-    planned = Fit(grid.config.sweep_name, asked.drive, asked.launcher, searches, workers, write_fit)
+    name, searched = grid.config.sweep_name, grid.experiments
+    planned = Fit(name, asked.drive, asked.launcher, searched, own, workers, write_fit)
 
     def before(progress: "Progress") -> None:
-        count = counted(len(searches.experiments), "search", "searches")
+        count = counted(len(searched), "search", "searches")
         progress.say(f"{planned.name}: {count} {asked.on_fake_tensors(workers)}")
 
     def after(progress: "Progress") -> None:

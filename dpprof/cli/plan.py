@@ -37,17 +37,13 @@ def plan(asked: Asked) -> Callable[[], None]:
     workers = asked.at_a_time(next(iter(experiments.values())))
     asked.drive.check_writable()
 
-    from dpprof.drive.fit import Searches
     from dpprof.drive.measured_runs import measured_runs
     from dpprof.pages.advice import write_advice
     from dpprof.pages.plan import write_plan
 
-    # Not proven, which saves each trainer an estimate that shows that the next batch does not fit.
     search = FitConfig(headroom=budget.headroom, logical_batch=2)
-    searches = Searches(experiments, search, asked.drive.timeout_s, is_proven=False)
-    planned = Plan(
-        "", asked.drive, asked.launcher, searches, workers, budget, left_out, write_plan, write_advice
-    )
+    writers = write_plan, write_advice
+    planned = Plan("", asked.drive, asked.launcher, experiments, search, workers, budget, left_out, *writers)
 
     def before(progress: "Progress") -> None:
         batches = counted(len(budget.batches), "logical batch", "logical batches")
@@ -63,7 +59,7 @@ def plan(asked: Asked) -> Callable[[], None]:
 def _print(planned: "Plan", progress: "Progress") -> None:
     from dpprof.pages.plan import page
 
-    for answer in planned.searches.answers:
+    for answer in planned.answers:
         if answer.is_open:
             trainer = short_name(answer.config.trainer)
             progress.warn(f"{trainer}: the search stopped at {answer.size:,} samples, and more may fit")

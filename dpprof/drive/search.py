@@ -80,7 +80,7 @@ class Search:
         if len(known) <= self.degree:
             return None
         needed = partial(_interpolated, known[: self.degree + 1])
-        return bisect_right(range(self.most + 1), limit, lo=1, key=needed) - 1
+        return bisect_right(range(self.most + 1), float(limit), lo=1, key=needed) - 1
 
     @property
     def next_size(self) -> int:

@@ -16,7 +16,7 @@ from dpprof.config.entry_points import FitConfig
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.campaign import Campaign, run_campaign
-from dpprof.drive.fit import Fit, Searches
+from dpprof.drive.fit import Fit
 from dpprof.drive.launch.in_process import InProcessLauncher
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.single import SingleRun
@@ -46,9 +46,7 @@ def sweep_of(drive: DriveConfig, **experiments: ExperimentConfig) -> Sweep:
         lambda drive: SingleRun("one", drive, LocalLauncher(), NOT_THERE),
         lambda drive: sweep_of(drive, a=NOT_THERE, b=NOT_THERE),
         lambda drive: sweep_of(drive, a=ESTIMATED),
-        lambda drive: Fit(
-            "search", drive, LocalLauncher(), Searches({"a": ESTIMATED}, FitConfig(), 60), 1, write_fit
-        ),
+        lambda drive: Fit("search", drive, LocalLauncher(), {"a": ESTIMATED}, FitConfig(), 1, write_fit),
     ],
     ids=["profile", "sweep", "estimate", "fit"],
 )
