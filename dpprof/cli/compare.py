@@ -1,13 +1,12 @@
 """`dpprof compare`: compare runs with each other and with a baseline."""
 
-import math
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from dpprof.cli.options import STANDARD_OUTPUT, output_option, write_output
+from dpprof.cli.options import STANDARD_OUTPUT, as_number, output_option, write_output
 from dpprof.cli.streams import complain, waiting
 from dpprof.errors import Regression, refuse
 from dpprof.vocabulary.formats import fixed, signed
@@ -100,11 +99,8 @@ def _read(
 
 def percent(text: str) -> float:
     """Convert `5%` or `5` to a number. Raises ConfigError."""
-    try:
-        value = float(text.strip().removesuffix("%"))
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
+    value = as_number(text.strip().removesuffix("%"))
+    if not value >= 0:
         raise refuse("fail_above", text, "a percentage of at least 0, as 5%")
     return value
 

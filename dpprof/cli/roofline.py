@@ -1,13 +1,12 @@
 """`dpprof roofline`: compare each phase with the best rates of its machine."""
 
-import math
 import tempfile
 from pathlib import Path
 
 import click
 
 from dpprof.cli.compare import warn
-from dpprof.cli.options import STANDARD_OUTPUT, output_option, write_output
+from dpprof.cli.options import STANDARD_OUTPUT, as_number, output_option, write_output
 from dpprof.cli.streams import waiting
 from dpprof.errors import ConfigError, refuse
 from dpprof.vocabulary.units import GIB
@@ -72,12 +71,6 @@ def roofline(
 
 def above_zero(name: str, text: str | None) -> float | None:
     """Convert an option's text to a number. Raises ConfigError."""
-    if text is None:
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
+    if text is not None and not as_number(text) > 0:
         raise refuse(name, text, "a number above 0")
-    return value
+    return None if text is None else as_number(text)

@@ -10,7 +10,7 @@ from dpprof.config.training import SIZE_FIELDS
 from dpprof.record.counters import CounterRow
 from dpprof.record.figures.names import metrics, privacy_metrics
 from dpprof.record.figures.privacy import privacy_words
-from dpprof.record.figures.results import Result, describe, nonfinite_losses
+from dpprof.record.figures.results import GRADIENT_CHECK, VERIFY, Result, describe, nonfinite_losses
 from dpprof.record.record import FailureKind, OperatorRow, Record
 from dpprof.tracking.store import KIND_TAG, NOTE_TAG, RUN_TAG, SHORT_PARAM
 from dpprof.vocabulary.trainers import trainer_info
@@ -57,18 +57,16 @@ def tags_of(result: Result) -> dict[str, str]:
 
 
 def _tags_of_passes(result: Result) -> dict[str, str]:
-    record, verdict = result.record, result.gradient_verdict
+    record = result.record
     if record is None or not record.headline_finished:
         return {}
     tags = {}
     for tag, reasons in (("failed_pass", record.failed_passes), ("skipped_pass", record.skipped_passes)):
         if reasons:
             tags[f"dpprof.{tag}"] = "; ".join(f"{name}: {why}" for name, why in reasons.items())
-    if verdict is not None:
-        tags |= {"dpprof.gradient_check": verdict.word, "dpprof.gradient_check_reason": verdict.reason}
-    if result.verify_verdict is not None:
-        verdict = result.verify_verdict
-        tags |= {"dpprof.verified": verdict.word, "dpprof.verified_reason": verdict.reason}
+    for check, tag in ((GRADIENT_CHECK, "gradient_check"), (VERIFY, "verified")):
+        if verdict := result.verdicts.get(check):
+            tags |= {f"dpprof.{tag}": verdict.word, f"dpprof.{tag}_reason": verdict.reason}
     if record.nonfinite_losses:
         tags["dpprof.nonfinite_losses"] = nonfinite_losses(record)
     if record.privacy is not None:
