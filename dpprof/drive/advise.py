@@ -12,7 +12,7 @@ from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import parse_experiment, parse_trainers
 from dpprof.config.options import COMMANDS
-from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Summary, Task
+from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Task
 from dpprof.drive.earlier import Reusing
 from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.stop import Stopped
@@ -34,6 +34,7 @@ from dpprof.record.figures.capacity import capacity_bytes, needed_bytes
 from dpprof.record.figures.results import FINISHED, KILLED, Result
 from dpprof.record.folder import SweepFolder
 from dpprof.record.ledger import LedgerResult
+from dpprof.tracking.tracker import Summary
 from dpprof.vocabulary.clipping import BLOCKED, MIXED
 from dpprof.vocabulary.loops import DOCUMENTED
 

@@ -14,7 +14,7 @@ import numpy as np
 from dpprof.config.entry_points import ACCUMULATING, WORLD_SIZE, FitConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import MeasuringConfig
-from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Summary
+from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
 from dpprof.drive.jobs import at_a_time
 from dpprof.drive.search import BytesByEvent, Evaluation, NoTime, fewest_that_fit, largest_that_fits
 from dpprof.drive.stop import Stopped
@@ -24,6 +24,7 @@ from dpprof.findings.fit import Answer, rows
 from dpprof.record.figures.capacity import capacity_bytes, doubt_bytes, needed_bytes
 from dpprof.record.figures.results import FINISHED, KILLED, Result
 from dpprof.record.record import FailureKind
+from dpprof.tracking.tracker import Summary
 
 # Kind of its folder and of its parent run.
 FIT = "fit"

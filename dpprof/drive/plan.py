@@ -13,7 +13,7 @@ from dpprof.config.flat import parse_any_trainers, parse_trainers, with_own_opti
 from dpprof.config.options import refuse_untaken
 from dpprof.config.training import TrainingConfig
 from dpprof.drive.advise import Advise, WriteAdvice, advisor
-from dpprof.drive.campaign import Planned, RunOne, Stage, Summary
+from dpprof.drive.campaign import Planned, RunOne, Stage
 from dpprof.drive.earlier import Reusing
 from dpprof.drive.fit import Searches
 from dpprof.drive.launch.launcher import Launcher
@@ -31,6 +31,7 @@ from dpprof.privacy.accounting import noise_by_rdp, noise_for
 from dpprof.privacy.guarantee import PrivateSteps, default_delta
 from dpprof.record.figures.capacity import capacity_bytes, device_of
 from dpprof.record.figures.results import FINISHED, Result, describe
+from dpprof.tracking.tracker import Summary
 from dpprof.vocabulary.parallel import DDP, NONE
 from dpprof.vocabulary.settings import fields, parse
 from dpprof.vocabulary.trainers import STANDARD, TRAINERS, short_name

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from dpprof.config.estimating import ESTIMATE
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
-from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Summary
+from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
 from dpprof.drive.counters import can_count_now
 from dpprof.drive.jobs import at_a_time
 from dpprof.drive.outcomes import failed_results, raise_for_checks, results_judged
@@ -21,6 +21,7 @@ from dpprof.record.figures.names import HEADLINE_RATIOS, RATIOS_OF_TIMES
 from dpprof.record.figures.results import FINISHED, KILLED, Result, read_result, read_results
 from dpprof.record.figures.verdicts import FAIL
 from dpprof.record.folder import RunFolder, SweepFolder
+from dpprof.tracking.tracker import Summary
 from dpprof.tracking.view import View
 
 

@@ -22,7 +22,7 @@ from PIL import Image
 
 from dpprof.errors import TrackingError
 from dpprof.record.folder import SweepFolder
-from dpprof.tracking.tracker import Tracker
+from dpprof.tracking.tracker import Summary, Tracker
 
 STANDARD = "standard b2 s16 tiny"
 
@@ -103,7 +103,7 @@ def test_a_lost_answer_makes_nothing_twice(store: FaultyStore, tmp_path: Path, p
     parent = tracker.start_parent("grid", "sweep", {"a": 1}, SweepFolder(tmp_path / "grid"))
     store.faults.append(Fault(path, LOST))
     run_id = tracker.log_result(laid_out(tmp_path / "grid"), {}, parent)
-    tracker.finish_parent(parent, "FINISHED", "said")
+    tracker.finish_parent(parent, "FINISHED", Summary("said"))
     assert store.statuses() == {"grid": "FINISHED", STANDARD: "FINISHED"}
     history = store.client.get_metric_history(run_id, "latency/step_ms_median")
     assert [metric.value for metric in history] == [500.0]
@@ -131,7 +131,7 @@ def test_a_parent_whose_files_are_refused_is_closed(store: FaultyStore, tmp_path
     page.write_text("x")
     store.faults = [Fault("artifacts", "507", times=99)]
     with pytest.raises(TrackingError):
-        tracker.finish_parent(parent, "FINISHED", "said", [page])
+        tracker.finish_parent(parent, "FINISHED", Summary("said", [page]))
     assert store.statuses() == {"grid": "FAILED"}
 
 
@@ -140,7 +140,7 @@ def test_a_lost_answer_logs_no_image_twice(store: FaultyStore, tmp_path: Path) -
     parent = tracker.start_parent("grid", "sweep", {}, SweepFolder(tmp_path / "grid"))
     Image.new("RGB", (2, 2)).save(tmp_path / "chart.png")
     store.faults = [Fault("/images/", LOST), Fault("compressed", LOST)]
-    tracker.finish_parent(parent, "FINISHED", "said", [tmp_path / "chart.png"])
+    tracker.finish_parent(parent, "FINISHED", Summary("said", [tmp_path / "chart.png"]))
     assert [fault.times for fault in store.faults] == [0, 0]
     images = [item.path for item in store.client.list_artifacts(parent, "images")]
     assert sorted(path.rpartition(".")[2] for path in images) == ["png", "webp"]
