@@ -41,7 +41,7 @@ def test_without_a_known_number_there_is_no_bar() -> None:
     assert "…" in line
 
 
-@pytest.mark.parametrize("said", ["\x1b]0;mine\x07", "\x1b[2J", "[b]"])
+@pytest.mark.parametrize("said", ["\x1b]0;mine\x07", "\x1b[2J", "[b]", "{y}"])
 def test_what_a_workload_says_moves_no_cursor(said: str) -> None:
     file = io.StringIO()
     console = PlainConsole(file=file, width=80, force_terminal=True)

@@ -58,6 +58,11 @@ def test_a_value_becomes_the_type_of_its_setting(name: str, given: object, expec
         ("count", "0", "count: got '0', allowed: a whole number of at least 1"),
         ("count", "2.0", "count: got '2.0', allowed: a whole number of at least 1"),
         ("count", True, "count: got 'True', allowed: a whole number of at least 1"),
+        (
+            "count",
+            str(10**30),
+            "count: got '1000000000000000000000000000000', allowed: a whole number up to 1,000,000,000",
+        ),
         ("count", None, "count: got 'None', allowed: a whole number of at least 1"),
         ("rate", "0", "rate: got '0', allowed: a number above 0"),
         ("rate", "nan", "rate: got 'nan', allowed: a number above 0"),
