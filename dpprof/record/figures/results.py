@@ -162,7 +162,8 @@ def describe(result: Result) -> str:
 
 def nonfinite_losses(record: Record) -> str:
     """Say how many losses of the timed steps were not finite."""
-    return f"{record.nonfinite_losses} of {record.num_losses} losses are NaN or infinite"
+    num_losses = sum(record.step_samples) or (record.samples_per_step or 0) * len(record.step_s)
+    return f"{record.nonfinite_losses} of {num_losses} losses are NaN or infinite"
 
 
 def _describe_estimate(config: ExperimentConfig, figures: Figures, estimate: EstimateFigures) -> str:
