@@ -35,7 +35,7 @@ CONFIG = experiment(
 def counting_machine(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """A machine that may count on its CPU: the rest of the path is the real one."""
     monkeypatch.setenv("PATH", f"{stand_in.place}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(program, "require", lambda device: str(stand_in.place / "ncu"))
+    monkeypatch.setattr(program, "require", lambda device: program.Ncu(str(stand_in.place / "ncu")))
     return stand_in
 
 

@@ -67,4 +67,4 @@ def _read(path: Path) -> str:
             f"report: got {str(path)!r}, which only Nsight Compute can read, and there is no ncu on PATH; "
             f"allowed here: its raw page as CSV; where it was made, {EXPORT}"
         )
-    return program.to_csv(ncu, path)
+    return program.Ncu(ncu).to_csv(path)

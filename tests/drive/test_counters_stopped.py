@@ -57,11 +57,11 @@ def test_ctrl_c_while_the_program_talks(
     """In a terminal it ends the program too."""
     stop = Stop()
 
-    def interrupted(program: str) -> frozenset[str]:
+    def interrupted(self: program.Ncu) -> frozenset[str]:
         stop.request()
         raise CountersError("ncu --query-metrics failed: exit code -2")
 
-    monkeypatch.setattr(program, "available_metrics", interrupted)
+    monkeypatch.setattr(program.Ncu, "available_metrics", interrupted)
     result = count_in(folder, measured, CONFIG, stop)
     assert result.status == KILLED
     assert outcome(result).reason == "stopped by the user"

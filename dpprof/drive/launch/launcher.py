@@ -7,26 +7,10 @@ from typing import Protocol
 
 from dpprof.config.drive import DriveConfig
 from dpprof.drive.launch.job import Exit, Job
+from dpprof.drive.ncu.program import Ncu
 from dpprof.errors import ConfigError
 from dpprof.vocabulary.launchers import LAUNCHERS
 from dpprof.vocabulary.registry import load
-
-
-class Ncu(Protocol):
-    """Nsight Compute as installed on a machine. Its methods raise CountersError or CountersUnavailable."""
-
-    @property
-    def path(self) -> str:
-        """Path of the program."""
-
-    def version(self) -> str:
-        """The program's version."""
-
-    def available_metrics(self) -> frozenset[str]:
-        """Base names of the metrics that the machine's GPU has."""
-
-    def to_csv(self, report: Path) -> str:
-        """Print a report in a run folder as CSV, raw page."""
 
 
 class Machine(Protocol):
