@@ -38,7 +38,8 @@ Ended = subprocess.CompletedProcess[str]
 Run = Callable[..., Ended]
 LONGEST = {
     *("test_advise_cli", "test_browser", "test_estimate", "test_foreign_trainer", "test_launchers"),
-    *("test_plan_cli", "test_faults", "test_poisson_runs", "test_ray_cluster", "test_sweep"),
+    *("test_plan_cli", "test_faults", "test_poisson_runs", "test_ray_cluster"),
+    "test_odd_experiments",
     "test_sweep_stopped",
 }
 # Modules that a test imports before it pays to freeze what they made.

@@ -64,25 +64,23 @@ def test_a_name_that_is_taken(tmp_path: Path) -> None:
         pass
 
 
-def test_resume_of_what_never_was(tmp_path: Path) -> None:
-    ended = call_dpprof(tmp_path, "sweep", "--sweep-name", "nosuch", "--resume", "true", "--device", "cpu")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["sweep", "--sweep-name", "no", "--resume", "true"],
+            "got 'no', allowed: with resume=true",
+        ),
+        (["fit", "--workload", "json:no", "--device-memory-gib", "1"], "workload: got 'json:no'"),
+        (["fit", "--sweep-name", "taken", "--device-memory-gib", "1"], "got 'taken', allowed: a new name\n"),
+    ],
+    ids=["a sweep that never was", "a workload that is not there", "a search cannot be resumed"],
+)
+def test_what_is_refused_leaves_no_folder(tmp_path: Path, arguments: list[str], said: str) -> None:
+    taken = tmp_path / "runs" / "taken"
+    taken.mkdir(parents=True)
+    ended = call_dpprof(tmp_path, *arguments)
     assert ended.returncode == 2
-    assert "sweep_name: got 'nosuch', allowed: with resume=true" in ended.stderr
+    assert said in ended.stderr
+    assert list(taken.parent.iterdir()) == [taken]
     assert not (tmp_path / "mlflow.db").exists()
-    assert list((tmp_path / "runs").iterdir()) == []
-
-
-def test_a_workload_that_is_refused_leaves_no_folder(tmp_path: Path) -> None:
-    ended = call_dpprof(
-        tmp_path, "fit", "--workload", "json:nosuch", "--device-memory-gib", "1", "--sweep-name", "f"
-    )
-    assert ended.returncode == 2
-    assert "nosuch" in ended.stderr
-    assert list((tmp_path / "runs").iterdir()) == []
-
-
-def test_a_search_asks_for_a_new_name(tmp_path: Path) -> None:
-    (tmp_path / "runs" / "f").mkdir(parents=True)
-    ended = call_dpprof(tmp_path, "fit", "--sweep-name", "f", "--device-memory-gib", "1")
-    assert ended.returncode == 2
-    assert ended.stderr.splitlines()[-1] == "dpprof: sweep_name: got 'f', allowed: a new name"
