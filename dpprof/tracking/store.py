@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -102,8 +102,10 @@ class Store:
         finally:
             self.asking_since = None
 
-    def search(self, condition: str, experiments: list[str]) -> list[Run]:
-        """Return all runs of experiments that meet a condition."""
+    def search(self, condition: str, experiments: list[str] | None = None) -> list[Run]:
+        """Return all runs of some experiments, or of all, that meet a condition."""
+        if experiments is None:
+            experiments = [one.experiment_id for one in self.ask(self.client.search_experiments)]
         found: list[Run] = []
         token: str | None = None
         while True:
@@ -161,10 +163,6 @@ class Store:
             place = "." if root is None else path.parent.relative_to(root).as_posix()
             self.ask(self.client.log_artifact, run_id, str(path), None if place == "." else place)
 
-    def terminate(self, run_id: str, status: str, end_ms: int | None = None) -> None:
-        """Close a run."""
-        self.ask(self.client.set_terminated, run_id, status, end_ms)
-
 
 class _InParts(MlflowClient):
     """Retries parts of `log_image`, as a repeated whole call would upload both its files twice."""
@@ -194,20 +192,14 @@ def _open() -> MlflowClient:
     os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "0"
     for name, level in _TALKATIVE.items():
         logging.getLogger(name).setLevel(level)
-    with _alone_with(str(get_tracking_uri())):
-        return MlflowClient()
-
-
-@contextmanager
-def _alone_with(store: str) -> Iterator[None]:
-    """Open an SQLite store in one process at a time: its tables are created without a lock."""
+    store = str(get_tracking_uri())
     with ExitStack() as opened:
-        if store.startswith(_SQLITE):
+        if store.startswith(_SQLITE):  # in one process at a time: its tables are created without a lock
             database = Path(store.removeprefix(_SQLITE).partition("?")[0])
             with suppress(OSError):  # a read-only folder gets no new store
                 lock = opened.enter_context(open(database.with_name(f".{database.name}.lock"), "a"))
                 fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        return MlflowClient()
 
 
 def _is_timeout(error: Exception) -> bool:

@@ -133,7 +133,7 @@ class Tracker:
     def end_given(self, status: str) -> None:
         """Set the status of the run created by `mlflow run`, if any."""
         if self._given is not None:
-            self.store.terminate(self._given.run_id, status)
+            self.store.ask(self.store.client.set_terminated, self._given.run_id, status)
 
     def _find_experiment(self) -> str:
         is_left = self._given is not None and self._given.is_left
@@ -212,7 +212,7 @@ class Tracker:
             raise
 
     def _terminate(self, run_id: str, status: str, end_ms: int | None = None) -> None:
-        self.store.terminate(run_id, status, end_ms)
+        self.store.ask(self.store.client.set_terminated, run_id, status, end_ms)
         self._opened.discard(run_id)
 
     def _take_given(self, name: str) -> Run | None:
