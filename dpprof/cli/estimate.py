@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from dpprof.cli.command import Asked, running_command
-from dpprof.config.estimating import ESTIMATE, EstimatingConfig
+from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.grid import build_grid
 from dpprof.vocabulary.formats import counted
 
@@ -26,19 +26,7 @@ def estimate(asked: Asked) -> Callable[[], None]:
     asked.drive.check_writable()
 
     from dpprof.cli.grid_run import run_grid
-    from dpprof.drive.sweep import Sweep
-    from dpprof.pages.sweep_reports import write_sweep_reports
 
     workers = asked.at_a_time(next(iter(grid.experiments.values())))
-    planned = Sweep(
-        grid.config.sweep_name,
-        asked.drive,
-        asked.launcher,
-        grid.experiments,
-        workers=workers,
-        write_reports=write_sweep_reports,
-    )
     opening = f"{counted(len(grid.experiments), 'experiment')} {asked.on_fake_tensors(workers)}"
-    return partial(
-        run_grid, planned, ESTIMATE, opening, "estimated", resume=grid.config.resume, is_timed=False
-    )
+    return partial(run_grid, asked, grid, opening, workers)
