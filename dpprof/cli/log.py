@@ -87,8 +87,9 @@ def _campaign(name: str, progress: "Progress") -> tuple["Campaign", list[str]]:
     if not is_run and (damage := home.set_aside_damaged_state()):
         progress.warn(damage)
     state = {} if is_run else home.read_state()
+    kind = state.get("kind", "" if is_run else "sweep")
     runs = [RunFolder(path)] if is_run else home.runs()
-    if state.get("kind") in SEARCHES and home.path.joinpath(f"{state['kind']}.json").exists():
+    if kind in SEARCHES and home.path.joinpath(f"{kind}.json").exists():
         # Only runs that the answers rest on have a link.
         runs = [run for run in runs if run.mlflow.exists()]
     results, damaged = read_results((run.name, run) for run in runs)
@@ -97,21 +98,11 @@ def _campaign(name: str, progress: "Progress") -> tuple["Campaign", list[str]]:
     for text in [*damaged, *damaged_foreseen]:
         progress.warn(f"left out {text}")
     drive = DriveConfig(runs_dir=str(home.path.parent))
-    launcher = make_launcher(drive)
-    if is_run:
-        return Logged(home.name, drive, launcher, results), damaged
-    if state.get("kind") in SEARCHES:
-        return Logged(home.name, drive, launcher, results, state["kind"]), damaged
-    configs = {result.name: result.config for result in results}
+    here = (home.name, drive, make_launcher(drive))
+    if is_run or kind in SEARCHES:
+        return Logged(*here, results, kind), damaged
     kept = {result.name: result for result in results}
-    kind, planned = state.get("kind", "sweep"), state.get("experiments", ())
-    return Sweep(
-        home.name,
-        drive,
-        launcher,
-        configs,
-        kind,
-        kept=kept,
-        planned=planned,
-        write_reports=write_sweep_reports,
-    ), damaged
+    configs = {name: result.config for name, result in kept.items()}
+    planned = state.get("experiments", ())
+    sweep = Sweep(*here, configs, kind, kept=kept, planned=planned, write_reports=write_sweep_reports)
+    return sweep, damaged
