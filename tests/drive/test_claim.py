@@ -7,22 +7,16 @@ from pathlib import Path
 
 import pytest
 from conftest import call_dpprof
+from example_sweeps import sweep_in
 
 from dpprof.config.drive import DriveConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.claim import claimed
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.single import SingleRun
-from dpprof.drive.sweep import Sweep
 from dpprof.errors import ConfigError
-from dpprof.pages.sweep_reports import write_sweep_reports
 
 CONFIG = ExperimentConfig()
-
-
-def sweep(runs: Path, name: str = "") -> Sweep:
-    drive = DriveConfig(runs_dir=str(runs))
-    return Sweep(name, drive, LocalLauncher(), {"a": CONFIG}, write_reports=write_sweep_reports)
 
 
 def test_many_at_once_get_a_folder_each(tmp_path: Path) -> None:
@@ -41,26 +35,26 @@ def test_many_at_once_get_a_folder_each(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_which_nothing_came_is_removed(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="refused"), claimed(sweep(tmp_path, "s"), "sweep"):
+    with pytest.raises(ConfigError, match="refused"), claimed(sweep_in(tmp_path, {"a": CONFIG}), "sweep"):
         raise ConfigError("refused")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_name_that_is_taken(tmp_path: Path) -> None:
-    with claimed(sweep(tmp_path, "s"), "sweep"):
+    with claimed(sweep_in(tmp_path, {"a": CONFIG}), "sweep"):
         (tmp_path / "s" / "kept").touch()
         for resume in (False, True):
             with (
                 pytest.raises(ConfigError, match=f"s is in use by process {os.getpid()} on "),
-                claimed(sweep(tmp_path, "s"), "sweep", resume=resume),
+                claimed(sweep_in(tmp_path, {"a": CONFIG}), "sweep", resume=resume),
             ):
                 pass
     with (
         pytest.raises(ConfigError, match="got 's', allowed: a new name, or resume=true"),
-        claimed(sweep(tmp_path, "s"), "sweep"),
+        claimed(sweep_in(tmp_path, {"a": CONFIG}), "sweep"),
     ):
         pass
-    with claimed(sweep(tmp_path, "s"), "sweep", resume=True):
+    with claimed(sweep_in(tmp_path, {"a": CONFIG}), "sweep", resume=True):
         pass
 
 
