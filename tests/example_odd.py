@@ -44,10 +44,6 @@ def exit_as_if_done() -> None:
     os._exit(0)
 
 
-def send_a_signal_without_a_name() -> None:
-    os.kill(os.getpid(), 40)
-
-
 def delete_the_folder() -> None:
     shutil.rmtree(FOLDER)
 
@@ -94,8 +90,6 @@ def raise_an_error() -> None:
 
 # In the first pass or in the second.
 STRIKES: dict[int, tuple[int, Callable[[], None]]] = {
-    2: (1, exit_as_if_done),
-    3: (1, send_a_signal_without_a_name),
     4: (1, delete_the_folder),
     5: (2, damage_the_record_and_the_log),
     6: (2, exit_as_if_done),

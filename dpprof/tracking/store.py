@@ -141,8 +141,12 @@ class Store:
         self.ask(self.client.log_batch, run_id, tags=listed)
 
     def describe(self, run_id: str, text: str) -> None:
-        """Set the description, cut to MLflow's limit."""
-        self.ask(self.client.set_tag, run_id, NOTE_TAG, shorten(text))
+        """Set the description, cut at a line's end to MLflow's limit; a note says that it was cut."""
+        if len(text) > _MAX_DESCRIPTION:
+            note = "\n\n(cut here; the whole is in the artifact `summary.md`)"
+            kept = text[: _MAX_DESCRIPTION - len(note)]
+            text = kept[: kept.rfind("\n")] + note
+        self.ask(self.client.set_tag, run_id, NOTE_TAG, text)
 
     def log_tables(self, run_id: str, tables: Mapping[str, Mapping[str, list[object]]]) -> None:
         """Log all tables of a run, each as columns by name, replacing earlier ones unlike `log_table`."""
@@ -235,15 +239,6 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
             seen.append(cause)
             yield cause
             left += [cause.__cause__, cause.__context__, getattr(cause, "reason", None), *cause.args]
-
-
-def shorten(text: str, most: int = _MAX_DESCRIPTION) -> str:
-    """Cut a text at a line's end to fit, and say that it was cut."""
-    if len(text) <= most:
-        return text
-    note = "\n\n(cut here; the whole is in the artifact `summary.md`)"
-    kept = text[: most - len(note)]
-    return kept[: kept.rfind("\n")] + note
 
 
 def _shown(value: object) -> object:
