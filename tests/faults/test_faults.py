@@ -13,7 +13,7 @@ import pytest
 from at_once import together
 from bench import Bench
 from conftest import environment
-from disturbances import QUICK, Row
+from disturbances import Row
 from example_logged import laid_out
 from faulty_proxy import HANG, LOST, Fault, FaultyProxy
 from mlflow import MlflowClient
@@ -243,9 +243,10 @@ def test_ctrl_c_is_told_to_the_run_that_mlflow_made(store: FaultyStore, tmp_path
     assert store.client.get_run(given).info.status == "KILLED"
 
 
-@pytest.mark.parametrize("row", QUICK, ids=lambda row: row.name)
-def test_nothing_is_lost_or_left(server: MlflowServer, tmp_path: Path, row: Row) -> None:
-    outcome = Bench(tmp_path, quick=True, server=server).try_row(row)
+@pytest.mark.exhaustive
+def test_nothing_is_lost_or_left(server: MlflowServer, tmp_path: Path) -> None:
+    """One row of the matrix. Its parts are tested one by one too: see `test_process.py`."""
+    outcome = Bench(tmp_path, server=server).try_row(Row("driver", "SIGKILL", "memory pass"))
     assert outcome.problems == [], outcome
 
 
