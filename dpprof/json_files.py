@@ -4,7 +4,7 @@ import gzip
 import json
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -50,6 +50,15 @@ def read_json(path: Path, largest: int = LARGEST) -> Any:
             raise DpprofError(f"it is no valid gzip ({error})") from error
         except OSError as error:
             raise DpprofError(error.strerror or str(error)) from error
+
+
+def read_if_there(path: Path, make: Callable[[Any], T]) -> T | None:
+    """Return what `make` makes of a JSON file; None if there is none. Raises DpprofError with its name."""
+    if not path.exists():
+        return None
+    data = read_json(path)
+    with naming(path):
+        return make(data)
 
 
 def parse(text: str | bytes) -> Any:

@@ -37,16 +37,9 @@ ROOT = Path(__file__).parent.parent
 Ended = subprocess.CompletedProcess[str]
 Run = Callable[..., Ended]
 LONGEST = {
-    "test_advise_cli",
-    "test_browser",
-    "test_estimate",
-    "test_foreign_trainer",
-    "test_launchers",
-    "test_plan_cli",
-    "test_faults",
-    "test_poisson_runs",
-    "test_ray_cluster",
-    "test_sweep",
+    *("test_advise_cli", "test_browser", "test_estimate", "test_foreign_trainer", "test_launchers"),
+    *("test_plan_cli", "test_faults", "test_poisson_runs", "test_ray_cluster"),
+    "test_odd_experiments",
     "test_sweep_stopped",
 }
 # Modules that a test imports before it pays to freeze what they made.
@@ -55,9 +48,6 @@ SCREENSHOTS = Path(__file__).parent / "screenshots"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # Two processes with a thread per core each hinder one another; set before torch is imported.
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # Started in the background of a shell: processes of the tests would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -231,16 +221,16 @@ def runs_of(folder: Path) -> dict[str, Any]:
     return {run.data.tags.get("dpprof.run", run.info.run_name): run for run in found}
 
 
-SWEEP = (
-    "--model-sizes",
-    "tiny",
-    "--trainers",
-    "dpsgd,dpsgd_ghost,dpsgd_fast,standard",
-    "--batch-sizes",
-    "2",
-    "--seq-lens",
-    "16",
-)
+TRAINERS_SWEPT = ("--trainers", "dpsgd,dpsgd_ghost,dpsgd_fast,standard")
+SWEEP = ("--model-sizes", "tiny", *TRAINERS_SWEPT, "--batch-sizes", "2", "--seq-lens", "16")
+
+
+def artifacts_of(folder: Path, run: Any, path: str | None = None) -> set[str]:
+    """The paths of a run's artifacts in the folder's store, at the top or in a folder of them."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
+    return {item.path for item in client.list_artifacts(run.info.run_id, path)}
 
 
 @pytest.fixture(scope="session")
@@ -270,16 +260,11 @@ def browser() -> Iterator[Any]:
         if os.environ.get("DPPROF_REQUIRE_BROWSER"):
             pytest.fail(reason)
         pytest.skip(reason)
-    from playwright.sync_api import sync_playwright
+    from make_screenshots import started_browser
 
     SCREENSHOTS.mkdir(exist_ok=True)
-    quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--no-first-run", *quiet]
-        )
+    with started_browser() as launched:
         yield launched
-        launched.close()
 
 
 @pytest.fixture

@@ -9,14 +9,15 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from dpprof.drive.launch.job import Exit, Job
-from dpprof.drive.launch.local import LocalMachine, LocalNcu
+from dpprof.drive.launch.local import LocalMachine
+from dpprof.drive.ncu.program import Ncu
 
 
 class ToyMachine(LocalMachine):
     """This machine, with an `ncu` that counts on any device."""
 
-    def ncu(self, device: str) -> LocalNcu:
-        return LocalNcu(shutil.which("ncu") or "ncu")
+    def ncu(self, device: str) -> Ncu:
+        return Ncu(shutil.which("ncu") or "ncu")
 
 
 class ToyLauncher:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from example_workloads import mlp
 from torch import Tensor
 
@@ -40,10 +42,6 @@ def odd(config: ExperimentConfig) -> tuple[Any, ...]:
 
 def exit_as_if_done() -> None:
     os._exit(0)
-
-
-def send_a_signal_without_a_name() -> None:
-    os.kill(os.getpid(), 40)
 
 
 def delete_the_folder() -> None:
@@ -78,14 +76,27 @@ def close_and_clutter_all() -> None:
     os.fork()  # and both go on
 
 
+def be_killed() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def need_all_memory() -> None:
+    torch.empty(2**60, dtype=torch.uint8)
+
+
+def raise_an_error() -> None:
+    raise RuntimeError("a fault in the workload <script>alert(1)</script>")
+
+
 # In the first pass or in the second.
 STRIKES: dict[int, tuple[int, Callable[[], None]]] = {
-    2: (1, exit_as_if_done),
-    3: (1, send_a_signal_without_a_name),
     4: (1, delete_the_folder),
     5: (2, damage_the_record_and_the_log),
     6: (2, exit_as_if_done),
     7: (1, close_and_clutter_all),
+    8: (1, be_killed),
+    9: (1, need_all_memory),
+    10: (1, raise_an_error),
 }
 
 

@@ -1,6 +1,5 @@
 """Workloads of a user's own, for the tests."""
 
-import os
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -141,7 +140,7 @@ def averaged_loss(config: ExperimentConfig) -> tuple[Any, ...]:
 
 
 def unlucky(config: ExperimentConfig) -> tuple[Any, ...]:
-    """The MLP, but by batch size: 3 is killed in mid-step, 5 runs out of memory, 6 crashes, 7 hangs."""
+    """The MLP, but by batch size: 5 runs out of memory, 7 hangs."""
     model, batches, loss = mlp(config)
     calls = 0
 
@@ -160,23 +159,10 @@ _models_built = 0
 
 
 def _strike(batch_size: int) -> None:
-    if batch_size == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
     if batch_size == 5:
         torch.empty(2**60, dtype=torch.uint8)
-    if batch_size == 6:
-        raise RuntimeError("a fault in the workload <script>alert(1)</script>")
     if batch_size == 7:
         signal.pause()
-
-
-def dies_in_trace(config: ExperimentConfig) -> tuple[Any, ...]:
-    """The MLP, killed when the fourth pass builds it."""
-    global _models_built
-    _models_built += 1
-    if _models_built == 4:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return mlp(config)
 
 
 def fails_in_memory_pass(config: ExperimentConfig) -> tuple[Any, ...]:

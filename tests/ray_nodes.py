@@ -6,10 +6,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Thread
 
 import psutil
 
@@ -141,26 +139,6 @@ class Cluster:
         for node in reversed(self.nodes):
             node.stop()
         self._folder.cleanup()
-
-
-@contextlib.contextmanager
-def meanwhile(disturb: Callable[[], None]) -> Iterator[None]:
-    """Do something in another thread while something runs."""
-    faults: list[BaseException] = []
-
-    def disturbed() -> None:
-        try:
-            disturb()
-        except BaseException as fault:
-            faults.append(fault)
-
-    thread = Thread(target=disturbed)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
-    assert faults == []
 
 
 def _wait_for(word: str, *nodes: Node) -> psutil.Process:

@@ -149,8 +149,3 @@ def test_resume_keeps_what_is_there_and_measures_what_is_damaged(old_store: Path
     told = "".join(ended.stdout.split())
     assert f"{STANDARD}/record.jsoncannotberead:step_s.0shouldbeavalidnumber" in told
     assert "grid/sweep.jsoncannotberead:itisnovalidJSON" in told
-    refused = call_dpprof(
-        old_store, "sweep", *SWEEP, "--sweep-name", "grid", "--resume", "true", "--lr", "0.5"
-    )
-    assert refused.returncode == 2
-    assert "lr=0.01, now lr=0.5" in refused.stderr

@@ -5,10 +5,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dpprof.cli.command import Asked, run, running_command
+from dpprof.config.entry_points import AdviceConfig
+from dpprof.vocabulary.formats import counted
 
 if TYPE_CHECKING:
     from dpprof.cli.progress import Progress
-    from dpprof.drive.advise import Advise
 
 
 @running_command
@@ -25,7 +26,6 @@ def advise(asked: Asked) -> Callable[[], None]:
     dpprof advise --trainer ghost --seq-len 2048 --target H100 --headroom 5%
     dpprof advise --plan runs/plan-20260101-120000   # its recommended row
     """
-    from dpprof.config.entry_points import AdviceConfig
     from dpprof.drive.advise import Advise, experiment_to_advise
 
     if asked.row is not None:
@@ -35,29 +35,19 @@ def advise(asked: Asked) -> Callable[[], None]:
     workers = asked.at_a_time(experiment)
     asked.drive.check_writable()
 
-    from dpprof.pages.advice import write_advice
+    from dpprof.pages.advice import page, write_advice
 
     advice = Advise(
         "", asked.drive, asked.launcher, experiment, own, changes, left_out, write_advice, workers
     )
-    return partial(
-        run, advice, "advice", partial(_say_what, advice), partial(_print, advice), is_counted=False
-    )
 
+    def before(progress: "Progress") -> None:
+        tried = counted(len(changes) + 1, "change")
+        progress.say(f"{advice.name}: {tried} {asked.on_fake_tensors(workers)}")
 
-def _say_what(advice: "Advise", progress: "Progress") -> None:
-    from dpprof.cli.console import counted
+    def after(progress: "Progress") -> None:
+        if advice.made is not None:
+            progress.show(page(advice.made))
+            progress.say(f"advised in {progress.duration}; {advice.folder.path}/advice.html has all of it")
 
-    changes = counted(len(advice.changes) + 1, "change")
-    limit = advice.drive.time_limit
-    progress.say(f"{advice.name}: {changes} on fake tensors, {advice.workers} at a time, {limit} each")
-
-
-def _print(advice: "Advise", progress: "Progress") -> None:
-    from dpprof.pages.advice import page
-    from dpprof.pages.terminal import show
-
-    if advice.made is not None:
-        show(progress.console, page(advice.made))
-        progress.console.print()
-        progress.say(f"advised in {progress.duration}; {advice.folder.path}/advice.html has all of it")
+    return partial(run, advice, "advice", before, after, is_counted=False)

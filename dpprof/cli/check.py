@@ -7,6 +7,10 @@ import click
 
 from dpprof.cli.command import Asked
 from dpprof.cli.options import GroupedOptions, given, options_of
+from dpprof.config.grid import experiments_to_check
+from dpprof.errors import ExperimentsFailed, refuse
+from dpprof.vocabulary.formats import listed
+from dpprof.vocabulary.trainers import trainer_info
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,9 +39,6 @@ def check(workload_argument: str, **options: str | None) -> None:
 
     check_packages()
 
-    from dpprof.config.grid import experiments_to_check
-    from dpprof.errors import ExperimentsFailed, refuse
-
     asked = Asked.parse(given(options))
     if workload_argument:
         if asked.values.get("workload", workload_argument) != workload_argument:
@@ -50,7 +51,6 @@ def check(workload_argument: str, **options: str | None) -> None:
 
     from dpprof.cli.console import open_console
     from dpprof.drive.workload_check import check_training
-    from dpprof.vocabulary.trainers import trainer_info
 
     console = open_console()
     sizes = f"{first.batch_size} samples of {first.seq_len} tokens, {asked.drive.time_limit}"
@@ -76,8 +76,6 @@ def _print(console: "Console", answer: "CheckAnswer") -> None:
     from rich.table import Table
 
     from dpprof.pages.terminal import table
-    from dpprof.vocabulary.formats import listed
-    from dpprof.vocabulary.trainers import trainer_info
 
     console.print(answer.seen, markup=False, emoji=False)
     for text in answer.changed:

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dpprof.cli.options import GroupedOptions, given, options_of
+from dpprof.cli.streams import waiting
+from dpprof.config.drive import DriveConfig, WorkersConfig
+from dpprof.config.entry_points import FromPlanConfig
+from dpprof.config.flat import parse_drive
+from dpprof.vocabulary.settings import take
 
 if TYPE_CHECKING:
     from dpprof.cli.progress import Progress
-    from dpprof.config.drive import DriveConfig
     from dpprof.config.experiment import ExperimentConfig
     from dpprof.drive.campaign import Campaign
     from dpprof.drive.launch.launcher import Launcher
@@ -24,7 +28,7 @@ T = TypeVar("T")
 class Asked:
     """Options given to a command. `values` are those not yet parsed."""
 
-    drive: "DriveConfig"
+    drive: DriveConfig
     values: dict[str, Any]
     num_workers: int = 0
     row: "PlannedRow | None" = None
@@ -32,9 +36,6 @@ class Asked:
     @classmethod
     def parse(cls, values: dict[str, object]) -> "Asked":
         """Parse the driving settings, and read the plan that fills in others. Raises ConfigError."""
-        from dpprof.config.drive import WorkersConfig
-        from dpprof.config.entry_points import FromPlanConfig
-        from dpprof.config.flat import parse_drive
         from dpprof.drive.planned_row import planned_row
 
         drive, rest = parse_drive(values)
@@ -46,8 +47,6 @@ class Asked:
 
     def take(self, kind: type[T]) -> T:
         """Parse the settings of a class. Raises ConfigError."""
-        from dpprof.vocabulary.settings import take
-
         found, self.values = take(kind, self.values)
         return found
 
@@ -70,6 +69,10 @@ class Asked:
 
         return at_a_time(self.launcher, experiment, self.num_workers)
 
+    def on_fake_tensors(self, workers: int) -> str:
+        """Say how estimates run, so many together."""
+        return f"on fake tensors, {workers} at a time, {self.drive.time_limit} each"
+
 
 def running_command(prepare: Callable[[Asked], Callable[[], None]]) -> click.Command:
     """Make a command from a function that checks its options, loads modules and returns what to run.
@@ -80,7 +83,6 @@ def running_command(prepare: Callable[[Asked], Callable[[], None]]) -> click.Com
     @click.command(prepare.__name__, cls=GroupedOptions, help=prepare.__doc__)
     @options_of(prepare.__name__)
     def command(**options: str | None) -> None:
-        from dpprof.cli.streams import waiting
         from dpprof.drive.requirements import check_packages
 
         with waiting("getting ready"):

@@ -1,11 +1,15 @@
 """`dpprof compare`: compare runs with each other and with a baseline."""
 
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from dpprof.cli.options import STANDARD_OUTPUT, output_option, write_output
-from dpprof.cli.streams import complain
+from dpprof.cli.options import STANDARD_OUTPUT, as_number, output_option, write_output
+from dpprof.cli.streams import complain, waiting
+from dpprof.errors import Regression, refuse
+from dpprof.vocabulary.formats import fixed, signed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,8 +52,6 @@ def compare(sources: tuple[str, ...], output: str, baseline: str | None, fail_ab
     dpprof compare sweep-20260101-120000 runs/other/DPSGDTrainer_tiny_bs2_seq256
     dpprof compare runs/now --baseline baseline.json --fail-above 5%
     """
-    from dpprof.errors import Regression
-
     limit = percent(fail_above)
     data, before = _read(sources, output, baseline)
 
@@ -80,11 +82,6 @@ def _read(
     sources: tuple[str, ...], output: str, baseline: str | None
 ) -> "tuple[ComparisonData, Comparison | None]":
     """Read sources and baseline, and write the page."""
-    import tempfile
-    from pathlib import Path
-
-    from dpprof.cli.streams import waiting
-
     with waiting("reading the runs"), tempfile.TemporaryDirectory() as scratch:
         from dpprof.drive.sources import read_comparison
         from dpprof.findings.comparison.comparison import foreseen_of
@@ -102,15 +99,8 @@ def _read(
 
 def percent(text: str) -> float:
     """Convert `5%` or `5` to a number. Raises ConfigError."""
-    import math
-
-    from dpprof.errors import refuse
-
-    try:
-        value = float(text.strip().removesuffix("%"))
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
+    value = as_number(text.strip().removesuffix("%"))
+    if not value >= 0:
         raise refuse("fail_above", text, "a percentage of at least 0, as 5%")
     return value
 
@@ -149,7 +139,6 @@ def print_check(console: "Console", checked: "Check", baseline: str) -> None:
 def cells(change: "FigureChange", notes: list[str]) -> tuple[str, ...]:
     """Return a change as the texts of a table row; notes are shown by number."""
     from dpprof.cli.console import short_run_name
-    from dpprof.vocabulary.formats import fixed, signed
 
     figures = ["" if v is None else f"{fixed(v, 2)} {change.unit}" for v in (change.before, change.now)]
     grown = "" if change.percent is None else f"{signed(change.percent, 2)} %"

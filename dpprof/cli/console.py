@@ -34,11 +34,6 @@ def open_console(*, stderr: bool = False) -> Console:
     return PlainConsole(highlight=False, stderr=stderr, width=_WIDTH_OF_FILES)
 
 
-def counted(number: int, one: str, several: str = "") -> str:
-    """Return a number of things: `1 experiment`, `16 experiments`."""
-    return f"{number:,} {one if number == 1 else several or f'{one}s'}"
-
-
 def warn(console: Console, text: str) -> None:
     """Print a warning."""
     write(console, Text.assemble(("warning: ", "yellow"), text))

@@ -4,6 +4,9 @@ from collections.abc import Callable
 from functools import partial
 
 from dpprof.cli.command import Asked, running_command
+from dpprof.config.estimating import EstimatingConfig
+from dpprof.config.grid import build_grid
+from dpprof.vocabulary.formats import counted
 
 
 @running_command
@@ -19,28 +22,11 @@ def estimate(asked: Asked) -> Callable[[], None]:
     dpprof estimate --model-sizes medium --seq-lens 1024 --device-memory-gib 24
     dpprof estimate --device cpu --model-sizes small --trainers flat,ghost
     """
-    from dpprof.config.estimating import ESTIMATE, EstimatingConfig
-    from dpprof.config.grid import build_grid
-
     grid = build_grid(asked.values, EstimatingConfig, cuda_available=lambda: True, look_for=asked.look_for)
     asked.drive.check_writable()
 
-    from dpprof.cli.console import counted
     from dpprof.cli.grid_run import run_grid
-    from dpprof.drive.sweep import Sweep
-    from dpprof.pages.sweep_reports import write_sweep_reports
 
     workers = asked.at_a_time(next(iter(grid.experiments.values())))
-    planned = Sweep(
-        grid.config.sweep_name,
-        asked.drive,
-        asked.launcher,
-        grid.experiments,
-        workers=workers,
-        write_reports=write_sweep_reports,
-    )
-    what = counted(len(grid.experiments), "experiment")
-    opening = f"{what} on fake tensors, {workers} at a time, {asked.drive.time_limit} each"
-    return partial(
-        run_grid, planned, ESTIMATE, opening, "estimated", resume=grid.config.resume, is_timed=False
-    )
+    opening = f"{counted(len(grid.experiments), 'experiment')} {asked.on_fake_tensors(workers)}"
+    return partial(run_grid, asked, grid, opening, workers)

@@ -1,14 +1,18 @@
 """`dpprof export`: export runs as a table, or one run's memory, for other programs."""
 
+import gzip
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from dpprof.cli.compare import warn
 from dpprof.cli.options import STANDARD_OUTPUT, output_option, write_output
+from dpprof.cli.streams import put, waiting
+from dpprof.errors import ConfigError, refuse
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from dpprof.drive.sources import Folders
     from dpprof.record.figures.results import Result
 
@@ -52,13 +56,6 @@ def export(sources: tuple[str, ...], form: str, output: str | None) -> None:
     dpprof export runs/<sweep>/<run> --format snapshot --output memory.pickle
     dpprof export runs/<sweep>/<run> --format collapsed | flamegraph.pl > peak.svg
     """
-    import gzip
-    import tempfile
-    from pathlib import Path
-
-    from dpprof.cli.streams import put, waiting
-    from dpprof.errors import ConfigError
-
     if form == _BINARY and output is None:
         raise ConfigError(f"output: not given, allowed with format={form}: a file, e.g. memory.pickle")
     with waiting("exporting"), tempfile.TemporaryDirectory() as scratch:
@@ -69,10 +66,8 @@ def export(sources: tuple[str, ...], form: str, output: str | None) -> None:
     write_output(output, gzip.compress(content, mtime=0) if output.endswith(".gz") else content)
 
 
-def _exported(sources: tuple[str, ...], form: str, scratch: "Path") -> bytes:
-    from dpprof.cli.compare import warn
+def _exported(sources: tuple[str, ...], form: str, scratch: Path) -> bytes:
     from dpprof.drive.sources import read_comparison
-    from dpprof.errors import refuse
     from dpprof.findings.comparison.comparison import foreseen_of
     from dpprof.pages.comparison import export as of_runs
     from dpprof.pages.formats import run as of_one
@@ -86,7 +81,6 @@ def _exported(sources: tuple[str, ...], form: str, scratch: "Path") -> bytes:
 
 
 def _one_result(sources: tuple[str, ...], form: str, folders: "Folders") -> "Result":
-    from dpprof.errors import ConfigError
     from dpprof.record.figures.results import read_result
 
     given = f"SOURCE: got {', '.join(sources)}"

@@ -6,12 +6,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dpprof.cli.command import Asked, run, running_command
+from dpprof.config.entry_points import ACCUMULATING, WORLD_SIZE, FitConfig
+from dpprof.config.estimating import EstimatingConfig
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.config.grid import build_grid
+from dpprof.errors import ConfigError, refuse
+from dpprof.vocabulary.formats import counted
+from dpprof.vocabulary.parallel import FSDP2, NONE
 
 if TYPE_CHECKING:
     from dpprof.cli.progress import Progress
-    from dpprof.config.entry_points import FitConfig
-    from dpprof.config.experiment import ExperimentConfig
-    from dpprof.drive.fit import Fit
     from dpprof.drive.launch.launcher import Machine
 
 
@@ -29,11 +33,6 @@ def fit(asked: Asked) -> Callable[[], None]:
     dpprof fit --target T4 --parallel fsdp2 --along world_size --trainers bk
     dpprof fit --device cpu --device-memory-gib 0.5 --verify true
     """
-    from dpprof.config.entry_points import FitConfig
-    from dpprof.config.estimating import EstimatingConfig
-    from dpprof.config.grid import build_grid
-    from dpprof.errors import refuse
-
     own = asked.take(FitConfig)
     axis, auto = {"batch_size": ("batch_sizes", "auto"), "seq_len": ("seq_lens", "auto")}.get(
         own.along, (own.along, "1")
@@ -53,40 +52,27 @@ def fit(asked: Asked) -> Callable[[], None]:
     workers = asked.at_a_time(first)
     asked.drive.check_writable()
 
-    from dpprof.drive.fit import Fit, Searches
-    from dpprof.pages.fit import write_fit
+    from dpprof.drive.fit import Fit
+    from dpprof.pages.fit import page, write_fit
 
-    searches = Searches(grid.experiments, own, asked.drive.timeout_s)
-    planned = Fit(grid.config.sweep_name, asked.drive, asked.launcher, searches, workers, write_fit)
-    return partial(
-        run, planned, "fit", partial(_say_what, planned), partial(_print, planned), is_counted=False
-    )
+    name, searched = grid.config.sweep_name, grid.experiments
+    planned = Fit(name, asked.drive, asked.launcher, searched, own, workers, write_fit)
 
+    def before(progress: "Progress") -> None:
+        count = counted(len(searched), "search", "searches")
+        progress.say(f"{planned.name}: {count} {asked.on_fake_tensors(workers)}")
 
-def _say_what(planned: "Fit", progress: "Progress") -> None:
-    from dpprof.cli.console import counted
+    def after(progress: "Progress") -> None:
+        if not planned.interrupted:
+            progress.show(page(planned.name, planned.answers, own))
+        progress.say(f"searched for {progress.duration}; every estimate is kept in {planned.folder.path}")
 
-    searches = counted(len(planned.searches.experiments), "search", "searches")
-    limit = planned.drive.time_limit
-    progress.say(f"{planned.name}: {searches} on fake tensors, {planned.workers} at a time, {limit} each")
-
-
-def _print(planned: "Fit", progress: "Progress") -> None:
-    from dpprof.pages.fit import page
-    from dpprof.pages.terminal import show
-
-    if not planned.interrupted:
-        show(progress.console, page(planned.name, planned.answers, planned.searches.config))
-        progress.console.print()
-    progress.say(f"searched for {progress.duration}; every estimate is kept in {planned.folder.path}")
+    return partial(run, planned, "fit", before, after, is_counted=False)
 
 
-def _check(own: "FitConfig", experiment: "ExperimentConfig", machine: "Machine") -> None:
+def _check(own: FitConfig, experiment: ExperimentConfig, machine: "Machine") -> None:
     """Raise ConfigError if the search cannot answer the request."""
-    from dpprof.config.entry_points import WORLD_SIZE
-    from dpprof.errors import refuse
     from dpprof.record.figures.capacity import capacity_bytes
-    from dpprof.vocabulary.parallel import FSDP2, NONE
 
     if capacity_bytes(experiment) is None:
         given_gib = experiment.estimating.device_memory_gib
@@ -103,11 +89,8 @@ def _check(own: "FitConfig", experiment: "ExperimentConfig", machine: "Machine")
         raise refuse("verify", True, "false: torch finds no CUDA device on this machine to measure on")
 
 
-def _check_accumulating(logical_batch: int, experiments: "Iterable[ExperimentConfig]") -> None:
+def _check_accumulating(logical_batch: int, experiments: Iterable[ExperimentConfig]) -> None:
     """Raise ConfigError if an experiment cannot split a logical batch."""
-    from dpprof.config.entry_points import ACCUMULATING
-    from dpprof.errors import ConfigError
-
     for experiment in experiments:
         try:
             dataclasses.replace(experiment, accumulation_steps=ACCUMULATING)

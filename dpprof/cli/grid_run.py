@@ -1,22 +1,32 @@
 """Run a grid, measured or estimated: progress, the final comparison, the exit code."""
 
+from dpprof.cli.command import Asked
 from dpprof.cli.progress import Progress
+from dpprof.config.estimating import ESTIMATE
+from dpprof.config.grid import Grid
 from dpprof.drive.campaign import run_campaign
 from dpprof.drive.claim import claimed
 from dpprof.drive.sweep import Sweep, reusable_results
 from dpprof.pages.comparison.summary import view
 from dpprof.pages.run_reports import write_run_reports
-from dpprof.pages.sweep_reports import WrittenReports
-from dpprof.pages.terminal import show
+from dpprof.pages.sweep_reports import WrittenReports, write_sweep_reports
 from dpprof.tracking.tracker import Tracker
 
 
-def run_grid(sweep: Sweep, stem: str, opening: str, done: str, *, resume: bool, is_timed: bool) -> None:
-    """Run a sweep and print the results. Raises the error that the command ends with, if any.
-
-    `stem` starts the name of an unnamed sweep; `done` is a participle such as "measured".
-    """
-    with claimed(sweep, stem, resume=resume):
+def run_grid(asked: Asked, grid: Grid, opening: str, workers: int = 0) -> None:
+    """Run a grid and print the results. Raises the error that the command ends with, if any."""
+    is_estimate = next(iter(grid.experiments.values())).is_estimate
+    done, resume = "estimated" if is_estimate else "measured", grid.config.resume
+    sweep = Sweep(
+        grid.config.sweep_name,
+        asked.drive,
+        asked.launcher,
+        grid.experiments,
+        foreseen=grid.foreseen,
+        workers=workers,
+        write_reports=write_sweep_reports,
+    )
+    with claimed(sweep, ESTIMATE if is_estimate else "sweep", resume=resume):
         kept = sweep.kept = reusable_results(sweep) if resume else {}
         with Progress(num_kept=len(kept)) as progress:
             progress.say(
@@ -25,13 +35,12 @@ def run_grid(sweep: Sweep, stem: str, opening: str, done: str, *, resume: bool, 
             for text in sweep.damaged:
                 progress.warn(text)
             progress.say(f"everything is kept in {sweep.folder.path}, and logged to MLflow")
-            if is_timed:
+            if not is_estimate:
                 progress.warn_if_busy(sweep.launcher.machine)
             tracker = Tracker()
             run_campaign(sweep, tracker, progress, write_run_reports)
         if isinstance(sweep.reports, WrittenReports):
-            show(progress.console, view(sweep.reports.data))
-            progress.say("")
+            progress.show(view(sweep.reports.data))
         how = "stopped after" if sweep.interrupted else f"{done} in"
         progress.say(f"{how} {progress.duration}; kept in {sweep.folder.path}, with comparison.html")
         link = tracker.comparison_link(sweep.parent) if sweep.parent and not sweep.not_logged else None

@@ -1,8 +1,13 @@
 """`dpprof log`: log run folders that are not yet in MLflow."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from dpprof.cli.streams import waiting
+from dpprof.config.drive import DriveConfig
+from dpprof.errors import ConfigError, DpprofError, Interrupted, TrackingError
 
 if TYPE_CHECKING:
     from dpprof.cli.progress import Progress
@@ -24,8 +29,6 @@ def log(folders: tuple[str, ...]) -> None:
     dpprof log runs/sweep-20260101-120000
     dpprof log runs/sweep-20260101-120000/DPSGDTrainer_tiny_bs4_seq512
     """
-    from dpprof.cli.streams import waiting
-    from dpprof.errors import ConfigError, DpprofError, TrackingError
     from dpprof.record.folder import RunFolder, SweepFolder
 
     for name in folders:
@@ -55,7 +58,6 @@ def log(folders: tuple[str, ...]) -> None:
 def _is_logged(name: str, campaign: "Campaign", tracker: "Tracker", progress: "Progress") -> bool:
     """Log a folder, and tell whether all its readable runs are in MLflow."""
     from dpprof.drive.campaign import run_campaign
-    from dpprof.errors import Interrupted
     from dpprof.pages.run_reports import write_run_reports
 
     run_campaign(campaign, tracker, progress, write_run_reports)
@@ -72,9 +74,6 @@ def _is_logged(name: str, campaign: "Campaign", tracker: "Tracker", progress: "P
 
 def _campaign(name: str, progress: "Progress") -> tuple["Campaign", list[str]]:
     """Return the campaign that logs a run, a search or a sweep, and a sentence for each unreadable run."""
-    from pathlib import Path
-
-    from dpprof.config.drive import DriveConfig
     from dpprof.drive.launch.launcher import make_launcher
     from dpprof.drive.logged import SEARCHES, Logged
     from dpprof.drive.sweep import Sweep
@@ -88,8 +87,9 @@ def _campaign(name: str, progress: "Progress") -> tuple["Campaign", list[str]]:
     if not is_run and (damage := home.set_aside_damaged_state()):
         progress.warn(damage)
     state = {} if is_run else home.read_state()
+    kind = state.get("kind", "" if is_run else "sweep")
     runs = [RunFolder(path)] if is_run else home.runs()
-    if state.get("kind") in SEARCHES and home.path.joinpath(f"{state['kind']}.json").exists():
+    if kind in SEARCHES and home.path.joinpath(f"{kind}.json").exists():
         # Only runs that the answers rest on have a link.
         runs = [run for run in runs if run.mlflow.exists()]
     results, damaged = read_results((run.name, run) for run in runs)
@@ -98,21 +98,11 @@ def _campaign(name: str, progress: "Progress") -> tuple["Campaign", list[str]]:
     for text in [*damaged, *damaged_foreseen]:
         progress.warn(f"left out {text}")
     drive = DriveConfig(runs_dir=str(home.path.parent))
-    launcher = make_launcher(drive)
-    if is_run:
-        return Logged(home.name, drive, launcher, results), damaged
-    if state.get("kind") in SEARCHES:
-        return Logged(home.name, drive, launcher, results, state["kind"]), damaged
-    configs = {result.name: result.config for result in results}
+    here = (home.name, drive, make_launcher(drive))
+    if is_run or kind in SEARCHES:
+        return Logged(*here, results, kind), damaged
     kept = {result.name: result for result in results}
-    kind, planned = state.get("kind", "sweep"), state.get("experiments", ())
-    return Sweep(
-        home.name,
-        drive,
-        launcher,
-        configs,
-        kind,
-        kept=kept,
-        planned=planned,
-        write_reports=write_sweep_reports,
-    ), damaged
+    configs = {name: result.config for name, result in kept.items()}
+    planned = state.get("experiments", ())
+    sweep = Sweep(*here, configs, kind, kept=kept, planned=planned, write_reports=write_sweep_reports)
+    return sweep, damaged

@@ -1,11 +1,11 @@
 """`dpprof ncu-import`: show the counters of an Nsight Compute report from elsewhere."""
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 
-if TYPE_CHECKING:
-    from pathlib import Path
+from dpprof.config.counter_metrics import metric_names
+from dpprof.errors import ConfigError
 
 
 @click.command("ncu-import")
@@ -31,11 +31,6 @@ def ncu_import(report: str, counter_metrics: str, kernels: int) -> None:
     LC_ALL=C ncu --import REPORT --csv --page raw --print-units base > report.csv
     dpprof ncu-import report.csv
     """
-    from pathlib import Path
-
-    from dpprof.config.counter_metrics import metric_names
-    from dpprof.errors import ConfigError
-
     wanted = metric_names(counter_metrics)
     if kernels < 0:
         raise ConfigError(f"kernels: got {kernels}, allowed: 0 or more")
@@ -51,11 +46,10 @@ def ncu_import(report: str, counter_metrics: str, kernels: int) -> None:
     terminal.show(open_console(), Document(report, list(counters.parts(found, kernels))))
 
 
-def _read(path: "Path") -> str:
+def _read(path: Path) -> str:
     """Read the raw page from either kind of file. Raises ConfigError or CountersError."""
     from dpprof.drive.ncu import program
     from dpprof.drive.ncu.report import EXPORT
-    from dpprof.errors import ConfigError
 
     try:
         data = path.read_bytes()
@@ -73,4 +67,4 @@ def _read(path: "Path") -> str:
             f"report: got {str(path)!r}, which only Nsight Compute can read, and there is no ncu on PATH; "
             f"allowed here: its raw page as CSV; where it was made, {EXPORT}"
         )
-    return program.to_csv(ncu, path)
+    return program.Ncu(ncu).to_csv(path)

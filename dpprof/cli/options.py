@@ -1,6 +1,7 @@
 """Command-line options derived from the configuration classes, and `--output`."""
 
 import errno
+import math
 import os
 from collections.abc import Callable
 from dataclasses import Field
@@ -123,6 +124,15 @@ def _choices(field: "Field[Any]") -> list[str]:
 def given(values: dict[str, str | None]) -> dict[str, object]:
     """Return the options that were given."""
     return {name: value for name, value in values.items() if value is not None}
+
+
+def as_number(text: str) -> float:
+    """Convert an option's text to a number; NaN if it is none, or not finite."""
+    try:
+        value = float(text)
+    except ValueError:
+        return math.nan
+    return value if math.isfinite(value) else math.nan
 
 
 def output_option(help: str, default: str | None = None) -> Callable[[F], F]:

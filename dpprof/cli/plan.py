@@ -6,6 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dpprof.cli.command import Asked, run, running_command
+from dpprof.config.entry_points import FitConfig, PlanConfig
+from dpprof.vocabulary.formats import counted
+from dpprof.vocabulary.trainers import short_name
 
 if TYPE_CHECKING:
     from dpprof.cli.progress import Progress
@@ -25,8 +28,7 @@ def plan(asked: Asked) -> Callable[[], None]:
     dpprof plan --target T4 --model-size small --dataset-size 50000 --epochs 10
     dpprof plan --device cpu --device-memory-gib 4 --dataset-size 20000
     """
-    from dpprof.config.entry_points import FitConfig, PlanConfig
-    from dpprof.drive.plan import Plan, experiments_to_plan
+    from dpprof.drive.plan import Plan, experiments_to_plan, noises
 
     budget = asked.take(PlanConfig)
     for batch in budget.batches:
@@ -35,51 +37,37 @@ def plan(asked: Asked) -> Callable[[], None]:
     workers = asked.at_a_time(next(iter(experiments.values())))
     asked.drive.check_writable()
 
-    from dpprof.drive.fit import Searches
+    from dpprof.drive.measured_runs import measured_runs
     from dpprof.pages.advice import write_advice
     from dpprof.pages.plan import write_plan
 
-    # Not proven, which saves each trainer an estimate that shows that the next batch does not fit.
     search = FitConfig(headroom=budget.headroom, logical_batch=2)
-    searches = Searches(experiments, search, asked.drive.timeout_s, is_proven=False)
-    planned = Plan(
-        "", asked.drive, asked.launcher, searches, workers, budget, left_out, write_plan, write_advice
-    )
-    return partial(run, planned, "plan", partial(_begin, planned), partial(_print, planned), is_counted=False)
+    writers = write_plan, write_advice
+    planned = Plan("", asked.drive, asked.launcher, experiments, search, workers, budget, left_out, *writers)
 
+    def before(progress: "Progress") -> None:
+        batches = counted(len(budget.batches), "logical batch", "logical batches")
+        progress.say(f"{planned.name}: the noise for {batches}")
+        planned.noises = noises(budget, budget.batches)
+        planned.measured = measured_runs(budget.measured, experiments, planned.folder, progress.warn)
+        trainers = counted(len(experiments), "trainer")
+        progress.say(f"the largest batch of {trainers}, {asked.on_fake_tensors(workers)}")
 
-def _begin(planned: "Plan", progress: "Progress") -> None:
-    from dpprof.cli.console import counted
-    from dpprof.drive.measured_runs import measured_runs
-    from dpprof.drive.plan import noises
-
-    batches = counted(len(planned.asked.batches), "logical batch", "logical batches")
-    progress.say(f"{planned.name}: the noise for {batches}")
-    planned.noises = noises(planned.asked, planned.asked.batches)
-    planned.measured = measured_runs(
-        planned.asked.measured, planned.searches.experiments, planned.folder, progress.warn
-    )
-    trainers = counted(len(planned.searches.experiments), "trainer")
-    limit = planned.drive.time_limit
-    progress.say(
-        f"the largest batch of {trainers}, on fake tensors, {planned.workers} at a time, {limit} each"
-    )
+    return partial(run, planned, "plan", before, partial(_print, planned), is_counted=False)
 
 
 def _print(planned: "Plan", progress: "Progress") -> None:
     from dpprof.pages.plan import page
-    from dpprof.pages.terminal import show
-    from dpprof.vocabulary.trainers import short_name
 
-    for answer in planned.searches.answers:
+    for answer in planned.answers:
         if answer.is_open:
             trainer = short_name(answer.config.trainer)
             progress.warn(f"{trainer}: the search stopped at {answer.size:,} samples, and more may fit")
-    if planned.made is not None and not planned.interrupted:
-        show(progress.console, page(planned.made))
-        progress.console.print()
-        progress.say(f"planned in {progress.duration}; {planned.folder.path}/plan.html has all of it")
-    if not planned.interrupted and planned.made is not None and planned.made.recommended is not None:
+    if planned.made is None or planned.interrupted:
+        return
+    progress.show(page(planned.made))
+    progress.say(f"planned in {progress.duration}; {planned.folder.path}/plan.html has all of it")
+    if planned.made.recommended is not None:
         place = shlex.quote(str(planned.folder.path))
         progress.say(f"the training script: dpprof snippet {place} --output train.py")
         progress.say(f"the recommended row, measured: dpprof profile --plan {place}")

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from functools import partial
 
 from dpprof.cli.command import Asked, run, running_command
+from dpprof.config.flat import parse_experiment
+from dpprof.config.measuring import MeasuringConfig
 
 
 @running_command
@@ -17,9 +19,6 @@ def profile(asked: Asked) -> Callable[[], None]:
     dpprof profile --plan runs/plan-20260101-120000   # the recommended row
     mlflow run . -e profile -P trainer=DPGhostClippingTrainer -P batch_size=4
     """
-    from dpprof.config.flat import parse_experiment
-    from dpprof.config.measuring import MeasuringConfig
-
     row, machine = asked.row, asked.launcher.machine
     values = row.fill(asked.values, "profile") if row else asked.values
     config = parse_experiment(values, MeasuringConfig)

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from dpprof.cli.console import VERDICT_COLORS, open_console, short_run_name, warn
 from dpprof.drive.launch.launcher import Machine
-from dpprof.pages.terminal import write
+from dpprof.pages.document import Document
+from dpprof.pages.terminal import show, write
 from dpprof.record.figures.results import FINISHED, Result, describe, nonfinite_losses
 from dpprof.record.figures.verdicts import PASS
 
@@ -78,6 +79,11 @@ class Progress:
     def say(self, text: str) -> None:
         """Print a plain line."""
         write(self.console, text)
+
+    def show(self, page: Document) -> None:
+        """Print a page, and an empty line after it."""
+        show(self.console, page)
+        self.console.print()
 
     def warn(self, text: str) -> None:
         """Print a warning."""

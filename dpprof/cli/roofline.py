@@ -1,8 +1,15 @@
 """`dpprof roofline`: compare each phase with the best rates of its machine."""
 
+import tempfile
+from pathlib import Path
+
 import click
 
-from dpprof.cli.options import STANDARD_OUTPUT, output_option, write_output
+from dpprof.cli.compare import warn
+from dpprof.cli.options import STANDARD_OUTPUT, as_number, output_option, write_output
+from dpprof.cli.streams import waiting
+from dpprof.errors import ConfigError, refuse
+from dpprof.vocabulary.units import GIB
 
 
 @click.command()
@@ -35,14 +42,6 @@ def roofline(
     dpprof roofline runs/roof
     dpprof roofline runs/roof --copy-gib-per-s 4000 --matmul-tflop-per-s 50
     """
-    import tempfile
-    from pathlib import Path
-
-    from dpprof.cli.compare import warn
-    from dpprof.cli.streams import waiting
-    from dpprof.errors import ConfigError
-    from dpprof.vocabulary.units import GIB
-
     copy = above_zero("copy_gib_per_s", copy_gib_per_s)
     matmul = above_zero("matmul_tflop_per_s", matmul_tflop_per_s)
     with waiting("reading the runs"), tempfile.TemporaryDirectory() as scratch:
@@ -72,16 +71,6 @@ def roofline(
 
 def above_zero(name: str, text: str | None) -> float | None:
     """Convert an option's text to a number. Raises ConfigError."""
-    import math
-
-    from dpprof.errors import refuse
-
-    if text is None:
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
+    if text is not None and not as_number(text) > 0:
         raise refuse(name, text, "a number above 0")
-    return value
+    return None if text is None else as_number(text)

@@ -1,8 +1,11 @@
 """`dpprof show`: show the ledger and the hardware counters of one experiment."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from dpprof.errors import ConfigError
 
 if TYPE_CHECKING:
     from dpprof.record.figures.results import Result
@@ -27,7 +30,6 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
     dpprof show runs/<sweep>/<run>
     """
     from dpprof.cli.console import open_console
-    from dpprof.errors import ConfigError
     from dpprof.pages import run_tables, terminal
     from dpprof.record.figures.results import read_result
 
@@ -43,9 +45,6 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
 
 
 def _opened(run_folder: str) -> "RunFolder":
-    from pathlib import Path
-
-    from dpprof.errors import ConfigError
     from dpprof.record.folder import RunFolder
 
     if not Path(run_folder).is_dir():

@@ -2,7 +2,10 @@
 
 import click
 
+from dpprof.cli.compare import warn
 from dpprof.cli.options import STANDARD_OUTPUT, output_option, write_output
+from dpprof.cli.streams import waiting
+from dpprof.errors import refuse
 
 
 @click.command()
@@ -28,10 +31,7 @@ def snippet(plan: str, output: str, trainer: str, logical_batch: str) -> None:
     dpprof snippet runs/plan-20260101-120000/plan.json --output train.py
     dpprof snippet runs/plan-20260101-120000/plan.json --trainer bk > train.py
     """
-    from dpprof.cli.compare import warn
-    from dpprof.cli.streams import waiting
     from dpprof.drive.planned_row import read_plan
-    from dpprof.errors import refuse
     from dpprof.pages.snippet import snippet as written
 
     batch = int(logical_batch) if logical_batch.isdecimal() and len(logical_batch) < 20 else 0

@@ -1,16 +1,16 @@
 """`dpprof summarize`: summarize sweeps from their run folders alone."""
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from dpprof.cli.options import STANDARD_OUTPUT, output_option, write_output
-from dpprof.cli.streams import complain, put
+from dpprof.cli.streams import complain, put, waiting
 from dpprof.errors import refuse
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from dpprof.findings.comparison.comparison import Comparison
 
 _FORMATS = ("table", "markdown")
@@ -38,13 +38,6 @@ def summarize(folder: str | None, runs_dir: str | None, form: str, output: str |
     dpprof summarize runs/sweep-20260101-120000
     dpprof summarize runs --output results.json
     """
-    import json
-    from pathlib import Path
-
-    from rich.text import Text
-
-    from dpprof.cli.streams import waiting
-
     if form not in _FORMATS:
         raise refuse("format", form, ", ".join(_FORMATS))
     if folder is not None and runs_dir is not None:
@@ -53,6 +46,8 @@ def summarize(folder: str | None, runs_dir: str | None, form: str, output: str |
     if not root.is_dir():
         raise refuse("runs_dir", str(root), "a folder that exists")
     with waiting("reading the runs"):
+        from rich.text import Text
+
         from dpprof.cli.console import open_console
         from dpprof.pages.comparison.data import compute
         from dpprof.pages.comparison.summary import to_markdown, view
@@ -75,7 +70,7 @@ def summarize(folder: str | None, runs_dir: str | None, form: str, output: str |
         write_output(output, json.dumps([json.loads(one.to_json()) for one, _ in comparisons], indent=1))
 
 
-def _read(root: "Path") -> "list[tuple[Comparison, Comparison]]":
+def _read(root: Path) -> "list[tuple[Comparison, Comparison]]":
     """Read the folder and its subfolders as sweeps, each with its estimates; warns of unreadable ones."""
     from dpprof.findings.comparison.comparison import compare, read_foreseen
     from dpprof.record.figures.results import read_results

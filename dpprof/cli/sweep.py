@@ -4,6 +4,8 @@ from collections.abc import Callable
 from functools import partial
 
 from dpprof.cli.command import Asked, running_command
+from dpprof.config.grid import build_grid
+from dpprof.vocabulary.formats import counted
 
 
 @running_command
@@ -19,29 +21,16 @@ def sweep(asked: Asked) -> Callable[[], None]:
     dpprof sweep --config scripts/profiling_config.json
     dpprof sweep --sweep-name mine --resume true     # go on with an earlier one
     """
-    from dpprof.config.grid import build_grid
-
-    launcher = asked.launcher
-    grid = build_grid(asked.values, cuda_available=launcher.machine.cuda_available, look_for=asked.look_for)
+    has_cuda = asked.launcher.machine.cuda_available
+    grid = build_grid(asked.values, cuda_available=has_cuda, look_for=asked.look_for)
     asked.drive.check_writable()
 
-    from dpprof.cli.console import counted
     from dpprof.cli.grid_run import run_grid
-    from dpprof.drive.sweep import Sweep
-    from dpprof.pages.sweep_reports import write_sweep_reports
 
-    planned = Sweep(
-        grid.config.sweep_name,
-        asked.drive,
-        launcher,
-        grid.experiments,
-        foreseen=grid.foreseen,
-        write_reports=write_sweep_reports,
-    )
     device = next(iter(grid.experiments.values())).device
     opening = (
         f"{counted(len(grid.experiments), 'experiment')} on {device}, each in a clean process of its own"
     )
     if grid.foreseen:
         opening += f"; then {counted(len(grid.foreseen), 'estimate')} of a larger model"
-    return partial(run_grid, planned, "sweep", opening, "measured", resume=grid.config.resume, is_timed=True)
+    return partial(run_grid, asked, grid, opening)

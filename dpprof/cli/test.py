@@ -5,6 +5,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dpprof.cli.command import Asked, run, running_command
+from dpprof.config.entry_points import TestConfig
+from dpprof.config.grid import experiments_to_verify
+from dpprof.vocabulary.formats import counted
 
 if TYPE_CHECKING:
     from dpprof.cli.progress import Progress
@@ -21,16 +24,12 @@ def test(asked: Asked) -> Callable[[], None]:
     dpprof test --device cpu
     mlflow run . -e test -P device=cpu
     """
-    from dpprof.config.entry_points import TestConfig
-    from dpprof.config.grid import experiments_to_verify
-
     device = asked.take(TestConfig).device
     has_cuda = asked.launcher.machine.cuda_available()
-    configs = experiments_to_verify({"device": device}, cuda_available=has_cuda, passes="clean,memory,verify")
-    experiments = {config.run_name: config for config in configs}
+    passes = "clean,memory,verify"
+    experiments = experiments_to_verify({"device": device}, cuda_available=has_cuda, passes=passes)
     asked.drive.check_writable()
 
-    from dpprof.cli.console import counted
     from dpprof.drive.trainer_check import TrainerCheck
     from dpprof.pages.sweep_reports import write_sweep_reports
 

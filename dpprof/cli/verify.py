@@ -5,6 +5,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dpprof.cli.command import Asked, run, running_command
+from dpprof.config.grid import experiments_to_verify
+from dpprof.vocabulary.formats import counted
 
 if TYPE_CHECKING:
     from dpprof.cli.progress import Progress
@@ -23,35 +25,28 @@ def verify(asked: Asked) -> Callable[[], None]:
     dpprof verify --trainers flat,ghost --workload mymodel:gpt2 --precision bf16
     dpprof verify --plan runs/plan-20260101-120000   # its trainer and model
     """
-    from dpprof.config.grid import experiments_to_verify
-
     values = asked.row.fill_verify(asked.values) if asked.row else asked.values
-    configs = experiments_to_verify(values, cuda_available=asked.launcher.machine.cuda_available())
-    asked.look_for(configs[0].workload)
+    experiments = experiments_to_verify(values, cuda_available=asked.launcher.machine.cuda_available())
+    first = next(iter(experiments.values()))
+    asked.look_for(first.workload)
     asked.drive.check_writable()
 
-    from dpprof.cli.console import counted
     from dpprof.drive.trainer_check import TrainerCheck
     from dpprof.pages.sweep_reports import write_sweep_reports
+    from dpprof.pages.verify import side_by_side
 
-    experiments = {config.run_name: config for config in configs}
     check = TrainerCheck(
         "", asked.drive, asked.launcher, experiments, kind="verify", write_reports=write_sweep_reports
     )
 
     def before(progress: "Progress") -> None:
-        first = configs[0]
         progress.say(
             f"verifying {counted(len(experiments), 'trainer')} on {first.device}: {first.model_name}, "
             f"{first.batch_size} samples of {first.seq_len} tokens, {first.precision}"
         )
 
     def after(progress: "Progress") -> None:
-        from dpprof.pages.terminal import show
-        from dpprof.pages.verify import side_by_side
-
-        show(progress.console, side_by_side(check.results))
-        progress.console.print()
+        progress.show(side_by_side(check.results))
         progress.say(f"verified in {progress.duration}; kept in {check.folder.path}")
 
     return partial(run, check, "verify", before, after)

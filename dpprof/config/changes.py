@@ -77,12 +77,9 @@ def possible_changes(
 
 
 def _changes(config: ExperimentConfig, trainers: Sequence[str]) -> Iterator[Change]:
-    for name in dict.fromkeys(trainers):
-        if (
-            name != config.trainer
-            and trainer_info(name).is_private
-            and trainer_info(config.trainer).is_private
-        ):
+    private = [name for name in dict.fromkeys(trainers) if trainer_info(name).is_private]
+    for name in private if trainer_info(config.trainer).is_private else ():
+        if name != config.trainer:
             yield Change(short_name(name), "trainer", {"trainer": name})
     if not config.activation_checkpointing:
         yield Change("activation checkpointing", "checkpointing", {"activation_checkpointing": True})

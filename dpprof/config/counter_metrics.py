@@ -53,11 +53,8 @@ NVPROF = {
     "gst_throughput": (L1_STORE,),
 }
 # Names of metrics on some chips (sm_120: DRAM bytes), by the name used here.
-_ALIASES = {
-    "dram__bytes_read": ("dram__bytes_op_read",),
-    "dram__bytes_write": ("dram__bytes_op_write",),
-}
-_CANONICAL = {alias: name for name, aliases in _ALIASES.items() for alias in aliases}
+_ALIASES = {"dram__bytes_read": "dram__bytes_op_read", "dram__bytes_write": "dram__bytes_op_write"}
+_CANONICAL = {alias: name for name, alias in _ALIASES.items()}
 _FULL_NAME = re.compile(r"[a-zA-Z]\w*__\w+(\.\w+)+")
 _PER_SECOND = ".sum.per_second"
 
@@ -96,7 +93,7 @@ def resolve(names: list[str], available: Set[str]) -> tuple[list[str], dict[str,
     found, missing = [], {}
     for name in names:
         base, dot, suffix = name.partition(".")
-        own = next((b for b in (base, *_ALIASES.get(base, ())) if b in available), None)
+        own = next((b for b in (base, _ALIASES.get(base)) if b in available), None)
         if own is None:
             missing[name] = "this GPU has no such metric (ncu --query-metrics lists those it has)"
         else:

@@ -37,10 +37,6 @@ class Device:
         """Tell whether torch's name for a GPU is this one's."""
         return re.fullmatch(f"(NVIDIA |Tesla )?({self.gpu})", gpu) is not None
 
-    def tflops(self, precision: str) -> float | None:
-        """Return the rate of matrix products in a precision."""
-        return self.fp32_tflops if precision == "fp32" else self.bf16_tflops
-
     @property
     def balance(self) -> Balance:
         """FLOPs per byte; without bf16 units, short types are multiplied as fp32."""
@@ -50,7 +46,7 @@ class Device:
 
     def least_s(self, precision: str, num_bytes: float, flops: float, fp32_flops: float) -> float:
         """Return the longer of the times for memory traffic and for FLOPs, `fp32_flops` of them in fp32."""
-        rate = self.tflops(precision)
+        rate = self.fp32_tflops if precision == "fp32" else self.bf16_tflops
         by_arithmetic = (flops - fp32_flops) / rate + fp32_flops / self.fp32_tflops if rate else 0.0
         return max(num_bytes / (self.bandwidth_gb_per_s * 1e9), by_arithmetic / 1e12)
 

@@ -27,6 +27,8 @@ How = type[MeasuringConfig] | type[EstimatingConfig]
 HOW_MEASURED = (*fields(MeasuringConfig), *fields(EstimatingConfig))
 # Settings of the whole training's length, which do not change a step.
 BUDGET = tuple(fields(BudgetConfig))
+# Read in place of a trainer and a workload that this dpprof does not know.
+_STAND_INS = {"trainer": STANDARD, "workload": BUILT_IN_WORKLOAD}
 PARTS = fields(TrainingConfig) | fields(MeasuringConfig) | fields(EstimatingConfig) | fields(BudgetConfig)
 
 
@@ -58,25 +60,20 @@ def parse_any_trainers(
     values: Mapping[str, object], how: How
 ) -> tuple[ExperimentConfig, dict[str, OptionValue]]:
     """Parse as `parse_experiment`, but return own options of any trainer or workload separately."""
-    known = experiment_settings()
+    settings = experiment_settings()
     for name in values:
-        if name not in known:
-            raise ConfigError(f"unknown option {shown(name)}, allowed: {', '.join(known)}")
+        if name not in settings:
+            raise ConfigError(f"unknown option {shown(name)}, allowed: {', '.join(settings)}")
     training, rest = take(TrainingConfig, values)
     # Also checked when measuring, as one file may serve both.
     estimating, rest = take(EstimatingConfig, rest)
     budget, rest = take(BudgetConfig, rest)
-    part: MeasuringConfig | EstimatingConfig = estimating
-    if how is EstimatingConfig:
-        budget = BudgetConfig()
-    else:
-        part, _ = take(MeasuringConfig, rest)
-    own = {
-        name: parse(option.field, values[name])
-        for name, option in training_options().items()
-        if name in values
-    }
-    return ExperimentConfig(**vars(training), how=part, budget=budget), own
+    parts: dict[str, Any] = {"how": estimating}
+    if how is MeasuringConfig:
+        parts = {"how": take(MeasuringConfig, rest)[0], "budget": budget}
+    known = training_options()
+    own = {name: parse(option.field, values[name]) for name, option in known.items() if name in values}
+    return ExperimentConfig(**vars(training), **parts), own
 
 
 def with_own_options(config: ExperimentConfig, options: Mapping[str, OptionValue]) -> ExperimentConfig:
@@ -103,25 +100,18 @@ def from_flat(values: Mapping[str, object]) -> ExperimentConfig:
     how: How = EstimatingConfig if values.get("passes") == ESTIMATE else MeasuringConfig
     if how is EstimatingConfig:
         values = {name: value for name, value in values.items() if name != "passes"}
-    trainer, workload = values.get("trainer", STANDARD), values.get("workload", BUILT_IN_WORKLOAD)
-    unlisted = {
-        name: text
-        for name, text, is_known in (
-            ("trainer", trainer, str(trainer) in TRAINER_NAMES),
-            ("workload", workload, str(workload) in WORKLOADS or ":" in str(workload)),
-        )
-        if not is_known and isinstance(text, str) and re.fullmatch(NAME, text)
-    }
+    unlisted: dict[str, Any] = {}
+    for name, known in (("trainer", TRAINER_NAMES), ("workload", WORKLOADS)):
+        text = values.get(name, _STAND_INS[name])
+        if isinstance(text, str) and text not in known and re.fullmatch(NAME, text):
+            unlisted[name] = text
     if not unlisted:
         return parse_experiment(values, how)
-    listed = {name: value for name, value in values.items() if name in experiment_settings()}
-    known = {"trainer": STANDARD, "workload": BUILT_IN_WORKLOAD}
-    stand_ins = {name: known[name] for name in unlisted}
-    config = with_own_options(*parse_any_trainers(listed | stand_ins, how))
+    settings = {name: value for name, value in values.items() if name in experiment_settings()}
+    stand_ins = {name: _STAND_INS[name] for name in unlisted}
+    config = with_own_options(*parse_any_trainers(settings | stand_ins, how))
     more = {n: v for n, v in values.items() if n not in PARTS and isinstance(v, OptionValue)}
-    config = dataclasses.replace(config, options={**config.options, **more})
-    config = dataclasses.replace(config, trainer=unlisted.get("trainer", config.trainer))
-    return dataclasses.replace(config, workload=unlisted.get("workload", config.workload))
+    return dataclasses.replace(config, options={**config.options, **more}, **unlisted)
 
 
 def trainers_options(config: ExperimentConfig) -> set[str]:

@@ -173,10 +173,9 @@ def experiments_to_check(values: Mapping[str, object], command: str = "check") -
 
 def experiments_to_verify(
     values: Mapping[str, object], *, cuda_available: bool, passes: str = "clean,verify"
-) -> list[ExperimentConfig]:
-    """Return one resolved experiment per trainer, verified after a step. Raises ConfigError."""
+) -> dict[str, ExperimentConfig]:
+    """Return one resolved experiment per trainer by name, verified after a step. Raises ConfigError."""
     how = MeasuringConfig(warmup_steps=1, measured_steps=1, passes=passes)
-    return [
-        dataclasses.replace(config, how=how).resolve(cuda_available=cuda_available)
-        for config in experiments_to_check(values, "verify")
-    ]
+    unresolved = [dataclasses.replace(each, how=how) for each in experiments_to_check(values, "verify")]
+    resolved = [each.resolve(cuda_available=cuda_available) for each in unresolved]
+    return {config.run_name: config for config in resolved}

@@ -12,8 +12,8 @@ from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import parse_experiment, parse_trainers
 from dpprof.config.options import COMMANDS
-from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Summary
-from dpprof.drive.earlier import Earlier
+from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Task
+from dpprof.drive.earlier import Reusing
 from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.stop import Stopped
 from dpprof.drive.sweep import shared_settings
@@ -32,7 +32,9 @@ from dpprof.findings.advice.weighing import (
 )
 from dpprof.record.figures.capacity import capacity_bytes, needed_bytes
 from dpprof.record.figures.results import FINISHED, KILLED, Result
+from dpprof.record.folder import SweepFolder
 from dpprof.record.ledger import LedgerResult
+from dpprof.tracking.tracker import Summary
 from dpprof.vocabulary.clipping import BLOCKED, MIXED
 from dpprof.vocabulary.loops import DOCUMENTED
 
@@ -76,12 +78,9 @@ class Advise(Campaign):
     def advice(self) -> Weighing:
         """Costs found so far. Only once the experiment itself is estimated."""
         assert self.given is not None, "estimated before"
-        alone = [self.alone[name] for name in (*self._names, BATCH) if name in self.alone]
+        names = [*(change.name for change in self.changes), BATCH]
+        alone = [self.alone[name] for name in names if name in self.alone]
         return Weighing(self.given, self.limit, alone, self._together)
-
-    @property
-    def _names(self) -> list[str]:
-        return [change.name for change in self.changes]
 
     def experiment_to_check(self) -> ExperimentConfig:
         """The experiment as given."""
@@ -94,62 +93,63 @@ class Advise(Campaign):
 
     def stages(self) -> Iterator[Stage]:
         """The experiment, each change alone, then changes combined if none alone makes it fit."""
-        yield Stage([self._estimate_given], 1)
+        yield Stage([self._task(1, self._estimate_given)], 1)
         if self.given is None:
             return
-        tasks = [partial(self._estimate_alone, change) for change in self.changes]
-        yield Stage([*tasks, self._estimate_smaller_batches], self.workers)
+        last = 2 + len(self.changes)
+        tasks = [
+            self._task(i, partial(self._estimate_alone, change)) for i, change in enumerate(self.changes, 2)
+        ]
+        yield Stage([*tasks, self._task(last, self._estimate_smaller_batches)], self.workers)
         if self.advice.worth_a_smaller_batch is not None:
-            yield Stage([self._estimate_with_smaller_batch], 1)
+            yield Stage([self._task(last, self._estimate_with_smaller_batch)], 1)
         elif not self.advice.fits and self.advice.best is None:
-            yield Stage([self._estimate_together], 1)
+            yield Stage([self._task(last, self._estimate_together)], 1)
 
-    def _estimate_given(self, run_one: RunOne) -> list[Result]:
-        with_cost = _Estimates(self, run_one, 1)
-        self.given = with_cost.cost(self.experiment)
-        self.why_not = with_cost.why_not
-        last = with_cost.last
+    def _task(self, index: int, work: "Callable[[_Estimates], None]") -> Task:
+        def task(run_one: RunOne) -> list[Result]:
+            estimates = _Estimates(self.folder, run_one, index, 2 + len(self.changes))
+            work(estimates)
+            return estimates.new
+
+        return task
+
+    def _estimate_given(self, estimates: "_Estimates") -> None:
+        self.given = estimates.cost(self.experiment)
+        self.why_not = estimates.why_not
+        last = estimates.last
         if self.given is not None and last is not None and last.record is not None:
             self._ledger, timeline = last.record.ledger, last.folder.read_timeline()
             if self._ledger is not None and timeline is not None:
                 self._arithmetic = by_arithmetic(self.experiment, self._ledger, timeline)
-        return with_cost.kept
 
-    def _estimate_alone(self, change: Change, run_one: RunOne) -> list[Result]:
-        estimates = _Estimates(self, run_one, 2 + self._names.index(change.name))
+    def _estimate_alone(self, change: Change, estimates: "_Estimates") -> None:
         cost = estimates.cost(changed(self.experiment, change.settings))
         if cost is None:
             self.left_out[change.name] = estimates.why_not
         else:
             self.alone[change.name] = Weighed((change,), cost)
-        return estimates.kept
 
-    def _estimate_smaller_batches(self, run_one: RunOne) -> list[Result]:
+    def _estimate_smaller_batches(self, estimates: "_Estimates") -> None:
         """Halve the batch until it fits; once if it fits already."""
-        estimates = _Estimates(self, run_one, 2 + len(self.changes))
         limit = None if self.advice.fits else self.limit
         try:
             found = smaller_batches(self.experiment, estimates.cost, limit)
         except ConfigError as error:
-            self.left_out[f"smaller {BATCH}"] = str(error)
-            return estimates.kept
+            found, estimates.why_not = None, str(error)
         if found is None:
             self.left_out[f"smaller {BATCH}"] = estimates.why_not
         else:
             self.alone[BATCH] = found
-        return estimates.kept
 
-    def _estimate_together(self, run_one: RunOne) -> list[Result]:
-        estimates = _Estimates(self, run_one, 2 + len(self.changes))
+    def _estimate_together(self, estimates: "_Estimates") -> None:
         assert self.given is not None, "estimated before"
         more = [] if "norm" in self.experiment.options else [_BLOCKED_NORMS]
         changes = [*self.advice.to_combine, *more]
         self._together = together(self.experiment, self.given, changes, estimates.cost, self.limit)
-        return estimates.kept
 
-    def _estimate_with_smaller_batch(self, run_one: RunOne) -> list[Result]:
+    def _estimate_with_smaller_batch(self, estimates: "_Estimates") -> None:
         """Keep what fits if it takes less time than the smaller batch alone."""
-        estimates = _Estimates(self, run_one, 2 + len(self.changes))
         advice = self.advice
         faster, best = advice.worth_a_smaller_batch, advice.best
         assert faster is not None, "looked for before"
@@ -159,7 +159,6 @@ class Advise(Campaign):
         )
         if advice.holds(found.cost) and found.cost.effort < best.cost.effort:
             self._together = found
-        return estimates.kept
 
     def has_failed(self) -> bool:
         """True without an estimate of the experiment; a change that fails is merely left out."""
@@ -182,23 +181,21 @@ class Advise(Campaign):
             raise ExperimentsFailed(f"the experiment could not be estimated: {self.why_not}")
 
 
-class _Estimates:
-    """Estimates of one task. `kept` are the new ones; `why_not` says why the last experiment has no cost."""
+class _Estimates(Reusing):
+    """Estimates of one task. `why_not` says why the last experiment has no cost."""
 
-    def __init__(self, campaign: Advise, run_one: RunOne, index: int) -> None:
-        self.kept: list[Result] = []
+    def __init__(self, own: SweepFolder, run_one: RunOne, index: int, total: int) -> None:
+        super().__init__(own, run_one)
         self.last: Result | None = None
         self.why_not = ""
-        self._campaign = campaign
-        self._run_one = run_one
-        self._index = index
-        self._earlier = Earlier(campaign.folder)
+        self._place = index, total
 
     def cost(self, config: ExperimentConfig) -> LogicalCost | None:
         """Estimate the cost of a logical step; None if that failed. Raises Stopped if the user stopped it."""
         made = []
         for steps in batches_to_estimate(config.accumulation_steps):
-            result = self._estimated(dataclasses.replace(config, accumulation_steps=steps))
+            experiment = dataclasses.replace(config, accumulation_steps=steps)
+            result = self.result(Planned(*self._place, run_name(experiment), experiment))
             if result.status == KILLED:
                 raise Stopped
             if result.status != FINISHED or result.record is None or result.record.ledger is None:
@@ -209,16 +206,6 @@ class _Estimates:
         self.last = made[-1]
         found = LogicalCost.of(config, made)
         self.why_not = "" if found else _NO_BOUND
-        return found
-
-    def _estimated(self, config: ExperimentConfig) -> Result:
-        total = 2 + len(self._campaign.changes)
-        name = run_name(config)
-        planned = Planned(self._index, total, name, config)
-        found = self._earlier.find(planned)
-        if found is None:
-            found = self._run_one(planned)
-            self.kept.append(found)
         return found
 
 

@@ -8,7 +8,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from dpprof.config.drive import DriveConfig
 from dpprof.config.experiment import ExperimentConfig
@@ -23,8 +23,7 @@ from dpprof.record.check import CONTRACT
 from dpprof.record.figures.results import FAILED, FINISHED, KILLED, Result
 from dpprof.record.folder import SweepFolder
 from dpprof.record.lock import LOCK, left_by
-from dpprof.tracking.tracker import Tracker
-from dpprof.tracking.view import View
+from dpprof.tracking.tracker import Summary, Tracker
 
 T = TypeVar("T")
 
@@ -69,19 +68,6 @@ class Stage:
 
     tasks: Sequence[Task]
     at_a_time: int
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Content of the parent run. `ratios` are for child runs, by name; `view` is how MLflow compares them."""
-
-    description: str
-    files: Sequence[Path] = ()
-    table: Mapping[str, list[Any]] | None = None
-    figures: Mapping[str, float] = field(default_factory=dict)
-    ratios: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    tags: Mapping[str, str] = field(default_factory=dict)
-    view: View | None = None
 
 
 @dataclass
@@ -267,7 +253,7 @@ class _Driver:
         except Exception as error:
             # The disk is full or the folder is gone: nothing more can be kept, so nothing more is measured.
             if parent is not None:
-                book.attempt(book.tracker.finish_parent, parent, FAILED, f"stopped: {error}")
+                book.attempt(book.tracker.finish_parent, parent, FAILED, Summary(f"stopped: {error}"))
             raise
 
     def _run_stages(self) -> None:
@@ -323,11 +309,7 @@ class _Driver:
             book.tracker.finish_parent,
             campaign.parent,
             campaign.status,
-            summary.description,
-            summary.files,
-            summary.table,
-            summary.tags,
-            summary.view,
+            summary,
         )
 
     def run_one(self, planned: Planned) -> Result:

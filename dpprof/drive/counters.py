@@ -112,7 +112,7 @@ def _count(
     names, missing = resolve(wanted, ncu.available_metrics())
     folder.counter_reports.mkdir(exist_ok=True)
     base, report = folder.counter_report(config, ""), folder.counter_report(config, ".ncu-rep")
-    command = program.count_command(ncu.path, base, names, measuring_command(folder, counted_step=True))
+    command = ncu.count_command(base, names, measuring_command(folder, counted_step=True))
     job = Job(folder, command, folder.counter_log, timeout_s)
     ended = run_job(launcher, job, _progress(on_line), stop)
     if ended.interrupted:

@@ -2,12 +2,12 @@
 
 import glob
 import importlib.metadata
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 
 from dpprof import __version__
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.drive.campaign import Planned
+from dpprof.drive.campaign import Planned, RunOne
 from dpprof.errors import DpprofError
 from dpprof.process import processor
 from dpprof.record.figures.results import Result, read_result
@@ -20,27 +20,36 @@ _PACKAGES = ("torch", "opacus", "transformers", "peft")
 _OURS = "dpprof."
 
 
-@dataclass(frozen=True)
-class Earlier:
-    """Looks up earlier estimates in the folders beside a campaign's own."""
+class Reusing:
+    """Runs a campaign's estimates, but not those that were made before; `new` are the results of those run.
 
-    own: SweepFolder
+    An earlier result is of the same experiment, name and package versions. Where code is not dpprof's own and
+    may have changed, only the results of the campaign itself count, whose folder is `own`.
+    """
 
-    def find(self, planned: Planned) -> Result | None:
-        """Return the result of the same experiment, name and package versions, if any.
+    def __init__(self, own: SweepFolder, run_one: RunOne) -> None:
+        self.new: list[Result] = []
+        self._own = own
+        self._run_one = run_one
 
-        Where code is not dpprof's own and may have changed, only this campaign's results count.
-        """
-        campaigns = "*" if _is_versioned(planned.config) else glob.escape(self.own.path.name)
-        paths = self.own.path.parent.glob(f"{campaigns}/{planned.name}/config.json")
-        for path in sorted(paths, reverse=True):
-            folder = RunFolder(path.parent)
-            try:
-                if folder.read_config() == planned.config and _is_ours(result := read_result(folder)):
-                    return result
-            except DpprofError:  # damaged, or another version's
-                continue
-        return None
+    def result(self, planned: Planned) -> Result:
+        """Find or make an experiment's estimate."""
+        found = find(self._own, planned)
+        if found is None:
+            found = self._run_one(planned)
+            self.new.append(found)
+        return found
+
+
+def find(own: SweepFolder, planned: Planned) -> Result | None:
+    """Return the result of an experiment in the folder of a campaign or beside it, if any counts."""
+    campaigns = "*" if _is_versioned(planned.config) else glob.escape(own.path.name)
+    for path in sorted(own.path.parent.glob(f"{campaigns}/{planned.name}/config.json"), reverse=True):
+        folder = RunFolder(path.parent)
+        with suppress(DpprofError):  # damaged, or another version's
+            if folder.read_config() == planned.config and _is_ours(result := read_result(folder)):
+                return result
+    return None
 
 
 def _is_versioned(config: ExperimentConfig) -> bool:

@@ -14,15 +14,9 @@ import numpy as np
 from dpprof.config.entry_points import ACCUMULATING, WORLD_SIZE, FitConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import MeasuringConfig
-from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Summary
+from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
 from dpprof.drive.jobs import at_a_time
-from dpprof.drive.search import (
-    BytesByEvent,
-    Evaluation,
-    NoTime,
-    fewest_that_fit,
-    largest_that_fits,
-)
+from dpprof.drive.search import BytesByEvent, Evaluation, NoTime, fewest_that_fit, largest_that_fits
 from dpprof.drive.stop import Stopped
 from dpprof.drive.sweep import shared_settings
 from dpprof.errors import DpprofError, ExperimentsFailed
@@ -30,6 +24,7 @@ from dpprof.findings.fit import Answer, rows
 from dpprof.record.figures.capacity import capacity_bytes, doubt_bytes, needed_bytes
 from dpprof.record.figures.results import FINISHED, KILLED, Result
 from dpprof.record.record import FailureKind
+from dpprof.tracking.tracker import Summary
 
 # Kind of its folder and of its parent run.
 FIT = "fit"
@@ -52,22 +47,38 @@ class _TimedOut(_Failed, NoTime):
 
 
 @dataclass
-class Searches:
+class Searches(Campaign):
     """Searches for the size that fits, one per resolved experiment, whose own value is a placeholder.
 
-    `timeout_s` limits each search and each estimate. With `is_proven`, the next size is shown not to fit.
+    `workers` of them run at a time. The campaign's time-out limits each search and each estimate. With
+    `is_proven`, the next size is shown not to fit.
     """
+
+    is_proven = True
 
     experiments: Mapping[str, ExperimentConfig]
     config: FitConfig
-    timeout_s: float
-    is_proven: bool = True
+    workers: int
     answers_by_name: dict[str, Answer] = field(default_factory=dict, init=False)
 
     @property
     def answers(self) -> list[Answer]:
         """Answers so far, in the order of the experiments."""
         return [self.answers_by_name[name] for name in self.experiments if name in self.answers_by_name]
+
+    @property
+    def has_several_models(self) -> bool:
+        """True if the experiments train different models."""
+        return len({config.model_name for config in self.experiments.values()}) > 1
+
+    def experiment_to_check(self) -> ExperimentConfig:
+        """The first experiment, at the size where its search starts."""
+        return next(iter(self.experiments.values()))
+
+    @property
+    def params(self) -> dict[str, object]:
+        """Settings of all experiments and of the search."""
+        return shared_settings(self.experiments) | vars(self.config)
 
     def planned(self, name: str, run_name: str, config: ExperimentConfig) -> Planned:
         """Plan a run of an experiment at some size."""
@@ -82,13 +93,14 @@ class Searches:
         if self.config.logical_batch:
             config = dataclasses.replace(config, accumulation_steps=ACCUMULATING)
         results: dict[int, Result] = {}
-        over_at = time.monotonic() + self.timeout_s
+        timeout_s = self.drive.timeout_s
+        over_at = time.monotonic() + timeout_s
 
         def evaluate(size: int) -> Evaluation:
             sized = _sized(config, self.config.along, size)
             left_s = max(0, math.ceil(over_at - time.monotonic())) or math.inf
             planned = self.planned(name, sized.run_name + suffix, sized)
-            results[size] = run_one(dataclasses.replace(planned, timeout_s=min(left_s, self.timeout_s)))
+            results[size] = run_one(dataclasses.replace(planned, timeout_s=min(left_s, timeout_s)))
             return _evaluation(size, results[size])
 
         answer = Answer(config, self.config.along, suffix, 0, 0)
@@ -111,19 +123,12 @@ class Searches:
         if self.config.along == WORLD_SIZE:
             return {"size": fewest_that_fit(evaluate, limit, most=_MOST_RANKS)}
         starts = _STARTS[self.config.along]
-        degree = len(starts) - 1
         search = largest_that_fits(
-            evaluate,
-            limit,
-            degree=degree,
-            starts=starts,
-            most=_MOST,
-            is_proven=self.is_proven,
-            has_time=has_time,
+            evaluate, limit, starts=starts, most=_MOST, is_proven=self.is_proven, has_time=has_time
         )
         without = None
         if not search.is_open and self.config.usable < 1:
-            predicted = search.predict(capacity, degree, _MOST)
+            predicted = search.predict(capacity)
             without = None if predicted is None else max(predicted, search.fits)
         return {"size": search.fits, "is_open": search.is_open, "without_headroom": without}
 
@@ -142,42 +147,21 @@ class Searches:
 
 
 @dataclass
-class Fit(Campaign):
-    """Searches whose answers become a table, `workers` at a time. `write` returns its text and files."""
+class Fit(Searches):
+    """Searches whose answers become a table. `write` returns its text and files."""
 
     kind = FIT
-    searches: Searches
-    workers: int
+
     write: Callable[[str, Sequence[Answer], FitConfig, Path], tuple[str, list[Path]]]
-
-    @property
-    def answers(self) -> list[Answer]:
-        """Answers so far."""
-        return self.searches.answers
-
-    @property
-    def has_several_models(self) -> bool:
-        """True if the experiments train different models."""
-        return len({config.model_name for config in self.searches.experiments.values()}) > 1
-
-    def experiment_to_check(self) -> ExperimentConfig:
-        """The first experiment, at the size where its search starts."""
-        return next(iter(self.searches.experiments.values()))
-
-    @property
-    def params(self) -> dict[str, object]:
-        """Settings of all experiments and of the search."""
-        return shared_settings(self.searches.experiments) | vars(self.searches.config)
 
     def stages(self) -> Iterator[Stage]:
         """The searches, then measurements of the sizes found, if asked for."""
-        searches = self.searches
-        yield Stage([partial(searches.search, name) for name in searches.experiments], self.workers)
-        if searches.config.verify:
-            found = [name for name in searches.experiments if searches.answers_by_name[name].size]
-            if found:
-                slots = at_a_time(self.launcher, _measured(searches.answers_by_name[found[0]].config))
-                yield Stage([partial(searches.verify, name) for name in found], slots)
+        yield Stage([partial(self.search, name) for name in self.experiments], self.workers)
+        answers = self.answers_by_name
+        found = [name for name in self.experiments if self.config.verify and answers[name].size]
+        if found:
+            slots = at_a_time(self.launcher, _measured(answers[found[0]].config))
+            yield Stage([partial(self.verify, name) for name in found], slots)
 
     def has_failed(self) -> bool:
         """True if an experiment has no answer."""
@@ -187,8 +171,8 @@ class Fit(Campaign):
         """Write the answers as tables, unless it was stopped."""
         if self.interrupted:
             return Summary("stopped by the user")
-        text, files = self.write(self.name, self.answers, self.searches.config, self.folder.path)
-        table = rows(self.answers, self.searches.config)
+        text, files = self.write(self.name, self.answers, self.config, self.folder.path)
+        table = rows(self.answers, self.config)
         return Summary(text, files, {name: [row[name] for row in table] for name in table[0]})
 
     def raise_if_failed(self) -> None:

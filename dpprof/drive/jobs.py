@@ -9,8 +9,19 @@ from dpprof.drive.launch.launcher import Handle, Launcher
 from dpprof.drive.stop import Stop
 from dpprof.errors import refuse
 from dpprof.record.folder import RunFolder
+from dpprof.vocabulary.messages import SAID
 
 _POLL_S = 0.25
+
+
+def run_measuring(launcher: Launcher, job: Job, on_message: Callable[[str], None], stop: Stop) -> Exit:
+    """Run a job of the measuring process to its end. `on_message` gets its messages, not all its lines."""
+
+    def pass_on(line: str) -> None:
+        if line.startswith(SAID):
+            on_message(line.removeprefix(SAID))
+
+    return run_job(launcher, job, pass_on, stop)
 
 
 def run_job(launcher: Launcher, job: Job, on_line: Callable[[str], None], stop: Stop) -> Exit:

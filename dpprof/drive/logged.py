@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from dpprof.drive.advise import ADVICE
-from dpprof.drive.campaign import Campaign, RunOne, Stage, Summary
+from dpprof.drive.campaign import Campaign, RunOne, Stage
 from dpprof.drive.fit import FIT
 from dpprof.drive.plan import PLAN
 from dpprof.record.figures.results import FINISHED, KILLED, Result
+from dpprof.tracking.tracker import Summary
 
 # Kinds of campaigns whose runs are the evaluations behind an answer.
 SEARCHES = (FIT, PLAN, ADVICE)

@@ -36,20 +36,19 @@ def measured_runs(
     config = next(iter(experiments.values()))
     with TemporaryDirectory(prefix="dpprof-") as into:
         if named:
-            found = _on_its_device(_named(named, Path(into), warn), config)
-            if not any(tells(result, config) for result in found.values()):
-                raise refuse("measured", named, _WANTED)
-            return found
-        beside = [_in(SweepFolder(folder)) for folder in sorted(own.path.parent.glob("*"))]
-        found = {name: result for runs in beside for name, result in runs.items()}
-        here = [result.record for result in found.values()]
-        stored = _in_store(config, Path(into), warn)
-        found |= {name: result for name, result in stored.items() if result.record not in here}
-        return {name: one for name, one in _on_its_device(found, config).items() if _is_ours(one)}
-
-
-def _on_its_device(runs: Runs, config: ExperimentConfig) -> Runs:
-    return {name: result for name, result in runs.items() if _is_on_its_device(result, config)}
+            found = _named(named, Path(into), warn)
+        else:
+            found = {}
+            for folder in sorted(own.path.parent.glob("*")):
+                found |= _in(SweepFolder(folder))
+            here = [result.record for result in found.values()]
+            stored = _in_store(config, Path(into), warn).items()
+            found |= {name: result for name, result in stored if result.record not in here}
+            found = {name: result for name, result in found.items() if _is_ours(result)}
+    found = {name: result for name, result in found.items() if _is_on_its_device(result, config)}
+    if named and not any(tells(result, config) for result in found.values()):
+        raise refuse("measured", named, _WANTED)
+    return found
 
 
 def _is_ours(result: Result) -> bool:

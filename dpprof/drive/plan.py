@@ -13,8 +13,8 @@ from dpprof.config.flat import parse_any_trainers, parse_trainers, with_own_opti
 from dpprof.config.options import refuse_untaken
 from dpprof.config.training import TrainingConfig
 from dpprof.drive.advise import Advise, WriteAdvice, advisor
-from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Summary
-from dpprof.drive.earlier import Earlier
+from dpprof.drive.campaign import Planned, RunOne, Stage
+from dpprof.drive.earlier import Reusing
 from dpprof.drive.fit import Searches
 from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.measured_runs import tells
@@ -31,6 +31,7 @@ from dpprof.privacy.accounting import noise_by_rdp, noise_for
 from dpprof.privacy.guarantee import PrivateSteps, default_delta
 from dpprof.record.figures.capacity import capacity_bytes, device_of
 from dpprof.record.figures.results import FINISHED, Result, describe
+from dpprof.tracking.tracker import Summary
 from dpprof.vocabulary.parallel import DDP, NONE
 from dpprof.vocabulary.settings import fields, parse
 from dpprof.vocabulary.trainers import STANDARD, TRAINERS, short_name
@@ -41,7 +42,7 @@ PLAN = "plan"
 
 
 @dataclass
-class Plan(Campaign):
+class Plan(Searches):
     """Searches for the largest batch of each trainer, and what follows for each logical batch.
 
     `noises` meet the privacy budget, one per logical batch. `measured` are finished runs on the device, by
@@ -49,8 +50,9 @@ class Plan(Campaign):
     """
 
     kind = PLAN
-    searches: Searches
-    workers: int
+    # Saves each trainer an estimate that shows that the next batch does not fit.
+    is_proven = False
+
     asked: PlanConfig
     left_out: Mapping[str, str]
     write: Callable[[PlanData, Path], tuple[str, list[Path]]]
@@ -62,49 +64,37 @@ class Plan(Campaign):
     advice: Advise | None = field(default=None, init=False)
 
     @property
-    def has_several_models(self) -> bool:
-        """False: a plan is for one model."""
-        return False
-
-    def experiment_to_check(self) -> ExperimentConfig:
-        """The first trainer's experiment."""
-        return next(iter(self.searches.experiments.values()))
-
-    @property
     def params(self) -> dict[str, object]:
         """Settings of all experiments and of the plan."""
-        return shared_settings(self.searches.experiments) | vars(self.asked)
+        return shared_settings(self.experiments) | vars(self.asked)
 
     def stages(self) -> Iterator[Stage]:
         """The searches, then an estimate of the recommended row; if nothing fits, those of an advice."""
-        experiments = self.searches.experiments
-        self._earlier = Earlier(self.folder)
-        self._estimates: dict[str, list[Result]] = {name: [] for name in experiments}
-        yield Stage([partial(self._searched, name) for name in experiments], self.workers)
+        self._estimates: dict[str, list[Result]] = {name: [] for name in self.experiments}
+        yield Stage([partial(self._searched, name) for name in self.experiments], self.workers)
         self.made = self._weighed()
         if self.made.prediction is not None:
             yield Stage([partial(self._estimated, self.made.prediction.config)], 1)
         if not self.made.options:
             made = [one for each in self._estimates.values() for one in each]
-            trainers = [config.trainer for config in experiments.values()]
+            trainers = [config.trainer for config in self.experiments.values()]
             self.advice = advisor(self, made, self.asked.headroom, trainers, self.write_advice, self.workers)
             if self.advice is not None:
                 yield from self.advice.stages()
 
     def _searched(self, name: str, run_one: RunOne) -> list[Result]:
         def estimated(planned: Planned) -> Result:
-            result = self._earlier.find(planned) or run_one(planned)
+            result = estimates.result(planned)
             self._estimates[name].append(result)
             return result
 
-        kept = self.searches.search(name, estimated)
+        estimates = Reusing(self.folder, run_one)
+        kept = self.search(name, estimated)
         return [result for result in kept if result.folder.path.parent == self.folder.path]
 
     def _weighed(self) -> PlanData:
         """Compare the ways to train. Without a list of batches, double them while the largest is the best."""
-        fitted = [
-            self._fitted(name, self.searches.answers_by_name[name]) for name in self.searches.experiments
-        ]
+        fitted = [self._fitted(name, self.answers_by_name[name]) for name in self.experiments]
         reached = Reached(*self.asked.efficiencies) if self.asked.efficiencies else None
         config = fitted[0].config
         device = device_of(config)
@@ -129,12 +119,12 @@ class Plan(Campaign):
         # In the searches, the name without a suffix stands for ACCUMULATING physical batches.
         suffix = "" if few == ACCUMULATING else f"_acc{few}"
         planned = Planned(1, 1, config.run_name + suffix, config)
-        found = self._earlier.find(planned)
-        result = found or run_one(planned)
+        estimates = Reusing(self.folder, run_one)
+        result = estimates.result(planned)
         if result.status == FINISHED and result.record is not None:
             peak = peak_with_more_batches(result.record, few, num_physical)
             self.made = dataclasses.replace(self.made, peak_bytes=peak, estimate=str(result.folder.path))
-        return [] if found else [result]
+        return estimates.new
 
     def summarize(self) -> Summary:
         """Write the plan, and the advice if there is one, unless it was stopped."""
@@ -155,7 +145,7 @@ class Plan(Campaign):
         if answer.failure is not None or not estimates:
             why = "no estimate" if answer.failure is None else describe(answer.failure)
             return Fitted(answer.config, 0, failure=why)
-        config = self.searches.experiments[name]
+        config = self.experiments[name]
         alike = {
             name: result
             for name, result in self.measured.items()

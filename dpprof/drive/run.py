@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive import counters
 from dpprof.drive.endings import checked_result, failed_result, write_how_it_ended
-from dpprof.drive.jobs import run_job
+from dpprof.drive.jobs import run_measuring
 from dpprof.drive.launch.job import measuring_job
 from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.stop import Stop, Stopped
@@ -16,7 +16,6 @@ from dpprof.record.again import beside, discard, left_over, mark_unlogged, repla
 from dpprof.record.figures.results import FAILED, KILLED, Result, read_result
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.record import PassStatus
-from dpprof.vocabulary.messages import SAID
 
 
 def drive_experiment(
@@ -60,11 +59,7 @@ def _measure(
         folder.write_error(refused)
         return
 
-    def pass_on(line: str) -> None:
-        if line.startswith(SAID):
-            on_line(line.removeprefix(SAID))
-
-    ended = run_job(launcher, measuring_job(config, folder, timeout_s), pass_on, stop)
+    ended = run_measuring(launcher, measuring_job(config, folder, timeout_s), on_line, stop)
     write_how_it_ended(config, folder, ended, timeout_s)
     record = folder.read_record()
     if config.counters != "off" and folder.read_error() is None and record is not None:

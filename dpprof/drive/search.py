@@ -6,8 +6,10 @@ prediction is then evaluated, so that the answer rests on evaluations alone.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,12 +36,15 @@ class Evaluation:
 
 @dataclass
 class Search:
-    """State of a search: `fits` is the largest size known to fit (0: none), `too_large` the smallest not to.
+    """State of a search up to size `most`, where bytes are a polynomial of this degree.
 
-    `is_stopped` means that time ran out, `is_predicted` that `fits` is the largest only by prediction.
+    `fits` is the largest size known to fit (0: none), `too_large` the smallest not to. `is_stopped` means
+    that time ran out, `is_predicted` that `fits` is the largest only by prediction.
     """
 
     limit: int
+    degree: int
+    most: int
     evaluations: dict[int, Evaluation] = field(default_factory=dict)
     fits: int = 0
     too_large: int | None = None
@@ -59,41 +64,62 @@ class Search:
         """True if the search ended where more than `fits` may fit."""
         return self.is_stopped or (self.too_large is None and not self.is_predicted)
 
-    def is_over(self, most: int) -> bool:
-        """Tell whether the answer is known: the next size does not fit, or is beyond `most`."""
-        return self.fits >= most or self.too_large == self.fits + 1
+    @property
+    def is_over(self) -> bool:
+        """True if the answer is known: the next size does not fit, or is beyond `most`."""
+        return self.fits >= self.most or self.too_large == self.fits + 1
 
-    def predict(self, limit: int, degree: int, most: int) -> int | None:
+    def predict(self, limit: int) -> int | None:
         """Predict the largest size that needs at most `limit` bytes; None with too few evaluations.
 
         Uses the `degree` + 1 largest evaluations with the same events, else the peaks of the largest ones.
         """
-        known = self._alike(degree)
-        if known is None:
-            by_size = [self.evaluations[size] for size in sorted(self.evaluations, reverse=True)]
-            if len(by_size) <= degree:
-                return None
-            known = [Evaluation(one.size, one.needed, np.array([float(one.needed)])) for one in by_size]
-        known = known[: degree + 1]
-        low, high = 0, most + 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            if _interpolated(known, middle) <= limit:
-                low = middle
-            else:
-                high = middle
-        return low
+        known = self._alike or [
+            Evaluation(one.size, one.needed, np.array([float(one.needed)])) for one in self._by_size
+        ]
+        if len(known) <= self.degree:
+            return None
+        needed = partial(_interpolated, known[: self.degree + 1])
+        return bisect_right(range(self.most + 1), float(limit), lo=1, key=needed) - 1
 
-    def farthest(self, degree: int) -> int | None:
-        """Return the largest size that a prediction may give; None where steps have the same events."""
-        return None if self._alike(degree) else _TRUSTED * max(self.fits, 1)
+    @property
+    def next_size(self) -> int:
+        """The next size to evaluate: the predicted answer, or the next one if that is known to fit.
 
-    def _alike(self, degree: int) -> list[Evaluation] | None:
-        """Return evaluations with the same events, largest first, with that of `fits`; None if too few."""
-        by_size = [self.evaluations[size] for size in sorted(self.evaluations, reverse=True)]
+        A prediction that an evaluation has refuted gives way to the line between the nearest evaluations.
+        From the sixth on, every other one halves the open range: something in the step is not polynomial.
+        """
+        low, high = self.fits + 1, self.most if self.too_large is None else self.too_large - 1
+        predicted = None
+        if len(self.evaluations) < 6 or len(self.evaluations) % 2 or self.too_large is None:
+            predicted = self.predict(self.limit)
+        if predicted is not None and predicted > high and self.fits:
+            predicted = self._on_the_line
+        if predicted is None:
+            predicted = (low + high) // 2 if self.too_large is not None else 2 * low
+        elif self._alike is None:
+            predicted = min(predicted, _TRUSTED * max(self.fits, 1))
+        return min(max(predicted, low), high)
+
+    @property
+    def _on_the_line(self) -> int:
+        if self.too_large is None:
+            return self.most
+        fits, beyond = self.evaluations[self.fits], self.evaluations[self.too_large]
+        share = (self.limit - fits.needed) / (beyond.needed - fits.needed)
+        return int(fits.size + share * (beyond.size - fits.size))
+
+    @property
+    def _by_size(self) -> list[Evaluation]:
+        return [self.evaluations[size] for size in sorted(self.evaluations, reverse=True)]
+
+    @property
+    def _alike(self) -> list[Evaluation] | None:
+        """Evaluations with the same events, largest first, with that of `fits`; None if too few."""
+        by_size = self._by_size
         for first in by_size:
             alike = [one for one in by_size if len(one.levels) == len(first.levels)]
-            if len(alike) > degree and (not self.fits or self.evaluations[self.fits] in alike):
+            if len(alike) > self.degree and (not self.fits or self.evaluations[self.fits] in alike):
                 return alike
         return None
 
@@ -102,7 +128,6 @@ def largest_that_fits(
     evaluate: Callable[[int], Evaluation],
     limit: int,
     *,
-    degree: int,
     starts: tuple[int, ...],
     most: int,
     is_proven: bool = True,
@@ -110,22 +135,22 @@ def largest_that_fits(
 ) -> Search:
     """Find the largest size up to `most` that needs at most `limit` bytes.
 
-    `starts` are the first sizes, ascending, one more than the polynomials' `degree`. Memory is assumed not to
+    `starts` are the first sizes, ascending, one more than the polynomials' degree. Memory is assumed not to
     fall with size. Without `is_proven`, a predicted answer that fits is accepted without evaluating the next
     size. Without time left, the search stops at the size that fits so far; NoTime if there is none.
     """
-    search = Search(limit)
+    search = Search(limit, len(starts) - 1, most)
     try:
         for size in starts:
             if search.too_large is None and size <= most:
                 search.add(evaluate(size))
-        while not search.is_over(most):
-            if not is_proven and search.fits and search.predict(limit, degree, most) == search.fits:
+        while not search.is_over:
+            if not is_proven and search.fits and search.predict(limit) == search.fits:
                 search.is_predicted = True
                 break
             if search.fits and not has_time():
                 raise NoTime
-            search.add(evaluate(_next(search, degree, most)))
+            search.add(evaluate(search.next_size))
     except NoTime:
         if not search.fits:
             raise
@@ -169,30 +194,10 @@ def _ranks_for(limit: int, needed: dict[int, int]) -> int | None:
     return math.ceil(slope / room) if slope > 0 and room > 0 else None
 
 
-def _next(search: Search, degree: int, most: int) -> int:
-    """Return the next size to evaluate: the predicted answer, or the next one if that is known to fit.
-
-    From the sixth evaluation on, halve the open range: something in the step is not polynomial.
-    """
-    low, high = search.fits + 1, most if search.too_large is None else search.too_large - 1
-    predicted = None
-    if len(search.evaluations) < 6 or search.too_large is None:
-        predicted = search.predict(search.limit, degree, most)
-    farthest = search.farthest(degree)
-    if predicted is not None and farthest is not None:
-        predicted = min(predicted, farthest)
-    if predicted is None:
-        predicted = (low + high) // 2 if search.too_large is not None else min(2 * low, most)
-    return min(max(predicted, low), high)
-
-
 def _interpolated(known: list[Evaluation], size: int) -> float:
     """Return the bytes that a size should need: the highest of the interpolating polynomials (Lagrange)."""
     total = np.zeros_like(known[0].levels)
     for one in known:
-        weight = 1.0
-        for other in known:
-            if other is not one:
-                weight *= (size - other.size) / (one.size - other.size)
-        total += weight * one.levels
+        others = (other.size for other in known if other is not one)
+        total += math.prod((size - other) / (one.size - other) for other in others) * one.levels
     return float(total.max())

@@ -1,7 +1,7 @@
 """A grid of experiments, measured or estimated, each a child of one MLflow run, and their comparison."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from dpprof.config.estimating import ESTIMATE
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
-from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Summary
+from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
 from dpprof.drive.counters import can_count_now
 from dpprof.drive.jobs import at_a_time
 from dpprof.drive.outcomes import failed_results, raise_for_checks, results_judged
@@ -21,6 +21,7 @@ from dpprof.record.figures.names import HEADLINE_RATIOS, RATIOS_OF_TIMES
 from dpprof.record.figures.results import FINISHED, KILLED, Result, read_result, read_results
 from dpprof.record.figures.verdicts import FAIL
 from dpprof.record.folder import RunFolder, SweepFolder
+from dpprof.tracking.tracker import Summary
 from dpprof.tracking.view import View
 
 
@@ -102,19 +103,11 @@ class Sweep(Campaign):
     def stages(self) -> Iterator[Stage]:
         """Every experiment, in order; then the estimates of a larger model."""
         foreseen = self.folder.foreseen
-        ahead = {
-            name: config for name, config in self.foreseen.items() if not _is_complete(foreseen.run(name))
-        }
-        num, total = len(self.experiments), len(self.experiments) + len(ahead)
-        planned = [
-            Planned(i, total, name, config)
-            for i, (name, config) in enumerate(self.experiments.items(), start=1)
-        ]
-        yield Stage([partial(self._run, one) for one in planned], self._at_a_time(planned, self.workers))
-        estimates = [
-            Planned(i, total, name, config, self.folder.foreseen)
-            for i, (name, config) in enumerate(ahead.items(), start=num + 1)
-        ]
+        ahead = [(name, one) for name, one in self.foreseen.items() if not _is_complete(foreseen.run(name))]
+        every, num = [*self.experiments.items(), *ahead], len(self.experiments)
+        planned = [Planned(i, len(every), *one) for i, one in enumerate(every, start=1)]
+        measured, estimates = planned[:num], [replace(one, home=foreseen) for one in planned[num:]]
+        yield Stage([partial(self._run, one) for one in measured], self._at_a_time(measured, self.workers))
         if estimates:
             yield Stage([partial(self._foresee, one) for one in estimates], self._at_a_time(estimates))
 

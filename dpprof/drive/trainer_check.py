@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, replace
 
-from dpprof.drive.campaign import Summary
 from dpprof.drive.sweep import Sweep
 from dpprof.errors import ExperimentsFailed, Undecided
 from dpprof.record.figures.names import PEAK, STEP
-from dpprof.record.figures.results import Result, describe
+from dpprof.record.figures.results import VERIFY, Result, describe
 from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, PASS
+from dpprof.tracking.tracker import Summary
 
 
 @dataclass
@@ -54,5 +54,5 @@ class TrainerCheck(Sweep):
 
 
 def _word(result: Result) -> str:
-    check, record = result.verify_verdict, result.record
+    check, record = result.verdicts.get(VERIFY), result.record
     return FAIL if check is None or record is None or record.failed_passes else check.word

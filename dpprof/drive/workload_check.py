@@ -8,7 +8,7 @@ from importlib.machinery import PathFinder
 from tempfile import TemporaryDirectory
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.drive.jobs import run_job
+from dpprof.drive.jobs import run_measuring
 from dpprof.drive.launch.job import Exit, Job, check_command
 from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.launch.local import LocalMachine
@@ -61,10 +61,6 @@ def _answered(
 ) -> tuple[CheckAnswer | None, str]:
     """Return the answer, or how the process ended without one. Raises Interrupted if the user stopped it."""
 
-    def pass_on(line: str) -> None:
-        if line.startswith(SAID):
-            on_line(line.removeprefix(SAID))
-
     with TemporaryDirectory(prefix=".dpprof-check-", dir=launcher.scratch) as path:
         folder = CheckFolder(path)
         folder.ask(depth, experiments)
@@ -77,7 +73,7 @@ def _answered(
             num_gpus=int(any(config.device == "cuda" and not config.is_estimate for config in experiments)),
             is_measured=False,
         )
-        ended = run_job(launcher, job, pass_on, stop)
+        ended = run_measuring(launcher, job, on_line, stop)
         if ended.interrupted or stop.requested:
             raise Interrupted(ended.said or "stopped before anything was measured")
         return folder.read_answer(), _how_it_ended(ended, folder, timeout_s)

@@ -4,11 +4,12 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat, to_flat
-from dpprof.json_files import read_json, typed
+from dpprof.json_files import read_if_there, read_json, typed
 from dpprof.record.files import write_text
 
 # Depths of a check; each includes those before it.
@@ -71,6 +72,4 @@ class CheckFolder:
 
     def read_answer(self) -> CheckAnswer | None:
         """Read the result; None if the process left none."""
-        if not self._answer.exists():
-            return None
-        return typed(CheckAnswer, read_json(self._answer))
+        return read_if_there(self._answer, partial(typed, CheckAnswer))

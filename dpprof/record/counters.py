@@ -43,34 +43,18 @@ def total(name: str, kernel_class: str, phase: str | None, rows: Iterable[Counte
     """
     rows = list(rows)
     seconds = math.fsum(row.seconds for row in rows)
-    names = dict.fromkeys(metric for row in rows for metric in row.values)
-    known = [
-        metric
-        for metric in names
-        if all(metric in row.values for row in rows) and (len(rows) == 1 or _can_be_combined(metric, seconds))
-    ]
-    return CounterRow(
-        name,
-        kernel_class,
-        phase,
-        sum(row.launches for row in rows),
-        seconds,
-        {metric: _combine(metric, rows, seconds) for metric in known},
-    )
+    shared = [metric for metric in (rows[0].values if rows else ()) if all(metric in r.values for r in rows)]
+    combined = {metric: _combined(metric, rows, seconds) for metric in shared}
+    values = {metric: value for metric, value in combined.items() if value is not None}
+    return CounterRow(name, kernel_class, phase, sum(row.launches for row in rows), seconds, values)
 
 
-def _is_additive(metric: str) -> bool:
-    return metric.endswith((".sum", ".avg"))
-
-
-def _can_be_combined(metric: str, seconds: float) -> bool:
-    is_over_time = ".pct_of_peak_" in metric or metric.endswith(".per_second")
-    return _is_additive(metric) or (is_over_time and seconds > 0)
-
-
-def _combine(metric: str, rows: list[CounterRow], seconds: float) -> float:
+def _combined(metric: str, rows: list[CounterRow], seconds: float) -> float | None:
+    """Return the value over all rows; None if theirs do not tell it."""
     if len(rows) == 1:
         return rows[0].values[metric]
-    if _is_additive(metric):
+    if metric.endswith((".sum", ".avg")):
         return math.fsum(row.values[metric] for row in rows)
-    return math.fsum(row.values[metric] * row.seconds for row in rows) / seconds
+    if seconds > 0 and (".pct_of_peak_" in metric or metric.endswith(".per_second")):
+        return math.fsum(row.values[metric] * row.seconds for row in rows) / seconds
+    return None

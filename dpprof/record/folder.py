@@ -7,19 +7,19 @@ import shutil
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat, to_flat
 from dpprof.errors import DpprofError, writable
-from dpprof.json_files import naming, read_json, typed
+from dpprof.json_files import naming, read_if_there, read_json, typed
 from dpprof.record.files import write_gzipped_json, write_text
 from dpprof.record.ledger import LedgerResult, StepTimeline
 from dpprof.record.record import Failure, Predicted, Record
 from dpprof.vocabulary.loops import LEAN
 
-T = TypeVar("T")
 # File name suffix by which TensorBoard's profiler plugin finds compressed traces.
 TRACE_SUFFIX = ".pt.trace.json.gz"
 
@@ -114,11 +114,7 @@ class RunFolder:
 
     def read_record(self) -> Record | None:
         """Read the record, if there is one. Raises DpprofError if the file is damaged."""
-        if not self.record.exists():
-            return None
-        data = read_json(self.record)
-        with naming(self.record):
-            return Record.from_data(data)
+        return read_if_there(self.record, Record.from_data)
 
     def write_record(self, record: Record) -> None:
         """Save the measurements so far."""
@@ -126,7 +122,7 @@ class RunFolder:
 
     def read_error(self) -> Failure | None:
         """Read the failure, if there was one. Raises DpprofError if the file is damaged."""
-        return _read(Failure, self.error)
+        return read_if_there(self.error, partial(typed, Failure))
 
     def write_error(self, failure: Failure) -> None:
         """Save why the experiment failed."""
@@ -134,7 +130,7 @@ class RunFolder:
 
     def read_predicted(self) -> Predicted | None:
         """Read the plan's prediction, if there is one. Raises DpprofError if the file is damaged."""
-        return _read(Predicted, self.predicted)
+        return read_if_there(self.predicted, partial(typed, Predicted))
 
     def write_predicted(self, predicted: Predicted) -> None:
         """Save the plan's prediction."""
@@ -147,13 +143,7 @@ class RunFolder:
 
     def read_timeline(self) -> StepTimeline | None:
         """Read the step's timeline, if it was kept. Raises DpprofError if the file is damaged."""
-        if not self.ledger.exists():
-            return None
-        data = read_json(self.ledger)
-        with naming(self.ledger):
-            if not isinstance(data, dict) or not isinstance(data.get("timeline"), dict):
-                raise DpprofError("it holds no timeline")
-            return StepTimeline.from_dict(data["timeline"])
+        return read_if_there(self.ledger, _timeline)
 
     def artifacts(self) -> Artifacts:
         """Return the files to upload, subfolders included. Links are not followed: they may lead anywhere."""
@@ -177,12 +167,10 @@ def _write(path: Path, data: Record | Failure | Predicted) -> None:
     write_text(path, json.dumps(dataclasses.asdict(data), indent=1))
 
 
-def _read(kind: type[T], path: Path) -> T | None:
-    if not path.exists():
-        return None
-    data = read_json(path)
-    with naming(path):
-        return typed(kind, data)
+def _timeline(data: Any) -> StepTimeline:
+    if not isinstance(data, dict) or not isinstance(data.get("timeline"), dict):
+        raise DpprofError("it holds no timeline")
+    return StepTimeline.from_dict(data["timeline"])
 
 
 @dataclass
@@ -190,6 +178,11 @@ class _SweepState:
     kind: str = ""
     mlflow_run_id: str = ""
     experiments: list[str] = field(default_factory=list)
+
+
+def _state(data: Any) -> dict[str, Any]:
+    typed(_SweepState, data)
+    return dict(data)
 
 
 class SweepFolder:
@@ -218,12 +211,7 @@ class SweepFolder:
 
         Keys: `kind`, `mlflow_run_id` of the parent, and names of all `experiments`, with or without folders.
         """
-        if not self.state.exists():
-            return {}
-        state: dict[str, Any] = read_json(self.state)
-        with naming(self.state):
-            typed(_SweepState, state)
-        return state
+        return read_if_there(self.state, _state) or {}
 
     def set_aside_damaged_state(self) -> str | None:
         """Rename the state file if it cannot be read. Returns a sentence on what was wrong with it."""

@@ -3,11 +3,12 @@
 import json
 import re
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Self
 from uuid import uuid4
 
-from dpprof.json_files import naming, read_json, typed
+from dpprof.json_files import read_if_there, typed
 from dpprof.record.files import write_text
 
 # Up to the last @ before the path: a password may contain an unescaped one.
@@ -40,11 +41,7 @@ class Link:
     @classmethod
     def read(cls, path: Path) -> Self | None:
         """Read a link; None if there is no file. Raises DpprofError if it is damaged."""
-        if not path.exists():
-            return None
-        data = read_json(path)
-        with naming(path):
-            return typed(cls, data)
+        return read_if_there(path, partial(typed, cls))
 
     def write(self, path: Path) -> None:
         """Write the link, without a password that links of earlier versions may have."""

@@ -300,11 +300,6 @@ class Record:
         return ESTIMATE in self.passes
 
     @property
-    def num_losses(self) -> int:
-        """Number of losses that the timed steps computed."""
-        return sum(self.step_samples) or (self.samples_per_step or 0) * len(self.step_s)
-
-    @property
     def failed_passes(self) -> dict[str, str]:
         """Name and reason of each pass that did not finish."""
         return {

@@ -10,7 +10,7 @@ from dpprof.config.training import SIZE_FIELDS
 from dpprof.record.counters import CounterRow
 from dpprof.record.figures.names import metrics, privacy_metrics
 from dpprof.record.figures.privacy import privacy_words
-from dpprof.record.figures.results import Result, describe, nonfinite_losses
+from dpprof.record.figures.results import GRADIENT_CHECK, VERIFY, Result, describe, nonfinite_losses
 from dpprof.record.record import FailureKind, OperatorRow, Record
 from dpprof.tracking.store import KIND_TAG, NOTE_TAG, RUN_TAG, SHORT_PARAM
 from dpprof.vocabulary.trainers import trainer_info
@@ -57,26 +57,23 @@ def tags_of(result: Result) -> dict[str, str]:
 
 
 def _tags_of_passes(result: Result) -> dict[str, str]:
-    record, verdict = result.record, result.gradient_verdict
+    record = result.record
     if record is None or not record.headline_finished:
         return {}
-    tags = {}
-    for tag, reasons in (("failed_pass", record.failed_passes), ("skipped_pass", record.skipped_passes)):
-        if reasons:
-            tags[f"dpprof.{tag}"] = "; ".join(f"{name}: {why}" for name, why in reasons.items())
-    if verdict is not None:
-        tags |= {"dpprof.gradient_check": verdict.word, "dpprof.gradient_check_reason": verdict.reason}
-    if result.verify_verdict is not None:
-        verdict = result.verify_verdict
-        tags |= {"dpprof.verified": verdict.word, "dpprof.verified_reason": verdict.reason}
+    listed = {
+        "failed_pass": [f"{name}: {why}" for name, why in record.failed_passes.items()],
+        "skipped_pass": [f"{name}: {why}" for name, why in record.skipped_passes.items()],
+        "changed": record.changed,
+        "warnings": record.warnings,
+    }
+    tags = {f"dpprof.{tag}": "; ".join(texts) for tag, texts in listed.items() if texts}
+    for check, tag in ((GRADIENT_CHECK, "gradient_check"), (VERIFY, "verified")):
+        if verdict := result.verdicts.get(check):
+            tags |= {f"dpprof.{tag}": verdict.word, f"dpprof.{tag}_reason": verdict.reason}
     if record.nonfinite_losses:
         tags["dpprof.nonfinite_losses"] = nonfinite_losses(record)
     if record.privacy is not None:
         tags["dpprof.privacy"] = privacy_words(record.privacy)
-    if record.changed:
-        tags["dpprof.changed"] = "; ".join(record.changed)
-    if record.warnings:
-        tags["dpprof.warnings"] = "; ".join(record.warnings)
     return tags
 
 
@@ -97,17 +94,16 @@ def short_name(name: str, config: ExperimentConfig, *, with_model: bool) -> str:
     return " ".join(parts + [re.sub(r"^rep(?=\d+$)", "#", word) for word in rest if word])
 
 
-_TOP_OPERATORS = 50
-_TOP_KERNELS = 50
+_MOST_ROWS = 50
 
 
 def tables(record: Record) -> dict[str, dict[str, list[Any]]]:
     """Return the tables of a record by artifact name, as far as it has the data."""
     found = {}
     if record.traced_steps:
-        found["operators.json"] = _operators(record.operators[:_TOP_OPERATORS], record.traced_steps)
+        found["operators.json"] = _operators(record.operators[:_MOST_ROWS], record.traced_steps)
     if record.counters is not None:
-        found["kernels.json"] = _kernels(record.counters.rows[:_TOP_KERNELS])
+        found["kernels.json"] = _kernels(record.counters.rows[:_MOST_ROWS])
     return found
 
 

@@ -33,15 +33,12 @@ def fetch(name: str, into: Path) -> tuple[str, list[tuple[str, RunFolder]]] | No
     ids; None if the store has no such run. Raises ConfigError if the name is ambiguous, TrackingError if the
     store does not answer.
     """
-    if _is_missing(get_tracking_uri()):
-        return None
-    store = Store().open()
-    run = _find(store, name)
-    if run is None:
+    store = _opened()
+    run = _find(store, name) if store is not None else None
+    if store is None or run is None:
         return None
     tags = run.data.tags
-    kind = tags.get(KIND_TAG, "")
-    if kind in ("experiment", "estimate"):
+    if tags.get(KIND_TAG) in ("experiment", "estimate"):
         source = tags.get("dpprof.sweep") or tags.get("dpprof.test") or _full_name(run)
         return source, [(_full_name(run), _download(store, run, into))]
     folders = [(_full_name(child), _download(store, child, into)) for child in _children(store, run)]
@@ -50,13 +47,12 @@ def fetch(name: str, into: Path) -> tuple[str, list[tuple[str, RunFolder]]] | No
 
 def fetch_finished(params: Mapping[str, object], into: Path) -> dict[str, RunFolder]:
     """Fetch the newest finished, measured runs with these params, by `SWEEP/RUN`. Raises TrackingError."""
-    if _is_missing(get_tracking_uri()):
+    store = _opened()
+    if store is None:
         return {}
-    store = Store().open()
     wanted = ["attributes.status = 'FINISHED'", f"tags.`{KIND_TAG}` = 'experiment'"]
     wanted += [f"params.`{name}` = '{value}'" for name, value in params.items() if "'" not in str(value)]
-    experiments = [experiment.experiment_id for experiment in store.ask(store.client.search_experiments)]
-    runs = sorted(store.search(" and ".join(wanted), experiments), key=lambda run: -run.info.start_time)
+    runs = sorted(store.search(" and ".join(wanted)), key=lambda run: -run.info.start_time)
     found: dict[str, RunFolder] = {}
     for run in runs[:_MOST_FETCHED]:
         with suppress(ConfigError):  # not one of dpprof's
@@ -65,9 +61,12 @@ def fetch_finished(params: Mapping[str, object], into: Path) -> dict[str, RunFol
     return found
 
 
-def _is_missing(store: str) -> bool:
-    """Tell whether an SQLite store's file is missing; opening it would create it."""
-    return store.startswith("sqlite:///") and not Path(store.removeprefix("sqlite:///")).exists()
+def _opened() -> Store | None:
+    """Open the store; None if it is an SQLite file that is missing, as opening it would create it."""
+    store = get_tracking_uri()
+    if store.startswith("sqlite:///") and not Path(store.removeprefix("sqlite:///")).exists():
+        return None
+    return Store().open()
 
 
 def _find(store: Store, name: str) -> Run | None:
@@ -97,12 +96,8 @@ def _named(store: Store, name: str) -> list[Run]:
     if "'" in name and '"' in name:
         raise ConfigError(f"{name!r} cannot be searched in MLflow, which knows no escape; give the run's id")
     quoted = f'"{name}"' if "'" in name else f"'{name}'"
-    experiments = [experiment.experiment_id for experiment in store.ask(store.client.search_experiments)]
-    found = {
-        run.info.run_id: run
-        for key in ("attributes.run_name", f"tags.`{RUN_TAG}`")
-        for run in store.search(f"{key} = {quoted}", experiments)
-    }
+    keys = "attributes.run_name", f"tags.`{RUN_TAG}`"
+    found = {run.info.run_id: run for key in keys for run in store.search(f"{key} = {quoted}")}
     return [run for run in found.values() if KIND_TAG in run.data.tags]
 
 

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -102,8 +102,10 @@ class Store:
         finally:
             self.asking_since = None
 
-    def search(self, condition: str, experiments: list[str]) -> list[Run]:
-        """Return all runs of experiments that meet a condition."""
+    def search(self, condition: str, experiments: list[str] | None = None) -> list[Run]:
+        """Return all runs of some experiments, or of all, that meet a condition."""
+        if experiments is None:
+            experiments = [one.experiment_id for one in self.ask(self.client.search_experiments)]
         found: list[Run] = []
         token: str | None = None
         while True:
@@ -139,8 +141,12 @@ class Store:
         self.ask(self.client.log_batch, run_id, tags=listed)
 
     def describe(self, run_id: str, text: str) -> None:
-        """Set the description, cut to MLflow's limit."""
-        self.ask(self.client.set_tag, run_id, NOTE_TAG, shorten(text))
+        """Set the description, cut at a line's end to MLflow's limit; a note says that it was cut."""
+        if len(text) > _MAX_DESCRIPTION:
+            note = "\n\n(cut here; the whole is in the artifact `summary.md`)"
+            kept = text[: _MAX_DESCRIPTION - len(note)]
+            text = kept[: kept.rfind("\n")] + note
+        self.ask(self.client.set_tag, run_id, NOTE_TAG, text)
 
     def log_tables(self, run_id: str, tables: Mapping[str, Mapping[str, list[object]]]) -> None:
         """Log all tables of a run, each as columns by name, replacing earlier ones unlike `log_table`."""
@@ -160,10 +166,6 @@ class Store:
         for path in files:
             place = "." if root is None else path.parent.relative_to(root).as_posix()
             self.ask(self.client.log_artifact, run_id, str(path), None if place == "." else place)
-
-    def terminate(self, run_id: str, status: str, end_ms: int | None = None) -> None:
-        """Close a run."""
-        self.ask(self.client.set_terminated, run_id, status, end_ms)
 
 
 class _InParts(MlflowClient):
@@ -194,20 +196,14 @@ def _open() -> MlflowClient:
     os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "0"
     for name, level in _TALKATIVE.items():
         logging.getLogger(name).setLevel(level)
-    with _alone_with(str(get_tracking_uri())):
-        return MlflowClient()
-
-
-@contextmanager
-def _alone_with(store: str) -> Iterator[None]:
-    """Open an SQLite store in one process at a time: its tables are created without a lock."""
+    store = str(get_tracking_uri())
     with ExitStack() as opened:
-        if store.startswith(_SQLITE):
+        if store.startswith(_SQLITE):  # in one process at a time: its tables are created without a lock
             database = Path(store.removeprefix(_SQLITE).partition("?")[0])
             with suppress(OSError):  # a read-only folder gets no new store
                 lock = opened.enter_context(open(database.with_name(f".{database.name}.lock"), "a"))
                 fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        return MlflowClient()
 
 
 def _is_timeout(error: Exception) -> bool:
@@ -243,15 +239,6 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
             seen.append(cause)
             yield cause
             left += [cause.__cause__, cause.__context__, getattr(cause, "reason", None), *cause.args]
-
-
-def shorten(text: str, most: int = _MAX_DESCRIPTION) -> str:
-    """Cut a text at a line's end to fit, and say that it was cut."""
-    if len(text) <= most:
-        return text
-    note = "\n\n(cut here; the whole is in the artifact `summary.md`)"
-    kept = text[: most - len(note)]
-    return kept[: kept.rfind("\n")] + note
 
 
 def _shown(value: object) -> object:

@@ -14,9 +14,9 @@ no name; `MLFLOW_EXPERIMENT_NAME=Default` can.
 """
 
 import getpass
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -87,12 +87,18 @@ class _ProjectRun:
         """MLflow's tags of user, source and commit."""
         return {name: value for name, value in self.run.data.tags.items() if name != _NAME}
 
-    def point_to(self, run_id: str, name: str, experiment_id: str, client: MlflowClient) -> None:
-        """Point to the other run in name and description."""
-        experiment = client.get_experiment(experiment_id).name
-        link = f"[{name}](#/experiments/{experiment_id}/runs/{run_id})"
-        client.set_tag(self.run_id, _NAME, f"{name} is in {experiment}")
-        client.set_tag(self.run_id, NOTE_TAG, f"Everything is in {link}, in the experiment {experiment}.")
+
+@dataclass(frozen=True)
+class Summary:
+    """Content of a parent run. `ratios` are for child runs, by name; `view` is how MLflow compares them."""
+
+    description: str
+    files: Sequence[Path] = ()
+    table: Mapping[str, list[Any]] | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
+    ratios: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
+    view: View | None = None
 
 
 class Tracker:
@@ -127,7 +133,7 @@ class Tracker:
     def end_given(self, status: str) -> None:
         """Set the status of the run created by `mlflow run`, if any."""
         if self._given is not None:
-            self.store.terminate(self._given.run_id, status)
+            self.store.ask(self.store.client.set_terminated, self._given.run_id, status)
 
     def _find_experiment(self) -> str:
         is_left = self._given is not None and self._given.is_left
@@ -186,7 +192,8 @@ class Tracker:
         run_id = str((run or self._create(name, link)).info.run_id)
         with self._closed_on_failure(run_id):
             if run is not None:
-                self._reopen(run)
+                self.store.ask(self.store.client.update_run, run_id, status="RUNNING")
+                self._experiment_id = run.info.experiment_id  # may differ in runs of earlier versions
             self._point_to(run_id, name)
             self.store.log_params(run_id, params)
             told = {KIND_TAG: kind, f"dpprof.{kind}": name, LINK_TAG: link.link_id}
@@ -205,19 +212,15 @@ class Tracker:
             raise
 
     def _terminate(self, run_id: str, status: str, end_ms: int | None = None) -> None:
-        self.store.terminate(run_id, status, end_ms)
+        self.store.ask(self.store.client.set_terminated, run_id, status, end_ms)
         self._opened.discard(run_id)
 
     def _take_given(self, name: str) -> Run | None:
         """Rename and return the run of `mlflow run`, if it is used."""
         if self._given is None or self._given.is_left:
             return None
-        self.store.set_tags(self._given.run_id, {"mlflow.runName": name})
+        self.store.set_tags(self._given.run_id, {_NAME: name})
         return self._given.run
-
-    def _reopen(self, run: Run) -> None:
-        self.store.ask(self.store.client.update_run, run.info.run_id, status="RUNNING")
-        self._experiment_id = run.info.experiment_id  # may differ in runs of earlier versions
 
     def _create(self, name: str, link: Link, start_ms: int | None = None, parent: str | None = None) -> Run:
         """Create a run tagged with the link's id, or find it after a lost answer.
@@ -247,39 +250,34 @@ class Tracker:
         self.store.ask(delete)
 
     def _point_to(self, run_id: str, name: str) -> None:
+        """Name the other run, in name and description of the run of `mlflow run` if that is left."""
         if self._given is not None and self._given.is_left:
-            self.store.ask(self._given.point_to, run_id, name, self._experiment_id, self.store.client)
+            where = self._experiment_id
+            experiment = self.store.ask(self.store.client.get_experiment, where).name
+            link = f"[{name}](#/experiments/{where}/runs/{run_id})"
+            said = f"Everything is in {link}, in the experiment {experiment}."
+            self.store.set_tags(self._given.run_id, {_NAME: f"{name} is in {experiment}", NOTE_TAG: said})
 
-    def finish_parent(
-        self,
-        run_id: str,
-        status: str,
-        description: str,
-        files: Iterable[Path] = (),
-        table: Mapping[str, list[Any]] | None = None,
-        tags: Mapping[str, str] | None = None,
-        view: View | None = None,
-    ) -> None:
+    def finish_parent(self, run_id: str, status: str, summary: Summary) -> None:
         """Close the parent run with its description, cut to MLflow's limit, and artifacts.
 
         Images among the files also go to MLflow's chart view; the table becomes `cells.json`. With a view the
         description begins with a link to it.
         """
-        write = self.store
+        write, where, description = self.store, self._experiment_id, summary.description
         with self._closed_on_failure(run_id, status if status == KILLED else FAILED):
-            if view is not None:
-                tag = view.tag(run_id)
-                self.store.ask(self.store.client.set_experiment_tag, self._experiment_id, *tag)
-                link = runs_page(self._experiment_id, run_id)
+            if summary.view is not None:
+                write.ask(write.client.set_experiment_tag, where, *summary.view.tag(run_id))
+                link = runs_page(where, run_id)
                 description = f"**[The runs side by side]({link})**\n\n{description}"
-            write.set_tags(run_id, tags or {})
+            write.set_tags(run_id, summary.tags)
             write.describe(run_id, description)
-            write.log_files(run_id, files)
-            for path in files:
+            write.log_files(run_id, summary.files)
+            for path in summary.files:
                 if path.suffix == ".png":
                     write.log_image(run_id, path, path.stem)
-            if table is not None:
-                write.log_tables(run_id, {"cells.json": table})
+            if summary.table is not None:
+                write.log_tables(run_id, {"cells.json": summary.table})
             self._terminate(run_id, status)
 
     def comparison_link(self, run_id: str) -> tuple[str, str | None] | None:

@@ -69,6 +69,11 @@ def whole(number: int) -> str:
     return f"{number:,}"
 
 
+def counted(number: int, one: str, several: str = "") -> str:
+    """Return a number of things: `1 experiment`, `16 experiments`."""
+    return f"{number:,} {one if number == 1 else several or f'{one}s'}"
+
+
 def listed_first(names: Iterable[str], listed: Iterable[str]) -> list[str]:
     """Sort names as a table lists them, unlisted ones last in order of appearance; each once."""
     found = list(dict.fromkeys(names))

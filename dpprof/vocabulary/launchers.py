@@ -10,8 +10,6 @@ from dpprof.vocabulary.registry import table
 from dpprof.vocabulary.settings import setting
 
 AUTO, LOCAL_CLUSTER = "auto", "local"
-
-
 SLURM, LOCAL_SLURM = "slurm", "local"
 
 

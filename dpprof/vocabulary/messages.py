@@ -4,7 +4,6 @@ from dpprof.errors import message_of
 
 SAID = "[dpprof] "
 
-
 # Prefix of lines in a rank's stacks that name a file or folder whose code waits for other ranks.
 WAITS_IN = "waits in "
 

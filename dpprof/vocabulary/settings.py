@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
-from dpprof.errors import ConfigError, refuse, shown
+from dpprof.errors import refuse
 
 T = TypeVar("T")
 OptionValue = str | int | float | bool
@@ -90,20 +90,15 @@ def parse(field: "dataclasses.Field[Any]", value: object) -> Any:
     return parsed
 
 
-def parse_all(cls: type[T], values: Mapping[str, object]) -> T:
-    """Build a configuration from raw values, with defaults for the rest. Raises ConfigError."""
-    known = fields(cls)
-    for name in values:
-        if name not in known:
-            raise ConfigError(f"unknown option {shown(name)}, allowed: {', '.join(known)}")
-    return cls(**{name: parse(known[name], value) for name, value in values.items()})
-
-
 def take(cls: type[T], values: Mapping[str, object]) -> tuple[T, dict[str, object]]:
-    """Build a configuration from the raw values that it has; return the others too. Raises ConfigError."""
-    known = fields(cls)
-    mine = {name: value for name, value in values.items() if name in known}
-    return parse_all(cls, mine), {name: value for name, value in values.items() if name not in known}
+    """Build a configuration from raw values and defaults; return the other values too. Raises ConfigError."""
+    known, mine, others = fields(cls), {}, {}
+    for name, value in values.items():
+        if name in known:
+            mine[name] = parse(known[name], value)
+        else:
+            others[name] = value
+    return cls(**mine), others
 
 
 def assignments(name: str, text: str) -> dict[str, Any]:

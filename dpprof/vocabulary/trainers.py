@@ -30,6 +30,11 @@ _TWO_BACKWARDS = (
     "optimizer_step",
 )
 
+_OF_OWN_NORMS = (
+    *OF_ANY_TRAINING,
+    *("per_sample_gradients", "output_gradients", "gradient_norms", "gram_matrices"),
+    *("clip_factors", "noise"),
+)
 BUILT_IN = (
     TrainerInfo(
         STANDARD,
@@ -108,15 +113,7 @@ BUILT_IN = (
         is_private=True,
         color="#5a96d2",
         phases=ONE_BACKWARD,
-        categories=(
-            *OF_ANY_TRAINING,
-            "per_sample_gradients",
-            "output_gradients",
-            "gradient_norms",
-            "gram_matrices",
-            "clip_factors",
-            "noise",
-        ),
+        categories=_OF_OWN_NORMS,
         target="dpprof.measure.trainers.per_sample.book_keeping:DPBookKeepingTrainer",
         unaccounted="",
         parallel=PARALLEL,
@@ -130,15 +127,7 @@ BUILT_IN = (
         is_private=True,
         color="#870fff",
         phases=_TWO_BACKWARDS,
-        categories=(
-            *OF_ANY_TRAINING,
-            "per_sample_gradients",
-            "output_gradients",
-            "gradient_norms",
-            "gram_matrices",
-            "clip_factors",
-            "noise",
-        ),
+        categories=_OF_OWN_NORMS,
         target="dpprof.measure.trainers.per_sample.mixed_ghost:DPMixedGhostTrainer",
         unaccounted="",
         parallel=PARALLEL,
@@ -155,7 +144,6 @@ FORMER_TRAINER_NAMES = frozenset(name for info in TRAINERS.values() for name in 
 for _info in TRAINERS.values():
     for _name in _info.former_names:
         TRAINER_NAMES.setdefault(_name, _info.name)
-
 
 # Default trainers, and the group names of these and of all.
 DEFAULT_TRAINERS = tuple(info.name for info in TRAINERS.values() if info.is_default)

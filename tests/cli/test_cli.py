@@ -7,28 +7,17 @@ import pytest
 from conftest import Run, measure_here
 
 MALFORMED = "{'trainers': "
-LONG, HUGE = "a" * 5000, str(10**30)
+LONG = "a" * 5000
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["profile", "--trainer", "Adam"], "trainer: got 'Adam', allowed: StandardTrainer, DPSGDTrainer"),
-        (["profile", "--batch-size", "0"], "batch_size: got '0', allowed: a whole number of at least 1"),
         (["profile", "--data", "no.txt"], "data: got 'no.txt', allowed: random, zipf, or the path"),
-        (
-            ["profile", "--runs-dir", "taken/runs"],
-            "runs_dir: got 'taken/runs', allowed: a folder that can be",
-        ),
-        (
-            ["profile", "--workload", "nowhere"],
-            "workload: got 'nowhere', allowed: SimpleBigModel, huggingface:NAME or package",
-        ),
+        (["profile", "--runs-dir", "taken/runs"], "runs_dir: got 'taken/runs', allowed: a folder that can"),
+        (["profile", "--workload", "nowhere"], "workload: got 'nowhere', allowed: SimpleBigModel, hugging"),
         (["sweep", "--config", "bad.json"], "config: bad.json cannot be read: it is no valid JSON"),
-        (
-            ["sweep", "--config", "none.json"],
-            "config: none.json cannot be read: No such file",
-        ),
         (["test", "--device", "tpu"], "device: got 'tpu', allowed: auto, cpu, cuda"),
         (["summarize", "--runs-dir", "none"], "runs_dir: got 'none', allowed: a folder that exists"),
         (["summarize", "a", "--runs-dir", "b"], "runs_dir: got 'b', allowed: nothing beside FOLDER"),
@@ -42,7 +31,6 @@ LONG, HUGE = "a" * 5000, str(10**30)
         (["profile", "--workload", "nosuch.module:f"], "there is no module nosuch: run from its folder"),
         (["profile", "--workload", f"wl:{LONG}"], "workload: got 'wl:aaaa"),
         (["profile", "--data", LONG], "data: got 'aaaa"),
-        (["profile", "--seed", HUGE], f"seed: got '{HUGE}', allowed: a whole number of at least 0 and below"),
         (["sweep", "--config", "pipe"], "config: pipe cannot be read: it is no regular file"),
         (["sweep", "--config", "deep.json"], "config: deep.json cannot be read: its lists"),
         (["sweep", "--config", LONG], "config: aaaa"),
@@ -74,15 +62,6 @@ def test_cuda_is_refused_where_there_is_none(dpprof: Run, tmp_path: Path) -> Non
     ended = dpprof("profile", "--device", "cuda", CUDA_VISIBLE_DEVICES="")
     assert ended.returncode == 2
     assert "device: got 'cuda', allowed: cpu or auto" in ended.stderr
-
-
-def test_in_process_runs_without_a_child(called: Run, tmp_path: Path) -> None:
-    ended = called(
-        "profile", "--launcher", "in_process", "--passes", "clean", "--seq-len", "16", "--measured-steps", "2"
-    )
-    assert ended.returncode == 0, ended.stderr
-    (record,) = (tmp_path / "runs").glob("*/*/record.json")
-    assert not (record.parent / "run.log").exists()
 
 
 def test_a_fault_is_one_line_with_the_place_of_its_traceback(

@@ -14,20 +14,22 @@ from covering import product
 from dpprof.record.figures.results import Result, read_result
 from dpprof.record.folder import RunFolder, SweepFolder
 
-MODEL = ("--model-size", "tiny", "--seq-len", "16", "--device", "cpu")
+MODEL = ("--model-size", "tiny", "--num-layers", "1", "--seq-len", "16", "--device", "cpu")
+# Estimates for CUDA try no operators on this machine, which takes half of the time.
+ON_CUDA = ("--device", "cuda", "--trainers", "bk", "--device-memory-gib")
 BUDGET = ("--dataset-size", "20000", "--logical-batches", "64,256", "--trainers", "flat,bk")
 SHORT = ("--passes", "clean,memory,ledger", "--warmup-steps", "1", "--measured-steps", "3")
-PLAN = (*MODEL, *BUDGET, "--device-memory-gib", "0.005", "--workers", "1")
+PLAN = (*MODEL, *BUDGET, "--device-memory-gib", "0.0042", "--workers", "1")
 
 
 @cache
 def place() -> Path:
-    """A folder with a sweep that was measured, and two plans, the second with a price."""
+    """A folder with a sweep that was measured."""
     folder = Path(mkdtemp())
     lay_out_store(folder)
-    sizes = ("--model-sizes", "tiny", "--seq-lens", "16", "--batch-sizes", "2,4", "--device", "cpu")
+    sizes = ("--model-sizes", "tiny", "--num-layers", "1", "--seq-lens", "16", "--batch-sizes", "2,4")
     short = ("--trainers", "flat,bk", "--passes", "clean", "--measured-steps", "3", "--sweep-name", "mine")
-    assert measure_here(folder, "sweep", *sizes, *short).returncode == 0
+    assert measure_here(folder, "sweep", *sizes, *short, "--device", "cpu").returncode == 0
     return folder
 
 
@@ -63,7 +65,9 @@ def test_every_figure_can_be_traced() -> None:
     for trainer, names in plan["measured"].items():
         assert all(trainer in name and name.startswith("mine/") for name in names)
     for row in plan["options"]:
-        largest = SweepFolder(folder).run(f"{row['trainer']}_tiny_bs{row['largest_physical_batch']}_seq16")
+        largest = SweepFolder(folder).run(
+            f"{row['trainer']}_tiny-layers1_bs{row['largest_physical_batch']}_seq16"
+        )
         figures = read_result(largest).figures
         assert figures is not None
         assert figures.estimate is not None
@@ -94,8 +98,9 @@ def test_without_a_list_batches_double_while_the_largest_is_the_best() -> None:
 
 
 def test_several_devices_leave_out_what_cannot_share() -> None:
-    ended, _, plan = planned("--num-devices", "2", "--parallel", "fsdp2")
-    assert ended.returncode == 0
+    two = ("--num-devices", "2", "--parallel", "fsdp2", "--headroom", "0%")
+    ended, _, plan = planned(*ON_CUDA, "0.5113", "--trainers", "flat,bk", *two)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
     assert {row["trainer"] for row in plan["options"]} == {"DPBookKeepingTrainer"}
     assert any(
         text.startswith("flat is left out: it cannot share a model by fsdp2") for text in plan["caveats"]
@@ -106,7 +111,6 @@ def test_several_devices_leave_out_what_cannot_share() -> None:
     ("arguments", "said"),
     [
         (MODEL, "dataset_size: it is missing"),
-        ((*MODEL, "--dataset-size", "100", "--logical-batches", "101"), "at most dataset_size"),
         ((*PLAN, "--target-delta", "0.5"), "target_delta: got '0.5', allowed: a number below 0.1 unless"),
         ((*MODEL, "--dataset-size", "1000000"), "device_memory_gib: got '0.0'"),
         ((*PLAN, "--trainers", "standard"), "trainers: got 'standard'"),
@@ -124,7 +128,7 @@ def test_what_cannot_be_planned_is_refused_by_name(
 
 
 def test_where_nothing_fits_the_plan_says_so() -> None:
-    ended, folder, plan = planned("--device-memory-gib", "0.001", "--trainers", "bk")
+    ended, folder, plan = planned(*ON_CUDA, "0.5")
     assert ended.returncode == 3
     assert "No trainer's step fits" in ended.stderr
     assert "none fits" in ended.stdout
@@ -181,7 +185,7 @@ def measured() -> tuple[Ended, Result]:
     return profiled()
 
 
-def test_the_recommended_row_is_what_is_measured() -> None:
+def test_the_recommended_row_is_what_is_measured_and_its_peak_is_the_plans_to_the_byte() -> None:
     _, result = measured()
     row = recommended()
     assert result.config.trainer == row["trainer"]
@@ -189,13 +193,9 @@ def test_the_recommended_row_is_what_is_measured() -> None:
     assert result.config.accumulation_steps == max(1, round(row["physical_batches"]))
     assert result.config.noise_multiplier == row["noise_multiplier"]
     assert result.config.accumulation_steps > 2  # more than were estimated
-
-
-def test_its_peak_is_the_plans_to_the_byte() -> None:
-    _, result = measured()
     assert result.record is not None
-    assert recommended()["predicted"]["peak_bytes"] == result.record.memory.peak_allocated
-    assert read_result(RunFolder(place() / recommended()["predicted"]["estimate"])).config.is_estimate
+    assert row["predicted"]["peak_bytes"] == result.record.memory.peak_allocated
+    assert read_result(RunFolder(place() / row["predicted"]["estimate"])).config.is_estimate
 
 
 def logged(result: Result) -> Any:
@@ -234,7 +234,7 @@ def test_what_differs_from_the_plan_is_measured_but_not_compared() -> None:
 def test_verify_takes_the_trainer_and_the_model() -> None:
     ended = measure_here(place(), "verify", "--plan", str(planned()[1] / "plan.json"))
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "verifying 1 trainer on cpu: tiny, 4 samples of 16 tokens" in ended.stdout + ended.stderr
+    assert "verifying 1 trainer on cpu: tiny-layers1, 4 samples of 16 tokens" in ended.stdout + ended.stderr
     (folder,) = place().glob("runs/verify-*")
     (run,) = (path for path in folder.iterdir() if path.is_dir())
     config = read_result(RunFolder(run)).config
@@ -245,11 +245,15 @@ def test_verify_takes_the_trainer_and_the_model() -> None:
 
 
 def test_advise_takes_the_row_and_the_device() -> None:
-    ended = measure_here(place(), "advise", "--plan", str(planned()[1]), "--trainers", "bk", "--workers", "1")
+    """With most changes made already, so that few are left to estimate."""
+    made = ("--activation-checkpointing", "true", "--precision", "bf16", "--loop", "lean", "--workers", "1")
+    ended = measure_here(place(), "advise", "--plan", str(planned()[1]), "--trainers", "bk", *made)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     (folder,) = place().glob("runs/advice-*")
-    text = (folder / "advice.md").read_text()
-    assert "It fits" in text
+    advice = json.loads((folder / "advice.json").read_text())
+    assert advice["answer"].startswith("It fits 4.3 MiB")
+    asked, row = advice["experiment"], recommended()
+    assert (asked["trainer"], asked["batch_size"]) == (row["trainer"], row["physical_batch"])
 
 
 NO_PLANS = [

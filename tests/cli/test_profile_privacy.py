@@ -63,17 +63,6 @@ def test_poisson_sampled_batches_need_no_excuse(called: Run, tmp_path: Path) -> 
     assert record.privacy.weakened == []
 
 
-def test_losses_that_are_not_finite_leave_no_epsilon(called: Run, tmp_path: Path) -> None:
-    arguments = ["--workload", "example_checked:nan_losses", "--trainer", "flat", "--batch-size", "4"]
-    arguments += ["--dataset-size", "1000", "--passes", "clean", "--measured-steps", "2"]
-    ended = called("profile", *arguments, "--launcher", "in_process")
-    assert ended.returncode == 0, ended.stderr
-    assert "; no epsilon: 8 of 8 losses are NaN or infinite" in ended.stdout
-    (run,) = runs_of(tmp_path).values()
-    assert "privacy/epsilon" not in run.data.metrics.keys() | run.data.params.keys()
-    assert run.data.metrics["privacy/sample_rate"] == 0.004
-
-
 def test_a_later_pass_that_fails_does_not_take_it_away(
     called: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

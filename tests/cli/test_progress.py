@@ -8,9 +8,10 @@ from example_console import drawn
 from example_results import result
 from rich.live import Live
 
-from dpprof.cli.console import PlainConsole, counted, short_run_name
+from dpprof.cli.console import PlainConsole, short_run_name
 from dpprof.cli.progress import Progress, duration
 from dpprof.cli.streams import plain
+from dpprof.vocabulary.formats import counted
 
 
 def lines(progress: Progress) -> list[str]:
@@ -40,7 +41,7 @@ def test_without_a_known_number_there_is_no_bar() -> None:
     assert "…" in line
 
 
-@pytest.mark.parametrize("said", ["\x1b]0;mine\x07", "\x1b[2J", "[b]"])
+@pytest.mark.parametrize("said", ["\x1b]0;mine\x07", "\x1b[2J", "[b]", "{y}"])
 def test_what_a_workload_says_moves_no_cursor(said: str) -> None:
     file = io.StringIO()
     console = PlainConsole(file=file, width=80, force_terminal=True)

@@ -91,8 +91,3 @@ def test_what_has_neither_a_ledger_nor_counters_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"SOURCE: got run, allowed: runs that were measured with a ledger"):
         printed(made("run", ledger=None))
     assert not Path("roofline.html").exists()
-
-
-def test_a_file_that_cannot_be_written_is_named() -> None:
-    with pytest.raises(ConfigError, match="output: got 'no/such/place', allowed: a file that can be written"):
-        printed(made("run"), "--output", "no/such/place")

@@ -118,13 +118,3 @@ def test_counters_are_shown_after_the_ledger_and_alone_without_one(tmp_path: Pat
     assert "Kernels with" not in shown(tmp_path / "alone", "--kernels", "0")
     with pytest.raises(ConfigError, match="kernels: got -1, allowed: 0 or more"):
         shown(tmp_path / "alone", "--kernels", "-1")
-
-
-def test_names_in_brackets_are_no_markup(tmp_path: Path) -> None:
-    counted = example_counters.counters()
-    counted.rows[0].name = "kernel[bold]<int>"
-    counted.missing["[red]m"] = "[/]"
-    record = example_ledger.record(counters=counted)
-    text = shown(example_ledger.folder(tmp_path / "run", record, example_ledger.timeline()).path)
-    assert "kernel[bold]<int>" in text
-    assert "[red]m was not counted: [/]" in text

@@ -7,11 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from conftest import ROOT, Run, environment, runs_of
 
 from dpprof.cli.console import PlainConsole, warn
-from dpprof.cli.progress import Progress
 from dpprof.cli.streams import plain
 from dpprof.pages.terminal import table, write_point
 
@@ -23,18 +21,17 @@ QUICK = ["--warmup-steps", "1", "--measured-steps", "1", "--passes", "clean", "-
 def test_nobody_reads_a_sweep_to_its_end(tmp_path: Path) -> None:
     """Its output is closed after the first line, and has no ± for what the workload prints."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "dpprof", "sweep", *SWEEP, "--batch-sizes", "2,4", *QUICK],
+        [sys.executable, "-m", "dpprof", "sweep", *SWEEP, "--batch-sizes", "2", *QUICK],
         cwd=tmp_path,
         env=environment(tmp_path) | {"PYTHONIOENCODING": "ascii"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
     assert process.stdout is not None
-    assert process.stdout.readline().startswith(b"read: 2 experiments")
+    assert process.stdout.readline().startswith(b"read: 1 experiment ")
     process.stdout.close()
     assert process.wait(timeout=300) == 0
-    assert {run.info.status for run in runs_of(tmp_path).values()} == {"FINISHED"}
-    assert len(runs_of(tmp_path)) == 3
+    assert [run.info.status for run in runs_of(tmp_path).values()] == ["FINISHED"] * 2
     log = tmp_path / "runs" / "read" / "StandardTrainer_speaking_bs2_seq1" / "run.log"
     assert "± 1" in log.read_text(encoding="utf-8")
 
@@ -80,18 +77,3 @@ def test_what_controls_a_terminal_is_left_out_of_texts() -> None:
     assert shown.count("]0;mine") == 4
     assert "\x1b]" not in shown
     assert "\x07" not in shown
-
-
-@pytest.mark.parametrize("said", [TITLE, "\x1b[2J", "[bold]", "{y}"])
-def test_what_a_workload_says_is_left_out_of_the_live_lines(
-    said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = io.StringIO()
-    console = PlainConsole(file=file, width=80, force_terminal=True)
-    monkeypatch.setattr("dpprof.cli.progress.open_console", lambda: console)
-    progress = Progress()
-    progress.started(1, 2, "one")
-    progress.line("one", f"now {said}")
-    console.print(progress.shown)
-    assert f"now {plain(said)}" in file.getvalue()
-    assert plain(said) == said or said not in file.getvalue()

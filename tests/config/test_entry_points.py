@@ -6,7 +6,7 @@ import pytest
 
 from dpprof.config.entry_points import FitConfig, PlanConfig, SweepConfig
 from dpprof.errors import ConfigError
-from dpprof.vocabulary.settings import parse_all
+from dpprof.vocabulary.settings import take
 
 
 @pytest.mark.parametrize(
@@ -87,13 +87,13 @@ def test_weak_privacy_is_refused_unless_accepted(given: dict[str, float], said: 
     ("headroom", "usable"), [("10%", 0.9), ("0%", 1.0), ("2.5%", 0.975), ("99%", 0.01), (" 5% ", 0.95)]
 )
 def test_headroom_is_a_percentage(headroom: str, usable: float) -> None:
-    assert parse_all(FitConfig, {"headroom": headroom}).usable == pytest.approx(usable)
+    assert take(FitConfig, {"headroom": headroom})[0].usable == pytest.approx(usable)
 
 
 @pytest.mark.parametrize("headroom", ["10", "-1%", "100%", ""])
 def test_another_headroom_is_refused(headroom: str) -> None:
     with pytest.raises(ConfigError, match=r"^headroom: got .*, allowed: a percentage from 0% to below 100%"):
-        parse_all(FitConfig, {"headroom": headroom})
+        take(FitConfig, {"headroom": headroom})[0]
 
 
 def test_a_sweep_name_may_have_blanks_and_letters_of_any_language() -> None:

@@ -4,13 +4,13 @@ import pytest
 
 from dpprof.config.training import TrainingConfig, resolve_device
 from dpprof.errors import ConfigError
-from dpprof.vocabulary.settings import parse_all
+from dpprof.vocabulary.settings import take
 from dpprof.vocabulary.trainers import BUILT_IN
 
 
 def refusal(**values: object) -> str:
     with pytest.raises(ConfigError) as refused:
-        parse_all(TrainingConfig, values).resolve(cuda_available=False)
+        take(TrainingConfig, values)[0].resolve(cuda_available=False)
     return str(refused.value)
 
 
@@ -33,7 +33,7 @@ def test_device() -> None:
 def test_resolve_fills_in_the_model(
     cuda_available: bool, given: dict[str, object], expected: tuple[object, ...]
 ) -> None:
-    config = parse_all(TrainingConfig, given).resolve(cuda_available=cuda_available)
+    config = take(TrainingConfig, given)[0].resolve(cuda_available=cuda_available)
     sizes = (config.vocab_size, config.hidden_dim, config.num_layers, config.num_heads)
     assert (config.model_size, *sizes) == expected
     assert config.resolve(cuda_available=cuda_available) == config
@@ -64,7 +64,7 @@ def test_resolve_leaves_every_other_setting_alone() -> None:
     ],
 )
 def test_run_name(given: dict[str, object], name: str) -> None:
-    assert parse_all(TrainingConfig, given).resolve(cuda_available=False).run_name == name
+    assert take(TrainingConfig, given)[0].resolve(cuda_available=False).run_name == name
 
 
 def test_adapters_without_peft_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

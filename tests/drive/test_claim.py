@@ -7,22 +7,16 @@ from pathlib import Path
 
 import pytest
 from conftest import call_dpprof
+from example_sweeps import sweep_in
 
 from dpprof.config.drive import DriveConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.claim import claimed
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.single import SingleRun
-from dpprof.drive.sweep import Sweep
 from dpprof.errors import ConfigError
-from dpprof.pages.sweep_reports import write_sweep_reports
 
 CONFIG = ExperimentConfig()
-
-
-def sweep(runs: Path, name: str = "") -> Sweep:
-    drive = DriveConfig(runs_dir=str(runs))
-    return Sweep(name, drive, LocalLauncher(), {"a": CONFIG}, write_reports=write_sweep_reports)
 
 
 def test_many_at_once_get_a_folder_each(tmp_path: Path) -> None:
@@ -41,48 +35,46 @@ def test_many_at_once_get_a_folder_each(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_which_nothing_came_is_removed(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="refused"), claimed(sweep(tmp_path, "s"), "sweep"):
+    with pytest.raises(ConfigError, match="refused"), claimed(sweep_in(tmp_path, {"a": CONFIG}), "sweep"):
         raise ConfigError("refused")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_name_that_is_taken(tmp_path: Path) -> None:
-    with claimed(sweep(tmp_path, "s"), "sweep"):
+    with claimed(sweep_in(tmp_path, {"a": CONFIG}), "sweep"):
         (tmp_path / "s" / "kept").touch()
         for resume in (False, True):
             with (
                 pytest.raises(ConfigError, match=f"s is in use by process {os.getpid()} on "),
-                claimed(sweep(tmp_path, "s"), "sweep", resume=resume),
+                claimed(sweep_in(tmp_path, {"a": CONFIG}), "sweep", resume=resume),
             ):
                 pass
     with (
         pytest.raises(ConfigError, match="got 's', allowed: a new name, or resume=true"),
-        claimed(sweep(tmp_path, "s"), "sweep"),
+        claimed(sweep_in(tmp_path, {"a": CONFIG}), "sweep"),
     ):
         pass
-    with claimed(sweep(tmp_path, "s"), "sweep", resume=True):
+    with claimed(sweep_in(tmp_path, {"a": CONFIG}), "sweep", resume=True):
         pass
 
 
-def test_resume_of_what_never_was(tmp_path: Path) -> None:
-    ended = call_dpprof(tmp_path, "sweep", "--sweep-name", "nosuch", "--resume", "true", "--device", "cpu")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["sweep", "--sweep-name", "no", "--resume", "true"],
+            "got 'no', allowed: with resume=true",
+        ),
+        (["fit", "--workload", "json:no", "--device-memory-gib", "1"], "workload: got 'json:no'"),
+        (["fit", "--sweep-name", "taken", "--device-memory-gib", "1"], "got 'taken', allowed: a new name\n"),
+    ],
+    ids=["a sweep that never was", "a workload that is not there", "a search cannot be resumed"],
+)
+def test_what_is_refused_leaves_no_folder(tmp_path: Path, arguments: list[str], said: str) -> None:
+    taken = tmp_path / "runs" / "taken"
+    taken.mkdir(parents=True)
+    ended = call_dpprof(tmp_path, *arguments)
     assert ended.returncode == 2
-    assert "sweep_name: got 'nosuch', allowed: with resume=true" in ended.stderr
+    assert said in ended.stderr
+    assert list(taken.parent.iterdir()) == [taken]
     assert not (tmp_path / "mlflow.db").exists()
-    assert list((tmp_path / "runs").iterdir()) == []
-
-
-def test_a_workload_that_is_refused_leaves_no_folder(tmp_path: Path) -> None:
-    ended = call_dpprof(
-        tmp_path, "fit", "--workload", "json:nosuch", "--device-memory-gib", "1", "--sweep-name", "f"
-    )
-    assert ended.returncode == 2
-    assert "nosuch" in ended.stderr
-    assert list((tmp_path / "runs").iterdir()) == []
-
-
-def test_a_search_asks_for_a_new_name(tmp_path: Path) -> None:
-    (tmp_path / "runs" / "f").mkdir(parents=True)
-    ended = call_dpprof(tmp_path, "fit", "--sweep-name", "f", "--device-memory-gib", "1")
-    assert ended.returncode == 2
-    assert ended.stderr.splitlines()[-1] == "dpprof: sweep_name: got 'f', allowed: a new name"

@@ -1,42 +1,108 @@
 """The counters pass with a stand-in for `ncu`: real processes on the CPU, only what is counted is made up."""
 
 import dataclasses
+import os
+import shutil
 import sys
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
+import psutil
 import pytest
-from counting import (
-    CONFIG,
-    HERE,
-    count_in,
-    counting_machine,
-    drive,
-    measured_folder,
-    oddly_named_folder,
-    outcome,
-)
-from example_config import changed
+from conftest import ROOT
+from example_config import changed, experiment
 from example_ncu import STEP, StandIn
 from mlflow import MlflowClient
 
 from dpprof.config.counter_metrics import BASIC
 from dpprof.config.drive import DriveConfig
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
 from dpprof.drive.counters import count
 from dpprof.drive.launch.job import MEASURE
 from dpprof.drive.launch.local import LocalLauncher
+from dpprof.drive.ncu import program
+from dpprof.drive.run import drive_experiment
 from dpprof.drive.stop import Stop
 from dpprof.drive.sweep import Sweep, reusable_results
+from dpprof.errors import CountersError
 from dpprof.pages.sweep_reports import write_sweep_reports
-from dpprof.record.figures.results import FAILED, FINISHED, describe, read_result
+from dpprof.record.figures.results import FAILED, FINISHED, KILLED, Result, describe, read_result
 from dpprof.record.folder import RunFolder
-from dpprof.record.record import Record
+from dpprof.record.record import Failure, PassOutcome, PassStatus, Record
 from dpprof.tracking.tracker import Tracker
 
-ncu = pytest.fixture(counting_machine)
-folder = pytest.fixture(oddly_named_folder)
-measured = pytest.fixture(measured_folder, scope="module")
+CONFIG = experiment(
+    trainer="DPSGDTrainer",
+    batch_size=2,
+    seq_len=16,
+    device="cpu",
+    passes="clean",
+    measured_steps=1,
+    counters="auto",
+).resolve(cuda_available=False)
+
+
+@pytest.fixture
+def ncu(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """A machine that may count on its CPU: the rest of the path is the real one."""
+    monkeypatch.setenv("PATH", f"{stand_in.place}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(program, "require", lambda device: program.Ncu(str(stand_in.place / "ncu")))
+    return stand_in
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    """An odd name, with a percent sign, which begins a placeholder in ncu's file names."""
+    return RunFolder(tmp_path / "100 % & more" / "run")
+
+
+def drive(folder: RunFolder, config: ExperimentConfig = CONFIG) -> Result:
+    lines: list[str] = []
+    result = drive_experiment(config, folder, LocalLauncher(), 600, lines.append)
+    (folder.path / "lines.txt").write_text("\n".join(lines))
+    return result
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder with everything but its counters, really measured."""
+    folder = RunFolder(tmp_path_factory.mktemp("measured") / "run")
+    result = drive(folder, changed(CONFIG, counters="off"))
+    assert result.status == FINISHED
+    return folder.path
+
+
+def count_in(folder: RunFolder, measured: Path, config: ExperimentConfig, stop: Stop | None = None) -> Result:
+    """Count in a copy of a measured folder."""
+    shutil.copytree(measured, folder.path, dirs_exist_ok=True)
+    folder.write_config(config)
+    record = folder.read_record()
+    assert record is not None
+    count(config, folder, record, LocalLauncher(), 60.0, lambda line: None, stop or Stop())
+    return read_result(folder)
+
+
+def count_alone(
+    folder: RunFolder, config: ExperimentConfig, timeout_s: float = 60.0, stop: Stop | None = None
+) -> tuple[Record, Failure | None]:
+    """Count in a new folder."""
+    folder.create(config)
+    record = Record(to_flat(config), {})
+    count(config, folder, record, LocalLauncher(), timeout_s, lambda line: None, stop or Stop())
+    return record, folder.read_error()
+
+
+def processes_of(folder: RunFolder) -> list[psutil.Process]:
+    """Living processes that were started for a run folder."""
+    every = psutil.process_iter(["cmdline"])
+    return [one for one in every if any(str(folder.path) in part for part in one.info["cmdline"] or [])]
+
+
+def outcome(result: Result) -> PassOutcome:
+    assert result.record is not None
+    return result.record.passes["counters"]
 
 
 def test_the_step_is_counted_in_a_second_process(
@@ -100,7 +166,7 @@ def test_the_command_line(ncu: StandIn, folder: RunFolder, measured: Path) -> No
 
 def test_the_chips_own_names_are_asked_for(ncu: StandIn, folder: RunFolder, measured: Path) -> None:
     names = ["gpu__time_duration", "dram__bytes_op_read", "dram__bytes_op_write", "sm__cycles_active"]
-    ncu.plan(metrics=names, report=(HERE / "drive" / "ncu" / "reports" / "sm_120.csv").read_text())
+    ncu.plan(metrics=names, report=(ROOT / "tests" / "drive" / "ncu" / "reports" / "sm_120.csv").read_text())
     wanted = "dram_read_throughput,dram__bytes_write.sum,sm__cycles_active.avg,gst_throughput"
     result = count_in(folder, measured, changed(CONFIG, counter_metrics=wanted))
     command = next(call for call in ncu.calls if "--export" in call)
@@ -122,22 +188,28 @@ def test_the_chips_own_names_are_asked_for(ncu: StandIn, folder: RunFolder, meas
 DONE = "[dpprof] the counted step is done"
 
 
-@pytest.mark.parametrize("mode", ["auto", "ncu"])
+CASES: list[tuple[dict[str, Any], str, str]] = [
+    ({"metrics": []}, "skipped", "ncu finds no NVIDIA driver"),
+    ({"say": ["==ERROR== ERR_NVGPUCTRPERM"], "exit_code": 0}, "skipped", "this user may not read"),
+    ({"say": ["==ERROR== a driver resource was unavailable"], "exit_code": 9}, "skipped", "another tool"),
+    (
+        {"say": ["==ERROR== Failed to find metric a__x"], "exit_code": 1},
+        "failed",
+        "the GPU has no metric",
+    ),
+    ({"say": ["==ERROR== Odd."], "exit_code": 1}, "failed", "ncu failed: Odd.; see ncu.log"),
+    ({"say": [DONE, "==ERROR== No report."], "exit_code": 1}, "failed", "ncu failed: No report."),
+    ({"exit_code": 0}, "failed", "ncu failed: it ended with exit code 0 and left no report"),
+    ({"report": "==WARNING== No kernels.\n"}, "failed", "report_DPSGDTrainer_bs2_seq16.csv holds no"),
+]
+
+
 @pytest.mark.parametrize(
-    ("plan", "status", "sentence"),
+    ("mode", "plan", "status", "sentence"),
     [
-        ({"metrics": []}, "skipped", "ncu finds no NVIDIA driver"),
-        ({"say": ["==ERROR== ERR_NVGPUCTRPERM"], "exit_code": 0}, "skipped", "this user may not read"),
-        ({"say": ["==ERROR== a driver resource was unavailable"], "exit_code": 9}, "skipped", "another tool"),
-        (
-            {"say": ["==ERROR== Failed to find metric a__x"], "exit_code": 1},
-            "failed",
-            "the GPU has no metric",
-        ),
-        ({"say": ["==ERROR== Odd."], "exit_code": 1}, "failed", "ncu failed: Odd.; see ncu.log"),
-        ({"say": [DONE, "==ERROR== No report."], "exit_code": 1}, "failed", "ncu failed: No report."),
-        ({"exit_code": 0}, "failed", "ncu failed: it ended with exit code 0 and left no report"),
-        ({"report": "==WARNING== No kernels.\n"}, "failed", "report_DPSGDTrainer_bs2_seq16.csv holds no"),
+        pytest.param(mode, *case, marks=[pytest.mark.exhaustive] if (number + place) % 2 else [])
+        for number, case in enumerate(CASES)
+        for place, mode in enumerate(("auto", "ncu"))
     ],
 )
 def test_a_pass_that_counts_nothing(
@@ -169,9 +241,7 @@ def test_a_pass_that_counts_nothing(
 def test_the_wrapped_process_fails(ncu: StandIn, folder: RunFolder) -> None:
     """For real: there is no such factory."""
     config = dataclasses.replace(CONFIG, workload="example_workloads:nothing_of_the_name")
-    folder.create(config)
-    record = Record(to_flat(config), {})
-    count(config, folder, record, LocalLauncher(), 60.0, lambda line: None, Stop())
+    record, _ = count_alone(folder, config)
     reason = record.passes["counters"].reason or ""
     assert record.passes["counters"].status == "failed"
     assert reason.startswith("the measured process failed under ncu: ConfigError: workload")
@@ -207,3 +277,54 @@ def test_resume_counts_what_could_not_be_counted_before(
     assert list(reusable_results(sweep)) == []
     monkeypatch.undo()  # without the stand-in: this machine has no GPU
     assert list(reusable_results(sweep)) == ["run"]
+
+
+def test_the_pass_takes_too_long(ncu: StandIn, folder: RunFolder) -> None:
+    ncu.plan(hang=True)
+    _, failure = count_alone(folder, changed(CONFIG, counters="ncu"), 3.0)
+    assert failure is not None
+    assert failure.kind == "timeout"
+    assert failure.message.startswith("stopped after timeout_s=3 seconds")
+    assert processes_of(folder) == []
+
+
+def test_the_pass_is_stopped(ncu: StandIn, folder: RunFolder) -> None:
+    stop = Stop()
+    Timer(1.5, stop.request).start()
+    record, failure = count_alone(folder, CONFIG, stop=stop)
+    assert failure is not None
+    assert failure.kind == "interrupted"
+    folder.write_record(record)
+    assert read_result(folder).status == KILLED
+    assert processes_of(folder) == []
+
+
+def test_ctrl_c_while_the_program_talks(
+    ncu: StandIn, folder: RunFolder, measured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a terminal it ends the program too."""
+    stop = Stop()
+
+    def interrupted(self: program.Ncu) -> frozenset[str]:
+        stop.request()
+        raise CountersError("ncu --query-metrics failed: exit code -2")
+
+    monkeypatch.setattr(program.Ncu, "available_metrics", interrupted)
+    result = count_in(folder, measured, CONFIG, stop)
+    assert result.status == KILLED
+    assert outcome(result).reason == "stopped by the user"
+
+
+@pytest.mark.parametrize("mode", ["auto", "ncu"])
+def test_a_killed_counters_pass_is_no_end(folder: RunFolder, measured: Path, mode: str) -> None:
+    """As after SIGKILL of the driver: the pass runs in the record, and nothing says why it is not done."""
+    shutil.copytree(measured, folder.path, dirs_exist_ok=True)
+    folder.write_config(changed(CONFIG, counters=mode))
+    record = folder.read_record()
+    assert record is not None
+    record.passes["counters"] = PassOutcome(PassStatus.RUNNING)
+    folder.write_record(record)
+    result = read_result(folder)
+    assert record.failed_passes == {"counters": "it did not finish"}
+    assert result.status == (FINISHED if mode == "auto" else FAILED)
+    assert (result.failure.kind if result.failure else None) == (None if mode == "auto" else "killed")

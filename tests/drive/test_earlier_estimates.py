@@ -7,7 +7,7 @@ import pytest
 from conftest import measure_here
 
 from dpprof.drive.campaign import Planned
-from dpprof.drive.earlier import Earlier
+from dpprof.drive.earlier import find
 from dpprof.record.folder import RunFolder, SweepFolder
 
 MODEL = """
@@ -35,20 +35,20 @@ def estimated(place: Path, *more: str) -> RunFolder:
     return run
 
 
-def find(folder: RunFolder, campaign: str = "another") -> bool:
+def is_taken(folder: RunFolder, campaign: str = "another") -> bool:
     """Whether a campaign beside it, or its own, takes the estimate."""
     own = SweepFolder(folder.path.parent.parent / campaign)
-    return Earlier(own).find(Planned(1, 1, folder.name, folder.read_config())) is not None
+    return find(own, Planned(1, 1, folder.name, folder.read_config())) is not None
 
 
 def test_an_estimate_is_taken_unless_versions_or_the_processor_differ(tmp_path: Path) -> None:
     folder = estimated(tmp_path, "--model-sizes", "tiny")
-    assert find(folder)
+    assert is_taken(folder)
     record = json.loads(folder.record.read_text())
     for name in ("cpu", "cpu_cores", "opacus_version", "transformers_version", "dpprof_version"):
         changed = record | {"environment": record["environment"] | {name: "0.1"}}
         folder.record.write_text(json.dumps(changed))
-        assert not find(folder), name
+        assert not is_taken(folder), name
 
 
 def test_a_model_of_ones_own_is_estimated_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,5 +56,5 @@ def test_a_model_of_ones_own_is_estimated_again(tmp_path: Path, monkeypatch: pyt
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     folder = estimated(tmp_path, "--workload", "ownmodel:factory")
-    assert not find(folder)
-    assert find(folder, folder.path.parent.name), "within a campaign it is the same"
+    assert not is_taken(folder)
+    assert is_taken(folder, folder.path.parent.name), "within a campaign it is the same"

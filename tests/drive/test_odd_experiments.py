@@ -1,5 +1,6 @@
-"""Experiments that do what none should: each has the right reason, and the others are measured."""
+"""A real sweep of experiments that do what none should: each has the right reason, and one is measured."""
 
+import getpass
 import json
 import subprocess
 from pathlib import Path
@@ -7,24 +8,37 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import lay_out_store, run_dpprof, runs_of
+from conftest import artifacts_of, lay_out_store, run_dpprof, runs_of
+from example_results import result
 from mlflow import MlflowClient
 
+from dpprof.drive.endings import write_how_it_ended
+from dpprof.drive.launch.job import Exit
 from dpprof.record.figures.results import read_result
 from dpprof.record.folder import RunFolder
+from dpprof.vocabulary.trainers import trainer_info
 
 QUICK = ["--warmup-steps", "2", "--measured-steps", "2", "--passes", "clean,memory"]
 EARLY = "the process ended with exit code 0 before it was done"
 FIGURES = "latency/step_ms_median"
+# By batch size, as in `example_odd.STRIKES`.
+REASONS = {
+    4: ("error", "its run folder was deleted while it ran"),
+    5: ("error", "Expecting property name"),
+    8: ("killed", "ended by SIGKILL from outside"),
+    9: ("oom", "tried to allocate"),
+    10: ("error", "a fault in the workload"),
+}
+EXPECTED = {size: kind for size, (kind, _) in REASONS.items()} | {6: None, 7: None}
 
 
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
-    """A sweep over what `example_odd.STRIKES` lists."""
+    """A sweep over what `example_odd.STRIKES` lists; the last one is measured in spite of all."""
     folder = tmp_path_factory.mktemp("odd")
     lay_out_store(folder)
     arguments = ["--workload", "example_odd:odd", "--trainers", "standard", "--seq-lens", "1"]
-    arguments += ["--batch-sizes", "2,3,4,5,6,7", "--sweep-name", "odd", *QUICK]
+    arguments += ["--batch-sizes", "4,5,6,8,9,10,7", "--sweep-name", "odd", *QUICK]
     return folder, run_dpprof(folder, "sweep", *arguments)
 
 
@@ -32,31 +46,30 @@ def run_folder(folder: Path, batch_size: int) -> RunFolder:
     return RunFolder(folder / "runs" / "odd" / f"StandardTrainer_odd_bs{batch_size}_seq1")
 
 
-@pytest.mark.parametrize(
-    ("batch_size", "kind", "words"),
-    [
-        (2, "error", EARLY),
-        (3, "killed", "ended by signal 40"),
-        (4, "error", "its run folder was deleted while it ran"),
-        (5, "error", "Expecting property name"),
-    ],
-)
-def test_an_odd_experiment_fails_with_the_right_reason(
-    odd: Any, batch_size: int, kind: str, words: str
-) -> None:
+@pytest.mark.parametrize("batch_size", REASONS)
+def test_an_odd_experiment_fails_with_the_right_reason(odd: Any, batch_size: int) -> None:
     folder, ended = odd
     run = runs_of(folder)[run_folder(folder, batch_size).name]
     assert run.info.status == "FAILED", ended.stdout + ended.stderr
+    kind, words = REASONS[batch_size]
     assert run.data.tags["dpprof.failure"] == kind
     failure = read_result(run_folder(folder, batch_size)).failure
     assert failure is not None
     assert words in failure.message
     assert FIGURES not in run.data.metrics
+    assert {"config.json", "error.json"} <= artifacts_of(folder, run)
+    if batch_size not in (4, 5):  # of these the record is gone
+        assert run.data.metrics["memory/peak_rss_mib"] > 100
+
+
+def test_a_fault_keeps_its_traceback(odd: Any) -> None:
+    failed = run_folder(odd[0], 10)
+    assert "odd_loss" in json.loads(failed.error.read_text())["traceback"]
+    assert "odd_loss" in failed.log.read_text()
 
 
 def test_a_damaged_record_is_kept_under_another_name(odd: Any) -> None:
-    folder, _ = odd
-    assert (run_folder(folder, 5).path / "damaged_record.json").read_text() == "{"
+    assert (run_folder(odd[0], 5).path / "damaged_record.json").read_text() == "{"
 
 
 def test_an_early_exit_in_a_later_pass_leaves_the_figures_before_it(odd: Any) -> None:
@@ -64,55 +77,101 @@ def test_an_early_exit_in_a_later_pass_leaves_the_figures_before_it(odd: Any) ->
     run = runs_of(folder)[run_folder(folder, 6).name]
     assert run.info.status == "FINISHED", ended.stdout + ended.stderr
     assert run.data.metrics[FIGURES] > 0
-    record = run_folder(folder, 6).read_record()
-    assert record is not None
-    assert EARLY in record.failed_passes["memory"]
+    assert run.data.tags["dpprof.failed_pass"].startswith(f"memory: error: {EARLY}")
+    assert "dpprof.failure" not in run.data.tags
 
 
 def test_closed_output_and_another_working_directory_cost_no_figures(odd: Any) -> None:
     folder, ended = odd
-    result = read_result(run_folder(folder, 7))
-    assert result.failure is None, ended.stdout + ended.stderr
-    assert result.record is not None
-    assert {name: outcome.status for name, outcome in result.record.passes.items()} == {
-        "clean": "finished",
-        "memory": "finished",
-    }
-    log = run_folder(folder, 7).log.read_text()
+    read = read_result(run_folder(folder, 7))
+    assert read.failure is None, ended.stdout + ended.stderr
+    assert read.record is not None
+    statuses = {name: outcome.status for name, outcome in read.record.passes.items()}
+    assert statuses == {"clean": "finished", "memory": "finished"}
+    log = read.folder.log.read_text()
     assert "memory pass" in log, "what it says goes to the log all the same"
     assert log.count("clean pass") == log.count("finished: ") == 1, "a forked copy goes on"
 
 
 def test_what_an_experiment_started_in_another_session_ends_with_it(odd: Any) -> None:
-    folder, _ = odd
-    started = int((run_folder(folder, 7).path / "daemon").read_text())
+    started = int((run_folder(odd[0], 7).path / "daemon").read_text())
     assert not psutil.pid_exists(started) or psutil.Process(started).status() == psutil.STATUS_ZOMBIE
 
 
 def test_links_pipes_and_sockets_are_not_uploaded(odd: Any) -> None:
     folder, ended = odd
     run = runs_of(folder)[run_folder(folder, 7).name]
-    client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
-    found = {item.path for item in client.list_artifacts(run.info.run_id)}
-    assert "own.txt" in found
-    assert not found & {"data", "pipe", "socket"}
-    traces = {item.path for item in client.list_artifacts(run.info.run_id, "tensorboard")}
-    assert "tensorboard/host" not in traces
+    found = artifacts_of(folder, run)
+    assert {"config.json", "run.log", "own.txt"} <= found
+    assert not found & {"data", "pipe", "socket", "error.json"}
+    assert "tensorboard/host" not in artifacts_of(folder, run, "tensorboard")
     left_out = run.data.tags["dpprof.left_out"]
-    assert [name.split()[0] for name in left_out.split(", ")] == [
-        "data",
-        "pipe",
-        "socket",
-        "tensorboard/host",
-    ]
+    names = [name.split()[0] for name in left_out.split(", ")]
+    assert names == ["data", "pipe", "socket", "tensorboard/host"]
     assert left_out in " ".join(ended.stdout.split())
 
 
-def test_the_sweep_counts_them(odd: Any) -> None:
+def test_the_sweep_ends_failed_and_says_what_failed(odd: Any) -> None:
     folder, ended = odd
     assert ended.returncode == 3, ended.stdout + ended.stderr
-    assert "4 of 6 experiments failed" in ended.stderr
+    last = ended.stderr.strip().splitlines()[-1]
+    assert "4 of 7 experiments failed" in last
+    assert "bs9" not in last, "out of memory is a finding, not a fault"
+    assert "INFO" not in ended.stdout + ended.stderr, "MLflow says nothing on its own"
     assert "Traceback" not in ended.stderr
+    parent = runs_of(folder)["odd"]
+    assert parent.info.status == "FAILED"
+    note = parent.data.tags["mlflow.note.content"]
+    assert "2 of 7" in note
+    assert "<script>" not in note
     summary = json.loads((folder / "runs" / "odd" / "summary.json").read_text())
-    assert len(summary["cells"]) == 6
-    assert runs_of(folder)["odd"].info.status == "FAILED"
+    ended_as = {cell["settings"]["batch_size"]: cell["runs"][0]["failure"] for cell in summary["cells"]}
+    assert ended_as == EXPECTED
+
+
+def test_children_are_nested_and_carry_shared_params(odd: Any) -> None:
+    runs = runs_of(odd[0])
+    parent = runs.pop("odd")
+    assert {run.info.run_name for run in runs.values()} == {f"standard b{size} s1" for size in EXPECTED}
+    for run in runs.values():
+        assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
+        assert run.data.tags["dpprof.sweep"] == "odd"
+        assert run.data.tags["dpprof.trainer"] == "StandardTrainer"
+        assert run.data.tags["mlflow.runColor"] == trainer_info("StandardTrainer").color
+        assert run.data.tags["mlflow.user"] == parent.data.tags["mlflow.user"] == getpass.getuser()
+        assert run.data.params["resolved_device"] == "cpu"
+    assert "mlflow.runColor" not in parent.data.tags
+
+
+def test_the_sweep_ends_with_the_link_to_its_runs_side_by_side(odd: Any) -> None:
+    folder, ended = odd
+    parent = runs_of(folder)["odd"]
+    link = ended.stdout.split()[-1]
+    assert link.startswith("http://127.0.0.1:5000/#/experiments/")
+    assert f"({link.partition(':5000/')[2]})" in parent.data.tags["mlflow.note.content"]
+    assert "start mlflow ui, then open" in ended.stdout
+    client = MlflowClient(f"sqlite:///{folder}/mlflow.db")
+    tags = client.get_experiment(parent.info.experiment_id).tags
+    view = json.loads(tags[f"mlflow.sharedViewState.{parent.info.run_id}"])
+    found = client.search_runs([parent.info.experiment_id], view["searchFilter"])
+    assert len(found) == len(EXPECTED)
+    assert {chart["type"] for chart in view["compareRunCharts"]} == {"BAR", "SCATTER", "PARALLEL", "IMAGE"}
+    assert all(chart["runsCountToCompare"] == len(EXPECTED) for chart in view["compareRunCharts"])
+
+
+@pytest.mark.parametrize(
+    ("ended", "kind", "words"),
+    [
+        (Exit(-15, timed_out=True), "timeout", "stopped after timeout_s=25 seconds"),
+        (Exit(-40), "killed", "the process was ended by signal 40; see run.log"),
+        (Exit(0), "error", f"{EARLY}, as os._exit(0) does; see run.log"),
+    ],
+)
+def test_an_end_of_the_process_is_told(tmp_path: Path, ended: Exit, kind: str, words: str) -> None:
+    """That a time-out ends a job is tested with the launchers."""
+    config, folder = result(passes="clean").config, RunFolder(tmp_path / "run")
+    folder.create(config)
+    write_how_it_ended(config, folder, ended, 25)
+    failure = folder.read_error()
+    assert failure is not None
+    assert (failure.kind, failure.message) == (kind, words)

@@ -16,6 +16,7 @@ from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.run import drive_experiment
 from dpprof.drive.stop import Stop
 from dpprof.errors import ExperimentsFailed
+from dpprof.measure.entry import measure
 from dpprof.record.figures.names import metrics, named
 from dpprof.record.figures.results import FINISHED, Result
 from dpprof.record.folder import RunFolder
@@ -131,13 +132,7 @@ def test_torchrun_starts_the_same_ranks(tmp_path: Path) -> None:
 def test_a_process_that_is_no_rank_says_how_to_start_them(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.create(CONFIG)
-    ended = subprocess.run(
-        [sys.executable, "-m", "dpprof.measure", str(folder.path)],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        check=False,
-    )
-    assert ended.returncode == 1
+    assert measure(folder) == 1
     failure = folder.read_error()
     assert failure is not None
     assert failure.message.startswith(

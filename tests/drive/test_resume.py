@@ -1,4 +1,4 @@
-"""Resuming what was cut off: by SIGKILL of the driver in a later pass, and by Ctrl-C while it is resumed."""
+"""Resuming what was cut off: by SIGKILL of the driver in a later pass, and by a closed terminal meanwhile."""
 
 import json
 import shutil
@@ -6,6 +6,7 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from conftest import call_dpprof, measure_here, runs_of
 from started import started
@@ -82,7 +83,10 @@ def test_a_sweep_with_missing_cells_is_logged_as_stopped(swept: Path) -> None:
     assert runs_of(swept)["s"].info.status == "FINISHED"
 
 
-def test_ctrl_c_while_resuming_keeps_the_earlier_figures_and_nobody_else_gets_in(swept: Path) -> None:
+def test_a_terminal_that_closes_while_resuming_keeps_the_earlier_figures_and_nobody_else_gets_in(
+    swept: Path,
+) -> None:
+    """Nobody reads any more, and the signals of a terminal's end come in a row."""
     runs = swept / "runs" / "s"
     shutil.copytree(runs / SECOND, runs / HANGS)
     config = json.loads((runs / HANGS / "config.json").read_text())
@@ -95,9 +99,14 @@ def test_ctrl_c_while_resuming_keeps_the_earlier_figures_and_nobody_else_gets_in
         assert refused.returncode == 2
         assert f"in use by process {driver.pid} on " in refused.stderr
     time.sleep(1.0)
-    driver.send_signal(signal.SIGINT)
-    _, errors = driver.communicate(timeout=60)
-    assert driver.returncode == 130, errors
+    (child,) = psutil.Process(driver.pid).children()
+    for output in (driver.stdout, driver.stderr):
+        assert output is not None
+        output.close()
+    driver.send_signal(signal.SIGHUP)
+    driver.send_signal(signal.SIGQUIT)
+    assert driver.wait(timeout=60) == 130
+    assert psutil.wait_procs([child], timeout=60)[1] == []
     assert json.loads((runs / HANGS / "record.json").read_text()) == record
     assert [path.name for path in runs.iterdir() if path.name.startswith(".")] == []
     statuses = {name: run.info.status for name, run in runs_of(swept).items()}

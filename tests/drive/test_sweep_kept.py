@@ -5,16 +5,14 @@ from pathlib import Path
 import pytest
 from conftest import runs_of
 from example_results import result
+from example_sweeps import sweep_in
 
 from dpprof.cli.progress import Progress
-from dpprof.config.drive import DriveConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat
 from dpprof.drive.campaign import Planned, run_campaign
-from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.sweep import Sweep, reusable_results
 from dpprof.pages.run_reports import write_run_reports
-from dpprof.pages.sweep_reports import write_sweep_reports
 from dpprof.record.figures.results import Result
 from dpprof.record.record import Failure, FailureKind, PassOutcome, PassStatus
 from dpprof.tracking.tracker import Tracker
@@ -22,14 +20,7 @@ from dpprof.tracking.tracker import Tracker
 
 def test_a_stop_leaves_no_kept_result_out_of_the_comparison(tmp_path: Path) -> None:
     kept = {one.name: one for one in (result("StandardTrainer"), result("DPSGDTrainer"))}
-    sweep = Sweep(
-        "s",
-        DriveConfig(runs_dir=str(tmp_path)),
-        LocalLauncher(),
-        {name: one.config for name, one in kept.items()},
-        kept=kept,
-        write_reports=write_sweep_reports,
-    )
+    sweep = sweep_in(tmp_path, {name: one.config for name, one in kept.items()}, kept=kept)
     sweep.folder.path.mkdir()
     sweep.results.append(next(iter(kept.values())))
     sweep.stop.request()
@@ -41,10 +32,7 @@ def test_a_stop_leaves_no_kept_result_out_of_the_comparison(tmp_path: Path) -> N
 
 def test_an_estimate_of_a_larger_model_that_was_cut_off_is_done_again(tmp_path: Path) -> None:
     config = result(passes="estimate").config
-    drive = DriveConfig(runs_dir=str(tmp_path))
-    sweep = Sweep(
-        "s", drive, LocalLauncher(), {"a": config}, foreseen={"e": config}, write_reports=write_sweep_reports
-    )
+    sweep = sweep_in(tmp_path, {"a": config}, foreseen={"e": config})
     sweep.parent = "a run"
     folder = sweep.folder.foreseen.run("e")
     done: list[str] = []
@@ -66,14 +54,7 @@ def test_an_estimate_of_a_larger_model_that_was_cut_off_is_done_again(tmp_path: 
         done.clear()
 
 
-TINY = {
-    "model_size": "tiny",
-    "num_layers": 1,
-    "hidden_dim": 32,
-    "num_heads": 2,
-    "vocab_size": 64,
-    "seq_len": 8,
-}
+TINY = {"num_layers": 1, "hidden_dim": 32, "num_heads": 2, "vocab_size": 64, "seq_len": 8}
 
 
 def tiny(trainer: str, **more: object) -> ExperimentConfig:
@@ -87,14 +68,8 @@ def sweep_of(folder: Path) -> Sweep:
         tiny(trainer, device="cuda", batch_size=2, passes="estimate", target="H100", savings=False)
         for trainer in ("flat", "ghost")
     ]
-    return Sweep(
-        "mine",
-        DriveConfig(runs_dir=str(folder)),
-        LocalLauncher(),
-        {measured.run_name: measured},
-        foreseen={config.run_name: config for config in estimates},
-        write_reports=write_sweep_reports,
-    )
+    foreseen = {config.run_name: config for config in estimates}
+    return sweep_in(folder, {measured.run_name: measured}, "mine", foreseen=foreseen)
 
 
 def test_they_are_no_runs_but_the_verdict_tells_them_and_only_what_failed_is_estimated_again(

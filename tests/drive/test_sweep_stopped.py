@@ -113,17 +113,3 @@ def test_nothing_is_lost_when_mlflow_goes_away(tmp_path: Path) -> None:
     again = call_dpprof(tmp_path, "log", "runs/stopped")
     assert again.returncode == 0
     assert len(runs_of(tmp_path)) == 3, "logged twice"
-
-
-def test_a_terminal_that_closes_stops_like_ctrl_c(tmp_path: Path) -> None:
-    """Nobody reads any more, and the signals of a terminal's end come in a row."""
-    process = start_hanging(tmp_path, "7")
-    child = measuring_process(process)
-    for output in (process.stdout, process.stderr):
-        assert output is not None
-        output.close()
-    process.send_signal(signal.SIGHUP)
-    process.send_signal(signal.SIGQUIT)
-    assert process.wait(timeout=120) == 130
-    wait_until_gone(child)
-    assert {run.info.status for run in runs_of(tmp_path).values()} == {"KILLED"}

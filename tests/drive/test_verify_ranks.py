@@ -61,20 +61,23 @@ def test_what_is_right_passes(
     assert not failed(found)
 
 
-def test_noise_on_every_rank_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workload = "example_faulty_ranks:noise_on_every_rank"
-    found = checks(tmp_path, monkeypatch, FLAT, "ddp", workload)
-    assert "noise_deviation" in failed(found)
-    assert "as if it were added twice" in found["noise_deviation"].said
-
-
-def test_norms_summed_over_ranks_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workload = "example_faulty_ranks:norms_over_ranks"
-    found = checks(tmp_path, monkeypatch, GHOST, "fsdp2", workload)
-    assert {"gradient_float64", "gradient_float32"} <= failed(found)
-
-
-def test_the_same_noise_on_every_rank_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workload = "example_faulty_ranks:same_noise_on_every_rank"
-    found = checks(tmp_path, monkeypatch, BK, "fsdp2", workload)
-    assert "noise_coordinates" in failed(found)
+@pytest.mark.parametrize(
+    ("trainer", "way", "fault", "finds", "says"),
+    [
+        (FLAT, "ddp", "noise_on_every_rank", {"noise_deviation"}, "as if it were added twice"),
+        (GHOST, "fsdp2", "norms_over_ranks", {"gradient_float64", "gradient_float32"}, ""),
+        (BK, "fsdp2", "same_noise_on_every_rank", {"noise_coordinates"}, ""),
+    ],
+)
+def test_a_planted_fault_is_found(
+    trainer: str,
+    way: str,
+    fault: str,
+    finds: set[str],
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = checks(tmp_path, monkeypatch, trainer, way, f"example_faulty_ranks:{fault}")
+    assert finds <= failed(found)
+    assert all(says in found[name].said for name in finds)

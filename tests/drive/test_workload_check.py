@@ -9,23 +9,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from example_sweeps import sweep_in
 from trap_cases import CONFIG, configured
 
 from dpprof.config.drive import DriveConfig
 from dpprof.config.entry_points import FitConfig
 from dpprof.config.estimating import EstimatingConfig
-from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.campaign import Campaign, run_campaign
-from dpprof.drive.fit import Fit, Searches
+from dpprof.drive.fit import Fit
 from dpprof.drive.launch.in_process import InProcessLauncher
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.single import SingleRun
-from dpprof.drive.sweep import Sweep
 from dpprof.drive.workload_check import check_training, refuse_missing_module
 from dpprof.errors import ConfigError, ExperimentsFailed
 from dpprof.pages.fit import write_fit
 from dpprof.pages.run_reports import write_run_reports
-from dpprof.pages.sweep_reports import write_sweep_reports
 from dpprof.tracking.tracker import Tracker
 from dpprof.vocabulary.trainers import STANDARD
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
@@ -36,19 +34,13 @@ UNTOUCHED: Any = SimpleNamespace(warn=pytest.fail)  # the terminal is not reache
 Planned = Callable[[DriveConfig], Campaign]
 
 
-def sweep_of(drive: DriveConfig, **experiments: ExperimentConfig) -> Sweep:
-    return Sweep("grid", drive, LocalLauncher(), experiments, write_reports=write_sweep_reports)
-
-
 @pytest.mark.parametrize(
     "planned",
     [
         lambda drive: SingleRun("one", drive, LocalLauncher(), NOT_THERE),
-        lambda drive: sweep_of(drive, a=NOT_THERE, b=NOT_THERE),
-        lambda drive: sweep_of(drive, a=ESTIMATED),
-        lambda drive: Fit(
-            "search", drive, LocalLauncher(), Searches({"a": ESTIMATED}, FitConfig(), 60), 1, write_fit
-        ),
+        lambda drive: sweep_in(Path(drive.runs_dir), {"a": NOT_THERE, "b": NOT_THERE}),
+        lambda drive: sweep_in(Path(drive.runs_dir), {"a": ESTIMATED}),
+        lambda drive: Fit("search", drive, LocalLauncher(), {"a": ESTIMATED}, FitConfig(), 1, write_fit),
     ],
     ids=["profile", "sweep", "estimate", "fit"],
 )
@@ -61,7 +53,7 @@ def test_nothing_starts_without_the_workloads_module(tmp_path: Path, planned: Pl
 
 
 def test_a_sweep_whose_workload_breaks_the_contract_does_not_start(tmp_path: Path) -> None:
-    sweep = sweep_of(DriveConfig(runs_dir=str(tmp_path)), a=configured("no_batches", STANDARD))
+    sweep = sweep_in(tmp_path, {"a": configured("no_batches", STANDARD)})
     sweep.launcher = InProcessLauncher()
     with pytest.raises(ConfigError, match="it returned Model, int, function"):
         run_campaign(sweep, Tracker(), UNTOUCHED, write_run_reports)
@@ -69,7 +61,7 @@ def test_a_sweep_whose_workload_breaks_the_contract_does_not_start(tmp_path: Pat
 
 
 def test_a_sweep_of_which_all_is_kept_checks_nothing(tmp_path: Path) -> None:
-    sweep = sweep_of(DriveConfig(runs_dir=str(tmp_path)), a=NOT_THERE)
+    sweep = sweep_in(tmp_path, {"a": NOT_THERE})
     assert sweep.experiment_to_check() == NOT_THERE
     sweep.kept = {"a": UNTOUCHED}
     assert sweep.experiment_to_check() is None

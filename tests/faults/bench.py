@@ -34,8 +34,8 @@ class Outcome:
 class Bench:
     """A server for one row after the other, and what undisturbed sweeps log there."""
 
-    def __init__(self, folder: Path, *, quick: bool, server: MlflowServer | None = None) -> None:
-        self.folder, self._quick = folder, quick
+    def __init__(self, folder: Path, server: MlflowServer | None = None) -> None:
+        self.folder = folder
         self._undisturbed: dict[str, dict[str, Logged]] = {}
         self.server = server or MlflowServer(folder / "server")
         if server is None:
@@ -53,7 +53,7 @@ class Bench:
         return Outcome(row, why, problems=["not tried"])
 
     def _row(self, row: Row) -> Outcome:
-        chosen = _FEW_PASSES if self._quick or not row.is_signal else _ALL_PASSES
+        chosen = _ALL_PASSES if row.is_signal else _FEW_PASSES
         undisturbed = self._undisturbed_sweep(chosen)
         folder = Path(tempfile.mkdtemp(prefix="row-", dir=self.folder))
         arguments = _sweep(chosen)
@@ -123,10 +123,10 @@ def _sweep(chosen: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def open_bench(*, quick: bool) -> Iterator[Bench]:
+def open_bench() -> Iterator[Bench]:
     """A bench in a folder of its own, which is deleted."""
     with tempfile.TemporaryDirectory(prefix="dpprof-faults-", ignore_cleanup_errors=True) as folder:
-        made = Bench(Path(folder), quick=quick)
+        made = Bench(Path(folder))
         try:
             yield made
         finally:

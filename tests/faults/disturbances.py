@@ -97,9 +97,6 @@ def all_rows() -> list[Row]:
     return rows
 
 
-QUICK = (Row("driver", "SIGKILL", "memory pass"),)
-
-
 def arm(row: Row, server: MlflowServer) -> None:
     """Prepare the proxy, before the sweep is started."""
     if row.is_signal:

@@ -1,6 +1,6 @@
 """Faults at every stage of a sweep: is anything lost, mixed or left running?
 
-    python tests/faults/matrix.py [--quick] [--only PATTERN] [--output docs/results/faults.md] [--workers 2]
+    python tests/faults/matrix.py [--only PATTERN] [--output docs/results/faults.md] [--workers 2]
 
 Every row is a sweep of two tiny cells in a process of its own, which logs through a proxy to a real `mlflow
 server` on SQLite. At one stage it meets one fault: a signal to the driver or to the measuring process, or a
@@ -31,28 +31,25 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from bench import Bench, Outcome, open_bench
-from disturbances import QUICK, Row, all_rows
+from disturbances import Row, all_rows
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="only the rows that the suite tries")
     parser.add_argument("--only", default="", metavar="PATTERN", help="only rows whose name matches")
     parser.add_argument("--list", action="store_true", help="print the names of the rows")
     parser.add_argument("--output", type=Path, help="a file for the table, beside standard output")
     parser.add_argument("--workers", type=int, default=1, help="rows at a time, each with its server")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # leave no server behind
-    rows = [
-        row for row in (QUICK if options.quick else all_rows()) if re.search(options.only, row.name, re.I)
-    ]
+    rows = [row for row in all_rows() if re.search(options.only, row.name, re.I)]
     if options.list:
         print("\n".join(row.name for row in rows))
         return 0
     began = time.monotonic()
-    outcomes = try_all(rows, options.workers, quick=options.quick)
+    outcomes = try_all(rows, options.workers)
     text = table(outcomes, time.monotonic() - began)
     print(text)
     if options.output is not None:
@@ -60,7 +57,7 @@ def main() -> int:
     return int(any(outcome.problems for outcome in outcomes))
 
 
-def try_all(rows: Sequence[Row], workers: int, *, quick: bool) -> list[Outcome]:
+def try_all(rows: Sequence[Row], workers: int) -> list[Outcome]:
     """The outcomes, in the order of the rows."""
     benches: SimpleQueue[Bench] = SimpleQueue()
 
@@ -77,7 +74,7 @@ def try_all(rows: Sequence[Row], workers: int, *, quick: bool) -> list[Outcome]:
     try:
         with ExitStack() as stack:
             for _ in range(min(workers, len(rows))):
-                benches.put(stack.enter_context(open_bench(quick=quick)))
+                benches.put(stack.enter_context(open_bench()))
             return list(pool.map(one, rows))
     finally:
         pool.shutdown(cancel_futures=True)

@@ -13,7 +13,7 @@ import pytest
 from at_once import together
 from bench import Bench
 from conftest import environment
-from disturbances import QUICK, Row
+from disturbances import Row
 from example_logged import laid_out
 from faulty_proxy import HANG, LOST, Fault, FaultyProxy
 from mlflow import MlflowClient
@@ -22,7 +22,7 @@ from PIL import Image
 
 from dpprof.errors import TrackingError
 from dpprof.record.folder import SweepFolder
-from dpprof.tracking.tracker import Tracker
+from dpprof.tracking.tracker import Summary, Tracker
 
 STANDARD = "standard b2 s16 tiny"
 
@@ -103,7 +103,7 @@ def test_a_lost_answer_makes_nothing_twice(store: FaultyStore, tmp_path: Path, p
     parent = tracker.start_parent("grid", "sweep", {"a": 1}, SweepFolder(tmp_path / "grid"))
     store.faults.append(Fault(path, LOST))
     run_id = tracker.log_result(laid_out(tmp_path / "grid"), {}, parent)
-    tracker.finish_parent(parent, "FINISHED", "said")
+    tracker.finish_parent(parent, "FINISHED", Summary("said"))
     assert store.statuses() == {"grid": "FINISHED", STANDARD: "FINISHED"}
     history = store.client.get_metric_history(run_id, "latency/step_ms_median")
     assert [metric.value for metric in history] == [500.0]
@@ -131,7 +131,7 @@ def test_a_parent_whose_files_are_refused_is_closed(store: FaultyStore, tmp_path
     page.write_text("x")
     store.faults = [Fault("artifacts", "507", times=99)]
     with pytest.raises(TrackingError):
-        tracker.finish_parent(parent, "FINISHED", "said", [page])
+        tracker.finish_parent(parent, "FINISHED", Summary("said", [page]))
     assert store.statuses() == {"grid": "FAILED"}
 
 
@@ -140,7 +140,7 @@ def test_a_lost_answer_logs_no_image_twice(store: FaultyStore, tmp_path: Path) -
     parent = tracker.start_parent("grid", "sweep", {}, SweepFolder(tmp_path / "grid"))
     Image.new("RGB", (2, 2)).save(tmp_path / "chart.png")
     store.faults = [Fault("/images/", LOST), Fault("compressed", LOST)]
-    tracker.finish_parent(parent, "FINISHED", "said", [tmp_path / "chart.png"])
+    tracker.finish_parent(parent, "FINISHED", Summary("said", [tmp_path / "chart.png"]))
     assert [fault.times for fault in store.faults] == [0, 0]
     images = [item.path for item in store.client.list_artifacts(parent, "images")]
     assert sorted(path.rpartition(".")[2] for path in images) == ["png", "webp"]
@@ -243,9 +243,10 @@ def test_ctrl_c_is_told_to_the_run_that_mlflow_made(store: FaultyStore, tmp_path
     assert store.client.get_run(given).info.status == "KILLED"
 
 
-@pytest.mark.parametrize("row", QUICK, ids=lambda row: row.name)
-def test_nothing_is_lost_or_left(server: MlflowServer, tmp_path: Path, row: Row) -> None:
-    outcome = Bench(tmp_path, quick=True, server=server).try_row(row)
+@pytest.mark.exhaustive
+def test_nothing_is_lost_or_left(server: MlflowServer, tmp_path: Path) -> None:
+    """One row of the matrix. Its parts are tested one by one too: see `test_process.py`."""
+    outcome = Bench(tmp_path, server=server).try_row(Row("driver", "SIGKILL", "memory pass"))
     assert outcome.problems == [], outcome
 
 

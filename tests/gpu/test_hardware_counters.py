@@ -24,7 +24,7 @@ def _lacking() -> str:
     if not torch.cuda.is_available():
         return "torch finds no CUDA device on this machine"
     try:
-        program.available_metrics(program.require("cuda"))
+        program.require("cuda").available_metrics()
     except CountersUnavailable as lacking:
         return str(lacking)
     return ""

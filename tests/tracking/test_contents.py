@@ -23,27 +23,23 @@ GHOST = GHOST.resolve(cuda_available=False)
 
 
 @pytest.mark.parametrize(
-    ("rest", "expected"),
+    ("train", "rest", "with_model", "expected"),
     [
-        ("", "ghost b4 s512"),
-        ("_bf16", "ghost b4 s512 bf16"),
-        ("_rep2", "ghost b4 s512 #2"),
-        ("_bf16_rep12", "ghost b4 s512 bf16 #12"),
-        ("_measured", "ghost b4 s512 measured"),
+        ("all", "", False, "ghost b4 s512"),
+        ("all", "_bf16", False, "ghost b4 s512 bf16"),
+        ("all", "_rep2", False, "ghost b4 s512 #2"),
+        ("all", "_bf16_rep12", False, "ghost b4 s512 bf16 #12"),
+        ("all", "_measured", False, "ghost b4 s512 measured"),
+        ("all", "_rep2", True, "ghost b4 s512 small #2"),
+        ("lora", "_rep2", False, "ghost b4 s512 lora8 #2"),
+        ("lora", "", True, "ghost b4 s512 small-lora8"),
     ],
 )
-def test_what_a_full_name_tells_beside_trainer_and_sizes_is_kept(rest: str, expected: str) -> None:
-    assert short_name(GHOST.run_name + rest, GHOST, with_model=False) == expected
-
-
-def test_the_model_is_named_where_asked_for() -> None:
-    assert short_name(GHOST.run_name + "_rep2", GHOST, with_model=True) == "ghost b4 s512 small #2"
-
-
-def test_what_trains_is_named_if_it_is_not_all() -> None:
-    lora = dataclasses.replace(GHOST, train="lora")
-    assert short_name(lora.run_name + "_rep2", lora, with_model=False) == "ghost b4 s512 lora8 #2"
-    assert short_name(lora.run_name, lora, with_model=True) == "ghost b4 s512 small-lora8"
+def test_a_short_name_has_the_trainer_the_sizes_and_what_else_differs(
+    train: str, rest: str, with_model: bool, expected: str
+) -> None:
+    config = dataclasses.replace(GHOST, train=train)
+    assert short_name(config.run_name + rest, config, with_model=with_model) == expected
 
 
 def test_a_renamed_folder_keeps_its_name() -> None:

@@ -1,5 +1,4 @@
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import mlflow
@@ -16,14 +15,11 @@ NEEDED = {"config.json", "record.json", "ledger.json.gz"}
 
 
 @pytest.fixture
-def store(swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MlflowClient]:
+def store(swept: Path, tmp_path: Path, request: pytest.FixtureRequest) -> MlflowClient:
     """A copy of the real sweep's store, whose artifacts stay where they are."""
-    monkeypatch.chdir(tmp_path)
     shutil.copy(swept / "mlflow.db", tmp_path / "mlflow.db")
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    mlflow.set_tracking_uri(uri)
-    yield MlflowClient(uri)
-    mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
+    request.getfixturevalue("mlflow_store")
+    return MlflowClient()
 
 
 def test_of_each_run_only_the_small_files_come(store: MlflowClient, swept: Path, tmp_path: Path) -> None:
@@ -71,13 +67,10 @@ def test_nothing_is_fetched_of_what_the_store_does_not_have(store: MlflowClient,
     assert not (tmp_path / "in").exists()
 
 
-def test_a_store_that_is_not_there_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/none.db")
-    try:
-        assert fetch("x", tmp_path / "in") is None
-    finally:
-        mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
-    assert list(tmp_path.iterdir()) == []
+def test_a_store_that_is_not_there_is_not_made(mlflow_store: Path) -> None:
+    mlflow.set_tracking_uri(f"sqlite:///{mlflow_store}/none.db")
+    assert fetch("x", mlflow_store / "in") is None
+    assert [path.name for path in mlflow_store.iterdir()] == ["mlflow.db"]
 
 
 def test_a_name_that_several_runs_have_is_refused_with_their_ids(store: MlflowClient, tmp_path: Path) -> None:
@@ -105,12 +98,9 @@ def test_a_run_of_another_program_is_none_of_ours(store: MlflowClient, tmp_path:
 
 
 def test_a_server_that_does_not_answer_is_a_tracking_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mlflow_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dpprof.tracking.store._PAUSES_S", (0.01,) * 5)
     mlflow.set_tracking_uri("http://127.0.0.1:9")
-    try:
-        with pytest.raises(TrackingError, match=r"http://127\.0\.0\.1:9"):
-            fetch("x", tmp_path / "in")
-    finally:
-        mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
+    with pytest.raises(TrackingError, match=r"http://127\.0\.0\.1:9"):
+        fetch("x", mlflow_store / "in")

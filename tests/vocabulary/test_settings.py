@@ -3,7 +3,7 @@ from dataclasses import dataclass
 import pytest
 
 from dpprof.errors import ConfigError
-from dpprof.vocabulary.settings import fields, parse, parse_all, setting
+from dpprof.vocabulary.settings import fields, parse, setting, take
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,11 @@ def test_a_value_becomes_the_type_of_its_setting(name: str, given: object, expec
         ("count", "0", "count: got '0', allowed: a whole number of at least 1"),
         ("count", "2.0", "count: got '2.0', allowed: a whole number of at least 1"),
         ("count", True, "count: got 'True', allowed: a whole number of at least 1"),
+        (
+            "count",
+            str(10**30),
+            "count: got '1000000000000000000000000000000', allowed: a whole number up to 1,000,000,000",
+        ),
         ("count", None, "count: got 'None', allowed: a whole number of at least 1"),
         ("rate", "0", "rate: got '0', allowed: a number above 0"),
         ("rate", "nan", "rate: got 'nan', allowed: a number above 0"),
@@ -76,8 +81,7 @@ def test_a_refusal_names_the_option_the_value_and_what_is_allowed(
     assert str(refused.value) == message
 
 
-def test_parse_all_takes_defaults_where_nothing_is_given() -> None:
-    assert parse_all(Sample, {}) == Sample("here", "red", "Standard", 2, 0.5, 0.0, False)
-    assert parse_all(Sample, {"count": "3", "deep": "true"}) == Sample(count=3, deep=True)
-    with pytest.raises(ConfigError, match="unknown option 'size', allowed: path, color, trainer"):
-        parse_all(Sample, {"size": "3"})
+def test_a_class_takes_its_own_values_and_defaults_and_leaves_the_others() -> None:
+    assert take(Sample, {}) == (Sample("here", "red", "Standard", 2, 0.5, 0.0, False), {})
+    given = {"count": "3", "size": "3", "deep": "true"}
+    assert take(Sample, given) == (Sample(count=3, deep=True), {"size": "3"})

@@ -128,13 +128,10 @@ def oom_kill_counts() -> tuple[int, int]:
     A process killed by SIGKILL ran out of memory only if a count rose meanwhile.
     """
     found = re.search(r"^0::/(.*)$", _text(_OWN_CGROUP), re.MULTILINE)
-    group = _CGROUP_ROOT / found[1] if found else _CGROUP_ROOT
-    return _count(group / "memory.events"), _count(_VMSTAT)
-
-
-def _count(path: Path) -> int:
-    found = re.search(r"^oom_kill (\d+)$", _text(path), re.MULTILINE)
-    return int(found[1]) if found else 0
+    events = _CGROUP_ROOT / (found[1] if found else "") / "memory.events"
+    counts = (re.search(r"^oom_kill (\d+)$", _text(path), re.MULTILINE) for path in (events, _VMSTAT))
+    cgroup, machine = (int(count[1]) if count else 0 for count in counts)
+    return cgroup, machine
 
 
 def _text(path: Path) -> str:

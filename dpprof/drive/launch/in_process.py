@@ -1,10 +1,9 @@
 """Runs an experiment in this process, for a debugger: no time-out, and no figures to rely on."""
 
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 
 from dpprof.drive.launch.job import Exit, Job, check_command, measuring_command
@@ -51,7 +50,8 @@ class InProcessLauncher(LocalLauncher):
             return super().submit(job, on_line)
         on_line(f"{SAID}in this process")
         try:
-            with _interruptible(), _put_back():
+            # A workload may leave another working directory, and other standard streams.
+            with _interruptible(), chdir("."), redirect_stdout(sys.stdout), redirect_stderr(sys.stderr):
                 code = measure(RunFolder(job.folder.path.absolute()))
         except KeyboardInterrupt:  # as the measuring came to its end
             return Done(Exit(1, interrupted=True))
@@ -62,22 +62,9 @@ class InProcessLauncher(LocalLauncher):
 @contextmanager
 def _interruptible() -> Iterator[None]:
     """Let stopping signals such as Ctrl-C end the measuring, as in a measuring process."""
-    before = {number: signal.getsignal(number) for number in stopping_signals()}
-    for number in before:
-        signal.signal(number, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in stopping_signals()}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def _put_back() -> Iterator[None]:
-    """Restore the working directory and the standard streams after a workload."""
-    place, output, errors = os.getcwd(), sys.stdout, sys.stderr
-    try:
-        yield
-    finally:
-        os.chdir(place)
-        sys.stdout, sys.stderr = output, errors

@@ -2,31 +2,16 @@
 
 import importlib.util
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from dpprof.config.drive import DriveConfig
 from dpprof.drive.launch.job import Exit, Job
-from dpprof.errors import ConfigError
+from dpprof.drive.ncu.program import Ncu
+from dpprof.errors import ConfigError, CountersUnavailable
 from dpprof.vocabulary.launchers import LAUNCHERS
 from dpprof.vocabulary.registry import load
-
-
-class Ncu(Protocol):
-    """Nsight Compute as installed on a machine. Its methods raise CountersError or CountersUnavailable."""
-
-    @property
-    def path(self) -> str:
-        """Path of the program."""
-
-    def version(self) -> str:
-        """The program's version."""
-
-    def available_metrics(self) -> frozenset[str]:
-        """Base names of the metrics that the machine's GPU has."""
-
-    def to_csv(self, report: Path) -> str:
-        """Print a report in a run folder as CSV, raw page."""
 
 
 class Machine(Protocol):
@@ -40,6 +25,26 @@ class Machine(Protocol):
 
     def ncu(self, device: str) -> Ncu:
         """Return the program that counts on a device. Raises CountersUnavailable with what is missing."""
+
+
+@dataclass(frozen=True)
+class NodesElsewhere:
+    """Nodes of a cluster, taken together. `without_counters` says why none counts."""
+
+    have_gpus: Callable[[], bool]
+    without_counters: str
+
+    def cuda_available(self) -> bool:
+        """Tell if a node has a GPU, as far as is known here."""
+        return self.have_gpus()
+
+    def busy_pct(self) -> float:
+        """Return 0: each run records whether it was disturbed."""
+        return 0.0
+
+    def ncu(self, device: str) -> Ncu:
+        """Raise CountersUnavailable."""
+        raise CountersUnavailable(self.without_counters)
 
 
 class Handle(Protocol):

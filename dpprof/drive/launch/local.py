@@ -1,7 +1,6 @@
 """Runs jobs in child processes on this machine; estimates are forks of a process with all imports done."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -35,25 +34,6 @@ class LocalLauncher:
         return Child(job, on_line, forks=self._forks)
 
 
-@dataclass(frozen=True)
-class LocalNcu:
-    """Nsight Compute on this machine."""
-
-    path: str
-
-    def version(self) -> str:
-        """The program's version."""
-        return program.version(self.path)
-
-    def available_metrics(self) -> frozenset[str]:
-        """Base names of the metrics that this machine's GPU has."""
-        return program.available_metrics(self.path)
-
-    def to_csv(self, report: Path) -> str:
-        """Print a report as CSV, raw page."""
-        return program.to_csv(self.path, report)
-
-
 class LocalMachine:
     """This machine."""
 
@@ -67,6 +47,6 @@ class LocalMachine:
         """Percentage of the processors in use, over the half second that it takes."""
         return psutil.cpu_percent(interval=0.5)
 
-    def ncu(self, device: str) -> LocalNcu:
+    def ncu(self, device: str) -> program.Ncu:
         """Return Nsight Compute, if it probably works. Raises CountersUnavailable."""
-        return LocalNcu(program.require(device))
+        return program.require(device)

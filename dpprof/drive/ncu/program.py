@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from glob import glob
 from pathlib import Path
@@ -83,8 +84,8 @@ def find() -> str | None:
     return next((path for path in places if os.access(path, os.X_OK)), None)
 
 
-def require(device: str) -> str:
-    """Return the path of `ncu`, if this machine can probably count; only a run shows for certain.
+def require(device: str) -> "Ncu":
+    """Return `ncu`, if this machine can probably count; only a run shows for certain.
 
     Raises CountersUnavailable with what is missing and how to get it.
     """
@@ -101,7 +102,7 @@ def require(device: str) -> str:
         )
     if not _may_read_counters():
         raise CountersUnavailable(NO_PERMISSION)
-    return ncu
+    return Ncu(ncu)
 
 
 def _may_read_counters() -> bool:
@@ -116,61 +117,61 @@ def _may_read_counters() -> bool:
     return bool(held >> _CAP_SYS_ADMIN & 1 or held >> _CAP_PERFMON & 1)
 
 
-@cache
-def version(ncu: str) -> str:
-    """Return the program's version. Raises CountersUnavailable if it does not run."""
-    try:
-        said = _talk([ncu, "--version"])
-    except (CountersError, OSError) as error:
-        raise CountersUnavailable(f"{ncu} does not run: {error}") from None
-    match = re.search(r"Version (\S+)", said)
-    if "Nsight Compute" not in said or match is None:
-        raise CountersUnavailable(f"{ncu} is not Nsight Compute's: put the folder of that before it on PATH")
-    return match[1]
+@dataclass(frozen=True)
+class Ncu:
+    """The program at a path of this machine. Its methods raise CountersError or CountersUnavailable."""
+
+    path: str
+
+    def version(self) -> str:
+        """Return the program's version. Raises CountersUnavailable if it does not run."""
+        try:
+            said = _talk_once(self.path, "--version")
+        except CountersError as error:
+            raise CountersUnavailable(f"{self.path} does not run: {error}") from None
+        match = re.search(r"Version (\S+)", said)
+        if "Nsight Compute" not in said or match is None:
+            raise CountersUnavailable(
+                f"{self.path} is not Nsight Compute's: put the folder of that before it on PATH"
+            )
+        return match[1]
+
+    def available_metrics(self) -> frozenset[str]:
+        """Return the base names of the metrics of this machine's GPU; of several kinds, those all have."""
+        rows = csv.reader(_talk_once(self.path, "--query-metrics", "--csv").splitlines())
+        # Name, type, unit, meaning, then a column for each kind of GPU.
+        names = frozenset(row[0] for row in rows if row and "__" in row[0] and all(row[4:]))
+        if not names:
+            raise CountersError(f"{self.path} --query-metrics lists no metrics")
+        return names
+
+    def count_command(self, report: Path, metrics: list[str], wrapped: list[str]) -> list[str]:
+        """Return the command that runs another one and counts between cudaProfilerStart and -Stop.
+
+        Those calls apply to the whole process. NVTX push/pop ranges belong to one thread and would miss the
+        backward pass, which autograd runs in another; start/end ranges belong to none.
+        """
+        return [
+            self.path,
+            *("--config-file", "off"),
+            *("--target-processes", "all"),
+            *("--profile-from-start", "off"),
+            "--nvtx",
+            *("--replay-mode", SETTINGS["replay_mode"]),
+            *("--clock-control", SETTINGS["clock_control"]),
+            *("--cache-control", SETTINGS["cache_control"]),
+            *("--metrics", ",".join(metrics)),
+            "--force-overwrite",
+            *("--export", str(report).replace("%", "%%")),  # a percent sign begins a placeholder there
+            *wrapped,
+        ]
+
+    def to_csv(self, report: Path) -> str:
+        """Return a report's raw page as CSV. Raises CountersError if the program cannot read it."""
+        return _talk(self.path, "--import", str(report), "--csv", "--page", "raw", "--print-units", "base")
 
 
-@cache
-def available_metrics(ncu: str) -> frozenset[str]:
-    """Return the base names of the metrics of this machine's GPU; of several kinds of GPU, those all have.
-
-    Raises CountersUnavailable or CountersError.
-    """
-    rows = csv.reader(_talk([ncu, "--query-metrics", "--csv"]).splitlines())
-    # Name, type, unit, meaning, then a column for each kind of GPU.
-    names = frozenset(row[0] for row in rows if row and "__" in row[0] and all(row[4:]))
-    if not names:
-        raise CountersError(f"{ncu} --query-metrics lists no metrics")
-    return names
-
-
-def count_command(ncu: str, report: Path, metrics: list[str], wrapped: list[str]) -> list[str]:
-    """Return the command that runs another one and counts between cudaProfilerStart and -Stop.
-
-    Those calls apply to the whole process. NVTX push/pop ranges belong to one thread and would miss the
-    backward pass, which autograd runs in another; start/end ranges belong to none.
-    """
-    return [
-        ncu,
-        *("--config-file", "off"),
-        *("--target-processes", "all"),
-        *("--profile-from-start", "off"),
-        "--nvtx",
-        *("--replay-mode", SETTINGS["replay_mode"]),
-        *("--clock-control", SETTINGS["clock_control"]),
-        *("--cache-control", SETTINGS["cache_control"]),
-        *("--metrics", ",".join(metrics)),
-        "--force-overwrite",
-        *("--export", str(report).replace("%", "%%")),  # a percent sign begins a placeholder there
-        *wrapped,
-    ]
-
-
-def to_csv(ncu: str, report: Path) -> str:
-    """Return a report's raw page as CSV. Raises CountersError if the program cannot read it."""
-    return _talk([ncu, "--import", str(report), "--csv", "--page", "raw", "--print-units", "base"])
-
-
-def _talk(command: list[str]) -> str:
+def _talk(*command: str) -> str:
     """Return the program's output. Raises CountersError or CountersUnavailable if it fails."""
     try:
         done = subprocess.run(
@@ -190,6 +191,9 @@ def _talk(command: list[str]) -> str:
         why = first_error(output) or f"exit code {done.returncode}"
         raise CountersError(f"{command[0]} {command[1]} failed: {why}")
     return done.stdout
+
+
+_talk_once = cache(_talk)
 
 
 def raise_known(output: str) -> None:

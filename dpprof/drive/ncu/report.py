@@ -6,7 +6,7 @@ After a row of names and one of units comes one row per kernel launch. Lines fro
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -141,25 +141,20 @@ def _number(text: str, column: str, name: str, line: int) -> float | None:
         return None
 
 
-def by_kernel(launches: Iterable[Launch], metrics: Iterable[str]) -> CounterResult:
+def by_kernel(launches: Sequence[Launch], metrics: Iterable[str]) -> CounterResult:
     """Group launches by kernel and phase, longest first. Metrics that some lack are listed as missing."""
     wanted = [metric for metric in metrics if metric != DURATION]
     groups: dict[tuple[str, str | None], list[CounterRow]] = defaultdict(list)
-    lacking: dict[str, int] = defaultdict(int)
-    num_launches = 0
     for launch in launches:
-        num_launches += 1
-        phase = phase_of(launch.ranges)
-        name = short_name(launch.kernel)
+        phase, name = phase_of(launch.ranges), short_name(launch.kernel)
         values = {metric: launch.values[metric] for metric in wanted if metric in launch.values}
-        for metric in wanted:
-            lacking[metric] += metric not in launch.values
         seconds = launch.values[DURATION]
         groups[name, phase].append(CounterRow(name, kernel_class(name, phase), phase, 1, seconds, values))
     rows = [total(name, rows[0].kernel_class, phase, rows) for (name, phase), rows in groups.items()]
+    lacking = {metric: sum(metric not in launch.values for launch in launches) for metric in wanted}
     missing = {
-        metric: f"missing for {count:,} of {num_launches:,} kernel launches"
-        if count < num_launches
+        metric: f"missing for {count:,} of {len(launches):,} kernel launches"
+        if count < len(launches)
         else "the report has none of it"
         for metric, count in lacking.items()
         if count

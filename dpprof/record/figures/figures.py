@@ -10,10 +10,7 @@ from dpprof.record.figures.capacity import EstimateFigures
 from dpprof.record.figures.counters import CounterFigures, StepCounters
 from dpprof.record.figures.ledger import LedgerFigures
 from dpprof.record.ledger import LedgerResult, Moved
-from dpprof.record.record import (
-    RankResult,
-    Record,
-)
+from dpprof.record.record import RankResult, Record
 from dpprof.vocabulary.units import mib, ms
 
 

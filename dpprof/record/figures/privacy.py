@@ -12,18 +12,12 @@ def headline(found: PrivacyResult) -> str:
     return f"epsilon {rounded_up(found.epsilon)} at delta {found.delta:g}"
 
 
-def question(found: PrivacyResult) -> str:
-    """Describe the accountant's inputs."""
-    return (
-        f"{found.steps:,} steps at sample rate {found.sample_rate:.4g} with noise multiplier "
-        f"{found.noise_multiplier:g}"
-    )
-
-
 def privacy_words(found: PrivacyResult) -> str:
     """Describe the guarantee in one line: epsilon, the accountant's inputs, and what weakens it."""
     by = f" by {found.accountant.upper()}" if found.accountant else ""
-    return "; ".join([f"{headline(found)}{by}", question(found), *found.weakened])
+    sampled = f"{found.steps:,} steps at sample rate {found.sample_rate:.4g}"
+    question = f"{sampled} with noise multiplier {found.noise_multiplier:g}"
+    return "; ".join([f"{headline(found)}{by}", question, *found.weakened])
 
 
 def rounded_up(epsilon: float) -> str:

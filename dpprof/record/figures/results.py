@@ -21,6 +21,7 @@ from dpprof.vocabulary.loops import LOOP_NAMES
 from dpprof.vocabulary.units import mib, ms
 
 FINISHED, FAILED, KILLED = "FINISHED", "FAILED", "KILLED"
+GRADIENT_CHECK, VERIFY = "gradient check", "verify"
 _NO_ANSWER = "it left no answer: dpprof itself was stopped while it ran"
 
 
@@ -83,26 +84,18 @@ class Result:
         return metrics(self.named)
 
     @property
-    def gradient_verdict(self) -> Verdict | None:
-        """Verdict of the gradient check; None if it was not requested or the experiment failed."""
-        return None if self.failure or self.record is None else gradient_verdict(self.record)
-
-    @property
-    def verify_verdict(self) -> Verdict | None:
-        """Verdict of `verify`; None if it was not requested or the experiment failed."""
-        return None if self.failure or self.record is None else verify_verdict(self.record)
-
-    @property
     def verdicts(self) -> dict[str, Verdict]:
-        """Verdicts of the gradient check and of `verify`, as far as there are any."""
-        verdicts = {"gradient check": self.gradient_verdict, "verify": self.verify_verdict}
+        """Verdicts of the requested checks, `GRADIENT_CHECK` and `VERIFY`; none if the experiment failed."""
+        if self.failure is not None or self.record is None:
+            return {}
+        verdicts = {GRADIENT_CHECK: gradient_verdict(self.record), VERIFY: verify_verdict(self.record)}
         return {name: verdict for name, verdict in verdicts.items() if verdict is not None}
 
     @property
     def worst_verdict(self) -> Verdict | None:
         """The worse of the two verdicts; its reason says so if it is that of `verify`."""
         told = [
-            Verdict(verdict.word, f"verify: {verdict.reason}" if name == "verify" else verdict.reason)
+            Verdict(verdict.word, f"verify: {verdict.reason}" if name == VERIFY else verdict.reason)
             for name, verdict in self.verdicts.items()
         ]
         return min(told, key=lambda verdict: (FAIL, CANNOT_TELL, PASS).index(verdict.word), default=None)
@@ -169,7 +162,8 @@ def describe(result: Result) -> str:
 
 def nonfinite_losses(record: Record) -> str:
     """Say how many losses of the timed steps were not finite."""
-    return f"{record.nonfinite_losses} of {record.num_losses} losses are NaN or infinite"
+    num_losses = sum(record.step_samples) or (record.samples_per_step or 0) * len(record.step_s)
+    return f"{record.nonfinite_losses} of {num_losses} losses are NaN or infinite"
 
 
 def _describe_estimate(config: ExperimentConfig, figures: Figures, estimate: EstimateFigures) -> str:

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,21 @@ SLOW: dict[str, Any] = {"trainer": "ghost", "workload": "SimpleBigModel", "model
 SLOW |= {"seq_len": 512, "device": "cuda", "target": "H100"}
 
 
-@pytest.fixture
-def launcher(monkeypatch: pytest.MonkeyPatch) -> LocalLauncher:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
-    return LocalLauncher()
+@pytest.fixture(scope="module", autouse=True)
+def _importable() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
+        yield
+
+
+@pytest.fixture(scope="module")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalLauncher]:
+    """It has made its first estimate, so that it forks."""
+    made = LocalLauncher()
+    assert run(made, job(tmp_path_factory.mktemp("first") / "run")) == 0
+    yield made
+    for process in forking():
+        process.kill()
 
 
 def job(path: Path, *, timeout_s: float = 120, **settings: Any) -> Job:
@@ -57,13 +69,12 @@ def assert_gone(processes: list[psutil.Process]) -> None:
 
 
 def test_one_process_forks_all_estimates(launcher: LocalLauncher, tmp_path: Path) -> None:
-    assert not forking()
+    (parent,) = forking()
     lines: list[str] = []
     first = job(tmp_path / "first")
     ended = run_job(launcher, first, lines.append, Stop())
     assert (ended.code, ended.oom_killed, ended.timed_out) == (0, False, False)
     assert ended.peak_rss is None or ended.peak_rss > 2**20
-    (parent,) = forking()
     assert any("estimate pass" in line for line in lines)
     assert "estimate pass" in first.log.read_text()
     failed = job(tmp_path / "failed", workload="example_workloads:not_a_workload")
@@ -83,11 +94,9 @@ def test_one_process_forks_all_estimates(launcher: LocalLauncher, tmp_path: Path
     assert ledgers[1] is not None
     assert ledgers[0].peak == ledgers[1].peak
     assert ledgers[0].traffic == ledgers[1].traffic
-    parent.kill()
 
 
 def test_one_is_cancelled_and_one_that_is_too_slow_is_ended(launcher: LocalLauncher, tmp_path: Path) -> None:
-    assert run(launcher, job(tmp_path / "first")) == 0
     (parent,) = forking()
     handle = launcher.submit(job(tmp_path / "cancelled", **SLOW), lambda line: None)
     time.sleep(0.5)
@@ -100,11 +109,9 @@ def test_one_is_cancelled_and_one_that_is_too_slow_is_ended(launcher: LocalLaunc
     late = run_job(launcher, job(tmp_path / "late", timeout_s=0.3, **SLOW), lambda line: None, Stop())
     assert late.timed_out
     assert not parent.children()
-    parent.kill()
 
 
 def test_a_forking_process_that_is_killed_is_replaced(launcher: LocalLauncher, tmp_path: Path) -> None:
-    assert run(launcher, job(tmp_path / "first")) == 0
     (parent,) = forking()
     handle = launcher.submit(job(tmp_path / "lost", **SLOW), lambda line: None)
     time.sleep(1)
@@ -120,16 +127,16 @@ def test_a_forking_process_that_is_killed_is_replaced(launcher: LocalLauncher, t
     assert run(launcher, job(tmp_path / "again")) == 0
     (other,) = forking()
     assert other.pid != parent.pid
-    other.kill()
 
 
 def test_a_forking_process_that_does_not_answer_is_given_up(
-    launcher: LocalLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then an ordinary process estimates; a late answer is not taken for the next one's."""
     monkeypatch.setattr(forks, "_STARTING_S", 0.01)
-    assert run(launcher, job(tmp_path / "first")) == 0
-    assert not forking()
+    before = forking()
+    assert run(LocalLauncher(), job(tmp_path / "first")) == 0
+    assert forking() == before
 
 
 def test_nothing_outlives_a_driving_process_that_is_killed(tmp_path: Path) -> None:

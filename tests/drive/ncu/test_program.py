@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dpprof.drive.ncu import program
-from dpprof.drive.ncu.program import first_error, raise_known
+from dpprof.drive.ncu.program import Ncu, first_error, raise_known
 from dpprof.errors import CountersError, CountersUnavailable
 
 
@@ -21,7 +21,7 @@ def test_what_is_missing_comes_with_how_to_get_it(tmp_path: Path, monkeypatch: p
     usual.write_text("")
     usual.chmod(0o755)
     monkeypatch.setattr(program, "_USUAL_PLACES", (str(tmp_path / "nsight-compute" / "*" / "ncu"),))
-    assert program.require("cuda") == str(usual)
+    assert program.require("cuda").path == str(usual)
 
 
 @pytest.mark.parametrize(
@@ -45,72 +45,52 @@ def test_permission_is_looked_up_before_anything_is_started(
         (tmp_path / "params").write_text(parameters)
     (tmp_path / "status").write_text(f"Name:\tpython\nCapEff:\t{capabilities:016x}\n")
     if allowed:
-        assert program.require("cuda") == "ncu"
+        assert program.require("cuda").path == "ncu"
     else:
         with pytest.raises(CountersUnavailable, match="NVreg_RestrictProfilingToAdminUsers=0"):
             program.require("cuda")
 
 
-def test_a_program_that_does_not_run(tmp_path: Path) -> None:
-    broken = tmp_path / "ncu"
-    broken.write_text("#!/bin/sh\nexit 3\n")
-    broken.chmod(0o755)
-    with pytest.raises(CountersUnavailable, match=r"does not run: .*exit code 3"):
-        program.version(str(broken))
-    with pytest.raises(CountersUnavailable, match=r"does not run: .*No such file"):
-        program.version(str(tmp_path / "nowhere"))
+@pytest.mark.parametrize(
+    ("script", "sentence"),
+    [
+        ("exit 3", r"does not run: .*exit code 3"),
+        (None, r"does not run: .*No such file"),
+        # npm-check-updates is called ncu too.
+        ("echo 17.1.3", "is not Nsight Compute's: put the folder"),
+    ],
+)
+def test_a_program_that_is_not_the_one(script: str | None, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(CountersUnavailable, match=sentence):
+        said(tmp_path, script).version()
 
 
-def test_another_program_of_the_same_name(tmp_path: Path) -> None:
-    """npm-check-updates is called ncu too."""
-    other = tmp_path / "ncu"
-    other.write_text("#!/bin/sh\necho 17.1.3\n")
-    other.chmod(0o755)
-    with pytest.raises(CountersUnavailable, match="is not Nsight Compute's: put the folder"):
-        program.version(str(other))
+def said(place: Path, script: str | None) -> Ncu:
+    """A shell script in the program's place."""
+    if script is not None:
+        (place / "ncu").write_text(f"#!/bin/sh\n{script}\n")
+        (place / "ncu").chmod(0o755)
+    return Ncu(str(place / "ncu"))
 
 
 def test_with_two_kinds_of_gpu_a_metric_has_to_be_on_both(tmp_path: Path) -> None:
-    ncu = tmp_path / "ncu"
     table = '"Metric name","Metric type","Metric unit","Metric description","ad102","gh100"'
     rows = ['"a__x","Counter","byte","of, both","1","1"', '"a__y","Counter","byte","of one","","1"']
-    ncu.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join([table, *rows]) + "\nEND\n")
-    ncu.chmod(0o755)
-    assert program.available_metrics(str(ncu)) == {"a__x"}
+    script = "\n".join(["cat <<'END'", table, *rows, "END"])
+    assert said(tmp_path, script).available_metrics() == {"a__x"}
 
 
 @pytest.mark.parametrize(
     ("said", "lacking", "sentence"),
     [
-        (
-            "ERR_NVGPUCTRPERM - The user does not have permission to access",
-            True,
-            "CAP_SYS_ADMIN",
-        ),
+        ("ERR_NVGPUCTRPERM - The user does not have permission to access", True, "CAP_SYS_ADMIN"),
         ("Driver could not be loaded.", True, "finds no NVIDIA driver"),
-        (
-            "Nsight Compute failed to connect to the CUDA driver (stub libcuda.so[.1] on path?).",
-            True,
-            "no NVIDIA",
-        ),
-        (
-            "Profiling failed because a driver resource was unavailable. Ensure that no other tool (like "
-            "DCGM) is concurrently collecting profiling data.",
-            True,
-            "dcgmi profile --pause",
-        ),
-        (
-            "Profiling is not supported on this device",
-            True,
-            "ncu cannot count on this machine: Profiling is not supported on this device",
-        ),
+        ("Nsight Compute failed to connect to the CUDA driver (stub libcuda.so?).", True, "no NVIDIA"),
+        ("Profiling failed because a driver resource was unavailable.", True, "dcgmi profile --pause"),
+        ("Profiling is not supported on this device", True, "machine: Profiling is not supported on this"),
         ("Failed to find metric dram__nothing.sum", False, "no metric dram__nothing.sum: leave it out"),
         ("Error: InterprocessLockFailed", False, "set TMPDIR"),
-        (
-            "Unable to write to file x.ncu-rep. Please verify this file is not locked, and writable.",
-            False,
-            "write",
-        ),
+        ("Unable to write to file x.ncu-rep. Please verify this file is not locked.", False, "write"),
     ],
 )
 def test_known_messages(said: str, lacking: bool, sentence: str) -> None:

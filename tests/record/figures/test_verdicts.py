@@ -117,5 +117,5 @@ def test_the_worse_of_both_verdicts_counts() -> None:
     assert both.worst_verdict == Verdict(FAIL, "verify: sensitivity_huge: it moves the sum by 9")
     assert "; verify: FAIL (sensitivity_huge: it moves the sum by 9)" in describe(both)
     other = result("DPSGDTrainer", step_s=0.002, check=wrong, verified=VerifyResult([RIGHT]))
-    assert other.worst_verdict == other.gradient_verdict
+    assert other.worst_verdict == other.verdicts["gradient check"]
     assert result("DPSGDTrainer", step_s=0.002).worst_verdict is None

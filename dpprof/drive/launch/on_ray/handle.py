@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import ray
@@ -33,32 +33,27 @@ _choose_meeting: Any = ray.remote(max_retries=0)(on_node.choose_meeting)
 _write_order: Any = ray.remote(num_cpus=0, max_retries=0)(on_node.write_order)
 
 
-@dataclass(frozen=True)
-class Lost:
-    """Outcome of a part whose node was lost, or its worker before the part started."""
-
-    node_id: str
-    address: str
-
-
 class _Part:
-    """Part of a job given to Ray, with `count` ranks, on `node` if one was chosen."""
+    """Part of a job given to Ray, with `count` ranks, on `node` if one was chosen.
+
+    It `is_lost` with its node, or if its worker was lost before it started; else has an `outcome` in the end.
+    """
 
     def __init__(self, stream: Any, count: int, node: Node | None) -> None:
         self._stream, self._count, self._node = stream, count, node
         self._kill_at = self._dead_at = float("inf")
-        self._order, self._is_lost = "", False
+        self._order, self._seems_lost, self.is_lost = "", False, False
         self.where: Where | None = None
         self.last: News | None = None
-        self.outcome: Exit | Lost | None = None
+        self.outcome: Exit | None = None
 
     @property
-    def _place(self) -> Where | Node | None:
+    def place(self) -> Where | Node | None:
         return self.where or self._node
 
     @property
-    def _address(self) -> str:
-        return self._place.address if self._place is not None else "a node"
+    def address(self) -> str:
+        return self.place.address if self.place is not None else "a node"
 
     def poll(self, on_lines: Callable[[Sequence[str]], None]) -> None:
         try:
@@ -69,12 +64,12 @@ class _Part:
                 self._fail(error)
         if self.outcome is not None:
             return
-        now, place = time.monotonic(), self._place
-        if (place is not None and place.node_id not in {node.node_id for node in nodes()}) or (
-            now > self._dead_at and self._is_lost
-        ):
-            self.outcome = Lost(place.node_id if place is not None else "", self._address)
-        elif now > self._dead_at:
+        now, place = time.monotonic(), self.place
+        node_is_gone = place is not None and place.node_id not in {node.node_id for node in nodes()}
+        self.is_lost = node_is_gone or (now > self._dead_at and self._seems_lost)
+        if self.is_lost:
+            return
+        if now > self._dead_at:
             self.outcome = self._ended(-signal.SIGKILL, "Ray's worker was killed, and the processes with it")
         elif now > self._kill_at:
             self.outcome = self._ended(-signal.SIGKILL)
@@ -114,15 +109,16 @@ class _Part:
             cause, (exceptions.NodeDiedError, exceptions.ObjectLostError, exceptions.WorkerCrashedError)
         ):
             # A crashed worker may be the first sign of a node that goes down.
-            self._is_lost = self.where is None or not isinstance(cause, exceptions.WorkerCrashedError)
+            self._seems_lost = self.where is None or not isinstance(cause, exceptions.WorkerCrashedError)
             self._dead_at = time.monotonic() + _DOUBT_S
         else:
-            self.outcome = self._ended(1, f"Ray could not run it on {self._address}: {why}")
+            self.outcome = self._ended(1, f"Ray could not run it on {self.address}: {why}")
 
     def _ended(self, code: int, said: str = "", *, oom_killed: bool = False) -> Exit:
         """Describe the end of processes that did not report it themselves."""
-        is_cancelled, follows = self._order == CANCEL, self._order == FOLLOW
-        ended = Exit(code, False, is_cancelled, oom_killed, followed=follows, said=said)
+        ended = Exit(
+            code, False, self._order == CANCEL, oom_killed, followed=self._order == FOLLOW, said=said
+        )
         return replace(ended, ranks=(ended,) * self._count)
 
 
@@ -195,10 +191,8 @@ class RayHandle:
         """Poll the parts; end all when one fails, restart all when one is lost."""
         for part in self._parts:
             part.poll(self._write)
-        outcomes = [part.outcome for part in self._parts if part.outcome is not None]
-        exits = [outcome for outcome in outcomes if isinstance(outcome, Exit)]
-        lost = [outcome for outcome in outcomes if isinstance(outcome, Lost)]
-        if lost:
+        exits = [part.outcome for part in self._parts if part.outcome is not None]
+        if lost := [part for part in self._parts if part.is_lost]:
             self._try_again(lost)
         elif len(exits) == len(self._parts):
             self._end(exits)
@@ -209,9 +203,10 @@ class RayHandle:
                 for part in self._parts:
                     part.end(FOLLOW)
 
-    def _try_again(self, lost: Sequence[Lost]) -> None:
-        for one in lost:
-            self._placer.lose(one.node_id)
+    def _try_again(self, lost: Sequence[_Part]) -> None:
+        for part in lost:
+            if part.place is not None:
+                self._placer.lose(part.place.node_id)
         if self._is_cancelled:
             self._finish(Exit(-signal.SIGTERM, interrupted=True))
             return

@@ -11,11 +11,11 @@ from threading import Lock
 import ray
 
 from dpprof.drive.launch.job import Job
-from dpprof.drive.launch.launcher import Handle, Ncu
+from dpprof.drive.launch.launcher import Handle, NodesElsewhere
 from dpprof.drive.launch.on_ray.connection import connect, why_lost
 from dpprof.drive.launch.on_ray.handle import RayHandle
 from dpprof.drive.launch.on_ray.placement import Placer, nodes
-from dpprof.errors import ConfigError, CountersUnavailable, DpprofError
+from dpprof.errors import ConfigError, DpprofError
 from dpprof.vocabulary.launchers import RayOptions
 from dpprof.vocabulary.workloads import WORKLOADS, listed
 
@@ -31,7 +31,11 @@ class RayLauncher:
 
     def __init__(self, options: RayOptions) -> None:
         self._options = options
-        self.machine = Nodes()
+        # Reports must be read on the machine that made them.
+        self.machine = NodesElsewhere(
+            lambda: any(node.num_gpus for node in nodes()),
+            "hardware counters are not read on a Ray cluster: use --launcher local on a node with the GPU",
+        )
         self._placer = Placer()
         self._lock = Lock()
         self._sources: dict[str, object] = {}
@@ -49,24 +53,6 @@ class RayLauncher:
             if job.workload not in self._sources:
                 self._sources[job.workload] = ray.put(sources_of(job.workload))
         return RayHandle(job, on_line, self._placer, self._options.max_retries, self._sources[job.workload])
-
-
-class Nodes:
-    """The cluster's nodes, taken together."""
-
-    def cuda_available(self) -> bool:
-        """Tell if any node has a GPU that Ray knows of."""
-        return any(node.num_gpus for node in nodes())
-
-    def busy_pct(self) -> float:
-        """Return 0: each run records whether it was disturbed."""
-        return 0.0
-
-    def ncu(self, device: str) -> Ncu:
-        """Raise CountersUnavailable: reports must be read on the machine that made them."""
-        raise CountersUnavailable(
-            "hardware counters are not read on a Ray cluster: use --launcher local on a node with the GPU"
-        )
 
 
 def sources_of(workload: str) -> bytes | None:

@@ -21,10 +21,10 @@ from submitit.core.utils import FailedJobError, UncompletedJobError
 import dpprof
 from dpprof.drive.launch.job import Exit, Job
 from dpprof.drive.launch.job_log import FollowedLog
-from dpprof.drive.launch.launcher import Handle, Ncu
+from dpprof.drive.launch.launcher import Handle, NodesElsewhere
 from dpprof.drive.launch.on_slurm.on_node import BEGUN, CANCELLED, Meeting, Work
 from dpprof.drive.launch.ranks import spread
-from dpprof.errors import ConfigError, CountersUnavailable
+from dpprof.errors import ConfigError
 from dpprof.vocabulary.launchers import LOCAL_SLURM, SlurmOptions
 from dpprof.vocabulary.settings import assignments
 
@@ -47,7 +47,11 @@ class SlurmLauncher:
     def __init__(self, options: SlurmOptions) -> None:
         self._options = options
         self._more = assignments("slurm_options", options.slurm_options)
-        self.machine = SlurmNodes(options.slurm_gpus_per_node)
+        # Nobody knows what a node has before it is allocated, but the user.
+        self.machine = NodesElsewhere(
+            lambda: options.slurm_gpus_per_node > 0,
+            "hardware counters are not taken through Slurm: use --launcher local on a node of your own",
+        )
         self.scratch: Path | None = Path.cwd()
         with tempfile.TemporaryDirectory() as folder:
             self._executor(Path(folder))
@@ -107,27 +111,6 @@ class SlurmLauncher:
         if self._options.slurm_partition:
             found["slurm_partition"] = self._options.slurm_partition
         return found | {"slurm_additional_parameters": flags}
-
-
-class SlurmNodes:
-    """Slurm's nodes, unknown until they are allocated."""
-
-    def __init__(self, num_gpus: int) -> None:
-        self._num_gpus = num_gpus
-
-    def cuda_available(self) -> bool:
-        """Tell if the user says that nodes have GPUs."""
-        return self._num_gpus > 0
-
-    def busy_pct(self) -> float:
-        """Return 0: unknown before the allocation; each run records whether it was disturbed."""
-        return 0.0
-
-    def ncu(self, device: str) -> Ncu:
-        """Raise CountersUnavailable: nobody knows what a node has before it is allocated."""
-        raise CountersUnavailable(
-            "hardware counters are not taken through Slurm: use --launcher local on a node of your own"
-        )
 
 
 class SlurmHandle:

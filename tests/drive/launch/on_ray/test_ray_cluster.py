@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 import ray
 from conftest import ROOT, Ended, call_dpprof, lay_out_store, runs_of
 from example_config import experiment
-from ray_nodes import Cluster, meanwhile
+from ray_nodes import Cluster
 
 from dpprof.drive.jobs import run_job
 from dpprof.drive.launch.job import Exit, Job
@@ -61,6 +62,12 @@ def lines_of(launcher: RayLauncher, asked: Job) -> list[str]:
     lines: list[str] = []
     assert run_job(launcher, asked, lines.append, Stop()).code == 0
     return lines
+
+
+def end_of(handle: Handle) -> Exit:
+    while (ended := handle.poll()) is None:
+        time.sleep(0.05)
+    return ended
 
 
 def driven(
@@ -154,11 +161,7 @@ def test_what_waits_for_a_node_can_be_cancelled(launcher: RayLauncher, tmp_path:
     assert handles[2].poll() is None
     for handle in reversed(handles):
         handle.cancel()
-    for handle in handles:
-        ended: Exit | None = None
-        while ended is None:
-            ended = handle.poll()
-        assert ended.interrupted
+    assert all(end_of(handle).interrupted for handle in handles)
 
 
 def test_a_node_that_cannot_begin_says_why(launcher: RayLauncher, tmp_path: Path) -> None:
@@ -221,8 +224,10 @@ def test_experiments_of_which_one_loses_its_node(cluster: Cluster, tmp_path: Pat
         node.lose()
 
     grid = ["--model-sizes", "tiny", "--trainers", "standard,bk", "--batch-sizes", "2", "--seq-lens", "8"]
-    with meanwhile(lose):
+    with ThreadPoolExecutor() as meanwhile:
+        losing = meanwhile.submit(lose)
         ended = commanded(cluster, tmp_path, "sweep", *grid, "--sweep-name", "s")
+    losing.result()
     assert ended.returncode == 0, ended.stdout + ended.stderr
     runs = runs_of(tmp_path)
     assert runs.pop("s").info.status == "FINISHED"
@@ -257,8 +262,7 @@ def test_what_rays_memory_monitor_ends_is_out_of_memory(
     result = driven(launcher, tmp_path)
     for handle in elsewhere:
         handle.cancel()
-        while handle.poll() is None:
-            time.sleep(0.05)
+        end_of(handle)
     assert result.failure is not None
     assert result.failure.kind == "oom"
     assert result.failure.message.startswith("Ray's memory monitor ended it: OutOfMemoryError: ")
