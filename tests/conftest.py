@@ -78,20 +78,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.stem not in LONGEST)
 
 
-frozen: set[str] = set()
+class Frozen:
+    """When objects were last frozen: by how many modules, in which file of tests."""
+
+    modules, file = 0, ""
 
 
-def pytest_collection_finish() -> None:
-    """Every experiment collects garbage a few times, which takes long with all that was imported by now."""
-    gc.collect()
-    gc.freeze()
-    frozen.update(sys.modules)
-
-
-def pytest_runtest_logfinish() -> None:
-    """The same for what a test imported."""
-    if len(sys.modules) > len(frozen) + MANY_MODULES:
-        pytest_collection_finish()
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """Freeze what earlier files left alive: experiments collect garbage, which takes long with all of it."""
+    file = nodeid.partition("::")[0]
+    if file != Frozen.file or len(sys.modules) > Frozen.modules + MANY_MODULES:
+        gc.collect()
+        gc.freeze()
+        Frozen.modules, Frozen.file = len(sys.modules), file
 
 
 def shared_by_workers(config: pytest.Config) -> Path:

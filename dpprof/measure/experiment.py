@@ -34,6 +34,8 @@ from dpprof.record.record import PassOutcome, PassStatus, RankResult, Record
 from dpprof.vocabulary.phases import PHASE_LABEL
 from dpprof.vocabulary.units import MIB
 
+_TIMED = (CLEAN, ALONE, "pace")
+
 
 class PassFailed(Exception):
     """A pass, which the message names, failed. The cause is the original error."""
@@ -54,6 +56,8 @@ def run_experiment(
     subject = Subject(config, folder, record)
     for name in config.pass_names:
         gc.collect()  # what the previous pass left
+        if name not in _TIMED:
+            gc.freeze()  # later collections skip all that is imported; timed steps are as in any training
         if config.device == "cuda":
             torch.cuda.empty_cache()
         outcome = record.passes[name] = PassOutcome(PassStatus.RUNNING)

@@ -3,7 +3,6 @@
 `record/figures/verdicts.py` judges the findings; `vocabulary/verify_checks.py` lists the checks.
 """
 
-import gc
 import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -33,8 +32,6 @@ _ROUNDING = 1e-5
 
 def run(subject: Subject) -> None:
     """Verify the experiment's trainer and put the result into the record."""
-    gc.collect()
-    gc.freeze()  # each copy of the model collects garbage, which takes long with all that is imported
     subject.record.verify = verify_trainer(subject.config)
 
 
