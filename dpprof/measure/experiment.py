@@ -27,12 +27,11 @@ from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.trainers.training import Training, end_if_forked
 from dpprof.measure.verifying import verification
-from dpprof.record.figures.capacity import device_of, from_allocator
+from dpprof.record.figures.capacity import device_of
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import Doubt, LedgerResult
 from dpprof.record.record import PassOutcome, PassStatus, RankResult, Record
 from dpprof.vocabulary.phases import PHASE_LABEL
-from dpprof.vocabulary.units import MIB
 
 _TIMED = (CLEAN, ALONE, "pace")
 
@@ -131,7 +130,8 @@ def _estimate(subject: Subject) -> None:
     record.ledger = kept.result()
     record.ledger.doubts = [*doubts, *_growing(record.ledger)]
     record.memory.saved = kept.saved
-    record.memory.peak_allocated = record.ledger.peak + sum(from_allocator(config, record.ledger).values())
+    record.ledger.from_allocator = kept.from_allocator
+    record.memory.peak_allocated = record.ledger.peak + sum(kept.from_allocator.values())
     subject.folder.write_ledger(record.ledger, kept.account.timeline())
     if config.world_size > 1:
         record.ranks = [RankResult(0, kept.account.peak, kept.account.peak_phase)]
@@ -149,8 +149,7 @@ def _ledger_of_rank(subject: Subject, rank: int, *, with_savings: bool) -> tuple
     try:
         with one_rank_of_many(config, rank), fake_tensors(trainer, as_autocast_on_cuda=as_on_cuda):
             device = device_of(config)
-            l2_bytes = device.l2_mib * MIB if device else 0
-            ledger = CpuLedger() if config.device == "cpu" else CudaLedger(tensor_device, l2_bytes)
+            ledger = CpuLedger() if config.device == "cpu" else CudaLedger(tensor_device, device)
             build = partial(subject.build, tensor_device)
             warm = warmup_steps(config)
             kept = keep_ledger(build, ledger, 1, warmup_steps=warm, with_savings=with_savings)

@@ -94,7 +94,8 @@ class LedgerResult:
     """Bytes by category, and traffic. Empty categories are left out.
 
     `step_s` is the step time under the ledger: an overhead, not a latency. `num_storages` counts storages
-    created in the step. `block_rounding` is what torch's CUDA allocator adds to the peak by whole blocks.
+    created in the step. `from_allocator` is what torch's CUDA allocator adds to an estimated peak, by name;
+    `block_rounding` was its first item up to dpprof 0.3.
     `growth` is bytes alive at the step's end minus those at its start. `layers` are those that multiply
     matrices, `collectives` the communication of ranks. `doubts` are an estimate's.
     """
@@ -112,6 +113,7 @@ class LedgerResult:
     layers: list[LayerRow] = field(default_factory=list)
     collectives: list[CollectiveRow] = field(default_factory=list)
     doubts: list[Doubt] = field(default_factory=list)
+    from_allocator: dict[str, int] = field(default_factory=dict)
 
     def moved(self, by: Callable[[TrafficRow], K]) -> dict[K, Moved]:
         """Sum the traffic over rows for which `by` gives the same key, e.g. their phase."""

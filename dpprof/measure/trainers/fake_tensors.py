@@ -33,7 +33,6 @@ _FP32_ON_CUDA = {
     F.group_norm,
     F.softmax,
     F.log_softmax,
-    F.cross_entropy,
     F.nll_loss,
     F.mse_loss,
 }
@@ -81,9 +80,21 @@ class _CudaAutocast(TorchFunctionMode):
     ) -> Any:
         if func == _IS_CUDA:
             return True
+        if func is F.cross_entropy and torch.is_autocast_enabled("cpu"):
+            func = _cross_entropy
         if func in _FP32_ON_CUDA and torch.is_autocast_enabled("cpu"):
             args = tuple(_in_fp32(argument) for argument in args)
         return func(*args, **(kwargs or {}))
+
+
+def _cross_entropy(input: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Compute the logarithm of the softmax in the input's type, and the rest in fp32, as CUDA's autocast."""
+    if target.is_floating_point() or kwargs.get("label_smoothing"):
+        return F.cross_entropy(_in_fp32(input), target, *args, **kwargs)
+    kwargs.pop("label_smoothing", None)
+    with torch.autocast("cpu", enabled=False):
+        logarithms = F.log_softmax(input, min(1, input.dim() - 1))
+        return F.nll_loss(_in_fp32(logarithms), target, *args, **kwargs)
 
 
 def _in_fp32(argument: Any) -> Any:

@@ -154,7 +154,6 @@ def test_result_keeps_what_was_found_and_counts_storages_born_in_the_step() -> N
         traffic=traffic,
         step_s=10.0,
         num_storages=2,
-        block_rounding=996,  # 8 and 20 bytes, each in a block of 512
         growth=8 - 10,
     )
 

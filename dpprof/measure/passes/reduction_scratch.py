@@ -1,0 +1,115 @@
+"""Memory that torch's CUDA kernels for sums and norms take while they run.
+
+A reduction over many rows splits them over blocks of threads, each of which leaves partial results in a
+buffer, often larger than the input. Its size follows from the shapes, the number of multiprocessors and the
+threads that each can hold (aten/src/ATen/native/cuda/Reduce.cuh of torch 2.13: `setReduceConfig`,
+`global_memory_size`, `semaphore_size`).
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from dpprof.config.devices import Multiprocessors
+
+_aten = torch.ops.aten
+_WARP, _MOST_THREADS = 32, 512
+_VECTOR = 4
+_LEAST_VALUES, _MOST_VALUES = 16, 256  # that a thread adds up
+_COUNTER_BYTES = 4
+
+
+class _Dimension(NamedTuple):
+    """A dimension of a reduction: its size, the input's stride and the output's (0: reduced), in elements."""
+
+    size: int
+    stride: int
+    stride_out: int
+
+
+def scratch_bytes(func: Any, args: tuple[Any, ...], processors: Multiprocessors) -> list[int]:
+    """Return the bytes of each buffer that an operator takes for a reduction; empty for other operators."""
+    packet = func._overloadpacket
+    if packet in (_aten.sum, _aten.mean, _aten.amax, _aten.amin):
+        tensor, dims = args[0], args[1] if len(args) > 1 else None
+    elif packet is _aten.linalg_vector_norm:
+        tensor, dims = args[0], args[2] if len(args) > 2 else None
+    else:
+        return []
+    if not isinstance(tensor, Tensor) or tensor.numel() == 0 or not tensor.is_floating_point():
+        return []
+    found = range(tensor.dim()) if not dims and not isinstance(dims, int) else dims
+    reduced = {dim % max(1, tensor.dim()) for dim in ([found] if isinstance(found, int) else found)}
+    return _buffers(tensor, reduced, processors)
+
+
+def _buffers(tensor: Tensor, reduced: set[int], processors: Multiprocessors) -> list[int]:
+    inner, outer = _dimensions(tensor, reduced)
+    num_outputs = math.prod(dim.size for dim in outer)
+    num_inputs = math.prod(dim.size for dim in inner)
+    along_input = not outer or (bool(inner) and inner[0].stride < outer[0].stride)
+    vector = 1
+    if along_input:
+        width, height = num_inputs, num_outputs
+        if len(inner) == 1 and inner[0].stride == 1 and width >= 128:
+            width //= _VECTOR
+    else:
+        width, height = num_outputs, num_inputs
+        if outer[0].stride == 1:
+            vector = _vector(outer[0].size, [dim.stride for dim in [*inner, *outer[1:]]])
+            width //= vector
+    block_width, block_height = _block(width, height, _MOST_THREADS // vector)
+    step_input = block_width if along_input else 1
+    step_output = 1 if along_input else block_width
+    if -(-num_inputs // step_input) < min(16 * block_height, _MOST_VALUES):
+        return []  # each warp has outputs of its own
+    step_input *= block_height
+    values = -(-num_inputs // step_input)
+    grid = -(-(num_outputs // vector) // step_output)
+    target = processors.number * (processors.threads // (block_width * block_height))
+    if values < _MOST_VALUES or grid > target:
+        return []
+    split = max(min(-(-target // grid), -(-values // _LEAST_VALUES)), -(-values // _MOST_VALUES))
+    if split <= 1:
+        return []
+    partial = 8 if tensor.dtype is torch.float64 else 4  # the type of the sums
+    each = 1 if along_input else block_width * vector
+    return [partial * num_outputs * split * each, _COUNTER_BYTES * grid]
+
+
+def _dimensions(tensor: Tensor, reduced: set[int]) -> tuple[list[_Dimension], list[_Dimension]]:
+    """Return the reduced dimensions and the others, fastest first, neighbours in memory as one."""
+    dims, stride_out = [], 1
+    for index in reversed(range(tensor.dim())):
+        is_kept = index not in reduced
+        dims.append(_Dimension(tensor.shape[index], tensor.stride(index), stride_out * is_kept))
+        stride_out *= tensor.shape[index] if is_kept else 1
+    dims = sorted((dim for dim in dims if dim.size > 1), key=lambda dim: dim.stride)
+    merged: tuple[list[_Dimension], list[_Dimension]] = ([], [])
+    for dim in dims:
+        group = merged[dim.stride_out != 0]
+        last = group[-1] if group else None
+        if last and (last.size * last.stride, last.size * last.stride_out) == (dim.stride, dim.stride_out):
+            group[-1] = last._replace(size=last.size * dim.size)
+        else:
+            group.append(dim)
+    return merged
+
+
+def _vector(size: int, strides: list[int]) -> int:
+    """Return the number of outputs that a thread loads at once."""
+    vector = _VECTOR
+    for number in (size, *strides):
+        while number % vector:
+            vector //= 2
+    return vector
+
+
+def _block(width: int, height: int, most: int) -> tuple[int, int]:
+    """Return the width and height of a block of threads."""
+    wide, high = (min(most, 1 << (max(1, length).bit_length() - 1)) for length in (width, height))
+    block_width = min(wide, _WARP)
+    block_height = min(high, most // block_width)
+    return min(wide, most // block_height), block_height
