@@ -94,10 +94,10 @@ class LedgerResult:
     """Bytes by category, and traffic. Empty categories are left out.
 
     `step_s` is the step time under the ledger: an overhead, not a latency. `num_storages` counts storages
-    created in the step. `from_allocator` is what torch's CUDA allocator adds to an estimated peak, by name;
-    `block_rounding` was its first item up to dpprof 0.3.
-    `growth` is bytes alive at the step's end minus those at its start. `layers` are those that multiply
-    matrices, `collectives` the communication of ranks. `doubts` are an estimate's.
+    created in the step. `growth` is bytes alive at the step's end minus those at its start. `layers` are
+    those that multiply matrices, `collectives` the communication of ranks. `doubts` are an estimate's, and
+    `from_allocator` is what torch's CUDA allocator adds to its peak, by name; dpprof 0.2 wrote only
+    `block_rounding`.
     """
 
     peak: int

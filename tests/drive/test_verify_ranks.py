@@ -66,7 +66,10 @@ def test_what_is_right_passes(
     [
         (FLAT, "ddp", "noise_on_every_rank", {"noise_deviation"}, "as if it were added twice"),
         (GHOST, "fsdp2", "norms_over_ranks", {"gradient_float64", "gradient_float32"}, ""),
-        (BK, "fsdp2", "same_noise_on_every_rank", {"noise_coordinates"}, ""),
+        pytest.param(
+            *(BK, "fsdp2", "same_noise_on_every_rank", {"noise_coordinates"}, ""),
+            marks=pytest.mark.exhaustive,
+        ),
     ],
 )
 def test_a_planted_fault_is_found(

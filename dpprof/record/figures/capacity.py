@@ -50,7 +50,7 @@ def from_allocator(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, 
         return {}
     if ledger.from_allocator:
         return ledger.from_allocator
-    # An estimate of dpprof 0.3 or earlier.
+    # An estimate of dpprof 0.2.
     device = device_of(config)
     workspace = device.workspace_mib if device else WORKSPACE_MIB
     found = {"block_rounding": ledger.block_rounding, "cublas_workspace": round(workspace * MIB)}
