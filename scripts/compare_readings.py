@@ -26,9 +26,10 @@ from mlflow.entities import Run
 
 Readings = dict[str, str]
 # What differs between any two checkouts, and between any two times.
+TFEVENTS = r"tfevents[.\w]+"
 VOLATILE = (
     r"[0-9a-f]{32}",
-    r"tfevents[.\w]+",
+    TFEVENTS,
     r"dpprof[ -]\d[\w.+]*",
     r"schema-\w+",
     r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?",
@@ -141,7 +142,7 @@ def artifacts(client: MlflowClient, run: Run, name: str, under: str = "") -> Ite
         if found.is_dir and found.path != "images":
             yield from artifacts(client, run, name, found.path)
         elif not found.is_dir:
-            yield f"{name}: artifact {found.path}", "is there"
+            yield f"{name}: artifact {re.sub(TFEVENTS, '*', found.path)}", "is there"
             if found.path in ("cells.json", "operators.json", "kernels.json"):
                 path = client.download_artifacts(run.info.run_id, found.path)
                 yield from leaves(f"{name}: artifact {found.path}", json.loads(Path(path).read_text()))
