@@ -3,6 +3,7 @@
 import gc
 import io
 import os
+import random
 import secrets
 import shutil
 import signal
@@ -24,7 +25,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
+import numpy as np
 import pytest
+import torch
 from example_limits import LIMITED
 from example_ncu import StandIn
 from filelock import FileLock
@@ -65,9 +68,17 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> TrainerInfo:
     return LIMITED
 
 
+def seed_all(seed: int) -> None:
+    """Seed the generators that tests draw from without one of their own."""
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """With several workers, each test takes its turn."""
+    """Draw the same numbers in each test, whatever ran before it. With several workers, take turns."""
+    seed_all(0)
     if not hasattr(item.config, "workerinput"):
         return (yield)
     with turn(shared_by_workers(item.config), alone=item.get_closest_marker("alone") is not None):

@@ -272,14 +272,12 @@ EXACT: dict[str, Callable[[], nn.Module]] = {
 
 @pytest.mark.parametrize(("name", "cls"), product(EXACT, OWN))
 def test_it_equals_the_naive_loop(name: str, cls: type[PerSampleTrainer]) -> None:
-    torch.manual_seed(0)
     model = Around(EXACT[name]()).double()
     assert error_of(cls, model, batch_of("reused"), OPTIONS) < 1e-10
 
 
 @pytest.mark.parametrize("cls", OWN)
 def test_ids_of_one_dimension_train(cls: type[PerSampleTrainer]) -> None:
-    torch.manual_seed(0)
     ids, targets = batch_of("reused")
     assert error_of(cls, Tabular().double(), (ids[:, :2], targets[:, 0]), OPTIONS) < 1e-10
 

@@ -18,7 +18,6 @@ from dpprof.vocabulary.clipping import CLIPPINGS, NORM_FORMS, PerSampleOptions
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)])
 @pytest.mark.parametrize("name", MODELS)
 def test_it_equals_the_naive_loop(name: str, dtype: torch.dtype, tolerance: float) -> None:
-    torch.manual_seed(0)
     model, (inputs, targets) = MODELS[name]().to(dtype), batch_of(name)
     batch = (inputs.to(dtype) if inputs.is_floating_point() else inputs, targets)
     per_sample = per_sample_gradients(model, batch)
@@ -49,7 +48,6 @@ def test_any_shape(
 @pytest.mark.parametrize("cls", OWN)
 def test_a_long_sequence_goes_by_blocks(cls: type[PerSampleTrainer]) -> None:
     """More positions than a block of Gram matrices has, and a weight larger than these."""
-    torch.manual_seed(0)
     model = nn.Sequential(nn.Embedding(6, 3000), nn.Linear(3000, 5)).double()
     batch = batch_of("reused", 2, 1100)
     options = PerSampleOptions("blocked")
@@ -58,7 +56,6 @@ def test_a_long_sequence_goes_by_blocks(cls: type[PerSampleTrainer]) -> None:
 
 @pytest.mark.parametrize("cls", OWN)
 def test_a_huge_sample_is_clipped_and_one_that_is_not_finite_is_refused(cls: type[PerSampleTrainer]) -> None:
-    torch.manual_seed(0)
     model, (x, y) = MODELS["signals"](), batch_of("signals")
     quiet = trainer_of(cls, model, PerSampleOptions())
     quiet.profile_step((x, y))
