@@ -47,6 +47,11 @@ class Device:
         return re.fullmatch(f"(NVIDIA |Tesla )?({self.gpu})", gpu) is not None
 
     @property
+    def is_hopper(self) -> bool:
+        """True from compute capability 9.0 on."""
+        return self.workspace_mib == HOPPER_WORKSPACE_MIB
+
+    @property
     def balance(self) -> Balance:
         """FLOPs per byte; without bf16 units, short types are multiplied as fp32."""
         rates = (self.fp32_tflops, self.bf16_tflops or self.fp32_tflops)

@@ -18,7 +18,7 @@ from dpprof.measure import gradient_check
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes import clean, ledger, machine, memory, trace
-from dpprof.measure.passes.estimate_ledger import CpuLedger, CudaLedger
+from dpprof.measure.passes.estimate_ledger import CpuLedger, CudaLedger, EstimateLedger
 from dpprof.measure.passes.ledger import Kept, keep_ledger, warmup_steps
 from dpprof.measure.passes.subject import Subject
 from dpprof.measure.place import place_in
@@ -126,12 +126,14 @@ def _estimate(subject: Subject) -> None:
     """
     config, record = subject.config, subject.record
     savings = config.estimating.savings
-    kept, doubts = _ledger_of_rank(subject, 0, with_savings=savings)
+    kept, ledger = _ledger_of_rank(subject, 0, with_savings=savings)
     record.ledger = kept.result()
-    record.ledger.doubts = [*doubts, *_growing(record.ledger)]
+    record.ledger.doubts = [*ledger.doubts(kept.account.peak), *_growing(record.ledger)]
     record.memory.saved = kept.saved
     record.ledger.from_allocator = kept.from_allocator
     record.memory.peak_allocated = record.ledger.peak + sum(kept.from_allocator.values())
+    record.ledger.segments = segments = ledger.segments(kept.account)
+    record.memory.peak_reserved = segments.reserved if segments else None
     subject.folder.write_ledger(record.ledger, kept.account.timeline())
     if config.world_size > 1:
         record.ranks = [RankResult(0, kept.account.peak, kept.account.peak_phase)]
@@ -141,7 +143,7 @@ def _estimate(subject: Subject) -> None:
         record.ranks.append(RankResult(1, other.account.peak, other.account.peak_phase))
 
 
-def _ledger_of_rank(subject: Subject, rank: int, *, with_savings: bool) -> tuple[Kept, list[Doubt]]:
+def _ledger_of_rank(subject: Subject, rank: int, *, with_savings: bool) -> tuple[Kept, EstimateLedger]:
     config = subject.config
     tensor_device = config.device if torch.cuda.is_available() else "cpu"
     as_on_cuda = config.precision == "bf16" and config.device == "cuda" and tensor_device == "cpu"
@@ -149,7 +151,9 @@ def _ledger_of_rank(subject: Subject, rank: int, *, with_savings: bool) -> tuple
     try:
         with one_rank_of_many(config, rank), fake_tensors(trainer, as_autocast_on_cuda=as_on_cuda):
             device = device_of(config)
-            ledger = CpuLedger() if config.device == "cpu" else CudaLedger(tensor_device, device)
+            ledger: EstimateLedger = (
+                CpuLedger() if config.device == "cpu" else CudaLedger(tensor_device, device)
+            )
             build = partial(subject.build, tensor_device)
             warm = warmup_steps(config)
             kept = keep_ledger(build, ledger, 1, warmup_steps=warm, with_savings=with_savings)
@@ -160,7 +164,7 @@ def _ledger_of_rank(subject: Subject, rank: int, *, with_savings: bool) -> tuple
             f"the step failed on fake tensors, which have no data: {describe_error(error)}. "
             "If `dpprof profile` can run it, it can be measured, not estimated"
         ) from error
-    return kept, list(ledger.doubts(kept.account.peak))
+    return kept, ledger
 
 
 def _growing(ledger: LedgerResult) -> list[Doubt]:

@@ -90,14 +90,27 @@ class Doubt:
 
 
 @dataclass
+class Segments:
+    """Bytes that torch's CUDA allocator takes of a device for a training, in segments.
+
+    `reserved` after the steps of a run, with memory to spare; `least` on the smallest device on which the
+    steps run; `expandable` as `reserved`, with expandable segments.
+    """
+
+    reserved: int
+    least: int
+    expandable: int
+
+
+@dataclass
 class LedgerResult:
     """Bytes by category, and traffic. Empty categories are left out.
 
     `step_s` is the step time under the ledger: an overhead, not a latency. `num_storages` counts storages
     created in the step. `growth` is bytes alive at the step's end minus those at its start. `layers` are
     those that multiply matrices, `collectives` the communication of ranks. `doubts` are an estimate's, and
-    `from_allocator` is what torch's CUDA allocator adds to its peak, by name; dpprof 0.2 wrote only
-    `block_rounding`.
+    `from_allocator` is what torch's CUDA allocator adds to its peak, by name, and `segments` what it takes of
+    the device; dpprof 0.2 wrote only `block_rounding`.
     """
 
     peak: int
@@ -114,6 +127,7 @@ class LedgerResult:
     collectives: list[CollectiveRow] = field(default_factory=list)
     doubts: list[Doubt] = field(default_factory=list)
     from_allocator: dict[str, int] = field(default_factory=dict)
+    segments: Segments | None = None
 
     def moved(self, by: Callable[[TrafficRow], K]) -> dict[K, Moved]:
         """Sum the traffic over rows for which `by` gives the same key, e.g. their phase."""

@@ -1,13 +1,12 @@
-"""torch's CUDA caching allocator, simulated: the blocks that it hands out for a sequence of allocations.
+"""torch's CUDA caching allocator, simulated: the blocks and segments that a sequence of allocations takes.
 
-Follows c10/cuda/CUDACachingAllocator.cpp of torch 2.13 with its default settings, for one stream and a device
-that is never full. Small blocks, of up to 1 MiB, lie in segments of 2 MiB; larger ones in segments of 20 MiB
-or more. A block is the best fit among the free ones of its pool, and is split only if enough is left: a large
-block keeps a rest of up to 1 MiB. Free neighbours merge.
+Follows c10/cuda/CUDACachingAllocator.cpp of torch 2.13, for one stream. Small blocks, of up to 1 MiB, lie in
+segments of 2 MiB; larger ones in segments of 20 MiB or more. A block is the best fit among the free ones of
+its pool, and is split only if enough is left: a large block keeps a rest of up to 1 MiB. Free neighbours
+merge. If the device has no room for a segment, unused segments are given back first.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dpprof.config.devices import BLOCK_BYTES
@@ -17,11 +16,26 @@ _LARGEST_SMALL = MIB
 _SMALL_SEGMENT, _LARGE_SEGMENT = 2 * MIB, 20 * MIB
 # From this size on, a block gets a segment of its own, of whole 2 MiB.
 _OWN_SEGMENT = 10 * MIB
+# A block that may not be split is used for requests smaller by less than this.
+_MOST_UNUSED = 20 * MIB
+_WITHOUT_END = 1 << 60
+
+
+@dataclass(frozen=True)
+class AllocatorSettings:
+    """Settings of `PYTORCH_CUDA_ALLOC_CONF`; blocks of `max_split_bytes` or more are never split."""
+
+    expandable_segments: bool = False
+    max_split_bytes: int = _WITHOUT_END
+
+
+class DeviceFull(Exception):
+    """The device has no memory for an allocation, even without the segments that were given back."""
 
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """A part of a segment, with its neighbours there."""
+    """A part of a segment, with its neighbours there. In expandable segments it may lack memory."""
 
     address: int
     size: int
@@ -29,28 +43,60 @@ class Block:
     before: "Block | None" = None
     after: "Block | None" = None
     is_free: bool = True
+    is_mapped: bool = True
+
+    def cut(self, size: int) -> "Block":
+        """Shorten the block to `size` bytes, and return the rest as its free neighbour."""
+        rest = Block(self.address + size, self.size - size, self.is_small, self, self.after)
+        rest.is_mapped = self.is_mapped
+        if rest.after is not None:
+            rest.after.before = rest
+        self.size, self.after = size, rest
+        return rest
+
+    def joined(self, following: "Block") -> "Block":
+        """Return this block with the next one in it."""
+        self.size += following.size
+        self.after = following.after
+        if self.after is not None:
+            self.after.before = self
+        return self
+
+
+_Pools = tuple[list[tuple[int, int, Block]], list[tuple[int, int, Block]]]
 
 
 class CachingAllocator:
-    """Hands out blocks. Sizes are in bytes; `allocated` sums the blocks in use, `reserved` the segments."""
+    """Hands out blocks of a device with `capacity` bytes (None: without end). Sizes are in bytes.
 
-    def __init__(self) -> None:
-        self.allocated = self.reserved = 0
+    `allocated` sums the blocks in use and `reserved` the segments, of which there are `num_segments`.
+    """
+
+    def __init__(self, capacity: int | None = None, settings: AllocatorSettings | None = None) -> None:
+        self._capacity = _WITHOUT_END if capacity is None else capacity
+        self._settings = settings or AllocatorSettings()
+        self.allocated = self.reserved = self.num_segments = self.num_retries = 0
         # Free blocks of large and of small segments, by size, then address.
-        self._free: tuple[list[tuple[int, int, Block]], ...] = ([], [])
+        self._free: _Pools = ([], [])
+        # Parts of expandable segments that lack memory, by address.
+        self._unmapped: _Pools = ([], [])
+        self._next_address = 0
 
     def allocate(self, num_bytes: int) -> Block:
-        """Return a block of at least so many bytes."""
+        """Return a block of at least so many bytes. Raises DeviceFull."""
         size = max(1, -(-num_bytes // BLOCK_BYTES)) * BLOCK_BYTES
         is_small = size <= _LARGEST_SMALL
-        block = self._best_fit(size, is_small) or self._new_segment(size, is_small)
-        rest = block.size - size
-        if rest > (0 if is_small else _LARGEST_SMALL):
-            remaining = Block(block.address + size, rest, is_small, block, block.after)
-            if remaining.after is not None:
-                remaining.after.before = remaining
-            block.size, block.after = size, remaining
-            self._insert(remaining)
+        block = self._best_fit(size, is_small) or self._new(size, is_small)
+        if block is None and self._release_oversize(size, is_small):
+            block = self._new(size, is_small)
+        if block is None:
+            self._release_unused()
+            self.num_retries += 1
+            block = self._new(size, is_small)
+        if block is None:
+            raise DeviceFull
+        if self._splits(block, size):
+            self._insert(block.cut(size))
         block.is_free = False
         self.allocated += block.size
         return block
@@ -59,59 +105,162 @@ class CachingAllocator:
         """Take a block back, and merge it with its free neighbours."""
         self.allocated -= block.size
         block.is_free = True
-        if block.before is not None and block.before.is_free:
-            self._remove(block.before)
-            block = _merged(block.before, block)
-        if block.after is not None and block.after.is_free:
-            self._remove(block.after)
-            block = _merged(block, block.after)
-        self._insert(block)
+        self._insert(self._merged(block))
+
+    def _splits(self, block: Block, size: int) -> bool:
+        rest = block.size - size
+        if block.is_small or self._settings.expandable_segments:
+            return rest >= BLOCK_BYTES
+        return size < self._settings.max_split_bytes and rest > _LARGEST_SMALL
 
     def _best_fit(self, size: int, is_small: bool) -> Block | None:
         free = self._free[is_small]
         index = bisect_left(free, (size, -1))
-        return free.pop(index)[2] if index < len(free) else None
+        if index == len(free):
+            return None
+        if self._settings.expandable_segments:
+            while index + 1 < len(free) and _expandable(free[index + 1][2]) < _expandable(free[index][2]):
+                index += 1
+        else:
+            found, most = free[index][0], self._settings.max_split_bytes
+            if found >= most if size < most else found >= size + _MOST_UNUSED:
+                return None
+        return free.pop(index)[2]
 
-    def _new_segment(self, size: int, is_small: bool) -> Block:
+    def _new(self, size: int, is_small: bool) -> Block | None:
+        if self._settings.expandable_segments:
+            return self._expanded(size, is_small)
         if is_small:
             segment = _SMALL_SEGMENT
         else:
-            segment = _LARGE_SEGMENT if size < _OWN_SEGMENT else -(-size // (2 * MIB)) * 2 * MIB
-        address = self.reserved
+            segment = _LARGE_SEGMENT if size < _OWN_SEGMENT else _whole(size, _SMALL_SEGMENT)
+        if self.reserved + segment > self._capacity:
+            return None
+        self.num_segments += 1
         self.reserved += segment
-        return Block(address, segment, is_small)
+        return Block(self._addresses(segment), segment, is_small)
+
+    def _addresses(self, size: int) -> int:
+        self._next_address += size
+        return self._next_address - size
+
+    def _release_oversize(self, size: int, is_small: bool) -> bool:
+        """Give back free blocks that are never split, the largest first, for `size` bytes."""
+        free, most = self._free[is_small], self._settings.max_split_bytes
+        if most == _WITHOUT_END or self._settings.expandable_segments:
+            return False
+        wanted, released = max(size, most), 0
+        index = bisect_left(free, (wanted, -1))
+        if index < len(free):
+            self._release(free[index][2])
+            return True
+        while free and released < wanted and free[-1][0] >= most:
+            released += free[-1][0]
+            self._release(free[-1][2])
+        return released >= wanted
+
+    def _release_unused(self) -> None:
+        """Give back every segment without a block in use; of expandable ones, every such page."""
+        for free in self._free:
+            for _, _, block in list(free):
+                if self._settings.expandable_segments:
+                    self._unmap(block)
+                elif block.before is None and block.after is None:
+                    self._release(block)
+
+    def _release(self, block: Block) -> None:
+        self._remove(block)
+        self.reserved -= block.size
+        self.num_segments -= 1
+
+    def _expanded(self, size: int, is_small: bool) -> Block | None:
+        """Return a block in an expandable segment, at the lowest address with room, and map it."""
+        block = self._with_room(size, is_small)
+        while not block.is_mapped or block.size < size:
+            part, missing = (block.after, size - block.size) if block.is_mapped else (block, size)
+            assert part is not None, "there is room"
+            mapped = self._map(part, min(part.size, missing))
+            if mapped is None:
+                return None
+            block = mapped
+        self._remove(block)
+        return block
+
+    def _with_room(self, size: int, is_small: bool) -> Block:
+        for _, _, block in self._unmapped[is_small]:
+            first = block.before if block.before is not None and block.before.is_free else block
+            room, part = 0, first
+            while room < size and part is not None and part.is_free:
+                room += part.size
+                part = part.after
+            if room >= size:
+                return first
+        # Torch reserves addresses for 9/8 of the device's memory.
+        whole = _whole(self._capacity + self._capacity // 8, _page(is_small))
+        block = Block(self._addresses(whole), whole, is_small, is_mapped=False)
+        self._insert(block)
+        return block
+
+    def _map(self, block: Block, size: int) -> Block | None:
+        """Give memory to the whole pages of a block's first `size` bytes. Returns None if there is none."""
+        size = _whole(size, _page(block.is_small))
+        if self.reserved + size > self._capacity:
+            return None
+        self._remove(block)
+        if size < block.size:
+            self._insert(block.cut(size))
+        block.is_mapped = True
+        self.reserved += size
+        block = self._merged(block)
+        self._insert(block)
+        return block
+
+    def _unmap(self, block: Block) -> None:
+        """Take the memory of the whole pages of a free block."""
+        page = _page(block.is_small)
+        first, end = _whole(block.address, page), (block.address + block.size) // page * page
+        if first >= end:
+            return
+        self._remove(block)
+        if first > block.address:
+            block, before = block.cut(first - block.address), block
+            self._insert(before)
+        if end < block.address + block.size:
+            self._insert(block.cut(end - block.address))
+        block.is_mapped = False
+        self.reserved -= block.size
+        self._insert(self._merged(block))
+
+    def _merged(self, block: Block) -> Block:
+        """Return the block, with its free neighbours of the same kind in it."""
+        before, after = block.before, block.after
+        if before is not None and before.is_free and before.is_mapped == block.is_mapped:
+            self._remove(before)
+            block = before.joined(block)
+        if after is not None and after.is_free and after.is_mapped == block.is_mapped:
+            self._remove(after)
+            block = block.joined(after)
+        return block
 
     def _insert(self, block: Block) -> None:
-        insort(self._free[block.is_small], (block.size, block.address, block))
+        pool, size = (self._free, block.size) if block.is_mapped else (self._unmapped, 0)
+        insort(pool[block.is_small], (size, block.address, block))
 
     def _remove(self, block: Block) -> None:
-        free = self._free[block.is_small]
-        del free[bisect_left(free, (block.size, block.address))]
+        pool, size = (self._free, block.size) if block.is_mapped else (self._unmapped, 0)
+        listed = pool[block.is_small]
+        del listed[bisect_left(listed, (size, block.address))]
 
 
-def _merged(first: Block, second: Block) -> Block:
-    first.size += second.size
-    first.after = second.after
-    if first.after is not None:
-        first.after.before = first
-    return first
+def _whole(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
 
 
-def peak_allocated(changes: Iterable[tuple[int, int]], since: int) -> int:
-    """Return the peak bytes in blocks from the change with the index `since` on.
+def _page(is_small: bool) -> int:
+    return _SMALL_SEGMENT if is_small else _LARGE_SEGMENT
 
-    Changes are pairs of a storage's number and its bytes from then on, 0 when it is freed.
-    """
-    allocator = CachingAllocator()
-    blocks: dict[int, Block] = {}
-    peak = 0
-    for index, (storage, num_bytes) in enumerate(changes):
-        if index == since:
-            peak = allocator.allocated
-        held = blocks.pop(storage, None)
-        if held is not None:
-            allocator.free(held)
-        if num_bytes:
-            blocks[storage] = allocator.allocate(num_bytes)
-        peak = max(peak, allocator.allocated)
-    return peak
+
+def _expandable(block: Block) -> int:
+    """Return the size that a free block can get by mapping what follows it."""
+    after = block.after
+    return block.size + (after.size if after is not None and not after.is_mapped else 0)

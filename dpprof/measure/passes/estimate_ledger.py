@@ -23,12 +23,12 @@ from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from dpprof.config.devices import DEVICES, WORKSPACE_MIB, Device
 from dpprof.measure.passes.account import Account
-from dpprof.measure.passes.caching_allocator import peak_allocated
+from dpprof.measure.passes.device_memory import AllocatedSteps
 from dpprof.measure.passes.events import read
 from dpprof.measure.passes.ledger import Ledger
-from dpprof.measure.passes.reduction_scratch import scratch_bytes
+from dpprof.measure.passes.kernel_scratch import attention_scratch, scratch_bytes
 from dpprof.measure.passes.traffic import PRODUCTS, flops, footprint, makes_nothing, tensors_in
-from dpprof.record.ledger import Doubt
+from dpprof.record.ledger import Doubt, Segments
 from dpprof.vocabulary.units import MIB
 
 _aten = torch.ops.aten
@@ -182,6 +182,10 @@ class EstimateLedger(Ledger):
         level = self.storages.live_bytes() + made + max(times * (given + made), at_least)
         self._highest[name] = max(level, self._highest.get(name, 0))
 
+    def segments(self, account: Account) -> Segments | None:
+        """Return what the allocator takes of the device for the steps up to this one, where computed."""
+        return None
+
     def doubts(self, peak: int) -> Iterator[Doubt]:
         """Yield what the estimate cannot see, and how many bytes it may add to the peak."""
         for name, level in self._highest.items():
@@ -237,6 +241,7 @@ class CudaLedger(EstimateLedger):
         super().__init__(device_type, device.l2_mib * MIB if device else 0)
         self._processors = (device or DEVICES["A100-80GB"]).processors
         self._workspace = round((device.workspace_mib if device else WORKSPACE_MIB) * MIB)
+        self._is_hopper = device is not None and device.is_hopper
         self._has_workspace: set[bool] = set()
         self._recurrent = _RecurrentCalls()
 
@@ -257,15 +262,15 @@ class CudaLedger(EstimateLedger):
             in_autograd = torch._C._current_graph_task_id() != -1
             if in_autograd not in self._has_workspace:
                 self._has_workspace.add(in_autograd)
+                self._see(func, result)
                 self.storages.take_for_good(self._workspace)
-        scratch = scratch_bytes(func, args, self._processors)
+        moments = [scratch_bytes(func, args, self._processors)]
         if packet in _ATTENTION_BACKWARD:
-            scratch = [_attention_scratch(args[1])]
-        if scratch:
-            name, module = func._schema.name, self.modules.current
-            for tensor in tensors_in((result,)):
-                self.storages.see(tensor, name, module)
-            self.storages.take_for_a_moment(scratch, name, module())
+            moments = attention_scratch(args[1], is_hopper=self._is_hopper)
+        for sizes in moments:
+            if sizes:
+                self._see(func, result)
+                self.storages.take_for_a_moment(sizes, func._schema.name, self.modules.current())
         if packet in _CONVOLUTIONS:
             transformed = _transformed_bytes(
                 *(args[:3] if isinstance(result, tuple) else (result, *args[:2]))
@@ -276,24 +281,24 @@ class CudaLedger(EstimateLedger):
             self._on_top[name] = max(kept, self._on_top.get(name) or 0)
         return result
 
+    def _see(self, func: Any, result: Any) -> None:
+        """See an operator's results before the memory that it takes beside them."""
+        for tensor in tensors_in((result,)):
+            self.storages.see(tensor, func._schema.name, self.modules.current)
+
     def from_allocator(self, account: Account) -> dict[str, int]:
         """Return what cuBLAS takes from the allocator, and what blocks are larger than asked for."""
         workspaces = len(self._has_workspace) * self._workspace
-        log = account.log
-        in_blocks = peak_allocated(self.storages.changes[: log.end_change], log.first_change)
+        in_blocks = self._steps(account).on_device().allocated
         return {"block_rounding": in_blocks - workspaces - account.peak, "cublas_workspace": workspaces}
 
+    def segments(self, account: Account) -> Segments | None:
+        """Return what the allocator takes of the device, by a simulation of all storages so far."""
+        return self._steps(account).segments()
 
-def _attention_scratch(query: Tensor) -> int:
-    """Return the bytes of CUDA's fused attention in backward beside the gradients. Shape: (B, heads, T, D).
-
-    In short types, flash attention and cuDNN sum the queries' gradient in fp32, rows padded to 128. In fp32,
-    the memory-efficient kernel has one or two more tensors like the queries, by the size of heads.
-    """
-    batch, heads, rows, size = query.shape
-    if query.element_size() == 2:
-        return 4 * batch * heads * -(-rows // 128) * 128 * size
-    return (1 if size >= 64 else 2) * query.numel() * query.element_size()
+    def _steps(self, account: Account) -> AllocatedSteps:
+        log = account.log
+        return AllocatedSteps(self.storages.changes[: log.end_change], log.first_change)
 
 
 def _transformed_bytes(outputs: Tensor, inputs: Tensor, weight: Tensor) -> int:

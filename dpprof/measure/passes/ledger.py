@@ -20,6 +20,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import SAMPLED_WARMUP_STEPS
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.account import Account
+from dpprof.measure.passes.accumulation import is_in_place, references_of_last
 from dpprof.measure.passes.modules import ModuleCalls
 from dpprof.measure.passes.storages import Storages
 from dpprof.measure.passes.subject import Subject
@@ -121,6 +122,7 @@ class Ledger(TorchDispatchMode):
 
     def __init__(self, device_type: str, l2_bytes: int = 0) -> None:
         super().__init__()
+        references_of_last()
         self.storages = Storages(device_type)
         self._cache = Cache(l2_bytes) if l2_bytes else None
         self.modules = ModuleCalls(self._recomputing)
@@ -160,10 +162,13 @@ class Ledger(TorchDispatchMode):
         if func.namespace == _MARKS:
             with torch._C._DisableTorchDispatch():  # slow with fake tensors
                 return func(*args, **kwargs)
+        in_place = is_in_place(func, args)
         result = self.call(func, args, kwargs)
         name = func._schema.name
         if (collective := collective_of(name)) is not None:
             self._count_collective(collective, args, result)
+        if in_place:
+            self.storages.take_over(args[0], result)
         for tensor in tensors_in((result, *args, *kwargs.values())):
             self.storages.see(tensor, name, self.modules.current)
         if self._counts:

@@ -97,7 +97,7 @@ class Storages:
 
     def live_bytes(self) -> int:
         """Return the bytes of all storages alive now."""
-        return sum(life.num_bytes for life in list(self._live.values()))
+        return sum(life.num_bytes for life in set(self._live.values()))
 
     def __enter__(self) -> Self:
         self._resize = torch.UntypedStorage.resize_
@@ -158,6 +158,16 @@ class Storages:
         else:
             self._follow_size(life, num_bytes)
         return life
+
+    def take_over(self, tensor: Tensor, by: Tensor) -> None:
+        """Go on with a tensor's storage as that of another one, of the same size."""
+        old, new = (one.untyped_storage() for one in (tensor, by))
+        life = self._live.get(old._cdata)
+        if life is not None:
+            self._live[new._cdata] = life
+            # The old one may be seen again until it is gone, which is not this life's end.
+            gone = weakref.ref(old, lambda _, key=old._cdata: self._live.pop(key, None))  # type: ignore[misc]
+            life.reference = weakref.ref(new, partial(self._died, new._cdata, life)), gone
 
     def take_for_a_moment(self, sizes: Iterable[int], operator: str, module: str) -> None:
         """Log bytes that an operator takes internally and gives back: of each buffer, all held together."""

@@ -1,7 +1,6 @@
 """Device memory that an estimated step needs, whether it fits, and the least time it takes.
 
-Every item beyond the tensors has a name, so that a reader sees what the total is made of. Fragmentation is in
-none of them.
+Every item beyond the tensors has a name, so that a reader sees what the total is made of.
 """
 
 from collections.abc import Mapping
@@ -64,6 +63,23 @@ def from_allocator(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, 
     return found
 
 
+def saved_by_expandable(ledger: LedgerResult) -> int:
+    """Return the bytes that the smallest device needs less with expandable segments; 0 if none or unknown."""
+    segments = ledger.segments
+    return 0 if segments is None else max(0, segments.least - segments.expandable)
+
+
+def _added(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, int]:
+    """Return the bytes that a device needs beside the tensors, by name.
+
+    Fragmentation is what segments hold beside blocks on the smallest device that runs the step.
+    """
+    added = dict(from_allocator(config, ledger))
+    if ledger.segments is not None:
+        added["fragmentation"] = ledger.segments.least - ledger.peak - sum(added.values())
+    return added | beyond_allocator(config)
+
+
 def beyond_allocator(config: ExperimentConfig) -> dict[str, int]:
     """Return the bytes that a process takes on a device besides torch's allocator, by name."""
     return {"cuda_context": round(CONTEXT_MIB * MIB)} if config.device == "cuda" else {}
@@ -71,8 +87,7 @@ def beyond_allocator(config: ExperimentConfig) -> dict[str, int]:
 
 def needed_bytes(config: ExperimentConfig, ledger: LedgerResult) -> int:
     """Return the total: peak of the tensors, allocator overhead and memory outside the allocator."""
-    added = from_allocator(config, ledger) | beyond_allocator(config)
-    return ledger.peak + sum(added.values())
+    return ledger.peak + sum(_added(config, ledger).values())
 
 
 def doubt_bytes(ledger: LedgerResult) -> int | None:
@@ -214,7 +229,7 @@ class EstimateFigures:
     def of(cls, record: Record, ledger: LedgerResult) -> Self:
         """Return the figures of an estimate's record."""
         config = from_flat(record.config)
-        added = from_allocator(config, ledger) | beyond_allocator(config)
+        added = _added(config, ledger)
         in_doubt, limit = doubt_bytes(ledger), capacity_bytes(config)
         return cls(
             added_mib={name: mib(num_bytes) for name, num_bytes in added.items()},

@@ -1,9 +1,10 @@
-"""Memory that torch's CUDA kernels for sums and norms take while they run.
+"""Memory that torch's CUDA kernels for sums, norms and attention take while they run.
 
 A reduction over many rows splits them over blocks of threads, each of which leaves partial results in a
 buffer, often larger than the input. Its size follows from the shapes, the number of multiprocessors and the
 threads that each can hold (aten/src/ATen/native/cuda/Reduce.cuh of torch 2.13: `setReduceConfig`,
-`global_memory_size`, `semaphore_size`).
+`global_memory_size`, `semaphore_size`). The backward kernels of attention sum the gradient of the queries in
+fp32 and, where blocks of keys share it, in a buffer of its own (aten/src/ATen/native/transformers/cuda).
 """
 
 import math
@@ -43,6 +44,28 @@ def scratch_bytes(func: Any, args: tuple[Any, ...], processors: Multiprocessors)
     found = range(tensor.dim()) if not dims and not isinstance(dims, int) else dims
     reduced = {dim % max(1, tensor.dim()) for dim in ([found] if isinstance(found, int) else found)}
     return _buffers(tensor, reduced, processors)
+
+
+def attention_scratch(query: Tensor, *, is_hopper: bool) -> list[list[int]]:
+    """Return the bytes that attention's backward takes beside the gradients: of buffers held together, in order.
+
+    In short types, cuDNN runs on Hopper, and flash attention elsewhere, which pads rows to 128. In fp32 the
+    memory-efficient kernel runs. Shape: (B, heads, T, D).
+    """
+    batch, heads, length, size = query.shape
+    num, rows = batch * heads, 4 * batch * heads * length
+    if query.element_size() == 2 and is_hopper:
+        return [[rows * (size + 1) + 256]]
+    if query.element_size() == 2:
+        padded = 4 * num * _padded(length, 128)
+        return [[padded, padded * _padded(size, 32)]]
+    block = 64 if size <= 64 else 128
+    tiles = num * -(-length // block) * -(-size // 64)
+    return [[query.numel() * query.element_size(), rows, rows], [rows, tiles * (4 * block * 64 + 16)]]
+
+
+def _padded(length: int, unit: int) -> int:
+    return -(-length // unit) * unit
 
 
 def _buffers(tensor: Tensor, reduced: set[int], processors: Multiprocessors) -> list[int]:
