@@ -18,7 +18,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from dpprof.measure.observe import Observer
-from dpprof.measure.passes.events import Operator, Recording, Span, read
+from dpprof.measure.passes.events import Allocation, Operator, Recording, Span, read
 from dpprof.measure.passes.subject import Subject
 from dpprof.record.files import write_gzipped_json
 from dpprof.record.folder import TRACE_SUFFIX
@@ -104,17 +104,11 @@ def operator_rows(recording: Recording, *, has_kernels: bool) -> list[OperatorRo
             rows[key] = OperatorRow(name, class_name, phase, 0, 0.0, 0.0 if has_kernels else None, 0)
         return rows[key]
 
-    by_thread: dict[int, list[Operator]] = defaultdict(list)
-    for operator in recording.operators:
-        by_thread[operator.thread].append(operator)
-    allocations: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for allocation in recording.allocations:
-        if allocation.num_bytes > 0:
-            allocations[allocation.thread].append((allocation.at, allocation.num_bytes))
-
-    for thread in sorted({*by_thread, *allocations}):
-        nodes = _nest(by_thread[thread])
-        outside = _assign(allocations[thread], nodes)
+    by_thread: dict[int, list[Operator | Allocation]] = defaultdict(list)
+    for event in (*recording.operators, *(a for a in recording.allocations if a.num_bytes > 0)):
+        by_thread[event.thread].append(event)
+    for _, events in sorted(by_thread.items()):
+        nodes, outside = _nest(events)
         for node in nodes:
             operator = node.operator
             if steps.at(operator.start) is None:
@@ -126,10 +120,10 @@ def operator_rows(recording: Recording, *, has_kernels: bool) -> list[OperatorRo
             row.allocated += node.allocated
             if row.device_self_s is not None:
                 row.device_self_s += operator.kernel_ns / 1e9
-        for at, num_bytes in outside:
-            if steps.at(at) is not None:
-                phase = phases.at(at)
-                row_of(OUTSIDE, class_in_phase(None, phase), phase).allocated += num_bytes
+        for allocation in outside:
+            if steps.at(allocation.at) is not None:
+                phase = phases.at(allocation.at)
+                row_of(OUTSIDE, class_in_phase(None, phase), phase).allocated += allocation.num_bytes
     return sorted(rows.values(), key=lambda r: -(r.self_s if r.device_self_s is None else r.device_self_s))
 
 
@@ -148,37 +142,31 @@ class _Node:
         self.whole: bool = own in WHOLE
 
 
-def _nest(operators: list[Operator]) -> list[_Node]:
-    """Nest one thread's operators, sorted by (start, -end)."""
-    nodes: list[_Node] = []
-    innermost: _Node | None = None
-    for operator in operators:
-        while innermost is not None and innermost.operator.end <= operator.start:
-            innermost = innermost.parent
-        if innermost is not None:
-            innermost.self_ns -= operator.end - operator.start
-        innermost = _Node(operator, innermost)
-        nodes.append(innermost)
-    return nodes
+def _nest(events: list[Operator | Allocation]) -> tuple[list[_Node], list[Allocation]]:
+    """Nest one thread's operators, sorted by (start, -end), and assign allocations to the innermost.
 
-
-def _assign(allocations: list[tuple[int, int]], nodes: list[_Node]) -> list[tuple[int, int]]:
-    """Assign each allocation of a thread to the innermost operator. Returns those outside all operators.
-
-    `copy.deepcopy` of a tensor makes some.
+    Returns the allocations outside all operators too. `copy.deepcopy` of a tensor makes some.
     """
-    starts = [node.operator.start for node in nodes]
-    outside: list[tuple[int, int]] = []
-    for at, num_bytes in allocations:
-        index = bisect.bisect_right(starts, at) - 1
-        innermost = nodes[index] if index >= 0 else None
-        while innermost is not None and innermost.operator.end <= at:
+    nodes: list[_Node] = []
+    outside: list[Allocation] = []
+    innermost: _Node | None = None
+    for event in sorted(events, key=_begin):
+        while innermost is not None and innermost.operator.end <= _begin(event):
             innermost = innermost.parent
-        if innermost is not None:
-            innermost.allocated += num_bytes
+        if isinstance(event, Operator):
+            if innermost is not None:
+                innermost.self_ns -= event.end - event.start
+            innermost = _Node(event, innermost)
+            nodes.append(innermost)
+        elif innermost is not None:
+            innermost.allocated += event.num_bytes
         else:
-            outside.append((at, num_bytes))
-    return outside
+            outside.append(event)
+    return nodes, outside
+
+
+def _begin(event: Operator | Allocation) -> int:
+    return event.start if isinstance(event, Operator) else event.at
 
 
 class _Ranges:
