@@ -112,7 +112,7 @@ def rows(cell: str) -> list[Row]:
 def row_of(name: str, config: ExperimentConfig, seconds: list[float]) -> Row:
     """A trainer's times with the ledger of one step."""
     gc.collect()
-    result = keep_ledger(lambda: built(config), Ledger("cpu"), 1).result()
+    result = keep_ledger(lambda: built(config), Ledger("cpu"), 1).result
     theory = flops_in_theory(Record(to_flat(config), {}), result)
     return Row(name, seconds, result.peak, flops_of_layers(result), theory)
 

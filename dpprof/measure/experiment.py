@@ -127,11 +127,10 @@ def _estimate(subject: Subject) -> None:
     config, record = subject.config, subject.record
     savings = config.estimating.savings
     kept, doubts = _ledger_of_rank(subject, 0, with_savings=savings)
-    record.ledger = kept.result()
+    record.ledger = kept.result
     record.ledger.doubts = [*doubts, *_growing(record.ledger)]
     record.memory.saved = kept.saved
-    record.ledger.from_allocator = kept.from_allocator
-    record.memory.peak_allocated = record.ledger.peak + sum(kept.from_allocator.values())
+    record.memory.peak_allocated = record.ledger.peak + sum(record.ledger.from_allocator.values())
     subject.folder.write_ledger(record.ledger, kept.account.timeline())
     if config.world_size > 1:
         record.ranks = [RankResult(0, kept.account.peak, kept.account.peak_phase)]

@@ -105,8 +105,11 @@ def operator_rows(recording: Recording, *, has_kernels: bool) -> list[OperatorRo
         return rows[key]
 
     by_thread: dict[int, list[Operator | Allocation]] = defaultdict(list)
-    for event in (*recording.operators, *(a for a in recording.allocations if a.num_bytes > 0)):
-        by_thread[event.thread].append(event)
+    for operator in recording.operators:
+        by_thread[operator.thread].append(operator)
+    for allocation in recording.allocations:
+        if allocation.num_bytes > 0:
+            by_thread[allocation.thread].append(allocation)
     for _, events in sorted(by_thread.items()):
         nodes, outside = _nest(events)
         for node in nodes:
