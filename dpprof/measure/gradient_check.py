@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter, tree_map
+from torch.utils._pytree import tree_iter, tree_map_only
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.passes.clean import KeptLosses
@@ -133,10 +133,10 @@ class Case:
         return self._moved(self._parts[self.parallel.rank :: self.parallel.world_size], dtype)
 
     def _moved(self, parts: Sequence[Batch], dtype: torch.dtype) -> list[Batch]:
-        def moved(leaf: Any) -> Any:
-            return _as_type(leaf, self.config.device, dtype) if isinstance(leaf, Tensor) else leaf
+        def moved(tensor: Tensor) -> Tensor:
+            return _as_type(tensor, self.config.device, dtype)
 
-        return [tree_map(moved, part) for part in parts]
+        return [tree_map_only(Tensor, moved, part) for part in parts]
 
     def trainer(
         self, way: str, max_grad_norm: float | None, workload: Workload | None = None, **changes: Any

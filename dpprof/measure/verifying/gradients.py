@@ -18,7 +18,6 @@ from dpprof.record.record import VerifyCheck
 from dpprof.vocabulary.formats import listed
 
 _NEARLY = 1e-2  # two factors that differ by less count as equal
-_MOST_NAMES = 3
 _MOST_SAMPLES = 64
 _AS_MANY = "gradient_as_many_samples"
 
@@ -110,7 +109,7 @@ def _fault(
         if not gradient.any() and reference.any()
     ]
     if missing:
-        return f"{_few(missing)} {'get' if len(missing) > 1 else 'gets'} no gradient"
+        return f"{listed(missing)} {'get' if len(missing) > 1 else 'gets'} no gradient"
     expected = [setting.factors(sample) for sample in samples]
     factors = _factors(gradients, samples, max(10 * tolerance, 1e-6))
     if factors is not None and all(max(row) - min(row) < 1e-12 for row in expected):
@@ -121,7 +120,7 @@ def _fault(
     }
     worst = sorted(off, key=lambda name: -off[name])
     wrong = [name for name in worst if off[name] > tolerance]
-    return f"the gradient is wrong in {_few(wrong or worst[:1])}, and no sum of the samples' gradients"
+    return f"the gradient is wrong in {listed(wrong or worst[:1])}, and no sum of the samples' gradients"
 
 
 def _factors(gradients: list[Tensor], samples: list[list[Tensor]], tolerance: float) -> list[float] | None:
@@ -159,9 +158,3 @@ def _fault_of_factors(setting: Setting, factors: list[float], expected: list[flo
 
 def _equal(one: float, other: float) -> bool:
     return abs(one - other) <= _NEARLY * abs(other)
-
-
-def _few(names: list[str]) -> str:
-    if len(names) <= _MOST_NAMES:
-        return listed(names)
-    return f"{', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES} more"

@@ -55,7 +55,7 @@ def verify_trainer(config: ExperimentConfig) -> VerifyResult:
     add("gradient_float64", lambda: gradients.checks(setting))
     if case.is_private:
         add("gradient_as_many_samples", lambda: gradients.checks_of_shared_rows(setting, _CLIPPED))
-        add("noise_deviation", lambda: _of_noise(setting, found))
+        add("noise_deviation", lambda: noise.checks(setting, found))
         if config.parallel == NONE:  # each rank clips its own samples, as one alone does
             add("sensitivity_ordinary", lambda: sensitivity.checks(setting))
     add("weights_moved", lambda: _of_weights(setting))
@@ -70,14 +70,6 @@ def _prepared(case: Case, config: ExperimentConfig) -> Setting:
     multiplier = config.noise_multiplier or 1.0
     max_grad_norm = case.norm_that_clips(per_sample, share=_CLIPPED)
     return Setting(case, per_sample, max_grad_norm, way, computed_in, multiplier)
-
-
-def _of_noise(setting: Setting, found: VerifyResult) -> Iterator[VerifyCheck]:
-    for checks, deviation, num_tests in noise.checks(setting):
-        yield from checks
-        found.num_noise_tests += num_tests
-        worse = found.noise_deviation is None or abs(deviation - 1) > abs(found.noise_deviation - 1)
-        found.noise_deviation = deviation if worse else found.noise_deviation
 
 
 def _add(found: VerifyResult, parallel: str, first: str, checks: Callable[[], Iterator[VerifyCheck]]) -> None:
