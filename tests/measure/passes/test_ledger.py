@@ -114,7 +114,8 @@ def test_fake_tensors_give_the_same_ledger(trainer: str, changes: dict[str, Any]
     assert fake.after_step == real.after_step
     assert fake.phase_peak.keys() == real.phase_peak.keys()
     moved, fake_moved = (sum(r.read + r.written for r in rows) for rows in (real_traffic, fake_traffic))
-    assert fake_moved == pytest.approx(moved, rel=0.005)
+    # Ghost clipping looks for embeddings that repeat, which data alone tells.
+    assert fake_moved == (pytest.approx(moved, rel=0.005) if trainer == GHOST else moved)
     assert sum(r.flops for r in fake_traffic) == sum(r.flops for r in real_traffic)
 
 
