@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Self
+from typing import Any
 
 from torch import Size, Tensor
 
@@ -14,12 +14,6 @@ class Observer:
     """
 
     follows_tensors = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        return None
 
     def step(self) -> AbstractContextManager[Any]:
         """Surround one whole training step."""

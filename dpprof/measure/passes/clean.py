@@ -19,7 +19,7 @@ import torch
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.subject import Subject
-from dpprof.measure.passes.weights import Weights
+from dpprof.measure.passes.weights import checksums, hold_to_account
 from dpprof.measure.trainers.training import Training
 from dpprof.process import involuntary_switches, others_processor_s, peak_rss_bytes, process_age_s
 from dpprof.record.record import Record
@@ -32,7 +32,7 @@ def run(subject: Subject) -> None:
     training = subject.build(is_timed=True)
     first = _PeakMemory() if on_cuda else Observer()
     record.startup_s = process_age_s()
-    weights = Weights(training.model)
+    weights = checksums(training.model)
     training.run(1, first)
     training.run(config.measuring.warmup_steps - 1, Observer())
     peaks = _PeakMemory() if on_cuda else Observer()
@@ -57,7 +57,7 @@ def run(subject: Subject) -> None:
         free, total = torch.cuda.mem_get_info()
         memory.device_used = total - free
     memory.peak_rss = peak_rss_bytes()
-    weights.hold_to_account(training, config, record)
+    hold_to_account(weights, training, config, record)
     if on_cuda:
         training.trainer.drop_gradients()
         gc.collect()

@@ -42,34 +42,37 @@ def run(subject: Subject) -> None:
     """Trace three steps; keep the operators' rows, and a small trace of the last step."""
     on_cuda = subject.config.device == "cuda"
     training = subject.build()
-    observer = _Profiler(subject, on_cuda)
-    training.run(WAIT_STEPS + WARMUP_STEPS + ACTIVE_STEPS, observer)
-    subject.record.operators = observer.rows
+    rows: list[OperatorRow] = []
+
+    def save(profiler: profile) -> None:
+        # TensorBoard's plugin takes the worker's name and the time from the file's name.
+        path = subject.folder.tensorboard / f"dpprof.{time.time_ns()}{TRACE_SUFFIX}"
+        whole = path.with_suffix("")
+        profiler.export_chrome_trace(str(whole))
+        rows.extend(operator_rows(read(profiler, subject.config.device), has_kernels=on_cuda))
+        # Names from outside may hold bytes and control characters that strict JSON forbids.
+        text = whole.read_text(encoding="utf-8", errors="replace")
+        whole.unlink()
+        write_gzipped_json(path, slim(json.loads(text, strict=False)))
+
+    with profile(  # which saves what it has even if a step fails
+        activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_cuda,
+        schedule=schedule(wait=WAIT_STEPS, warmup=WARMUP_STEPS, active=ACTIVE_STEPS, repeat=1),
+        on_trace_ready=save,
+        profile_memory=True,
+        record_shapes=True,
+        with_stack=True,
+    ) as profiler:
+        training.run(WAIT_STEPS + WARMUP_STEPS + ACTIVE_STEPS, _Steps(profiler, on_cuda))
+    subject.record.operators = rows
     subject.record.traced_steps = ACTIVE_STEPS
 
 
-class _Profiler(Observer):
-    """torch.profiler as an observer, which writes its results even if a step fails."""
+class _Steps(Observer):
+    """Tells a profiler of the end of each step."""
 
-    def __init__(self, subject: Subject, on_cuda: bool) -> None:
-        self._subject = subject
-        self._on_cuda = on_cuda
-        self.rows: list[OperatorRow] = []
-        self._profiler = profile(
-            activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_cuda,
-            schedule=schedule(wait=WAIT_STEPS, warmup=WARMUP_STEPS, active=ACTIVE_STEPS, repeat=1),
-            on_trace_ready=self._save,
-            profile_memory=True,
-            record_shapes=True,
-            with_stack=True,
-        )
-
-    def __enter__(self) -> "_Profiler":
-        self._profiler.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._profiler.__exit__(*error)
+    def __init__(self, profiler: profile, on_cuda: bool) -> None:
+        self._profiler, self._on_cuda = profiler, on_cuda
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -77,17 +80,6 @@ class _Profiler(Observer):
         if self._on_cuda:
             torch.cuda.synchronize()
         self._profiler.step()
-
-    def _save(self, profiler: "profile") -> None:
-        # TensorBoard's plugin takes the worker's name and the time from the file's name.
-        path = self._subject.folder.tensorboard / f"dpprof.{time.time_ns()}{TRACE_SUFFIX}"
-        whole = path.with_suffix("")
-        profiler.export_chrome_trace(str(whole))
-        self.rows = operator_rows(read(profiler, self._subject.config.device), has_kernels=self._on_cuda)
-        # Names from outside may hold bytes and control characters that strict JSON forbids.
-        text = whole.read_text(encoding="utf-8", errors="replace")
-        whole.unlink()
-        write_gzipped_json(path, slim(json.loads(text, strict=False)))
 
 
 def operator_rows(recording: Recording, *, has_kernels: bool) -> list[OperatorRow]:
