@@ -25,35 +25,27 @@ pytestmark = [
 CONFIG = ExperimentConfig(device="cuda", model_size="small", batch_size=4, seq_len=256)
 
 
-@pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
-    found = {}
-    for trainer in DEFAULT_TRAINERS:
-        config = dataclasses.replace(CONFIG, trainer=trainer).resolve(cuda_available=True)
-        found[trainer] = measured(tmp_path_factory.mktemp("cuda"), config)
-    return found
+@pytest.fixture(scope="module", params=DEFAULT_TRAINERS)
+def record(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Record:
+    config = dataclasses.replace(CONFIG, trainer=request.param).resolve(cuda_available=True)
+    return measured(tmp_path_factory.mktemp("cuda"), config)
 
 
-@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
-def test_phases_make_up_the_step(records: dict[str, Record], trainer: str) -> None:
-    record = records[trainer]
+def test_phases_make_up_the_step(record: Record) -> None:
     for index, step in enumerate(record.step_s):
         in_phases = sum(seconds[index] for seconds in record.phase_s.values())
         assert 0.9 * step < in_phases <= 1.001 * step
 
 
-@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
-def test_memory_figures_are_in_order(records: dict[str, Record], trainer: str) -> None:
-    memory = records[trainer].memory
+def test_memory_figures_are_in_order(record: Record) -> None:
+    memory = record.memory
     figures = (memory.after_cleanup, memory.after_step, memory.peak_allocated, memory.peak_reserved)
-    in_order = [4 * known(records[trainer].num_parameters), *map(known, figures)]
+    in_order = [4 * known(record.num_parameters), *map(known, figures)]
     assert in_order == sorted(in_order)
     assert len(memory.step_peak) == CONFIG.measuring.measured_steps
 
 
-@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
-def test_the_ledger_sees_the_allocators_peak(records: dict[str, Record], trainer: str) -> None:
-    record = records[trainer]
+def test_the_ledger_sees_the_allocators_peak(record: Record) -> None:
     assert abs(known(LedgerFigures.of(record, known(record.ledger)).unexplained_pct)) < 2
 
 
@@ -87,9 +79,7 @@ def test_the_ledger_knows_modules_in_backward(tmp_path: Path) -> None:
     assert "head" in {t.module for t in per_sample}
 
 
-@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
-def test_kernels_are_counted_in_forward_and_backward(records: dict[str, Record], trainer: str) -> None:
-    record = records[trainer]
+def test_kernels_are_counted_in_forward_and_backward(record: Record) -> None:
     for phase in ("forward", "backward"):
         kernel_s = sum(r.device_self_s or 0.0 for r in record.operators if (r.phase or "").startswith(phase))
         assert kernel_s > 0

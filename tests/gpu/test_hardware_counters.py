@@ -46,38 +46,31 @@ CONFIG = experiment(
 )
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
-    found = {}
-    for trainer in DEFAULT_TRAINERS:
-        config = dataclasses.replace(CONFIG, trainer=trainer).resolve(cuda_available=True)
-        folder = RunFolder(tmp_path_factory.mktemp("counted") / config.run_name)
-        found[trainer] = drive_experiment(config, folder, LocalLauncher(), 900, print)
-    return found
+@pytest.fixture(scope="module", params=DEFAULT_TRAINERS)
+def result(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Result:
+    config = dataclasses.replace(CONFIG, trainer=request.param).resolve(cuda_available=True)
+    folder = RunFolder(tmp_path_factory.mktemp("counted") / config.run_name)
+    return drive_experiment(config, folder, LocalLauncher(), 900, print)
 
 
-@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
-def test_the_step_is_counted(results: dict[str, Result], trainer: str) -> None:
-    result = results[trainer]
+def test_the_step_is_counted(result: Result) -> None:
     assert result.status == FINISHED, result.failure
     counters = known(known(result.record).counters)
     assert counters.missing == {}
     assert all(set(row.values) == set(BASIC[1:]) for row in counters.rows)
 
 
-@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
-def test_every_phase_has_its_kernels(results: dict[str, Result], trainer: str) -> None:
+def test_every_phase_has_its_kernels(result: Result) -> None:
     """The backward pass too, which autograd runs in a thread of its own."""
-    record = known(results[trainer].record)
+    record = known(result.record)
     counted = {row.phase for row in known(record.counters).rows}
     launched = {row.phase for row in record.operators if row.device_self_s}
     assert launched - {None} <= counted
     assert any(phase.startswith("backward") for phase in counted if phase)
 
 
-@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
-def test_the_phases_make_up_the_step(results: dict[str, Result], trainer: str) -> None:
-    rows = known(known(results[trainer].record).counters).rows
+def test_the_phases_make_up_the_step(result: Result) -> None:
+    rows = known(known(result.record).counters).rows
     whole = total("step", "", None, rows)
     in_phases = total("phases", "", None, (row for row in rows if row.phase is not None))
     assert in_phases.seconds == pytest.approx(whole.seconds, rel=0.01)
@@ -85,19 +78,17 @@ def test_the_phases_make_up_the_step(results: dict[str, Result], trainer: str) -
         assert in_phases.values[metric] == pytest.approx(whole.values[metric], rel=0.01)
 
 
-@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
-def test_the_kernels_take_about_as_long_as_in_the_trace(results: dict[str, Result], trainer: str) -> None:
+def test_the_kernels_take_about_as_long_as_in_the_trace(result: Result) -> None:
     """None is lost. Alone and at the clocks of the moment they need not take exactly as long."""
-    record = known(results[trainer].record)
+    record = known(result.record)
     counted = sum(row.seconds for row in known(record.counters).rows)
     traced = sum(row.device_self_s or 0.0 for row in record.operators) / (record.traced_steps or 1)
     assert 0.5 < counted / traced < 2
 
 
-@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
-def test_no_more_than_the_ceilings(results: dict[str, Result], trainer: str) -> None:
+def test_no_more_than_the_ceilings(result: Result) -> None:
     """No phase moves its bytes much faster than a large copy does; reading alone may be somewhat faster."""
-    record = known(results[trainer].record)
+    record = known(result.record)
     figures = metrics(record)
     for phase in {row.phase for row in known(record.counters).rows if row.phase}:
         moved = sum(figures[f"counters/{phase}/dram_{way}_gib_per_s"] for way in ("read", "written"))
