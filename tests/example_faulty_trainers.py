@@ -1,5 +1,6 @@
 """Trainers with one fault each, for `verify` to find: the flat trainer of Opacus, made wrong."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,57 +12,86 @@ from dpprof.measure.trainers.per_sample.book_keeping import DPBookKeepingTrainer
 from dpprof.measure.trainers.standard import StandardTrainer
 
 
-class _WithOptimizer(DPSGDTrainer):
-    """With an optimizer of this kind."""
-
-    kind: type[DPOptimizer]
+class _OptimizesOtherwise(DPSGDTrainer):
+    """Its optimizer clips or adds noise in a way of the trainer's own."""
 
     def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> DPOptimizer:
-        """With another class."""
+        """With the trainer's functions."""
         wrapped = super().wrap_optimizer(optimizer)
-        wrapped.__class__ = self.kind
+        for name in ("clip_and_accumulate", "add_noise"):
+            if hasattr(self, name):
+                setattr(wrapped, name, partial(getattr(self, name), wrapped))
         return wrapped
 
 
-class _LargestNorm(DPOptimizer):
-    def clip_and_accumulate(self) -> None:
-        norms = torch.stack([g.flatten(1).norm(dim=1) for g in self.grad_samples], 1).amax(dim=1)
-        factors = (self.max_grad_norm / (norms + 1e-6)).clamp(max=1.0)
-        for p in self.params:
-            _add(p, torch.einsum("i,i...", factors, p.grad_sample))
-
-
-class WrongNorm(_WithOptimizer):
+class WrongNorm(_OptimizesOtherwise):
     """Clips by the largest norm of a parameter's gradient, not by that of all together."""
 
-    kind = _LargestNorm
+    def clip_and_accumulate(self, optimizer: DPOptimizer) -> None:
+        _add_clipped(optimizer, _norms(optimizer).amax(dim=1))
 
 
-class NoNoise(DPSGDTrainer):
-    """Adds no noise."""
+class LeaksOneSample(_OptimizesOtherwise):
+    """Does not clip the second sample of a batch."""
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more | {"noise_multiplier": 0.0})
+    def clip_and_accumulate(self, optimizer: DPOptimizer) -> None:
+        norms = _norms(optimizer).norm(dim=1)
+        norms[1:2] = 0.0
+        _add_clipped(optimizer, norms)
+
+
+class ClipsTheSum(_OptimizesOtherwise):
+    """Clips the sum of the gradients in place of each one."""
+
+    def clip_and_accumulate(self, optimizer: DPOptimizer) -> None:
+        sums = [gradients.sum(0) for gradients in optimizer.grad_samples]
+        norm = torch.cat([total.flatten() for total in sums]).norm()
+        for p, total in zip(optimizer.params, sums, strict=True):
+            _add(p, total / max(1.0, float(norm) / self.max_grad_norm))
+
+
+class SameNoiseForParameters(_OptimizesOtherwise):
+    """Adds noise that begins alike in every parameter."""
+
+    def add_noise(self, optimizer: DPOptimizer) -> None:
+        seed = int(torch.randint(1 << 30, (1,)))
+        for p in optimizer.params:
+            generator = torch.Generator().manual_seed(seed)
+            drawn = torch.randn(p.shape, generator=generator)
+            p.grad = p.summed_grad + drawn.to(p) * self.noise_multiplier * self.max_grad_norm
+
+
+class NoisePerRow(_OptimizesOtherwise):
+    """Adds to each row of a matrix one number."""
+
+    def add_noise(self, optimizer: DPOptimizer) -> None:
+        for p in optimizer.params:
+            drawn = torch.randn(len(p), *[1] * (p.dim() - 1)).to(p).expand_as(p)
+            p.grad = p.summed_grad + drawn * self.noise_multiplier * self.max_grad_norm
+
+
+class NoiseTwice(_OptimizesOtherwise):
+    """Adds noise twice."""
+
+    def add_noise(self, optimizer: DPOptimizer) -> None:
+        DPOptimizer.add_noise(optimizer)
+        for p in optimizer.params:
+            p.grad += torch.randn_like(p) * self.noise_multiplier * self.max_grad_norm
 
 
 class HalfTheNoise(DPSGDTrainer):
     """Adds noise of half the deviation."""
 
+    share = 0.5
+
     def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more | {"noise_multiplier": more["noise_multiplier"] / 2})
+        super().__init__(*args, **more | {"noise_multiplier": self.share * more["noise_multiplier"]})
 
 
-class _NoiseTwice(DPOptimizer):
-    def add_noise(self) -> None:
-        super().add_noise()
-        for p in self.params:
-            p.grad += torch.randn_like(p) * self.noise_multiplier * self.max_grad_norm
+class NoNoise(HalfTheNoise):
+    """Adds no noise."""
 
-
-class NoiseTwice(_WithOptimizer):
-    """Adds noise twice."""
-
-    kind = _NoiseTwice
+    share = 0.0
 
 
 class NoiseForEachBatch(DPSGDTrainer):
@@ -104,35 +134,6 @@ class LosesAGradient(DPBookKeepingTrainer):
         self.parameters[-1].grad = None
 
 
-class _ClipsTheSum(DPOptimizer):
-    def clip_and_accumulate(self) -> None:
-        sums = [gradients.sum(0) for gradients in self.grad_samples]
-        norm = torch.cat([total.flatten() for total in sums]).norm()
-        for p, total in zip(self.params, sums, strict=True):
-            _add(p, total / max(1.0, float(norm) / self.max_grad_norm))
-
-
-class ClipsTheSum(_WithOptimizer):
-    """Clips the sum of the gradients in place of each one."""
-
-    kind = _ClipsTheSum
-
-
-class _LeaksOneSample(DPOptimizer):
-    def clip_and_accumulate(self) -> None:
-        norms = torch.stack([g.flatten(1).norm(dim=1) for g in self.grad_samples], 1).norm(dim=1)
-        factors = (self.max_grad_norm / (norms + 1e-6)).clamp(max=1.0)
-        factors[1:2] = 1.0
-        for p in self.params:
-            _add(p, torch.einsum("i,i...", factors, p.grad_sample))
-
-
-class LeaksOneSample(_WithOptimizer):
-    """Does not clip the second sample of a batch."""
-
-    kind = _LeaksOneSample
-
-
 class SameNoise(DPSGDTrainer):
     """Adds the same noise in every step."""
 
@@ -140,34 +141,6 @@ class SameNoise(DPSGDTrainer):
         """With a generator that always begins alike."""
         torch.manual_seed(17)
         super().step(physical_batches)
-
-
-class _SameNoiseForParameters(DPOptimizer):
-    def add_noise(self) -> None:
-        seed = int(torch.randint(1 << 30, (1,)))
-        for p in self.params:
-            generator = torch.Generator().manual_seed(seed)
-            drawn = torch.randn(p.shape, generator=generator)
-            p.grad = p.summed_grad + drawn.to(p) * self.noise_multiplier * self.max_grad_norm
-
-
-class SameNoiseForParameters(_WithOptimizer):
-    """Adds noise that begins alike in every parameter."""
-
-    kind = _SameNoiseForParameters
-
-
-class _NoisePerRow(DPOptimizer):
-    def add_noise(self) -> None:
-        for p in self.params:
-            drawn = torch.randn(len(p), *[1] * (p.dim() - 1)).to(p).expand_as(p)
-            p.grad = p.summed_grad + drawn * self.noise_multiplier * self.max_grad_norm
-
-
-class NoisePerRow(_WithOptimizer):
-    """Adds to each row of a matrix one number."""
-
-    kind = _NoisePerRow
 
 
 class KeepsTheLastStep(DPSGDTrainer):
@@ -204,26 +177,33 @@ class StandsStill(DPSGDTrainer):
             parameter.data.copy_(weights)
 
 
-class TrainsCopies(DPBookKeepingTrainer):
+class _StepsOnCopies:
     """Its optimizer steps on copies of the weights."""
 
     def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
         """With copies in its groups."""
-        return _with_copies(optimizer)
+        (group,) = optimizer.param_groups
+        group["params"] = [nn.Parameter(p.detach().clone()) for p in group["params"]]
+        return optimizer
 
 
-class TrainsCopiesWithoutPrivacy(StandardTrainer):
-    """The same without privacy."""
-
-    def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-        """With copies in its groups."""
-        return _with_copies(optimizer)
+class TrainsCopies(_StepsOnCopies, DPBookKeepingTrainer):
+    """With privacy."""
 
 
-def _with_copies(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    (group,) = optimizer.param_groups
-    group["params"] = [nn.Parameter(p.detach().clone()) for p in group["params"]]
-    return optimizer
+class TrainsCopiesWithoutPrivacy(_StepsOnCopies, StandardTrainer):
+    """Without privacy."""
+
+
+def _norms(optimizer: DPOptimizer) -> Tensor:
+    """Norms of each sample's gradient of each parameter, shape (B, P)."""
+    return torch.stack([g.flatten(1).norm(dim=1) for g in optimizer.grad_samples], 1)
+
+
+def _add_clipped(optimizer: DPOptimizer, norms: Tensor) -> None:
+    factors = (optimizer.max_grad_norm / (norms + 1e-6)).clamp(max=1.0)
+    for p in optimizer.params:
+        _add(p, torch.einsum("i,i...", factors, p.grad_sample))
 
 
 def _add(parameter: Any, total: Tensor) -> None:
