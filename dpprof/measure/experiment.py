@@ -40,14 +40,12 @@ class PassFailed(Exception):
     """A pass, which the message names, failed. The cause is the original error."""
 
 
-def run_experiment(
-    config: ExperimentConfig, folder: RunFolder, say: Callable[[str], None], ranks: Ranks | None = None
-) -> Record:
+def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[str], None]) -> Record:
     """Run the configured passes in order, saving the record to this rank's folder after each.
 
     Raises PassFailed when a pass fails, and skips the rest. The record keeps the earlier passes' figures.
     """
-    ranks = ranks or Ranks(config, place_in(config))
+    ranks = Ranks(config, place_in(config))
     # An estimate records the machine that made it, not the one that it is for.
     device = "cpu" if config.is_estimate else config.device
     record = Record(to_flat(config), describe_environment(device, ranks.here))

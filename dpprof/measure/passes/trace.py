@@ -92,9 +92,7 @@ def operator_rows(recording: Recording, *, has_kernels: bool) -> list[OperatorRo
 
     def row_of(name: str, class_name: str, phase: str | None) -> OperatorRow:
         key = (name, class_name, phase)
-        if key not in rows:
-            rows[key] = OperatorRow(name, class_name, phase, 0, 0.0, 0.0 if has_kernels else None, 0)
-        return rows[key]
+        return rows.setdefault(key, OperatorRow(*key, 0, 0.0, 0.0 if has_kernels else None, 0))
 
     by_thread: dict[int, list[Operator | Allocation]] = defaultdict(list)
     for operator in recording.operators:
@@ -129,12 +127,8 @@ class _Node:
         self.operator, self.parent = operator, parent
         self.self_ns = operator.end - operator.start
         self.allocated = 0
-        if parent is not None and parent.whole:
-            own = parent.class_name
-        else:
-            own = class_by_name(operator.name) or (parent.class_name if parent else None)
-        self.class_name: str | None = own
-        self.whole: bool = own in WHOLE
+        outer = parent.class_name if parent is not None else None
+        self.class_name: str | None = outer if outer in WHOLE else class_by_name(operator.name) or outer
 
 
 def _nest(events: list[Operator | Allocation]) -> tuple[list[_Node], list[Allocation]]:
@@ -191,16 +185,13 @@ def slim(trace: dict[str, Any]) -> dict[str, Any]:
 
 
 def _last_step(events: list[Event]) -> list[Event]:
-    marks = [event for event in events if _is_step_mark(event)]
+    annotations = [event for event in events if event.get("cat") == "user_annotation"]
+    marks = [event for event in annotations if str(event["name"]).startswith(STEP_MARK)]
     if not marks:
         return events
     last = max(marks, key=lambda event: float(event["ts"]))
     start, end = last["ts"], last["ts"] + last["dur"]
     return [event for event in events if event["ph"] == "M" or start <= event["ts"] <= end]
-
-
-def _is_step_mark(event: Event) -> bool:
-    return event.get("cat") == "user_annotation" and str(event["name"]).startswith(STEP_MARK)
 
 
 def _without_functions_of_torch(events: list[Event]) -> list[Event]:

@@ -1,6 +1,5 @@
 """Checks that the steps moved the right weights: a run whose adapters stand still trains nothing."""
 
-from collections import Counter
 from typing import Any
 
 import torch
@@ -81,18 +80,14 @@ def parameter_groups(
 ) -> list[ParameterGroup]:
     """Group a model's parameters by kind, trainability and movement, in the model's order; tied ones once."""
     is_private = trainer_info(config.trainer).is_private
-    tensors: Counter[Any] = Counter()
-    numbers: Counter[Any] = Counter()
+    groups: dict[Any, ParameterGroup] = {}
     for name, parameter in model.named_parameters():
-        trains = parameter.requires_grad
-        fate = (_kind(model, name), trains, trains and is_private, None if moved is None else moved.get(name))
-        tensors[fate] += 1
-        numbers[fate] += parameter.numel()
-    return [
-        ParameterGroup(kind, tensors[fate], numbers[fate], trains, per_sample, has_moved)
-        for fate in tensors
-        for kind, trains, per_sample, has_moved in [fate]
-    ]
+        kind, trains, has_moved = _kind(model, name), parameter.requires_grad, (moved or {}).get(name)
+        new = ParameterGroup(kind, 0, 0, trains, trains and is_private, has_moved)
+        group = groups.setdefault((kind, trains, has_moved), new)
+        group.tensors += 1
+        group.numbers += parameter.numel()
+    return list(groups.values())
 
 
 def _kind(model: nn.Module, name: str) -> str:
