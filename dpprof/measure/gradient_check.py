@@ -43,7 +43,7 @@ from dpprof.record.record import GradientCheck
 from dpprof.vocabulary.trainers import trainer_info
 
 # For each way of computing, the trainer's precision and the type of its weights.
-WAYS = {
+_WAYS = {
     "float64": ("fp32", torch.float64),
     "float32": ("fp32", torch.float32),
     "bfloat16": ("bf16", torch.float32),
@@ -122,32 +122,33 @@ class Case:
         if self.parallel.rank:
             torch.manual_seed(config.seed + self.parallel.rank)  # each rank has its own noise
 
-    def copied(self, dtype: torch.dtype) -> Workload:
+    def copied(self, way: str) -> Workload:
         """Return the workload with a copy of its model, so that evaluations do not affect each other."""
         gc.collect()  # the previous copy, which a library's hooks may hold in a cycle
+        dtype = _WAYS[way][1]
         model = copied(self.workload.model).train()
         return self.workload._replace(model=model._apply(lambda t: _as_type(t, self.config.device, dtype)))
 
-    def moved(self, dtype: torch.dtype) -> list[Batch]:
-        """Return this rank's batches on the device, with floating-point values in this type."""
-        return self._moved(self._parts[self.parallel.rank :: self.parallel.world_size], dtype)
+    def moved(self, way: str) -> list[Batch]:
+        """Return this rank's batches on the device, with floating-point values of the type of this way."""
+        return self._moved(self._parts[self.parallel.rank :: self.parallel.world_size], way)
 
-    def _moved(self, parts: Sequence[Batch], dtype: torch.dtype) -> list[Batch]:
+    def _moved(self, parts: Sequence[Batch], way: str) -> list[Batch]:
         def moved(tensor: Tensor) -> Tensor:
-            return _as_type(tensor, self.config.device, dtype)
+            return _as_type(tensor, self.config.device, _WAYS[way][1])
 
         return [tree_map_only(Tensor, moved, part) for part in parts]
 
     def trainer(
         self, way: str, max_grad_norm: float | None, workload: Workload | None = None, **changes: Any
     ) -> TrainerBase:
-        """Build the trainer in one of `WAYS` with changed settings, by default on a copy of the model.
+        """Build the trainer in one of the ways with changed settings, by default on a copy of the model.
 
         Norm None keeps the configured one.
         """
         clipping = self.config.max_grad_norm if max_grad_norm is None else max_grad_norm
-        config = dataclasses.replace(self.config, precision=WAYS[way][0], max_grad_norm=clipping, **changes)
-        return build_trainer(config, workload or self.copied(WAYS[way][1]))
+        config = dataclasses.replace(self.config, precision=_WAYS[way][0], max_grad_norm=clipping, **changes)
+        return build_trainer(config, workload or self.copied(way))
 
     @torch.no_grad()
     def probe(self) -> str:
@@ -156,8 +157,8 @@ class Case:
         Raises Undecidable if losses are not finite or change from one forward to the next. If they depend on
         the rest of the batch, raises Wrong for a private trainer, else Undecidable.
         """
-        workload = self.copied(torch.float64)
-        (batch,) = self._moved(self._parts[:1], torch.float64)
+        workload = self.copied("float64")
+        (batch,) = self._moved(self._parts[:1], "float64")
 
         def losses(batch: Batch) -> Tensor:
             inputs, targets = batch
@@ -194,8 +195,8 @@ class Case:
 
     def per_sample_gradients(self, tolerance: float) -> list[list[Tensor]]:
         """Return the naive loop's float64 gradient of every sample. Raises as `reference`."""
-        workload, batch_size = self.copied(torch.float64), self.config.batch_size
-        parts = self._moved(self._parts, torch.float64)
+        workload, batch_size = self.copied("float64"), self.config.batch_size
+        parts = self._moved(self._parts, "float64")
         per_sample = [
             gradient
             for part in parts
@@ -225,7 +226,7 @@ class Case:
         return 0.9 * float(norms[norms > 0].quantile(1 - share)) if self.is_private else None
 
     def error(self, way: str, reference: list[Tensor], max_grad_norm: float | None) -> float:
-        """Return the relative L2 error of the trainer's gradient, computed in one of `WAYS`.
+        """Return the relative L2 error of the trainer's gradient, computed in one of the ways.
 
         Raises Undecidable if the losses are not finite, Wrong if only the gradient is not.
         """
@@ -243,7 +244,7 @@ class Case:
         Raises Undecidable if the losses are not finite.
         """
         losses = KeptLosses()
-        trainer.run_profiling(self.moved(WAYS[way][1]) if batches is None else batches, losses)
+        trainer.run_profiling(self.moved(way) if batches is None else batches, losses)
         nonfinite = self.parallel.total(losses.count_nonfinite())
         _refuse_nonfinite(nonfinite, self.batch_size, "losses", way)
         return gradients_of(trainer.parameters)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from dpprof.measure.gradient_check import WAYS, Case, Undecidable, switch_dropout_off
+from dpprof.measure.gradient_check import Case, Undecidable, switch_dropout_off
 from dpprof.measure.trainers.reference import global_norm, relative_error
 from dpprof.measure.trainers.trial_batch import tried
 from dpprof.measure.verifying.setting import ACCUMULATED, Setting, limit_check
@@ -26,7 +26,7 @@ def checks(setting: Setting) -> Iterator[VerifyCheck]:
     """Check one physical batch, several, and a second step, in float64 and as the run computes."""
     case = setting.case
     for way in ("float64", setting.way):
-        batches = case.moved(WAYS[way][1])
+        batches = case.moved(way)
         name = f"gradient_{way.replace('bfloat16', 'bf16')}"
         trainer = case.trainer(way, setting.max_grad_norm, accumulation_steps=1, lr=0.0)
         gradients = case.gradients(trainer, way, batches[:1])
@@ -47,7 +47,7 @@ def _unclipped(setting: Setting) -> VerifyCheck:
     largest = max(float(global_norm(sample)) for sample in setting.samples(0, 1))
     above = replace(setting, max_grad_norm=2 * largest)
     trainer = case.trainer(way, above.max_grad_norm, accumulation_steps=1)
-    gradients = case.gradients(trainer, way, case.moved(WAYS[way][1])[:1])
+    gradients = case.gradients(trainer, way, case.moved(way)[:1])
     return compare(above, "gradient_unclipped", way, gradients, setting.samples(0, 1))
 
 
@@ -88,7 +88,7 @@ def _sizes(setting: Setting) -> list[int]:
     """Return the smallest and the largest usable length of tensors that do not grow with the batch."""
     case, way = setting.case, "float64"
     trainer = case.trainer(way, setting.max_grad_norm)
-    trial = tried(trainer, case.moved(WAYS[way][1])[0], case.config.batch_size)
+    trial = tried(trainer, case.moved(way)[0], case.config.batch_size)
     lengths = sorted({n for found in trial.lengths.values() for n in found} - {trial.size})
     able = [n for n in lengths if 1 < n <= _MOST_SAMPLES and n != case.config.batch_size]
     return sorted({*able[:1], *able[-1:]})

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpprof.measure.gradient_check import WAYS
 from dpprof.measure.verifying.setting import ACCUMULATED, Setting
 from dpprof.record.figures.verdicts import FAIL, PASS
 from dpprof.record.record import VerifyCheck, VerifyResult
@@ -69,8 +68,7 @@ def measure_noise(setting: Setting, num_batches: int) -> Noise:
     """Return the noise of `NUM_STEPS` steps of so many physical batches each, as the run computes."""
     case, way, norm = setting.case, setting.way, setting.max_grad_norm
     assert norm is not None, "only of private trainers"
-    dtype = WAYS[way][1]
-    batches = case.moved(dtype)[:num_batches]
+    batches = case.moved(way)[:num_batches]
     same: dict[str, Any] = {"accumulation_steps": num_batches, "lr": 0.0}
     quiet = case.trainer(way, norm, **same)
     without = [gradient.clone() for gradient in case.gradients(quiet, way, batches)]

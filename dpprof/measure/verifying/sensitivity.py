@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dpprof.errors import describe_error
-from dpprof.measure.gradient_check import WAYS
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.reference import global_norm, gradients_of
 from dpprof.measure.verifying.setting import Setting, limit_check
@@ -37,7 +36,7 @@ class _Trial:
     """A trainer that takes batches of any size and keeps its weights. Unusable once a weight is NaN."""
 
     def __init__(self, setting: Setting) -> None:
-        workload = setting.case.copied(WAYS[setting.way][1])
+        workload = setting.case.copied(setting.way)
         self.setting = setting
         self._weights: Tensor | None = None
 
@@ -88,7 +87,7 @@ class _Batch:
 
 def checks(setting: Setting) -> Iterator[VerifyCheck]:
     """Check ordinary samples and every kind of odd one."""
-    (batch, *_), size = setting.case.moved(WAYS[setting.way][1]), setting.batch_size
+    (batch, *_), size = setting.case.moved(setting.way), setting.batch_size
     inputs, targets = batch
     every = range(min(size, _MOST_SAMPLES))
     trial = _Trial(setting)

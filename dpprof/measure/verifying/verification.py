@@ -12,7 +12,7 @@ from torch import nn
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import describe_error
-from dpprof.measure.gradient_check import WAYS, Case, Undecidable, Wrong, switch_dropout_off
+from dpprof.measure.gradient_check import Case, Undecidable, Wrong, switch_dropout_off
 from dpprof.measure.passes.subject import Subject
 from dpprof.measure.trainers.build import optimizer_of
 from dpprof.measure.trainers.parallel import local
@@ -120,15 +120,15 @@ def _first_layer(model: nn.Module) -> tuple[str, ...]:
 
 def _step(setting: Setting, frozen: tuple[str, ...]) -> tuple[list[str], list[str], str]:
     """Do one step. Returns the names of trainable and of frozen parameters, and the fault, if any."""
-    case, dtype = setting.case, WAYS[setting.way][1]
-    workload = case.copied(dtype)
+    case = setting.case
+    workload = case.copied(setting.way)
     for name in frozen:
         workload.model.get_parameter(name).requires_grad_(False)
     settings = {"accumulation_steps": 1, "noise_multiplier": setting.noise_multiplier}
     trainer = case.trainer(setting.way, setting.max_grad_norm, workload, **settings)
     parameters = dict(trainer.model.named_parameters())
     before = {name: local(p.detach()).clone() for name, p in parameters.items()}
-    case.gradients(trainer, setting.way, case.moved(dtype)[:1])
+    case.gradients(trainer, setting.way, case.moved(setting.way)[:1])
     trainable = [name for name, p in parameters.items() if p.requires_grad]
     still = [name for name in parameters if name not in trainable]
     for name in still:
