@@ -29,11 +29,14 @@ from dpprof.measure.trainers.training import Training, end_if_forked
 from dpprof.measure.verifying import verification
 from dpprof.record.figures.capacity import device_of
 from dpprof.record.folder import RunFolder
-from dpprof.record.ledger import Doubt, LedgerResult
+from dpprof.record.ledger import Doubt
 from dpprof.record.record import PassOutcome, PassStatus, RankResult, Record
 from dpprof.vocabulary.phases import PHASE_LABEL
 
 _TIMED = (CLEAN, ALONE, "pace")
+_GROWING = (
+    "the step leaves more alive than it found: if every step does, later ones need more than is estimated"
+)
 
 
 class PassFailed(Exception):
@@ -124,9 +127,10 @@ def _estimate(subject: Subject) -> None:
     """
     config, record = subject.config, subject.record
     savings = config.estimating.savings
-    kept, doubts = _ledger_of_rank(subject, 0, with_savings=savings)
+    kept = _ledger_of_rank(subject, 0, with_savings=savings)
     record.ledger = kept.result
-    record.ledger.doubts = [*doubts, *_growing(record.ledger)]
+    if record.ledger.growth > 0:
+        record.ledger.doubts.append(Doubt("growing_state", _GROWING, None))
     record.memory.saved = kept.saved
     record.memory.peak_allocated = record.ledger.peak + sum(record.ledger.from_allocator.values())
     subject.folder.write_ledger(record.ledger, kept.account.timeline())
@@ -134,11 +138,11 @@ def _estimate(subject: Subject) -> None:
         record.ranks = [RankResult(0, kept.account.peak, kept.account.peak_phase)]
     differs = config.parallel in load_trainer(config.trainer).rank_0_differs
     if config.world_size > 1 and differs and savings:  # a search asks for the peak alone
-        other, _ = _ledger_of_rank(subject, 1, with_savings=False)
+        other = _ledger_of_rank(subject, 1, with_savings=False)
         record.ranks.append(RankResult(1, other.account.peak, other.account.peak_phase))
 
 
-def _ledger_of_rank(subject: Subject, rank: int, *, with_savings: bool) -> tuple[Kept, list[Doubt]]:
+def _ledger_of_rank(subject: Subject, rank: int, *, with_savings: bool) -> Kept:
     config = subject.config
     tensor_device = config.device if torch.cuda.is_available() else "cpu"
     as_on_cuda = config.precision == "bf16" and config.device == "cuda" and tensor_device == "cpu"
@@ -157,17 +161,8 @@ def _ledger_of_rank(subject: Subject, rank: int, *, with_savings: bool) -> tuple
             f"the step failed on fake tensors, which have no data: {describe_error(error)}. "
             "If `dpprof profile` can run it, it can be measured, not estimated"
         ) from error
-    return kept, list(ledger.doubts(kept.account.peak))
-
-
-def _growing(ledger: LedgerResult) -> list[Doubt]:
-    """Return a doubt if the step leaves more memory allocated than it found."""
-    if ledger.growth <= 0:
-        return []
-    text = (
-        "the step leaves more alive than it found: if every step does, later ones need more than is estimated"
-    )
-    return [Doubt("growing_state", text, None)]
+    kept.result.doubts = list(ledger.doubts(kept.account.peak))
+    return kept
 
 
 PASSES: dict[str, Callable[[Subject], None]] = {

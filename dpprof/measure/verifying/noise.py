@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpprof.measure.verifying.setting import ACCUMULATED, Setting
+from dpprof.measure.gradient_check import Case
+from dpprof.measure.verifying.gradients import ACCUMULATED
 from dpprof.record.figures.verdicts import FAIL, PASS
 from dpprof.record.record import VerifyCheck, VerifyResult
 from dpprof.vocabulary.verify_checks import FALSE_ALARM_RATE
@@ -64,31 +65,31 @@ class _Tests:
         return VerifyCheck(name, PASS if passed else FAIL, said, chance=chance)
 
 
-def measure_noise(setting: Setting, num_batches: int) -> Noise:
+def measure_noise(case: Case, num_batches: int) -> Noise:
     """Return the noise of `NUM_STEPS` steps of so many physical batches each, as the run computes."""
-    case, way, norm = setting.case, setting.way, setting.max_grad_norm
+    way, norm = case.way, case.max_grad_norm
     assert norm is not None, "only of private trainers"
     batches = case.moved(way)[:num_batches]
     same: dict[str, Any] = {"accumulation_steps": num_batches, "lr": 0.0}
-    quiet = case.trainer(way, norm, **same)
+    quiet = case.trainer(way, **same)
     without = [gradient.clone() for gradient in case.gradients(quiet, way, batches)]
-    multiplier = setting.noise_multiplier
-    noisy = case.trainer(way, norm, noise_multiplier=multiplier, **same)
+    multiplier = case.noise_multiplier
+    noisy = case.trainer(way, noise_multiplier=multiplier, **same)
     # From the requested settings: a trainer's own are on trial.
     deviation = noisy.noise_deviation(multiplier, norm, case.config.batch_size)
-    deviation /= setting.batch_size * num_batches
+    deviation /= case.batch_size * num_batches
     steps = []
     for _ in range(NUM_STEPS):
         gradients = case.gradients(noisy, way, batches)
         steps.append([((g - w) / deviation).flatten() for g, w in zip(gradients, without, strict=True)])
     stacked = [torch.stack(noises).double().cpu() for noises in zip(*steps, strict=True)]
-    return Noise(setting.names, [g.shape for g in without], stacked, num_batches)
+    return Noise(case.names, [g.shape for g in without], stacked, num_batches)
 
 
-def checks(setting: Setting, found: VerifyResult) -> Iterator[VerifyCheck]:
+def checks(case: Case, found: VerifyResult) -> Iterator[VerifyCheck]:
     """Check one physical batch and several. Counts the tests in `found`, and leaves the worst deviation."""
-    for num_batches in (1, setting.case.num_batches):
-        noise = measure_noise(setting, num_batches)
+    for num_batches in (1, case.num_batches):
+        noise = measure_noise(case, num_batches)
         suffix = ACCUMULATED if num_batches > 1 else ""
         tested = [
             (_deviation(noise), "noise_deviation", f"{noise.deviation:.4f} times what is asked for"),

@@ -14,9 +14,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dpprof.errors import describe_error
+from dpprof.measure.gradient_check import Case
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.reference import global_norm, gradients_of
-from dpprof.measure.verifying.setting import Setting, limit_check
+from dpprof.measure.verifying.gradients import limit_check
 from dpprof.measure.workloads.workload import Batch
 from dpprof.record.figures.verdicts import FAIL, PASS, WARNING
 from dpprof.record.record import VerifyCheck
@@ -35,22 +36,17 @@ _map = partial(tree_map_only, Tensor)
 class _Trial:
     """A trainer that takes batches of any size and keeps its weights. Unusable once a weight is NaN."""
 
-    def __init__(self, setting: Setting) -> None:
-        workload = setting.case.copied(setting.way)
-        self.setting = setting
+    def __init__(self, case: Case) -> None:
+        workload = case.copied(case.way)
+        self.case = case
         self._weights: Tensor | None = None
 
         def weighted(outputs: Any, targets: Any) -> Tensor:
             losses = workload.loss(outputs, targets)
             return losses if self._weights is None else losses * self._weights.to(losses)
 
-        self.trainer = setting.case.trainer(
-            setting.way,
-            setting.max_grad_norm,
-            workload._replace(loss=weighted),
-            accumulation_steps=1,
-            lr=0.0,
-        )
+        weighted_workload = workload._replace(loss=weighted)
+        self.trainer = case.trainer(case.way, weighted_workload, accumulation_steps=1, lr=0.0)
         # The setting would also ask for empty batches, which not every trainer takes.
         self.trainer.poisson_sampling = True
 
@@ -59,7 +55,7 @@ class _Trial:
         self._weights = weights
         self.trainer.run_profiling([batch], Observer())
         found = gradients_of(self.trainer.parameters)
-        return [gradient.double() * self.setting.batch_size for gradient in found]
+        return [gradient.double() * self.case.batch_size for gradient in found]
 
 
 @dataclass
@@ -72,25 +68,25 @@ class _Batch:
 
     def distance(self, index: int, weight: float = 1.0, by: _Trial | None = None) -> float:
         """Return how far a sample moves the sum, over the allowed norm. `by` computes the sum with it."""
-        setting = self.trial.setting
-        assert setting.max_grad_norm is not None, "only of private trainers"
-        weights = torch.ones(setting.batch_size)
+        case = self.trial.case
+        assert case.max_grad_norm is not None, "only of private trainers"
+        weights = torch.ones(case.batch_size)
         if index not in self._rests:
-            kept = torch.tensor([i for i in range(setting.batch_size) if i != index])
+            kept = torch.tensor([i for i in range(case.batch_size) if i != index])
             rest = _map(lambda t: t[kept.to(t.device)] if t.dim() else t, self.batch)
             self._rests[index] = self.trial.sum_of(rest, weights[kept])
         weights[index] = weight
         whole = (by or self.trial).sum_of(self.batch, weights)
         difference = global_norm([a - b for a, b in zip(whole, self._rests[index], strict=True)])
-        return float(difference) / setting.max_grad_norm
+        return float(difference) / case.max_grad_norm
 
 
-def checks(setting: Setting) -> Iterator[VerifyCheck]:
+def checks(case: Case) -> Iterator[VerifyCheck]:
     """Check ordinary samples and every kind of odd one."""
-    (batch, *_), size = setting.case.moved(setting.way), setting.batch_size
+    (batch, *_), size = case.moved(case.way), case.batch_size
     inputs, targets = batch
     every = range(min(size, _MOST_SAMPLES))
-    trial = _Trial(setting)
+    trial = _Trial(case)
     as_it_is = _Batch(trial, batch)
     yield _moved("ordinary", as_it_is, every)
     yield _moved("zero", as_it_is, [0], 0.0)
@@ -111,16 +107,14 @@ def _moved(kind: str, batch: _Batch, indices: Sequence[int], weight: float = 1.0
     index = max(distances, key=lambda i: math.inf if math.isnan(distances[i]) else distances[i])
     what = f"sample {index} of the batch" + (f", its loss multiplied by {weight:g}," if weight != 1 else "")
     said = f"{what} moves the sum by {distances[index]:.4g} x max_grad_norm"
-    setting = batch.trial.setting
-    return limit_check(
-        f"sensitivity_{kind}", distances[index], 1 + setting.tolerance(setting.way), said, said
-    )
+    case = batch.trial.case
+    return limit_check(f"sensitivity_{kind}", distances[index], 1 + case.tolerance(case.way), said, said)
 
 
 def _contained(kind: str, batch: _Batch, weight: float, what: str) -> VerifyCheck:
     """Check that an unclippable sample is refused or moves the sum within the limit; NaN is a warning."""
-    setting, name = batch.trial.setting, f"sensitivity_{kind}"
-    trial = _Trial(setting)
+    case, name = batch.trial.case, f"sensitivity_{kind}"
+    trial = _Trial(case)
     before = [p.detach().clone() for p in trial.trainer.parameters]
     try:
         moved = batch.distance(0, weight, by=trial)
@@ -133,7 +127,7 @@ def _contained(kind: str, batch: _Batch, weight: float, what: str) -> VerifyChec
     if not math.isfinite(moved):
         return VerifyCheck(name, WARNING, _poisoned(trial, what))
     said = f"{what} moves the sum by {moved:.4g} x max_grad_norm"
-    return limit_check(name, moved, 1 + setting.tolerance(setting.way), said, said)
+    return limit_check(name, moved, 1 + case.tolerance(case.way), said, said)
 
 
 def _poisoned(trial: _Trial, what: str) -> str:
