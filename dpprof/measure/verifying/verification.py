@@ -80,21 +80,19 @@ def _add(found: VerifyResult, parallel: str, first: str, checks: Callable[[], It
 
 def _of_weights(case: Case) -> Iterator[VerifyCheck]:
     """Check with the run's noise and learning rate. If nothing is frozen, freeze the first layer too."""
-    names, frozen_names, moved = _step(case, frozen=())
-    if moved:
-        yield VerifyCheck("weights_moved", FAIL, moved)
-    else:
-        yield VerifyCheck("weights_moved", PASS, f"{len(names)} of {len(names)} tensors, as p.grad says")
-    frozen: tuple[str, ...] = ()
-    if not frozen_names:
-        frozen = _first_layer(case.workload.model)
-        if not frozen:
-            return
+    fault, count = _fault_of_step(case, frozen=()), len(case.names)
+    said = f"{count} of {count} tensors, as p.grad says"
+    yield VerifyCheck("weights_moved", FAIL if fault else PASS, fault or said)
+    model = case.workload.model
+    frozen = _first_layer(model) if all(p.requires_grad for p in model.parameters()) else ()
+    stay = [name for name, _ in model.named_parameters() if name in frozen or name not in case.names]
+    if not stay:
+        return
     try:
-        _, frozen_names, fault = _step(case, frozen=frozen)
+        fault = _fault_of_step(case, frozen)
     except ValueError as error:
         fault = f"with {', '.join(frozen)} frozen the step fails: {error}"
-    said = f"{', '.join(frozen_names[:3])}{' and others' if len(frozen_names) > 3 else ''} stayed"
+    said = f"{', '.join(stay[:3])}{' and others' if len(stay) > 3 else ''} stayed"
     yield VerifyCheck("weights_frozen", FAIL if fault else PASS, fault or said)
 
 
@@ -108,8 +106,8 @@ def _first_layer(model: nn.Module) -> tuple[str, ...]:
     return ()
 
 
-def _step(case: Case, frozen: tuple[str, ...]) -> tuple[list[str], list[str], str]:
-    """Do one step. Returns the names of trainable and of frozen parameters, and the fault, if any."""
+def _fault_of_step(case: Case, frozen: tuple[str, ...]) -> str:
+    """Do one step with some parameters frozen. Returns what is wrong with the weights, if anything."""
     workload = case.copied(case.way)
     for name in frozen:
         workload.model.get_parameter(name).requires_grad_(False)
@@ -118,13 +116,12 @@ def _step(case: Case, frozen: tuple[str, ...]) -> tuple[list[str], list[str], st
     parameters = dict(trainer.model.named_parameters())
     before = {name: local(p.detach()).clone() for name, p in parameters.items()}
     case.gradients(trainer, case.way, case.moved(case.way)[:1])
+    for name, parameter in parameters.items():
+        if not parameter.requires_grad and not torch.equal(local(parameter), before[name]):
+            return f"{name} is frozen, and has moved"
+        if not parameter.requires_grad and parameter.grad is not None:
+            return f"{name} is frozen, and has a gradient"
     trainable = [name for name, p in parameters.items() if p.requires_grad]
-    still = [name for name in parameters if name not in trainable]
-    for name in still:
-        if not torch.equal(local(parameters[name]), before[name]):
-            return trainable, still, f"{name} is frozen, and has moved"
-        if parameters[name].grad is not None:
-            return trainable, still, f"{name} is frozen, and has a gradient"
     expected = [nn.Parameter(before[name].clone()) for name in trainable]
     for made, name in zip(expected, trainable, strict=True):
         gradient = parameters[name].grad
@@ -135,7 +132,7 @@ def _step(case: Case, frozen: tuple[str, ...]) -> tuple[list[str], list[str], st
         now = local(parameters[name].detach())
         change = float((made.detach() - before[name]).norm())
         if change and torch.equal(now, before[name]):
-            return trainable, still, f"{name} did not move"
+            return f"{name} did not move"
         if float((now - made.detach()).norm()) > _ROUNDING * max(change, float(made.detach().norm())):
-            return trainable, still, f"{name} moved otherwise than the optimizer moves it by p.grad"
-    return trainable, still, ""
+            return f"{name} moved otherwise than the optimizer moves it by p.grad"
+    return ""

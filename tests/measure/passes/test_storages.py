@@ -118,22 +118,6 @@ def test_a_storage_resized_behind_torchs_operators_is_followed_at_once(storages:
     ]
 
 
-def test_thousands_of_storages_at_the_same_addresses(storages: Storages) -> None:
-    storages.start_step()
-    addresses = set()
-    for _ in range(2_000):
-        tensor = torch.empty(64)
-        addresses.add(tensor.untyped_storage()._cdata)
-        assert storages.live_bytes() == 256
-        storages.label("noise", [("", tensor)])
-        del tensor
-        assert storages.live_bytes() == 0
-    assert len(addresses) < 2_000  # the allocator hands some out again
-    log = storages.end_step()
-    assert changes(log) == 2_000 * [("noise", 256, None), ("noise", -256, None)]
-    assert Account(log).result([]).num_storages == 2_000
-
-
 def test_many_threads_free_while_others_are_born(storages: Storages) -> None:
     storages.start_step()
     handed_over = [torch.empty(8) for _ in range(400)]
