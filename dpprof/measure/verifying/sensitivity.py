@@ -45,8 +45,7 @@ class _Trial:
             losses = workload.loss(outputs, targets)
             return losses if self._weights is None else losses * self._weights.to(losses)
 
-        weighted_workload = workload._replace(loss=weighted)
-        self.trainer = case.trainer(case.way, weighted_workload, accumulation_steps=1, lr=0.0)
+        self.trainer = case.trainer(case.way, workload._replace(loss=weighted), accumulation_steps=1, lr=0.0)
         # The setting would also ask for empty batches, which not every trainer takes.
         self.trainer.poisson_sampling = True
 
