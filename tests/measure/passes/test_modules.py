@@ -98,26 +98,26 @@ def test_in_backward_it_works_for_the_module_whose_forward_made_the_node() -> No
     assert found["ones_like"] == [""]
 
 
-def test_nested_modules_in_forward_and_backward() -> None:
-    forward, backward = trained(transformer(), IDS)
+@pytest.mark.parametrize(("recomputes", "hooked"), [(False, False), (True, False), (True, True)])
+def test_nested_modules_in_forward_backward_and_recomputation(recomputes: bool, hooked: bool) -> None:
+    model = transformer(activation_checkpointing=recomputes)
+    forward, backward = trained(model, IDS, GradSampleModule) if hooked else trained(model, IDS)
+    attention = "_scaled_dot_product_flash_attention_for_cpu"
     assert forward["addmm"] == LINEARS
     assert forward["native_layer_norm"] == NORMS
     assert forward["embedding"] == ["token_embedding", "position_embedding"]
-    assert forward["_scaled_dot_product_flash_attention_for_cpu"] == [
-        "blocks.0.attention",
-        "blocks.1.attention",
-    ]
+    assert forward[attention] == ["blocks.0.attention", "blocks.1.attention"]
     assert forward["gelu"] == ["blocks.0", "blocks.1"]
     assert forward["arange"] == [""]
 
     assert Counter(backward["mm"]) == Counter(2 * LINEARS)
     assert Counter(backward["native_layer_norm_backward"]) == Counter(NORMS)
     assert Counter(backward["embedding_dense_backward"]) == Counter(forward["embedding"])
-    assert backward["_scaled_dot_product_flash_attention_for_cpu_backward"] == [
-        "blocks.1.attention",
-        "blocks.0.attention",
-    ]
+    assert backward[f"{attention}_backward"] == ["blocks.1.attention", "blocks.0.attention"]
     assert backward["gelu_backward"] == ["blocks.1", "blocks.0"]
+    again = (1, 0) if recomputes else ()
+    assert backward.get("gelu", []) == [f"blocks.{i}" for i in again]
+    assert backward.get("addmm", []) == [f"blocks.{i}.{name}" for i in again for name in BLOCK_LAYERS]
 
 
 class Sandwich(nn.Module):
@@ -159,18 +159,6 @@ def test_hooks_of_embeddings_and_of_a_nested_model() -> None:
     assert Counter(found["copy_"]) == Counter(
         2 * LINEARS + 2 * NORMS + ["token_embedding", "position_embedding"]
     )
-
-
-@pytest.mark.parametrize("hooked", [False, True])
-def test_recomputation_in_backward_works_for_the_same_modules(hooked: bool) -> None:
-    model = transformer(activation_checkpointing=True)
-    forward, backward = trained(model, IDS, GradSampleModule) if hooked else trained(model, IDS)
-    assert forward["addmm"] == LINEARS
-    assert backward["addmm"] == [f"blocks.{i}.{name}" for i in (1, 0) for name in BLOCK_LAYERS]
-    assert Counter(backward["mm"]) == Counter(2 * LINEARS)
-    assert backward["gelu"] == backward["gelu_backward"] == ["blocks.1", "blocks.0"]
-    assert Counter(backward["native_layer_norm_backward"]) == Counter(NORMS)
-    assert Counter(backward["embedding_dense_backward"]) == Counter(forward["embedding"])
 
 
 def test_what_accumulates_a_parameters_gradient_works_for_no_module() -> None:

@@ -78,6 +78,16 @@ def table() -> Tensor:
     return floats(100, 6)
 
 
+def back(out: Tensor) -> None:
+    out.backward(torch.ones_like(out))
+
+
+def losses() -> Tensor:
+    """Of six samples and fifty classes."""
+    logits, labels = torch.ones(6, 50, requires_grad=True), torch.zeros(6, dtype=torch.int64)
+    return F.cross_entropy(logits, labels, reduction="none")
+
+
 # Operator, call, and the bytes that it reads and writes.
 TRAFFIC: list[tuple[str, Callable[[], object], int, int]] = [
     # Operands are read and results written.
@@ -94,6 +104,12 @@ TRAFFIC: list[tuple[str, Callable[[], object], int, int]] = [
         lambda: F.layer_norm(A, (5,), floats(5), floats(5)),
         SIZE_A + 2 * 20,
         SIZE_A + 2 * 4 * 3,
+    ),
+    (
+        "native_layer_norm_backward",
+        lambda: back(nn.LayerNorm(5)(A.clone().requires_grad_())),
+        2 * SIZE_A + 2 * 12 + 2 * 20,
+        SIZE_A + 2 * 20,
     ),
     # Making or overwriting only writes.
     ("zeros", lambda: torch.zeros(3, 5), 0, SIZE_A),
@@ -173,6 +189,19 @@ TRAFFIC: list[tuple[str, Callable[[], object], int, int]] = [
         6 * 4 + 6 * 8,
         2 * 4,
     ),
+    # Of six samples one logit each is picked, and all their gradients are written. The second result of the
+    # loss is the sum of the classes' weights.
+    ("_log_softmax", losses, 1200, 1200),
+    ("nll_loss_forward", losses, 6 * 4 + 6 * 8, 6 * 4 + 4),
+    ("nll_loss_backward", lambda: back(losses()), 6 * 4 + 6 * 8 + 4, 1200),
+    ("_log_softmax_backward_data", lambda: back(losses()), 2 * 1200, 1200),
+    # The gradient of an embedding is written whole.
+    (
+        "embedding_dense_backward",
+        lambda: back(F.embedding(indices(3, 9, 3), table().requires_grad_())),
+        3 * 24 + 3 * 8,
+        100 * 24,
+    ),
     # Scattering writes what is changed, at most all there is; out of place it copies the whole. What is added
     # to is read, too.
     ("index_put_", lambda: table().index_put_((indices(3, 9),), floats(2, 6)), 48 + 16, 48),
@@ -219,6 +248,13 @@ PRODUCTS: list[tuple[str, Callable[[], object], int, int, int]] = [
     ("addmv", lambda: torch.addmv(floats(3), A, floats(5), beta=2), 12 + SIZE_A + 20, 12, 30),
     ("addmv_", lambda: floats(3).addmv_(A, floats(5)), 12 + SIZE_A + 20, 12, 30),
     ("dot", lambda: floats(5) @ floats(5), 40, 4, 10),
+    (
+        "_scaled_dot_product_flash_attention_for_cpu",
+        lambda: F.scaled_dot_product_attention(floats(2, 3, 4, 8), floats(2, 3, 16, 8), floats(2, 3, 16, 8)),
+        4 * 6 * (4 + 16 + 16) * 8,
+        4 * 6 * 4 * 8 + 4 * 6 * 4,  # the output, and the logarithm of each query's sum
+        2 * (2 * 6 * 4 * 16 * 8),
+    ),
     # Two samples of three channels and ten positions; four filters of three by three have eight results.
     ("convolution", lambda: F.conv1d(floats(2, 3, 10), floats(4, 3, 3)), 240 + 144, 2 * 32 * 4, 2 * 64 * 9),
 ]
@@ -242,13 +278,6 @@ def test_bytes_are_those_of_the_element_type(dtype: torch.dtype, size: int) -> N
     a = torch.ones(3, 5, dtype=dtype)
     assert moved("add", lambda: a + a) == (2 * 15 * size, 15 * size)
     assert moved("zeros", lambda: torch.zeros(4, dtype=dtype)) == (0, 4 * size)
-
-
-def test_layer_norm_backward_reads_input_and_statistics() -> None:
-    x, norm = torch.ones(3, 5, requires_grad=True), nn.LayerNorm(5)
-    out = norm(x)
-    found = moved("native_layer_norm_backward", lambda: out.backward(torch.ones_like(out)))
-    assert found == (2 * SIZE_A + 2 * 12 + 2 * 20, SIZE_A + 2 * 20)
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")
@@ -304,31 +333,6 @@ def test_the_footprint_of_overlapping_windows_is_at_most_the_storage() -> None:
     assert footprint(floats(5).expand(0, 5)) == 0
 
 
-def test_the_gradient_of_an_embedding_is_written_whole() -> None:
-    table = torch.ones(100, 6, requires_grad=True)
-    out = F.embedding(indices(3, 9, 3), table)
-    found = moved("embedding_dense_backward", lambda: out.backward(torch.ones_like(out)))
-    assert found == (3 * 24 + 3 * 8, 100 * 24)
-
-
-def test_cross_entropy_picks_one_logit_of_each_sample_and_writes_all_their_gradients() -> None:
-    n, c = 6, 50
-    logits, labels = torch.ones(n, c, requires_grad=True), torch.zeros(n, dtype=torch.int64)
-    losses: list[Tensor] = []
-    forward = {
-        call.operator: (call.read, call.written)
-        for call in calls(lambda: losses.append(F.cross_entropy(logits, labels, reduction="none")))
-    }
-    assert forward["_log_softmax"] == (4 * n * c, 4 * n * c)
-    # The second result is the sum of the classes' weights.
-    assert forward["nll_loss_forward"] == (4 * n + 8 * n, 4 * n + 4)
-    backward = {
-        call.operator: (call.read, call.written) for call in calls(lambda: losses[0].backward(floats(n)))
-    }
-    assert backward["nll_loss_backward"] == (4 * n + 8 * n + 4, 4 * n * c)
-    assert backward["_log_softmax_backward_data"] == (2 * 4 * n * c, 4 * n * c)
-
-
 @pytest.mark.parametrize("causal", [False, True])
 def test_fused_attention_is_two_products_forward_and_five_backward(causal: bool) -> None:
     b, h, t, k = 2, 3, 8, 4
@@ -342,18 +346,6 @@ def test_fused_attention_is_two_products_forward_and_five_backward(causal: bool)
     assert forward.flops == 2 * one_product
     assert backward.operator == "_scaled_dot_product_flash_attention_for_cpu_backward"
     assert backward.flops == 5 * one_product
-
-
-def test_attention_of_few_queries_over_many_keys() -> None:
-    b, h, t, s, k = 2, 3, 4, 16, 8
-    query, key, value = floats(b, h, t, k), floats(b, h, s, k), floats(b, h, s, k)
-    found = the_call(
-        "_scaled_dot_product_flash_attention_for_cpu",
-        lambda: F.scaled_dot_product_attention(query, key, value),
-    )
-    assert found.flops == 2 * (2 * b * h * t * s * k)
-    # Written: the output, and the logarithm of each query's sum.
-    assert (found.read, found.written) == (4 * b * h * (t + s + s) * k, 4 * b * h * t * k + 4 * b * h * t)
 
 
 @pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
