@@ -23,11 +23,9 @@ import opacus
 import torch
 from estimate_errors import dpprof
 from torch import Tensor, nn
-from trainers import Row, built, made_by, row_of, table, timed
+from trainers import Row, made_by, rows, table, with_default_trainers
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.flat import parse_experiment
-from dpprof.config.measuring import MeasuringConfig
 from dpprof.record.figures.capacity import doubt_bytes
 from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.formats import markdown_table
@@ -143,15 +141,8 @@ def small_net(config: ExperimentConfig) -> tuple[Any, ...]:
 
 def measured(net: str) -> list[Row]:
     """Every default trainer on the CPU."""
-    settings = {"workload": f"cifar_nets:{net}", "batch_size": MEASURED_BATCH, "device": "cpu"}
-    planned = {
-        short_name(trainer): parse_experiment(settings | {"trainer": trainer}, MeasuringConfig).resolve(
-            cuda_available=False
-        )
-        for trainer in DEFAULT_TRAINERS
-    }
-    seconds = timed({name: built(config) for name, config in planned.items()}, NUM_ROUNDS)
-    return [row_of(name, config, seconds[name]) for name, config in planned.items()]
+    settings = {"workload": f"cifar_nets:{net}", "batch_size": MEASURED_BATCH}
+    return rows(with_default_trainers(settings), NUM_ROUNDS)
 
 
 def estimated(folder: Path, net: str) -> str:

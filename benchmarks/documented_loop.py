@@ -112,7 +112,7 @@ def row(config: ExperimentConfig) -> list[str]:
         config.trainer,
         *(f"{num_bytes:,}" for num_bytes in (theirs, ours - theirs)),
         *(f"{num_bytes:,}" for num_bytes in (account.peak, kept.account.peak - account.peak)),
-        *(f"{num_bytes:,}" for num_bytes in (moved(traffic), moved(kept.traffic) - moved(traffic))),
+        *(f"{num_bytes:,}" for num_bytes in (moved(traffic), moved(kept.result.traffic) - moved(traffic))),
         *saved,
     ]
 

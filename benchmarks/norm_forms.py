@@ -15,13 +15,14 @@ from tempfile import TemporaryDirectory
 
 import opacus
 import torch
-from trainers import CELLS, built, made_by
+from trainers import CELLS, made_by
 
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import parse_experiment, with_own_options
 from dpprof.measure.experiment import run_experiment
 from dpprof.measure.observe import Observer
+from dpprof.measure.trainers.training import Training
 from dpprof.record.figures.capacity import floor_s, needed_bytes
 from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.clipping import NORM_FORMS
@@ -78,7 +79,7 @@ def measured(cell: str) -> str:
     trainings = {}
     for form in NORM_FORMS:
         config = ExperimentConfig(trainer=TRAINER, device="cpu", **CELLS[cell])
-        trainings[form] = built(with_own_options(config, {"norm": form}).resolve(cuda_available=False))
+        trainings[form] = Training(with_own_options(config, {"norm": form}).resolve(cuda_available=False))
     seconds: dict[str, list[float]] = {form: [] for form in NORM_FORMS}
     for index in range(1 + NUM_ROUNDS):
         for form, training in trainings.items():

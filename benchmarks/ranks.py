@@ -71,7 +71,7 @@ def alone(world_size: int) -> None:
     for name, config in cases(world_size):
         try:
             with one_rank_of_many(config, 0), fake_tensors(load_trainer(config.trainer)):
-                ledger = keep_ledger(partial(Training, config), CpuLedger(), 1).result()
+                ledger = keep_ledger(partial(Training, config), CpuLedger(), 1).result
             gc.collect()  # what is freed while it records counts
             record = Record(to_flat(config), {})
             with one_rank_of_many(config, 0):
@@ -87,7 +87,7 @@ def among(rank: int, world_size: int, meeting: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world_size)
     for name, config in cases(world_size):
         try:
-            ledger = keep_ledger(partial(Training, config), Ledger("cpu"), 1).result()
+            ledger = keep_ledger(partial(Training, config), Ledger("cpu"), 1).result
             found: Any = [ledger.peak, ledger.at_peak]
         except Exception as error:
             found = describe_error(error).splitlines()[0][:120]

@@ -13,12 +13,7 @@ import opacus
 import peft
 import torch
 import transformers
-from trainers import Row, built, made_by, row_of, table, timed
-
-from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.flat import parse_experiment
-from dpprof.config.measuring import MeasuringConfig
-from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, short_name
+from trainers import made_by, rows, table, with_default_trainers
 
 NUM_ROUNDS = 15
 GPT2 = {"workload": "huggingface:gpt2", "model_config": "n_layer=2", "batch_size": 4, "seq_len": 128}
@@ -36,29 +31,12 @@ CELLS: dict[str, dict[str, Any]] = {
 }
 
 
-def configs(cell: str) -> dict[str, ExperimentConfig]:
-    """The experiments of a cell by the trainer's short name."""
-    return {
-        short_name(trainer): parse_experiment(
-            CELLS[cell] | {"trainer": trainer, "device": "cpu"}, MeasuringConfig
-        ).resolve(cuda_available=False)
-        for trainer in DEFAULT_TRAINERS
-    }
-
-
-def rows(cell: str) -> list[Row]:
-    """Every trainer of a cell."""
-    planned = configs(cell)
-    seconds = timed({name: built(config) for name, config in planned.items()}, NUM_ROUNDS)
-    return [row_of(name, config, seconds[name]) for name, config in planned.items()]
-
-
 def main() -> None:
     print("# What fine-tuning Hugging Face models costs on a CPU\n")
     print(made_by("real_models.py", NUM_ROUNDS, (torch, opacus, transformers, peft)))
     print("x is the ratio to standard training of the same parameters. GFLOP leaves attention out.\n")
-    for cell in CELLS:
-        print(f"## {cell}\n\n{table(rows(cell))}", flush=True)
+    for cell, settings in CELLS.items():
+        print(f"## {cell}\n\n{table(rows(with_default_trainers(settings), NUM_ROUNDS))}", flush=True)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def config_of(trainer: str, positions: int, *, large: bool) -> ExperimentConfig:
 def count(curve: Curve, config: ExperimentConfig) -> None:
     """FLOPs and peak of a step on fake tensors."""
     with fake_tensors(load_trainer(config.trainer)):
-        result = keep_ledger(lambda: Training(config), Ledger("cpu"), 1).result()
+        result = keep_ledger(lambda: Training(config), Ledger("cpu"), 1).result
     theory = flops_in_theory(Record(to_flat(config), {}), result)
     attention = sum(row.flops for row in result.traffic if row.operator_class == "attention")
     curve.flops[config.seq_len] = result.moved_in_step.flops

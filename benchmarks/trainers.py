@@ -20,7 +20,8 @@ import opacus
 import torch
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.flat import to_flat, with_own_options
+from dpprof.config.flat import parse_experiment, to_flat, with_own_options
+from dpprof.config.measuring import MeasuringConfig
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.ledger import Ledger, keep_ledger
@@ -83,12 +84,17 @@ def configs(cell: str) -> dict[str, ExperimentConfig]:
     return found
 
 
-def built(config: ExperimentConfig) -> Training:
-    """A training of its own."""
-    return Training(config)
+def with_default_trainers(settings: dict[str, Any]) -> dict[str, ExperimentConfig]:
+    """The experiments of a cell on the CPU by the trainer's short name."""
+    return {
+        short_name(trainer): parse_experiment(
+            settings | {"trainer": trainer, "device": "cpu"}, MeasuringConfig
+        ).resolve(cuda_available=False)
+        for trainer in DEFAULT_TRAINERS
+    }
 
 
-def timed(trainings: dict[str, Training], num_rounds: int = NUM_ROUNDS) -> dict[str, list[float]]:
+def timed(trainings: dict[str, Training], num_rounds: int) -> dict[str, list[float]]:
     """Seconds of each step, a step of each in turn, in an order that moves on by one; two rounds warm up."""
     seconds: dict[str, list[float]] = {name: [] for name in trainings}
     names = itertools.cycle(trainings)
@@ -102,17 +108,16 @@ def timed(trainings: dict[str, Training], num_rounds: int = NUM_ROUNDS) -> dict[
     return seconds
 
 
-def rows(cell: str) -> list[Row]:
+def rows(planned: dict[str, ExperimentConfig], num_rounds: int = NUM_ROUNDS) -> list[Row]:
     """Every trainer of a cell."""
-    planned = configs(cell)
-    seconds = timed({name: built(config) for name, config in planned.items()})
+    seconds = timed({name: Training(config) for name, config in planned.items()}, num_rounds)
     return [row_of(name, config, seconds[name]) for name, config in planned.items()]
 
 
 def row_of(name: str, config: ExperimentConfig, seconds: list[float]) -> Row:
     """A trainer's times with the ledger of one step."""
     gc.collect()
-    result = keep_ledger(lambda: built(config), Ledger("cpu"), 1).result()
+    result = keep_ledger(lambda: Training(config), Ledger("cpu"), 1).result
     theory = flops_in_theory(Record(to_flat(config), {}), result)
     return Row(name, seconds, result.peak, flops_of_layers(result), theory)
 
@@ -154,7 +159,7 @@ def main() -> None:
     print(made_by("trainers.py", NUM_ROUNDS, (torch, opacus)))
     print("x is the ratio to standard. GFLOP leaves attention out, as the theory does.\n")
     for cell in CELLS:
-        print(f"## {cell}\n\n{table(rows(cell))}", flush=True)
+        print(f"## {cell}\n\n{table(rows(configs(cell)))}", flush=True)
 
 
 if __name__ == "__main__":

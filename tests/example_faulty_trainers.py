@@ -1,67 +1,100 @@
-"""Trainers with one fault each, for `verify` to find: the flat trainer of Opacus, made wrong."""
+"""Trainers with one fault each, for `verify` to find."""
 
+from functools import partial
 from typing import Any
 
 import torch
 from opacus.optimizers import DPOptimizer
 from torch import Tensor, nn
 
+from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.trainers.opacus.dpsgd import DPSGDTrainer
 from dpprof.measure.trainers.per_sample.book_keeping import DPBookKeepingTrainer
+from dpprof.measure.trainers.per_sample.mixed_ghost import DPMixedGhostTrainer
+from dpprof.measure.trainers.reference import global_norm, naive_per_sample_gradients
 from dpprof.measure.trainers.standard import StandardTrainer
 
 
-class _WithOptimizer(DPSGDTrainer):
-    """With an optimizer of this kind."""
-
-    kind: type[DPOptimizer]
+class _OptimizesOtherwise(DPSGDTrainer):
+    """Its optimizer clips or adds noise in a way of the trainer's own."""
 
     def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> DPOptimizer:
-        """With another class."""
+        """With the trainer's functions."""
         wrapped = super().wrap_optimizer(optimizer)
-        wrapped.__class__ = self.kind
+        for name in ("clip_and_accumulate", "add_noise"):
+            if hasattr(self, name):
+                setattr(wrapped, name, partial(getattr(self, name), wrapped))
         return wrapped
 
 
-class _LargestNorm(DPOptimizer):
-    def clip_and_accumulate(self) -> None:
-        norms = torch.stack([g.flatten(1).norm(dim=1) for g in self.grad_samples], 1).amax(dim=1)
-        factors = (self.max_grad_norm / (norms + 1e-6)).clamp(max=1.0)
-        for p in self.params:
-            _add(p, torch.einsum("i,i...", factors, p.grad_sample))
-
-
-class WrongNorm(_WithOptimizer):
+class WrongNorm(_OptimizesOtherwise):
     """Clips by the largest norm of a parameter's gradient, not by that of all together."""
 
-    kind = _LargestNorm
+    def clip_and_accumulate(self, optimizer: DPOptimizer) -> None:
+        _add_clipped(optimizer, _norms(optimizer).amax(dim=1))
 
 
-class NoNoise(DPSGDTrainer):
-    """Adds no noise."""
+class LeaksOneSample(_OptimizesOtherwise):
+    """Does not clip the second sample of a batch."""
 
-    def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more | {"noise_multiplier": 0.0})
+    def clip_and_accumulate(self, optimizer: DPOptimizer) -> None:
+        norms = _norms(optimizer).norm(dim=1)
+        norms[1:2] = 0.0
+        _add_clipped(optimizer, norms)
+
+
+class ClipsTheSum(_OptimizesOtherwise):
+    """Clips the sum of the gradients in place of each one."""
+
+    def clip_and_accumulate(self, optimizer: DPOptimizer) -> None:
+        sums = [gradients.sum(0) for gradients in optimizer.grad_samples]
+        norm = torch.cat([total.flatten() for total in sums]).norm()
+        for p, total in zip(optimizer.params, sums, strict=True):
+            _add(p, total / max(1.0, float(norm) / self.max_grad_norm))
+
+
+class SameNoiseForParameters(_OptimizesOtherwise):
+    """Adds noise that begins alike in every parameter."""
+
+    def add_noise(self, optimizer: DPOptimizer) -> None:
+        seed = int(torch.randint(1 << 30, (1,)))
+        for p in optimizer.params:
+            generator = torch.Generator().manual_seed(seed)
+            drawn = torch.randn(p.shape, generator=generator)
+            p.grad = p.summed_grad + drawn.to(p) * self.noise_multiplier * self.max_grad_norm
+
+
+class NoisePerRow(_OptimizesOtherwise):
+    """Adds to each row of a matrix one number."""
+
+    def add_noise(self, optimizer: DPOptimizer) -> None:
+        for p in optimizer.params:
+            drawn = torch.randn(len(p), *[1] * (p.dim() - 1)).to(p).expand_as(p)
+            p.grad = p.summed_grad + drawn * self.noise_multiplier * self.max_grad_norm
+
+
+class NoiseTwice(_OptimizesOtherwise):
+    """Adds noise twice."""
+
+    def add_noise(self, optimizer: DPOptimizer) -> None:
+        DPOptimizer.add_noise(optimizer)
+        for p in optimizer.params:
+            p.grad += torch.randn_like(p) * self.noise_multiplier * self.max_grad_norm
 
 
 class HalfTheNoise(DPSGDTrainer):
     """Adds noise of half the deviation."""
 
+    share = 0.5
+
     def __init__(self, *args: Any, **more: Any) -> None:
-        super().__init__(*args, **more | {"noise_multiplier": more["noise_multiplier"] / 2})
+        super().__init__(*args, **more | {"noise_multiplier": self.share * more["noise_multiplier"]})
 
 
-class _NoiseTwice(DPOptimizer):
-    def add_noise(self) -> None:
-        super().add_noise()
-        for p in self.params:
-            p.grad += torch.randn_like(p) * self.noise_multiplier * self.max_grad_norm
+class NoNoise(HalfTheNoise):
+    """Adds no noise."""
 
-
-class NoiseTwice(_WithOptimizer):
-    """Adds noise twice."""
-
-    kind = _NoiseTwice
+    share = 0.0
 
 
 class NoiseForEachBatch(DPSGDTrainer):
@@ -104,35 +137,6 @@ class LosesAGradient(DPBookKeepingTrainer):
         self.parameters[-1].grad = None
 
 
-class _ClipsTheSum(DPOptimizer):
-    def clip_and_accumulate(self) -> None:
-        sums = [gradients.sum(0) for gradients in self.grad_samples]
-        norm = torch.cat([total.flatten() for total in sums]).norm()
-        for p, total in zip(self.params, sums, strict=True):
-            _add(p, total / max(1.0, float(norm) / self.max_grad_norm))
-
-
-class ClipsTheSum(_WithOptimizer):
-    """Clips the sum of the gradients in place of each one."""
-
-    kind = _ClipsTheSum
-
-
-class _LeaksOneSample(DPOptimizer):
-    def clip_and_accumulate(self) -> None:
-        norms = torch.stack([g.flatten(1).norm(dim=1) for g in self.grad_samples], 1).norm(dim=1)
-        factors = (self.max_grad_norm / (norms + 1e-6)).clamp(max=1.0)
-        factors[1:2] = 1.0
-        for p in self.params:
-            _add(p, torch.einsum("i,i...", factors, p.grad_sample))
-
-
-class LeaksOneSample(_WithOptimizer):
-    """Does not clip the second sample of a batch."""
-
-    kind = _LeaksOneSample
-
-
 class SameNoise(DPSGDTrainer):
     """Adds the same noise in every step."""
 
@@ -140,34 +144,6 @@ class SameNoise(DPSGDTrainer):
         """With a generator that always begins alike."""
         torch.manual_seed(17)
         super().step(physical_batches)
-
-
-class _SameNoiseForParameters(DPOptimizer):
-    def add_noise(self) -> None:
-        seed = int(torch.randint(1 << 30, (1,)))
-        for p in self.params:
-            generator = torch.Generator().manual_seed(seed)
-            drawn = torch.randn(p.shape, generator=generator)
-            p.grad = p.summed_grad + drawn.to(p) * self.noise_multiplier * self.max_grad_norm
-
-
-class SameNoiseForParameters(_WithOptimizer):
-    """Adds noise that begins alike in every parameter."""
-
-    kind = _SameNoiseForParameters
-
-
-class _NoisePerRow(DPOptimizer):
-    def add_noise(self) -> None:
-        for p in self.params:
-            drawn = torch.randn(len(p), *[1] * (p.dim() - 1)).to(p).expand_as(p)
-            p.grad = p.summed_grad + drawn * self.noise_multiplier * self.max_grad_norm
-
-
-class NoisePerRow(_WithOptimizer):
-    """Adds to each row of a matrix one number."""
-
-    kind = _NoisePerRow
 
 
 class KeepsTheLastStep(DPSGDTrainer):
@@ -204,26 +180,117 @@ class StandsStill(DPSGDTrainer):
             parameter.data.copy_(weights)
 
 
-class TrainsCopies(DPBookKeepingTrainer):
+class _StepsOnCopies:
     """Its optimizer steps on copies of the weights."""
 
     def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
         """With copies in its groups."""
-        return _with_copies(optimizer)
+        (group,) = optimizer.param_groups
+        group["params"] = [nn.Parameter(p.detach().clone()) for p in group["params"]]
+        return optimizer
 
 
-class TrainsCopiesWithoutPrivacy(StandardTrainer):
-    """The same without privacy."""
-
-    def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-        """With copies in its groups."""
-        return _with_copies(optimizer)
+class TrainsCopies(_StepsOnCopies, DPBookKeepingTrainer):
+    """With privacy."""
 
 
-def _with_copies(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    (group,) = optimizer.param_groups
-    group["params"] = [nn.Parameter(p.detach().clone()) for p in group["params"]]
-    return optimizer
+class TrainsCopiesWithoutPrivacy(_StepsOnCopies, StandardTrainer):
+    """Without privacy."""
+
+
+# The faults of those below show in the models of `example_unusual` alone.
+
+
+class ComplexNoise(DPSGDTrainer):
+    """Draws complex noise as torch does: it has the variance of one real number, half of it in each part."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        TrainerBase.__init__(self, *args, **more)
+
+
+class OwnComplexNoise(DPBookKeepingTrainer):
+    """The same, where dpprof draws."""
+
+    def _add_noise_to(self, pieces: list[Tensor]) -> None:
+        for piece in pieces:
+            piece += (
+                torch.randn_like(piece) * self.noise_multiplier * self.max_grad_norm / self.logical_batch_size
+            )
+
+
+class NoiseInTheRealPart(DPBookKeepingTrainer):
+    """Leaves imaginary parts without noise."""
+
+    def _add_noise_to(self, pieces: list[Tensor]) -> None:
+        super()._add_noise_to([piece.real for piece in pieces])
+
+
+class TakesRowsForSamples(DPBookKeepingTrainer):
+    """Goes by the first dimension alone in telling which tensors begin with the batch."""
+
+    def _try(self, batch: Any, size: int) -> None: ...
+
+
+class TakesRowsForSamplesTwice(DPMixedGhostTrainer):
+    """The same, in two backward passes."""
+
+    _try = TakesRowsForSamples._try
+
+
+class Naive(TrainerBase):
+    """DP-SGD by a loop over samples, right by inspection."""
+
+    def step(self, physical_batches: tuple[Any, ...]) -> None:
+        """Without phases."""
+        totals = [torch.zeros_like(p) for p in self.parameters]
+        for batch in physical_batches:
+            with torch.no_grad():
+                self.compute_losses(batch)
+            for sample in naive_per_sample_gradients(self.model, self.loss, batch, self.num_samples):
+                factor = self.clip_factor(global_norm(sample), self.max_grad_norm)
+                for total, gradient in zip(totals, sample, strict=True):
+                    total += factor * gradient
+        for parameter, total in zip(self.parameters, totals, strict=True):
+            noise = torch.randn_like(total) * self.noise_multiplier * self.max_grad_norm
+            parameter.grad = (total + noise) / (self.batch_size * self.accumulation_steps)
+        self.optimizer.step()
+
+
+class LosesComputedWeights(Naive):
+    """No gradient comes to what hooks compute weights from: weight norm, pruning."""
+
+    def wrap_model(self) -> nn.Module:
+        """With a hook that cuts the computed weights off."""
+
+        def cut(module: nn.Module, args: Any) -> None:
+            for name, value in list(vars(module).items()):
+                if isinstance(value, Tensor):
+                    setattr(module, name, value.detach())
+
+        for module in self.model.modules():
+            module.register_forward_pre_hook(cut)
+        return self.model
+
+
+class LosesTheTiedHead(Naive):
+    """The embedding's weight gets the gradient of the embedding alone."""
+
+    def wrap_model(self) -> nn.Module:
+        """With the head cut off."""
+        model: Any = self.model
+        model.head = model.embedding.weight.detach
+        return self.model
+
+
+def _norms(optimizer: DPOptimizer) -> Tensor:
+    """Norms of each sample's gradient of each parameter, shape (B, P)."""
+    return torch.stack([g.flatten(1).norm(dim=1) for g in optimizer.grad_samples], 1)
+
+
+def _add_clipped(optimizer: DPOptimizer, norms: Tensor) -> None:
+    factors = (optimizer.max_grad_norm / (norms + 1e-6)).clamp(max=1.0)
+    for p in optimizer.params:
+        _add(p, torch.einsum("i,i...", factors, p.grad_sample))
 
 
 def _add(parameter: Any, total: Tensor) -> None:

@@ -32,7 +32,7 @@ def resolved(**changes: Any) -> ExperimentConfig:
 
 def ledger_of(*, fake: bool = False, **changes: Any) -> tuple[Account, list[TrafficRow]]:
     found = kept(resolved(**changes), is_fake=fake)
-    return found.account, found.traffic
+    return found.account, found.result.traffic
 
 
 @cache

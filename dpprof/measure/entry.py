@@ -136,7 +136,6 @@ def _measure(folder: RunFolder, own: RunFolder, place: Place) -> int:
 
     from dpprof.measure.experiment import PassFailed, run_experiment
     from dpprof.measure.guarantee import leave_guarantee
-    from dpprof.measure.ranks import Ranks
     from dpprof.measure.trainers.build import import_trainers
 
     config = config.resolve(cuda_available=torch.cuda.is_available())
@@ -145,7 +144,7 @@ def _measure(folder: RunFolder, own: RunFolder, place: Place) -> int:
     if not config.is_estimate:  # an estimate reports no resident memory
         import_trainers(config.trainer, tell)
     try:
-        record = run_experiment(config, own, tell, Ranks(config, place))
+        record = run_experiment(config, own, tell)
     except PassFailed as failed:
         cause = failed.__cause__ or failed
         kept = own.read_record()

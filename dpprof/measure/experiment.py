@@ -29,25 +29,26 @@ from dpprof.measure.trainers.training import Training, end_if_forked
 from dpprof.measure.verifying import verification
 from dpprof.record.figures.capacity import device_of
 from dpprof.record.folder import RunFolder
-from dpprof.record.ledger import Doubt, LedgerResult
+from dpprof.record.ledger import Doubt
 from dpprof.record.record import PassOutcome, PassStatus, RankResult, Record
 from dpprof.vocabulary.phases import PHASE_LABEL
 
 _TIMED = (CLEAN, ALONE, "pace")
+_GROWING = (
+    "the step leaves more alive than it found: if every step does, later ones need more than is estimated"
+)
 
 
 class PassFailed(Exception):
     """A pass, which the message names, failed. The cause is the original error."""
 
 
-def run_experiment(
-    config: ExperimentConfig, folder: RunFolder, say: Callable[[str], None], ranks: Ranks | None = None
-) -> Record:
+def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[str], None]) -> Record:
     """Run the configured passes in order, saving the record to this rank's folder after each.
 
     Raises PassFailed when a pass fails, and skips the rest. The record keeps the earlier passes' figures.
     """
-    ranks = ranks or Ranks(config, place_in(config))
+    ranks = Ranks(config, place_in(config))
     # An estimate records the machine that made it, not the one that it is for.
     device = "cpu" if config.is_estimate else config.device
     record = Record(to_flat(config), describe_environment(device, ranks.here))
@@ -126,24 +127,24 @@ def _estimate(subject: Subject) -> None:
     """
     config, record = subject.config, subject.record
     savings = config.estimating.savings
-    kept, ledger = _ledger_of_rank(subject, 0, with_savings=savings)
-    record.ledger = kept.result()
-    record.ledger.doubts = [*ledger.doubts(kept.account.peak), *_growing(record.ledger)]
+    kept = _ledger_of_rank(subject, 0, with_savings=savings)
+    record.ledger = kept.result
+    if record.ledger.growth > 0:
+        record.ledger.doubts.append(Doubt("growing_state", _GROWING, None))
     record.memory.saved = kept.saved
-    record.ledger.from_allocator = kept.from_allocator
-    record.memory.peak_allocated = record.ledger.peak + sum(kept.from_allocator.values())
-    record.ledger.segments = segments = ledger.segments(kept.account)
-    record.memory.peak_reserved = segments.reserved if segments else None
+    record.memory.peak_allocated = record.ledger.peak + sum(record.ledger.from_allocator.values())
+    if record.ledger.segments is not None:
+        record.memory.peak_reserved = record.ledger.segments.reserved
     subject.folder.write_ledger(record.ledger, kept.account.timeline())
     if config.world_size > 1:
         record.ranks = [RankResult(0, kept.account.peak, kept.account.peak_phase)]
     differs = config.parallel in load_trainer(config.trainer).rank_0_differs
     if config.world_size > 1 and differs and savings:  # a search asks for the peak alone
-        other, _ = _ledger_of_rank(subject, 1, with_savings=False)
+        other = _ledger_of_rank(subject, 1, with_savings=False)
         record.ranks.append(RankResult(1, other.account.peak, other.account.peak_phase))
 
 
-def _ledger_of_rank(subject: Subject, rank: int, *, with_savings: bool) -> tuple[Kept, EstimateLedger]:
+def _ledger_of_rank(subject: Subject, rank: int, *, with_savings: bool) -> Kept:
     config = subject.config
     tensor_device = config.device if torch.cuda.is_available() else "cpu"
     as_on_cuda = config.precision == "bf16" and config.device == "cuda" and tensor_device == "cpu"
@@ -164,17 +165,9 @@ def _ledger_of_rank(subject: Subject, rank: int, *, with_savings: bool) -> tuple
             f"the step failed on fake tensors, which have no data: {describe_error(error)}. "
             "If `dpprof profile` can run it, it can be measured, not estimated"
         ) from error
-    return kept, ledger
-
-
-def _growing(ledger: LedgerResult) -> list[Doubt]:
-    """Return a doubt if the step leaves more memory allocated than it found."""
-    if ledger.growth <= 0:
-        return []
-    text = (
-        "the step leaves more alive than it found: if every step does, later ones need more than is estimated"
-    )
-    return [Doubt("growing_state", text, None)]
+    kept.result.doubts = list(ledger.doubts(kept.account.peak))
+    kept.result.segments = ledger.segments(kept.account)
+    return kept
 
 
 PASSES: dict[str, Callable[[Subject], None]] = {

@@ -11,12 +11,13 @@ import gc
 import itertools
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter, tree_map
+from torch.utils._pytree import tree_iter, tree_map_only
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.passes.clean import KeptLosses
@@ -43,7 +44,7 @@ from dpprof.record.record import GradientCheck
 from dpprof.vocabulary.trainers import trainer_info
 
 # For each way of computing, the trainer's precision and the type of its weights.
-WAYS = {
+_WAYS = {
     "float64": ("fp32", torch.float64),
     "float32": ("fp32", torch.float32),
     "bfloat16": ("bf16", torch.float32),
@@ -68,12 +69,12 @@ def check_gradient(config: ExperimentConfig) -> GradientCheck:
     case = Case(config)
     found = GradientCheck(dropout_off=switch_dropout_off(case.workload.model))
     try:
-        found.computed_in = case.probe()
-        reference, max_grad_norm = case.reference(TOLERANCES[found.computed_in])
-        found.relative_error_float64 = case.error("float64", reference, max_grad_norm)
-        found.relative_error_float32 = case.error("float32", reference, max_grad_norm)
+        found.computed_in = case.computed_in = case.probe()
+        reference = case.clipped_mean(case.per_sample_gradients())
+        found.relative_error_float64 = case.error("float64", reference)
+        found.relative_error_float32 = case.error("float32", reference)
         if config.precision == "bf16":
-            found.relative_error_bf16 = case.error("bfloat16", reference, max_grad_norm)
+            found.relative_error_bf16 = case.error("bfloat16", reference)
     except Undecidable as why:
         found.doubt = str(why)
     except Wrong as what:
@@ -84,7 +85,7 @@ def check_gradient(config: ExperimentConfig) -> GradientCheck:
 def gradient_error(config: ExperimentConfig, way: str) -> float:
     """Return the trainer's relative L2 error in `float64`, `float32` or `bfloat16`, without a verdict."""
     case = Case(config)
-    return case.error(way, *case.reference(TOLERANCES["float64"]))
+    return case.error(way, case.clipped_mean(case.per_sample_gradients()))
 
 
 def switch_dropout_off(model: nn.Module) -> bool:
@@ -101,8 +102,15 @@ def switch_dropout_off(model: nn.Module) -> bool:
 class Case:
     """An experiment's model, its loss and the batches of one step, to be evaluated in several ways.
 
-    With several ranks, all share a physical batch. They must decide alike, or one would wait for ever.
+    `way` is how the run computes, `float32` or `bfloat16`; `computed_in` is the least precise type that the
+    model itself computes in; `noise_multiplier` is the run's, or 1 if that is 0; `per_sample` are the true
+    gradients, where they are kept. With several ranks, all share a physical batch. They must decide alike, or
+    one would wait for ever.
     """
+
+    computed_in = "float64"
+    max_grad_norm: float | None = None
+    per_sample: list[list[Tensor]]
 
     def __init__(self, config: ExperimentConfig, num_batches: int = 1) -> None:
         self.config = dataclasses.replace(
@@ -119,35 +127,42 @@ class Case:
         # Ordered by batch, then by rank.
         self._parts: list[Batch] = list(itertools.islice(batches, num_batches * self.parallel.world_size))
         self.is_private = trainer_info(config.trainer).is_private
+        self.way = "bfloat16" if config.precision == "bf16" else "float32"
+        self.noise_multiplier = config.noise_multiplier or 1.0
         if self.parallel.rank:
             torch.manual_seed(config.seed + self.parallel.rank)  # each rank has its own noise
 
-    def copied(self, dtype: torch.dtype) -> Workload:
+    @cached_property
+    def names(self) -> list[str]:
+        """Names of the trainable parameters."""
+        return [n for n, p in self.workload.model.named_parameters() if p.requires_grad]
+
+    def tolerance(self, way: str) -> float:
+        """Return the largest relative error that rounding explains."""
+        return max(TOLERANCES[way], TOLERANCES[self.computed_in])
+
+    def copied(self, way: str) -> Workload:
         """Return the workload with a copy of its model, so that evaluations do not affect each other."""
         gc.collect()  # the previous copy, which a library's hooks may hold in a cycle
+        dtype = _WAYS[way][1]
         model = copied(self.workload.model).train()
         return self.workload._replace(model=model._apply(lambda t: _as_type(t, self.config.device, dtype)))
 
-    def moved(self, dtype: torch.dtype) -> list[Batch]:
-        """Return this rank's batches on the device, with floating-point values in this type."""
-        return self._moved(self._parts[self.parallel.rank :: self.parallel.world_size], dtype)
+    def moved(self, way: str) -> list[Batch]:
+        """Return this rank's batches on the device, with floating-point values of the type of this way."""
+        return self._moved(self._parts[self.parallel.rank :: self.parallel.world_size], way)
 
-    def _moved(self, parts: Sequence[Batch], dtype: torch.dtype) -> list[Batch]:
-        def moved(leaf: Any) -> Any:
-            return _as_type(leaf, self.config.device, dtype) if isinstance(leaf, Tensor) else leaf
+    def _moved(self, parts: Sequence[Batch], way: str) -> list[Batch]:
+        def moved(tensor: Tensor) -> Tensor:
+            return _as_type(tensor, self.config.device, _WAYS[way][1])
 
-        return [tree_map(moved, part) for part in parts]
+        return [tree_map_only(Tensor, moved, part) for part in parts]
 
-    def trainer(
-        self, way: str, max_grad_norm: float | None, workload: Workload | None = None, **changes: Any
-    ) -> TrainerBase:
-        """Build the trainer in one of `WAYS` with changed settings, by default on a copy of the model.
-
-        Norm None keeps the configured one.
-        """
-        clipping = self.config.max_grad_norm if max_grad_norm is None else max_grad_norm
-        config = dataclasses.replace(self.config, precision=WAYS[way][0], max_grad_norm=clipping, **changes)
-        return build_trainer(config, workload or self.copied(WAYS[way][1]))
+    def trainer(self, way: str, workload: Workload | None = None, **changes: Any) -> TrainerBase:
+        """Build the trainer in one of the ways with changed settings, by default on a copy of the model."""
+        clipping = self.config.max_grad_norm if self.max_grad_norm is None else self.max_grad_norm
+        config = dataclasses.replace(self.config, precision=_WAYS[way][0], max_grad_norm=clipping, **changes)
+        return build_trainer(config, workload or self.copied(way))
 
     @torch.no_grad()
     def probe(self) -> str:
@@ -156,8 +171,8 @@ class Case:
         Raises Undecidable if losses are not finite or change from one forward to the next. If they depend on
         the rest of the batch, raises Wrong for a private trainer, else Undecidable.
         """
-        workload = self.copied(torch.float64)
-        (batch,) = self._moved(self._parts[:1], torch.float64)
+        workload = self.copied("float64")
+        (batch,) = self._moved(self._parts[:1], "float64")
 
         def losses(batch: Batch) -> Tensor:
             inputs, targets = batch
@@ -183,19 +198,15 @@ class Case:
             raise Wrong(f"{what}: clipping bounds no sample, and training is not differentially private")
         return computed_in
 
-    def reference(self, tolerance: float) -> tuple[list[Tensor], float | None]:
-        """Return the naive loop's clipped gradient in float64, and the norm that it clips to.
+    def per_sample_gradients(self, *, share: float = 0.5) -> list[list[Tensor]]:
+        """Return the naive loop's float64 gradient of every sample of every physical batch.
 
-        Raises Undecidable if there is none, or if two computations differ by more than the tolerance.
+        Sets `max_grad_norm` to a norm that clips at least this share of them, if the trainer is private: to
+        0.9 of a quantile of the norms, since with a norm that clips nothing every trainer would pass. Raises
+        Undecidable if there is no one gradient.
         """
-        per_sample = self.per_sample_gradients(tolerance)
-        max_grad_norm = self.norm_that_clips(per_sample)
-        return clipped_mean(per_sample, max_grad_norm, clip_rule(self.config)), max_grad_norm
-
-    def per_sample_gradients(self, tolerance: float) -> list[list[Tensor]]:
-        """Return the naive loop's float64 gradient of every sample. Raises as `reference`."""
-        workload, batch_size = self.copied(torch.float64), self.config.batch_size
-        parts = self._moved(self._parts, torch.float64)
+        workload, batch_size = self.copied("float64"), self.config.batch_size
+        parts = self._moved(self._parts, "float64")
         per_sample = [
             gradient
             for part in parts
@@ -207,29 +218,28 @@ class Case:
         (again,) = naive_per_sample_gradients(workload.model, workload.loss, parts[0], 1)
         difference = float(global_norm([a - b for a, b in zip(again, per_sample[0], strict=True)]))
         larger = max(norms[0], float(global_norm(again)))
-        if difference > tolerance * larger:
+        if difference > self.tolerance("float64") * larger:
             raise Undecidable(
                 f"a sample's gradient changes from one backward to the next (by {difference / larger:.1e}, "
                 "relative): the model or its loss draws random numbers or keeps state"
             )
         if not any(norms):
             raise Undecidable("every sample's gradient is zero")
+        if self.is_private:
+            positive = torch.tensor([norm for norm in norms if norm > 0], dtype=torch.float64)
+            self.max_grad_norm = 0.9 * float(positive.quantile(1 - share))
         return per_sample
 
-    def norm_that_clips(self, per_sample: list[list[Tensor]], *, share: float = 0.5) -> float | None:
-        """Return a norm that clips at least this share of the samples; None if the trainer is not private.
+    def clipped_mean(self, samples: list[list[Tensor]]) -> list[Tensor]:
+        """Return the gradient in float64 that a step on these samples must leave with noise off."""
+        return clipped_mean(samples, self.max_grad_norm, clip_rule(self.config))
 
-        It is 0.9 of a quantile of the norms: with a norm that clips nothing, every trainer would pass.
-        """
-        norms = torch.tensor([float(global_norm(gradient)) for gradient in per_sample], dtype=torch.float64)
-        return 0.9 * float(norms[norms > 0].quantile(1 - share)) if self.is_private else None
-
-    def error(self, way: str, reference: list[Tensor], max_grad_norm: float | None) -> float:
-        """Return the relative L2 error of the trainer's gradient, computed in one of `WAYS`.
+    def error(self, way: str, reference: list[Tensor]) -> float:
+        """Return the relative L2 error of the trainer's gradient, computed in one of the ways.
 
         Raises Undecidable if the losses are not finite, Wrong if only the gradient is not.
         """
-        gradients = self.gradients(self.trainer(way, max_grad_norm), way)
+        gradients = self.gradients(self.trainer(way), way)
         error = relative_error(gradients, reference)
         if not math.isfinite(error):
             raise Wrong(f"the trainer's gradient is NaN or infinite in {way}, the naive loop's is finite")
@@ -243,7 +253,7 @@ class Case:
         Raises Undecidable if the losses are not finite.
         """
         losses = KeptLosses()
-        trainer.run_profiling(self.moved(WAYS[way][1]) if batches is None else batches, losses)
+        trainer.run_profiling(self.moved(way) if batches is None else batches, losses)
         nonfinite = self.parallel.total(losses.count_nonfinite())
         _refuse_nonfinite(nonfinite, self.batch_size, "losses", way)
         return gradients_of(trainer.parameters)

@@ -46,25 +46,20 @@ def guarantee(config: ExperimentConfig, record: Record) -> PrivacyResult | None:
     )
     found = PrivacyResult(config.noise_multiplier, steps.sample_rate, steps.steps, steps.delta)
     found.why_none = next(_why_none(config, record), "")
-    if not found.why_none:
-        _ask(found, steps)
-    if found.epsilon is not None:
-        weak = weaknesses(found.epsilon, found.delta, size)
-        found.weakened = [*weak, *_weakened(config), *found.weakened]
-    return found
-
-
-def _ask(found: PrivacyResult, steps: PrivateSteps) -> None:
+    if found.why_none:
+        return found
     try:
         answer = epsilon_of(found.noise_multiplier, steps)
     except AccountingError as error:
         found.why_none = str(error)
-        return
+        return found
     if answer.epsilon == float("inf"):
         found.why_none = f"the accountant certifies none with noise multiplier {found.noise_multiplier:g}"
-        return
+        return found
     found.epsilon, found.accountant = answer.epsilon, answer.accountant
-    found.weakened = [answer.note] if answer.note else []
+    weak = weaknesses(answer.epsilon, found.delta, size)
+    found.weakened = [*weak, *_weakened(config), *filter(None, [answer.note])]
+    return found
 
 
 def _why_none(config: ExperimentConfig, record: Record) -> Iterator[str]:

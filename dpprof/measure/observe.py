@@ -2,13 +2,9 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
-if TYPE_CHECKING:
-    from torch import Size, Tensor
-
-    # Tensors with the names of their parameters, or other descriptions.
-    NamedTensors = Iterable[tuple[str, Tensor]]
+from torch import Size, Tensor
 
 
 class Observer:
@@ -19,12 +15,6 @@ class Observer:
 
     follows_tensors = False
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        return None
-
     def step(self) -> AbstractContextManager[Any]:
         """Surround one whole training step."""
         return nullcontext()
@@ -33,14 +23,14 @@ class Observer:
         """Surround one phase of a step; a phase may occur several times in a step."""
         return nullcontext()
 
-    def losses(self, losses: "Tensor") -> None:
+    def losses(self, losses: Tensor) -> None:
         """Receive one physical batch's losses, shape (B,), in the graph that backward goes through."""
 
-    def label(self, category: str, tensors: "NamedTensors") -> None:
-        """Assign tensors to a category, from their creation on."""
+    def label(self, category: str, tensors: Iterable[tuple[str, Tensor]]) -> None:
+        """Assign tensors, with their parameters' names, to a category, from their creation on."""
 
     def label_new(
-        self, category: str, accepts: "Callable[[Size], bool] | None" = None
+        self, category: str, accepts: Callable[[Size], bool] | None = None
     ) -> AbstractContextManager[Any]:
         """Assign new tensors whose shape it `accepts` to a category, unless `label` says otherwise."""
         return nullcontext()

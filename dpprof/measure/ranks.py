@@ -78,12 +78,7 @@ class Ranks:
     @contextmanager
     def in_turn(self) -> Iterator[None]:
         """Run with the silent group, to be timed: at the same time if each rank has a GPU, else in turn."""
-        if self._config.device == "cuda":
-            with one_rank_of_many(self._config, self.rank, SILENT):
-                yield
-            self.meet()
-            return
-        for rank in range(self.world_size):
+        for rank in [self.rank] if self._config.device == "cuda" else range(self.world_size):
             if rank == self.rank:
                 with one_rank_of_many(self._config, rank, SILENT):
                     yield

@@ -80,7 +80,7 @@ def test_memory_and_traffic_are_those_of_make_private(trainer: str, monkeypatch:
     with fake_tensors(load_trainer(trainer)):
         ours = documented_loop.keep_ours(config)
     moved = documented_loop.moved
-    assert (ours.account.peak, moved(ours.traffic)) == (account.peak, moved(traffic))
+    assert (ours.account.peak, moved(ours.result.traffic)) == (account.peak, moved(traffic))
 
 
 def test_expanded_weights_compute_no_other_gradient() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from example_config import changed
+from example_runs import folder_for, known, measured
 
 from dpprof.config.devices import DEVICES
 from dpprof.config.experiment import ExperimentConfig
@@ -13,7 +14,6 @@ from dpprof.measure.entry import measure
 from dpprof.measure.experiment import run_experiment
 from dpprof.measure.gradient_check import gradient_error
 from dpprof.record.figures.ledger import LedgerFigures
-from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 
@@ -25,50 +25,28 @@ pytestmark = [
 CONFIG = ExperimentConfig(device="cuda", model_size="small", batch_size=4, seq_len=256)
 
 
-def folder_for(tmp_path: Path, config: ExperimentConfig) -> RunFolder:
-    folder = RunFolder(tmp_path / config.run_name)
-    folder.create(config)
-    return folder
+@pytest.fixture(scope="module", params=DEFAULT_TRAINERS)
+def record(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Record:
+    config = dataclasses.replace(CONFIG, trainer=request.param).resolve(cuda_available=True)
+    return measured(tmp_path_factory.mktemp("cuda"), config)
 
 
-@pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
-    found = {}
-    for trainer in DEFAULT_TRAINERS:
-        config = dataclasses.replace(CONFIG, trainer=trainer).resolve(cuda_available=True)
-        found[trainer] = run_experiment(config, folder_for(tmp_path_factory.mktemp("cuda"), config), print)
-    return found
-
-
-@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
-def test_phases_make_up_the_step(records: dict[str, Record], trainer: str) -> None:
-    record = records[trainer]
+def test_phases_make_up_the_step(record: Record) -> None:
     for index, step in enumerate(record.step_s):
         in_phases = sum(seconds[index] for seconds in record.phase_s.values())
         assert 0.9 * step < in_phases <= 1.001 * step
 
 
-@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
-def test_memory_figures_are_in_order(records: dict[str, Record], trainer: str) -> None:
-    memory = records[trainer].memory
-    num_parameters = records[trainer].num_parameters
-    assert num_parameters is not None
-    assert memory.peak_allocated is not None
-    assert memory.peak_reserved is not None
-    assert memory.after_step is not None
-    assert memory.after_cleanup is not None
-    assert 4 * num_parameters <= memory.after_cleanup <= memory.after_step <= memory.peak_allocated
-    assert memory.peak_allocated <= memory.peak_reserved
+def test_memory_figures_are_in_order(record: Record) -> None:
+    memory = record.memory
+    figures = (memory.after_cleanup, memory.after_step, memory.peak_allocated, memory.peak_reserved)
+    in_order = [4 * known(record.num_parameters), *map(known, figures)]
+    assert in_order == sorted(in_order)
     assert len(memory.step_peak) == CONFIG.measuring.measured_steps
 
 
-@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
-def test_the_ledger_sees_the_allocators_peak(records: dict[str, Record], trainer: str) -> None:
-    record = records[trainer]
-    assert record.ledger is not None
-    unexplained = LedgerFigures.of(record, record.ledger).unexplained_pct
-    assert unexplained is not None
-    assert abs(unexplained) < 2
+def test_the_ledger_sees_the_allocators_peak(record: Record) -> None:
+    assert abs(known(LedgerFigures.of(record, known(record.ledger)).unexplained_pct)) < 2
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -79,16 +57,15 @@ def test_an_estimate_gives_the_allocators_peak(
 ) -> None:
     """Once from fake tensors of the GPU, once from those of the CPU, as on a machine without one."""
     base = dataclasses.replace(CONFIG, model_size="medium", trainer=trainer, precision=precision)
-    measured = changed(base, passes="clean", measured_steps=2).resolve(cuda_available=True)
-    truth = run_experiment(measured, folder_for(tmp_path / "measured", measured), print).memory.peak_allocated
-    assert truth is not None
+    config = changed(base, passes="clean", measured_steps=2).resolve(cuda_available=True)
+    truth = known(measured(tmp_path / "measured", config).memory.peak_allocated)
     unknown = "H100" if torch.cuda.get_device_capability() >= (9, 0) else "none"  # for cuBLAS's workspace
     gpu = torch.cuda.get_device_name()
     target = next((name for name, device in DEVICES.items() if device.is_named(gpu)), unknown)
     if as_without_cuda:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     estimated = changed(base, passes="estimate", target=target).resolve(cuda_available=True)
-    found = run_experiment(estimated, folder_for(tmp_path / "estimated", estimated), print)
+    found = measured(tmp_path / "estimated", estimated)
     assert found.memory.peak_allocated == pytest.approx(truth, rel=0.05)
 
 
@@ -97,16 +74,12 @@ def test_the_ledger_knows_modules_in_backward(tmp_path: Path) -> None:
     config = dataclasses.replace(CONFIG, trainer="DPSGDTrainer").resolve(cuda_available=True)
     folder = folder_for(tmp_path, config)
     run_experiment(config, folder, print)
-    timeline = folder.read_timeline()
-    assert timeline is not None
-    per_sample = [t for t in timeline.tensors if t.category == "per_sample_gradients"]
+    per_sample = [t for t in known(folder.read_timeline()).tensors if t.category == "per_sample_gradients"]
     assert "head.weight" in {t.name for t in per_sample}
     assert "head" in {t.module for t in per_sample}
 
 
-@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
-def test_kernels_are_counted_in_forward_and_backward(records: dict[str, Record], trainer: str) -> None:
-    record = records[trainer]
+def test_kernels_are_counted_in_forward_and_backward(record: Record) -> None:
     for phase in ("forward", "backward"):
         kernel_s = sum(r.device_self_s or 0.0 for r in record.operators if (r.phase or "").startswith(phase))
         assert kernel_s > 0
@@ -124,8 +97,6 @@ def test_out_of_memory_is_told_with_the_last_figures(tmp_path: Path) -> None:
     config = dataclasses.replace(CONFIG, model_size="1b", batch_size=4096, seq_len=4096)
     folder = folder_for(tmp_path, config.resolve(cuda_available=True))
     assert measure(folder) == 1
-    failure = folder.read_error()
-    assert failure is not None
+    failure = known(folder.read_error())
     assert failure.kind == "oom"
-    assert failure.memory.peak_allocated is not None
-    assert failure.memory.peak_allocated > 0
+    assert known(failure.memory.peak_allocated) > 0

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from example_config import changed, experiment
+from example_runs import known
 from record_metrics import metrics
 
 from dpprof.config.counter_metrics import BASIC, DRAM_READ, DRAM_WRITTEN
@@ -45,44 +46,31 @@ CONFIG = experiment(
 )
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
-    found = {}
-    for trainer in DEFAULT_TRAINERS:
-        config = dataclasses.replace(CONFIG, trainer=trainer).resolve(cuda_available=True)
-        folder = RunFolder(tmp_path_factory.mktemp("counted") / config.run_name)
-        found[trainer] = drive_experiment(config, folder, LocalLauncher(), 900, print)
-    return found
+@pytest.fixture(scope="module", params=DEFAULT_TRAINERS)
+def result(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Result:
+    config = dataclasses.replace(CONFIG, trainer=request.param).resolve(cuda_available=True)
+    folder = RunFolder(tmp_path_factory.mktemp("counted") / config.run_name)
+    return drive_experiment(config, folder, LocalLauncher(), 900, print)
 
 
-@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
-def test_the_step_is_counted(results: dict[str, Result], trainer: str) -> None:
-    result = results[trainer]
+def test_the_step_is_counted(result: Result) -> None:
     assert result.status == FINISHED, result.failure
-    assert result.record is not None
-    assert result.record.counters is not None
-    assert result.record.counters.missing == {}
-    assert all(set(row.values) == set(BASIC[1:]) for row in result.record.counters.rows)
+    counters = known(known(result.record).counters)
+    assert counters.missing == {}
+    assert all(set(row.values) == set(BASIC[1:]) for row in counters.rows)
 
 
-@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
-def test_every_phase_has_its_kernels(results: dict[str, Result], trainer: str) -> None:
+def test_every_phase_has_its_kernels(result: Result) -> None:
     """The backward pass too, which autograd runs in a thread of its own."""
-    record = results[trainer].record
-    assert record is not None
-    assert record.counters is not None
-    counted = {row.phase for row in record.counters.rows}
+    record = known(result.record)
+    counted = {row.phase for row in known(record.counters).rows}
     launched = {row.phase for row in record.operators if row.device_self_s}
     assert launched - {None} <= counted
     assert any(phase.startswith("backward") for phase in counted if phase)
 
 
-@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
-def test_the_phases_make_up_the_step(results: dict[str, Result], trainer: str) -> None:
-    record = results[trainer].record
-    assert record is not None
-    assert record.counters is not None
-    rows = record.counters.rows
+def test_the_phases_make_up_the_step(result: Result) -> None:
+    rows = known(known(result.record).counters).rows
     whole = total("step", "", None, rows)
     in_phases = total("phases", "", None, (row for row in rows if row.phase is not None))
     assert in_phases.seconds == pytest.approx(whole.seconds, rel=0.01)
@@ -90,24 +78,19 @@ def test_the_phases_make_up_the_step(results: dict[str, Result], trainer: str) -
         assert in_phases.values[metric] == pytest.approx(whole.values[metric], rel=0.01)
 
 
-@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
-def test_the_kernels_take_about_as_long_as_in_the_trace(results: dict[str, Result], trainer: str) -> None:
+def test_the_kernels_take_about_as_long_as_in_the_trace(result: Result) -> None:
     """None is lost. Alone and at the clocks of the moment they need not take exactly as long."""
-    record = results[trainer].record
-    assert record is not None
-    assert record.counters is not None
-    counted = sum(row.seconds for row in record.counters.rows)
+    record = known(result.record)
+    counted = sum(row.seconds for row in known(record.counters).rows)
     traced = sum(row.device_self_s or 0.0 for row in record.operators) / (record.traced_steps or 1)
     assert 0.5 < counted / traced < 2
 
 
-@pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)
-def test_no_more_than_the_ceilings(results: dict[str, Result], trainer: str) -> None:
+def test_no_more_than_the_ceilings(result: Result) -> None:
     """No phase moves its bytes much faster than a large copy does; reading alone may be somewhat faster."""
-    record = results[trainer].record
-    assert record is not None
+    record = known(result.record)
     figures = metrics(record)
-    for phase in {row.phase for row in record.counters.rows if row.phase} if record.counters else ():
+    for phase in {row.phase for row in known(record.counters).rows if row.phase}:
         moved = sum(figures[f"counters/{phase}/dram_{way}_gib_per_s"] for way in ("read", "written"))
         assert moved < 1.25 * figures["ceilings/copy_gib_per_s"]
 
@@ -118,5 +101,4 @@ def test_nvprofs_names_and_the_full_set(tmp_path: Path) -> None:
         config.resolve(cuda_available=True), RunFolder(tmp_path / "full"), LocalLauncher(), 900, print
     )
     assert result.status == FINISHED, result.failure
-    assert result.record is not None
     assert result.metrics["counters/dram_pct_of_peak"] > 0

@@ -2,16 +2,15 @@
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import psutil
 import pytest
-from conftest import call_dpprof, environment, lay_out_store, measure_here, run_dpprof, runs_of
+from conftest import call_dpprof, measure_here, run_dpprof, runs_of
 from example_runs import known
 from record_metrics import metrics
+from started import started
 
 from dpprof.drive.sources import read_comparison
 from dpprof.findings.comparison.side_tables import pairs
@@ -177,24 +176,10 @@ def test_fit_names_no_batch_for_a_model_that_grows(tmp_path: Path) -> None:
 def test_ctrl_c_stops_every_estimate_that_runs(tmp_path: Path) -> None:
     arguments = ["--workload", "example_workloads:unlucky", "--trainers", "standard", "--seq-lens", "1"]
     arguments += ["--batch-sizes", "2,7", "--sweep-name", "stopped"]
-    lay_out_store(tmp_path)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dpprof", "estimate", *arguments],
-        cwd=tmp_path,
-        env=environment(tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
     folder = SweepFolder(tmp_path / "runs" / "stopped")
-    deadline = time.monotonic() + 90
-    while not (
-        folder.run("StandardTrainer_unlucky_bs2_seq1").timeline_page.exists()
-        and folder.run("StandardTrainer_unlucky_bs7_seq1").record.exists()
-    ):
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.1)
+    page = folder.run("StandardTrainer_unlucky_bs2_seq1").timeline_page
+    record = folder.run("StandardTrainer_unlucky_bs7_seq1").record
+    process = started(tmp_path, ["estimate", *arguments], lambda: page.exists() and record.exists())
     time.sleep(1.0)
     (child,) = psutil.Process(process.pid).children()
     process.send_signal(signal.SIGINT)

@@ -5,7 +5,7 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from conftest import call_dpprof, measure_here, runs_of
+from conftest import measure_here, runs_of
 from example_runs import kept, known
 
 from dpprof.config.experiment import largest_batch
@@ -83,21 +83,6 @@ def test_a_fit_finds_the_largest_expected_batch(tmp_path: Path) -> None:
     measured = largest_batch(row["largest_batch_size"], 1e-6)
     name = f"DPGhostClippingTrainer_mlp_bs{measured}_seq1_measured"
     assert RunFolder(tmp_path / "runs" / "search" / name).read_record() is not None
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "words"),
-    [
-        ("accumulation-steps", "2", "accumulation_steps: got '2', allowed: 1 with"),
-        ("warmup-steps", "2", "warmup_steps: got '2', allowed: 3 or more with"),
-    ],
-)
-def test_what_does_not_go_with_sampling_is_refused(
-    tmp_path: Path, option: str, value: str, words: str
-) -> None:
-    ended = call_dpprof(tmp_path, "profile", "--poisson-sampling", "true", f"--{option}", value)
-    assert ended.returncode == 2
-    assert words in ended.stderr
 
 
 @pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)

@@ -4,7 +4,6 @@ import dataclasses
 from functools import cache
 
 import example_faulty_trainers as faulty
-import example_losing_trainers as losing
 import example_unusual
 import pytest
 import torch
@@ -78,14 +77,14 @@ def test_right_trainers_pass(trainer: str, precision: str) -> None:
         (faulty.KeepsTheLastStep, "mlp", "gradient_next_step", "gradient"),
         (faulty.MovesTheFrozen, "mlp", "weights_frozen", "0.weight is frozen, and has moved"),
         (faulty.StandsStill, "mlp", "weights_moved", "did not move"),
-        (losing.ComplexNoise, "spectral", "noise_deviation", "the noise in 1.weight has 0.7"),
-        (losing.OwnComplexNoise, "spectral", "noise_deviation", "the noise in 1.weight has 0.7"),
-        (losing.NoiseInTheRealPart, "complex_linear", "noise_coordinates", "noise is between 0 and"),
-        (losing.LosesComputedWeights, "transposed", "gradient_float64", "1.inner.weight_v get no"),
-        (losing.LosesComputedWeights, "pruned_bilinear", "gradient_float64", "1.inner.weight_orig gets no"),
-        (losing.LosesTheTiedHead, "tied", "gradient_float64", "the gradient is wrong in embedding.weight"),
-        (losing.TakesRowsForSamples, "relative", "gradient_as_many_samples", "the gradient is wrong in"),
-        (losing.TakesRowsForSamplesTwice, "relative", "gradient_as_many_samples", "the gradient is wrong in"),
+        (faulty.ComplexNoise, "spectral", "noise_deviation", "the noise in 1.weight has 0.7"),
+        (faulty.OwnComplexNoise, "spectral", "noise_deviation", "the noise in 1.weight has 0.7"),
+        (faulty.NoiseInTheRealPart, "complex_linear", "noise_coordinates", "noise is between 0 and"),
+        (faulty.LosesComputedWeights, "transposed", "gradient_float64", "1.inner.weight_v get no"),
+        (faulty.LosesComputedWeights, "pruned_bilinear", "gradient_float64", "1.inner.weight_orig gets no"),
+        (faulty.LosesTheTiedHead, "tied", "gradient_float64", "the gradient is wrong in embedding.weight"),
+        (faulty.TakesRowsForSamples, "relative", "gradient_as_many_samples", "the gradient is wrong in"),
+        (faulty.TakesRowsForSamplesTwice, "relative", "gradient_as_many_samples", "the gradient is wrong in"),
     ],
 )
 def test_a_planted_fault_is_found_and_named(

@@ -23,15 +23,14 @@ os._exit(0)
 """
 
 
+def run(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+
+
 def test_it_is_heard_whatever_becomes_of_the_output() -> None:
-    done = subprocess.run([sys.executable, "-P", "-c", PROGRAM], capture_output=True, text=True, check=True)
+    done = run(PROGRAM)
     assert done.stdout == "[dpprof] one \\udc80\n[dpprof] two\n"
     assert done.stderr == "three\n"
-
-
-def run(program: str) -> str:
-    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
 
 
 def test_the_measuring_process_does_without_the_accountants() -> None:
@@ -43,7 +42,7 @@ import dpprof.measure.experiment
 import dpprof.measure.workloads.dp_attention
 print([name for name in ("opacus.accountants", "scipy.stats", "mlflow") if name in sys.modules])
 """
-    assert run(program) == "[]"
+    assert run(program).stdout == "[]\n"
 
 
 def test_opacus_is_whole_once_something_in_it_is_asked_for() -> None:
@@ -55,4 +54,4 @@ import opacus
 from opacus import PrivacyEngine
 print(opacus.GradSampleModule is GradSampleModule, PrivacyEngine.__name__, opacus.__version__)
 """
-    assert run(program).startswith("True PrivacyEngine ")
+    assert run(program).stdout.startswith("True PrivacyEngine ")

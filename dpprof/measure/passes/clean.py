@@ -16,9 +16,11 @@ from typing import Any
 
 import torch
 
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.subject import Subject
-from dpprof.measure.passes.weights import Weights
+from dpprof.measure.passes.weights import checksums, hold_to_account
+from dpprof.measure.trainers.training import Training
 from dpprof.process import involuntary_switches, others_processor_s, peak_rss_bytes, process_age_s
 from dpprof.record.record import Record
 
@@ -30,29 +32,23 @@ def run(subject: Subject) -> None:
     training = subject.build(is_timed=True)
     first = _PeakMemory() if on_cuda else Observer()
     record.startup_s = process_age_s()
-    weights = Weights(training.model)
+    weights = checksums(training.model)
     training.run(1, first)
     training.run(config.measuring.warmup_steps - 1, Observer())
-    gc.collect()
-    _synchronise(on_cuda)
-
-    peaks = _PeakMemory() if on_cuda else None
-    stopwatch = Stopwatch(on_cuda=on_cuda, inner=peaks)
-    neighbours = _Neighbours()
-    training.run(config.measuring.measured_steps, stopwatch)
-    _synchronise(on_cuda)
+    peaks = _PeakMemory() if on_cuda else Observer()
+    stopwatch, neighbours = _timed(training, config, peaks)
     neighbours.note(record)
     record.step_s, record.phase_s = stopwatch.results()
     if config.poisson_sampling:
         record.step_samples = training.num_samples[-config.measuring.measured_steps :]
-    record.nonfinite_losses = stopwatch.kept.count_nonfinite()
+    record.nonfinite_losses = stopwatch.count_nonfinite()
 
     record.held = {
         category: sum({s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for _, t in tensors)}.values())
         for category, tensors in training.held_tensors().items()
     }
     memory = record.memory
-    if isinstance(first, _PeakMemory) and peaks is not None:
+    if isinstance(first, _PeakMemory) and isinstance(peaks, _PeakMemory):
         memory.first_step_peak = first.allocated[0]
         memory.step_peak = peaks.allocated
         memory.peak_allocated = max(peaks.allocated)
@@ -61,7 +57,7 @@ def run(subject: Subject) -> None:
         free, total = torch.cuda.mem_get_info()
         memory.device_used = total - free
     memory.peak_rss = peak_rss_bytes()
-    weights.hold_to_account(training, config, record)
+    hold_to_account(weights, training, config, record)
     if on_cuda:
         training.trainer.drop_gradients()
         gc.collect()
@@ -71,16 +67,21 @@ def run(subject: Subject) -> None:
 
 def run_alone(subject: Subject) -> None:
     """Time the steps of one rank without communication."""
-    config = subject.config
-    on_cuda = config.device == "cuda"
     training = subject.build(is_timed=True)
-    training.run(config.measuring.warmup_steps, Observer())
+    training.run(subject.config.measuring.warmup_steps, Observer())
+    stopwatch, _ = _timed(training, subject.config, Observer())
+    subject.record.alone_step_s, _ = stopwatch.results()
+
+
+def _timed(training: Training, config: ExperimentConfig, inner: Observer) -> "tuple[Stopwatch, _Neighbours]":
+    """Time steps, after all that was begun before them and until all of them is done."""
+    on_cuda = config.device == "cuda"
     gc.collect()
     _synchronise(on_cuda)
-    stopwatch = Stopwatch(on_cuda=on_cuda)
+    stopwatch, neighbours = Stopwatch(on_cuda=on_cuda, inner=inner), _Neighbours()
     training.run(config.measuring.measured_steps, stopwatch)
     _synchronise(on_cuda)
-    subject.record.alone_step_s, _ = stopwatch.results()
+    return stopwatch, neighbours
 
 
 def _synchronise(on_cuda: bool) -> None:
@@ -103,28 +104,6 @@ class _Neighbours:
         if others_s is not None and self._others_s is not None:
             # It is counted in ticks: a difference close to zero may come out negative.
             record.others_processor_s = max(0.0, others_s - self._others_s)
-
-
-class _HostClock:
-    """Host clock, for devices where operators run as they are called."""
-
-    def mark(self) -> float:
-        return time.perf_counter()
-
-    def seconds(self, start: float, end: float) -> float:
-        return end - start
-
-
-class _CudaClock:
-    """CUDA events in the stream, so that nothing waits; they are read after a synchronisation."""
-
-    def mark(self) -> torch.cuda.Event:
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def seconds(self, start: torch.cuda.Event, end: torch.cuda.Event) -> float:
-        return float(start.elapsed_time(end)) / 1e3
 
 
 class _PeakMemory(Observer):
@@ -160,40 +139,47 @@ class KeptLosses(Observer):
         return sum(int((~torch.isfinite(losses)).sum()) for losses in kept)
 
 
-class Stopwatch(Observer):
-    """Times steps and phases; `kept` has the losses. Everything is read after the last step only."""
+class Stopwatch(KeptLosses):
+    """Times steps and phases, and keeps the losses. Everything is read after the last step only."""
 
     def __init__(self, *, on_cuda: bool, inner: Observer | None = None) -> None:
-        self._clock: Any = _CudaClock() if on_cuda else _HostClock()
+        super().__init__()
+        self._on_cuda = on_cuda
         self._inner = inner or Observer()
-        self.kept = KeptLosses()
         self._steps: list[tuple[Any, Any]] = []
         self._phases: dict[str, dict[int, list[tuple[Any, Any]]]] = defaultdict(lambda: defaultdict(list))
+
+    def _mark(self) -> Any:
+        """Mark this moment: by the host's clock, or on CUDA by an event in the stream, so nothing waits."""
+        if not self._on_cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def _seconds(self, start: Any, end: Any) -> float:
+        return float(start.elapsed_time(end)) / 1e3 if self._on_cuda else end - start
 
     @contextmanager
     def step(self) -> Iterator[None]:
         """Time a step."""
         with self._inner.step():
-            start = self._clock.mark()
+            start = self._mark()
             yield
-            self._steps.append((start, self._clock.mark()))
+            self._steps.append((start, self._mark()))
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Time a phase."""
-        start = self._clock.mark()
+        start = self._mark()
         yield
-        self._phases[name][len(self._steps)].append((start, self._clock.mark()))
-
-    def losses(self, losses: torch.Tensor) -> None:
-        """Keep the losses of a physical batch."""
-        self.kept.losses(losses)
+        self._phases[name][len(self._steps)].append((start, self._mark()))
 
     def results(self) -> tuple[list[float], dict[str, list[float]]]:
         """Return the seconds of each step, and of each phase in each step (its occurrences summed)."""
-        steps = [self._clock.seconds(*marks) for marks in self._steps]
+        steps = [self._seconds(*marks) for marks in self._steps]
         phases = {
-            name: [sum(self._clock.seconds(*marks) for marks in occurrences) for occurrences in each.values()]
+            name: [sum(self._seconds(*marks) for marks in occurrences) for occurrences in each.values()]
             for name, each in self._phases.items()
         }
         return steps, phases

@@ -38,7 +38,6 @@ from dpprof.record.ledger import CollectiveRow, LedgerResult, TrafficRow
 from dpprof.vocabulary.loops import savings_to_measure
 from dpprof.vocabulary.operator_classes import class_by_name, class_in_phase
 from dpprof.vocabulary.parallel import COMMUNICATION, DDP, bytes_sent, collective_of
-from dpprof.vocabulary.theory import LayerRow
 from dpprof.vocabulary.trainers import trainer_info
 from dpprof.vocabulary.units import MIB
 
@@ -53,7 +52,7 @@ def run(subject: Subject) -> None:
     device = named(subject.record.environment.get("gpu", ""))
     ledger = Ledger(config.device, device.l2_mib * MIB if device else 0)
     kept = keep_ledger(subject.build, ledger, _OBSERVED_STEPS, warmup_steps=warmup_steps(config))
-    subject.record.ledger = kept.result()
+    subject.record.ledger = kept.result
     subject.folder.write_ledger(subject.record.ledger, kept.account.timeline())
 
 
@@ -68,20 +67,11 @@ def warmup_steps(config: ExperimentConfig) -> int:
 
 
 class Kept(NamedTuple):
-    """Figures of a step, with the bytes by which each saving lowers its peak, and the allocator's own."""
+    """A step, its figures for the record, and the bytes by which each saving lowers its peak."""
 
     account: Account
-    traffic: list[TrafficRow]
-    collectives: list[CollectiveRow]
-    layers: list[LayerRow]
+    result: LedgerResult
     saved: dict[str, int]
-    from_allocator: dict[str, int]
-
-    def result(self) -> LedgerResult:
-        """Return the figures for the record."""
-        found = self.account.result(self.traffic)
-        found.layers, found.collectives = self.layers, self.collectives
-        return found
 
 
 def keep_ledger(
@@ -297,6 +287,8 @@ class LedgerObserver(LabellingObserver):
         account = Account(self._storages.end_step())
         traffic, collectives = self._ledger.take_traffic(), self._ledger.take_collectives()
         if self.highest is None or account.peak > self.highest.account.peak:
-            layers = self._ledger.modules.rows(self._training.trainer.norm_costs())
-            added = self._ledger.from_allocator(account)
-            self.highest = Kept(account, traffic, collectives, layers, {}, added)
+            result = account.result(traffic)
+            result.collectives = collectives
+            result.layers = self._ledger.modules.rows(self._training.trainer.norm_costs())
+            result.from_allocator = self._ledger.from_allocator(account)
+            self.highest = Kept(account, result, {})

@@ -58,20 +58,18 @@ class AllocatedBytes:
     """Bytes allocated over time."""
 
     def __init__(self, recording: Recording, base: int) -> None:
-        self.times = [a.at for a in recording.allocations]
+        self._times = [a.at for a in recording.allocations]
         sizes = (a.num_bytes for a in recording.allocations)
-        self.values = [base + level for level in itertools.accumulate(sizes)]
-        self.base = base
+        self._levels = list(itertools.accumulate(sizes, initial=base))
 
     def at(self, moment: int) -> int:
         """Return the bytes allocated at a moment."""
-        past = bisect.bisect_right(self.times, moment)
-        return self.values[past - 1] if past else self.base
+        return self._levels[bisect.bisect_right(self._times, moment)]
 
     def within(self, span: Span) -> list[int]:
         """Return the levels within a span, in order, beginning with the one at its start."""
-        first, last = (bisect.bisect_right(self.times, moment) for moment in (span.start, span.end))
-        return [self.at(span.start), *self.values[first:last]]
+        first, last = (bisect.bisect_right(self._times, moment) for moment in (span.start, span.end))
+        return self._levels[first : last + 1]
 
     def peak(self, span: Span) -> int:
         """Return the peak of a span in bytes."""

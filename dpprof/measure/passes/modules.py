@@ -6,6 +6,7 @@ sequence number when it creates it, so the running node leads back to its place 
 
 import bisect
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Self
@@ -49,7 +50,7 @@ class ModuleCalls:
     def __init__(self, around: Callable[[], AbstractContextManager[None]]) -> None:
         self._around = around
         self._names: dict[int, str] = {}
-        self._threads: dict[int, _Thread] = {}
+        self._threads: defaultdict[int, _Thread] = defaultdict(_Thread)
         self._handles: list[Any] = []
         self._weights: dict[int, str] = {}
         self._rows: dict[str, list[LayerRow]] = {}
@@ -94,11 +95,7 @@ class ModuleCalls:
         thread.note(get_sequence_nr() + made_after)
 
     def _thread(self) -> _Thread:
-        ident = threading.get_ident()
-        found = self._threads.get(ident)
-        if found is None:
-            found = self._threads[ident] = _Thread()
-        return found
+        return self._threads[threading.get_ident()]
 
     def current(self) -> str:
         """Return the path of the module that the running operator works for; empty if it is unknown.

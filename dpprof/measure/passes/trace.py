@@ -18,7 +18,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from dpprof.measure.observe import Observer
-from dpprof.measure.passes.events import Operator, Recording, Span, read
+from dpprof.measure.passes.events import Allocation, Operator, Recording, Span, read
 from dpprof.measure.passes.subject import Subject
 from dpprof.record.files import write_gzipped_json
 from dpprof.record.folder import TRACE_SUFFIX
@@ -42,34 +42,37 @@ def run(subject: Subject) -> None:
     """Trace three steps; keep the operators' rows, and a small trace of the last step."""
     on_cuda = subject.config.device == "cuda"
     training = subject.build()
-    observer = _Profiler(subject, on_cuda)
-    training.run(WAIT_STEPS + WARMUP_STEPS + ACTIVE_STEPS, observer)
-    subject.record.operators = observer.rows
+    rows: list[OperatorRow] = []
+
+    def save(profiler: profile) -> None:
+        # TensorBoard's plugin takes the worker's name and the time from the file's name.
+        path = subject.folder.tensorboard / f"dpprof.{time.time_ns()}{TRACE_SUFFIX}"
+        whole = path.with_suffix("")
+        profiler.export_chrome_trace(str(whole))
+        rows.extend(operator_rows(read(profiler, subject.config.device), has_kernels=on_cuda))
+        # Names from outside may hold bytes and control characters that strict JSON forbids.
+        text = whole.read_text(encoding="utf-8", errors="replace")
+        whole.unlink()
+        write_gzipped_json(path, slim(json.loads(text, strict=False)))
+
+    with profile(  # which saves what it has even if a step fails
+        activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_cuda,
+        schedule=schedule(wait=WAIT_STEPS, warmup=WARMUP_STEPS, active=ACTIVE_STEPS, repeat=1),
+        on_trace_ready=save,
+        profile_memory=True,
+        record_shapes=True,
+        with_stack=True,
+    ) as profiler:
+        training.run(WAIT_STEPS + WARMUP_STEPS + ACTIVE_STEPS, _Steps(profiler, on_cuda))
+    subject.record.operators = rows
     subject.record.traced_steps = ACTIVE_STEPS
 
 
-class _Profiler(Observer):
-    """torch.profiler as an observer, which writes its results even if a step fails."""
+class _Steps(Observer):
+    """Tells a profiler of the end of each step."""
 
-    def __init__(self, subject: Subject, on_cuda: bool) -> None:
-        self._subject = subject
-        self._on_cuda = on_cuda
-        self.rows: list[OperatorRow] = []
-        self._profiler = profile(
-            activities=[ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_cuda,
-            schedule=schedule(wait=WAIT_STEPS, warmup=WARMUP_STEPS, active=ACTIVE_STEPS, repeat=1),
-            on_trace_ready=self._save,
-            profile_memory=True,
-            record_shapes=True,
-            with_stack=True,
-        )
-
-    def __enter__(self) -> "_Profiler":
-        self._profiler.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._profiler.__exit__(*error)
+    def __init__(self, profiler: profile, on_cuda: bool) -> None:
+        self._profiler, self._on_cuda = profiler, on_cuda
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -77,17 +80,6 @@ class _Profiler(Observer):
         if self._on_cuda:
             torch.cuda.synchronize()
         self._profiler.step()
-
-    def _save(self, profiler: "profile") -> None:
-        # TensorBoard's plugin takes the worker's name and the time from the file's name.
-        path = self._subject.folder.tensorboard / f"dpprof.{time.time_ns()}{TRACE_SUFFIX}"
-        whole = path.with_suffix("")
-        profiler.export_chrome_trace(str(whole))
-        self.rows = operator_rows(read(profiler, self._subject.config.device), has_kernels=self._on_cuda)
-        # Names from outside may hold bytes and control characters that strict JSON forbids.
-        text = whole.read_text(encoding="utf-8", errors="replace")
-        whole.unlink()
-        write_gzipped_json(path, slim(json.loads(text, strict=False)))
 
 
 def operator_rows(recording: Recording, *, has_kernels: bool) -> list[OperatorRow]:
@@ -100,21 +92,16 @@ def operator_rows(recording: Recording, *, has_kernels: bool) -> list[OperatorRo
 
     def row_of(name: str, class_name: str, phase: str | None) -> OperatorRow:
         key = (name, class_name, phase)
-        if key not in rows:
-            rows[key] = OperatorRow(name, class_name, phase, 0, 0.0, 0.0 if has_kernels else None, 0)
-        return rows[key]
+        return rows.setdefault(key, OperatorRow(*key, 0, 0.0, 0.0 if has_kernels else None, 0))
 
-    by_thread: dict[int, list[Operator]] = defaultdict(list)
+    by_thread: dict[int, list[Operator | Allocation]] = defaultdict(list)
     for operator in recording.operators:
         by_thread[operator.thread].append(operator)
-    allocations: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for allocation in recording.allocations:
         if allocation.num_bytes > 0:
-            allocations[allocation.thread].append((allocation.at, allocation.num_bytes))
-
-    for thread in sorted({*by_thread, *allocations}):
-        nodes = _nest(by_thread[thread])
-        outside = _assign(allocations[thread], nodes)
+            by_thread[allocation.thread].append(allocation)
+    for _, events in sorted(by_thread.items()):
+        nodes, outside = _nest(events)
         for node in nodes:
             operator = node.operator
             if steps.at(operator.start) is None:
@@ -126,10 +113,10 @@ def operator_rows(recording: Recording, *, has_kernels: bool) -> list[OperatorRo
             row.allocated += node.allocated
             if row.device_self_s is not None:
                 row.device_self_s += operator.kernel_ns / 1e9
-        for at, num_bytes in outside:
-            if steps.at(at) is not None:
-                phase = phases.at(at)
-                row_of(OUTSIDE, class_in_phase(None, phase), phase).allocated += num_bytes
+        for allocation in outside:
+            if steps.at(allocation.at) is not None:
+                phase = phases.at(allocation.at)
+                row_of(OUTSIDE, class_in_phase(None, phase), phase).allocated += allocation.num_bytes
     return sorted(rows.values(), key=lambda r: -(r.self_s if r.device_self_s is None else r.device_self_s))
 
 
@@ -140,45 +127,35 @@ class _Node:
         self.operator, self.parent = operator, parent
         self.self_ns = operator.end - operator.start
         self.allocated = 0
-        if parent is not None and parent.whole:
-            own = parent.class_name
-        else:
-            own = class_by_name(operator.name) or (parent.class_name if parent else None)
-        self.class_name: str | None = own
-        self.whole: bool = own in WHOLE
+        outer = parent.class_name if parent is not None else None
+        self.class_name: str | None = outer if outer in WHOLE else class_by_name(operator.name) or outer
 
 
-def _nest(operators: list[Operator]) -> list[_Node]:
-    """Nest one thread's operators, sorted by (start, -end)."""
-    nodes: list[_Node] = []
-    innermost: _Node | None = None
-    for operator in operators:
-        while innermost is not None and innermost.operator.end <= operator.start:
-            innermost = innermost.parent
-        if innermost is not None:
-            innermost.self_ns -= operator.end - operator.start
-        innermost = _Node(operator, innermost)
-        nodes.append(innermost)
-    return nodes
+def _nest(events: list[Operator | Allocation]) -> tuple[list[_Node], list[Allocation]]:
+    """Nest one thread's operators, sorted by (start, -end), and assign allocations to the innermost.
 
-
-def _assign(allocations: list[tuple[int, int]], nodes: list[_Node]) -> list[tuple[int, int]]:
-    """Assign each allocation of a thread to the innermost operator. Returns those outside all operators.
-
-    `copy.deepcopy` of a tensor makes some.
+    Returns the allocations outside all operators too. `copy.deepcopy` of a tensor makes some.
     """
-    starts = [node.operator.start for node in nodes]
-    outside: list[tuple[int, int]] = []
-    for at, num_bytes in allocations:
-        index = bisect.bisect_right(starts, at) - 1
-        innermost = nodes[index] if index >= 0 else None
-        while innermost is not None and innermost.operator.end <= at:
+    nodes: list[_Node] = []
+    outside: list[Allocation] = []
+    innermost: _Node | None = None
+    for event in sorted(events, key=_begin):
+        while innermost is not None and innermost.operator.end <= _begin(event):
             innermost = innermost.parent
-        if innermost is not None:
-            innermost.allocated += num_bytes
+        if isinstance(event, Operator):
+            if innermost is not None:
+                innermost.self_ns -= event.end - event.start
+            innermost = _Node(event, innermost)
+            nodes.append(innermost)
+        elif innermost is not None:
+            innermost.allocated += event.num_bytes
         else:
-            outside.append((at, num_bytes))
-    return outside
+            outside.append(event)
+    return nodes, outside
+
+
+def _begin(event: Operator | Allocation) -> int:
+    return event.start if isinstance(event, Operator) else event.at
 
 
 class _Ranges:
@@ -208,16 +185,13 @@ def slim(trace: dict[str, Any]) -> dict[str, Any]:
 
 
 def _last_step(events: list[Event]) -> list[Event]:
-    marks = [event for event in events if _is_step_mark(event)]
+    annotations = [event for event in events if event.get("cat") == "user_annotation"]
+    marks = [event for event in annotations if str(event["name"]).startswith(STEP_MARK)]
     if not marks:
         return events
     last = max(marks, key=lambda event: float(event["ts"]))
     start, end = last["ts"], last["ts"] + last["dur"]
     return [event for event in events if event["ph"] == "M" or start <= event["ts"] <= end]
-
-
-def _is_step_mark(event: Event) -> bool:
-    return event.get("cat") == "user_annotation" and str(event["name"]).startswith(STEP_MARK)
 
 
 def _without_functions_of_torch(events: list[Event]) -> list[Event]:

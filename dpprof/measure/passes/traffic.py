@@ -53,20 +53,7 @@ _OVERWRITES = {
     "_foreach_zero_",
     "_foreach_copy_",
 }
-_LOOKS_AT_SHAPE_ONLY = {
-    "zeros_like",
-    "ones_like",
-    "full_like",
-    "rand_like",
-    "randn_like",
-    "randint_like",
-    "new_zeros",
-    "new_ones",
-    "new_full",
-    "nll_loss_backward",
-    "nll_loss2d_backward",
-}
-# Index of the argument that only serves as a shape, if it is not the first.
+# Index of an argument that only serves as a shape. So does the first one of `zeros_like` and `new_zeros`.
 _SHAPE_ARGUMENT = {"nll_loss_backward": 1, "nll_loss2d_backward": 1}
 # Operators that read as much of their first tensor as they return.
 _PICKS = {"embedding", "index_select", "gather", "index", "take", "take_along_dim", "nll_loss_forward"}
@@ -157,7 +144,7 @@ def bytes_moved(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], re
     if name in _PICKS:
         table = footprint(untouched[0])
         read += min(_picked(name, args, (made or changed)[0]), table) - table
-    elif name in _LOOKS_AT_SHAPE_ONLY:
+    elif name in _SHAPE_ARGUMENT or name.endswith("_like") or name.startswith("new_"):
         read -= footprint(untouched[_SHAPE_ARGUMENT.get(name, 0)])
     if changed and name not in _OVERWRITES and not is_out:
         read += _sum(changed)

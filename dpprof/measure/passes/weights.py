@@ -1,6 +1,5 @@
 """Checks that the steps moved the right weights: a run whose adapters stand still trains nothing."""
 
-from collections import Counter
 from typing import Any
 
 import torch
@@ -24,43 +23,46 @@ _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 _ROUNDING = 8
 
 
-class Weights:
-    """Checksums of a model's parameters at one moment, tied ones once."""
+def checksums(model: nn.Module) -> dict[str, int]:
+    """Sum up the bits of this rank's shards, tied ones once; a parameter without one here is left out."""
+    here = all_local((name, parameter.detach()) for name, parameter in model.named_parameters())
+    return {name: _checksum(tensor) for name, tensor in here if tensor.numel()}
 
-    def __init__(self, model: nn.Module) -> None:
-        self._sums = _checksums(model)
 
-    def hold_to_account(self, training: Training, config: ExperimentConfig, record: Record) -> None:
-        """Record which parameters have moved since, and warn of those whose gradient cannot tell.
+def hold_to_account(
+    before: dict[str, int], training: Training, config: ExperimentConfig, record: Record
+) -> None:
+    """Record which parameters have moved since, and warn of those whose gradient cannot tell.
 
-        Raises WeightsError, with names, if a frozen one moved, or a trainable one did not or only by noise.
-        """
-        while training.num_samples[-1:] == [0]:  # the gradient of an empty batch tells nothing
-            training.run(1, Observer())
-        after = _checksums(training.model)
-        moved = {name: total != self._sums.get(name) for name, total in after.items()}
-        record.parameters = parameter_groups(training.model, config, moved)
-        parameters = {name: p for name, p in training.model.named_parameters() if name in moved}
-        wrong = [name for name, p in parameters.items() if moved[name] and not p.requires_grad]
-        if wrong:
-            raise WeightsError(f"{listed(wrong)} should not train and moved: take them out of the optimizer")
-        info = trainer_info(config.trainer)
-        has_noise = info.is_private and config.noise_multiplier > 0
-        still = [name for name, p in parameters.items() if p.requires_grad and not moved[name]]
-        unreached = [name for name in still if not _has_gradient(parameters[name])]
-        if unreached and has_noise:
-            raise WeightsError(f"{listed(unreached)} should train and did not move: not even noise was added")
-        stuck = [name for name in still if name not in unreached and _should_move(parameters[name], config)]
-        if stuck:
-            raise WeightsError(
-                f"{listed(stuck)} should train and did not move, though the optimizer's step is large "
-                "enough: it has copies of the weights, or something puts them back"
-            )
-        refuse_lost(training, config)
-        small = [name for name in still if name not in unreached]
-        for names, why in ((unreached, "the loss gives no gradient"), (small, "steps are too small to show")):
-            if names:
-                record.warnings.append(f"weights that should train did not move, {why}: {listed(names)}")
+    `before` is their checksums then. Raises WeightsError, with names, if a frozen one moved, or a trainable
+    one did not or only by noise.
+    """
+    while training.num_samples[-1:] == [0]:  # the gradient of an empty batch tells nothing
+        training.run(1, Observer())
+    after = checksums(training.model)
+    moved = {name: total != before.get(name) for name, total in after.items()}
+    record.parameters = parameter_groups(training.model, config, moved)
+    parameters = {name: p for name, p in training.model.named_parameters() if name in moved}
+    wrong = [name for name, p in parameters.items() if moved[name] and not p.requires_grad]
+    if wrong:
+        raise WeightsError(f"{listed(wrong)} should not train and moved: take them out of the optimizer")
+    info = trainer_info(config.trainer)
+    has_noise = info.is_private and config.noise_multiplier > 0
+    still = [name for name, p in parameters.items() if p.requires_grad and not moved[name]]
+    unreached = [name for name in still if not _has_gradient(parameters[name])]
+    if unreached and has_noise:
+        raise WeightsError(f"{listed(unreached)} should train and did not move: not even noise was added")
+    stuck = [name for name in still if name not in unreached and _should_move(parameters[name], config)]
+    if stuck:
+        raise WeightsError(
+            f"{listed(stuck)} should train and did not move, though the optimizer's step is large "
+            "enough: it has copies of the weights, or something puts them back"
+        )
+    refuse_lost(training, config)
+    small = [name for name in still if name not in unreached]
+    for names, why in ((unreached, "the loss gives no gradient"), (small, "steps are too small to show")):
+        if names:
+            record.warnings.append(f"weights that should train did not move, {why}: {listed(names)}")
 
 
 def refuse_lost(training: Training, config: ExperimentConfig) -> None:
@@ -78,18 +80,14 @@ def parameter_groups(
 ) -> list[ParameterGroup]:
     """Group a model's parameters by kind, trainability and movement, in the model's order; tied ones once."""
     is_private = trainer_info(config.trainer).is_private
-    tensors: Counter[Any] = Counter()
-    numbers: Counter[Any] = Counter()
+    groups: dict[Any, ParameterGroup] = {}
     for name, parameter in model.named_parameters():
-        trains = parameter.requires_grad
-        fate = (_kind(model, name), trains, trains and is_private, None if moved is None else moved.get(name))
-        tensors[fate] += 1
-        numbers[fate] += parameter.numel()
-    return [
-        ParameterGroup(kind, tensors[fate], numbers[fate], trains, per_sample, has_moved)
-        for fate in tensors
-        for kind, trains, per_sample, has_moved in [fate]
-    ]
+        kind, trains, has_moved = _kind(model, name), parameter.requires_grad, (moved or {}).get(name)
+        new = ParameterGroup(kind, 0, 0, trains, trains and is_private, has_moved)
+        group = groups.setdefault((kind, trains, has_moved), new)
+        group.tensors += 1
+        group.numbers += parameter.numel()
+    return list(groups.values())
 
 
 def _kind(model: nn.Module, name: str) -> str:
@@ -97,12 +95,6 @@ def _kind(model: nn.Module, name: str) -> str:
     path, _, own = name.rpartition(".")
     adapter = next((part for part in path.split(".") if part.startswith("lora_")), None)
     return f"{adapter or kind_of(model.get_submodule(path)).__name__}.{own}"
-
-
-def _checksums(model: nn.Module) -> dict[str, int]:
-    """Sum up this rank's shards; a parameter without one here is left out."""
-    here = all_local((name, parameter.detach()) for name, parameter in model.named_parameters())
-    return {name: _checksum(tensor) for name, tensor in here if tensor.numel()}
 
 
 def _checksum(tensor: Tensor) -> int:

@@ -166,7 +166,7 @@ class TrainerBase(ABC):
         self.observer = observer
         labelled = self.label_transient_tensors() if observer.follows_tensors else nullcontext()
         try:
-            with observer, labelled, self.parallel.labelling(observer):
+            with labelled, self.parallel.labelling(observer):
                 while logical := tuple(islice(source, self.accumulation_steps)):
                     self.profile_step(*(moved(batch, self.device) for batch in logical))
         finally:

@@ -3,80 +3,87 @@
 Least squares finds each sample's factor in the sum; the factors tell the faults of clipping apart.
 """
 
+import copy
 from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from dpprof.measure.gradient_check import WAYS, Case, Undecidable, switch_dropout_off
-from dpprof.measure.trainers.reference import global_norm, relative_error
+from dpprof.measure.gradient_check import Case, Undecidable, switch_dropout_off
+from dpprof.measure.trainers.build import clip_rule
+from dpprof.measure.trainers.reference import global_norm, norms_of, relative_error
 from dpprof.measure.trainers.trial_batch import tried
-from dpprof.measure.verifying.setting import ACCUMULATED, Setting, limit_check
-from dpprof.record.figures.verdicts import PASS
+from dpprof.record.figures.verdicts import FAIL, PASS
 from dpprof.record.record import VerifyCheck
 from dpprof.vocabulary.formats import listed
 
+ACCUMULATED = "_accumulated"
 _NEARLY = 1e-2  # two factors that differ by less count as equal
-_MOST_NAMES = 3
 _MOST_SAMPLES = 64
 _AS_MANY = "gradient_as_many_samples"
 
 
-def checks(setting: Setting) -> Iterator[VerifyCheck]:
+def checks(case: Case) -> Iterator[VerifyCheck]:
     """Check one physical batch, several, and a second step, in float64 and as the run computes."""
-    case = setting.case
-    for way in ("float64", setting.way):
-        batches = case.moved(WAYS[way][1])
+    for way in ("float64", case.way):
+        batches = case.moved(way)
         name = f"gradient_{way.replace('bfloat16', 'bf16')}"
-        trainer = case.trainer(way, setting.max_grad_norm, accumulation_steps=1, lr=0.0)
+        trainer = case.trainer(way, accumulation_steps=1, lr=0.0)
         gradients = case.gradients(trainer, way, batches[:1])
-        yield compare(setting, name, way, gradients, setting.samples(0, 1))
+        yield compare(case, name, way, gradients, _samples(case, 0))
         if way == "float64":
             gradients = case.gradients(trainer, way, batches[1:2])
-            yield compare(setting, "gradient_next_step", way, gradients, setting.samples(1, 1))
+            yield compare(case, "gradient_next_step", way, gradients, _samples(case, 1))
             if case.is_private:
-                yield _unclipped(setting)
-        trainer = case.trainer(way, setting.max_grad_norm)
-        gradients = case.gradients(trainer, way, batches)
-        yield compare(setting, name + ACCUMULATED, way, gradients, setting.per_sample)
+                yield _unclipped(case)
+        gradients = case.gradients(case.trainer(way), way, batches)
+        yield compare(case, name + ACCUMULATED, way, gradients, case.per_sample)
 
 
-def _unclipped(setting: Setting) -> VerifyCheck:
+def _unclipped(case: Case) -> VerifyCheck:
     """Check a batch in which no sample's norm needs clipping."""
-    case, way = setting.case, "float64"
-    largest = max(float(global_norm(sample)) for sample in setting.samples(0, 1))
-    above = replace(setting, max_grad_norm=2 * largest)
-    trainer = case.trainer(way, above.max_grad_norm, accumulation_steps=1)
-    gradients = case.gradients(trainer, way, case.moved(WAYS[way][1])[:1])
-    return compare(above, "gradient_unclipped", way, gradients, setting.samples(0, 1))
+    samples, way = _samples(case, 0), "float64"
+    above = copy.copy(case)
+    above.max_grad_norm = 2 * max(float(global_norm(sample)) for sample in samples)
+    gradients = above.gradients(above.trainer(way, accumulation_steps=1), way, case.moved(way)[:1])
+    return compare(above, "gradient_unclipped", way, gradients, samples)
+
+
+def _samples(case: Case, index: int) -> list[list[Tensor]]:
+    """Return the true gradients of the samples of one physical batch."""
+    return case.per_sample[index * case.batch_size : (index + 1) * case.batch_size]
 
 
 def compare(
-    setting: Setting, name: str, way: str, gradients: list[Tensor], samples: list[list[Tensor]]
+    case: Case, name: str, way: str, gradients: list[Tensor], samples: list[list[Tensor]]
 ) -> VerifyCheck:
     """Compare gradients with those of the naive loop for these samples."""
-    right = setting.clipped_mean(samples)
+    right = case.clipped_mean(samples)
     gradients = [gradient.double() for gradient in gradients]
-    error, allowed = relative_error(gradients, right), setting.tolerance(way)
-    wrong = "" if error <= allowed else _fault(setting, gradients, right, samples, allowed)
+    error, allowed = relative_error(gradients, right), case.tolerance(way)
+    wrong = "" if error <= allowed else _fault(case, gradients, right, samples, allowed)
     return limit_check(name, error, allowed, f"off by {error:.1e}", f"{wrong} (off by {error:.1e})")
 
 
-def checks_of_shared_rows(setting: Setting, share: float) -> Iterator[VerifyCheck]:
+def limit_check(name: str, measured: float, allowed: float, right: str, wrong: str) -> VerifyCheck:
+    """Return a check that passes up to the allowed value; a measured NaN fails."""
+    passed = measured <= allowed
+    return VerifyCheck(name, PASS if passed else FAIL, right if passed else wrong, measured, allowed)
+
+
+def checks_of_shared_rows(case: Case, share: float) -> Iterator[VerifyCheck]:
     """Check batches with as many samples as a tensor has rows shared by all samples, in float64.
 
     Such rows look like samples. `share` of the samples are clipped. No check if no tensor has such rows.
     """
-    for size in _sizes(setting):
-        case = Case(replace(setting.case.config, batch_size=size, accumulation_steps=1))
-        switch_dropout_off(case.workload.model)
-        per_sample = case.per_sample_gradients(setting.tolerance("float64"))
-        norm = case.norm_that_clips(per_sample, share=share)
-        sized = replace(setting, case=case, per_sample=per_sample, max_grad_norm=norm)
+    for size in _sizes(case):
+        sized = Case(replace(case.config, batch_size=size, accumulation_steps=1))
+        sized.computed_in = case.computed_in
+        switch_dropout_off(sized.workload.model)
+        per_sample = sized.per_sample_gradients(share=share)
         try:
-            trainer = case.trainer("float64", norm, lr=0.0)
-            gradients = case.gradients(trainer, "float64")
+            gradients = sized.gradients(sized.trainer("float64", lr=0.0), "float64")
         except Undecidable:
             raise
         except ValueError as error:
@@ -85,18 +92,16 @@ def checks_of_shared_rows(setting: Setting, share: float) -> Iterator[VerifyChec
         yield compare(sized, _AS_MANY, "float64", gradients, per_sample)
 
 
-def _sizes(setting: Setting) -> list[int]:
+def _sizes(case: Case) -> list[int]:
     """Return the smallest and the largest usable length of tensors that do not grow with the batch."""
-    case, way = setting.case, "float64"
-    trainer = case.trainer(way, setting.max_grad_norm)
-    trial = tried(trainer, case.moved(WAYS[way][1])[0], case.config.batch_size)
+    trial = tried(case.trainer("float64"), case.moved("float64")[0], case.config.batch_size)
     lengths = sorted({n for found in trial.lengths.values() for n in found} - {trial.size})
     able = [n for n in lengths if 1 < n <= _MOST_SAMPLES and n != case.config.batch_size]
     return sorted({*able[:1], *able[-1:]})
 
 
 def _fault(
-    setting: Setting,
+    case: Case,
     gradients: list[Tensor],
     right: list[Tensor],
     samples: list[list[Tensor]],
@@ -106,22 +111,30 @@ def _fault(
         return "the gradient is NaN or infinite, and that of the naive loop is finite"
     missing = [
         name
-        for name, gradient, reference in zip(setting.names, gradients, right, strict=True)
+        for name, gradient, reference in zip(case.names, gradients, right, strict=True)
         if not gradient.any() and reference.any()
     ]
     if missing:
-        return f"{_few(missing)} {'get' if len(missing) > 1 else 'gets'} no gradient"
-    expected = [setting.factors(sample) for sample in samples]
+        return f"{listed(missing)} {'get' if len(missing) > 1 else 'gets'} no gradient"
+    expected = [_right_factors(case, sample) for sample in samples]
     factors = _factors(gradients, samples, max(10 * tolerance, 1e-6))
     if factors is not None and all(max(row) - min(row) < 1e-12 for row in expected):
-        return _fault_of_factors(setting, factors, [row[0] for row in expected])
+        return _fault_of_factors(case, factors, [row[0] for row in expected])
     off = {
         name: float(global_norm([gradient - reference]) / global_norm(right))
-        for name, gradient, reference in zip(setting.names, gradients, right, strict=True)
+        for name, gradient, reference in zip(case.names, gradients, right, strict=True)
     }
     worst = sorted(off, key=lambda name: -off[name])
     wrong = [name for name in worst if off[name] > tolerance]
-    return f"the gradient is wrong in {_few(wrong or worst[:1])}, and no sum of the samples' gradients"
+    return f"the gradient is wrong in {listed(wrong or worst[:1])}, and no sum of the samples' gradients"
+
+
+def _right_factors(case: Case, sample: list[Tensor]) -> list[float]:
+    """Return the right factor of a sample's gradient, for each parameter."""
+    if case.max_grad_norm is None:
+        return [1.0] * len(sample)
+    factors: list[float] = clip_rule(case.config)(norms_of(sample), case.max_grad_norm).tolist()
+    return factors
 
 
 def _factors(gradients: list[Tensor], samples: list[list[Tensor]], tolerance: float) -> list[float] | None:
@@ -138,17 +151,17 @@ def _factors(gradients: list[Tensor], samples: list[list[Tensor]], tolerance: fl
     return None if rest > tolerance else (factors_N * len(samples)).tolist()
 
 
-def _fault_of_factors(setting: Setting, factors: list[float], expected: list[float]) -> str:
+def _fault_of_factors(case: Case, factors: list[float], expected: list[float]) -> str:
     ratios = [factor / right for factor, right in zip(factors, expected, strict=True)]
     wrong = [i for i, ratio in enumerate(ratios) if not _equal(ratio, 1)]
     told = f"{', '.join(f'{factor:.3g}' for factor in factors[:8])}"
     rights = f"{', '.join(f'{factor:.3g}' for factor in expected[:8])}"
     both = f"factors of {told} where {rights} are right"
-    if setting.max_grad_norm is not None and all(_equal(factor, 1) for factor in factors):
+    if case.max_grad_norm is not None and all(_equal(factor, 1) for factor in factors):
         return f"no sample is clipped: {both}"
     if all(_equal(ratio, ratios[0]) for ratio in ratios):
         return f"the whole gradient is {ratios[0]:.3g} times the right one"
-    if setting.max_grad_norm is not None and all(_equal(factor, factors[0]) for factor in factors):
+    if case.max_grad_norm is not None and all(_equal(factor, factors[0]) for factor in factors):
         return f"all samples are scaled alike: the sum is clipped, not each sample's gradient ({both})"
     unclipped = [i for i in wrong if _equal(factors[i], 1)]
     if wrong and len(wrong) < len(factors) and unclipped == wrong:
@@ -159,9 +172,3 @@ def _fault_of_factors(setting: Setting, factors: list[float], expected: list[flo
 
 def _equal(one: float, other: float) -> bool:
     return abs(one - other) <= _NEARLY * abs(other)
-
-
-def _few(names: list[str]) -> str:
-    if len(names) <= _MOST_NAMES:
-        return listed(names)
-    return f"{', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES} more"

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpprof.measure.gradient_check import WAYS
-from dpprof.measure.verifying.setting import ACCUMULATED, Setting
+from dpprof.measure.gradient_check import Case
+from dpprof.measure.verifying.gradients import ACCUMULATED
 from dpprof.record.figures.verdicts import FAIL, PASS
-from dpprof.record.record import VerifyCheck
+from dpprof.record.record import VerifyCheck, VerifyResult
 from dpprof.vocabulary.verify_checks import FALSE_ALARM_RATE
 
 NUM_STEPS = 4
@@ -65,32 +65,31 @@ class _Tests:
         return VerifyCheck(name, PASS if passed else FAIL, said, chance=chance)
 
 
-def measure_noise(setting: Setting, num_batches: int) -> Noise:
+def measure_noise(case: Case, num_batches: int) -> Noise:
     """Return the noise of `NUM_STEPS` steps of so many physical batches each, as the run computes."""
-    case, way, norm = setting.case, setting.way, setting.max_grad_norm
+    way, norm = case.way, case.max_grad_norm
     assert norm is not None, "only of private trainers"
-    dtype = WAYS[way][1]
-    batches = case.moved(dtype)[:num_batches]
+    batches = case.moved(way)[:num_batches]
     same: dict[str, Any] = {"accumulation_steps": num_batches, "lr": 0.0}
-    quiet = case.trainer(way, norm, **same)
+    quiet = case.trainer(way, **same)
     without = [gradient.clone() for gradient in case.gradients(quiet, way, batches)]
-    multiplier = setting.noise_multiplier
-    noisy = case.trainer(way, norm, noise_multiplier=multiplier, **same)
+    multiplier = case.noise_multiplier
+    noisy = case.trainer(way, noise_multiplier=multiplier, **same)
     # From the requested settings: a trainer's own are on trial.
     deviation = noisy.noise_deviation(multiplier, norm, case.config.batch_size)
-    deviation /= setting.batch_size * num_batches
+    deviation /= case.batch_size * num_batches
     steps = []
     for _ in range(NUM_STEPS):
         gradients = case.gradients(noisy, way, batches)
         steps.append([((g - w) / deviation).flatten() for g, w in zip(gradients, without, strict=True)])
     stacked = [torch.stack(noises).double().cpu() for noises in zip(*steps, strict=True)]
-    return Noise(setting.names, [g.shape for g in without], stacked, num_batches)
+    return Noise(case.names, [g.shape for g in without], stacked, num_batches)
 
 
-def checks(setting: Setting) -> Iterator[tuple[list[VerifyCheck], float, int]]:
-    """Yield checks, deviation and number of tests, for one physical batch and for several."""
-    for num_batches in (1, setting.case.num_batches):
-        noise = measure_noise(setting, num_batches)
+def checks(case: Case, found: VerifyResult) -> Iterator[VerifyCheck]:
+    """Check one physical batch and several. Counts the tests in `found`, and leaves the worst deviation."""
+    for num_batches in (1, case.num_batches):
+        noise = measure_noise(case, num_batches)
         suffix = ACCUMULATED if num_batches > 1 else ""
         tested = [
             (_deviation(noise), "noise_deviation", f"{noise.deviation:.4f} times what is asked for"),
@@ -98,16 +97,15 @@ def checks(setting: Setting) -> Iterator[tuple[list[VerifyCheck], float, int]]:
             (_steps(noise), "noise_steps", "no correlation"),
             (_parameters(noise), "noise_parameters", "no correlation"),
         ]
-        found = [tests.check(name + suffix, right) for tests, name, right in tested]
-        yield found, noise.deviation, sum(tests.count for tests, _, _ in tested)
+        yield from [tests.check(name + suffix, right) for tests, name, right in tested]
+        found.num_noise_tests += sum(tests.count for tests, _, _ in tested)
+        if found.noise_deviation is None or abs(noise.deviation - 1) > abs(found.noise_deviation - 1):
+            found.noise_deviation = noise.deviation
 
 
 def _deviation(noise: Noise) -> _Tests:
     """Test deviation and mean of every parameter, and the deviation of each step over all parameters."""
     tests = _Tests()
-    ratios = {
-        name: math.sqrt(float(n.square().mean())) for name, n in zip(noise.names, noise.steps_KP, strict=True)
-    }
     whole = f"the noise has {noise.deviation:.3g} times the standard deviation asked for"
     whole += _hint(noise.deviation, noise.num_batches)
     for step in range(NUM_STEPS):
@@ -115,8 +113,9 @@ def _deviation(noise: Noise) -> _Tests:
         count = sum(n[step].numel() for n in noise.steps_KP)
         tests.add(chance_of_deviation(squares, count), whole)
     for name, n in zip(noise.names, noise.steps_KP, strict=True):
-        of_one = f"the noise in {name} has {ratios[name]:.3g} times the standard deviation asked for"
         squares = float(n.square().sum())
+        ratio = math.sqrt(squares / n.numel())
+        of_one = f"the noise in {name} has {ratio:.3g} times the standard deviation asked for"
         # Off by as much as all parameters together, up to chance.
         is_alike = chance_of_deviation(squares / max(noise.deviation, _NEARLY) ** 2, n.numel())
         said = whole if noise.deviation < _NEARLY or is_alike > FALSE_ALARM_RATE else of_one

@@ -4,20 +4,20 @@ A batch is trained with and without the sample, as batches of Poisson sampling, 
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dpprof.errors import describe_error
-from dpprof.measure.gradient_check import WAYS
+from dpprof.measure.gradient_check import Case
 from dpprof.measure.observe import Observer
-from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.trainers.reference import global_norm, gradients_of
-from dpprof.measure.verifying.setting import Setting, limit_check
+from dpprof.measure.verifying.gradients import limit_check
 from dpprof.measure.workloads.workload import Batch
 from dpprof.record.figures.verdicts import FAIL, PASS, WARNING
 from dpprof.record.record import VerifyCheck
@@ -29,43 +29,32 @@ OVERFLOWING = 1e25
 _LARGE_INPUT = 1e4
 # Most samples to remove one by one.
 _MOST_SAMPLES = 8
+# Changes the tensors of a batch.
+_map = partial(tree_map_only, Tensor)
 
 
-class _Weighted:
-    def __init__(self, loss: Callable[[Any, Any], Tensor]) -> None:
-        self.loss = loss
-        self.weights: Tensor | None = None
-
-    def __call__(self, outputs: Any, targets: Any) -> Tensor:
-        losses = self.loss(outputs, targets)
-        return losses if self.weights is None else losses * self.weights.to(losses)
-
-
-@dataclass
 class _Trial:
     """A trainer that takes batches of any size and keeps its weights. Unusable once a weight is NaN."""
 
-    setting: Setting
-    loss: _Weighted
-    trainer: TrainerBase
+    def __init__(self, case: Case) -> None:
+        workload = case.copied(case.way)
+        self.case = case
+        self._weights: Tensor | None = None
 
-    @classmethod
-    def of(cls, setting: Setting) -> "_Trial":
-        case = setting.case
-        workload = case.copied(WAYS[setting.way][1])
-        loss = _Weighted(workload.loss)
-        weighted = workload._replace(loss=loss)
-        trainer = case.trainer(setting.way, setting.max_grad_norm, weighted, accumulation_steps=1, lr=0.0)
+        def weighted(outputs: Any, targets: Any) -> Tensor:
+            losses = workload.loss(outputs, targets)
+            return losses if self._weights is None else losses * self._weights.to(losses)
+
+        self.trainer = case.trainer(case.way, workload._replace(loss=weighted), accumulation_steps=1, lr=0.0)
         # The setting would also ask for empty batches, which not every trainer takes.
-        trainer.poisson_sampling = True
-        return cls(setting, loss, trainer)
+        self.trainer.poisson_sampling = True
 
     def sum_of(self, batch: Batch, weights: Tensor) -> list[Tensor]:
         """Return the sum of a batch's clipped gradients, its losses multiplied by these weights."""
-        self.loss.weights = weights
+        self._weights = weights
         self.trainer.run_profiling([batch], Observer())
         found = gradients_of(self.trainer.parameters)
-        return [gradient.double() * self.setting.batch_size for gradient in found]
+        return [gradient.double() * self.case.batch_size for gradient in found]
 
 
 @dataclass
@@ -78,34 +67,35 @@ class _Batch:
 
     def distance(self, index: int, weight: float = 1.0, by: _Trial | None = None) -> float:
         """Return how far a sample moves the sum, over the allowed norm. `by` computes the sum with it."""
-        setting = self.trial.setting
-        assert setting.max_grad_norm is not None, "only of private trainers"
-        weights = torch.ones(setting.batch_size)
+        case = self.trial.case
+        assert case.max_grad_norm is not None, "only of private trainers"
+        weights = torch.ones(case.batch_size)
         if index not in self._rests:
-            kept = torch.tensor([i for i in range(setting.batch_size) if i != index])
-            rest = tree_map(lambda t: _picked(t, kept), self.batch)
+            kept = torch.tensor([i for i in range(case.batch_size) if i != index])
+            rest = _map(lambda t: t[kept.to(t.device)] if t.dim() else t, self.batch)
             self._rests[index] = self.trial.sum_of(rest, weights[kept])
         weights[index] = weight
         whole = (by or self.trial).sum_of(self.batch, weights)
         difference = global_norm([a - b for a, b in zip(whole, self._rests[index], strict=True)])
-        return float(difference) / setting.max_grad_norm
+        return float(difference) / case.max_grad_norm
 
 
-def checks(setting: Setting) -> Iterator[VerifyCheck]:
+def checks(case: Case) -> Iterator[VerifyCheck]:
     """Check ordinary samples and every kind of odd one."""
-    (batch, *_), size = setting.case.moved(WAYS[setting.way][1]), setting.batch_size
+    (batch, *_), size = case.moved(case.way), case.batch_size
     inputs, targets = batch
     every = range(min(size, _MOST_SAMPLES))
-    trial = _Trial.of(setting)
+    trial = _Trial(case)
     as_it_is = _Batch(trial, batch)
     yield _moved("ordinary", as_it_is, every)
     yield _moved("zero", as_it_is, [0], 0.0)
     yield _moved("huge", as_it_is, every, HUGE)
-    yield _moved("constant", _Batch(trial, tree_map(_all_as_first, batch)), [0])
-    if any(_is_filled(leaf) for leaf in tree_leaves(inputs)):
-        yield _moved("repeated", _Batch(trial, (tree_map(_repeated, inputs), targets)), every[:2])
-    if any(isinstance(leaf, Tensor) and leaf.is_floating_point() for leaf in tree_leaves(inputs)):
-        yield _moved("large_input", _Batch(trial, (tree_map(_first_large, inputs), targets)), [0])
+    yield _moved("constant", _Batch(trial, _map(_all_as_first, batch)), [0])
+    tensors = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
+    if any(map(_is_filled, tensors)):
+        yield _moved("repeated", _Batch(trial, (_map(_repeated, inputs), targets)), every[:2])
+    if any(map(Tensor.is_floating_point, tensors)):
+        yield _moved("large_input", _Batch(trial, (_map(_first_large, inputs), targets)), [0])
     yield _contained("overflow", as_it_is, OVERFLOWING, "a gradient whose squared norm overflows")
     yield _contained("nan", as_it_is, torch.nan, "a NaN loss")
     yield _contained("infinity", as_it_is, torch.inf, "an infinite loss")
@@ -116,16 +106,14 @@ def _moved(kind: str, batch: _Batch, indices: Sequence[int], weight: float = 1.0
     index = max(distances, key=lambda i: math.inf if math.isnan(distances[i]) else distances[i])
     what = f"sample {index} of the batch" + (f", its loss multiplied by {weight:g}," if weight != 1 else "")
     said = f"{what} moves the sum by {distances[index]:.4g} x max_grad_norm"
-    setting = batch.trial.setting
-    return limit_check(
-        f"sensitivity_{kind}", distances[index], 1 + setting.tolerance(setting.way), said, said
-    )
+    case = batch.trial.case
+    return limit_check(f"sensitivity_{kind}", distances[index], 1 + case.tolerance(case.way), said, said)
 
 
 def _contained(kind: str, batch: _Batch, weight: float, what: str) -> VerifyCheck:
     """Check that an unclippable sample is refused or moves the sum within the limit; NaN is a warning."""
-    setting, name = batch.trial.setting, f"sensitivity_{kind}"
-    trial = _Trial.of(setting)
+    case, name = batch.trial.case, f"sensitivity_{kind}"
+    trial = _Trial(case)
     before = [p.detach().clone() for p in trial.trainer.parameters]
     try:
         moved = batch.distance(0, weight, by=trial)
@@ -138,7 +126,7 @@ def _contained(kind: str, batch: _Batch, weight: float, what: str) -> VerifyChec
     if not math.isfinite(moved):
         return VerifyCheck(name, WARNING, _poisoned(trial, what))
     said = f"{what} moves the sum by {moved:.4g} x max_grad_norm"
-    return limit_check(name, moved, 1 + setting.tolerance(setting.way), said, said)
+    return limit_check(name, moved, 1 + case.tolerance(case.way), said, said)
 
 
 def _poisoned(trial: _Trial, what: str) -> str:
@@ -150,30 +138,23 @@ def _poisoned(trial: _Trial, what: str) -> str:
     )
 
 
-def _picked(leaf: Any, kept: Tensor) -> Any:
-    has_samples = isinstance(leaf, Tensor) and leaf.dim() > 0
-    return leaf[kept.to(leaf.device)] if has_samples else leaf
+def _all_as_first(tensor: Tensor) -> Tensor:
+    return tensor[:1].expand_as(tensor).clone() if tensor.dim() else tensor
 
 
-def _all_as_first(leaf: Any) -> Any:
-    has_samples = isinstance(leaf, Tensor) and leaf.dim() > 0
-    return leaf[:1].expand_as(leaf).clone() if has_samples else leaf
+def _is_filled(tensor: Tensor) -> bool:
+    return tensor.dim() > 1 and tensor[0].numel() > 1
 
 
-def _is_filled(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor) and leaf.dim() > 1 and leaf[0].numel() > 1
+def _repeated(tensor: Tensor) -> Tensor:
+    if not _is_filled(tensor):
+        return tensor
+    first = tensor.flatten(1)[:, :1].reshape(-1, *[1] * (tensor.dim() - 1))
+    return first.expand_as(tensor).clone()
 
 
-def _repeated(leaf: Any) -> Any:
-    if not _is_filled(leaf):
-        return leaf
-    first = leaf.flatten(1)[:, :1].reshape(-1, *[1] * (leaf.dim() - 1))
-    return first.expand_as(leaf).clone()
-
-
-def _first_large(leaf: Any) -> Any:
-    if not isinstance(leaf, Tensor) or not leaf.is_floating_point() or leaf.dim() == 0:
-        return leaf
-    large = leaf.clone()
-    large[0] *= _LARGE_INPUT
+def _first_large(tensor: Tensor) -> Tensor:
+    large = tensor.clone()
+    if tensor.is_floating_point() and tensor.dim():
+        large[0] *= _LARGE_INPUT
     return large

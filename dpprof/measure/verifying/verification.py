@@ -12,13 +12,12 @@ from torch import nn
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import describe_error
-from dpprof.measure.gradient_check import WAYS, Case, Undecidable, Wrong, switch_dropout_off
+from dpprof.measure.gradient_check import Case, Undecidable, Wrong, switch_dropout_off
 from dpprof.measure.passes.subject import Subject
 from dpprof.measure.trainers.build import optimizer_of
 from dpprof.measure.trainers.parallel import local
 from dpprof.measure.verifying import gradients, noise, sensitivity
-from dpprof.measure.verifying.setting import Setting
-from dpprof.record.figures.verdicts import FAIL, PASS, TOLERANCES
+from dpprof.record.figures.verdicts import FAIL, PASS
 from dpprof.record.record import VerifyCheck, VerifyResult
 from dpprof.vocabulary.messages import is_oom
 from dpprof.vocabulary.parallel import NONE
@@ -43,41 +42,24 @@ def verify_trainer(config: ExperimentConfig) -> VerifyResult:
     case = Case(config, max(2, config.accumulation_steps))
     found = VerifyResult(dropout_off=switch_dropout_off(case.workload.model))
     try:
-        setting = _prepared(case, config)
+        case.computed_in = case.probe()
+        case.per_sample = case.per_sample_gradients(share=_CLIPPED)
     except Undecidable as why:
         found.doubt = str(why)
         return found
     except Wrong as what:
         found.checks.append(VerifyCheck("gradient_float64", FAIL, str(what)))
         return found
-    found.max_grad_norm = setting.max_grad_norm
+    found.max_grad_norm = case.max_grad_norm
     add = partial(_add, found, config.parallel)
-    add("gradient_float64", lambda: gradients.checks(setting))
+    add("gradient_float64", lambda: gradients.checks(case))
     if case.is_private:
-        add("gradient_as_many_samples", lambda: gradients.checks_of_shared_rows(setting, _CLIPPED))
-        add("noise_deviation", lambda: _of_noise(setting, found))
+        add("gradient_as_many_samples", lambda: gradients.checks_of_shared_rows(case, _CLIPPED))
+        add("noise_deviation", lambda: noise.checks(case, found))
         if config.parallel == NONE:  # each rank clips its own samples, as one alone does
-            add("sensitivity_ordinary", lambda: sensitivity.checks(setting))
-    add("weights_moved", lambda: _of_weights(setting))
+            add("sensitivity_ordinary", lambda: sensitivity.checks(case))
+    add("weights_moved", lambda: _of_weights(case))
     return found
-
-
-def _prepared(case: Case, config: ExperimentConfig) -> Setting:
-    """Prepare the setting. Raises Undecidable or Wrong if there is no single correct gradient."""
-    computed_in = case.probe()
-    per_sample = case.per_sample_gradients(TOLERANCES[computed_in])
-    way = "bfloat16" if config.precision == "bf16" else "float32"
-    multiplier = config.noise_multiplier or 1.0
-    max_grad_norm = case.norm_that_clips(per_sample, share=_CLIPPED)
-    return Setting(case, per_sample, max_grad_norm, way, computed_in, multiplier)
-
-
-def _of_noise(setting: Setting, found: VerifyResult) -> Iterator[VerifyCheck]:
-    for checks, deviation, num_tests in noise.checks(setting):
-        yield from checks
-        found.num_noise_tests += num_tests
-        worse = found.noise_deviation is None or abs(deviation - 1) > abs(found.noise_deviation - 1)
-        found.noise_deviation = deviation if worse else found.noise_deviation
 
 
 def _add(found: VerifyResult, parallel: str, first: str, checks: Callable[[], Iterator[VerifyCheck]]) -> None:
@@ -96,23 +78,21 @@ def _add(found: VerifyResult, parallel: str, first: str, checks: Callable[[], It
         found.checks.append(VerifyCheck(first, FAIL, f"the step failed: {describe_error(error)[:300]}"))
 
 
-def _of_weights(setting: Setting) -> Iterator[VerifyCheck]:
+def _of_weights(case: Case) -> Iterator[VerifyCheck]:
     """Check with the run's noise and learning rate. If nothing is frozen, freeze the first layer too."""
-    names, frozen_names, moved = _step(setting, frozen=())
-    if moved:
-        yield VerifyCheck("weights_moved", FAIL, moved)
-    else:
-        yield VerifyCheck("weights_moved", PASS, f"{len(names)} of {len(names)} tensors, as p.grad says")
-    frozen: tuple[str, ...] = ()
-    if not frozen_names:
-        frozen = _first_layer(setting.case.workload.model)
-        if not frozen:
-            return
+    fault, count = _fault_of_step(case, frozen=()), len(case.names)
+    said = f"{count} of {count} tensors, as p.grad says"
+    yield VerifyCheck("weights_moved", FAIL if fault else PASS, fault or said)
+    model = case.workload.model
+    frozen = _first_layer(model) if all(p.requires_grad for p in model.parameters()) else ()
+    stay = [name for name, _ in model.named_parameters() if name in frozen or name not in case.names]
+    if not stay:
+        return
     try:
-        _, frozen_names, fault = _step(setting, frozen=frozen)
+        fault = _fault_of_step(case, frozen)
     except ValueError as error:
         fault = f"with {', '.join(frozen)} frozen the step fails: {error}"
-    said = f"{', '.join(frozen_names[:3])}{' and others' if len(frozen_names) > 3 else ''} stayed"
+    said = f"{', '.join(stay[:3])}{' and others' if len(stay) > 3 else ''} stayed"
     yield VerifyCheck("weights_frozen", FAIL if fault else PASS, fault or said)
 
 
@@ -126,24 +106,22 @@ def _first_layer(model: nn.Module) -> tuple[str, ...]:
     return ()
 
 
-def _step(setting: Setting, frozen: tuple[str, ...]) -> tuple[list[str], list[str], str]:
-    """Do one step. Returns the names of trainable and of frozen parameters, and the fault, if any."""
-    case, dtype = setting.case, WAYS[setting.way][1]
-    workload = case.copied(dtype)
+def _fault_of_step(case: Case, frozen: tuple[str, ...]) -> str:
+    """Do one step with some parameters frozen. Returns what is wrong with the weights, if anything."""
+    workload = case.copied(case.way)
     for name in frozen:
         workload.model.get_parameter(name).requires_grad_(False)
-    settings = {"accumulation_steps": 1, "noise_multiplier": setting.noise_multiplier}
-    trainer = case.trainer(setting.way, setting.max_grad_norm, workload, **settings)
+    settings = {"accumulation_steps": 1, "noise_multiplier": case.noise_multiplier}
+    trainer = case.trainer(case.way, workload, **settings)
     parameters = dict(trainer.model.named_parameters())
     before = {name: local(p.detach()).clone() for name, p in parameters.items()}
-    case.gradients(trainer, setting.way, case.moved(dtype)[:1])
+    case.gradients(trainer, case.way, case.moved(case.way)[:1])
+    for name, parameter in parameters.items():
+        if not parameter.requires_grad and not torch.equal(local(parameter), before[name]):
+            return f"{name} is frozen, and has moved"
+        if not parameter.requires_grad and parameter.grad is not None:
+            return f"{name} is frozen, and has a gradient"
     trainable = [name for name, p in parameters.items() if p.requires_grad]
-    still = [name for name in parameters if name not in trainable]
-    for name in still:
-        if not torch.equal(local(parameters[name]), before[name]):
-            return trainable, still, f"{name} is frozen, and has moved"
-        if parameters[name].grad is not None:
-            return trainable, still, f"{name} is frozen, and has a gradient"
     expected = [nn.Parameter(before[name].clone()) for name in trainable]
     for made, name in zip(expected, trainable, strict=True):
         gradient = parameters[name].grad
@@ -154,7 +132,7 @@ def _step(setting: Setting, frozen: tuple[str, ...]) -> tuple[list[str], list[st
         now = local(parameters[name].detach())
         change = float((made.detach() - before[name]).norm())
         if change and torch.equal(now, before[name]):
-            return trainable, still, f"{name} did not move"
+            return f"{name} did not move"
         if float((now - made.detach()).norm()) > _ROUNDING * max(change, float(made.detach().norm())):
-            return trainable, still, f"{name} moved otherwise than the optimizer moves it by p.grad"
-    return trainable, still, ""
+            return f"{name} moved otherwise than the optimizer moves it by p.grad"
+    return ""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.ledger import Ledger
 from dpprof.measure.passes.storages import Storages
+from dpprof.record.ledger import StepTimeline
 
 
 class World:
@@ -145,21 +146,6 @@ def act(world: World, what: str, which: int, number: int) -> None:
         OPERATIONS[what](world, world.tensors[which % len(world.tensors)], number)
 
 
-@settings(deadline=None)
-@given(st.lists(ACTS, max_size=40))
-def test_every_storage_of_any_program_counts_once_as_long_as_it_lives(program: list[Act]) -> None:
-    world = World()
-    with Ledger("cpu") as ledger:
-        for step in program:
-            act(world, *step)
-            assert ledger.storages.live_bytes() == sum(world.sizes().values())
-        while world.tensors:
-            world.tensors.pop(len(world.tensors) // 2)
-            assert ledger.storages.live_bytes() == sum(world.sizes().values())
-        world.modules.clear()
-        assert ledger.storages.live_bytes() == 0
-
-
 CATEGORY = st.sampled_from(["parameters", "gradients", "activations", "noise"])
 
 
@@ -231,9 +217,16 @@ class Stories:
         return levels
 
 
+def levels_after(timeline: StepTimeline, event: int) -> dict[str, int]:
+    levels: dict[str, int] = defaultdict(int)
+    for held in timeline.alive_after(event).values():
+        levels[held.category] += held.num_bytes
+    return levels
+
+
 @settings(deadline=None)
 @given(st.lists(EXPECTED_ACTS | LABELS, max_size=12), st.lists(EXPECTED_ACTS | LABELS, max_size=30))
-def test_the_log_of_any_program_tells_what_was_alive_at_every_moment(
+def test_every_storage_of_any_program_counts_once_at_every_moment_of_its_life(
     before: list[Any], within: list[Any]
 ) -> None:
     stories = Stories()
@@ -245,24 +238,17 @@ def test_the_log_of_any_program_tells_what_was_alive_at_every_moment(
         for moment, step in enumerate(within, 1):
             with ledger.storages.in_phase(str(moment)):
                 stories.do(ledger.storages, step, moment)
+            assert ledger.storages.live_bytes() == sum(stories.world.sizes().values())
         log = ledger.storages.end_step()
-        assert ledger.storages.live_bytes() == sum(stories.world.sizes().values())
+        while stories.world.tensors:
+            stories.world.tensors.pop(len(stories.world.tensors) // 2)
+            assert ledger.storages.live_bytes() == sum(stories.world.sizes().values())
+        stories.world.modules.clear()
+        assert ledger.storages.live_bytes() == 0
     account = Account(log)
     timeline = account.timeline()
-    levels: dict[str, int] = defaultdict(int, timeline.start)
-    assert levels == stories.levels_at(0)
-    event = 0
-    for moment, phase in enumerate(log.phases, 1):
-        while event < phase.end_event:
-            category, num_bytes = timeline.category[event], timeline.num_bytes[event]
-            moved_to = timeline.moved_to[event]
-            levels[category] += num_bytes if moved_to is None else -num_bytes
-            if moved_to is not None:
-                levels[moved_to] += num_bytes
-            assert min(levels.values()) >= 0
-            event += 1
-        assert {name: held for name, held in levels.items() if held} == stories.levels_at(moment)
-    assert event == len(log.events)
+    assert levels_after(timeline, -1) == stories.levels_at(0)
+    for moment, phase in enumerate(timeline.phases, 1):
+        assert levels_after(timeline, phase.end_event - 1) == stories.levels_at(moment)
     assert account.after_step == stories.levels_at(len(within))
-    assert sum(account.after_step.values()) == sum(stories.world.sizes().values())
     assert account.peak >= max(sum(stories.levels_at(at).values()) for at in range(len(within) + 1))

@@ -72,10 +72,7 @@ def rows_of(l2_bytes: int) -> dict[str, TrafficRow]:
             (left.bfloat16() @ right.bfloat16()).neg_()
         left @ right
         large.exp()
-    found: dict[str, TrafficRow] = {}
-    for row in ledger.take_traffic():
-        found[row.name] = row
-    return found
+    return {row.name: row for row in ledger.take_traffic()}
 
 
 def test_the_ledger_leaves_what_moves_as_it_is_and_tells_what_is_cached() -> None:

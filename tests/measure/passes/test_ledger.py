@@ -9,16 +9,14 @@ from typing import Any
 import psutil
 import pytest
 from covering import product, sampled
+from example_runs import known, measured
 from tiny_ledgers import BUILT_IN, CONFIG, FAST, FLAT, GHOST, ledger_of, modules, resolved, sizes, tiny
 from torch import nn
 
-from dpprof.measure.experiment import run_experiment
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.ledger import Ledger, LedgerObserver
 from dpprof.measure.trainers.training import Training
-from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import StepTimeline
-from dpprof.record.record import Record
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, TRAINERS
 
 
@@ -38,34 +36,10 @@ def levels(timeline: StepTimeline, category: str, phase: str) -> list[int]:
     return found[span.first_event : span.end_event + 1]
 
 
-@pytest.mark.parametrize(
-    ("trainer", "size", "batch_size", "seq_len"),
-    [
-        *((trainer, "tiny", 1, 48) for trainer in TRAINERS),
-        *sampled([(name, "tiny", 3, 48) for name in DEFAULT_TRAINERS], [(FLAT, "tiny", 3, 48)]),
-        *sampled([(name, "small", 2, 16) for name in DEFAULT_TRAINERS], [(GHOST, "small", 2, 16)]),
-    ],
-)
-def test_the_ledger_is_the_allocators_truth(
-    tmp_path: Path, trainer: str, size: str, batch_size: int, seq_len: int
-) -> None:
-    sizes = {"model_size": size, "num_layers": 1, "batch_size": batch_size, "seq_len": seq_len}
-    held_to_the_allocator(tmp_path, trainer=trainer, **sizes)
-
-
+SMALL = {"model_size": "small", "batch_size": 2, "seq_len": 16}
 BF16 = {"precision": "bf16", "optimizer": "adamw", "accumulation_steps": 2}
 CHECKPOINTED = {"activation_checkpointing": True, "attention": "dp_mha", "momentum": 0.9}
 OWN = ("DPBookKeepingTrainer", "DPMixedGhostTrainer")  # whose sums bf16 takes more memory for
-
-
-@pytest.mark.parametrize(
-    ("trainer", "changes"),
-    product(DEFAULT_TRAINERS, [BF16, CHECKPOINTED], always=[(name, BF16) for name in OWN]),
-)
-def test_it_is_so_under_other_settings_too(tmp_path: Path, trainer: str, changes: dict[str, Any]) -> None:
-    held_to_the_allocator(tmp_path, trainer=trainer, num_layers=1, **changes)
-
-
 # oneDNN works in memory of its own within a bf16 product, unseen by the ledger: less than the result's.
 ONEDNN = 4 * 64 * 1000
 SUMMING = {
@@ -75,13 +49,19 @@ SUMMING = {
 }
 
 
-def held_to_the_allocator(tmp_path: Path, **changes: Any) -> Record:
-    config = resolved(**changes)
-    folder = RunFolder(tmp_path / config.run_name)
-    folder.create(config)
-    record = run_experiment(config, folder, print)
-    ledger, memory = record.ledger, record.memory
-    assert ledger is not None
+@pytest.mark.parametrize(
+    ("trainer", "changes"),
+    [
+        *((trainer, {"batch_size": 1}) for trainer in TRAINERS),
+        *sampled([(name, {"batch_size": 3}) for name in DEFAULT_TRAINERS], [(FLAT, {"batch_size": 3})]),
+        *sampled([(name, SMALL) for name in DEFAULT_TRAINERS], [(GHOST, SMALL)]),
+        *product(DEFAULT_TRAINERS, [BF16, CHECKPOINTED], always=[(name, BF16) for name in OWN]),
+    ],
+)
+def test_the_ledger_is_the_allocators_truth(tmp_path: Path, trainer: str, changes: dict[str, Any]) -> None:
+    config = resolved(trainer=trainer, num_layers=1, **changes)
+    record = measured(tmp_path, config)
+    ledger, memory = known(record.ledger), record.memory
     assert ledger.peak == pytest.approx(memory.peak_allocated, rel=0.005)
     assert sum(ledger.at_peak.values()) == ledger.peak
     assert sum(ledger.after_step.values()) == pytest.approx(memory.after_step, rel=0.005)
@@ -93,7 +73,6 @@ def held_to_the_allocator(tmp_path: Path, **changes: Any) -> Record:
         else:
             assert within == pytest.approx(0, abs=0.005 * memory.phase_peak[phase])
         assert sum(peak.by_category.values()) == peak.num_bytes
-    return record
 
 
 SAVING = {"optimizer": "adamw", "precision": "bf16", "activation_checkpointing": True}
@@ -114,7 +93,8 @@ def test_fake_tensors_give_the_same_ledger(trainer: str, changes: dict[str, Any]
     assert fake.after_step == real.after_step
     assert fake.phase_peak.keys() == real.phase_peak.keys()
     moved, fake_moved = (sum(r.read + r.written for r in rows) for rows in (real_traffic, fake_traffic))
-    assert fake_moved == pytest.approx(moved, rel=0.005)
+    # Ghost clipping looks for embeddings that repeat, which data alone tells.
+    assert fake_moved == (pytest.approx(moved, rel=0.005) if trainer == GHOST else moved)
     assert sum(r.flops for r in fake_traffic) == sum(r.flops for r in real_traffic)
 
 

@@ -17,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from dpprof.measure.passes.modules import ModuleCalls
 from dpprof.measure.workloads.transformer import SimpleBigModel
 from dpprof.vocabulary.norm_forms import NormCost
+from dpprof.vocabulary.theory import LayerRow
 
 Paths = dict[str, list[str]]
 
@@ -94,31 +95,29 @@ def test_in_backward_it_works_for_the_module_whose_forward_made_the_node() -> No
     assert followed.taken()["mm"] == found["mm"], "a second backward is told alike"
     # The last layer's two products, the first's one: its input needs no gradient.
     assert found["mm"] == ["3", "3", "0"]
-    assert found["native_layer_norm_backward"] == ["2"]
-    assert found["gelu_backward"] == ["1"]
     assert found["ones_like"] == [""]
 
 
-def test_nested_modules_in_forward_and_backward() -> None:
-    forward, backward = trained(transformer(), IDS)
+@pytest.mark.parametrize(("recomputes", "hooked"), [(False, False), (True, False), (True, True)])
+def test_nested_modules_in_forward_backward_and_recomputation(recomputes: bool, hooked: bool) -> None:
+    model = transformer(activation_checkpointing=recomputes)
+    forward, backward = trained(model, IDS, GradSampleModule) if hooked else trained(model, IDS)
+    attention = "_scaled_dot_product_flash_attention_for_cpu"
     assert forward["addmm"] == LINEARS
     assert forward["native_layer_norm"] == NORMS
     assert forward["embedding"] == ["token_embedding", "position_embedding"]
-    assert forward["_scaled_dot_product_flash_attention_for_cpu"] == [
-        "blocks.0.attention",
-        "blocks.1.attention",
-    ]
+    assert forward[attention] == ["blocks.0.attention", "blocks.1.attention"]
     assert forward["gelu"] == ["blocks.0", "blocks.1"]
     assert forward["arange"] == [""]
 
     assert Counter(backward["mm"]) == Counter(2 * LINEARS)
     assert Counter(backward["native_layer_norm_backward"]) == Counter(NORMS)
     assert Counter(backward["embedding_dense_backward"]) == Counter(forward["embedding"])
-    assert backward["_scaled_dot_product_flash_attention_for_cpu_backward"] == [
-        "blocks.1.attention",
-        "blocks.0.attention",
-    ]
+    assert backward[f"{attention}_backward"] == ["blocks.1.attention", "blocks.0.attention"]
     assert backward["gelu_backward"] == ["blocks.1", "blocks.0"]
+    again = (1, 0) if recomputes else ()
+    assert backward.get("gelu", []) == [f"blocks.{i}" for i in again]
+    assert backward.get("addmm", []) == [f"blocks.{i}.{name}" for i in again for name in BLOCK_LAYERS]
 
 
 class Sandwich(nn.Module):
@@ -160,18 +159,6 @@ def test_hooks_of_embeddings_and_of_a_nested_model() -> None:
     assert Counter(found["copy_"]) == Counter(
         2 * LINEARS + 2 * NORMS + ["token_embedding", "position_embedding"]
     )
-
-
-@pytest.mark.parametrize("hooked", [False, True])
-def test_recomputation_in_backward_works_for_the_same_modules(hooked: bool) -> None:
-    model = transformer(activation_checkpointing=True)
-    forward, backward = trained(model, IDS, GradSampleModule) if hooked else trained(model, IDS)
-    assert forward["addmm"] == LINEARS
-    assert backward["addmm"] == [f"blocks.{i}.{name}" for i in (1, 0) for name in BLOCK_LAYERS]
-    assert Counter(backward["mm"]) == Counter(2 * LINEARS)
-    assert backward["gelu"] == backward["gelu_backward"] == ["blocks.1", "blocks.0"]
-    assert Counter(backward["native_layer_norm_backward"]) == Counter(NORMS)
-    assert Counter(backward["embedding_dense_backward"]) == Counter(forward["embedding"])
 
 
 def test_what_accumulates_a_parameters_gradient_works_for_no_module() -> None:
@@ -224,39 +211,16 @@ def test_outside_calls_and_after_leaving_nothing_is_told() -> None:
     assert seen == ["", ""]
 
 
-class Around:
-    """Notes when it is entered and left."""
-
-    def __init__(self) -> None:
-        self.log: list[str] = []
+def test_each_outermost_call_is_surrounded_once_even_if_it_fails() -> None:
+    log: list[str] = []
 
     @contextmanager
-    def __call__(self) -> Iterator[None]:
-        self.log.append("in")
+    def around() -> Iterator[None]:
+        log.append("in")
         try:
             yield
         finally:
-            self.log.append("out")
-
-
-def test_each_outermost_call_is_surrounded_once() -> None:
-    around = Around()
-    model = transformer()
-    with Followed(around) as followed:
-        followed.modules.name(model)
-        assert around.log == []
-        loss = model(IDS).sum()
-        assert around.log == ["in", "out"]
-        model.head(torch.ones(1, 4))
-        assert around.log == 2 * ["in", "out"]
-        loss.backward()
-        assert around.log == 2 * ["in", "out"]
-    model(IDS)
-    assert around.log == 2 * ["in", "out"]
-
-
-def test_a_forward_that_fails_leaves_no_trace() -> None:
-    around = Around()
+            log.append("out")
 
     class Fails(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -265,39 +229,31 @@ def test_a_forward_that_fails_leaves_no_trace() -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.Sequential(Fails()))
     with Followed(around) as followed:
         followed.modules.name(model)
+        assert log == []
         with pytest.raises(RuntimeError, match="fails"):
             model(torch.ones(1, 3))
-        assert around.log == ["in", "out"]
+        assert log == ["in", "out"]
         assert followed.modules.current() == ""
-        model[0](torch.ones(1, 3)).sum()
+        model[0](torch.ones(1, 3)).sum().backward()
     found = followed.taken()
     assert found["addmm"] == ["0", "0"]
-    assert found["sum"] == [""]
-    assert around.log == 2 * ["in", "out"]
-
-
-def test_forward_in_another_thread_is_told() -> None:
-    model = layers()
-    paths: list[str] = []
-    with Followed() as followed, ThreadPoolExecutor(1) as thread:
-        followed.modules.name(model)
-        model[1].register_forward_pre_hook(lambda *_: paths.append(followed.modules.current()))
-        thread.submit(lambda: model(torch.ones(5, 3)).sum()).result().backward()
-    found = followed.taken()
-    assert paths == ["1"]
-    assert found["mm"] == ["3", "3", "0"]
-    assert found["gelu_backward"] == ["1"]
+    assert found["sum"] == ["", "0"], "of the loss, and of the bias in backward"
+    model[0](torch.ones(1, 3))
+    assert log == 2 * ["in", "out"]
 
 
 def test_forwards_in_several_threads_are_told_as_far_as_they_agree() -> None:
     """In a new thread autograd numbers nodes from 0: those of the first calls have the same number."""
     model = nn.Sequential(nn.GELU(), nn.Sigmoid(), nn.Tanh())
     x = torch.ones(2, requires_grad=True)
+    paths: list[str] = []
     with Followed() as followed, ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
         followed.modules.name(model)
+        model[1].register_forward_pre_hook(lambda *_: paths.append(followed.modules.current()))
         one.submit(lambda: model[2](model[0](x))).result()
         other.submit(lambda: model[2](model[1](x))).result().sum().backward()
     found = followed.taken()
+    assert paths == ["1"]
     assert found["sigmoid_backward"] == [""]
     assert found["tanh_backward"] == ["2"]
 
@@ -326,14 +282,14 @@ def test_shapes_by_hand() -> None:
         calls.name(model)
         calls.in_forward = True
         model(torch.randn(3, 4, 4, 4))
-        first, second = calls.rows({"2.weight": NormCost("gram", 1, 2, 3, True)})
-    assert (first.name, first.samples, first.groups, first.positions) == ("0", 3, 2, 4)
-    assert (first.rows, first.columns, first.norm) == (3, 2 * 9, None)
-    assert (first.weight_trains, first.bias_trains, first.input_has_gradient) == (False, True, False)
-    assert (second.name, second.groups, second.positions, second.rows, second.columns) == ("2", 1, 1, 5, 24)
-    assert (second.bias_trains, second.input_has_gradient) == (False, True)
-    assert (first.is_booked, second.is_booked) == (False, True)
-    assert (second.norm, second.norm_flops, second.norm_bytes, second.sum_flops) == ("gram", 1, 2, 3)
+        found = calls.rows({"2.weight": NormCost("gram", 1, 2, 3, True)})
+    convolution = LayerRow(
+        "0", 3, 2, 4, 3, 2 * 9, is_convolution=True, weight="0.weight", weight_trains=False
+    )
+    linear = LayerRow("2", 3, 1, 1, 5, 6 * 4, weight="2.weight", bias_trains=False, is_booked=True)
+    linear.norm, linear.norm_flops, linear.norm_bytes, linear.sum_flops = "gram", 1, 2, 3
+    convolution.input_has_gradient = False
+    assert found == [convolution, linear]
 
 
 def test_a_checkpoint_is_seen_in_backward() -> None:

@@ -1,17 +1,73 @@
-"""The bytes that operators read and write; of what they pick or scatter only what is touched."""
+"""The bytes that operators read and write, of what they pick or scatter only what is touched; and FLOPs."""
 
 from collections.abc import Callable
 from itertools import product
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from operator_calls import SIZE_A, SIZE_B, A, B, calls, floats, indices, moved
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from dpprof.measure.passes.traffic import footprint, tensors_in
+from dpprof.measure.passes.traffic import bytes_moved, flops, footprint, tensors_in
+
+
+class Call(NamedTuple):
+    operator: str
+    read: int
+    written: int
+    flops: int
+
+
+class Calls(TorchDispatchMode):
+    """Notes the traffic of every operator called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[Call] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        num_flops = flops(func, args, kwargs, result)
+        name = func._overloadpacket.__name__
+        self.rows.append(Call(name, *bytes_moved(func, args, kwargs, result), num_flops))
+        return result
+
+
+def calls(run: Callable[[], object]) -> list[Call]:
+    noted = Calls()
+    with noted:
+        run()
+    return noted.rows
+
+
+def the_call(operator: str, run: Callable[[], object]) -> Call:
+    """The one call of an operator; older torch passes a detach on twice, with the same tensors."""
+    (found,) = {call for call in calls(run) if call.operator == operator}
+    return found
+
+
+def moved(operator: str, run: Callable[[], object]) -> tuple[int, int]:
+    found = the_call(operator, run)
+    return found.read, found.written
+
+
+A, B = torch.ones(3, 5), torch.ones(5, 7)
+# Bytes of these.
+SIZE_A, SIZE_B = 4 * 15, 4 * 35
+
+
+def floats(*shape: int) -> Tensor:
+    return torch.ones(*shape)
+
+
+def indices(*values: int) -> Tensor:
+    return torch.tensor(values)
+
 
 FIFTY, TWELVE = torch.zeros(50, dtype=torch.int64), torch.zeros(2, 6, dtype=torch.int64)
 ONE = torch.tensor(1.0)
@@ -22,28 +78,27 @@ def table() -> Tensor:
     return floats(100, 6)
 
 
+def back(out: Tensor) -> None:
+    out.backward(torch.ones_like(out))
+
+
+def losses() -> Tensor:
+    """Of six samples and fifty classes."""
+    logits, labels = torch.ones(6, 50, requires_grad=True), torch.zeros(6, dtype=torch.int64)
+    return F.cross_entropy(logits, labels, reduction="none")
+
+
 # Operator, call, and the bytes that it reads and writes.
 TRAFFIC: list[tuple[str, Callable[[], object], int, int]] = [
     # Operands are read and results written.
-    ("mm", lambda: A @ B, SIZE_A + SIZE_B, 4 * 21),
-    ("addmm", lambda: torch.addmm(floats(7), A, B), 4 * 7 + SIZE_A + SIZE_B, 4 * 21),
-    ("bmm", lambda: floats(2, 3, 5).bmm(floats(2, 5, 7)), 2 * (SIZE_A + SIZE_B), 2 * 4 * 21),
-    ("mv", lambda: A @ floats(5), SIZE_A + 20, 12),
     ("add", lambda: A + A, 2 * SIZE_A, SIZE_A),
     ("add", lambda: A + 1, SIZE_A, SIZE_A),
     ("gt", lambda: A > 0, SIZE_A, 15),
-    ("where", lambda: torch.where(A > 0, A, A), 15 + 2 * SIZE_A, SIZE_A),
     ("sum", lambda: A.sum(), SIZE_A, 4),
-    ("sum", lambda: A.sum(dim=1), SIZE_A, 12),
-    ("amax", lambda: A.amax(dim=0), SIZE_A, 20),
     ("cat", lambda: torch.cat([A, A, floats(1, 5)]), 2 * SIZE_A + 20, 2 * SIZE_A + 20),
     ("clone", lambda: A.clone(), SIZE_A, SIZE_A),
-    ("clone", lambda: A.t().contiguous(), SIZE_A, SIZE_A),
     ("_to_copy", lambda: A.double(), SIZE_A, 2 * SIZE_A),
-    ("relu", lambda: A.relu(), SIZE_A, SIZE_A),
-    ("_softmax", lambda: A.softmax(dim=1), SIZE_A, SIZE_A),
     ("sort", lambda: A.sort(), SIZE_A, SIZE_A + 2 * SIZE_A),
-    ("native_layer_norm", lambda: F.layer_norm(A, (5,)), SIZE_A, SIZE_A + 2 * 4 * 3),
     (
         "native_layer_norm",
         lambda: F.layer_norm(A, (5,), floats(5), floats(5)),
@@ -51,26 +106,17 @@ TRAFFIC: list[tuple[str, Callable[[], object], int, int]] = [
         SIZE_A + 2 * 4 * 3,
     ),
     (
-        "convolution",
-        lambda: F.conv1d(floats(2, 3, 10), floats(4, 3, 3), floats(4)),
-        4 * (60 + 36 + 4),
-        4 * 2 * 4 * 8,
+        "native_layer_norm_backward",
+        lambda: back(nn.LayerNorm(5)(A.clone().requires_grad_())),
+        2 * SIZE_A + 2 * 12 + 2 * 20,
+        SIZE_A + 2 * 20,
     ),
     # Making or overwriting only writes.
     ("zeros", lambda: torch.zeros(3, 5), 0, SIZE_A),
-    ("ones", lambda: torch.ones(3, 5), 0, SIZE_A),
-    ("full", lambda: torch.full((3, 5), 2.0), 0, SIZE_A),
     ("arange", lambda: torch.arange(10), 0, 80),
-    ("randn", lambda: torch.randn(3, 5), 0, SIZE_A),
     ("zeros_like", lambda: torch.zeros_like(A), 0, SIZE_A),
-    ("ones_like", lambda: torch.ones_like(A), 0, SIZE_A),
-    ("full_like", lambda: torch.full_like(A, 2.0), 0, SIZE_A),
-    ("rand_like", lambda: torch.rand_like(A), 0, SIZE_A),
-    ("randn_like", lambda: torch.randn_like(A), 0, SIZE_A),
     ("randint_like", lambda: torch.randint_like(A, 9), 0, SIZE_A),
     ("new_zeros", lambda: A.new_zeros(7), 0, 28),
-    ("new_ones", lambda: A.new_ones(7), 0, 28),
-    ("new_full", lambda: A.new_full((7,), 2.0), 0, 28),
     ("zero_", lambda: floats(3, 5).zero_(), 0, SIZE_A),
     ("fill_", lambda: floats(3, 5).fill_(2.0), 0, SIZE_A),
     ("normal_", lambda: floats(3, 5).normal_(), 0, SIZE_A),
@@ -82,17 +128,13 @@ TRAFFIC: list[tuple[str, Callable[[], object], int, int]] = [
     # In-place operators read and write what they change.
     ("add_", lambda: floats(3, 5).add_(A), 2 * SIZE_A, SIZE_A),
     ("add_", lambda: floats(3, 5).add_(1), SIZE_A, SIZE_A),
-    ("relu_", lambda: floats(3, 5).relu_(), SIZE_A, SIZE_A),
-    ("addmm_", lambda: floats(3, 7).addmm_(A, B), SIZE_A + SIZE_B + 4 * 21, 4 * 21),
     ("masked_fill_", lambda: floats(3, 5).masked_fill_(A > 0, 2.0), SIZE_A + 15, SIZE_A),
-    ("addcmul_", lambda: floats(3, 5).addcmul_(A, A), 3 * SIZE_A, SIZE_A),
     (
         "_foreach_add_",
         lambda: torch._foreach_add_([floats(3, 5), floats(2)], [A, floats(2)]),
         2 * (SIZE_A + 8),
         SIZE_A + 8,
     ),
-    ("_foreach_mul_", lambda: torch._foreach_mul_([floats(3, 5), floats(2)], 2.0), SIZE_A + 8, SIZE_A + 8),
     # What is overwritten is not read.
     ("copy_", lambda: floats(3, 5).copy_(A), SIZE_A, SIZE_A),
     ("copy_", lambda: floats(3, 5).copy_(floats(5)), 20, SIZE_A),
@@ -105,26 +147,16 @@ TRAFFIC: list[tuple[str, Callable[[], object], int, int]] = [
         SIZE_A + 8,
         SIZE_A + 8,
     ),
-    ("mm", lambda: torch.mm(A, B, out=floats(3, 7)), SIZE_A + SIZE_B, 4 * 21),
     ("add", lambda: torch.add(A, A, out=floats(3, 5)), 2 * SIZE_A, SIZE_A),
-    ("cat", lambda: torch.cat([A, A], out=floats(6, 5)), 2 * SIZE_A, 2 * SIZE_A),
     ("_foreach_neg", lambda: torch.ops.aten._foreach_neg.out([A], out=[floats(3, 5)]), SIZE_A, SIZE_A),
     ("sort", lambda: torch.sort(A, out=(floats(3, 5), indices(0))), SIZE_A, 3 * SIZE_A),
     # Views and memory that is not touched are free.
     ("view", lambda: A.view(15), 0, 0),
-    ("t", lambda: A.t(), 0, 0),
-    ("transpose", lambda: A.transpose(0, 1), 0, 0),
-    ("permute", lambda: A.permute(1, 0), 0, 0),
     ("expand", lambda: A.expand(9, 3, 5), 0, 0),
     ("slice", lambda: A[1:], 0, 0),
-    ("select", lambda: A[1], 0, 0),
-    ("unsqueeze", lambda: A.unsqueeze(0), 0, 0),
-    ("squeeze", lambda: A.squeeze(), 0, 0),
     ("as_strided", lambda: A.as_strided((2, 2), (1, 1)), 0, 0),
     ("split", lambda: A.split(1), 0, 0),
-    ("unbind", lambda: A.unbind(), 0, 0),
     ("detach", lambda: A.detach(), 0, 0),
-    ("alias", lambda: torch.ops.aten.alias(A), 0, 0),
     ("_unsafe_view", lambda: torch.ops.aten._unsafe_view(A, [15]), 0, 0),
     ("empty", lambda: torch.empty(3, 5), 0, 0),
     ("empty_like", lambda: torch.empty_like(A), 0, 0),
@@ -136,11 +168,8 @@ TRAFFIC: list[tuple[str, Callable[[], object], int, int]] = [
     ("set_", lambda: floats(3).set_(floats(9)), 0, 0),  # type: ignore[call-overload]
     # Of an operand only the memory that it really has is read.
     ("add", lambda: floats(5).expand(3, 5) + 1, 20, SIZE_A),
-    ("add", lambda: floats(1).expand(3, 5) + 1, 4, SIZE_A),
-    ("add", lambda: floats(3, 1).expand(3, 5) + 1, 12, SIZE_A),
     ("add", lambda: A + floats(5), SIZE_A + 20, SIZE_A),
     ("add", lambda: A[:, 1:3] + 1, 4 * 6, 4 * 6),
-    ("add", lambda: A.t() + 1, SIZE_A, SIZE_A),
     # Asking for a number reads; empty operands move nothing.
     ("_local_scalar_dense", lambda: torch.tensor(1.0).item(), 4, 0),
     ("equal", lambda: torch.equal(A, A), 2 * SIZE_A, 0),
@@ -159,6 +188,19 @@ TRAFFIC: list[tuple[str, Callable[[], object], int, int]] = [
         lambda: F.nll_loss(floats(6, 10), torch.zeros(6, dtype=torch.int64)),
         6 * 4 + 6 * 8,
         2 * 4,
+    ),
+    # Of six samples one logit each is picked, and all their gradients are written. The second result of the
+    # loss is the sum of the classes' weights.
+    ("_log_softmax", losses, 1200, 1200),
+    ("nll_loss_forward", losses, 6 * 4 + 6 * 8, 6 * 4 + 4),
+    ("nll_loss_backward", lambda: back(losses()), 6 * 4 + 6 * 8 + 4, 1200),
+    ("_log_softmax_backward_data", lambda: back(losses()), 2 * 1200, 1200),
+    # The gradient of an embedding is written whole.
+    (
+        "embedding_dense_backward",
+        lambda: back(F.embedding(indices(3, 9, 3), table().requires_grad_())),
+        3 * 24 + 3 * 8,
+        100 * 24,
     ),
     # Scattering writes what is changed, at most all there is; out of place it copies the whole. What is added
     # to is read, too.
@@ -190,10 +232,42 @@ TRAFFIC: list[tuple[str, Callable[[], object], int, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("operator", "run", "read", "written"), TRAFFIC)
+# A multiplication and an addition are two operations.
+A4, B4 = torch.ones(4, 3, 5), torch.ones(4, 5, 7)
+AB, PRODUCT = SIZE_A + SIZE_B, 2 * 3 * 5 * 7
+PRODUCTS: list[tuple[str, Callable[[], object], int, int, int]] = [
+    ("mm", lambda: A @ B, AB, 84, PRODUCT),
+    ("mm", lambda: torch.mm(A, B, out=floats(3, 7)), AB, 84, PRODUCT),
+    ("addmm", lambda: torch.addmm(floats(7), A, B), 28 + AB, 84, PRODUCT),
+    ("addmm", lambda: F.linear(floats(2, 4, 5), floats(7, 5), floats(7)), 160 + 140 + 28, 224, 16 * 35),
+    ("addmm_", lambda: floats(3, 7).addmm_(A, B), AB + 84, 84, PRODUCT),
+    ("bmm", lambda: A4.bmm(B4), 4 * AB, 4 * 84, 4 * PRODUCT),
+    ("baddbmm", lambda: torch.baddbmm(floats(7), A4, B4), 28 + 4 * AB, 4 * 84, 4 * PRODUCT),
+    ("baddbmm_", lambda: floats(4, 3, 7).baddbmm_(A4, B4), 4 * (AB + 84), 4 * 84, 4 * PRODUCT),
+    ("mv", lambda: A @ floats(5), SIZE_A + 20, 12, 30),
+    ("addmv", lambda: torch.addmv(floats(3), A, floats(5), beta=2), 12 + SIZE_A + 20, 12, 30),
+    ("addmv_", lambda: floats(3).addmv_(A, floats(5)), 12 + SIZE_A + 20, 12, 30),
+    ("dot", lambda: floats(5) @ floats(5), 40, 4, 10),
+    (
+        "_scaled_dot_product_flash_attention_for_cpu",
+        lambda: F.scaled_dot_product_attention(floats(2, 3, 4, 8), floats(2, 3, 16, 8), floats(2, 3, 16, 8)),
+        4 * 6 * (4 + 16 + 16) * 8,
+        4 * 6 * 4 * 8 + 4 * 6 * 4,  # the output, and the logarithm of each query's sum
+        2 * (2 * 6 * 4 * 16 * 8),
+    ),
+    # Two samples of three channels and ten positions; four filters of three by three have eight results.
+    ("convolution", lambda: F.conv1d(floats(2, 3, 10), floats(4, 3, 3)), 240 + 144, 2 * 32 * 4, 2 * 64 * 9),
+]
+
+
+@pytest.mark.parametrize(
+    ("operator", "run", "read", "written", "num_flops"), [*((*row, 0) for row in TRAFFIC), *PRODUCTS]
+)
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
-def test_traffic_by_arithmetic(operator: str, run: Callable[[], object], read: int, written: int) -> None:
-    assert moved(operator, run) == (read, written)
+def test_traffic_and_flops_by_arithmetic(
+    operator: str, run: Callable[[], object], read: int, written: int, num_flops: int
+) -> None:
+    assert the_call(operator, run) == Call(operator, read, written, num_flops)
 
 
 @pytest.mark.parametrize(
@@ -204,13 +278,6 @@ def test_bytes_are_those_of_the_element_type(dtype: torch.dtype, size: int) -> N
     a = torch.ones(3, 5, dtype=dtype)
     assert moved("add", lambda: a + a) == (2 * 15 * size, 15 * size)
     assert moved("zeros", lambda: torch.zeros(4, dtype=dtype)) == (0, 4 * size)
-
-
-def test_layer_norm_backward_reads_input_and_statistics() -> None:
-    x, norm = torch.ones(3, 5, requires_grad=True), nn.LayerNorm(5)
-    out = norm(x)
-    found = moved("native_layer_norm_backward", lambda: out.backward(torch.ones_like(out)))
-    assert found == (2 * SIZE_A + 2 * 12 + 2 * 20, SIZE_A + 2 * 20)
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")
@@ -266,26 +333,45 @@ def test_the_footprint_of_overlapping_windows_is_at_most_the_storage() -> None:
     assert footprint(floats(5).expand(0, 5)) == 0
 
 
-def test_the_gradient_of_an_embedding_is_written_whole() -> None:
-    table = torch.ones(100, 6, requires_grad=True)
-    out = F.embedding(indices(3, 9, 3), table)
-    found = moved("embedding_dense_backward", lambda: out.backward(torch.ones_like(out)))
-    assert found == (3 * 24 + 3 * 8, 100 * 24)
+@pytest.mark.parametrize("causal", [False, True])
+def test_fused_attention_is_two_products_forward_and_five_backward(causal: bool) -> None:
+    b, h, t, k = 2, 3, 8, 4
+    query, key, value = (torch.ones(b, h, t, k, requires_grad=True) for _ in range(3))
+    found = calls(
+        lambda: F.scaled_dot_product_attention(query, key, value, is_causal=causal).sum().backward()
+    )
+    forward, backward = (call for call in found if call.flops)
+    one_product = 2 * b * h * t * t * k
+    assert forward.operator == "_scaled_dot_product_flash_attention_for_cpu"
+    assert forward.flops == 2 * one_product
+    assert backward.operator == "_scaled_dot_product_flash_attention_for_cpu_backward"
+    assert backward.flops == 5 * one_product
 
 
-def test_cross_entropy_picks_one_logit_of_each_sample_and_writes_all_their_gradients() -> None:
-    n, c = 6, 50
-    logits, labels = torch.ones(n, c, requires_grad=True), torch.zeros(n, dtype=torch.int64)
-    losses: list[Tensor] = []
-    forward = {
-        call.operator: (call.read, call.written)
-        for call in calls(lambda: losses.append(F.cross_entropy(logits, labels, reduction="none")))
-    }
-    assert forward["_log_softmax"] == (4 * n * c, 4 * n * c)
-    # The second result is the sum of the classes' weights.
-    assert forward["nll_loss_forward"] == (4 * n + 8 * n, 4 * n + 4)
-    backward = {
-        call.operator: (call.read, call.written) for call in calls(lambda: losses[0].backward(floats(n)))
-    }
-    assert backward["nll_loss_backward"] == (4 * n + 8 * n + 4, 4 * n * c)
-    assert backward["_log_softmax_backward_data"] == (2 * 4 * n * c, 4 * n * c)
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("projected", [False, True])
+def test_an_lstms_flops_are_its_gates_products(bidirectional: bool, projected: bool) -> None:
+    """Fused (oneDNN) and, with a projection, made of single products."""
+    steps, batch, width, hidden, out = 5, 3, 7, 11, 4 if projected else 11
+    layer = nn.LSTM(width, hidden, num_layers=2, bidirectional=bidirectional, proj_size=4 if projected else 0)
+    directions = 2 if bidirectional else 1
+    per_step = [4 * hidden * (given + out) for given in (width, directions * out)]
+    per_step = [products + (hidden * out if projected else 0) for products in per_step]
+    forward = 2 * sum(per_step) * directions * steps * batch
+    inputs = torch.randn(steps, batch, width, requires_grad=True)
+    state = tuple(torch.randn(2 * directions, batch, n, requires_grad=True) for n in (out, hidden))
+    made: list[Tensor] = []
+    assert sum(call.flops for call in calls(lambda: made.append(layer(inputs, state)[0]))) == forward
+    backward = calls(lambda: made[0].sum().backward())
+    assert sum(call.flops for call in backward) == 2 * forward
+    assert any(call.operator.startswith("mkldnn_rnn") for call in backward) is not projected
+
+
+def test_cudnns_recurrent_layers_count_all_matrices() -> None:
+    steps, batch, width, hidden = 5, 3, 7, 11
+    layer = nn.LSTM(width, hidden, num_layers=2, batch_first=True)
+    products = 2 * steps * batch * 4 * hidden * (width + hidden + hidden + hidden)
+    given = (torch.empty(batch, steps, width), list(layer.parameters()), 4)
+    assert flops(torch.ops.aten._cudnn_rnn.default, given, {}, None) == products
+    assert flops(torch.ops.aten._cudnn_rnn_backward.default, given, {}, None) == 2 * products

@@ -66,9 +66,9 @@ def ledger_of(config: ExperimentConfig, *, is_fake: bool, rank: int = 0) -> Ledg
     warm = warmup_steps(config)
     with one_rank_of_many(config, rank):
         if not is_fake:
-            return keep_ledger(lambda: Training(config), Ledger("cpu"), 2, warmup_steps=warm).result()
+            return keep_ledger(lambda: Training(config), Ledger("cpu"), 2, warmup_steps=warm).result
         with fake_tensors(load_trainer(config.trainer)):
-            return keep_ledger(lambda: Training(config), CpuLedger(), 1, warmup_steps=warm).result()
+            return keep_ledger(lambda: Training(config), CpuLedger(), 1, warmup_steps=warm).result
 
 
 # Where ranks agree for each batch that none refuses it: a count of 8 bytes.
@@ -139,7 +139,7 @@ def test_the_hook_of_a_fake_group_moves_the_bytes_that_ddp_moves() -> None:
     config = config_of("StandardTrainer", DDP, 2)
     dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     try:
-        real = keep_ledger(lambda: Training(config), Ledger("cpu"), 2, warmup_steps=2).result()
+        real = keep_ledger(lambda: Training(config), Ledger("cpu"), 2, warmup_steps=2).result
     finally:
         dist.destroy_process_group()
     seen = ledger_of(config, is_fake=False)

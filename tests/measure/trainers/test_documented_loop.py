@@ -64,7 +64,7 @@ def test_the_ledger_is_that_of_the_tutorials_loop(model: str, trainer: str) -> N
         ours = keep_ours(config)
     assert ours.account.peak == theirs.peak
     assert sum(ours.account.after_step.values()) == sum(theirs.after_step.values())
-    assert by_operator(ours.traffic) == by_operator(their_traffic)
+    assert by_operator(ours.result.traffic) == by_operator(their_traffic)
 
 
 @pytest.mark.parametrize(("trainer", "model"), product(TRAINERS, ["tiny", "wide_outputs"]))
@@ -96,6 +96,6 @@ def test_opacus_keeps_the_gradients_between_the_two_backward_passes(loop: str) -
     with without_data("DPGhostClippingTrainer"):
         kept = keep_ours(resolved("small", "DPGhostClippingTrainer", loop=loop))
     weights = kept.account.start["parameters"]
-    zeroed = [row for row in kept.traffic if row.phase == "clip" and row.name == "aten::zero_"]
+    zeroed = [row for row in kept.result.traffic if row.phase == "clip" and row.name == "aten::zero_"]
     assert sum(row.written for row in zeroed) == weights
     assert kept.account.phase_peak["backward_weighted"].by_category["gradients"] == weights
