@@ -1,6 +1,6 @@
 """Buckets of gradients: a matrix with a row per rank and columns per gradient, communicated at once."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,17 +67,24 @@ class Bucket:
         return self.gradients[0].new_empty(num_rows * sum(self.chunks))
 
 
-def together(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """Group neighbouring tensors of one dtype to fill buckets; a larger tensor comes alone."""
+def num_bytes(tensor: Tensor) -> int:
+    """Return the bytes of a tensor's numbers."""
+    return tensor.numel() * tensor.element_size()
+
+
+def together(
+    tensors: Iterable[Tensor], size_of: Callable[[Tensor], int] = num_bytes, most: int = BUCKET_BYTES
+) -> Iterator[list[Tensor]]:
+    """Group neighbouring tensors of one dtype to fill a buffer; a larger tensor comes alone."""
     some: list[Tensor] = []
     taken = 0
     for tensor in tensors:
-        num_bytes = tensor.numel() * tensor.element_size()
-        if some and (taken + num_bytes > BUCKET_BYTES or tensor.dtype != some[0].dtype):
+        size = size_of(tensor)
+        if some and (taken + size > most or tensor.dtype != some[0].dtype):
             yield some
             some, taken = [], 0
         some.append(tensor)
-        taken += num_bytes
+        taken += size
     if some:
         yield some
 
