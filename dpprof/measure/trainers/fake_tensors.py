@@ -8,6 +8,7 @@ runs. `nn.init.trunc_normal_` draws once. Trainers add stand-ins (`TrainerBase.o
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +25,6 @@ from torch.overrides import TorchFunctionMode
 
 from dpprof.errors import EstimateError
 from dpprof.measure.trainers.base import TrainerBase
-from dpprof.measure.trainers.replaced import replaced
 
 _aten = torch.ops.aten
 _OPERATORS: dict[Any, Any] = fake_impls.op_implementations_dict
@@ -56,7 +56,7 @@ def fake_tensors(
         # Data that a workload makes without torch, such as by numpy, becomes fake when used.
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(_upper_bounds())
-        stack.enter_context(replaced(nn.init, "_no_grad_trunc_normal_", _normal))
+        stack.enter_context(patch.object(nn.init, "_no_grad_trunc_normal_", _normal))
         stack.enter_context(trainer.on_fake_tensors())
         if as_autocast_on_cuda:
             stack.enter_context(_CudaAutocast())

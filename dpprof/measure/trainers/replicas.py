@@ -2,6 +2,7 @@
 
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -11,7 +12,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dpprof.measure.trainers.buckets import BUCKET_BYTES, buckets
 from dpprof.measure.trainers.parallel import Several
-from dpprof.measure.trainers.replaced import replaced
 from dpprof.vocabulary.messages import REFUSED_ELSEWHERE
 from dpprof.vocabulary.parallel import DDP, FAKE
 
@@ -120,7 +120,7 @@ class _RebuildsItsBuckets:
             return indices[::-1], sizes[::-1]  # DDP turns them round
 
         ready, wrapped = list(self._ready), self._wrapped
-        with replaced(dist, name, in_order):
+        with patch.object(dist, name, in_order):
             wrapped._ddp_init_helper(ready, [False] * len(ready), {}, False)
         wrapped.register_comm_hook(None, _all_reduced)
         self._reducer, wrapped.reducer = wrapped.reducer, self

@@ -5,6 +5,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,6 @@ from dpprof.measure.trainers.build import build_trainer, load_trainer
 from dpprof.measure.trainers.draws import drawn_again, state_of
 from dpprof.measure.trainers.nested import call, moved
 from dpprof.measure.trainers.parallel import all_local
-from dpprof.measure.trainers.replaced import replaced
 from dpprof.measure.trainers.traps import traps_named
 from dpprof.measure.trainers.watched_step import WatchedStep, watch_step
 from dpprof.measure.workloads.sampling import batch_sizes, num_samples, sampled
@@ -117,11 +117,8 @@ class Training:
 
     def _silent_after_step(self, batches: Sequence[Any]) -> set[str]:
         trainer = self.trainer
-        quiet = replaced(trainer, "noise_multiplier", 0.0)
-        with (
-            quiet,
-            replaced(trainer.optimizer, "noise_multiplier", 0.0),
-        ):  # Opacus's optimizers have their own
+        of_optimizer = patch.object(trainer.optimizer, "noise_multiplier", 0.0, create=True)  # Opacus's own
+        with patch.object(trainer, "noise_multiplier", 0.0), of_optimizer:
             trainer.run_profiling(batches, Observer())
         trained = ((name, p) for name, p in self.model.named_parameters() if p.requires_grad)
         return {name for name, p in trained if p.grad is None or not torch.count_nonzero(p.grad)}

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
+from unittest.mock import patch
 
 import torch
 from opacus.grad_sample import (
@@ -19,7 +20,6 @@ from torch import Tensor, nn
 
 from dpprof.measure.trainers.base import Held
 from dpprof.measure.trainers.opacus.trainer import OpacusTrainer
-from dpprof.measure.trainers.replaced import replaced
 from dpprof.vocabulary.parallel import DDP, FSDP2, NONE
 
 
@@ -87,7 +87,7 @@ class DPFastGradientClippingTrainer(OpacusTrainer):
             return sample
 
         samplers = {kind: labelling(sampler) for kind, sampler in self.forward_model.NORM_SAMPLERS.items()}
-        with super().label_transient_tensors(), replaced(self.forward_model, "NORM_SAMPLERS", samplers):
+        with super().label_transient_tensors(), patch.object(self.forward_model, "NORM_SAMPLERS", samplers):
             yield
 
     def _reduced(self, losses: Tensor) -> Tensor:

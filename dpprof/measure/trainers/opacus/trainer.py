@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from types import SimpleNamespace
 from typing import Any, ClassVar
+from unittest.mock import patch
 
 import torch
 from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
@@ -23,7 +24,6 @@ from dpprof.measure.trainers.base import Held, TrainerBase
 from dpprof.measure.trainers.nested import attributes
 from dpprof.measure.trainers.opacus.foreseen import foresee, hooked, silent_traps, unbounded
 from dpprof.measure.trainers.opacus.trap_sentences import SENTENCES
-from dpprof.measure.trainers.replaced import replaced
 from dpprof.measure.trainers.trial_batch import Trial, tried
 from dpprof.measure.trainers.watched_step import Trap, WatchedStep
 from dpprof.measure.workloads.sampling import num_samples
@@ -122,8 +122,8 @@ class OpacusTrainer(TrainerBase):
 
         modules = (grad_sample_module, grad_sample_module_fast_gradient_clipping)
         with (
-            replaced(modules[0], function, create_and_label),
-            replaced(modules[1], function, create_and_label),
+            patch.object(modules[0], function, create_and_label),
+            patch.object(modules[1], function, create_and_label),
         ):
             yield
 
@@ -155,7 +155,7 @@ class OpacusTrainer(TrainerBase):
     @contextmanager
     def unhooked(self) -> Iterator[None]:
         """Disable Opacus's hooks."""
-        with replaced(self.forward_model, "hooks_enabled", False):
+        with patch.object(self.forward_model, "hooks_enabled", False):
             yield
 
     @abstractmethod
@@ -206,8 +206,8 @@ def _on_fakes() -> Iterator[None]:
     move fake parameters: it is copied onto the meta device instead.
     """
     with (
-        replaced(optimizer_fast_gradient_clipping, "copy", SimpleNamespace(deepcopy=torch.clone)),
-        replaced(functorch, "copy", SimpleNamespace(deepcopy=_copy_on_meta)),
+        patch.object(optimizer_fast_gradient_clipping, "copy", SimpleNamespace(deepcopy=torch.clone)),
+        patch.object(functorch, "copy", SimpleNamespace(deepcopy=_copy_on_meta)),
     ):
         yield
 

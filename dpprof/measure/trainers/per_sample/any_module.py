@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, NoReturn
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,6 @@ from dpprof.measure.trainers.draws import attention_alike, drawn_again, dropouts
 from dpprof.measure.trainers.nested import named_leaves
 from dpprof.measure.trainers.per_sample.book import Book
 from dpprof.measure.trainers.per_sample.uses import PerSample, in_rows
-from dpprof.measure.trainers.replaced import replaced
 from dpprof.measure.trainers.trial_batch import run_aside
 from dpprof.measure.workloads.factory import first_line
 from dpprof.vocabulary.formats import listed
@@ -68,7 +68,7 @@ def _weights_of_hooks(module: nn.Module) -> Iterator[None]:
     """Recompute weights that hooks derive from parameters, so that these get their gradients."""
     with ExitStack() as stack:
         for name, hook in _hooks_of_weights(module).items():
-            stack.enter_context(replaced(module, name, vars(module)[name]))
+            stack.enter_context(patch.object(module, name, vars(module)[name]))
             hook(module, ())
         yield
 
@@ -130,7 +130,8 @@ class _Call:
         kind, dtype, enabled = self._autocast
         autocast = torch.autocast(kind, dtype, enabled, cache_enabled=False)
         alike = nullcontext() if self.drawn_from is None else attention_alike()
-        with autocast, alike, replaced(self.book, "is_open", False):  # modules below are as their classes are
+        as_classes = patch.object(self.book, "is_open", False)  # modules below compute as usual
+        with autocast, alike, as_classes:
             out = torch.func.functional_call(_AsItIs(self.module), named, args, kwargs)
         self.refuse_filled(tensors, args, kwargs)
         self.gave = _without_tensors(out)

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -150,13 +151,9 @@ def transformers() -> ModuleType:
 
 def _import_generation() -> None:
     """Import what all models need, but not scikit-learn, a slow import used only to generate text."""
-    utils: Any = importlib.import_module("transformers.utils")
-    is_available, utils.is_sklearn_available = utils.is_sklearn_available, lambda: False
-    try:
+    with patch("transformers.utils.is_sklearn_available", lambda: False):
         importlib.import_module("transformers.generation.candidate_generator")
         importlib.import_module("transformers.models.auto.modeling_auto")
-    finally:
-        utils.is_sklearn_available = is_available
 
 
 def config_of(name: str, family: Family, options: HuggingFaceOptions) -> Any:
