@@ -7,7 +7,7 @@ import example_hooks
 import example_trapped
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.measure.trainers.opacus.trap_sentences import SENTENCES as OPACUS_SENTENCES
+from dpprof.measure.trainers.opacus.foreseen import SENTENCES as OPACUS_SENTENCES
 from dpprof.measure.trainers.traps import SENTENCES as ANY_SENTENCES
 from dpprof.vocabulary.trainers import BUILT_IN, STANDARD
 

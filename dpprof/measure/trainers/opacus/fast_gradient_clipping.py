@@ -19,11 +19,11 @@ from opacus.optimizers import (
 from torch import Tensor, nn
 
 from dpprof.measure.trainers.base import Held
-from dpprof.measure.trainers.opacus.trainer import OpacusTrainer
+from dpprof.measure.trainers.opacus.dpsgd import DPSGDTrainer
 from dpprof.vocabulary.parallel import DDP, FSDP2, NONE
 
 
-class DPFastGradientClippingTrainer(OpacusTrainer):
+class DPFastGradientClippingTrainer(DPSGDTrainer):
     """Fast Gradient Clipping (Lee and Kifer 2020), in phases.
 
     A first backward computes per-sample gradients layer by layer and keeps their norms; a second one, of the
