@@ -7,8 +7,8 @@ import example_hooks
 import example_trapped
 
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.measure.trainers.base import SENTENCES as ANY_SENTENCES
 from dpprof.measure.trainers.opacus.foreseen import SENTENCES as OPACUS_SENTENCES
-from dpprof.measure.trainers.traps import SENTENCES as ANY_SENTENCES
 from dpprof.vocabulary.trainers import BUILT_IN, STANDARD
 
 SENTENCES = OPACUS_SENTENCES | ANY_SENTENCES

@@ -15,7 +15,7 @@ from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.entry import check_workload
 from dpprof.measure.trainers.opacus.foreseen import WARNINGS as OPACUS_WARNINGS
-from dpprof.measure.trainers.traps import WARNINGS
+from dpprof.measure.trainers.training import WARNINGS
 from dpprof.record.check import CONTRACT, MODULE, TRAINING, CheckAnswer, CheckFolder, Finding
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, STANDARD
 
