@@ -3,7 +3,6 @@
 `replicas.py` and `shards.py` import their parts of torch only when wanted.
 """
 
-import importlib
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 from dpprof.measure.observe import Observer
 from dpprof.vocabulary.parallel import DDP, FSDP2, NONE
+from dpprof.vocabulary.registry import load
 
 _WAYS = {
     NONE: "dpprof.measure.trainers.parallel:Alone",
@@ -125,6 +125,5 @@ def all_local(named: Iterable[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
 
 def parallel_of(way: str, device: torch.device) -> Alone:
     """Create the parallel way of that name, for this process's rank of torch's default process group."""
-    module, _, name = _WAYS[way].partition(":")
-    made: Alone = getattr(importlib.import_module(module), name)(device)
+    made: Alone = load(_WAYS[way])(device)
     return made

@@ -30,12 +30,15 @@ class Replicas(Several):
 
     def wrapped(self, model: nn.Module) -> nn.Module:
         """Wrap the model in `DistributedDataParallel`."""
-        if any(isinstance(p, FakeTensor) for p in model.parameters()):
-            return _without_data(model)
-        wrapped = DistributedDataParallel(model)
-        if dist.get_backend() == FAKE:
+        is_fake = any(isinstance(p, FakeTensor) for p in model.parameters())
+        # Without data it cannot compare shapes between ranks, or agree on the buckets' order.
+        wrapped: Any = DistributedDataParallel(model, init_sync=not is_fake)
+        if is_fake or dist.get_backend() == FAKE:
             wrapped.register_comm_hook(None, _all_reduced)
-        return wrapped
+        if is_fake:
+            wrapped.reducer = _RebuildsItsBuckets(wrapped)
+        made: nn.Module = wrapped
+        return made
 
     def physical_batch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[Any]:
         """Exchange gradients only with the last physical batch, as torch's tutorials do."""
@@ -65,18 +68,6 @@ class Replicas(Several):
         """Gather all pieces."""
         for bucket in buckets(gradients, self.rank, self.world_size):
             bucket.all_gather()
-
-
-def _without_data(model: nn.Module) -> nn.Module:
-    """Wrap fake parameters in DDP, without its reads of data.
-
-    It compares shapes between ranks, asks for a communication's result, and agrees on the buckets' order.
-    """
-    wrapped: Any = DistributedDataParallel(model, init_sync=False)
-    wrapped.register_comm_hook(None, _all_reduced)
-    wrapped.reducer = _RebuildsItsBuckets(wrapped)
-    without_data: nn.Module = wrapped
-    return without_data
 
 
 def _all_reduced(state: None, bucket: Any) -> torch.futures.Future[Tensor]:

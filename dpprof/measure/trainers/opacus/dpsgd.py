@@ -6,7 +6,7 @@ are bitwise the same, and memory and traffic to the byte those of Opacus's tutor
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, ClassVar
 from unittest.mock import patch
@@ -155,9 +155,19 @@ class DPSGDTrainer(TrainerBase):
         return unbounded(self.model)
 
     @classmethod
-    def on_fake_tensors(cls) -> AbstractContextManager[Any]:
-        """Replace what Opacus copies."""
-        return _on_fakes()
+    @contextmanager
+    def on_fake_tensors(cls) -> Iterator[None]:
+        """Run Opacus with stand-ins of the same memory for what it cannot do on fake tensors.
+
+        The optimizer of ghost and fast gradient clipping copies gradients by `copy.deepcopy`, which corrupts
+        memory there. A module without a grad sampler is copied and moved to the meta device, where torch
+        cannot move fake parameters: it is copied onto the meta device instead.
+        """
+        with (
+            patch.object(optimizer_fast_gradient_clipping, "copy", SimpleNamespace(deepcopy=torch.clone)),
+            patch.object(functorch, "copy", SimpleNamespace(deepcopy=_copy_on_meta)),
+        ):
+            yield
 
     @contextmanager
     def unhooked(self) -> Iterator[None]:
@@ -211,21 +221,6 @@ class DPSGDTrainer(TrainerBase):
                 self.optimizer.reduce_gradients()
         with self.phase("optimizer_step"):
             self.optimizer.original_optimizer.step()
-
-
-@contextmanager
-def _on_fakes() -> Iterator[None]:
-    """Run Opacus with stand-ins of the same memory for what it cannot do on fake tensors.
-
-    The optimizer of ghost and fast gradient clipping copies gradients by `copy.deepcopy`, which corrupts
-    memory there. A module without a grad sampler is copied and moved to the meta device, where torch cannot
-    move fake parameters: it is copied onto the meta device instead.
-    """
-    with (
-        patch.object(optimizer_fast_gradient_clipping, "copy", SimpleNamespace(deepcopy=torch.clone)),
-        patch.object(functorch, "copy", SimpleNamespace(deepcopy=_copy_on_meta)),
-    ):
-        yield
 
 
 def _copy_on_meta(module: nn.Module) -> nn.Module:

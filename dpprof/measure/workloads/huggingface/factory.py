@@ -206,14 +206,8 @@ def build_model(name: str, family: Family, task: str, options: HuggingFaceOption
 
 
 def _auto_class(family: Family, task: str) -> Any:
-    package = transformers()
-    if task == CAUSAL_LM:
-        return package.AutoModelForCausalLM
-    if family.inputs == IMAGES:
-        return package.AutoModelForImageClassification
-    if family.inputs == AUDIO:
-        return package.AutoModelForAudioClassification
-    return package.AutoModelForSequenceClassification
+    what = {IMAGES: "Image", AUDIO: "Audio"}.get(family.inputs, "Sequence") + "Classification"
+    return getattr(transformers(), f"AutoModelFor{'CausalLM' if task == CAUSAL_LM else what}")
 
 
 def _load(model: nn.Module, folder: Path) -> None:
