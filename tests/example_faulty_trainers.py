@@ -1,5 +1,6 @@
 """Trainers with one fault each, for `verify` to find: the flat trainer of Opacus, made wrong."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,30 +12,11 @@ from dpprof.measure.trainers.per_sample.book_keeping import DPBookKeepingTrainer
 from dpprof.measure.trainers.standard import StandardTrainer
 
 
-class _WithOptimizer(DPSGDTrainer):
-    """With an optimizer of this kind."""
-
-    kind: type[DPOptimizer]
-
-    def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> DPOptimizer:
-        """With another class."""
-        wrapped = super().wrap_optimizer(optimizer)
-        wrapped.__class__ = self.kind
-        return wrapped
-
-
-class _LargestNorm(DPOptimizer):
-    def clip_and_accumulate(self) -> None:
-        norms = torch.stack([g.flatten(1).norm(dim=1) for g in self.grad_samples], 1).amax(dim=1)
-        factors = (self.max_grad_norm / (norms + 1e-6)).clamp(max=1.0)
-        for p in self.params:
-            _add(p, torch.einsum("i,i...", factors, p.grad_sample))
-
-
-class WrongNorm(_WithOptimizer):
+class WrongNorm(DPSGDTrainer):
     """Clips by the largest norm of a parameter's gradient, not by that of all together."""
 
-    kind = _LargestNorm
+    def _clip(self) -> None:
+        _add_weighted(self, self.clip_factor(_norms(self).amax(dim=1), self.max_grad_norm))
 
 
 class NoNoise(DPSGDTrainer):
@@ -51,17 +33,12 @@ class HalfTheNoise(DPSGDTrainer):
         super().__init__(*args, **more | {"noise_multiplier": more["noise_multiplier"] / 2})
 
 
-class _NoiseTwice(DPOptimizer):
-    def add_noise(self) -> None:
-        super().add_noise()
-        for p in self.params:
-            p.grad += torch.randn_like(p) * self.noise_multiplier * self.max_grad_norm
-
-
-class NoiseTwice(_WithOptimizer):
+class NoiseTwice(DPSGDTrainer):
     """Adds noise twice."""
 
-    kind = _NoiseTwice
+    def _add_noise(self) -> None:
+        _add_noise_of(self, torch.randn_like)
+        super()._add_noise()
 
 
 class NoiseForEachBatch(DPSGDTrainer):
@@ -70,9 +47,7 @@ class NoiseForEachBatch(DPSGDTrainer):
     def _accumulate_clipped(self, loss: Tensor) -> None:
         super()._accumulate_clipped(loss)
         if self.optimizer._step_skip_queue and self.optimizer._step_skip_queue[-1]:
-            for p in self.parameters:
-                noise = torch.randn_like(p) * self.noise_multiplier * self.max_grad_norm
-                p.summed_grad += noise  # type: ignore[attr-defined]
+            _add_noise_of(self, torch.randn_like)
 
 
 class NoiseOfPhysicalBatch(DPSGDTrainer):
@@ -104,33 +79,22 @@ class LosesAGradient(DPBookKeepingTrainer):
         self.parameters[-1].grad = None
 
 
-class _ClipsTheSum(DPOptimizer):
-    def clip_and_accumulate(self) -> None:
-        sums = [gradients.sum(0) for gradients in self.grad_samples]
-        norm = torch.cat([total.flatten() for total in sums]).norm()
-        for p, total in zip(self.params, sums, strict=True):
-            _add(p, total / max(1.0, float(norm) / self.max_grad_norm))
-
-
-class ClipsTheSum(_WithOptimizer):
+class ClipsTheSum(DPSGDTrainer):
     """Clips the sum of the gradients in place of each one."""
 
-    kind = _ClipsTheSum
+    def _clip(self) -> None:
+        sums = [gradients.sum(0).flatten() for gradients in self.optimizer.grad_samples]
+        factor = self.clip_factor(torch.cat(sums).norm(), self.max_grad_norm)
+        _add_weighted(self, factor.expand(self.num_samples))
 
 
-class _LeaksOneSample(DPOptimizer):
-    def clip_and_accumulate(self) -> None:
-        norms = torch.stack([g.flatten(1).norm(dim=1) for g in self.grad_samples], 1).norm(dim=1)
-        factors = (self.max_grad_norm / (norms + 1e-6)).clamp(max=1.0)
-        factors[1:2] = 1.0
-        for p in self.params:
-            _add(p, torch.einsum("i,i...", factors, p.grad_sample))
-
-
-class LeaksOneSample(_WithOptimizer):
+class LeaksOneSample(DPSGDTrainer):
     """Does not clip the second sample of a batch."""
 
-    kind = _LeaksOneSample
+    def _clip(self) -> None:
+        factors = self.clip_factor(_norms(self).norm(dim=1), self.max_grad_norm)
+        factors[1:2] = 1.0
+        _add_weighted(self, factors)
 
 
 class SameNoise(DPSGDTrainer):
@@ -142,32 +106,23 @@ class SameNoise(DPSGDTrainer):
         super().step(physical_batches)
 
 
-class _SameNoiseForParameters(DPOptimizer):
-    def add_noise(self) -> None:
-        seed = int(torch.randint(1 << 30, (1,)))
-        for p in self.params:
-            generator = torch.Generator().manual_seed(seed)
-            drawn = torch.randn(p.shape, generator=generator)
-            p.grad = p.summed_grad + drawn.to(p) * self.noise_multiplier * self.max_grad_norm
-
-
-class SameNoiseForParameters(_WithOptimizer):
+class SameNoiseForParameters(DPSGDTrainer):
     """Adds noise that begins alike in every parameter."""
 
-    kind = _SameNoiseForParameters
+    def _add_noise(self) -> None:
+        seed = int(torch.randint(1 << 30, (1,)))
+        _add_noise_of(self, lambda p: torch.randn(p.shape, generator=torch.Generator().manual_seed(seed)))
+        self.optimizer.noise_multiplier = 0.0
+        super()._add_noise()
 
 
-class _NoisePerRow(DPOptimizer):
-    def add_noise(self) -> None:
-        for p in self.params:
-            drawn = torch.randn(len(p), *[1] * (p.dim() - 1)).to(p).expand_as(p)
-            p.grad = p.summed_grad + drawn * self.noise_multiplier * self.max_grad_norm
-
-
-class NoisePerRow(_WithOptimizer):
+class NoisePerRow(DPSGDTrainer):
     """Adds to each row of a matrix one number."""
 
-    kind = _NoisePerRow
+    def _add_noise(self) -> None:
+        _add_noise_of(self, lambda p: torch.randn(len(p), *[1] * (p.dim() - 1)))
+        self.optimizer.noise_multiplier = 0.0
+        super()._add_noise()
 
 
 class KeepsTheLastStep(DPSGDTrainer):
@@ -226,5 +181,19 @@ def _with_copies(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     return optimizer
 
 
-def _add(parameter: Any, total: Tensor) -> None:
-    parameter.summed_grad = total if parameter.summed_grad is None else parameter.summed_grad + total
+def _norms(trainer: DPSGDTrainer) -> Tensor:
+    """Of each sample's gradient of each parameter, (B, P)."""
+    return torch.stack([g.flatten(1).norm(dim=1) for g in trainer.optimizer.grad_samples], 1)
+
+
+def _add_weighted(trainer: DPSGDTrainer, factors_B: Tensor) -> None:
+    parameters: list[Any] = trainer.parameters
+    for p in parameters:
+        total = torch.einsum("i,i...", factors_B, p.grad_sample)
+        p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
+
+
+def _add_noise_of(trainer: DPSGDTrainer, draw: Callable[[Tensor], Tensor]) -> None:
+    parameters: list[Any] = trainer.parameters
+    for p in parameters:
+        p.summed_grad = p.summed_grad + draw(p).to(p) * trainer.noise_multiplier * trainer.max_grad_norm
