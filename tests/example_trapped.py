@@ -3,13 +3,15 @@
 Most are `Model`s whose trap lies in `body`. Suffixes of shapes: B samples, T tokens, D features.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from example_workloads import per_sample_cross_entropy
 from opacus.layers import DPGRU, DPLSTM, DPRNN, DPMultiheadAttention
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from dpprof.config.experiment import ExperimentConfig
 
@@ -43,19 +45,11 @@ class Model(nn.Module):
         return logits
 
 
-def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(outputs, targets, reduction="none")
-
-
 def workload(model: nn.Module, config: ExperimentConfig) -> tuple[Any, ...]:
     """The model on random tokens, with a class for each sample."""
-
-    def batches() -> Iterator[tuple[Tensor, Tensor]]:
-        while True:
-            ids = torch.randint(TOKENS, (config.batch_size, config.seq_len))
-            yield ids, torch.randint(CLASSES, (config.batch_size,))
-
-    return model, batches(), cross_entropy
+    shape = (config.batch_size, config.seq_len)
+    batches = iter(lambda: (torch.randint(TOKENS, shape), torch.randint(CLASSES, shape[:1])), None)
+    return model, batches, per_sample_cross_entropy
 
 
 def with_body(body: Callable[[], nn.Module]) -> Factory:
@@ -135,7 +129,7 @@ relu = with_body(lambda: nn.Sequential(linear(), nn.ReLU(), linear()))
 
 def loss_in_place(config: ExperimentConfig) -> tuple[Any, ...]:
     model, batches, _ = three_dimensions(config)
-    return model, batches, lambda outputs, targets: cross_entropy(outputs.mul_(2), targets)
+    return model, batches, lambda outputs, targets: per_sample_cross_entropy(outputs.mul_(2), targets)
 
 
 # Layers that Opacus does not take
@@ -241,21 +235,15 @@ class VisionOfTwo(Vision):
         return scale * super().forward(x)
 
 
-def patches(config: ExperimentConfig) -> Iterator[tuple[Tensor, Tensor]]:
-    while True:
-        yield (
-            torch.randn(config.batch_size, config.seq_len, 3),
-            torch.randint(CLASSES, (config.batch_size,)),
-        )
-
-
 def vision(config: ExperimentConfig) -> tuple[Any, ...]:
-    return Vision(), patches(config), cross_entropy
+    shape = (config.batch_size, config.seq_len, 3)
+    batches = iter(lambda: (torch.randn(shape), torch.randint(CLASSES, shape[:1])), None)
+    return Vision(), batches, per_sample_cross_entropy
 
 
 def vision_of_two(config: ExperimentConfig) -> tuple[Any, ...]:
-    batches = (((x, x[:, 0, :1]), y) for x, y in patches(config))
-    return VisionOfTwo(), batches, cross_entropy
+    _, batches, loss = vision(config)
+    return VisionOfTwo(), (((x, x[:, 0, :1]), y) for x, y in batches), loss
 
 
 scaled = with_body(Scaled)
@@ -263,3 +251,49 @@ scaled_with_buffer = with_body(lambda: Scaled(with_buffer=True))
 
 # Takes batches of any size but 0.
 viewed = calling(lambda layers, x_BTD: layers[0](x_BTD.view(x_BTD.shape[0], -1, WIDTH)), linear)
+
+
+# Random numbers, and modules that are called again in backward
+class Scaling(nn.Module):
+    """(B, T, D), scaled by a parameter of its own after dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(WIDTH))
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.scale * self.dropout(x)
+        return out
+
+
+dropout = with_body(lambda: nn.Sequential(linear(), nn.Dropout(0.5), linear()))
+dropout_by_function = calling(lambda layers, x: layers[1](F.dropout(layers[0](x))), linear, linear)
+dropout_under_functorch = with_body(Scaling)
+
+
+def twice(use_reentrant: bool) -> Factory:
+    """Two layers whose activations are computed again in backward."""
+    return calling(
+        lambda layers, x: checkpoint(layers[0], x, use_reentrant=use_reentrant),
+        lambda: nn.Sequential(linear(), nn.ReLU(), linear()),
+    )
+
+
+checkpointed, checkpointed_reentrant = twice(False), twice(True)
+
+
+# Layers that Opacus has no grad sampler for
+class Transposed(nn.Module):
+    """A linear layer as GPT-2's code has it: its weight is (in, out)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH) / WIDTH)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = x @ self.weight
+        return out
+
+
+no_sampler = calling(lambda layers, x: layers[1](layers[0](x)), Transposed, Transposed)

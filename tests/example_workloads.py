@@ -1,7 +1,6 @@
 """Workloads of a user's own, for the tests."""
 
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,16 +12,14 @@ from dpprof.config.experiment import ExperimentConfig
 
 def mlp(config: ExperimentConfig) -> tuple[Any, ...]:
     """A small classifier of vectors: no tokens anywhere."""
-    model = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 5))
+    model, size = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 5)), config.batch_size
+    batches = iter(lambda: (torch.randn(size, 20), torch.randint(5, (size,))), None)
+    return model, batches, per_sample_cross_entropy
 
-    def batches() -> Iterator[tuple[Tensor, Tensor]]:
-        while True:
-            yield torch.randn(config.batch_size, 20), torch.randint(5, (config.batch_size,))
 
-    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(outputs, targets, reduction="none")
-
-    return model, batches(), loss
+def per_sample_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """One loss per sample."""
+    return nn.functional.cross_entropy(outputs, targets, reduction="none")
 
 
 def speaking(config: ExperimentConfig) -> tuple[Any, ...]:
@@ -46,19 +43,16 @@ class TwoTower(nn.Module):
 def two_tower(config: ExperimentConfig) -> tuple[Any, ...]:
     """Inputs as a dict, outputs as a dict, a regression target."""
 
-    def batches() -> Iterator[tuple[dict[str, Tensor], Tensor]]:
-        while True:
-            inputs = {
-                "image": torch.randn(config.batch_size, 3, 8, 8),
-                "tabular": torch.randn(config.batch_size, 6),
-            }
-            yield inputs, torch.randn(config.batch_size, 4)
+    def batch() -> tuple[dict[str, Tensor], Tensor]:
+        size = config.batch_size
+        inputs = {"image": torch.randn(size, 3, 8, 8), "tabular": torch.randn(size, 6)}
+        return inputs, torch.randn(size, 4)
 
     def loss(outputs: dict[str, Tensor], targets: Tensor) -> Tensor:
         squared: Tensor = (outputs["score"] - targets) ** 2
         return squared.mean(dim=1)
 
-    return TwoTower(), batches(), loss
+    return TwoTower(), iter(batch, None), loss
 
 
 class Recurrent(nn.Module):
@@ -78,20 +72,9 @@ class Recurrent(nn.Module):
 
 def dp_lstm(config: ExperimentConfig) -> tuple[Any, ...]:
     """Token sequences of `seq_len` into five classes."""
-
-    def batches() -> Iterator[tuple[Tensor, Tensor]]:
-        while True:
-            yield (
-                torch.randint(50, (config.batch_size, config.seq_len)),
-                torch.randint(5, (config.batch_size,)),
-            )
-
-    return Recurrent(), batches(), per_sample_cross_entropy
-
-
-def per_sample_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """One loss per sample."""
-    return nn.functional.cross_entropy(outputs, targets, reduction="none")
+    shape = (config.batch_size, config.seq_len)
+    batches = iter(lambda: (torch.randint(50, shape), torch.randint(5, shape[:1])), None)
+    return Recurrent(), batches, per_sample_cross_entropy
 
 
 class Widening(nn.Module):
