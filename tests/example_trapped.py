@@ -40,9 +40,8 @@ class Model(nn.Module):
         self.body = body
         self.head = nn.Linear(WIDTH, CLASSES)
 
-    def forward(self, ids_BT: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.body(self.tokens(ids_BT)).flatten(1, -2).mean(dim=1))
-        return logits
+    def forward(self, ids_BT: Tensor) -> Any:
+        return self.head(self.body(self.tokens(ids_BT)).flatten(1, -2).mean(dim=1))
 
 
 def workload(model: nn.Module, config: ExperimentConfig) -> tuple[Any, ...]:
@@ -73,31 +72,26 @@ def places(x: Tensor) -> Tensor:
     return torch.arange(x.shape[1])
 
 
-def first(layers: Any, x: Tensor) -> Tensor:
-    out: Tensor = layers[0](x)
-    return out
+def first(layers: Any, x: Tensor) -> Any:
+    return layers[0](x)
 
 
-def first_output(layers: Any, x: Tensor) -> Tensor:
-    out: Tensor = layers[0](x)[0]
-    return out
+def first_output(layers: Any, x: Tensor) -> Any:
+    return layers[0](x)[0]
 
 
-def attending(layers: Any, x: Tensor) -> Tensor:
-    out: Tensor = layers[0](x, x, x)[0]
-    return out
+def attending(layers: Any, x: Tensor) -> Any:
+    return layers[0](x, x, x)[0]
 
 
-def adding_in_place(layers: Any, x: Tensor) -> Tensor:
+def adding_in_place(layers: Any, x: Tensor) -> Any:
     y: Tensor = layers[0](x)
     y += x
-    out: Tensor = layers[1](y)
-    return out
+    return layers[1](y)
 
 
-def over_features(layers: Any, x: Tensor) -> Tensor:
-    out: Tensor = layers[0](x.mT).mT
-    return out
+def over_features(layers: Any, x: Tensor) -> Any:
+    return layers[0](x.mT).mT
 
 
 # Inputs of an embedding or a linear layer
@@ -165,11 +159,10 @@ class Bag(nn.Module):
         self.with_offsets = with_offsets
         self.head = nn.Linear(WIDTH, CLASSES)
 
-    def forward(self, ids_BT: Tensor) -> Tensor:
+    def forward(self, ids_BT: Tensor) -> Any:
         offsets = torch.arange(0, ids_BT.numel(), ids_BT.shape[1])
         bags = self.bag(ids_BT.flatten(), offsets) if self.with_offsets else self.bag(ids_BT)
-        logits: Tensor = self.head(bags)
-        return logits
+        return self.head(bags)
 
 
 def bag(config: ExperimentConfig) -> tuple[Any, ...]:
@@ -222,10 +215,9 @@ class Vision(nn.Module):
         self.patches = nn.Linear(3, WIDTH)
         self.head = nn.Linear(WIDTH, CLASSES)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         x = torch.cat([self.cls_token.expand(len(x), -1, -1), self.patches(x)], dim=1)
-        logits: Tensor = self.head((x + self.pos_embed[:, : x.shape[1]]).relu().mean(dim=1))
-        return logits
+        return self.head((x + self.pos_embed[:, : x.shape[1]]).relu().mean(dim=1))
 
 
 class VisionOfTwo(Vision):
@@ -262,9 +254,8 @@ class Scaling(nn.Module):
         self.scale = nn.Parameter(torch.ones(WIDTH))
         self.dropout = nn.Dropout(0.5)
 
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.scale * self.dropout(x)
-        return out
+    def forward(self, x: Tensor) -> Any:
+        return self.scale * self.dropout(x)
 
 
 dropout = with_body(lambda: nn.Sequential(linear(), nn.Dropout(0.5), linear()))
@@ -291,9 +282,8 @@ class Transposed(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH) / WIDTH)
 
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = x @ self.weight
-        return out
+    def forward(self, x: Tensor) -> Any:
+        return x @ self.weight
 
 
 no_sampler = calling(lambda layers, x: layers[1](layers[0](x)), Transposed, Transposed)

@@ -64,10 +64,9 @@ class Recurrent(nn.Module):
         self.lstm = DPLSTM(16, 32, batch_first=True)
         self.head = nn.Linear(32, 5)
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, ids: Tensor) -> Any:
         hidden, _ = self.lstm(self.embedding(ids))
-        scores: Tensor = self.head(hidden[:, -1])
-        return scores
+        return self.head(hidden[:, -1])
 
 
 def dp_lstm(config: ExperimentConfig) -> tuple[Any, ...]:
@@ -84,11 +83,10 @@ class Widening(nn.Module):
         super().__init__()
         self.narrow = nn.Linear(20, 5)
 
-    def forward(self, vectors: Tensor) -> Tensor:
+    def forward(self, vectors: Tensor) -> Any:
         with torch.no_grad():
             torch.ones(len(vectors), 60_000).exp().sum()
-        scores: Tensor = self.narrow(vectors).repeat(1, 4_000)
-        return scores
+        return self.narrow(vectors).repeat(1, 4_000)
 
 
 def wide_outputs(config: ExperimentConfig) -> tuple[Any, ...]:
@@ -127,13 +125,12 @@ def unlucky(config: ExperimentConfig) -> tuple[Any, ...]:
     model, batches, loss = mlp(config)
     calls = 0
 
-    def unlucky_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    def unlucky_loss(outputs: Tensor, targets: Tensor) -> Any:
         nonlocal calls
         calls += 1
         if calls == (2 if config.is_estimate else 3):  # an estimate takes two steps
             _strike(config.batch_size)
-        losses: Tensor = loss(outputs, targets)
-        return losses
+        return loss(outputs, targets)
 
     return model, batches, unlucky_loss
 
@@ -167,10 +164,9 @@ def picks_by_data(config: ExperimentConfig) -> tuple[Any, ...]:
     """The MLP with a loss over the samples that it likes: how many there are depends on data."""
     model, batches, loss = mlp(config)
 
-    def picking_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    def picking_loss(outputs: Tensor, targets: Tensor) -> Any:
         liked = outputs[outputs[:, 0] > 0]
-        losses: Tensor = loss(outputs, targets) + 0 * liked.sum()
-        return losses
+        return loss(outputs, targets) + 0 * liked.sum()
 
     return model, batches, picking_loss
 
@@ -180,10 +176,9 @@ def hoards(config: ExperimentConfig) -> tuple[Any, ...]:
     model, batches, loss = mlp(config)
     kept: list[Tensor] = []
 
-    def hoarding_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    def hoarding_loss(outputs: Tensor, targets: Tensor) -> Any:
         kept.append(outputs.detach().clone())
-        losses: Tensor = loss(outputs, targets)
-        return losses
+        return loss(outputs, targets)
 
     return model, batches, hoarding_loss
 
@@ -207,9 +202,8 @@ class WithUnusedLayer(nn.Module):
         self.used = nn.Linear(20, 5)
         self.unused = nn.Linear(20, 5)
 
-    def forward(self, vectors: Tensor) -> Tensor:
-        scores: Tensor = self.used(vectors)
-        return scores
+    def forward(self, vectors: Tensor) -> Any:
+        return self.used(vectors)
 
 
 def with_unused_layer(config: ExperimentConfig) -> tuple[Any, ...]:

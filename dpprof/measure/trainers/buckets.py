@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+SomeTensor = TypeVar("SomeTensor", bound=Tensor)
 # Size of a bucket, as in torch's DDP.
 BUCKET_BYTES = 25 * 2**20
 # torch 2.13 renames them and warns about the old names.
@@ -73,10 +74,10 @@ def num_bytes(tensor: Tensor) -> int:
 
 
 def together(
-    tensors: Iterable[Tensor], size_of: Callable[[Tensor], int] = num_bytes, most: int = BUCKET_BYTES
-) -> Iterator[list[Tensor]]:
+    tensors: Iterable[SomeTensor], size_of: Callable[[Tensor], int] = num_bytes, most: int = BUCKET_BYTES
+) -> Iterator[list[SomeTensor]]:
     """Group neighbouring tensors of one dtype to fill a buffer; a larger tensor comes alone."""
-    some: list[Tensor] = []
+    some: list[SomeTensor] = []
     taken = 0
     for tensor in tensors:
         size = size_of(tensor)

@@ -106,16 +106,14 @@ def _in_fp32(argument: Any) -> Any:
 def _upper_bounds() -> Iterator[None]:
     """Put upper bounds into fake tensors' table; a dispatch mode would cost a fifth of an estimate's time."""
     stand_ins = {_aten.unique_dim.default: _all_distinct, _aten.rand.default: _ones_if_one}
-    before = {operator: _OPERATORS.get(operator) for operator in stand_ins}
+    before = {operator: _OPERATORS[operator] for operator in stand_ins if operator in _OPERATORS}
     _OPERATORS.update(stand_ins)
     try:
         yield
     finally:
-        for operator, implementation in before.items():
-            if implementation is None:
-                del _OPERATORS[operator]
-            else:
-                _OPERATORS[operator] = implementation
+        for operator in stand_ins:
+            del _OPERATORS[operator]
+        _OPERATORS.update(before)
 
 
 def _ones_if_one(mode: FakeTensorMode, func: Any, *args: Any, **kwargs: Any) -> Any:

@@ -61,9 +61,7 @@ class Shards(Several):
 
     def together(self, parameters: list[nn.Parameter]) -> Iterable[list[nn.Parameter]]:
         """Group parameters that fill a bucket."""
-        of_tensor = {id(p): p for p in parameters}
-        for some in together(parameters):
-            yield [of_tensor[id(p)] for p in some]
+        return together(parameters)
 
     def base_of_sum(self, so_far: Tensor | None) -> None:
         """Return None: the gradient is a shard, and the sum is not."""
