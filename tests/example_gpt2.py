@@ -70,7 +70,7 @@ register_pytree_node(
 class Named(GPT2):
     """The same with its logits in such an output."""
 
-    def forward(self, ids_BT: Tensor, positions_BT: Tensor | None = None) -> Output:  # type: ignore[override]
+    def forward(self, ids_BT: Tensor, positions_BT: Tensor | None = None) -> Output:
         return Output(logits=super().forward(ids_BT, positions_BT))
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import torch
@@ -68,13 +69,10 @@ class Bucket:
         return self.gradients[0].new_empty(num_rows * sum(self.chunks))
 
 
-def num_bytes(tensor: Tensor) -> int:
-    """Return the bytes of a tensor's numbers."""
-    return tensor.numel() * tensor.element_size()
-
-
 def together(
-    tensors: Iterable[SomeTensor], size_of: Callable[[Tensor], int] = num_bytes, most: int = BUCKET_BYTES
+    tensors: Iterable[SomeTensor],
+    size_of: Callable[[Tensor], int] = attrgetter("nbytes"),
+    most: int = BUCKET_BYTES,
 ) -> Iterator[list[SomeTensor]]:
     """Group neighbouring tensors of one dtype to fill a buffer; a larger tensor comes alone."""
     some: list[SomeTensor] = []

@@ -37,6 +37,7 @@ _FP32_ON_CUDA = {
     F.mse_loss,
 }
 _IS_CUDA = Tensor.is_cuda.__get__  # type: ignore[attr-defined]
+_NEED_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
 _CANNOT = (
     "{operator} {why}, so this model cannot be estimated: measure it with `dpprof profile`, "
     "or estimate a workload that does without this operator"
@@ -62,14 +63,10 @@ def fake_tensors(
             stack.enter_context(_CudaAutocast())
         try:
             yield
-        except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            raise EstimateError(
-                _CANNOT.format(operator=error.func, why="has a result that depends on data")
-            ) from error
-        except UnsupportedOperatorException as error:
-            raise EstimateError(
-                _CANNOT.format(operator=error.func, why="has no form without data")
-            ) from error
+        except _NEED_DATA as error:
+            is_known = not isinstance(error, UnsupportedOperatorException)
+            why = "has a result that depends on data" if is_known else "has no form without data"
+            raise EstimateError(_CANNOT.format(operator=error.func, why=why)) from error
 
 
 class _CudaAutocast(TorchFunctionMode):

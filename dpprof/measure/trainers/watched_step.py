@@ -65,15 +65,6 @@ class WatchedStep:
         """Return the dotted path of one of the model's modules."""
         return next(name for name, each in self.model.named_modules() if each is module) or "the model"
 
-    def calls_of(self, module: nn.Module) -> list[Call]:
-        """Return a module's calls, in order."""
-        return [each for each in self.calls if each.module is module]
-
-    @staticmethod
-    def has_gradient(parameters: list[nn.Parameter]) -> bool:
-        """Tell whether backward reached any of the parameters."""
-        return any(p.grad is not None for p in parameters)
-
 
 def watch_step(workload: Workload, batch: Batch, config: ExperimentConfig) -> WatchedStep:
     """Run and watch one batch; leaves gradients, and raises the errors of the model and its loss."""

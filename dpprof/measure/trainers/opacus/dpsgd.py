@@ -192,10 +192,6 @@ class DPSGDTrainer(TrainerBase):
     def _is_one_per_sample(self, shape: torch.Size) -> bool:
         return shape[:1] == (self.num_samples,) and shape.numel() <= self.num_samples * len(self.parameters)
 
-    def _zero_grad(self) -> None:
-        """Zero gradients, as Opacus does by default, or drop them, as PyTorch does."""
-        self.optimizer.zero_grad(set_to_none=self.saves(GRADIENTS))
-
     def _add_noise(self) -> None:
         """Do as `DPOptimizer.pre_step` at the end of a logical batch."""
         self.optimizer.add_noise()
@@ -209,7 +205,8 @@ class DPSGDTrainer(TrainerBase):
         for index, batch in enumerate(physical_batches):
             self.optimizer.signal_skip_step(do_skip=index < last)
             with self.phase("zero_grad"):
-                self._zero_grad()
+                # Zeroes gradients, as Opacus does by default, or drops them, as PyTorch does.
+                self.optimizer.zero_grad(set_to_none=self.saves(GRADIENTS))
             with self.phase("forward"):
                 self.last_loss = self._reduced(self.compute_losses(batch))
             self._accumulate_clipped(self.last_loss)

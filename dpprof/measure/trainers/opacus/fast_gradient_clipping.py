@@ -81,7 +81,7 @@ class DPFastGradientClippingTrainer(DPSGDTrainer):
 
         def labelling(sampler: Any) -> Any:
             def sample(*given: Any) -> Any:
-                with self.observer.label_new("gram_matrices", _is_gram_matrix):
+                with self.observer.label_new("gram_matrices", lambda s: len(s) == 3 and s[1] == s[2]):
                     return sampler(*given)
 
             return sample
@@ -141,7 +141,3 @@ def _norms_of_embedding(layer: nn.Embedding, activations: list[Tensor], backprop
     if len(backprops) == 0:
         return {layer.weight: backprops.new_zeros(0)}
     return _NORM_SAMPLERS[nn.Embedding](layer, activations, backprops)
-
-
-def _is_gram_matrix(shape: torch.Size) -> bool:
-    return len(shape) == 3 and shape[1] == shape[2]

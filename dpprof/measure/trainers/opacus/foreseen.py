@@ -149,9 +149,8 @@ def _batch_dimension(seen: _Foreseen) -> Iterator[Trap]:
 
 def _unused(seen: _Foreseen) -> Iterator[Trap]:
     """Find parameters of modules that were not called, or that backward did not reach."""
-    called = {call.module for call in seen.calls}
-    used = [m for m in seen.hooked if m in called and seen.step.has_gradient(list(m.parameters()))]
-    reached = {p for module in used for p in module.parameters()}
+    called = {call.module: list(call.module.parameters()) for call in seen.calls}
+    reached = {p for own in called.values() if any(p.grad is not None for p in own) for p in own}
     missing = [n for n, p in seen.step.model.named_parameters() if p.requires_grad and p not in reached]
     if missing:
         yield seen.trap("unused", None, parameters=listed(missing))
@@ -208,7 +207,7 @@ def _random(seen: _Foreseen) -> Iterator[Trap]:
 
 def _recomputed(seen: _Foreseen) -> Iterator[Trap]:
     for module in seen.hooked:
-        if {call.in_backward for call in seen.step.calls_of(module)} == {False, True}:
+        if {call.in_backward for call in seen.calls if call.module is module} == {False, True}:
             yield seen.trap("recomputed", module)
 
 

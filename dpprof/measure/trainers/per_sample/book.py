@@ -85,11 +85,6 @@ class Book:
         self.entries.clear()
         self._reported.clear()
 
-    def parameter(self, module: nn.Module, name: str) -> nn.Parameter | None:
-        """Return a module's parameter as the book knows it."""
-        found: nn.Parameter | None = self.shards.get((id(module), name), getattr(module, name, None))
-        return found
-
     def begins_with_batch(self, tensor: Tensor, path: str, place: str = "") -> bool:
         """Tell if an argument of a module has a row for each sample."""
         if self.trial is None:

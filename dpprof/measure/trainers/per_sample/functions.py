@@ -24,7 +24,9 @@ class Reports:
 
     def __init__(self, book: Book, module: nn.Module, path: str) -> None:
         self.book = book
-        weight, bias = (book.parameter(module, name) for name in ("weight", "bias"))
+        weight, bias = (
+            book.shards.get((id(module), name), getattr(module, name, None)) for name in ("weight", "bias")
+        )
         self.frozen_weight = weight if weight is not None and not weight.requires_grad else None
         self.weight = weight if weight is not None and weight.requires_grad else None
         self.bias = bias if bias is not None and bias.requires_grad else None
