@@ -101,8 +101,10 @@ class Products(Use):
         """
         if cost.form == BLOCKED:
             return self._blocked_gram() if cost.is_gram else self._blocked_explicit()
+        if not cost.is_gram:
+            return self.squared_norms()
         sides = self.left, self.right
-        return _gram(*sides, *sides) if cost.is_gram else self.squared_norms()
+        return _gram(*sides, *sides)
 
     def _blocked_gram(self) -> Tensor:
         """Multiply each strip of positions with itself and, by symmetry, twice with those before."""
