@@ -119,6 +119,13 @@ def test_factors_are_rounded_once() -> None:
     assert torch.equal(scaled(t, factors), (t.float() * 1.003).bfloat16())
 
 
+def test_an_explicit_norm_unfolds_a_convolutions_input_once() -> None:
+    trainer = trainer_of(DPMixedGhostTrainer, MODELS["signals"](), PerSampleOptions("explicit"))
+    with Ledger("cpu") as ledger, ledger.counting():
+        trainer.profile_step(batch_of("signals"))
+        assert sum(row.calls for row in ledger.take_traffic() if row.name == "aten::im2col") == 2
+
+
 EXPECTED = 8
 
 
