@@ -1,6 +1,6 @@
 """Trainers with one fault each, for `verify` to find."""
 
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,71 +15,56 @@ from dpprof.measure.trainers.reference import global_norm, naive_per_sample_grad
 from dpprof.measure.trainers.standard import StandardTrainer
 
 
-class _OptimizesOtherwise(DPSGDTrainer):
-    """Its optimizer clips or adds noise in a way of the trainer's own."""
-
-    def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> DPOptimizer:
-        """With the trainer's functions."""
-        wrapped = super().wrap_optimizer(optimizer)
-        for name in ("clip_and_accumulate", "add_noise"):
-            if hasattr(self, name):
-                setattr(wrapped, name, partial(getattr(self, name), wrapped))
-        return wrapped
-
-
-class WrongNorm(_OptimizesOtherwise):
+class WrongNorm(DPSGDTrainer):
     """Clips by the largest norm of a parameter's gradient, not by that of all together."""
 
-    def clip_and_accumulate(self, optimizer: DPOptimizer) -> None:
-        _add_clipped(optimizer, _norms(optimizer).amax(dim=1))
+    def _clip(self) -> None:
+        _add_weighted(self, self.clip_factor(_norms(self).amax(dim=1), self.max_grad_norm))
 
 
-class LeaksOneSample(_OptimizesOtherwise):
+class LeaksOneSample(DPSGDTrainer):
     """Does not clip the second sample of a batch."""
 
-    def clip_and_accumulate(self, optimizer: DPOptimizer) -> None:
-        norms = _norms(optimizer).norm(dim=1)
-        norms[1:2] = 0.0
-        _add_clipped(optimizer, norms)
+    def _clip(self) -> None:
+        factors = self.clip_factor(_norms(self).norm(dim=1), self.max_grad_norm)
+        factors[1:2] = 1.0
+        _add_weighted(self, factors)
 
 
-class ClipsTheSum(_OptimizesOtherwise):
+class ClipsTheSum(DPSGDTrainer):
     """Clips the sum of the gradients in place of each one."""
 
-    def clip_and_accumulate(self, optimizer: DPOptimizer) -> None:
-        sums = [gradients.sum(0) for gradients in optimizer.grad_samples]
-        norm = torch.cat([total.flatten() for total in sums]).norm()
-        for p, total in zip(optimizer.params, sums, strict=True):
-            _add(p, total / max(1.0, float(norm) / self.max_grad_norm))
+    def _clip(self) -> None:
+        sums = [gradients.sum(0).flatten() for gradients in self.optimizer.grad_samples]
+        factor = self.clip_factor(torch.cat(sums).norm(), self.max_grad_norm)
+        _add_weighted(self, factor.expand(self.num_samples))
 
 
-class SameNoiseForParameters(_OptimizesOtherwise):
+class SameNoiseForParameters(DPSGDTrainer):
     """Adds noise that begins alike in every parameter."""
 
-    def add_noise(self, optimizer: DPOptimizer) -> None:
+    def _add_noise(self) -> None:
         seed = int(torch.randint(1 << 30, (1,)))
-        for p in optimizer.params:
-            generator = torch.Generator().manual_seed(seed)
-            drawn = torch.randn(p.shape, generator=generator)
-            p.grad = p.summed_grad + drawn.to(p) * self.noise_multiplier * self.max_grad_norm
+        _add_noise_of(self, lambda p: torch.randn(p.shape, generator=torch.Generator().manual_seed(seed)))
+        self.optimizer.noise_multiplier = 0.0
+        super()._add_noise()
 
 
-class NoisePerRow(_OptimizesOtherwise):
+class NoisePerRow(DPSGDTrainer):
     """Adds to each row of a matrix one number."""
 
-    def add_noise(self, optimizer: DPOptimizer) -> None:
-        for p in optimizer.params:
-            drawn = torch.randn(len(p), *[1] * (p.dim() - 1)).to(p).expand_as(p)
-            p.grad = p.summed_grad + drawn * self.noise_multiplier * self.max_grad_norm
+    def _add_noise(self) -> None:
+        _add_noise_of(self, lambda p: torch.randn(len(p), *[1] * (p.dim() - 1)))
+        self.optimizer.noise_multiplier = 0.0
+        super()._add_noise()
 
 
-class NoiseTwice(_OptimizesOtherwise):
+class NoiseTwice(DPSGDTrainer):
     """Adds noise twice."""
 
-    def add_noise(self, optimizer: DPOptimizer) -> None:
-        DPOptimizer.add_noise(optimizer)
-        for p in optimizer.params:
-            p.grad += torch.randn_like(p) * self.noise_multiplier * self.max_grad_norm
+    def _add_noise(self) -> None:
+        _add_noise_of(self, torch.randn_like)
+        super()._add_noise()
 
 
 class HalfTheNoise(DPSGDTrainer):
@@ -282,16 +267,19 @@ class LosesTheTiedHead(Naive):
         return self.model
 
 
-def _norms(optimizer: DPOptimizer) -> Tensor:
-    """Norms of each sample's gradient of each parameter, shape (B, P)."""
-    return torch.stack([g.flatten(1).norm(dim=1) for g in optimizer.grad_samples], 1)
+def _norms(trainer: DPSGDTrainer) -> Tensor:
+    """Of each sample's gradient of each parameter, (B, P)."""
+    return torch.stack([g.flatten(1).norm(dim=1) for g in trainer.optimizer.grad_samples], 1)
 
 
-def _add_clipped(optimizer: DPOptimizer, norms: Tensor) -> None:
-    factors = (optimizer.max_grad_norm / (norms + 1e-6)).clamp(max=1.0)
-    for p in optimizer.params:
-        _add(p, torch.einsum("i,i...", factors, p.grad_sample))
+def _add_weighted(trainer: DPSGDTrainer, factors_B: Tensor) -> None:
+    parameters: list[Any] = trainer.parameters
+    for p in parameters:
+        total = torch.einsum("i,i...", factors_B, p.grad_sample)
+        p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
 
 
-def _add(parameter: Any, total: Tensor) -> None:
-    parameter.summed_grad = total if parameter.summed_grad is None else parameter.summed_grad + total
+def _add_noise_of(trainer: DPSGDTrainer, draw: Callable[[Tensor], Tensor]) -> None:
+    parameters: list[Any] = trainer.parameters
+    for p in parameters:
+        p.summed_grad = p.summed_grad + draw(p).to(p) * trainer.noise_multiplier * trainer.max_grad_norm

@@ -29,12 +29,11 @@ class GPT2(nn.Module):
         if is_tied:
             self.head.weight = self.tokens.weight
 
-    def forward(self, ids_BT: Tensor, positions_BT: Tensor | None = None) -> Tensor:
+    def forward(self, ids_BT: Tensor, positions_BT: Tensor | None = None) -> Any:
         if positions_BT is None:
             positions_BT = torch.arange(ids_BT.shape[1])[None]
         x = self.drop(self.tokens(ids_BT) + self.positions(positions_BT))
-        logits: Tensor = self.head(self.norm(x + self.mlp_drop(self.mlp(x))))
-        return logits
+        return self.head(self.norm(x + self.mlp_drop(self.mlp(x))))
 
 
 def loss(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
@@ -71,7 +70,7 @@ register_pytree_node(
 class Named(GPT2):
     """The same with its logits in such an output."""
 
-    def forward(self, ids_BT: Tensor, positions_BT: Tensor | None = None) -> Output:  # type: ignore[override]
+    def forward(self, ids_BT: Tensor, positions_BT: Tensor | None = None) -> Output:
         return Output(logits=super().forward(ids_BT, positions_BT))
 
 

@@ -1,6 +1,6 @@
 """Small models with every kind of layer, and how a trainer of dpprof's own trains them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -269,16 +269,12 @@ def error_of(
     return relative_error(gradients(trainer), reference)
 
 
-def _batches(config: ExperimentConfig) -> Iterator[tuple[Tensor, Tensor]]:
-    while True:
-        yield batch_of("reused", config.batch_size)
-
-
 def tied_by_reference(config: ExperimentConfig) -> tuple[Any, ...]:
     """The workload of `TiedByReference`."""
-    return TiedByReference(), _batches(config), loss
+    return TiedByReference(), iter(lambda: batch_of("reused", config.batch_size), None), loss
 
 
 def tabular(config: ExperimentConfig) -> tuple[Any, ...]:
     """The workload of `Tabular`."""
-    return Tabular(), ((ids[:, :2], targets[:, 0]) for ids, targets in _batches(config)), loss
+    _, batches, _ = tied_by_reference(config)
+    return Tabular(), ((ids[:, :2], targets[:, 0]) for ids, targets in batches), loss

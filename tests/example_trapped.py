@@ -3,13 +3,15 @@
 Most are `Model`s whose trap lies in `body`. Suffixes of shapes: B samples, T tokens, D features.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from example_workloads import per_sample_cross_entropy
 from opacus.layers import DPGRU, DPLSTM, DPRNN, DPMultiheadAttention
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from dpprof.config.experiment import ExperimentConfig
 
@@ -38,24 +40,15 @@ class Model(nn.Module):
         self.body = body
         self.head = nn.Linear(WIDTH, CLASSES)
 
-    def forward(self, ids_BT: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.body(self.tokens(ids_BT)).flatten(1, -2).mean(dim=1))
-        return logits
-
-
-def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(outputs, targets, reduction="none")
+    def forward(self, ids_BT: Tensor) -> Any:
+        return self.head(self.body(self.tokens(ids_BT)).flatten(1, -2).mean(dim=1))
 
 
 def workload(model: nn.Module, config: ExperimentConfig) -> tuple[Any, ...]:
     """The model on random tokens, with a class for each sample."""
-
-    def batches() -> Iterator[tuple[Tensor, Tensor]]:
-        while True:
-            ids = torch.randint(TOKENS, (config.batch_size, config.seq_len))
-            yield ids, torch.randint(CLASSES, (config.batch_size,))
-
-    return model, batches(), cross_entropy
+    shape = (config.batch_size, config.seq_len)
+    batches = iter(lambda: (torch.randint(TOKENS, shape), torch.randint(CLASSES, shape[:1])), None)
+    return model, batches, per_sample_cross_entropy
 
 
 def with_body(body: Callable[[], nn.Module]) -> Factory:
@@ -79,31 +72,26 @@ def places(x: Tensor) -> Tensor:
     return torch.arange(x.shape[1])
 
 
-def first(layers: Any, x: Tensor) -> Tensor:
-    out: Tensor = layers[0](x)
-    return out
+def first(layers: Any, x: Tensor) -> Any:
+    return layers[0](x)
 
 
-def first_output(layers: Any, x: Tensor) -> Tensor:
-    out: Tensor = layers[0](x)[0]
-    return out
+def first_output(layers: Any, x: Tensor) -> Any:
+    return layers[0](x)[0]
 
 
-def attending(layers: Any, x: Tensor) -> Tensor:
-    out: Tensor = layers[0](x, x, x)[0]
-    return out
+def attending(layers: Any, x: Tensor) -> Any:
+    return layers[0](x, x, x)[0]
 
 
-def adding_in_place(layers: Any, x: Tensor) -> Tensor:
+def adding_in_place(layers: Any, x: Tensor) -> Any:
     y: Tensor = layers[0](x)
     y += x
-    out: Tensor = layers[1](y)
-    return out
+    return layers[1](y)
 
 
-def over_features(layers: Any, x: Tensor) -> Tensor:
-    out: Tensor = layers[0](x.mT).mT
-    return out
+def over_features(layers: Any, x: Tensor) -> Any:
+    return layers[0](x.mT).mT
 
 
 # Inputs of an embedding or a linear layer
@@ -135,7 +123,7 @@ relu = with_body(lambda: nn.Sequential(linear(), nn.ReLU(), linear()))
 
 def loss_in_place(config: ExperimentConfig) -> tuple[Any, ...]:
     model, batches, _ = three_dimensions(config)
-    return model, batches, lambda outputs, targets: cross_entropy(outputs.mul_(2), targets)
+    return model, batches, lambda outputs, targets: per_sample_cross_entropy(outputs.mul_(2), targets)
 
 
 # Layers that Opacus does not take
@@ -171,11 +159,10 @@ class Bag(nn.Module):
         self.with_offsets = with_offsets
         self.head = nn.Linear(WIDTH, CLASSES)
 
-    def forward(self, ids_BT: Tensor) -> Tensor:
+    def forward(self, ids_BT: Tensor) -> Any:
         offsets = torch.arange(0, ids_BT.numel(), ids_BT.shape[1])
         bags = self.bag(ids_BT.flatten(), offsets) if self.with_offsets else self.bag(ids_BT)
-        logits: Tensor = self.head(bags)
-        return logits
+        return self.head(bags)
 
 
 def bag(config: ExperimentConfig) -> tuple[Any, ...]:
@@ -228,34 +215,27 @@ class Vision(nn.Module):
         self.patches = nn.Linear(3, WIDTH)
         self.head = nn.Linear(WIDTH, CLASSES)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         x = torch.cat([self.cls_token.expand(len(x), -1, -1), self.patches(x)], dim=1)
-        logits: Tensor = self.head((x + self.pos_embed[:, : x.shape[1]]).relu().mean(dim=1))
-        return logits
+        return self.head((x + self.pos_embed[:, : x.shape[1]]).relu().mean(dim=1))
 
 
 class VisionOfTwo(Vision):
     """The same of patches and a scale (B, 1)."""
 
-    def forward(self, x: Tensor, scale: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, x: Tensor, scale: Tensor) -> Any:  # type: ignore[override]
         return scale * super().forward(x)
 
 
-def patches(config: ExperimentConfig) -> Iterator[tuple[Tensor, Tensor]]:
-    while True:
-        yield (
-            torch.randn(config.batch_size, config.seq_len, 3),
-            torch.randint(CLASSES, (config.batch_size,)),
-        )
-
-
 def vision(config: ExperimentConfig) -> tuple[Any, ...]:
-    return Vision(), patches(config), cross_entropy
+    shape = (config.batch_size, config.seq_len, 3)
+    batches = iter(lambda: (torch.randn(shape), torch.randint(CLASSES, shape[:1])), None)
+    return Vision(), batches, per_sample_cross_entropy
 
 
 def vision_of_two(config: ExperimentConfig) -> tuple[Any, ...]:
-    batches = (((x, x[:, 0, :1]), y) for x, y in patches(config))
-    return VisionOfTwo(), batches, cross_entropy
+    _, batches, loss = vision(config)
+    return VisionOfTwo(), (((x, x[:, 0, :1]), y) for x, y in batches), loss
 
 
 scaled = with_body(Scaled)
@@ -263,3 +243,47 @@ scaled_with_buffer = with_body(lambda: Scaled(with_buffer=True))
 
 # Takes batches of any size but 0.
 viewed = calling(lambda layers, x_BTD: layers[0](x_BTD.view(x_BTD.shape[0], -1, WIDTH)), linear)
+
+
+# Random numbers, and modules that are called again in backward
+class Scaling(nn.Module):
+    """(B, T, D), scaled by a parameter of its own after dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(WIDTH))
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.scale * self.dropout(x)
+
+
+dropout = with_body(lambda: nn.Sequential(linear(), nn.Dropout(0.5), linear()))
+dropout_by_function = calling(lambda layers, x: layers[1](F.dropout(layers[0](x))), linear, linear)
+dropout_under_functorch = with_body(Scaling)
+
+
+def twice(use_reentrant: bool) -> Factory:
+    """Two layers whose activations are computed again in backward."""
+    return calling(
+        lambda layers, x: checkpoint(layers[0], x, use_reentrant=use_reentrant),
+        lambda: nn.Sequential(linear(), nn.ReLU(), linear()),
+    )
+
+
+checkpointed, checkpointed_reentrant = twice(False), twice(True)
+
+
+# Layers that Opacus has no grad sampler for
+class Transposed(nn.Module):
+    """A linear layer as GPT-2's code has it: its weight is (in, out)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(WIDTH, WIDTH) / WIDTH)
+
+    def forward(self, x: Tensor) -> Any:
+        return x @ self.weight
+
+
+no_sampler = calling(lambda layers, x: layers[1](layers[0](x)), Transposed, Transposed)

@@ -1,9 +1,10 @@
 """Workloads whose gradients are easily lost or made of the wrong rows: of LENGTH vectors of WIDTH each."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from example_workloads import per_sample_cross_entropy
 from torch import Tensor, nn
 from torch.nn.utils import prune, weight_norm
 
@@ -111,16 +112,9 @@ def _of(make: Callable[[], nn.Module]) -> Callable[[ExperimentConfig], tuple[Any
     def workload(config: ExperimentConfig) -> tuple[Any, ...]:
         """The layer between two linear ones; a class for each sample."""
         model = nn.Sequential(nn.Linear(WIDTH, WIDTH), make(), nn.Linear(WIDTH, CLASSES))
-
-        def batches() -> Iterator[tuple[Tensor, Tensor]]:
-            while True:
-                size = config.batch_size
-                yield torch.randn(size, LENGTH, WIDTH), torch.randint(CLASSES, (size,))
-
-        def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-            return nn.functional.cross_entropy(outputs.mean(1), targets, reduction="none")
-
-        return model, batches(), loss
+        shape = (config.batch_size, LENGTH, WIDTH)
+        batches = iter(lambda: (torch.randn(shape), torch.randint(CLASSES, shape[:1])), None)
+        return model, batches, lambda outputs, targets: per_sample_cross_entropy(outputs.mean(1), targets)
 
     return workload
 
@@ -132,12 +126,5 @@ relative, relative_embedding = _of(Relative), _of(RelativeEmbedding)
 
 def tied(config: ExperimentConfig) -> tuple[Any, ...]:
     """A language model of a few tokens."""
-
-    def batches() -> Iterator[tuple[Tensor, Tensor]]:
-        while True:
-            yield tuple(torch.randint(TOKENS, (2, config.batch_size, LENGTH)))
-
-    def loss(logits: Tensor, targets: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(logits.mT, targets, reduction="none").mean(1)
-
-    return Tied(), batches(), loss
+    batches = iter(lambda: tuple(torch.randint(TOKENS, (2, config.batch_size, LENGTH))), None)
+    return Tied(), batches, lambda logits, targets: per_sample_cross_entropy(logits.mT, targets).mean(1)

@@ -1,7 +1,6 @@
 """Workloads of a user's own, for the tests."""
 
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,16 +12,14 @@ from dpprof.config.experiment import ExperimentConfig
 
 def mlp(config: ExperimentConfig) -> tuple[Any, ...]:
     """A small classifier of vectors: no tokens anywhere."""
-    model = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 5))
+    model, size = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 5)), config.batch_size
+    batches = iter(lambda: (torch.randn(size, 20), torch.randint(5, (size,))), None)
+    return model, batches, per_sample_cross_entropy
 
-    def batches() -> Iterator[tuple[Tensor, Tensor]]:
-        while True:
-            yield torch.randn(config.batch_size, 20), torch.randint(5, (config.batch_size,))
 
-    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-        return nn.functional.cross_entropy(outputs, targets, reduction="none")
-
-    return model, batches(), loss
+def per_sample_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """One loss per sample."""
+    return nn.functional.cross_entropy(outputs, targets, reduction="none")
 
 
 def speaking(config: ExperimentConfig) -> tuple[Any, ...]:
@@ -46,19 +43,16 @@ class TwoTower(nn.Module):
 def two_tower(config: ExperimentConfig) -> tuple[Any, ...]:
     """Inputs as a dict, outputs as a dict, a regression target."""
 
-    def batches() -> Iterator[tuple[dict[str, Tensor], Tensor]]:
-        while True:
-            inputs = {
-                "image": torch.randn(config.batch_size, 3, 8, 8),
-                "tabular": torch.randn(config.batch_size, 6),
-            }
-            yield inputs, torch.randn(config.batch_size, 4)
+    def batch() -> tuple[dict[str, Tensor], Tensor]:
+        size = config.batch_size
+        inputs = {"image": torch.randn(size, 3, 8, 8), "tabular": torch.randn(size, 6)}
+        return inputs, torch.randn(size, 4)
 
     def loss(outputs: dict[str, Tensor], targets: Tensor) -> Tensor:
         squared: Tensor = (outputs["score"] - targets) ** 2
         return squared.mean(dim=1)
 
-    return TwoTower(), batches(), loss
+    return TwoTower(), iter(batch, None), loss
 
 
 class Recurrent(nn.Module):
@@ -70,28 +64,16 @@ class Recurrent(nn.Module):
         self.lstm = DPLSTM(16, 32, batch_first=True)
         self.head = nn.Linear(32, 5)
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, ids: Tensor) -> Any:
         hidden, _ = self.lstm(self.embedding(ids))
-        scores: Tensor = self.head(hidden[:, -1])
-        return scores
+        return self.head(hidden[:, -1])
 
 
 def dp_lstm(config: ExperimentConfig) -> tuple[Any, ...]:
     """Token sequences of `seq_len` into five classes."""
-
-    def batches() -> Iterator[tuple[Tensor, Tensor]]:
-        while True:
-            yield (
-                torch.randint(50, (config.batch_size, config.seq_len)),
-                torch.randint(5, (config.batch_size,)),
-            )
-
-    return Recurrent(), batches(), per_sample_cross_entropy
-
-
-def per_sample_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """One loss per sample."""
-    return nn.functional.cross_entropy(outputs, targets, reduction="none")
+    shape = (config.batch_size, config.seq_len)
+    batches = iter(lambda: (torch.randint(50, shape), torch.randint(5, shape[:1])), None)
+    return Recurrent(), batches, per_sample_cross_entropy
 
 
 class Widening(nn.Module):
@@ -101,11 +83,10 @@ class Widening(nn.Module):
         super().__init__()
         self.narrow = nn.Linear(20, 5)
 
-    def forward(self, vectors: Tensor) -> Tensor:
+    def forward(self, vectors: Tensor) -> Any:
         with torch.no_grad():
             torch.ones(len(vectors), 60_000).exp().sum()
-        scores: Tensor = self.narrow(vectors).repeat(1, 4_000)
-        return scores
+        return self.narrow(vectors).repeat(1, 4_000)
 
 
 def wide_outputs(config: ExperimentConfig) -> tuple[Any, ...]:
@@ -144,13 +125,12 @@ def unlucky(config: ExperimentConfig) -> tuple[Any, ...]:
     model, batches, loss = mlp(config)
     calls = 0
 
-    def unlucky_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    def unlucky_loss(outputs: Tensor, targets: Tensor) -> Any:
         nonlocal calls
         calls += 1
         if calls == (2 if config.is_estimate else 3):  # an estimate takes two steps
             _strike(config.batch_size)
-        losses: Tensor = loss(outputs, targets)
-        return losses
+        return loss(outputs, targets)
 
     return model, batches, unlucky_loss
 
@@ -184,10 +164,9 @@ def picks_by_data(config: ExperimentConfig) -> tuple[Any, ...]:
     """The MLP with a loss over the samples that it likes: how many there are depends on data."""
     model, batches, loss = mlp(config)
 
-    def picking_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    def picking_loss(outputs: Tensor, targets: Tensor) -> Any:
         liked = outputs[outputs[:, 0] > 0]
-        losses: Tensor = loss(outputs, targets) + 0 * liked.sum()
-        return losses
+        return loss(outputs, targets) + 0 * liked.sum()
 
     return model, batches, picking_loss
 
@@ -197,10 +176,9 @@ def hoards(config: ExperimentConfig) -> tuple[Any, ...]:
     model, batches, loss = mlp(config)
     kept: list[Tensor] = []
 
-    def hoarding_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    def hoarding_loss(outputs: Tensor, targets: Tensor) -> Any:
         kept.append(outputs.detach().clone())
-        losses: Tensor = loss(outputs, targets)
-        return losses
+        return loss(outputs, targets)
 
     return model, batches, hoarding_loss
 
@@ -224,9 +202,8 @@ class WithUnusedLayer(nn.Module):
         self.used = nn.Linear(20, 5)
         self.unused = nn.Linear(20, 5)
 
-    def forward(self, vectors: Tensor) -> Tensor:
-        scores: Tensor = self.used(vectors)
-        return scores
+    def forward(self, vectors: Tensor) -> Any:
+        return self.used(vectors)
 
 
 def with_unused_layer(config: ExperimentConfig) -> tuple[Any, ...]:

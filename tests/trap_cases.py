@@ -2,13 +2,11 @@
 
 import dataclasses
 
-import example_broken
-import example_hooks
 import example_trapped
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.measure.trainers.opacus.trap_sentences import SENTENCES as OPACUS_SENTENCES
-from dpprof.measure.trainers.traps import SENTENCES as ANY_SENTENCES
+from dpprof.measure.trainers.base import SENTENCES as ANY_SENTENCES
+from dpprof.measure.trainers.opacus.foreseen import SENTENCES as OPACUS_SENTENCES
 from dpprof.vocabulary.trainers import BUILT_IN, STANDARD
 
 SENTENCES = OPACUS_SENTENCES | ANY_SENTENCES
@@ -21,9 +19,8 @@ CONFIG = ExperimentConfig(model_size="tiny", batch_size=3, seq_len=4).resolve(cu
 
 
 def configured(workload: str, trainer: str) -> ExperimentConfig:
-    modules = (example_trapped, example_hooks, example_broken)
-    module = next(module for module in modules if workload in vars(module))
-    return dataclasses.replace(CONFIG, trainer=trainer, workload=f"{module.__name__}:{workload}")
+    module = "example_trapped" if workload in vars(example_trapped) else "example_broken"
+    return dataclasses.replace(CONFIG, trainer=trainer, workload=f"{module}:{workload}")
 
 
 def said(trap: str, **words: object) -> str:

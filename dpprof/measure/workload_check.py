@@ -27,8 +27,7 @@ from dpprof.measure.trainers.build import import_trainers, load_trainer
 from dpprof.measure.trainers.draws import dropouts
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.trainers.nested import moved
-from dpprof.measure.trainers.training import Training
-from dpprof.measure.trainers.traps import WARNINGS
+from dpprof.measure.trainers.training import WARNINGS, Training
 from dpprof.measure.trainers.watched_step import Trap, WatchedStep, watch_step
 from dpprof.measure.workloads.factory import first_line
 from dpprof.measure.workloads.workload import Batch, build_workload, checked_batch

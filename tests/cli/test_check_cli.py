@@ -7,7 +7,7 @@ import pytest
 from conftest import Run, measure_here
 from trap_cases import said
 
-from dpprof.measure.trainers.traps import WARNINGS
+from dpprof.measure.trainers.training import WARNINGS
 
 
 def unwrapped(output: str) -> str:

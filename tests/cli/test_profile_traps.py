@@ -6,7 +6,7 @@ from conftest import call_dpprof, measure_here, runs_of
 
 from dpprof.drive.sources import read_comparison
 from dpprof.findings.comparison.doubts import doubts
-from dpprof.measure.trainers.opacus.trap_sentences import SENTENCES, WARNINGS
+from dpprof.measure.trainers.opacus.foreseen import SENTENCES, WARNINGS
 from dpprof.record.folder import RunFolder
 
 SMALL = ["--measured-steps", "2", "--batch-size", "3", "--seq-len", "4", "--passes", "clean"]

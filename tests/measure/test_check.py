@@ -14,8 +14,8 @@ from trap_cases import CONFIG, FAST, FLAT, GHOST, PRIVATE, configured, said
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.entry import check_workload
-from dpprof.measure.trainers.opacus.trap_sentences import WARNINGS as OPACUS_WARNINGS
-from dpprof.measure.trainers.traps import WARNINGS
+from dpprof.measure.trainers.opacus.foreseen import WARNINGS as OPACUS_WARNINGS
+from dpprof.measure.trainers.training import WARNINGS
 from dpprof.record.check import CONTRACT, MODULE, TRAINING, CheckAnswer, CheckFolder, Finding
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS, STANDARD
 

@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.profiler import record_function
+from torch.utils._pytree import tree_leaves
 
 from dpprof.config.devices import balance_of
+from dpprof.errors import WorkloadError
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.nested import attributes, call, moved, named_leaves
 from dpprof.measure.trainers.parallel import parallel_of
@@ -25,6 +27,15 @@ from dpprof.vocabulary.norm_forms import NormCost
 from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.phases import PHASE_LABEL, STEP_LABEL
 
+# docs/troubleshooting.md quotes these sentences, with the names in capitals.
+SENTENCES = {
+    "loss": "the workload's loss must give one value per sample, shape ({batch_size},); it gave {found}: "
+    'compute it with reduction="none", and average over all but the samples',
+    "batch": "the size of the workload's batches is {length}, but batch_size is {batch_size}: make them of "
+    "config.batch_size samples, or set poisson_sampling=true if they are sampled so",
+    "empty": "the step with an empty batch failed ({error}), and Poisson sampling gives such batches: let "
+    "the model and its loss take no samples too, as view(B, T * D) does and view(B, -1) does not",
+}
 # Tensors by category, each with the name of its parameter or another label.
 Held = dict[str, list[tuple[str, Tensor]]]
 
@@ -226,7 +237,7 @@ class TrainerBase(ABC):
     def compute_losses(self, batch: Any) -> Tensor:
         """Do forward and loss of one physical batch: one loss per sample, shape (B,).
 
-        Raises ValueError if the loss is not per sample.
+        Raises WorkloadError if the loss is not per sample.
         """
         inputs, targets = batch
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
@@ -236,11 +247,7 @@ class TrainerBase(ABC):
                 self._outputs = self.compute_outputs(inputs)
                 losses = self.loss(self._outputs, targets)
         self.num_samples = num_samples(batch) if self.poisson_sampling else self.batch_size
-        if losses.shape != (self.num_samples,):
-            raise ValueError(
-                f"the workload's loss must give one value per sample, shape ({self.num_samples},), "
-                f"it gave shape {tuple(losses.shape)}"
-            )
+        _check_losses(losses, batch, self.num_samples)
         self.observer.losses(losses)
         return losses
 
@@ -294,3 +301,15 @@ class TrainerBase(ABC):
     def on_fake_tensors(cls) -> AbstractContextManager[Any]:
         """Replace, while training on fake tensors, what the library cannot do without data."""
         return nullcontext()
+
+
+def _check_losses(losses: object, batch: Any, batch_size: int) -> None:
+    found = f"a {type(losses).__name__}"
+    if isinstance(losses, Tensor):
+        if losses.shape == (batch_size,):
+            return
+        found = f"shape {tuple(losses.shape)}"
+        lengths = {t.shape[:1] for t in tree_leaves(batch) if isinstance(t, Tensor)}
+        if losses.dim() == 1 and lengths == {losses.shape}:
+            raise WorkloadError(SENTENCES["batch"].format(length=len(losses), batch_size=batch_size))
+    raise WorkloadError(SENTENCES["loss"].format(batch_size=batch_size, found=found))

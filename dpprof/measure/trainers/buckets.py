@@ -1,13 +1,15 @@
 """Buckets of gradients: a matrix with a row per rank and columns per gradient, communicated at once."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+SomeTensor = TypeVar("SomeTensor", bound=Tensor)
 # Size of a bucket, as in torch's DDP.
 BUCKET_BYTES = 25 * 2**20
 # torch 2.13 renames them and warns about the old names.
@@ -67,17 +69,21 @@ class Bucket:
         return self.gradients[0].new_empty(num_rows * sum(self.chunks))
 
 
-def together(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """Group neighbouring tensors of one dtype to fill buckets; a larger tensor comes alone."""
-    some: list[Tensor] = []
+def together(
+    tensors: Iterable[SomeTensor],
+    size_of: Callable[[Tensor], int] = attrgetter("nbytes"),
+    most: int = BUCKET_BYTES,
+) -> Iterator[list[SomeTensor]]:
+    """Group neighbouring tensors of one dtype to fill a buffer; a larger tensor comes alone."""
+    some: list[SomeTensor] = []
     taken = 0
     for tensor in tensors:
-        num_bytes = tensor.numel() * tensor.element_size()
-        if some and (taken + num_bytes > BUCKET_BYTES or tensor.dtype != some[0].dtype):
+        size = size_of(tensor)
+        if some and (taken + size > most or tensor.dtype != some[0].dtype):
             yield some
             some, taken = [], 0
         some.append(tensor)
-        taken += num_bytes
+        taken += size
     if some:
         yield some
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -10,8 +11,6 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map_only
-
-from dpprof.measure.trainers.replaced import replaced
 
 
 def dropouts(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
@@ -71,5 +70,5 @@ def attention_alike() -> Iterator[None]:
         with torch.autocast(kind, enabled=False):
             return original(*given, **named)
 
-    with sdpa_kernel(SDPBackend.MATH), replaced(F, "scaled_dot_product_attention", attention):
+    with sdpa_kernel(SDPBackend.MATH), patch.object(F, "scaled_dot_product_attention", attention):
         yield

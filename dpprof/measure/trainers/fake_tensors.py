@@ -8,6 +8,7 @@ runs. `nn.init.trunc_normal_` draws once. Trainers add stand-ins (`TrainerBase.o
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +25,6 @@ from torch.overrides import TorchFunctionMode
 
 from dpprof.errors import EstimateError
 from dpprof.measure.trainers.base import TrainerBase
-from dpprof.measure.trainers.replaced import replaced
 
 _aten = torch.ops.aten
 _OPERATORS: dict[Any, Any] = fake_impls.op_implementations_dict
@@ -37,6 +37,7 @@ _FP32_ON_CUDA = {
     F.mse_loss,
 }
 _IS_CUDA = Tensor.is_cuda.__get__  # type: ignore[attr-defined]
+_NEED_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
 _CANNOT = (
     "{operator} {why}, so this model cannot be estimated: measure it with `dpprof profile`, "
     "or estimate a workload that does without this operator"
@@ -56,20 +57,16 @@ def fake_tensors(
         # Data that a workload makes without torch, such as by numpy, becomes fake when used.
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(_upper_bounds())
-        stack.enter_context(replaced(nn.init, "_no_grad_trunc_normal_", _normal))
+        stack.enter_context(patch.object(nn.init, "_no_grad_trunc_normal_", _normal))
         stack.enter_context(trainer.on_fake_tensors())
         if as_autocast_on_cuda:
             stack.enter_context(_CudaAutocast())
         try:
             yield
-        except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            raise EstimateError(
-                _CANNOT.format(operator=error.func, why="has a result that depends on data")
-            ) from error
-        except UnsupportedOperatorException as error:
-            raise EstimateError(
-                _CANNOT.format(operator=error.func, why="has no form without data")
-            ) from error
+        except _NEED_DATA as error:
+            is_known = not isinstance(error, UnsupportedOperatorException)
+            why = "has a result that depends on data" if is_known else "has no form without data"
+            raise EstimateError(_CANNOT.format(operator=error.func, why=why)) from error
 
 
 class _CudaAutocast(TorchFunctionMode):
@@ -106,16 +103,14 @@ def _in_fp32(argument: Any) -> Any:
 def _upper_bounds() -> Iterator[None]:
     """Put upper bounds into fake tensors' table; a dispatch mode would cost a fifth of an estimate's time."""
     stand_ins = {_aten.unique_dim.default: _all_distinct, _aten.rand.default: _ones_if_one}
-    before = {operator: _OPERATORS.get(operator) for operator in stand_ins}
+    before = {operator: _OPERATORS[operator] for operator in stand_ins if operator in _OPERATORS}
     _OPERATORS.update(stand_ins)
     try:
         yield
     finally:
-        for operator, implementation in before.items():
-            if implementation is None:
-                del _OPERATORS[operator]
-            else:
-                _OPERATORS[operator] = implementation
+        for operator in stand_ins:
+            del _OPERATORS[operator]
+        _OPERATORS.update(before)
 
 
 def _ones_if_one(mode: FakeTensorMode, func: Any, *args: Any, **kwargs: Any) -> Any:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -17,7 +18,6 @@ from torch.distributed.tensor.experimental import implicit_replication
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.buckets import Bucket, flat, together
 from dpprof.measure.trainers.parallel import Several, local
-from dpprof.measure.trainers.replaced import replaced
 from dpprof.vocabulary.parallel import FSDP2
 
 
@@ -51,7 +51,7 @@ class Shards(Several):
             with observer.label_new("gathered_parameters"):
                 wait(group)
 
-        with replaced(FSDPParamGroup, "wait_for_unshard", labelled):
+        with patch.object(FSDPParamGroup, "wait_for_unshard", labelled):
             yield
 
     def adding_noise(self) -> AbstractContextManager[Any]:
@@ -61,9 +61,7 @@ class Shards(Several):
 
     def together(self, parameters: list[nn.Parameter]) -> Iterable[list[nn.Parameter]]:
         """Group parameters that fill a bucket."""
-        of_tensor = {id(p): p for p in parameters}
-        for some in together(parameters):
-            yield [of_tensor[id(p)] for p in some]
+        return together(parameters)
 
     def base_of_sum(self, so_far: Tensor | None) -> None:
         """Return None: the gradient is a shard, and the sum is not."""

@@ -1,26 +1,42 @@
-"""A trainer with an endless supply of batches: what the passes observe."""
+"""A trainer with an endless supply of batches: what the passes observe.
+
+An error that is a known trap is explained in one sentence, with the module at fault and the remedy. Trainers
+know the causes in their library, from the error (`TrainerBase.explain`) or from a step without it
+(`TrainerBase.foresee`). If that step fails too, or no cause is known, the error stays as it is.
+"""
 
 import dataclasses
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
 
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.errors import DpprofError, WorkloadError
 from dpprof.measure.observe import Observer
-from dpprof.measure.trainers.base import Held
+from dpprof.measure.trainers.base import SENTENCES, Held
 from dpprof.measure.trainers.build import build_trainer, load_trainer
 from dpprof.measure.trainers.draws import drawn_again, state_of
 from dpprof.measure.trainers.nested import call, moved
 from dpprof.measure.trainers.parallel import all_local
-from dpprof.measure.trainers.replaced import replaced
-from dpprof.measure.trainers.traps import traps_named
-from dpprof.measure.trainers.watched_step import WatchedStep, watch_step
+from dpprof.measure.trainers.watched_step import watch_step
+from dpprof.measure.workloads.factory import first_line
 from dpprof.measure.workloads.sampling import batch_sizes, num_samples, sampled
 from dpprof.measure.workloads.workload import build_workload, checked_batch
+from dpprof.vocabulary.messages import is_oom
+
+# Warnings of `dpprof check` about a model that trains nevertheless. docs/troubleshooting.md quotes them too.
+WARNINGS = {
+    "dropout": "{module} drops different units for each trainer, so that their losses cannot be compared: "
+    "set its dropout to 0 for that, as the gradient check does",
+    "draws": "{module} draws random numbers by a function call, as F.dropout(x) does: the gradient check "
+    "cannot switch that off, so that it cannot tell; use nn.Dropout",
+}
 
 
 class Training:
@@ -39,11 +55,10 @@ class Training:
             how = dataclasses.replace(config.estimating, target="none")
             self._built = dataclasses.replace(config, device=tensor_device, how=how)
         workload = build_workload(self._built)
-        trainer = load_trainer(config.trainer)
-        with traps_named(trainer, workload.model, lambda: config.batch_size, self._watched):
-            self.trainer = build_trainer(config, workload, tensor_device)
-        self.tokens_per_batch, self.changed = workload.tokens_per_batch, workload.changed
+        self.model, self.tokens_per_batch, self.changed = workload.model, *workload[3:]
         self.num_samples: list[int] = []
+        with self._traps_named():
+            self.trainer = build_trainer(config, workload, tensor_device)
         # Each rank has its share of the batches and its own noise.
         rank, world_size = self.trainer.parallel.rank, self.trainer.parallel.world_size
         self._batches: Iterator[Any] = itertools.islice(
@@ -55,10 +70,35 @@ class Training:
             self._batches = sampled(self._batches, batch_sizes(config, is_timed=is_timed))
         end_if_forked(self._process)
 
-    def _watched(self) -> WatchedStep:
-        workload = build_workload(self._built)
-        batch = checked_batch(next(iter(workload.batches)))
-        return watch_step(workload, moved(batch, torch.device(self._built.device)), self._built)
+    @contextmanager
+    def _traps_named(self) -> Iterator[None]:
+        """Turn an error that is a known trap into a WorkloadError, with the original as its cause."""
+        try:
+            yield
+        except DpprofError:
+            raise
+        except Exception as error:
+            if is_oom(error):
+                raise
+            batch_size = self.num_samples[-1] if self.num_samples else self._config.batch_size
+            sentence = load_trainer(self._config.trainer).explain(error, self.model, batch_size)
+            if not sentence and batch_size == 0:
+                sentence = SENTENCES["empty"].format(error=first_line(error))
+            sentence = sentence or self._foreseen()
+            if sentence is None:
+                raise
+            raise WorkloadError(sentence) from error
+
+    def _foreseen(self) -> str | None:
+        """Return the library's first limit in a model that trains without the library."""
+        try:
+            workload = build_workload(self._built)
+            batch = checked_batch(next(iter(workload.batches)))
+            step = watch_step(workload, moved(batch, torch.device(self._built.device)), self._built)
+        except Exception:
+            return None
+        foreseen = load_trainer(self._config.trainer).foresee(step)
+        return next((trap.text for trap in foreseen if not trap.is_warning), None)
 
     def run(self, num_steps: int, observer: Observer) -> None:
         """Do `num_steps` training steps under the observer.
@@ -66,7 +106,7 @@ class Training:
         Raises ValueError if the batches run out, WorkloadError for known faults of model, loss or batch.
         """
         try:
-            with traps_named(type(self.trainer), self.model, self._batch_size_now, self._watched):
+            with self._traps_named():
                 batches = self._take(num_steps * self._config.accumulation_steps)
                 self.trainer.run_profiling(batches, observer)
         finally:
@@ -78,14 +118,6 @@ class Training:
             if self._config.poisson_sampling:
                 self.num_samples.append(num_samples(batch))
             yield batch
-
-    def _batch_size_now(self) -> int:
-        return self.num_samples[-1] if self.num_samples else self._config.batch_size
-
-    @property
-    def model(self) -> nn.Module:
-        """The model, as the workload made it."""
-        return self.trainer.model
 
     def held_tensors(self) -> Held:
         """Return this rank's part of the tensors that the trainer holds now, with names, by category."""
@@ -117,11 +149,8 @@ class Training:
 
     def _silent_after_step(self, batches: Sequence[Any]) -> set[str]:
         trainer = self.trainer
-        quiet = replaced(trainer, "noise_multiplier", 0.0)
-        with (
-            quiet,
-            replaced(trainer.optimizer, "noise_multiplier", 0.0),
-        ):  # Opacus's optimizers have their own
+        of_optimizer = patch.object(trainer.optimizer, "noise_multiplier", 0.0, create=True)  # Opacus's own
+        with patch.object(trainer, "noise_multiplier", 0.0), of_optimizer:
             trainer.run_profiling(batches, Observer())
         trained = ((name, p) for name, p in self.model.named_parameters() if p.requires_grad)
         return {name for name, p in trained if p.grad is None or not torch.count_nonzero(p.grad)}

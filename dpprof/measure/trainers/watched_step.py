@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch._library.utils import zip_schema
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -63,15 +64,6 @@ class WatchedStep:
     def path(self, module: nn.Module) -> str:
         """Return the dotted path of one of the model's modules."""
         return next(name for name, each in self.model.named_modules() if each is module) or "the model"
-
-    def calls_of(self, module: nn.Module) -> list[Call]:
-        """Return a module's calls, in order."""
-        return [each for each in self.calls if each.module is module]
-
-    @staticmethod
-    def has_gradient(parameters: list[nn.Parameter]) -> bool:
-        """Tell whether backward reached any of the parameters."""
-        return any(p.grad is not None for p in parameters)
 
 
 def watch_step(workload: Workload, batch: Batch, config: ExperimentConfig) -> WatchedStep:
@@ -136,37 +128,26 @@ class _Watch(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        schema = func._schema
-        if schema.is_mutable and self._changes_output(schema, args, kwargs):
+        given = [*zip_schema(func._schema, args, kwargs)]
+        if func._schema.is_mutable and self._changes_output(given):
             change = Change(self._running[-1] if self._running else None, _place())
             if change not in self.step.changes:
                 self.step.changes.append(change)
-        if torch.Tag.nondeterministic_seeded in func.tags and _draws(schema, args, kwargs):
+        if torch.Tag.nondeterministic_seeded in func.tags and _draws(func, given):
             self.step.random.update(self._running)
             self.step.drawing.append(self._running[-1] if self._running else None)
         return func(*args, **kwargs)
 
-    def _changes_output(self, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        changed = (
-            _argument(schema, index, args, kwargs)
-            for index, argument in enumerate(schema.arguments)
-            if argument.alias_info is not None and argument.alias_info.is_write
-        )
-        tensors = (leaf for leaf in tree_leaves(list(changed)) if isinstance(leaf, Tensor))
+    def _changes_output(self, given: list[Any]) -> bool:
+        changed = [value for of, value in given if of.alias_info is not None and of.alias_info.is_write]
+        tensors = (leaf for leaf in tree_leaves(changed) if isinstance(leaf, Tensor))
         return any(tensor.untyped_storage()._cdata in self._outputs for tensor in tensors)
 
 
-def _draws(schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def _draws(func: Any, given: list[Any]) -> bool:
     """Tell if an operator draws numbers; fused attention is marked as random even without dropout."""
-    names = [argument.name for argument in schema.arguments]
-    if "dropout_p" not in names:
-        return True
-    index = names.index("dropout_p")
-    return bool(_argument(schema, index, args, kwargs))
-
-
-def _argument(schema: Any, index: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return args[index] if index < len(args) else kwargs.get(schema.arguments[index].name)
+    is_attention = any(argument.name == "dropout_p" for argument in func._schema.arguments)
+    return not is_attention or any(value for of, value in given if of.name == "dropout_p")
 
 
 def _has_flat_rows(tensor: Tensor) -> bool:

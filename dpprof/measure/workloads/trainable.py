@@ -1,10 +1,11 @@
 """Chooses the parameters of a workload's model that train: all, adapters, biases, head, or a pattern."""
 
 import re
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Collection
+from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
 from typing import Any
+from unittest.mock import patch
 
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
@@ -93,8 +94,7 @@ def _add_adapters(model: nn.Module, config: ExperimentConfig) -> str:
     return f"LoRA adapters of rank {config.lora_rank} in {listed(adapted)}"
 
 
-@contextmanager
-def _moving_fakes() -> Iterator[None]:
+def _moving_fakes() -> AbstractContextManager[Any]:
     """Replace `nn.Module.to`, which cannot move fake parameters, not even to where they are."""
 
     def to(module: nn.Module, *where: Any, **how: Any) -> nn.Module:
@@ -105,12 +105,7 @@ def _moving_fakes() -> Iterator[None]:
                     setattr(owner, name, nn.Parameter(moved.detach(), parameter.requires_grad))
         return module
 
-    original = nn.Module.to
-    nn.Module.to = to  # type: ignore[method-assign,assignment]
-    try:
-        yield
-    finally:
-        nn.Module.to = original  # type: ignore[method-assign]
+    return patch.object(nn.Module, "to", to)
 
 
 def _automatic_targets(model: nn.Module) -> str | list[str]:

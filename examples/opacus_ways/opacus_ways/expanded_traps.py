@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from dpprof.errors import message_of
-from dpprof.measure.trainers.opacus.trap_sentences import SENTENCES
+from dpprof.measure.trainers.opacus.foreseen import SENTENCES
 from dpprof.vocabulary.formats import listed
 
 OWN_SENTENCES = {

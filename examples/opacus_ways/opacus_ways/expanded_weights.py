@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from opacus.grad_sample import GradSampleModuleExpandedWeights
@@ -14,7 +15,6 @@ from torch.nn.utils._expanded_weights.expanded_weights_impl import ExpandedWeigh
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.opacus.dpsgd import DPSGDTrainer
 from dpprof.measure.trainers.opacus.foreseen import mixed_samples
-from dpprof.measure.trainers.replaced import replaced
 from dpprof.measure.trainers.watched_step import Trap, WatchedStep
 from opacus_ways.expanded_traps import diagnose_expanded
 
@@ -54,7 +54,7 @@ class DPExpandedWeightsTrainer(DPSGDTrainer):
         """Make expanded weights of parameters without data, as fake parameters are refused."""
         with (
             super().on_fake_tensors(),
-            replaced(ExpandedWeight, "__new__", staticmethod(_expanded_on_meta)),
+            patch.object(ExpandedWeight, "__new__", staticmethod(_expanded_on_meta)),
         ):
             yield
 
@@ -77,7 +77,7 @@ def _label_contributions(observer: Observer, names: dict[nn.Parameter, str]) -> 
         observer.label("per_sample_gradients", [(name, scaled)])
         return scaled
 
-    with replaced(expanded_weights_utils, "maybe_scale_by_batch_size", scale_and_label):
+    with patch.object(expanded_weights_utils, "maybe_scale_by_batch_size", scale_and_label):
         yield
 
 

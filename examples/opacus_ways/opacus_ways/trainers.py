@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from opacus.grad_sample import GradSampleHooks, GradSampleModule
@@ -13,7 +14,6 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from dpprof.measure.trainers.nested import attributes
 from dpprof.measure.trainers.opacus.dpsgd import DPSGDTrainer
-from dpprof.measure.trainers.replaced import replaced
 from dpprof.measure.trainers.watched_step import Trap, WatchedStep
 
 _NO_BAG = (
@@ -52,7 +52,7 @@ class DPNonWrappingTrainer(DPSGDTrainer):
     @contextmanager
     def unhooked(self) -> Iterator[None]:
         """Disable the hooks."""
-        with replaced(self.hooks, "hooks_enabled", False):
+        with patch.object(self.hooks, "hooks_enabled", False):
             yield
 
 
@@ -88,7 +88,7 @@ class DPPerLayerClippingTrainer(DPSGDTrainer):
     def on_fake_tensors(cls) -> Iterator[None]:
         """Compute the norm of the list of norms, which the optimizer reads, on real tensors."""
         made = unset_fake_temporarily()(DPPerLayerOptimizer.__init__)
-        with super().on_fake_tensors(), replaced(DPPerLayerOptimizer, "__init__", made):
+        with super().on_fake_tensors(), patch.object(DPPerLayerOptimizer, "__init__", made):
             yield
 
 
@@ -144,8 +144,8 @@ class DPAdaptiveClippingTrainer(DPSGDTrainer):
         """Keep the clipping norm, since the optimizer would read the number of unclipped samples."""
         with (
             super().on_fake_tensors(),
-            replaced(adaclipoptimizer, "float", lambda count: 0.0),
-            replaced(AdaClipDPOptimizer, "update_max_grad_norm", _compute_norm_only),
+            patch.object(adaclipoptimizer, "float", lambda count: 0.0, create=True),
+            patch.object(AdaClipDPOptimizer, "update_max_grad_norm", _compute_norm_only),
         ):
             yield
 

@@ -19,7 +19,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_map
 
 from dpprof.config.estimating import EstimatingConfig
@@ -30,6 +29,7 @@ from dpprof.measure.trainers.build import build_trainer, clip_rule
 from dpprof.measure.trainers.reference import (
     clipped_mean,
     global_norm,
+    gradients_of,
     naive_per_sample_gradients,
     relative_error,
 )
@@ -58,12 +58,7 @@ def trained(config: ExperimentConfig, batches: list[Any], seed: int) -> list[Ten
     trainer: TrainerBase = build_trainer(config, workload)
     torch.manual_seed(seed)
     trainer.profile_step(*batches)
-    return [whole(p.grad) for p in trainer.parameters]
-
-
-def whole(tensor: Any) -> Tensor:
-    """All ranks' parts."""
-    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().clone()
+    return [gradient.detach().clone() for gradient in gradients_of(trainer.parameters)]
 
 
 def result(case: str) -> dict[str, object]:

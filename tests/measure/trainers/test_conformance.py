@@ -5,6 +5,7 @@ Those of other packages too, where they are installed: `pytest -k NAME` with thi
 
 import dataclasses
 import itertools
+import sys
 from collections import Counter
 from typing import Any
 
@@ -16,20 +17,40 @@ from dpprof.measure.gradient_check import gradient_error
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.ledger import Ledger, LedgerObserver
 from dpprof.measure.trainers.base import TrainerBase
-from dpprof.measure.trainers.build import clip_rule, load_trainer
+from dpprof.measure.trainers.build import clip_rule, import_trainers, load_trainer
 from dpprof.measure.trainers.reference import clipped_mean, naive_per_sample_gradients, relative_error
 from dpprof.measure.trainers.training import Training
 from dpprof.measure.workloads.transformer import sequence_loss
 from dpprof.measure.workloads.workload import build_workload
 from dpprof.vocabulary.loops import LOOPS
-from dpprof.vocabulary.trainers import BUILT_IN, TRAINERS
+from dpprof.vocabulary.trainers import BUILT_IN, STANDARD, TRAINERS, TrainerInfo
 
+BROKEN = TrainerInfo("Broken", "broken", True, "#000000", (), (), "no_such_package.trainer:Broken")
 PRIVATE = [name for name, info in TRAINERS.items() if info.is_private]
 
 
 def test_the_table_names_each_trainers_class() -> None:
     assert [load_trainer(info.name).__name__ for info in BUILT_IN] == [info.name for info in BUILT_IN]
     assert all(issubclass(load_trainer(name), TrainerBase) for name in TRAINERS)
+
+
+def test_every_listed_trainer_is_imported() -> None:
+    said: list[str] = []
+    import_trainers(STANDARD, said.append)
+    assert {info.target.partition(":")[0] for info in TRAINERS.values()} <= sys.modules.keys()
+    assert said == []
+
+
+def test_a_trainer_that_cannot_be_imported_keeps_nobody_from_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(TRAINERS, "Broken", BROKEN)
+    said: list[str] = []
+    import_trainers(STANDARD, said.append)
+    (line,) = said
+    assert line.startswith("Broken cannot be imported (ModuleNotFoundError: No")
+    with pytest.raises(ModuleNotFoundError):
+        import_trainers("Broken", said.append)
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "dp_mha"])

@@ -21,10 +21,10 @@ from dpprof.measure.gradient_check import gradient_error
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
+from dpprof.measure.trainers.opacus.foreseen import WARNINGS as OPACUS_WARNINGS
 from dpprof.measure.trainers.opacus.foreseen import silent_traps
-from dpprof.measure.trainers.opacus.trap_sentences import WARNINGS as OPACUS_WARNINGS
+from dpprof.measure.trainers.training import WARNINGS as ANY_WARNINGS
 from dpprof.measure.trainers.training import Training
-from dpprof.measure.trainers.traps import WARNINGS as ANY_WARNINGS
 from dpprof.measure.trainers.watched_step import watch_step
 from dpprof.measure.workloads.workload import build_workload
 

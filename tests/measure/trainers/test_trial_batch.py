@@ -1,7 +1,6 @@
 """The trial before the first step tells rows of samples from rows that all samples share."""
 
 import dataclasses
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -77,11 +76,8 @@ def headed(config: ExperimentConfig) -> tuple[Any, ...]:
 
 
 def _of(model: nn.Module, config: ExperimentConfig) -> tuple[Any, ...]:
-    def batches() -> Iterator[tuple[Tensor, Tensor]]:
-        while True:
-            yield torch.randn(config.batch_size, 3), torch.zeros(config.batch_size)
-
-    return model, batches(), lambda outputs, targets: outputs.sum(1) - targets
+    batches = iter(lambda: (torch.randn(config.batch_size, 3), torch.zeros(config.batch_size)), None)
+    return model, batches, lambda outputs, targets: outputs.sum(1) - targets
 
 
 @pytest.mark.parametrize("on_fakes", [False, True])

@@ -85,12 +85,6 @@ def test_batch_norm_is_exchanged_with_its_weights() -> None:
     assert sum(isinstance(m, nn.GroupNorm) for m in model.modules()) == count
 
 
-def test_what_would_have_to_change_is_refused_if_that_is_not_allowed() -> None:
-    with pytest.raises(ConfigError, match="adapt: got false, and the model needs changes: 8 x Conv1D"):
-        adapt(unchanged(small("gpt2")), "DPSGDTrainer", is_allowed=False)
-    assert adapt(unchanged(small("roberta-base")), "DPSGDTrainer", is_allowed=True)
-
-
 PRIVATE = [name for name in DEFAULT_TRAINERS if TRAINERS[name].is_private]
 
 

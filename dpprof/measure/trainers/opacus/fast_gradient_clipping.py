@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
+from unittest.mock import patch
 
 import torch
 from opacus.grad_sample import (
@@ -18,12 +19,11 @@ from opacus.optimizers import (
 from torch import Tensor, nn
 
 from dpprof.measure.trainers.base import Held
-from dpprof.measure.trainers.opacus.trainer import OpacusTrainer
-from dpprof.measure.trainers.replaced import replaced
+from dpprof.measure.trainers.opacus.dpsgd import DPSGDTrainer
 from dpprof.vocabulary.parallel import DDP, FSDP2, NONE
 
 
-class DPFastGradientClippingTrainer(OpacusTrainer):
+class DPFastGradientClippingTrainer(DPSGDTrainer):
     """Fast Gradient Clipping (Lee and Kifer 2020), in phases.
 
     A first backward computes per-sample gradients layer by layer and keeps their norms; a second one, of the
@@ -81,13 +81,13 @@ class DPFastGradientClippingTrainer(OpacusTrainer):
 
         def labelling(sampler: Any) -> Any:
             def sample(*given: Any) -> Any:
-                with self.observer.label_new("gram_matrices", _is_gram_matrix):
+                with self.observer.label_new("gram_matrices", lambda s: len(s) == 3 and s[1] == s[2]):
                     return sampler(*given)
 
             return sample
 
         samplers = {kind: labelling(sampler) for kind, sampler in self.forward_model.NORM_SAMPLERS.items()}
-        with super().label_transient_tensors(), replaced(self.forward_model, "NORM_SAMPLERS", samplers):
+        with super().label_transient_tensors(), patch.object(self.forward_model, "NORM_SAMPLERS", samplers):
             yield
 
     def _reduced(self, losses: Tensor) -> Tensor:
@@ -141,7 +141,3 @@ def _norms_of_embedding(layer: nn.Embedding, activations: list[Tensor], backprop
     if len(backprops) == 0:
         return {layer.weight: backprops.new_zeros(0)}
     return _NORM_SAMPLERS[nn.Embedding](layer, activations, backprops)
-
-
-def _is_gram_matrix(shape: torch.Size) -> bool:
-    return len(shape) == 3 and shape[1] == shape[2]

@@ -8,12 +8,13 @@ import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, NoReturn
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.weight_norm import WeightNorm
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
 from dpprof.errors import WorkloadError
 from dpprof.measure.observe import Observer
@@ -22,7 +23,6 @@ from dpprof.measure.trainers.draws import attention_alike, drawn_again, dropouts
 from dpprof.measure.trainers.nested import named_leaves
 from dpprof.measure.trainers.per_sample.book import Book
 from dpprof.measure.trainers.per_sample.uses import PerSample, in_rows
-from dpprof.measure.trainers.replaced import replaced
 from dpprof.measure.trainers.trial_batch import run_aside
 from dpprof.measure.workloads.factory import first_line
 from dpprof.vocabulary.formats import listed
@@ -48,7 +48,7 @@ def call_any(module: nn.Module, path: str, book: Book, *args: Any, **kwargs: Any
     if book.noted_calls is not None:
         inputs, given = (tuple(t.detach().clone() for t in each) for each in (tensors, outputs))
         book.noted_calls.append((call, inputs, given))  # copies: the model may change them in place
-    return call.gave.filled(outputs)
+    return _filled(call.gave, outputs)
 
 
 class _AsItIs(nn.Module):
@@ -68,7 +68,7 @@ def _weights_of_hooks(module: nn.Module) -> Iterator[None]:
     """Recompute weights that hooks derive from parameters, so that these get their gradients."""
     with ExitStack() as stack:
         for name, hook in _hooks_of_weights(module).items():
-            stack.enter_context(replaced(module, name, vars(module)[name]))
+            stack.enter_context(patch.object(module, name, vars(module)[name]))
             hook(module, ())
         yield
 
@@ -85,8 +85,7 @@ class _Call:
     def __init__(self, module: nn.Module, path: str, book: Book, args: Any, has_samples: list[bool]) -> None:
         self.module, self.path, self.book, self.has_samples = module, path, book, has_samples
         self.parameters = {n: p for n, p in module.named_parameters() if p.requires_grad}
-        self.given = _Around(args)
-        self.gave = _Around(None)
+        self.given, self.gave = _without_tensors(args), _without_tensors(None)
         self.has_gradient: list[bool] = []  # which tensors that it gives can have one
         self.is_grad_enabled = torch.is_grad_enabled()
         self.device = next(iter(self.parameters.values())).device
@@ -125,16 +124,18 @@ class _Call:
 
     def run(self, weights: Tensors, tensors: Tensors, size: int) -> Tensors:
         """Run the module on so many samples, under the autocast of the first run; return its tensors."""
-        args, kwargs = self.given.filled(tensors)
+        args, kwargs = _filled(self.given, tensors)
         names = (f"module.{name}" for name in self.parameters)
         named = dict(zip(names, weights, strict=True))
         kind, dtype, enabled = self._autocast
         autocast = torch.autocast(kind, dtype, enabled, cache_enabled=False)
         alike = nullcontext() if self.drawn_from is None else attention_alike()
-        with autocast, alike, replaced(self.book, "is_open", False):  # modules below are as their classes are
+        as_classes = patch.object(self.book, "is_open", False)  # modules below compute as usual
+        with autocast, alike, as_classes:
             out = torch.func.functional_call(_AsItIs(self.module), named, args, kwargs)
         self.refuse_filled(tensors, args, kwargs)
-        self.gave, outputs = _Around(out), tensors_of(out)
+        self.gave = _without_tensors(out)
+        outputs = tuple(t for t in tree_leaves(out) if isinstance(t, Tensor))
         self.has_gradient = [t.is_floating_point() or t.is_complex() for t in outputs]
         for tensor in self.with_gradient(outputs):
             if tensor.shape[:1] != (size,):
@@ -143,7 +144,8 @@ class _Call:
 
     def refuse_filled(self, tensors: Tensors, args: Any, kwargs: Any) -> None:
         """Raise WorkloadError if the module changed a list or dict among its arguments, which is a copy."""
-        if not self.given.is_around((args, kwargs), tensors):
+        before, now = tree_flatten(_filled(self.given, tensors)), tree_flatten((args, kwargs))
+        if before[1] != now[1] or any(one is not other for one, other in zip(before[0], now[0], strict=True)):
             raise WorkloadError(f"{self.path} changes a list or dict among its arguments: return it instead")
 
     def with_gradient(self, outputs: Tensors) -> Tensors:
@@ -180,42 +182,24 @@ class _Call:
         )
 
 
-class _Around:
-    """Nested structure without its tensors."""
-
-    def __init__(self, tree: Any) -> None:
-        leaves, self._spec = tree_flatten(tree)
-        self._others = [_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-
-    @property
-    def num_tensors(self) -> int:
-        return sum(other is _TENSOR for other in self._others)
-
-    def filled(self, tensors: Tensors) -> Any:
-        """Fill in these tensors."""
-        given = iter(tensors)
-        return tree_unflatten([next(given) if o is _TENSOR else o for o in self._others], self._spec)
-
-    def is_around(self, tree: Any, tensors: Tensors) -> bool:
-        """Tell whether a structure is still what `filled` made of these tensors."""
-        leaves, spec = tree_flatten(tree)
-        return spec == self._spec and all(
-            one is other for one, other in zip(tree_leaves(self.filled(tensors)), leaves, strict=True)
-        )
-
-
 _TENSOR = object()
 
 
-def tensors_of(tree: Any) -> Tensors:
-    """Return the tensors of a nested structure."""
-    return tuple(leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor))
+def _without_tensors(tree: Any) -> tuple[list[Any], TreeSpec]:
+    leaves, spec = tree_flatten(tree)
+    return [_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves], spec
+
+
+def _filled(without: tuple[list[Any], TreeSpec], tensors: Tensors) -> Any:
+    """Fill these tensors into a nested structure without its own."""
+    given = iter(tensors)
+    return tree_unflatten([next(given) if leaf is _TENSOR else leaf for leaf in without[0]], without[1])
 
 
 class _Function(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: _Call, *tensors: Tensor) -> Tensors:
-        ctx.call, num_inputs = call, call.given.num_tensors
+        ctx.call, num_inputs = call, len(call.has_samples)
         ctx.wanted = [i for i in range(num_inputs) if ctx.needs_input_grad[1 + i]]
         ctx.save_for_backward(*tensors)
         needed = ctx.needs_input_grad[1:]
@@ -233,7 +217,7 @@ class _Function(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         call: _Call = ctx.call
-        saved, num_inputs = ctx.saved_tensors, call.given.num_tensors
+        saved, num_inputs = ctx.saved_tensors, len(call.has_samples)
         with call.same_draws():
             of_weights, of_wanted = _sample_by_sample(
                 call, saved[num_inputs:], saved[:num_inputs], ctx.wanted, call.with_gradient(gradients)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dpprof.config.devices import CPU_BALANCE
 from dpprof.errors import WorkloadError
 from dpprof.measure.observe import Observer
-from dpprof.measure.trainers.per_sample.uses import PerSample, Products, Rows, Use
+from dpprof.measure.trainers.per_sample.uses import PerSample, Products, Rows, Use, sum_of
 from dpprof.measure.trainers.trial_batch import Trial
 from dpprof.vocabulary.clipping import MIXED
 from dpprof.vocabulary.norm_forms import Balance, NormCost, chosen
@@ -48,7 +48,8 @@ class Book:
         trial: tells tensors that begin with the batch from those that only look so.
         keeps: True if clipped sums will be made of the reports, not only norms.
         complete: called with a complete parameter; by default it waits in `entries`.
-        factors: sample weights per parameter, while the book is summing.
+        is_in_backward: set when forward ends.
+        factors: sample weights per parameter, set when all norms are known: autograd then gets weighted sums.
         shards: parameters by their module's `id` and name, for which forward uses gathered tensors.
         noted_calls: calls of modules without a rule, noted in a trial.
     """
@@ -60,6 +61,7 @@ class Book:
     batch_size: int = 0
     balance: Balance = CPU_BALANCE
     is_open: bool = False
+    is_in_backward: bool = False
     trial: Trial | None = None
     observer: Observer = field(default_factory=Observer)
     factors: dict[nn.Parameter, Tensor] = field(default_factory=dict)
@@ -69,12 +71,11 @@ class Book:
     entries: dict[nn.Parameter, Entry] = field(default_factory=dict)
     _counted: Counter[nn.Parameter] = field(default_factory=Counter)
     _reported: dict[nn.Parameter, list[Use]] = field(default_factory=dict)
-    _is_in_backward: bool = False
 
     def open(self, batch_size: int, observer: Observer, balance: Balance) -> None:
         """Begin a physical batch. The observer gets labels; `balance` decides between norm forms."""
         self.is_open, self.batch_size, self.observer, self.balance = True, batch_size, observer, balance
-        self._is_in_backward = False
+        self.is_in_backward = False
         self._counted.clear()
 
     def shut(self) -> None:
@@ -83,11 +84,6 @@ class Book:
         self.factors = {}
         self.entries.clear()
         self._reported.clear()
-
-    def parameter(self, module: nn.Module, name: str) -> nn.Parameter | None:
-        """Return a module's parameter as the book knows it."""
-        found: nn.Parameter | None = self.shards.get((id(module), name), getattr(module, name, None))
-        return found
 
     def begins_with_batch(self, tensor: Tensor, path: str, place: str = "") -> bool:
         """Tell if an argument of a module has a row for each sample."""
@@ -106,16 +102,8 @@ class Book:
                 f"{path} is called with a weight or bias that is no parameter of the model: compute it in "
                 "the forward of a subclass"
             )
-        if not self._is_in_backward:
+        if not self.is_in_backward:
             self._counted.update(trained)
-
-    def begin_backward(self) -> None:
-        """End forward."""
-        self._is_in_backward = True
-
-    def begin_summing(self, factors: dict[nn.Parameter, Tensor]) -> None:
-        """From now on give autograd sums weighted by these factors; all norms are known."""
-        self.factors = factors
 
     def has_one_use(self, parameter: nn.Parameter) -> bool:
         """Tell whether exactly one call of forward used the parameter."""
@@ -133,7 +121,7 @@ class Book:
 
         Ignores gradients taken in forward; raises WorkloadError if one is to be differentiated.
         """
-        if not self._is_in_backward:
+        if not self.is_in_backward:
             if torch.is_grad_enabled():
                 raise WorkloadError(
                     f"{self.names[parameter]} is used in a gradient that the model or its loss takes with "
@@ -198,23 +186,12 @@ def _is_large(shape: torch.Size) -> bool:
 
 def _merged(uses: list[Use]) -> list[Use]:
     """Merge uses to at most one per kind, products first: calls of a layer are like positions of one call."""
-    products = [use for use in uses if isinstance(use, Products)]
-    rows = [use for use in uses if isinstance(use, Rows)]
-    others = [use for use in uses if isinstance(use, PerSample)]
     merged: list[Use] = []
-    if products:
-        merged.append(products[0] if len(products) == 1 else Products.joined(products))
-    if rows:
-        merged.append(rows[0] if len(rows) == 1 else Rows.joined(rows))
-    if others:
-        merged.append(others[0] if len(others) == 1 else PerSample(sum_of([u.gradients for u in others])))
+    for kind in (Products, Rows, PerSample):
+        alike = [use for use in uses if isinstance(use, kind)]
+        merged += alike if len(alike) < 2 else [kind.joined(alike)]  # type: ignore[arg-type]
     return merged
 
 
 def _all_explicit(uses: list[Use]) -> PerSample:
     return PerSample(sum_of([use.explicit() for use in uses]))
-
-
-def sum_of(tensors: list[Tensor]) -> Tensor:
-    """Sum tensors, without a copy if there is only one."""
-    return tensors[0] if len(tensors) == 1 else torch.stack(tensors).sum(0)

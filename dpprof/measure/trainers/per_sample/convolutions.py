@@ -22,6 +22,12 @@ class Geometry(NamedTuple):
     dilation: list[int]
     groups: int
 
+    @classmethod
+    def of(cls, module: Any) -> "Geometry":
+        """Return the geometry of a module's input after `padded`."""
+        padding = [0] * len(module.stride) if _is_padded_before(module) else list(module.padding)
+        return cls(list(module.stride), padding, list(module.dilation), module.groups)
+
     def backward(
         self, gradient: Tensor, x: Tensor, weight: Tensor, *, of_input: bool
     ) -> tuple[Tensor, Tensor]:
@@ -42,17 +48,25 @@ class Geometry(NamedTuple):
         return found
 
 
+def padded(module: Any, x: Tensor) -> Tensor:
+    """Pad the input of a convolution unless torch's operator does."""
+    if not _is_padded_before(module):
+        return x
+    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+    return F.pad(x, module._reversed_padding_repeated_twice, mode=mode)
+
+
+def _is_padded_before(module: Any) -> bool:
+    return isinstance(module.padding, str) or module.padding_mode != "zeros"
+
+
 class Unfolded(Products):
     """Products of a convolution. The input is unfolded only while a norm is computed."""
 
     def __init__(self, x: Tensor, gradient: Tensor, weight: Tensor, geometry: Geometry) -> None:
-        self.x, self.gradient, self.weight, self.geometry = x.detach(), gradient, weight.detach(), geometry
+        self.gradient = self.held = gradient  # forward keeps the input anyway
+        self.x, self.weight, self.geometry = x.detach(), weight.detach(), geometry
         self.shape = weight.shape
-
-    @property
-    def held(self) -> Tensor:
-        """Output gradient; the input is kept by forward anyway."""
-        return self.gradient
 
     @property
     def left(self) -> Tensor:  # type: ignore[override]
@@ -93,16 +107,15 @@ class ConvFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry, reports: Reports
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, module: Any, reports: Reports
     ) -> Tensor:
         """(B, C, ...) -> (B, C, ...)."""
-        ctx.geometry, ctx.reports = geometry, reports
+        ctx.geometry, ctx.reports = Geometry.of(module), reports
         x_, weight_, bias_ = as_autocast(x, weight, bias)
         assert x_ is not None
         ctx.save_for_backward(x_, weight)
         function = F.conv1d if weight.dim() == 3 else F.conv2d
-        stride, padding, dilation, groups = geometry
-        return function(x_, weight_, bias_, stride, padding, dilation, groups)  # type: ignore[arg-type]
+        return function(x_, weight_, bias_, *ctx.geometry)  # type: ignore[arg-type]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Gradients:

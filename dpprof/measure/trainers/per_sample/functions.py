@@ -1,8 +1,9 @@
 """Layers whose backward computes the input's gradient and reports the weights' to the book.
 
-Weights are inputs of each `torch.autograd.Function`, so that the graph reaches the first trainable layer, but
-get gradients only while the book is summing. Tensors are saved as in torch's layers, so activation
-checkpointing works. Shape suffixes: B samples, T positions, M outputs, N inputs, D normalised.
+Each is applied to input, weight and bias of a module, the module, and the reports of the call. Weights are
+inputs of the `torch.autograd.Function`, so that the graph reaches the first trainable layer, but get
+gradients only while the book is summing. Tensors are saved as in torch's layers, so activation checkpointing
+works. Shape suffixes: B samples, T positions, M outputs, N inputs, D normalised.
 """
 
 from typing import Any
@@ -23,7 +24,9 @@ class Reports:
 
     def __init__(self, book: Book, module: nn.Module, path: str) -> None:
         self.book = book
-        weight, bias = (book.parameter(module, name) for name in ("weight", "bias"))
+        weight, bias = (
+            book.shards.get((id(module), name), getattr(module, name, None)) for name in ("weight", "bias")
+        )
         self.frozen_weight = weight if weight is not None and not weight.requires_grad else None
         self.weight = weight if weight is not None and weight.requires_grad else None
         self.bias = bias if bias is not None and bias.requires_grad else None
@@ -55,25 +58,26 @@ def as_autocast(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
     return tuple(t if t is None or t.dtype == torch.float64 else t.to(dtype) for t in tensors)
 
 
+def is_transposed(kind: type[nn.Module]) -> bool:
+    """Tell if a class is the `Conv1D` of Hugging Face: a linear layer whose weight is (N, M)."""
+    return kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils"
+
+
 class LinearFunction(torch.autograd.Function):
-    """`F.linear`; with `is_transposed` the `Conv1D` of Hugging Face, whose weight is (N, M)."""
+    """`F.linear`, and that of a transposed weight."""
 
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        reports: Reports,
-        is_transposed: bool,
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, module: nn.Module, reports: Reports
     ) -> Tensor:
         """(B, ..., N) -> (B, ..., M)."""
-        ctx.reports, ctx.is_transposed, ctx.input_has_hooks = reports, is_transposed, bool(x._backward_hooks)
+        ctx.reports, ctx.is_transposed = reports, is_transposed(type(module))
+        ctx.input_has_hooks = bool(x._backward_hooks)
         x_, weight_, bias_ = as_autocast(x, weight, bias)
         assert x_ is not None
         assert weight_ is not None
         ctx.save_for_backward(x_ if reports.weight is not None else None, weight)
-        out = F.linear(x_.flatten(0, -2), weight_.T if is_transposed else weight_, bias_)
+        out = F.linear(x_.flatten(0, -2), weight_.T if ctx.is_transposed else weight_, bias_)
         # Not a view, which could not be changed in place.
         shaped: Tensor = torch.ops.aten._unsafe_view(out, [*x.shape[:-1], out.shape[-1]])
         return shaped
@@ -111,9 +115,9 @@ class EmbeddingFunction(torch.autograd.Function):
     """`F.embedding`. Ids with a single row, such as positions, are the same for every sample."""
 
     @staticmethod
-    def forward(ctx: Any, ids: Tensor, weight: Tensor, padding: int | None, reports: Reports) -> Tensor:
+    def forward(ctx: Any, ids: Tensor, weight: Tensor, _: None, module: Any, reports: Reports) -> Tensor:
         """(B, ...) -> (B, ..., D)."""
-        ctx.reports, ctx.padding = reports, padding
+        ctx.reports, ctx.padding = reports, module.padding_idx
         ctx.save_for_backward(ids)
         ctx.weight_shape = weight.shape
         out, batch_size = F.embedding(ids, weight), reports.book.batch_size
@@ -127,7 +131,7 @@ class EmbeddingFunction(torch.autograd.Function):
         rows = gradient.reshape(*ids.shape, gradient.shape[-1])
         if ctx.padding is not None:
             rows = rows.masked_fill((ids == ctx.padding).unsqueeze(-1), 0.0)
-        return None, ctx.reports.take_weight(Rows(ids, rows, ctx.weight_shape)), None, None
+        return None, ctx.reports.take_weight(Rows(ids, rows, ctx.weight_shape)), None, None, None
 
 
 class LayerNormFunction(torch.autograd.Function):
@@ -135,18 +139,12 @@ class LayerNormFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        shape: tuple[int, ...],
-        eps: float,
-        reports: Reports,
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, module: Any, reports: Reports
     ) -> Tensor:
         """(B, ..., *shape) -> the same."""
-        ctx.shape, ctx.eps, ctx.reports = shape, eps, reports
+        ctx.shape, ctx.eps, ctx.reports = module.normalized_shape, module.eps, reports
         ctx.save_for_backward(x, weight)
-        return F.layer_norm(x, shape, weight, bias, eps)
+        return F.layer_norm(x, ctx.shape, weight, bias, ctx.eps)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Gradients:
@@ -173,22 +171,20 @@ class LayerNormFunction(torch.autograd.Function):
                 None,
                 [True, False, False],
             )[0]
-        return of_input, of_weight, of_bias, None, None, None
+        return of_input, of_weight, of_bias, None, None
 
 
 class RMSNormFunction(torch.autograd.Function):
     """`F.rms_norm` with a weight (Zhang and Sennrich 2019)."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, shape: tuple[int, ...], eps: float | None, reports: Reports
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, _: None, module: Any, reports: Reports) -> Tensor:
         """(B, ..., *shape) -> the same."""
-        ctx.dims = tuple(range(-len(shape), 0))
-        ctx.eps = torch.finfo(x.dtype).eps if eps is None else eps
+        ctx.dims = tuple(range(-len(module.normalized_shape), 0))
+        ctx.eps = torch.finfo(x.dtype).eps if module.eps is None else module.eps
         ctx.reports = reports
         ctx.save_for_backward(x, weight)
-        return F.rms_norm(x, shape, weight, ctx.eps)
+        return F.rms_norm(x, module.normalized_shape, weight, ctx.eps)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Gradients:
@@ -213,12 +209,12 @@ class GroupNormFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, eps: float, reports: Reports
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, module: Any, reports: Reports
     ) -> Tensor:
         """(B, C, ...) -> the same."""
-        ctx.groups, ctx.eps, ctx.reports = groups, eps, reports
+        ctx.groups, ctx.eps, ctx.reports = module.num_groups, module.eps, reports
         ctx.save_for_backward(x, weight)
-        return F.group_norm(x, groups, weight, bias, eps)
+        return F.group_norm(x, ctx.groups, weight, bias, ctx.eps)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Gradients:
@@ -239,4 +235,4 @@ class GroupNormFunction(torch.autograd.Function):
             of_input = torch.ops.aten.native_group_norm_backward(
                 gradient, x, mean, scale, weight.to(gradient.dtype), *sizes, [True, False, False]
             )[0]
-        return of_input, of_weight, of_bias, None, None, None
+        return of_input, of_weight, of_bias, None, None

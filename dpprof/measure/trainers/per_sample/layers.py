@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from types import MethodType
 from typing import Any
 
-import torch.nn.functional as F
+import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.parametrize import is_parametrized
@@ -16,7 +16,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from dpprof.errors import WorkloadError
 from dpprof.measure.trainers.per_sample.any_module import call_any
 from dpprof.measure.trainers.per_sample.book import Book
-from dpprof.measure.trainers.per_sample.convolutions import ConvFunction, Geometry
+from dpprof.measure.trainers.per_sample.convolutions import ConvFunction, padded
 from dpprof.measure.trainers.per_sample.functions import (
     EmbeddingFunction,
     GroupNormFunction,
@@ -24,10 +24,10 @@ from dpprof.measure.trainers.per_sample.functions import (
     LinearFunction,
     Reports,
     RMSNormFunction,
+    is_transposed,
 )
 
-# Called with the module, its input and the reports of its gradients.
-Rule = Callable[[Any, Tensor, Reports], Any]
+Rule = type[torch.autograd.Function]
 
 
 def install(model: nn.Module, book: Book) -> list[str]:
@@ -57,7 +57,8 @@ def _replaced(rule: Rule | None, path: str, book: Book) -> Callable[..., Any]:
         (x,) = (*args, *kwargs.values())
         if not (isinstance(module, nn.Embedding) and _are_ids_of_samples(x, path, book)):
             _check_batch(path, x, book)
-        return rule(module, x, Reports(book, module, path))
+        weight, bias, reports = module.weight, getattr(module, "bias", None), Reports(book, module, path)
+        return rule.apply(padded(module, x) if rule is ConvFunction else x, weight, bias, module, reports)
 
     return forward
 
@@ -97,50 +98,14 @@ def _owners(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]
         yield from _owners(child, f"{path}.{name}" if path else name)
 
 
-def _linear(module: Any, x: Tensor, reports: Reports) -> Any:
-    return LinearFunction.apply(x, module.weight, module.bias, reports, False)
-
-
-def _transposed_linear(module: Any, x: Tensor, reports: Reports) -> Any:
-    return LinearFunction.apply(x, module.weight, module.bias, reports, True)
-
-
-def _embedding(module: Any, ids: Tensor, reports: Reports) -> Any:
-    return EmbeddingFunction.apply(ids, module.weight, module.padding_idx, reports)
-
-
-def _layer_norm(module: Any, x: Tensor, reports: Reports) -> Any:
-    return LayerNormFunction.apply(
-        x, module.weight, module.bias, module.normalized_shape, module.eps, reports
-    )
-
-
-def _rms_norm(module: Any, x: Tensor, reports: Reports) -> Any:
-    return RMSNormFunction.apply(x, module.weight, module.normalized_shape, module.eps, reports)
-
-
-def _group_norm(module: Any, x: Tensor, reports: Reports) -> Any:
-    return GroupNormFunction.apply(x, module.weight, module.bias, module.num_groups, module.eps, reports)
-
-
-def _convolution(module: Any, x: Tensor, reports: Reports) -> Any:
-    padding = module.padding
-    if isinstance(padding, str) or module.padding_mode != "zeros":
-        mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
-        x = F.pad(x, module._reversed_padding_repeated_twice, mode=mode)
-        padding = [0] * len(module.stride)
-    geometry = Geometry(list(module.stride), list(padding), list(module.dilation), module.groups)
-    return ConvFunction.apply(x, module.weight, module.bias, geometry, reports)
-
-
 _RULES: dict[type[nn.Module], Rule] = {
-    nn.Linear: _linear,
-    nn.Embedding: _embedding,
-    nn.LayerNorm: _layer_norm,
-    nn.RMSNorm: _rms_norm,
-    nn.GroupNorm: _group_norm,
-    nn.Conv1d: _convolution,
-    nn.Conv2d: _convolution,
+    nn.Linear: LinearFunction,
+    nn.Embedding: EmbeddingFunction,
+    nn.LayerNorm: LayerNormFunction,
+    nn.RMSNorm: RMSNormFunction,
+    nn.GroupNorm: GroupNormFunction,
+    nn.Conv1d: ConvFunction,
+    nn.Conv2d: ConvFunction,
 }
 
 
@@ -154,8 +119,8 @@ def _rule(module: nn.Module) -> Rule | None:
 
 
 def _rule_of(kind: Any) -> Rule | None:
-    if kind.__name__ == "Conv1D" and kind.__module__ == "transformers.pytorch_utils":
-        return _transposed_linear
+    if is_transposed(kind):
+        return LinearFunction
     for known, rule in _RULES.items():
         inner = "_conv_forward"  # where a convolution does its work
         if kind.forward is known.forward and getattr(kind, inner, None) is getattr(known, inner, None):

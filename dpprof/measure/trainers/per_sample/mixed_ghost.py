@@ -45,7 +45,7 @@ class DPMixedGhostTrainer(PerSampleTrainer):
             self.observer.label("output_gradients", [("top", start.gradient)])
             start.backward(again=True)
         with self.phase("clip"):
-            self.book.begin_summing(self._factors())
+            self.book.factors = self._factors()
             self._sum_kept(self.book.factors)
         with self.phase("backward_weighted"):
             restore(self.device, generator)  # so that what a checkpoint draws again is the same

@@ -13,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from dpprof.errors import WorkloadError
 from dpprof.measure.trainers.base import TrainerBase
+from dpprof.measure.trainers.buckets import together
 from dpprof.measure.trainers.nested import as_real, moved
 from dpprof.measure.trainers.per_sample.any_module import refuse_other_numbers
 from dpprof.measure.trainers.per_sample.book import Book, Entry
@@ -77,7 +78,10 @@ class PerSampleTrainer(TrainerBase):
     @classmethod
     def clip_factors(cls, norms: Tensor, max_grad_norm: float, options: Any) -> Tensor:
         """Return the factors of the configured clipping."""
-        return _factors(norms, max_grad_norm, options.clipping)
+        if options.clipping == LAYER_WISE:  # to C / sqrt(P) each, as Opacus's `per_layer`
+            return _factor(norms, _norm_of_one(max_grad_norm, len(norms)), LAYER_WISE)
+        whole = torch.linalg.vector_norm(norms, dim=0)
+        return _factor(whole, max_grad_norm, options.clipping).expand_as(norms)
 
     def norm_costs(self) -> dict[str, NormCost]:
         """Return the norm forms that the book chose."""
@@ -191,7 +195,7 @@ class PerSampleTrainer(TrainerBase):
         before = {p: p.grad for p in self.parameters}
         for parameter in before:
             parameter.grad = None
-        self.book.begin_backward()
+        self.book.is_in_backward = True
         yield before
         self.book.close()
         leaked = [self.names[p] for p in before if p.grad is not None]
@@ -204,22 +208,15 @@ class PerSampleTrainer(TrainerBase):
             )
 
     @torch.no_grad()
-    def _clip_factors(self) -> Tensor:
-        """Each sample's factor over the logical batch size, shape (B,)."""
-        norm = self._norms()
-        with self.observer.label_new("clip_factors"):
-            factors = _factor(norm, self.max_grad_norm, self.options.clipping)
-            return factors / self.logical_batch_size
-
     def _factors(self) -> dict[nn.Parameter, Tensor]:
         """Each parameter's factors over the logical batch size, shape (B,)."""
-        if self.options.clipping != LAYER_WISE:
-            return dict.fromkeys(self.parameters, self._clip_factors())
-        self._norms()  # refuses what is not finite
-        return {
-            parameter: self._factors_of_one(entry.squared_norms)
-            for parameter, entry in self.book.entries.items()
-        }
+        if self.options.clipping == LAYER_WISE:
+            self._norms()  # refuses what is not finite
+            return {p: self._factors_of_one(entry.squared_norms) for p, entry in self.book.entries.items()}
+        norm = self._norms()
+        with self.observer.label_new("clip_factors"):
+            factors = _factor(norm, self.max_grad_norm, self.options.clipping) / self.logical_batch_size
+        return dict.fromkeys(self.parameters, factors)
 
     @torch.no_grad()
     def _sum_kept(self, factors: dict[nn.Parameter, Tensor]) -> None:
@@ -240,7 +237,7 @@ class PerSampleTrainer(TrainerBase):
         return entry.summed(factors_B, self.parallel.base_of_sum(so_far)).to(parameter.dtype)
 
     def _factors_of_one(self, squared_norms: Tensor) -> Tensor:
-        """As `_clip_factors`, for one parameter under layer-wise clipping."""
+        """One parameter's factors under layer-wise clipping."""
         largest = _norm_of_one(self.max_grad_norm, len(self._trained))
         return _factor(squared_norms.sqrt(), largest, LAYER_WISE) / self.logical_batch_size
 
@@ -273,7 +270,8 @@ def add_noise(gradients: list[Tensor], deviation: float, device_type: str) -> No
     if deviation == 0:
         return
     size = NOISE_BUFFER.get(device_type, NOISE_BUFFER["cpu"])
-    for pieces in _filling([piece for g in map(as_real, gradients) for piece in _pieces(g, size)], size):
+    each = (piece for gradient in map(as_real, gradients) for piece in _pieces(gradient, size))
+    for pieces in together(each, Tensor.numel, size):
         drawn = torch.empty(sum(p.numel() for p in pieces), dtype=pieces[0].dtype, device=pieces[0].device)
         drawn.normal_(0, deviation)
         parts = drawn.split([p.numel() for p in pieces])
@@ -287,33 +285,11 @@ def _pieces(gradient: Tensor, size: int) -> list[Tensor]:
     return list(gradient.view(-1).split(size))
 
 
-def _filling(pieces: list[Tensor], size: int) -> Iterator[list[Tensor]]:
-    """Group neighbouring pieces of one dtype that fit the buffer together."""
-    together: list[Tensor] = []
-    for piece in pieces:
-        taken = sum(p.numel() for p in together)
-        fits = taken + piece.numel() <= size
-        if together and not (fits and piece.dtype == together[0].dtype):
-            yield together
-            together = []
-        together = [*together, piece]
-    if together:
-        yield together
-
-
 def _factor(norm: Tensor, max_grad_norm: float, clipping: str) -> Tensor:
     """1 / max(1, norm / C) (Abadi et al. 2016), or with automatic clipping C / (norm + 0.01) (AUTO-S)."""
     if clipping == AUTOMATIC:
         return max_grad_norm / (norm + _STABILITY)
     return 1 / (norm / max_grad_norm).clamp(min=1.0)
-
-
-def _factors(norms: Tensor, max_grad_norm: float, clipping: str) -> Tensor:
-    """Return factors for norms of shape (P, ...); layer-wise to C / sqrt(P) each, as Opacus's `per_layer`."""
-    if clipping == LAYER_WISE:
-        return _factor(norms, _norm_of_one(max_grad_norm, len(norms)), clipping)
-    whole = torch.linalg.vector_norm(norms, dim=0)
-    return _factor(whole, max_grad_norm, clipping).expand_as(norms)
 
 
 def _norm_of_one(max_grad_norm: float, num_parameters: int) -> float:

@@ -17,24 +17,23 @@ _CHUNK, _SHORT = 2**12, 2**16
 
 
 class Use(ABC):
-    """One call's part in the per-sample gradients of a parameter of shape `shape`."""
+    """One call's part in the per-sample gradients of a parameter of shape `shape`.
+
+    `held` is the tensor that only this use holds: the output gradient of the layer, or per-sample gradients;
+    `held_category` is its category in `vocabulary.categories`.
+    """
 
     shape: torch.Size
-    # Category of `held` in `vocabulary.categories`.
+    held: Tensor
     held_category = "output_gradients"
-
-    @property
-    @abstractmethod
-    def held(self) -> Tensor:
-        """Tensor that only this use holds: the output gradient of the layer, or per-sample gradients."""
 
     @abstractmethod
     def explicit(self) -> Tensor:
         """Return the per-sample gradients, shape (B, *shape)."""
 
-    @abstractmethod
     def squared_norms(self) -> Tensor:
         """Return the squared norms, shape (B,), in float32 at least."""
+        return squares_of(self.explicit())
 
     @abstractmethod
     def summed(self, factors_B: Tensor, onto: Tensor | None = None) -> Tensor:
@@ -47,25 +46,21 @@ class PerSample(Use):
     held_category = "per_sample_gradients"
 
     def __init__(self, gradients: Tensor) -> None:
-        self.gradients = gradients
+        self.held = gradients
         self.shape = gradients.shape[1:]
 
-    @property
-    def held(self) -> Tensor:
-        """The gradients."""
-        return self.gradients
+    @classmethod
+    def joined(cls, several: "list[PerSample]") -> "PerSample":
+        """Add up the gradients of several calls."""
+        return cls(sum_of([use.held for use in several]))
 
     def explicit(self) -> Tensor:
         """Return the gradients."""
-        return self.gradients
-
-    def squared_norms(self) -> Tensor:
-        """Return the gradients' squared norms."""
-        return squares_of(self.gradients)
+        return self.held
 
     def summed(self, factors_B: Tensor, onto: Tensor | None = None) -> Tensor:
         """Multiply a row of factors with a matrix."""
-        flat = in_rows(self.gradients)
+        flat = in_rows(self.held)
         return added((factors_B.to(wide(flat).dtype) @ wide(flat)).view(self.shape), onto)
 
 
@@ -79,12 +74,8 @@ class Products(Use):
     """
 
     def __init__(self, left: Tensor, right: Tensor, shape: torch.Size) -> None:
-        self.left, self.right, self.shape = left, right, shape
-
-    @property
-    def held(self) -> Tensor:
-        """Side that is the output gradient."""
-        return self.left
+        self.left = self.held = left  # the output gradient
+        self.right, self.shape = right, shape
 
     @classmethod
     def joined(cls, several: "list[Products]") -> "Products":
@@ -103,20 +94,17 @@ class Products(Use):
         """Compute one product per sample and group."""
         return (self.left.mT @ self.right).view(-1, *self.shape)
 
-    def squared_norms(self) -> Tensor:
-        """Squared norms from the per-sample gradients, all at once."""
-        return squares_of(self.explicit())
-
-    def gram(self) -> Tensor:
-        """Squared norms `sum_ts (left left^T)_ts (right right^T)_ts` (Goodfellow 2015; Li et al. 2022)."""
-        left, right = self.left, self.right
-        return _gram(left, right, left, right)
-
     def squares(self, cost: NormCost) -> Tensor:
-        """Squared norms by the given form, shape (B,); blocked forms hold neither T x T nor M x N numbers."""
+        """Squared norms by the given form, shape (B,); blocked forms hold neither T x T nor M x N numbers.
+
+        Gram forms are `sum_ts (left left^T)_ts (right right^T)_ts` (Goodfellow 2015; Li et al. 2022).
+        """
         if cost.form == BLOCKED:
             return self._blocked_gram() if cost.is_gram else self._blocked_explicit()
-        return self.gram() if cost.is_gram else self.squared_norms()
+        if not cost.is_gram:
+            return self.squared_norms()
+        sides = self.left, self.right
+        return _gram(*sides, *sides)
 
     def _blocked_gram(self) -> Tensor:
         """Multiply each strip of positions with itself and, by symmetry, twice with those before."""
@@ -174,12 +162,8 @@ class Rows(Use):
     """
 
     def __init__(self, ids: Tensor, rows: Tensor, shape: torch.Size) -> None:
-        self.ids, self.rows, self.shape = ids, rows, shape
-
-    @property
-    def held(self) -> Tensor:
-        """The rows; the ids belong to the batch."""
-        return self.rows
+        self.rows = self.held = rows  # the ids belong to the batch
+        self.ids, self.shape = ids, shape
 
     @classmethod
     def joined(cls, several: "list[Rows]") -> "Rows":
@@ -236,6 +220,11 @@ def _gram(left: Tensor, right: Tensor, other_left: Tensor, other_right: Tensor) 
 def _products(one_BGTM: Tensor, other_BGTM: Tensor) -> Tensor:
     """Products of all positions, (B x G, T, T): like `@`, but without its many views."""
     return torch.bmm(wide(one_BGTM.flatten(0, 1)), wide(other_BGTM.flatten(0, 1)).mT)
+
+
+def sum_of(tensors: list[Tensor]) -> Tensor:
+    """Sum tensors, without a copy if there is only one."""
+    return tensors[0] if len(tensors) == 1 else torch.stack(tensors).sum(0)
 
 
 def wide(t: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ get the same model, except for tied weights, which Opacus's Ghost Clipping alone
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from torch import Tensor, nn
@@ -84,10 +85,6 @@ def _rms_norm(norm: Any) -> nn.RMSNorm:
     return exchanged
 
 
-def _is_batch_norm(module: nn.Module) -> bool:
-    return isinstance(module, _BatchNorm)
-
-
 def _group_norm(norm: Any) -> nn.GroupNorm:
     """Use 32 groups (Wu and He 2018), or the most below that divide the channels."""
     groups = next(n for n in range(min(_GROUPS, norm.num_features), 0, -1) if norm.num_features % n == 0)
@@ -159,7 +156,11 @@ _EXCHANGES: tuple[_Exchange, ...] = (
         "{}, for which Opacus has no rule, is nn.Linear with the weight transposed",
     ),
     (_is_of_transformers(*_RMS_NORMS), _rms_norm, "{} is nn.RMSNorm, which computes the same"),
-    (_is_batch_norm, _group_norm, "{}, which mixes samples, is nn.GroupNorm: another function"),
+    (
+        lambda module: isinstance(module, _BatchNorm),
+        _group_norm,
+        "{}, which mixes samples, is nn.GroupNorm: another function",
+    ),
     (
         _is_of_transformers("ResNetBasicLayer", "ResNetBottleNeckLayer"),
         _with_forward(_adding_out_of_place),
@@ -178,12 +179,6 @@ _EXCHANGES: tuple[_Exchange, ...] = (
 )
 
 
-class _BatchSize:
-    """Batch size of a model's current call; None outside, as when Opacus calls a copy of a module."""
-
-    value: int | None = None
-
-
 def _ids_of_each_sample(model: Any) -> Iterator[str]:
     """Expand ids of positions and token types, which transformers makes once for all samples."""
     embeddings = [
@@ -196,7 +191,8 @@ def _ids_of_each_sample(model: Any) -> Iterator[str]:
     ]
     if not embeddings or hasattr(model, "batch_size_of_ids"):
         return
-    size = model.batch_size_of_ids = _BatchSize()
+    # That of the model's current call; None outside, as when Opacus calls a copy of a module.
+    size = model.batch_size_of_ids = SimpleNamespace(value=None)
 
     def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         size.value = next(t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)).shape[0]

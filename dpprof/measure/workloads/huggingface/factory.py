@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
@@ -150,13 +151,9 @@ def transformers() -> ModuleType:
 
 def _import_generation() -> None:
     """Import what all models need, but not scikit-learn, a slow import used only to generate text."""
-    utils: Any = importlib.import_module("transformers.utils")
-    is_available, utils.is_sklearn_available = utils.is_sklearn_available, lambda: False
-    try:
+    with patch("transformers.utils.is_sklearn_available", lambda: False):
         importlib.import_module("transformers.generation.candidate_generator")
         importlib.import_module("transformers.models.auto.modeling_auto")
-    finally:
-        utils.is_sklearn_available = is_available
 
 
 def config_of(name: str, family: Family, options: HuggingFaceOptions) -> Any:
@@ -209,14 +206,8 @@ def build_model(name: str, family: Family, task: str, options: HuggingFaceOption
 
 
 def _auto_class(family: Family, task: str) -> Any:
-    package = transformers()
-    if task == CAUSAL_LM:
-        return package.AutoModelForCausalLM
-    if family.inputs == IMAGES:
-        return package.AutoModelForImageClassification
-    if family.inputs == AUDIO:
-        return package.AutoModelForAudioClassification
-    return package.AutoModelForSequenceClassification
+    what = {IMAGES: "Image", AUDIO: "Audio"}.get(family.inputs, "Sequence") + "Classification"
+    return getattr(transformers(), f"AutoModelFor{'CausalLM' if task == CAUSAL_LM else what}")
 
 
 def _load(model: nn.Module, folder: Path) -> None:

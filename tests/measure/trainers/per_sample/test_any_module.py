@@ -75,9 +75,8 @@ class Shared(nn.Module):
         self.linear = nn.Linear(WIDTH, WIDTH)
         self.scaled = Scaled(self.linear)
 
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.scaled(torch.tanh(self.linear(x)))
-        return out
+    def forward(self, x: Tensor) -> Any:
+        return self.scaled(torch.tanh(self.linear(x)))
 
 
 class SideChannel(nn.Module):
@@ -87,11 +86,10 @@ class SideChannel(nn.Module):
         super().__init__()
         self.linear, self.scaled = nn.Linear(WIDTH, WIDTH), Scaled()
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         added = self.linear(x)
         self.scaled.after = lambda scaled: scaled + added
-        out: Tensor = self.scaled(x)
-        return out
+        return self.scaled(x)
 
 
 class Penalty(nn.Module):
@@ -149,30 +147,18 @@ def filled(layer: nn.Module, x: Tensor) -> Tensor:
     return torch.stack([out, *added]).sum(0)
 
 
-def passed_by_object(layer: nn.Module, x: Tensor) -> Tensor:
-    out: Tensor = x + layer(x).scaled
-    return out
-
-
-def relu_of(layer: nn.Module, x: Tensor) -> Tensor:
-    out: Tensor = layer(x * 2)
-    return out
-
-
 class Standardized(nn.Conv1d):
     """Weight standardisation: the class does its work elsewhere than in forward."""
 
-    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        out: Tensor = super()._conv_forward(input, weight - weight.mean(), bias)
-        return out
+    def _conv_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None) -> Any:
+        return super()._conv_forward(input, weight - weight.mean(), bias)
 
 
 class Attention(nn.MultiheadAttention):
     """Of one input."""
 
-    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
-        out: Tensor = super().forward(x, x, x, need_weights=False)[0]
-        return out
+    def forward(self, x: Tensor) -> Any:  # type: ignore[override]
+        return super().forward(x, x, x, need_weights=False)[0]
 
 
 def hooked() -> nn.Module:
@@ -193,10 +179,6 @@ def doubles_its_gradient(scaled: Tensor) -> Tensor:
     return scaled
 
 
-def second_sample(scaled: Tensor) -> Tensor:
-    return scaled + scaled[1]
-
-
 def seen_by_hook() -> nn.Module:
     """Adds what a hook on a layer below one without a rule has seen."""
     seen: list[Tensor] = []
@@ -205,14 +187,8 @@ def seen_by_hook() -> nn.Module:
     return Applied(inner, lambda layer, x: layer(x) + seen.pop())
 
 
-def transposed(layer: nn.Module, x: Tensor) -> Tensor:
-    out: Tensor = layer(x.mT).mT
-    return out
-
-
-def with_itself(layer: nn.Module, x: Tensor) -> Tensor:
-    out: Tensor = layer(x, x)
-    return out
+def transposed(layer: nn.Module, x: Tensor) -> Any:
+    return layer(x.mT).mT
 
 
 def gradient_of(layer: nn.Module, x: Tensor, *, create_graph: bool) -> Tensor:
@@ -221,9 +197,8 @@ def gradient_of(layer: nn.Module, x: Tensor, *, create_graph: bool) -> Tensor:
     return gradient
 
 
-def adversarial(layer: nn.Module, x: Tensor) -> Tensor:
-    out: Tensor = layer(x + gradient_of(layer, x, create_graph=False))
-    return out
+def adversarial(layer: nn.Module, x: Tensor) -> Any:
+    return layer(x + gradient_of(layer, x, create_graph=False))
 
 
 def penalised(layer: nn.Module, x: Tensor) -> Tensor:
@@ -241,11 +216,13 @@ def pruned(layer: nn.Module, name: str = "weight") -> nn.Module:
 
 EXACT: dict[str, Callable[[], nn.Module]] = {
     "weight_norm_deconvolution": lambda: Applied(weight_norm(deconvolution()), transposed),
-    "weight_norm_bilinear": lambda: Applied(weight_norm(nn.Bilinear(WIDTH, WIDTH, WIDTH)), with_itself),
+    "weight_norm_bilinear": lambda: Applied(
+        weight_norm(nn.Bilinear(WIDTH, WIDTH, WIDTH)), lambda m, x: m(x, x)
+    ),
     "weight_norm_linear": lambda: weight_norm(nn.Linear(WIDTH, WIDTH)),
     "weight_norm_subclass": lambda: weight_norm(MyLinear(WIDTH, WIDTH)),
     "pruned_deconvolution": lambda: Applied(pruned(deconvolution()), transposed),
-    "pruned_bilinear": lambda: Applied(pruned(nn.Bilinear(WIDTH, WIDTH, WIDTH)), with_itself),
+    "pruned_bilinear": lambda: Applied(pruned(nn.Bilinear(WIDTH, WIDTH, WIDTH)), lambda m, x: m(x, x)),
     "pruned_weight_and_bias": lambda: pruned(pruned(MyLinear(WIDTH, WIDTH)), "bias"),
     "parametrized_linear": lambda: parametrizations.weight_norm(nn.Linear(WIDTH, WIDTH)),
     "parametrized_deconvolution": lambda: Applied(parametrizations.weight_norm(deconvolution()), transposed),
@@ -291,15 +268,6 @@ def with_a_hook() -> nn.Module:
     return scaled
 
 
-def with_a_hook_on_a_linear_layer() -> nn.Module:
-    """The hook makes the weight, which the layer has none of otherwise."""
-    linear = nn.Linear(WIDTH, WIDTH)
-    linear.register_parameter("raw", linear.weight)  # type: ignore[arg-type]
-    del linear.weight
-    linear.register_forward_pre_hook(lambda module, args: setattr(module, "weight", module.raw * 2))
-    return linear
-
-
 def with_scalar(dropout: float) -> nn.Module:
     """Gives the mean of a batch beside its output."""
     inner = Scaled(nn.Dropout(dropout), after=lambda scaled: (scaled, scaled.mean()))
@@ -319,13 +287,13 @@ REFUSED: list[tuple[str, Callable[[], nn.Module], str]] = [
     ("list", lambda: Around(Applied(Fills(), filled)), "inner.layer changes a list or dict"),
     (
         "object",
-        lambda: Around(Applied(Scaled(after=Given), passed_by_object)),
+        lambda: Around(Applied(Scaled(after=Given), lambda m, x: x + m(x).scaled)),
         "inner.layer hands out a tensor",
     ),
     ("hook on a child", lambda: Around(seen_by_hook()), "inner.layer hands out a tensor past its outputs"),
     (
         "in place",
-        lambda: Around(Applied(Scaled(nn.ReLU(inplace=True)), relu_of)),
+        lambda: Around(Applied(Scaled(nn.ReLU(inplace=True)), lambda m, x: m(x * 2))),
         "inner.layer changes its argument",
     ),
     ("state", lambda: Around(Counting()), "inner changes its buffer calls in forward"),
@@ -344,7 +312,7 @@ REFUSED: list[tuple[str, Callable[[], nn.Module], str]] = [
     ),
     (
         "double backward",
-        lambda: Around(Applied(nn.Linear(WIDTH, WIDTH), partial(penalised))),
+        lambda: Around(Applied(nn.Linear(WIDTH, WIDTH), penalised)),
         "inner.layer.* takes with create_graph=True",
     ),
     ("batch norm", lambda: Around(nn.BatchNorm1d(7, affine=False)), "inner normalises over the batch"),

@@ -53,8 +53,7 @@ def of_first(outputs: Any, targets: Tensor) -> Tensor:
 
 def one_more_node(losses: Tensor) -> Tensor:
     """By which the losses themselves are known."""
-    mean: Tensor = losses.view(-1, 1).mean(1)
-    return mean
+    return losses.view(-1, 1).mean(1)
 
 
 def of_both(outputs: Any, targets: Tensor) -> Tensor:
