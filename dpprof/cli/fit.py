@@ -1,8 +1,7 @@
 """`dpprof fit`: find the largest batch or sequence that fits a device's memory."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from dpprof.cli.command import Asked, run, running_command
@@ -15,12 +14,11 @@ from dpprof.vocabulary.formats import counted
 from dpprof.vocabulary.parallel import FSDP2, NONE
 
 if TYPE_CHECKING:
-    from dpprof.cli.progress import Progress
     from dpprof.drive.launch.launcher import Machine
 
 
 @running_command
-def fit(asked: Asked) -> Callable[[], None]:
+def fit(asked: Asked) -> None:
     """Find the largest batch that fits a device.
 
     Searches for each trainer and sequence length; with --along seq_len, for the longest sequence at each
@@ -50,7 +48,6 @@ def fit(asked: Asked) -> Callable[[], None]:
     if own.logical_batch:
         _check_accumulating(own.logical_batch, grid.experiments.values())
     workers = asked.at_a_time(first)
-    asked.drive.check_writable()
 
     from dpprof.drive.fit import Fit
     from dpprof.pages.fit import page, write_fit
@@ -58,16 +55,13 @@ def fit(asked: Asked) -> Callable[[], None]:
     name, searched = grid.config.sweep_name, grid.experiments
     planned = Fit(name, asked.drive, asked.launcher, searched, own, workers, write_fit)
 
-    def before(progress: "Progress") -> None:
+    with asked.begun(planned, "fit", is_counted=False) as progress:
         count = counted(len(searched), "search", "searches")
         progress.say(f"{planned.name}: {count} {asked.on_fake_tensors(workers)}")
-
-    def after(progress: "Progress") -> None:
+        run(planned, progress)
         if not planned.interrupted:
             progress.show(page(planned.name, planned.answers, own))
         progress.say(f"searched for {progress.duration}; every estimate is kept in {planned.folder.path}")
-
-    return partial(run, planned, "fit", before, after, is_counted=False)
 
 
 def _check(own: FitConfig, experiment: ExperimentConfig, machine: "Machine") -> None:
