@@ -23,7 +23,7 @@ CALL = LayerRow("x", 2, 1, 100, 30, 20, norm_flops=7, sum_flops=5)
 
 def check(config: ExperimentConfig) -> LedgerResult:
     """Hold what a step's ledger counts against the formulas."""
-    config = with_own_options(config, {})
+    config = with_own_options(config)
     found = keep_ledger(lambda: Training(config), Ledger("cpu"), 1).result()
     expected = flops_in_theory(Record(to_flat(config), {}), found)
     assert expected is not None
