@@ -16,12 +16,8 @@ def shown(folder: Path, *options: str) -> str:
     return ended.output
 
 
-def cells(text: str) -> list[list[str]]:
-    return [[cell for cell in line.split("  ") if cell.strip()] for line in text.splitlines()]
-
-
 def stripped(text: str) -> list[list[str]]:
-    return [[cell.strip() for cell in line] for line in cells(text)]
+    return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in text.splitlines()]
 
 
 @pytest.fixture
