@@ -25,14 +25,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
+import click
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from example_limits import LIMITED
 from example_ncu import StandIn
 from filelock import FileLock
 from turns import turn
 
+from dpprof.errors import ConfigError
 from dpprof.vocabulary.trainer_info import TrainerInfo
 from dpprof.vocabulary.trainers import TRAINER_NAMES, TRAINERS
 
@@ -182,6 +185,20 @@ def call_dpprof(folder: Path, *arguments: str, **more: str) -> Ended:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
     return subprocess.CompletedProcess(arguments, code, output.getvalue(), errors.getvalue())
+
+
+def refusal(call: Callable[..., object], *arguments: Any, **more: Any) -> str:
+    """What is said where a call raises ConfigError."""
+    with pytest.raises(ConfigError) as refused:
+        call(*arguments, **more)
+    return str(refused.value)
+
+
+def printed(command: click.Command, *arguments: object) -> str:
+    """What a command prints, of which the errors are raised."""
+    ended = CliRunner().invoke(command, list(map(str, arguments)), catch_exceptions=False)
+    assert ended.exit_code == 0
+    return ended.stdout
 
 
 def measure_here(folder: Path, *arguments: str) -> Ended:

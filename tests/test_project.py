@@ -37,7 +37,9 @@ def brought(name: str) -> set[str]:
 
 def test_what_is_imported_is_declared() -> None:
     extras = [line for lines in PROJECT["optional-dependencies"].values() for line in lines]
-    declared = {canonicalize_name(Requirement(line).name) for line in [*PROJECT["dependencies"], *extras]}
+    declared: set[str] = {
+        canonicalize_name(Requirement(line).name) for line in [*PROJECT["dependencies"], *extras]
+    }
     declared |= brought("jinja2") | brought("matplotlib") | brought("requests") | {"-typeshed"}
     homes = importlib.metadata.packages_distributions()
     missing = {}

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from dpprof.record.check import CheckAnswer
 
 
-@click.command(cls=GroupedOptions)
+@click.command(cls=GroupedOptions, params=options_of("check"))
 @click.argument("workload_argument", metavar="[WORKLOAD]", default="", required=False)
-@options_of("check")
 def check(workload_argument: str, **options: str | None) -> None:
     """Check a model before anything is timed.
 

@@ -101,8 +101,9 @@ def running_command(conduct: Callable[[Asked], None]) -> click.Command:
     The function's name and docstring become the command's.
     """
 
-    @click.command(conduct.__name__, cls=GroupedOptions, help=conduct.__doc__)
-    @options_of(conduct.__name__)
+    name = conduct.__name__
+
+    @click.command(name, cls=GroupedOptions, help=conduct.__doc__, params=options_of(name))
     def command(**options: str | None) -> None:
         from dpprof.drive.requirements import check_packages
 

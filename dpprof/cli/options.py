@@ -62,32 +62,22 @@ class GroupedOptions(click.Command):
                 formatter.write_dl(rows, col_max=_LONGEST_OPTION)
 
 
-def options_of(command: str) -> Callable[[F], F]:
-    """Add one option per setting to a command: `--batch-size`, also spelled `--batch_size`.
+def options_of(command: str) -> list[click.Parameter]:
+    """Return an option for each setting of a command: `--batch-size`, also spelled `--batch_size`.
 
     Values stay text and are parsed by the configuration, so that the command line, MLproject and JSON files
     share rules and messages. Options not given are None. Own options of trainers, workloads and launchers
     come last, under their names.
     """
+    takes = COMMANDS[command]
+    declared = [(field, title) for title, found in takes.by_title.items() for field in found]
+    declared += [(own.field, f"Only with {', '.join(own.takers)}") for own in takes.own_options]
+    return [_option(field, heading) for field, heading in declared]
 
-    def decorate(function: F) -> F:
-        takes = COMMANDS[command]
-        declared = [(field, title) for title, found in takes.by_title.items() for field in found]
-        declared += [(own.field, f"Only with {', '.join(own.takers)}") for own in takes.own_options]
-        for field, heading in reversed(declared):
-            dashed = "--" + field.name.replace("_", "-")
-            names = dict.fromkeys([dashed, "--" + field.name])
-            function = click.option(
-                *names,
-                field.name,
-                cls=GroupedOption,
-                heading=heading,
-                metavar=_metavar(field),
-                help=_help(field),
-            )(function)
-        return function
 
-    return decorate
+def _option(field: "Field[Any]", heading: str) -> click.Parameter:
+    names = dict.fromkeys(["--" + field.name.replace("_", "-"), "--" + field.name])
+    return GroupedOption([*names, field.name], heading=heading, metavar=_metavar(field), help=_help(field))
 
 
 def _metavar(field: "Field[Any]") -> str:

@@ -7,7 +7,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 import pytest
-from conftest import Ended, call_dpprof, lay_out_store, measure_here, runs_of
+from conftest import Ended, lay_out_store, measure_here, runs_of
 from covering import sampled
 
 from dpprof.record.figures.capacity import needed_bytes
@@ -145,25 +145,6 @@ def test_a_change_that_fails_is_left_out_with_its_reason(tmp_path: Path) -> None
     assert data["fits"] is None
     assert "no device is given" in data["answer"]
     assert "activation_checkpointing: got 'True'" in data["left_out"]["activation checkpointing"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--trainers", "nobody"), "trainers: trainer: got 'nobody'"),
-        (("--headroom", "much"), "headroom: got 'much'"),
-        (("--norm", "gram"), "norm: got 'gram'"),
-        (("--target", "H100", "--device", "cpu"), "target: got 'H100'"),
-    ],
-)
-def test_what_cannot_be_advised_on_is_refused_by_name(
-    arguments: tuple[str, ...], said: str, tmp_path: Path
-) -> None:
-    lay_out_store(tmp_path)
-    ended = call_dpprof(tmp_path, "advise", *arguments)
-    assert ended.returncode == 2
-    assert said in ended.stderr
-    assert not list(tmp_path.glob("runs/advice-*"))
 
 
 def test_an_experiment_that_cannot_be_estimated_ends_with_its_reason(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 
 import mlflow
 import pytest
-from click.testing import CliRunner
-from conftest import call_dpprof, run_dpprof, runs_of
+from conftest import call_dpprof, printed, run_dpprof, runs_of
 from example_results import result
 
 from dpprof.cli.export import export
@@ -31,15 +30,8 @@ def inside(swept: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
 
 
-def printed(*arguments: str) -> str:
-    """What `dpprof export` prints."""
-    ended = CliRunner().invoke(export, arguments, catch_exceptions=False)
-    assert ended.exit_code == 0
-    return ended.stdout
-
-
 def exported(*arguments: str) -> Any:
-    return json.loads(printed(*arguments, "--format", "json"))
+    return json.loads(printed(export, *arguments, "--format", "json"))
 
 
 def test_a_sweep_is_compared_on_the_terminal_and_as_a_page(swept: Path, tmp_path: Path) -> None:
@@ -82,8 +74,8 @@ def test_two_sweeps_of_one_name_are_kept_apart(swept: Path, tmp_path: Path) -> N
 
 
 def test_csv_goes_to_a_file_or_to_the_terminal(swept: Path, tmp_path: Path) -> None:
-    text = printed(SWEEP)
-    assert printed(SWEEP, "--output", str(tmp_path / "figures.csv")) == ""
+    text = printed(export, SWEEP)
+    assert printed(export, SWEEP, "--output", str(tmp_path / "figures.csv")) == ""
     assert (tmp_path / "figures.csv").read_text() == text
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["trainer"] for row in rows] == list(TRAINERS)

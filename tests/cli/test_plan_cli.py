@@ -107,26 +107,6 @@ def test_several_devices_leave_out_what_cannot_share() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (MODEL, "dataset_size: it is missing"),
-        ((*PLAN, "--target-delta", "0.5"), "target_delta: got '0.5', allowed: a number below 0.1 unless"),
-        ((*MODEL, "--dataset-size", "1000000"), "device_memory_gib: got '0.0'"),
-        ((*PLAN, "--trainers", "standard"), "trainers: got 'standard'"),
-        ((*PLAN, "--measured", "nowhere"), "measured: got 'nowhere'"),
-    ],
-)
-def test_what_cannot_be_planned_is_refused_by_name(
-    arguments: tuple[str, ...], said: str, tmp_path: Path
-) -> None:
-    lay_out_store(tmp_path)
-    ended = call_dpprof(tmp_path, "plan", *arguments)
-    assert ended.returncode == 2
-    assert said in ended.stderr
-    assert not list(tmp_path.glob("runs/plan-*"))
-
-
 def test_where_nothing_fits_the_plan_says_so() -> None:
     ended, folder, plan = planned(*ON_CUDA, "0.5")
     assert ended.returncode == 3

@@ -1,6 +1,7 @@
 """What a whole training is, and batches that its data set is too small for."""
 
 import pytest
+from conftest import refusal
 
 from dpprof.config.budget import BudgetConfig
 from dpprof.config.entry_points import PlanConfig
@@ -49,9 +50,7 @@ def test_a_logical_batch_is_that_of_all_ranks() -> None:
     ],
 )
 def test_a_batch_of_more_than_the_data_is_refused(settings: dict[str, int], message: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        from_flat({**PRIVATE, **settings}).resolve(cuda_available=False)
-    assert str(refused.value) == message
+    assert refusal(from_flat({**PRIVATE, **settings}).resolve, cuda_available=False) == message
     from_flat({**PRIVATE, **settings, "trainer": "standard"}).resolve(cuda_available=False)
     from_flat({**PRIVATE, "batch_size": 100}).resolve(cuda_available=False)
 

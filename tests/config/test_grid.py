@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import refusal
 
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.grid import Grid, build_grid
@@ -25,12 +26,6 @@ def points(grid: Grid) -> list[tuple[Any, ...]]:
     return [
         (c.model_size, c.precision, c.seq_len, c.batch_size, c.trainer) for c in grid.experiments.values()
     ]
-
-
-def refusal(**values: object) -> str:
-    with pytest.raises(ConfigError) as refused:
-        grid(**values)
-    return str(refused.value)
 
 
 def saved(folder: Path, content: object) -> str:
@@ -77,7 +72,7 @@ def test_words_stand_for_trainers() -> None:
 
 @pytest.mark.usefixtures("limited")
 def test_what_a_trainer_cannot_is_refused_with_the_reason() -> None:
-    message = refusal(trainers="flat,limited", precisions="fp32,bf16")
+    message = refusal(grid, trainers="flat,limited", precisions="fp32,bf16")
     assert message == (
         "precision: got 'bf16', allowed: fp32 with limited: it does not follow autocast; use flat"
     )
@@ -128,7 +123,7 @@ def test_refusals(tmp_path: Path, values: dict[str, object], message: str) -> No
     """A configuration is the content of a file."""
     if "config" in values:
         values = {"config": saved(tmp_path, values["config"])}
-    said = refusal(**values).replace('"', "'").replace(str(tmp_path / "sweep.json"), "FILE")
+    said = refusal(grid, **values).replace('"', "'").replace(str(tmp_path / "sweep.json"), "FILE")
     assert said.startswith(message)
 
 
@@ -176,7 +171,7 @@ def test_a_text_is_held_against_each_cells_own_length(tmp_path: Path) -> None:
     text = tmp_path / "short.txt"
     text.write_text("x" * 300)
     assert len(grid(**ONE | {"data": str(text), "seq_lens": "64,299"}).experiments) == 2
-    message = refusal(**ONE | {"data": str(text), "seq_lens": "64,300"})
+    message = refusal(grid, **ONE | {"data": str(text), "seq_lens": "64,300"})
     assert "of more bytes than seq_len, which is 300" in message
 
 
@@ -230,5 +225,5 @@ def test_any_other_sweep_foresees_nothing(values: dict[str, object]) -> None:
 def test_a_model_that_its_workload_names_has_no_other_size() -> None:
     found = grid(workload="huggingface:gpt2").experiments.values()
     assert {(config.model_size, config.hidden_dim) for config in found} == {("auto", 0)}
-    message = refusal(workload="huggingface:gpt2", model_sizes="tiny,mini")
+    message = refusal(grid, workload="huggingface:gpt2", model_sizes="tiny,mini")
     assert message.startswith("model_sizes: got 'tiny,mini', allowed: auto with huggingface:gpt2")
