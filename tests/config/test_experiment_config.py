@@ -12,18 +12,6 @@ from dpprof.config.experiment import ExperimentConfig, largest_batch
 from dpprof.config.measuring import MeasuringConfig
 
 
-def test_an_experiment_is_measured_or_estimated() -> None:
-    measured, estimated = ExperimentConfig(), ExperimentConfig(how=EstimatingConfig(target="T4"))
-    assert (measured.is_estimate, estimated.is_estimate) == (False, True)
-    assert estimated.counters == "off"
-    assert measured.measuring == MeasuringConfig()
-    assert estimated.estimating.target == "T4"
-    with pytest.raises(AssertionError, match="an estimate is not measured"):
-        _ = estimated.measuring
-    with pytest.raises(AssertionError, match="it is measured, not estimated"):
-        _ = measured.estimating
-
-
 def test_an_estimate_needs_no_cuda() -> None:
     for device in ("auto", "cuda"):
         estimated = ExperimentConfig(device=device, how=EstimatingConfig()).resolve(cuda_available=False)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from conftest import refusal
 
-from dpprof.config.training import TrainingConfig, resolve_device
+from dpprof.config.training import TrainingConfig
 from dpprof.errors import ConfigError
 from dpprof.vocabulary.settings import take
 from dpprof.vocabulary.trainers import BUILT_IN
@@ -11,12 +11,6 @@ from dpprof.vocabulary.trainers import BUILT_IN
 
 def resolved(**values: object) -> TrainingConfig:
     return take(TrainingConfig, values)[0].resolve(cuda_available=False)
-
-
-def test_device() -> None:
-    assert resolve_device("auto", cuda_available=False) == "cpu"
-    found = {asked: resolve_device(asked, cuda_available=True) for asked in ("auto", "cpu", "cuda")}
-    assert found == {"auto": "cuda", "cpu": "cpu", "cuda": "cuda"}
 
 
 @pytest.mark.parametrize(

@@ -22,11 +22,6 @@ class Sample:
 FIELDS = fields(Sample)
 
 
-def test_fields_are_in_the_order_of_declaration_and_carry_their_help() -> None:
-    assert list(FIELDS) == ["path", "color", "trainer", "count", "rate", "share", "deep"]
-    assert FIELDS["count"].metadata["help"] == "At least one."
-
-
 @pytest.mark.parametrize(
     ("name", "given", "expected"),
     [
