@@ -1,6 +1,5 @@
 """`dpprof check`: find problems of a model with Opacus or a trainer before timing anything."""
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -13,10 +12,7 @@ from dpprof.vocabulary.formats import listed
 from dpprof.vocabulary.trainers import trainer_info
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.console import Console
-    from rich.status import Status
 
     from dpprof.record.check import CheckAnswer
 
@@ -48,6 +44,8 @@ def check(workload_argument: str, **options: str | None) -> None:
     first = experiments[0]
     asked.look_for(first.workload)
 
+    from rich.text import Text
+
     from dpprof.cli.console import open_console
     from dpprof.drive.workload_check import check_training
 
@@ -57,17 +55,13 @@ def check(workload_argument: str, **options: str | None) -> None:
         f"checking {first.workload}: one step of each trainer with {sizes}", markup=False, emoji=False
     )
     with console.status("importing torch and Opacus") as status:
-        answer = check_training(experiments, asked.launcher, asked.drive.timeout_s, partial(_show, status))
+        answer = check_training(
+            experiments, asked.launcher, asked.drive.timeout_s, lambda line: status.update(Text(line))
+        )
     _print(console, answer)
     failed = [trainer_info(trainer).short_name for trainer, trains in answer.trains.items() if not trains]
     if failed:
         raise ExperimentsFailed(f"{len(failed)} of {len(answer.trains)} trainers fail: {', '.join(failed)}")
-
-
-def _show(status: "Status", line: str) -> None:
-    from rich.text import Text
-
-    status.update(Text(line))
 
 
 def _print(console: "Console", answer: "CheckAnswer") -> None:
@@ -89,8 +83,7 @@ def _print(console: "Console", answer: "CheckAnswer") -> None:
         )
         outcome = "trains" if trains else "fails"
         rows.append((trainer_info(trainer).short_name, outcome, changes or "-", notes or "-"))
-    columns: list[tuple[str, Callable[..., str]]] = [("trainer", str), ("one step", str)]
-    columns += [("to change", str), ("to know", str)]
+    columns = [(name, str) for name in ("trainer", "one step", "to change", "to know")]
     console.print()
     console.print(table("", columns, rows))
     console.print()

@@ -1,7 +1,6 @@
 """`dpprof fit`: find the largest batch or sequence that fits a device's memory."""
 
 import dataclasses
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from dpprof.cli.command import Asked, run, running_command
@@ -45,8 +44,12 @@ def fit(asked: Asked) -> None:
     )
     first = next(iter(grid.experiments.values()))
     _check(own, first, asked.launcher.machine)
-    if own.logical_batch:
-        _check_accumulating(own.logical_batch, grid.experiments.values())
+    for experiment in grid.experiments.values() if own.logical_batch else ():
+        try:
+            dataclasses.replace(experiment, accumulation_steps=ACCUMULATING)
+        except ConfigError as error:
+            words = f"{own.logical_batch} takes several physical batches; {error}"
+            raise ConfigError(f"logical_batch: {words}") from None
     workers = asked.at_a_time(first)
 
     from dpprof.drive.fit import Fit
@@ -81,14 +84,3 @@ def _check(own: FitConfig, experiment: ExperimentConfig, machine: "Machine") -> 
         raise refuse("logical_batch", own.logical_batch, "0 with poisson_sampling=true")
     if own.verify and experiment.device == "cuda" and not machine.cuda_available():
         raise refuse("verify", True, "false: torch finds no CUDA device on this machine to measure on")
-
-
-def _check_accumulating(logical_batch: int, experiments: Iterable[ExperimentConfig]) -> None:
-    """Raise ConfigError if an experiment cannot split a logical batch."""
-    for experiment in experiments:
-        try:
-            dataclasses.replace(experiment, accumulation_steps=ACCUMULATING)
-        except ConfigError as error:
-            raise ConfigError(
-                f"logical_batch: {logical_batch} takes several physical batches; {error}"
-            ) from None
