@@ -10,7 +10,7 @@ import click
 
 from dpprof.cli.options import GroupedOptions, given, options_of
 from dpprof.cli.streams import waiting
-from dpprof.config.drive import DriveConfig, WorkersConfig
+from dpprof.config.drive import DriveConfig
 from dpprof.config.entry_points import FromPlanConfig
 from dpprof.config.flat import parse_drive
 from dpprof.vocabulary.settings import take
@@ -32,7 +32,6 @@ class Asked:
 
     drive: DriveConfig
     values: dict[str, Any]
-    num_workers: int = 0
     row: "PlannedRow | None" = None
     getting_ready: ExitStack = field(default_factory=ExitStack)
 
@@ -45,7 +44,6 @@ class Asked:
         asked = cls(drive, rest)
         plan = asked.take(FromPlanConfig).plan
         asked.row = planned_row(plan) if plan else None
-        asked.num_workers = asked.take(WorkersConfig).workers
         return asked
 
     def take(self, kind: type[T]) -> T:
@@ -70,7 +68,7 @@ class Asked:
         """Return how many estimates like this run together."""
         from dpprof.drive.jobs import at_a_time
 
-        return at_a_time(self.launcher, experiment, self.num_workers)
+        return at_a_time(self.launcher, experiment, self.drive.workers)
 
     def on_fake_tensors(self, workers: int) -> str:
         """Say how estimates run, so many together."""
