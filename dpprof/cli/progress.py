@@ -1,7 +1,6 @@
 """Progress in the terminal: live lines for what runs, plain lines without a terminal."""
 
 import time
-from types import TracebackType
 from typing import Self
 
 from rich.console import Group
@@ -71,9 +70,7 @@ class Progress:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

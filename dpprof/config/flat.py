@@ -19,7 +19,7 @@ from dpprof.config.training import TrainingConfig
 from dpprof.errors import ConfigError, shown
 from dpprof.vocabulary.registry import NAME
 from dpprof.vocabulary.settings import OptionValue, fields, parse, take
-from dpprof.vocabulary.trainers import STANDARD, TRAINER_NAMES, trainers_named
+from dpprof.vocabulary.trainers import STANDARD, TRAINER_GROUPS, TRAINER_NAMES
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, WORKLOADS, listed
 
 How = type[MeasuringConfig] | type[EstimatingConfig]
@@ -49,8 +49,9 @@ def parse_experiment(values: Mapping[str, object], how: How) -> ExperimentConfig
 
 def parse_trainers(text: str) -> list[str]:
     """Parse a list of trainers or groups; each is returned once. Raises ConfigError."""
+    names = [name for item in text.split(",") for name in TRAINER_GROUPS.get(item.strip(), (item,))]
     try:
-        found = [parse(fields(TrainingConfig)["trainer"], name) for name in trainers_named(text)]
+        found = [parse(fields(TrainingConfig)["trainer"], name) for name in names]
     except ConfigError as error:
         raise ConfigError(f"trainers: {error}") from None
     return list(dict.fromkeys(str(name) for name in found))

@@ -52,7 +52,7 @@ def build_grid(
     """
     path = parse(fields(SweepConfig)["config"], values.get("config", ""))
     if path:
-        values = _merge(_read_json(path), values)
+        values = _with_file(path, values)
     sweep, rest = take(SweepConfig, values)
     for name in rest:
         if name in AXES.values():
@@ -130,7 +130,8 @@ def _axes(sweep: SweepConfig, device: str) -> dict[str, list[Any]]:
     return axes
 
 
-def _read_json(path: str) -> dict[str, object]:
+def _with_file(path: str, given: Mapping[str, object]) -> dict[str, object]:
+    """Return a file's options with those given instead, except defaults, as `mlflow run` passes them all."""
     try:
         data = read_json(Path(path))
     except DpprofError as error:
@@ -141,15 +142,9 @@ def _read_json(path: str) -> dict[str, object]:
     for name in data:
         if name not in known:
             raise refuse("config", path, f"an object of options only; {shown(name)} is none")
-    return {
+    merged: dict[str, object] = {
         name: ",".join(map(str, value)) if isinstance(value, list) else value for name, value in data.items()
     }
-
-
-def _merge(from_file: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
-    """Override the file's values by options other than defaults, as `mlflow run` passes all parameters."""
-    known = fields(SweepConfig) | experiment_settings()
-    merged = dict(from_file)
     for name, value in given.items():
         if name not in merged or parse(known[name], value) != known[name].default:
             merged[name] = value

@@ -137,11 +137,6 @@ _ALGORITHMS_OF_0_2 = {
 }
 
 
-def trainers_named(text: str) -> list[str]:
-    """Split a list of trainers and expand its groups."""
-    return [name for item in text.split(",") for name in TRAINER_GROUPS.get(item.strip(), (item,))]
-
-
 def trainer_info(name: str) -> TrainerInfo:
     """Return a trainer's description; an unlisted one counts as private, is grey and keeps its name."""
     algorithm = _ALGORITHMS_OF_0_2.get(name, "")
