@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from conftest import Ended, call_dpprof, lay_out_store, measure_here, runs_of
 from covering import product
+from mlflow import MlflowClient
 
 from dpprof.record.figures.results import Result, read_result
 from dpprof.record.folder import RunFolder, SweepFolder
@@ -151,6 +152,7 @@ def recommended() -> dict[str, Any]:
     return row
 
 
+@cache
 def profiled(*more: str) -> tuple[Ended, Result]:
     before = set(place().glob("runs/profile-*"))
     ended = measure_here(place(), "profile", "--plan", str(planned()[1]), *SHORT, *more)
@@ -160,13 +162,8 @@ def profiled(*more: str) -> tuple[Ended, Result]:
     return ended, read_result(RunFolder(run))
 
 
-@cache
-def measured() -> tuple[Ended, Result]:
-    return profiled()
-
-
 def test_the_recommended_row_is_what_is_measured_and_its_peak_is_the_plans_to_the_byte() -> None:
-    _, result = measured()
+    _, result = profiled()
     row = recommended()
     assert result.config.trainer == row["trainer"]
     assert result.config.batch_size == row["physical_batch"]
@@ -178,19 +175,12 @@ def test_the_recommended_row_is_what_is_measured_and_its_peak_is_the_plans_to_th
     assert read_result(RunFolder(place() / row["predicted"]["estimate"])).config.is_estimate
 
 
-def logged(result: Result) -> Any:
-    """Its run in MLflow."""
-    from mlflow import MlflowClient
-
-    run_id = json.loads(result.folder.mlflow.read_text())["run_id"]
-    return MlflowClient(f"sqlite:///{place()}/mlflow.db").get_run(run_id)
-
-
 def test_the_terminal_and_mlflow_have_both() -> None:
-    ended, result = measured()
+    ended, result = profiled()
     assert f"Beside {planned()[1].name}" in ended.stdout
     assert "+0 bytes" in ended.stdout
-    run = logged(result)
+    run_id = json.loads(result.folder.mlflow.read_text())["run_id"]
+    run = MlflowClient(f"sqlite:///{place()}/mlflow.db").get_run(run_id)
     metrics = run.data.metrics
     predicted = recommended()["predicted"]
     assert metrics["plan/peak_mib"] == pytest.approx(predicted["peak_bytes"] / 2**20)
