@@ -1,11 +1,12 @@
 """`dpprof check`: find problems of a model with Opacus or a trainer before timing anything."""
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import click
 
 from dpprof.cli.command import Asked
-from dpprof.cli.options import GroupedOptions, given, options_of
+from dpprof.cli.options import GroupedOptions, options_of
 from dpprof.config.grid import experiments_to_check
 from dpprof.errors import ExperimentsFailed, refuse
 from dpprof.vocabulary.formats import listed
@@ -34,7 +35,7 @@ def check(workload_argument: str, **options: str | None) -> None:
 
     check_packages()
 
-    asked = Asked.parse(given(options))
+    asked = Asked(options, ExitStack())
     if workload_argument:
         if asked.values.get("workload", workload_argument) != workload_argument:
             words = f"what the argument says, {workload_argument}"

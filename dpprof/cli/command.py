@@ -1,16 +1,14 @@
 """Declare the commands that run experiments, and run their campaigns."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from dpprof.cli.options import GroupedOptions, given, options_of
+from dpprof.cli.options import GroupedOptions, options_of
 from dpprof.cli.streams import waiting
-from dpprof.config.drive import DriveConfig
 from dpprof.config.entry_points import FromPlanConfig
 from dpprof.config.flat import parse_drive
 from dpprof.vocabulary.settings import take
@@ -20,31 +18,26 @@ if TYPE_CHECKING:
     from dpprof.config.experiment import ExperimentConfig
     from dpprof.drive.campaign import Campaign
     from dpprof.drive.launch.launcher import Launcher
-    from dpprof.drive.planned_row import PlannedRow
     from dpprof.tracking.tracker import Tracker
 
 T = TypeVar("T")
 
 
-@dataclass
 class Asked:
-    """Options given to a command. `values` are those not yet parsed. `getting_ready` shows that it works."""
+    """Options given to a command. `values` are those not yet parsed; `row` is a plan's that fills in others.
 
-    drive: DriveConfig
-    values: dict[str, Any]
-    row: "PlannedRow | None" = None
-    getting_ready: ExitStack = field(default_factory=ExitStack)
+    `getting_ready` ends the spinner.
+    """
 
-    @classmethod
-    def parse(cls, values: dict[str, object]) -> "Asked":
-        """Parse the driving settings, and read the plan that fills in others. Raises ConfigError."""
+    def __init__(self, options: Mapping[str, str | None], getting_ready: ExitStack) -> None:
+        """Parse the driving settings, and read the plan. Raises ConfigError."""
         from dpprof.drive.planned_row import planned_row
 
-        drive, rest = parse_drive(values)
-        asked = cls(drive, rest)
-        plan = asked.take(FromPlanConfig).plan
-        asked.row = planned_row(plan) if plan else None
-        return asked
+        given = {name: value for name, value in options.items() if value is not None}
+        self.drive, self.values = parse_drive(given)
+        plan = self.take(FromPlanConfig).plan
+        self.row = planned_row(plan) if plan else None
+        self.getting_ready = getting_ready
 
     def take(self, kind: type[T]) -> T:
         """Parse the settings of a class. Raises ConfigError."""
@@ -108,9 +101,7 @@ def running_command(conduct: Callable[[Asked], None]) -> click.Command:
         with ExitStack() as getting_ready:
             getting_ready.enter_context(waiting("getting ready"))
             check_packages()
-            asked = Asked.parse(given(options))
-            asked.getting_ready = getting_ready
-            conduct(asked)
+            conduct(Asked(options, getting_ready))
 
     return command
 

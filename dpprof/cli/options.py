@@ -111,11 +111,6 @@ def _choices(field: "Field[Any]") -> list[str]:
     return [f"{shorts[name]} ({name})" if name in shorts else name for name in listed]
 
 
-def given(values: dict[str, str | None]) -> dict[str, object]:
-    """Return the options that were given."""
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def as_number(text: str) -> float:
     """Convert an option's text to a number; NaN if it is none, or not finite."""
     try:
