@@ -214,6 +214,12 @@ def measure_here(folder: Path, *arguments: str) -> Ended:
         return call_dpprof(folder, *arguments)
 
 
+def fine(ended: Ended) -> Ended:
+    """What a command gave, which must have ended well."""
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended
+
+
 @pytest.fixture
 def dpprof(tmp_path: Path) -> Run:
     """Runs dpprof in the test's own folder, in a process of its own."""
@@ -273,8 +279,7 @@ def swept(request: pytest.FixtureRequest) -> Path:
         if not folder.exists():
             folder.mkdir()
             lay_out_store(folder)
-            ended = run_dpprof(folder, "sweep", *SWEEP, "--measured-steps", "3", "--sweep-name", "grid é")
-            assert ended.returncode == 0, ended.stdout + ended.stderr
+            fine(run_dpprof(folder, "sweep", *SWEEP, "--measured-steps", "3", "--sweep-name", "grid é"))
     assert (folder / "runs" / "grid é" / "summary.json").exists(), (
         "the sweep that tests read was not finished"
     )

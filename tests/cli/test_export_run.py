@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import environment, measure_here, printed, runs_of
+from conftest import environment, fine, measure_here, printed, runs_of
 from format_readers import check, replayed, track
 from mlflow import MlflowClient
 from shown_comparison import RUNS
@@ -29,8 +29,7 @@ def estimated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An estimate of ghost clipping."""
     folder = tmp_path_factory.mktemp("estimated")
     options = ["--trainers", "ghost", "--batch-sizes", "2", "--seq-lens", "16", "--model-sizes", "tiny"]
-    ended = measure_here(folder, "estimate", *options, "--workers", "1", "--sweep-name", "guess")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    fine(measure_here(folder, "estimate", *options, "--workers", "1", "--sweep-name", "guess"))
     (run,) = folder.glob("runs/guess/*/config.json")
     return run.parent
 

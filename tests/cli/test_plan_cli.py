@@ -8,7 +8,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 import pytest
-from conftest import Ended, call_dpprof, lay_out_store, measure_here, runs_of
+from conftest import Ended, call_dpprof, fine, lay_out_store, measure_here, runs_of
 from covering import product
 from mlflow import MlflowClient
 
@@ -120,8 +120,7 @@ def test_where_nothing_fits_the_plan_says_so() -> None:
 
 
 def test_runs_that_only_mlflow_has_give_times(tmp_path: Path) -> None:
-    ended = measure_here(place(), "plan", *PLAN, "--trainers", "bk", "--runs-dir", str(tmp_path))
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    fine(measure_here(place(), "plan", *PLAN, "--trainers", "bk", "--runs-dir", str(tmp_path)))
     (file,) = tmp_path.glob("plan-*/plan.json")
     plan = json.loads(file.read_text())
     assert {row["time_basis"] for row in plan["options"]} == {"measured"}
@@ -134,8 +133,7 @@ def test_a_plan_can_be_logged_elsewhere(tmp_path: Path) -> None:
     _, folder, plan = planned()
     copy = shutil.copytree(folder, tmp_path / "runs" / folder.name)
     lay_out_store(tmp_path)
-    ended = call_dpprof(tmp_path, "log", f"runs/{folder.name}")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    fine(call_dpprof(tmp_path, "log", f"runs/{folder.name}"))
     (parent,) = [run for run in runs_of(tmp_path).values() if run.data.tags["dpprof.kind"] == "plan"]
     assert parent.data.tags["mlflow.note.content"].startswith(f"# {folder.name}")
     assert parent.info.status == "FINISHED"
@@ -155,8 +153,7 @@ def recommended() -> dict[str, Any]:
 @cache
 def profiled(*more: str) -> tuple[Ended, Result]:
     before = set(place().glob("runs/profile-*"))
-    ended = measure_here(place(), "profile", "--plan", str(planned()[1]), *SHORT, *more)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    ended = fine(measure_here(place(), "profile", "--plan", str(planned()[1]), *SHORT, *more))
     (folder,) = set(place().glob("runs/profile-*")) - before
     (run,) = (path for path in folder.iterdir() if path.is_dir())
     return ended, read_result(RunFolder(run))
@@ -202,8 +199,7 @@ def test_what_differs_from_the_plan_is_measured_but_not_compared() -> None:
 
 
 def test_verify_takes_the_trainer_and_the_model() -> None:
-    ended = measure_here(place(), "verify", "--plan", str(planned()[1] / "plan.json"))
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    ended = fine(measure_here(place(), "verify", "--plan", str(planned()[1] / "plan.json")))
     assert "verifying 1 trainer on cpu: tiny-layers1, 4 samples of 16 tokens" in ended.stdout + ended.stderr
     (folder,) = place().glob("runs/verify-*")
     (run,) = (path for path in folder.iterdir() if path.is_dir())
@@ -217,8 +213,7 @@ def test_verify_takes_the_trainer_and_the_model() -> None:
 def test_advise_takes_the_row_and_the_device() -> None:
     """With most changes made already, so that few are left to estimate."""
     made = ("--activation-checkpointing", "true", "--precision", "bf16", "--loop", "lean", "--workers", "1")
-    ended = measure_here(place(), "advise", "--plan", str(planned()[1]), "--trainers", "bk", *made)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    fine(measure_here(place(), "advise", "--plan", str(planned()[1]), "--trainers", "bk", *made))
     (folder,) = place().glob("runs/advice-*")
     advice = json.loads((folder / "advice.json").read_text())
     assert advice["answer"].startswith("It fits 4.3 MiB")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from conftest import Run, call_dpprof, runs_of
+from conftest import Run, call_dpprof, fine, runs_of
 
 QUICK = ["--warmup-steps", "1", "--measured-steps", "2", "--launcher", "in_process"]
 
@@ -40,8 +40,7 @@ def test_the_gradient_check_judges(
 def test_losses_that_are_not_finite_are_told_without_a_check(called: Run, tmp_path: Path) -> None:
     arguments = ["--workload", "example_checked:nan_losses", "--trainer", "flat", *QUICK]
     arguments += ["--batch-size", "4", "--accumulation-steps", "3", "--dataset-size", "1000"]
-    ended = called("profile", *arguments, "--passes", "clean")
-    assert ended.returncode == 0, ended.stderr
+    ended = fine(called("profile", *arguments, "--passes", "clean"))
     lines = ended.stdout.splitlines()
     said = "; 24 of 24 losses are NaN or infinite; no epsilon: 24 of 24 losses are NaN or infinite"
     assert sum(said in line for line in lines) == 1
