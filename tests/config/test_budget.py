@@ -4,26 +4,12 @@ import pytest
 from conftest import refusal
 
 from dpprof.config.budget import BudgetConfig
-from dpprof.config.entry_points import PlanConfig
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.flat import BUDGET, from_flat
+from dpprof.config.flat import from_flat
 from dpprof.config.grid import build_grid
-from dpprof.config.options import COMMANDS
 from dpprof.errors import ConfigError
-from dpprof.vocabulary.settings import fields
 
 PRIVATE = {"trainer": "bk", "dataset_size": 100, "device": "cpu"}
-
-
-def test_a_plan_and_an_experiment_share_the_settings() -> None:
-    assert tuple(fields(BudgetConfig)) == BUDGET
-    assert fields(PlanConfig).items() >= fields(BudgetConfig).items()
-    taking = {
-        name
-        for name, takes in COMMANDS.items()
-        if {"dataset_size", "epochs"} <= {setting.name for setting in takes.settings}
-    }
-    assert taking == {"profile", "sweep", "plan"}
 
 
 def test_steps_come_from_epochs_or_as_they_are() -> None:
