@@ -43,8 +43,9 @@ def test_convolutions_are_counted_as_theory_says(trainer: str) -> None:
     check(dataclasses.replace(CONFIG, trainer=trainer, workload="cifar_nets:small_net"))
 
 
+@pytest.mark.parametrize("trainer", ["StandardTrainer", "DPGhostClippingTrainer", "DPMixedGhostTrainer"])
 @pytest.mark.parametrize("train", ["bias", "*.mlp_in.*"])
-def test_frozen_weights_of_mixed_are_counted_as_theory_says(train: str) -> None:
-    """The head's among them, which is differentiated once all the same."""
-    found = check(dataclasses.replace(WIDE, trainer="DPMixedGhostTrainer", train=train))
+def test_frozen_weights_are_counted_as_theory_says(trainer: str, train: str) -> None:
+    """The head's among them, which mixed differentiates once all the same."""
+    found = check(dataclasses.replace(WIDE, trainer=trainer, train=train))
     assert all(layer.norm is None for layer in found.layers if not layer.weight_trains)
