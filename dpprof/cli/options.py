@@ -35,9 +35,7 @@ _LONGEST_OPTION = 26
 class GroupedOption(click.Option):
     """An option with its heading in the help."""
 
-    def __init__(self, *arguments: object, heading: str = "Options", **more: object) -> None:
-        super().__init__(*arguments, **more)  # type: ignore[arg-type]
-        self.heading = heading
+    heading = "Help"
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         """Return the spelling with dashes and the help."""
@@ -51,12 +49,9 @@ class GroupedOptions(click.Command):
         """Write a list for each heading, in order of first appearance."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
-            if not isinstance(parameter, click.Option):
-                continue
-            heading = parameter.heading if isinstance(parameter, GroupedOption) else "Help"
             record = parameter.get_help_record(ctx)
-            if record is not None:
-                groups.setdefault(heading, []).append(record)
+            if isinstance(parameter, click.Option) and record is not None:
+                groups.setdefault(getattr(parameter, "heading", GroupedOption.heading), []).append(record)
         for heading, rows in groups.items():
             with formatter.section(heading):
                 formatter.write_dl(rows, col_max=_LONGEST_OPTION)
@@ -77,7 +72,9 @@ def options_of(command: str) -> list[click.Parameter]:
 
 def _option(field: "Field[Any]", heading: str) -> click.Parameter:
     names = dict.fromkeys(["--" + field.name.replace("_", "-"), "--" + field.name])
-    return GroupedOption([*names, field.name], heading=heading, metavar=_metavar(field), help=_help(field))
+    option = GroupedOption([*names, field.name], metavar=_metavar(field), help=_help(field))
+    option.heading = heading
+    return option
 
 
 def _metavar(field: "Field[Any]") -> str:
