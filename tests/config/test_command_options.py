@@ -55,12 +55,10 @@ def listed(monkeypatch: pytest.MonkeyPatch, name: str, options: type) -> None:
 @pytest.fixture(autouse=True)
 def _foreign(monkeypatch: pytest.MonkeyPatch) -> None:
     """These options, and none of dpprof's own trainers, workloads and launchers."""
-    for name, info in TRAINERS.items():
-        monkeypatch.setitem(TRAINERS, name, dataclasses.replace(info, options=None))
-    for name, workload in WORKLOADS.items():
-        monkeypatch.setitem(WORKLOADS, name, dataclasses.replace(workload, options=None))
-    for name, launcher in LAUNCHERS.items():
-        monkeypatch.setitem(LAUNCHERS, name, dataclasses.replace(launcher, options=None))
+    tables: tuple[dict[str, Any], ...] = (TRAINERS, WORKLOADS, LAUNCHERS)
+    for table in tables:
+        for name, info in table.items():
+            monkeypatch.setitem(table, name, dataclasses.replace(info, options=None))
     listed(monkeypatch, FOO, FooOptions)
     monkeypatch.setitem(WORKLOADS, "Wide", WorkloadInfo("Wide", "foo:wide", WideOptions))
     monkeypatch.setitem(LAUNCHERS, "far", LauncherInfo("far", "runs it far away", "foo:Far", FarOptions))
