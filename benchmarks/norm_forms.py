@@ -78,8 +78,8 @@ def measured(cell: str) -> str:
     """A table of the forms for a model on this CPU."""
     trainings = {}
     for form in NORM_FORMS:
-        config = ExperimentConfig(trainer=TRAINER, device="cpu", **CELLS[cell])
-        trainings[form] = Training(with_own_options(config, {"norm": form}).resolve(cuda_available=False))
+        config = ExperimentConfig(trainer=TRAINER, device="cpu", options={"norm": form}, **CELLS[cell])
+        trainings[form] = Training(with_own_options(config).resolve(cuda_available=False))
     seconds: dict[str, list[float]] = {form: [] for form in NORM_FORMS}
     for index in range(1 + NUM_ROUNDS):
         for form, training in trainings.items():

@@ -58,7 +58,7 @@ def config_of(trainer: str, positions: int, *, large: bool) -> ExperimentConfig:
     """The experiment: `1b`, or the small model that is measured."""
     size = {"model_size": "1b"} if large else {"model_size": "mini", "num_layers": 1, "hidden_dim": 512}
     config = ExperimentConfig(trainer=trainer, batch_size=1, seq_len=positions, device="cpu", **size)
-    return with_own_options(config, {}).resolve(cuda_available=False)
+    return with_own_options(config).resolve(cuda_available=False)
 
 
 def count(curve: Curve, config: ExperimentConfig) -> None:

@@ -77,10 +77,10 @@ def configs(cell: str) -> dict[str, ExperimentConfig]:
         if trainer in OWN and cell.startswith(WITH_FORMS):
             forms += [GRAM, EXPLICIT, BLOCKED]
         for form in forms:
-            config = ExperimentConfig(trainer=trainer, device="cpu", **CELLS[cell])
             options = {"norm": form} if trainer in OWN else {}
+            config = ExperimentConfig(trainer=trainer, device="cpu", options=options, **CELLS[cell])
             name = short_name(trainer) + ("" if form == MIXED else f", norm={form}")
-            found[name] = with_own_options(config, options).resolve(cuda_available=False)
+            found[name] = with_own_options(config).resolve(cuda_available=False)
     return found
 
 

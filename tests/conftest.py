@@ -25,14 +25,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("RAY_AUTH_MODE", "token")
 os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
+import click
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from example_limits import LIMITED
 from example_ncu import StandIn
 from filelock import FileLock
 from turns import turn
 
+from dpprof.errors import ConfigError
 from dpprof.vocabulary.trainer_info import TrainerInfo
 from dpprof.vocabulary.trainers import TRAINER_NAMES, TRAINERS
 
@@ -184,6 +187,20 @@ def call_dpprof(folder: Path, *arguments: str, **more: str) -> Ended:
     return subprocess.CompletedProcess(arguments, code, output.getvalue(), errors.getvalue())
 
 
+def refusal(call: Callable[..., object], *arguments: Any, **more: Any) -> str:
+    """What is said where a call raises ConfigError."""
+    with pytest.raises(ConfigError) as refused:
+        call(*arguments, **more)
+    return str(refused.value)
+
+
+def printed(command: click.Command, *arguments: object) -> str:
+    """What a command prints, of which the errors are raised."""
+    ended = CliRunner().invoke(command, list(map(str, arguments)), catch_exceptions=False)
+    assert ended.exit_code == 0
+    return ended.stdout
+
+
 def measure_here(folder: Path, *arguments: str) -> Ended:
     """The same with experiments that run in this process too: for what a launcher does not matter to.
 
@@ -195,6 +212,12 @@ def measure_here(folder: Path, *arguments: str) -> Ended:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(LAUNCHERS, "local", LAUNCHERS["in_process"])
         return call_dpprof(folder, *arguments)
+
+
+def fine(ended: Ended) -> Ended:
+    """What a command gave, which must have ended well."""
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended
 
 
 @pytest.fixture
@@ -256,8 +279,7 @@ def swept(request: pytest.FixtureRequest) -> Path:
         if not folder.exists():
             folder.mkdir()
             lay_out_store(folder)
-            ended = run_dpprof(folder, "sweep", *SWEEP, "--measured-steps", "3", "--sweep-name", "grid é")
-            assert ended.returncode == 0, ended.stdout + ended.stderr
+            fine(run_dpprof(folder, "sweep", *SWEEP, "--measured-steps", "3", "--sweep-name", "grid é"))
     assert (folder / "runs" / "grid é" / "summary.json").exists(), (
         "the sweep that tests read was not finished"
     )

@@ -8,7 +8,7 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 import yaml
-from conftest import ROOT, environment, runs_of
+from conftest import ROOT, environment, fine, runs_of
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from write_derived import API, PARAMETERS, api_table, mlproject, parameter_table, with_table
@@ -74,8 +74,7 @@ def test_profile_logs_to_dpprof_and_the_run_that_mlflow_made_points_there(tmp_pa
     quick = ["passes=clean", "measured_steps=2", "model_size=tiny", "seq_len=16", "lr=1e-2"]
     quick += ["launcher=in_process", f"runs_dir={tmp_path / 'runs'}"]
     parameters = [part for pair in quick for part in ("-P", pair)]
-    ended = mlflow_run(tmp_path, "-e", "profile", *parameters)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    fine(mlflow_run(tmp_path, "-e", "profile", *parameters))
     runs = runs_of(tmp_path)
     run, left = runs["StandardTrainer_tiny_bs4_seq16"], runs["standard b4 s16 tiny is in dpprof"]
     assert run.info.experiment_id != left.info.experiment_id == "0"

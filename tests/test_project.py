@@ -8,6 +8,7 @@ import tomllib
 
 from conftest import ROOT
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import dpprof
 
@@ -29,19 +30,16 @@ def test_the_citation_names_the_last_release() -> None:
     assert f"version: {last['released']}\ndate-released: {last['date']}\n" in citation
 
 
-def plain(name: str) -> str:
-    """A distribution's name in the form that compares."""
-    return name.lower().replace("_", "-")
-
-
 def brought(name: str) -> set[str]:
     """What a distribution needs itself: it comes with it."""
-    return {plain(Requirement(line).name) for line in importlib.metadata.requires(name) or []}
+    return {canonicalize_name(Requirement(line).name) for line in importlib.metadata.requires(name) or []}
 
 
 def test_what_is_imported_is_declared() -> None:
     extras = [line for lines in PROJECT["optional-dependencies"].values() for line in lines]
-    declared = {plain(Requirement(line).name) for line in [*PROJECT["dependencies"], *extras]}
+    declared: set[str] = {
+        canonicalize_name(Requirement(line).name) for line in [*PROJECT["dependencies"], *extras]
+    }
     declared |= brought("jinja2") | brought("matplotlib") | brought("requests") | {"-typeshed"}
     homes = importlib.metadata.packages_distributions()
     missing = {}
@@ -51,7 +49,7 @@ def test_what_is_imported_is_declared() -> None:
             if isinstance(node, ast.ImportFrom) and node.module:
                 names = [node.module]
             for name in {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"dpprof"}:
-                found = {plain(home) for home in homes.get(name, [name])}
+                found = {canonicalize_name(home) for home in homes.get(name, [name])}
                 if not found & declared:
                     missing[name] = path.name
     assert missing == {}

@@ -1,19 +1,12 @@
 """`dpprof advise`: suggest changes to an experiment that does not fit or is slow."""
 
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING
-
 from dpprof.cli.command import Asked, run, running_command
 from dpprof.config.entry_points import AdviceConfig
 from dpprof.vocabulary.formats import counted
 
-if TYPE_CHECKING:
-    from dpprof.cli.progress import Progress
-
 
 @running_command
-def advise(asked: Asked) -> Callable[[], None]:
+def advise(asked: Asked) -> None:
     """Advise what to change when it does not fit, or is slow.
 
     Estimates one experiment, and the same with one change at a time: another trainer, activation
@@ -33,7 +26,6 @@ def advise(asked: Asked) -> Callable[[], None]:
     own = asked.take(AdviceConfig)
     experiment, changes, left_out = experiment_to_advise(own, asked.values, asked.launcher)
     workers = asked.at_a_time(experiment)
-    asked.drive.check_writable()
 
     from dpprof.pages.advice import page, write_advice
 
@@ -41,13 +33,10 @@ def advise(asked: Asked) -> Callable[[], None]:
         "", asked.drive, asked.launcher, experiment, own, changes, left_out, write_advice, workers
     )
 
-    def before(progress: "Progress") -> None:
+    with asked.begun(advice, "advice", is_counted=False) as progress:
         tried = counted(len(changes) + 1, "change")
         progress.say(f"{advice.name}: {tried} {asked.on_fake_tensors(workers)}")
-
-    def after(progress: "Progress") -> None:
+        run(advice, progress)
         if advice.made is not None:
             progress.show(page(advice.made))
             progress.say(f"advised in {progress.duration}; {advice.folder.path}/advice.html has all of it")
-
-    return partial(run, advice, "advice", before, after, is_counted=False)

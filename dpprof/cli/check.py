@@ -1,29 +1,25 @@
 """`dpprof check`: find problems of a model with Opacus or a trainer before timing anything."""
 
-from functools import partial
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import click
 
 from dpprof.cli.command import Asked
-from dpprof.cli.options import GroupedOptions, given, options_of
+from dpprof.cli.options import GroupedOptions, options_of
 from dpprof.config.grid import experiments_to_check
 from dpprof.errors import ExperimentsFailed, refuse
 from dpprof.vocabulary.formats import listed
 from dpprof.vocabulary.trainers import trainer_info
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.console import Console
-    from rich.status import Status
 
     from dpprof.record.check import CheckAnswer
 
 
-@click.command(cls=GroupedOptions)
+@click.command(cls=GroupedOptions, params=options_of("check"))
 @click.argument("workload_argument", metavar="[WORKLOAD]", default="", required=False)
-@options_of("check")
 def check(workload_argument: str, **options: str | None) -> None:
     """Check a model before anything is timed.
 
@@ -39,7 +35,7 @@ def check(workload_argument: str, **options: str | None) -> None:
 
     check_packages()
 
-    asked = Asked.parse(given(options))
+    asked = Asked(options, ExitStack())
     if workload_argument:
         if asked.values.get("workload", workload_argument) != workload_argument:
             words = f"what the argument says, {workload_argument}"
@@ -48,6 +44,8 @@ def check(workload_argument: str, **options: str | None) -> None:
     experiments = experiments_to_check(asked.values)
     first = experiments[0]
     asked.look_for(first.workload)
+
+    from rich.text import Text
 
     from dpprof.cli.console import open_console
     from dpprof.drive.workload_check import check_training
@@ -58,17 +56,13 @@ def check(workload_argument: str, **options: str | None) -> None:
         f"checking {first.workload}: one step of each trainer with {sizes}", markup=False, emoji=False
     )
     with console.status("importing torch and Opacus") as status:
-        answer = check_training(experiments, asked.launcher, asked.drive.timeout_s, partial(_show, status))
+        answer = check_training(
+            experiments, asked.launcher, asked.drive.timeout_s, lambda line: status.update(Text(line))
+        )
     _print(console, answer)
     failed = [trainer_info(trainer).short_name for trainer, trains in answer.trains.items() if not trains]
     if failed:
         raise ExperimentsFailed(f"{len(failed)} of {len(answer.trains)} trainers fail: {', '.join(failed)}")
-
-
-def _show(status: "Status", line: str) -> None:
-    from rich.text import Text
-
-    status.update(Text(line))
 
 
 def _print(console: "Console", answer: "CheckAnswer") -> None:
@@ -90,8 +84,7 @@ def _print(console: "Console", answer: "CheckAnswer") -> None:
         )
         outcome = "trains" if trains else "fails"
         rows.append((trainer_info(trainer).short_name, outcome, changes or "-", notes or "-"))
-    columns: list[tuple[str, Callable[..., str]]] = [("trainer", str), ("one step", str)]
-    columns += [("to change", str), ("to know", str)]
+    columns = [(name, str) for name in ("trainer", "one step", "to change", "to know")]
     console.print()
     console.print(table("", columns, rows))
     console.print()

@@ -1,15 +1,14 @@
-"""Declare the commands that run experiments: each is a function that prepares the run."""
+"""Declare the commands that run experiments, and run their campaigns."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from dpprof.cli.options import GroupedOptions, given, options_of
+from dpprof.cli.options import GroupedOptions, options_of
 from dpprof.cli.streams import waiting
-from dpprof.config.drive import DriveConfig, WorkersConfig
 from dpprof.config.entry_points import FromPlanConfig
 from dpprof.config.flat import parse_drive
 from dpprof.vocabulary.settings import take
@@ -19,31 +18,26 @@ if TYPE_CHECKING:
     from dpprof.config.experiment import ExperimentConfig
     from dpprof.drive.campaign import Campaign
     from dpprof.drive.launch.launcher import Launcher
-    from dpprof.drive.planned_row import PlannedRow
+    from dpprof.tracking.tracker import Tracker
 
 T = TypeVar("T")
 
 
-@dataclass
 class Asked:
-    """Options given to a command. `values` are those not yet parsed."""
+    """Options given to a command. `values` are those not yet parsed; `row` is a plan's that fills in others.
 
-    drive: DriveConfig
-    values: dict[str, Any]
-    num_workers: int = 0
-    row: "PlannedRow | None" = None
+    `getting_ready` ends the spinner.
+    """
 
-    @classmethod
-    def parse(cls, values: dict[str, object]) -> "Asked":
-        """Parse the driving settings, and read the plan that fills in others. Raises ConfigError."""
+    def __init__(self, options: Mapping[str, str | None], getting_ready: ExitStack) -> None:
+        """Parse the driving settings, and read the plan. Raises ConfigError."""
         from dpprof.drive.planned_row import planned_row
 
-        drive, rest = parse_drive(values)
-        asked = cls(drive, rest)
-        plan = asked.take(FromPlanConfig).plan
-        asked.row = planned_row(plan) if plan else None
-        asked.num_workers = asked.take(WorkersConfig).workers
-        return asked
+        given = {name: value for name, value in options.items() if value is not None}
+        self.drive, self.values = parse_drive(given)
+        plan = self.take(FromPlanConfig).plan
+        self.row = planned_row(plan) if plan else None
+        self.getting_ready = getting_ready
 
     def take(self, kind: type[T]) -> T:
         """Parse the settings of a class. Raises ConfigError."""
@@ -67,50 +61,58 @@ class Asked:
         """Return how many estimates like this run together."""
         from dpprof.drive.jobs import at_a_time
 
-        return at_a_time(self.launcher, experiment, self.num_workers)
+        return at_a_time(self.launcher, experiment, self.drive.workers)
 
     def on_fake_tensors(self, workers: int) -> str:
         """Say how estimates run, so many together."""
         return f"on fake tensors, {workers} at a time, {self.drive.time_limit} each"
 
+    @contextmanager
+    def begun(
+        self, campaign: "Campaign", stem: str, *, resume: bool = False, is_counted: bool = True
+    ) -> "Iterator[Progress]":
+        """Hold a campaign's folder, show its progress, and raise the error that the command ends with.
 
-def running_command(prepare: Callable[[Asked], Callable[[], None]]) -> click.Command:
-    """Make a command from a function that checks its options, loads modules and returns what to run.
+        The body runs the campaign by `run`, with output before and after.
+        """
+        self.drive.check_writable()
+
+        from dpprof.cli.progress import Progress
+        from dpprof.drive.claim import claimed
+
+        self.getting_ready.close()
+        with claimed(campaign, stem, resume=resume), Progress(is_counted=is_counted) as progress:
+            yield progress
+            campaign.end()
+
+
+def running_command(conduct: Callable[[Asked], None]) -> click.Command:
+    """Make a command from a function that checks its options, loads modules and runs a campaign.
 
     The function's name and docstring become the command's.
     """
 
-    @click.command(prepare.__name__, cls=GroupedOptions, help=prepare.__doc__)
-    @options_of(prepare.__name__)
+    name = conduct.__name__
+
+    @click.command(name, cls=GroupedOptions, help=conduct.__doc__, params=options_of(name))
     def command(**options: str | None) -> None:
         from dpprof.drive.requirements import check_packages
 
-        with waiting("getting ready"):
+        with ExitStack() as getting_ready:
+            getting_ready.enter_context(waiting("getting ready"))
             check_packages()
-            run = prepare(Asked.parse(given(options)))
-        run()
+            conduct(Asked(options, getting_ready))
 
     return command
 
 
-def run(
-    campaign: "Campaign",
-    stem: str,
-    before: "Callable[[Progress], None]",
-    after: "Callable[[Progress], None]",
-    *,
-    is_counted: bool = True,
-) -> None:
-    """Run a campaign with output before and after. Raises the error that the command ends with, if any."""
-    from dpprof.cli.progress import Progress
+def run(campaign: "Campaign", progress: "Progress") -> "Tracker":
+    """Run a campaign's experiments; from then on the progress has no live lines."""
     from dpprof.drive.campaign import run_campaign
-    from dpprof.drive.claim import claimed
     from dpprof.pages.run_reports import write_run_reports
     from dpprof.tracking.tracker import Tracker
 
-    with claimed(campaign, stem):
-        with Progress(is_counted=is_counted) as progress:
-            before(progress)
-            run_campaign(campaign, Tracker(), progress, write_run_reports)
-        after(progress)
-        campaign.end()
+    tracker = Tracker()
+    run_campaign(campaign, tracker, progress, write_run_reports)
+    progress.close()
+    return tracker

@@ -12,8 +12,6 @@ from dpprof.errors import Regression, refuse
 from dpprof.vocabulary.formats import fixed, signed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.console import Console
 
     from dpprof.findings.comparison.comparison import Comparison
@@ -113,14 +111,15 @@ def warn(text: str) -> None:
 def print_check(console: "Console", checked: "Check", baseline: str) -> None:
     """Print the changes since the baseline, regressions first."""
     from dpprof.cli.console import warn
-    from dpprof.pages.document import figure
+    from dpprof.pages.document import Columns, figure
     from dpprof.pages.terminal import table, write
 
     console.print()
     title = f"Against {baseline}, worse if more than {checked.fail_above_pct:g} % above it"
-    columns: list[tuple[str, Callable[..., str]]] = [("cell", str), ("figure", str), ("before", figure)]
-    columns += [("now", figure), ("change", figure)]
-    columns += [("90 % interval", str), ("", str)]
+    columns: Columns = [
+        *(("cell", str), ("figure", str), ("before", figure), ("now", figure), ("change", figure)),
+        *(("90 % interval", str), ("", str)),
+    ]
     changes = sorted(checked.changes, key=lambda change: not change.is_worse)
     notes = list(dict.fromkeys(change.note for change in changes if change.note))
     console.print(table(title, columns, [cells(change, notes) for change in changes]))

@@ -1,8 +1,5 @@
 """`dpprof estimate`: predict the needs of a grid of experiments on fake tensors."""
 
-from collections.abc import Callable
-from functools import partial
-
 from dpprof.cli.command import Asked, running_command
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.grid import build_grid
@@ -10,7 +7,7 @@ from dpprof.vocabulary.formats import counted
 
 
 @running_command
-def estimate(asked: Asked) -> Callable[[], None]:
+def estimate(asked: Asked) -> None:
     """Estimate a grid of experiments without running it.
 
     The training step of every experiment runs on fake tensors, which have shapes and no data: nothing is
@@ -23,10 +20,9 @@ def estimate(asked: Asked) -> Callable[[], None]:
     dpprof estimate --device cpu --model-sizes small --trainers flat,ghost
     """
     grid = build_grid(asked.values, EstimatingConfig, cuda_available=lambda: True, look_for=asked.look_for)
-    asked.drive.check_writable()
 
     from dpprof.cli.grid_run import run_grid
 
     workers = asked.at_a_time(next(iter(grid.experiments.values())))
     opening = f"{counted(len(grid.experiments), 'experiment')} {asked.on_fake_tensors(workers)}"
-    return partial(run_grid, asked, grid, opening, workers)
+    run_grid(asked, grid, opening, workers)

@@ -1,8 +1,6 @@
 """`dpprof fit`: find the largest batch or sequence that fits a device's memory."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from dpprof.cli.command import Asked, run, running_command
@@ -15,12 +13,11 @@ from dpprof.vocabulary.formats import counted
 from dpprof.vocabulary.parallel import FSDP2, NONE
 
 if TYPE_CHECKING:
-    from dpprof.cli.progress import Progress
     from dpprof.drive.launch.launcher import Machine
 
 
 @running_command
-def fit(asked: Asked) -> Callable[[], None]:
+def fit(asked: Asked) -> None:
     """Find the largest batch that fits a device.
 
     Searches for each trainer and sequence length; with --along seq_len, for the longest sequence at each
@@ -47,10 +44,13 @@ def fit(asked: Asked) -> Callable[[], None]:
     )
     first = next(iter(grid.experiments.values()))
     _check(own, first, asked.launcher.machine)
-    if own.logical_batch:
-        _check_accumulating(own.logical_batch, grid.experiments.values())
+    for experiment in grid.experiments.values() if own.logical_batch else ():
+        try:
+            dataclasses.replace(experiment, accumulation_steps=ACCUMULATING)
+        except ConfigError as error:
+            words = f"{own.logical_batch} takes several physical batches; {error}"
+            raise ConfigError(f"logical_batch: {words}") from None
     workers = asked.at_a_time(first)
-    asked.drive.check_writable()
 
     from dpprof.drive.fit import Fit
     from dpprof.pages.fit import page, write_fit
@@ -58,16 +58,13 @@ def fit(asked: Asked) -> Callable[[], None]:
     name, searched = grid.config.sweep_name, grid.experiments
     planned = Fit(name, asked.drive, asked.launcher, searched, own, workers, write_fit)
 
-    def before(progress: "Progress") -> None:
+    with asked.begun(planned, "fit", is_counted=False) as progress:
         count = counted(len(searched), "search", "searches")
         progress.say(f"{planned.name}: {count} {asked.on_fake_tensors(workers)}")
-
-    def after(progress: "Progress") -> None:
+        run(planned, progress)
         if not planned.interrupted:
             progress.show(page(planned.name, planned.answers, own))
         progress.say(f"searched for {progress.duration}; every estimate is kept in {planned.folder.path}")
-
-    return partial(run, planned, "fit", before, after, is_counted=False)
 
 
 def _check(own: FitConfig, experiment: ExperimentConfig, machine: "Machine") -> None:
@@ -87,14 +84,3 @@ def _check(own: FitConfig, experiment: ExperimentConfig, machine: "Machine") -> 
         raise refuse("logical_batch", own.logical_batch, "0 with poisson_sampling=true")
     if own.verify and experiment.device == "cuda" and not machine.cuda_available():
         raise refuse("verify", True, "false: torch finds no CUDA device on this machine to measure on")
-
-
-def _check_accumulating(logical_batch: int, experiments: Iterable[ExperimentConfig]) -> None:
-    """Raise ConfigError if an experiment cannot split a logical batch."""
-    for experiment in experiments:
-        try:
-            dataclasses.replace(experiment, accumulation_steps=ACCUMULATING)
-        except ConfigError as error:
-            raise ConfigError(
-                f"logical_batch: {logical_batch} takes several physical batches; {error}"
-            ) from None

@@ -1,16 +1,11 @@
 """Run a grid, measured or estimated: progress, the final comparison, the exit code."""
 
-from dpprof.cli.command import Asked
-from dpprof.cli.progress import Progress
+from dpprof.cli.command import Asked, run
 from dpprof.config.estimating import ESTIMATE
 from dpprof.config.grid import Grid
-from dpprof.drive.campaign import run_campaign
-from dpprof.drive.claim import claimed
 from dpprof.drive.sweep import Sweep, reusable_results
 from dpprof.pages.comparison.summary import view
-from dpprof.pages.run_reports import write_run_reports
 from dpprof.pages.sweep_reports import WrittenReports, write_sweep_reports
-from dpprof.tracking.tracker import Tracker
 
 
 def run_grid(asked: Asked, grid: Grid, opening: str, workers: int = 0) -> None:
@@ -26,19 +21,16 @@ def run_grid(asked: Asked, grid: Grid, opening: str, workers: int = 0) -> None:
         workers=workers,
         write_reports=write_sweep_reports,
     )
-    with claimed(sweep, ESTIMATE if is_estimate else "sweep", resume=resume):
+    with asked.begun(sweep, ESTIMATE if is_estimate else "sweep", resume=resume) as progress:
         kept = sweep.kept = reusable_results(sweep) if resume else {}
-        with Progress(num_kept=len(kept)) as progress:
-            progress.say(
-                f"{sweep.name}: {opening}" + (f", {len(kept)} of them already {done}" if kept else "")
-            )
-            for text in sweep.damaged:
-                progress.warn(text)
-            progress.say(f"everything is kept in {sweep.folder.path}, and logged to MLflow")
-            if not is_estimate:
-                progress.warn_if_busy(sweep.launcher.machine)
-            tracker = Tracker()
-            run_campaign(sweep, tracker, progress, write_run_reports)
+        progress.begin_at(len(kept))
+        progress.say(f"{sweep.name}: {opening}" + (f", {len(kept)} of them already {done}" if kept else ""))
+        for text in sweep.damaged:
+            progress.warn(text)
+        progress.say(f"everything is kept in {sweep.folder.path}, and logged to MLflow")
+        if not is_estimate:
+            progress.warn_if_busy(sweep.launcher.machine)
+        tracker = run(sweep, progress)
         if isinstance(sweep.reports, WrittenReports):
             progress.show(view(sweep.reports.data))
         how = "stopped after" if sweep.interrupted else f"{done} in"
@@ -50,4 +42,3 @@ def run_grid(asked: Asked, grid: Grid, opening: str, workers: int = 0) -> None:
                 f"compare the runs in MLflow: {f'start {command}, then open' if command else ''}".rstrip()
             )
             progress.say(address)
-        sweep.end()

@@ -56,7 +56,11 @@ class GroupedCommands(click.Group):
                 formatter.write_dl(rows)
 
 
-@click.group(cls=GroupedCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=GroupedCommands,
+    commands=[command for commands in COMMANDS.values() for command in commands],
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="dpprof")
 def cli() -> None:
     """Measure what differential privacy costs in memory, memory traffic and time.
@@ -64,11 +68,6 @@ def cli() -> None:
     Every experiment runs in a clean process of its own, leaves a folder under --runs-dir, and becomes a run
     in MLflow (`mlflow ui` shows them). Start with `dpprof test`, then `dpprof sweep`.
     """
-
-
-for _commands in COMMANDS.values():
-    for _command in _commands:
-        cli.add_command(_command)
 
 
 def main() -> None:

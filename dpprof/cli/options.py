@@ -35,9 +35,7 @@ _LONGEST_OPTION = 26
 class GroupedOption(click.Option):
     """An option with its heading in the help."""
 
-    def __init__(self, *arguments: object, heading: str = "Options", **more: object) -> None:
-        super().__init__(*arguments, **more)  # type: ignore[arg-type]
-        self.heading = heading
+    heading = "Help"
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         """Return the spelling with dashes and the help."""
@@ -51,43 +49,32 @@ class GroupedOptions(click.Command):
         """Write a list for each heading, in order of first appearance."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
-            if not isinstance(parameter, click.Option):
-                continue
-            heading = parameter.heading if isinstance(parameter, GroupedOption) else "Help"
             record = parameter.get_help_record(ctx)
-            if record is not None:
-                groups.setdefault(heading, []).append(record)
+            if isinstance(parameter, click.Option) and record is not None:
+                groups.setdefault(getattr(parameter, "heading", GroupedOption.heading), []).append(record)
         for heading, rows in groups.items():
             with formatter.section(heading):
                 formatter.write_dl(rows, col_max=_LONGEST_OPTION)
 
 
-def options_of(command: str) -> Callable[[F], F]:
-    """Add one option per setting to a command: `--batch-size`, also spelled `--batch_size`.
+def options_of(command: str) -> list[click.Parameter]:
+    """Return an option for each setting of a command: `--batch-size`, also spelled `--batch_size`.
 
     Values stay text and are parsed by the configuration, so that the command line, MLproject and JSON files
     share rules and messages. Options not given are None. Own options of trainers, workloads and launchers
     come last, under their names.
     """
+    takes = COMMANDS[command]
+    declared = [(field, title) for title, found in takes.by_title.items() for field in found]
+    declared += [(own.field, f"Only with {', '.join(own.takers)}") for own in takes.own_options]
+    return [_option(field, heading) for field, heading in declared]
 
-    def decorate(function: F) -> F:
-        takes = COMMANDS[command]
-        declared = [(field, title) for title, found in takes.by_title.items() for field in found]
-        declared += [(own.field, f"Only with {', '.join(own.takers)}") for own in takes.own_options]
-        for field, heading in reversed(declared):
-            dashed = "--" + field.name.replace("_", "-")
-            names = dict.fromkeys([dashed, "--" + field.name])
-            function = click.option(
-                *names,
-                field.name,
-                cls=GroupedOption,
-                heading=heading,
-                metavar=_metavar(field),
-                help=_help(field),
-            )(function)
-        return function
 
-    return decorate
+def _option(field: "Field[Any]", heading: str) -> click.Parameter:
+    names = dict.fromkeys(["--" + field.name.replace("_", "-"), "--" + field.name])
+    option = GroupedOption([*names, field.name], metavar=_metavar(field), help=_help(field))
+    option.heading = heading
+    return option
 
 
 def _metavar(field: "Field[Any]") -> str:
@@ -119,11 +106,6 @@ def _choices(field: "Field[Any]") -> list[str]:
     shorts = {full: short for short, full in choices.items() if short != full and short not in unlisted}
     listed = [name for name, full in choices.items() if name == full and name not in unlisted]
     return [f"{shorts[name]} ({name})" if name in shorts else name for name in listed]
-
-
-def given(values: dict[str, str | None]) -> dict[str, object]:
-    """Return the options that were given."""
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def as_number(text: str) -> float:

@@ -1,8 +1,6 @@
 """`dpprof plan`: from a privacy budget to batch, noise, memory and hours."""
 
 import shlex
-from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from dpprof.cli.command import Asked, run, running_command
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @running_command
-def plan(asked: Asked) -> Callable[[], None]:
+def plan(asked: Asked) -> None:
     """Plan a training from its privacy budget.
 
     For each logical batch: the noise multiplier, and how many steps. For each trainer: the largest physical
@@ -35,7 +33,6 @@ def plan(asked: Asked) -> Callable[[], None]:
         budget.check_against(batch)
     experiments, left_out = experiments_to_plan(budget, asked.values, asked.launcher)
     workers = asked.at_a_time(next(iter(experiments.values())))
-    asked.drive.check_writable()
 
     from dpprof.drive.measured_runs import measured_runs
     from dpprof.pages.advice import write_advice
@@ -45,15 +42,15 @@ def plan(asked: Asked) -> Callable[[], None]:
     writers = write_plan, write_advice
     planned = Plan("", asked.drive, asked.launcher, experiments, search, workers, budget, left_out, *writers)
 
-    def before(progress: "Progress") -> None:
+    with asked.begun(planned, "plan", is_counted=False) as progress:
         batches = counted(len(budget.batches), "logical batch", "logical batches")
         progress.say(f"{planned.name}: the noise for {batches}")
         planned.noises = noises(budget, budget.batches)
         planned.measured = measured_runs(budget.measured, experiments, planned.folder, progress.warn)
         trainers = counted(len(experiments), "trainer")
         progress.say(f"the largest batch of {trainers}, {asked.on_fake_tensors(workers)}")
-
-    return partial(run, planned, "plan", before, partial(_print, planned), is_counted=False)
+        run(planned, progress)
+        _print(planned, progress)
 
 
 def _print(planned: "Plan", progress: "Progress") -> None:

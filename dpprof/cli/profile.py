@@ -1,15 +1,12 @@
 """`dpprof profile`: measure one experiment."""
 
-from collections.abc import Callable
-from functools import partial
-
 from dpprof.cli.command import Asked, run, running_command
 from dpprof.config.flat import parse_experiment
 from dpprof.config.measuring import MeasuringConfig
 
 
 @running_command
-def profile(asked: Asked) -> Callable[[], None]:
+def profile(asked: Asked) -> None:
     """Measure one experiment.
 
     One trainer at one batch size and sequence length, with the passes that you choose.
@@ -24,9 +21,7 @@ def profile(asked: Asked) -> Callable[[], None]:
     config = parse_experiment(values, MeasuringConfig)
     asked.look_for(config.workload)
     config = config.resolve(cuda_available=machine.cuda_available())
-    asked.drive.check_writable()
 
-    from dpprof.cli.progress import Progress
     from dpprof.drive.single import SingleRun
     from dpprof.pages.fitted_table import FittedTable
     from dpprof.pages.run_tables import beside_plan
@@ -36,13 +31,12 @@ def profile(asked: Asked) -> Callable[[], None]:
     predicted = row.predicted if row and not differences else None
     single = SingleRun("", asked.drive, asked.launcher, config, predicted)
 
-    def before(progress: Progress) -> None:
+    with asked.begun(single, "profile") as progress:
         progress.say(f"measuring on {config.device}; everything is kept in {single.run_folder.path}")
         progress.warn_if_busy(machine)
         if differences:
             progress.warn(f"it is not set beside the plan: {'; '.join(differences)}")
-
-    def after(progress: Progress) -> None:
+        run(single, progress)
         folder = single.run_folder
         for result in single.results if single.not_logged is None else ():
             if result.status == FINISHED and result.record is not None:
@@ -53,5 +47,3 @@ def profile(asked: Asked) -> Callable[[], None]:
                 if result.predicted is not None:
                     plan = FittedTable(beside_plan(result.predicted, result.record))
                     progress.console.print(plan)
-
-    return partial(run, single, "profile", before, after)

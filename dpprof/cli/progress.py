@@ -1,7 +1,6 @@
 """Progress in the terminal: live lines for what runs, plain lines without a terminal."""
 
 import time
-from types import TracebackType
 from typing import Self
 
 from rich.console import Group
@@ -29,7 +28,7 @@ class Progress:
     `shown` are the live lines.
     """
 
-    def __init__(self, num_kept: int = 0, *, is_counted: bool = True) -> None:
+    def __init__(self, *, is_counted: bool = True) -> None:
         self.console = open_console()
         self._is_counted = is_counted
         self._began = time.monotonic()
@@ -50,8 +49,8 @@ class Progress:
             TimeRemainingColumn(),
             speed_estimate_period=_ALWAYS,
         )
-        self._all = self._done.add_task("", completed=num_kept, total=None, visible=False)
-        self._done.advance(self._all, 0)
+        self._all = self._done.add_task("", total=None, visible=False)
+        self.begin_at(0)
         self.shown = Group(self._running, self._done)
         self._live = Live(self.shown, console=self.console, refresh_per_second=4, transient=True)
         self._told: set[str] = set()
@@ -71,10 +70,17 @@ class Progress:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the live lines; plain lines may follow."""
         self._live.stop()
+
+    def begin_at(self, num_kept: int) -> None:
+        """Count experiments that need not run again, without their time."""
+        self._done.reset(self._all, completed=num_kept, visible=False)
+        self._done.advance(self._all, 0)
 
     def say(self, text: str) -> None:
         """Print a plain line."""

@@ -1,15 +1,12 @@
 """`dpprof sweep`: measure a grid of experiments."""
 
-from collections.abc import Callable
-from functools import partial
-
 from dpprof.cli.command import Asked, running_command
 from dpprof.config.grid import build_grid
 from dpprof.vocabulary.formats import counted
 
 
 @running_command
-def sweep(asked: Asked) -> Callable[[], None]:
+def sweep(asked: Asked) -> None:
     """Measure a grid of experiments.
 
     Trainers x batch sizes x sequence lengths x model sizes x precisions, one clean process each. On a CPU the
@@ -23,7 +20,6 @@ def sweep(asked: Asked) -> Callable[[], None]:
     """
     has_cuda = asked.launcher.machine.cuda_available
     grid = build_grid(asked.values, cuda_available=has_cuda, look_for=asked.look_for)
-    asked.drive.check_writable()
 
     from dpprof.cli.grid_run import run_grid
 
@@ -33,4 +29,4 @@ def sweep(asked: Asked) -> Callable[[], None]:
     )
     if grid.foreseen:
         opening += f"; then {counted(len(grid.foreseen), 'estimate')} of a larger model"
-    return partial(run_grid, asked, grid, opening)
+    run_grid(asked, grid, opening)

@@ -1,20 +1,13 @@
 """`dpprof test`: quickly check that every trainer works and trains correctly on this machine."""
 
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING
-
 from dpprof.cli.command import Asked, run, running_command
 from dpprof.config.entry_points import TestConfig
 from dpprof.config.grid import experiments_to_verify
 from dpprof.vocabulary.formats import counted
 
-if TYPE_CHECKING:
-    from dpprof.cli.progress import Progress
-
 
 @running_command
-def test(asked: Asked) -> Callable[[], None]:
+def test(asked: Asked) -> None:
     """Check every trainer on this machine.
 
     Each trainer does a step on a small model, and is verified as by `dpprof verify`: its gradient, its
@@ -28,17 +21,15 @@ def test(asked: Asked) -> Callable[[], None]:
     has_cuda = asked.launcher.machine.cuda_available()
     passes = "clean,memory,verify"
     experiments = experiments_to_verify({"device": device}, cuda_available=has_cuda, passes=passes)
-    asked.drive.check_writable()
 
     from dpprof.drive.trainer_check import TrainerCheck
     from dpprof.pages.sweep_reports import write_sweep_reports
 
     check = TrainerCheck("", asked.drive, asked.launcher, experiments, write_reports=write_sweep_reports)
 
-    def before(progress: "Progress") -> None:
+    with asked.begun(check, "test") as progress:
         progress.say(f"checking {counted(len(check.experiments), 'trainer')} with a small model")
-
-    def after(progress: "Progress") -> None:
+        run(check, progress)
         progress.say("")
         for trainer, (passed, words) in check.verdicts.items():
             if passed:
@@ -47,5 +38,3 @@ def test(asked: Asked) -> Callable[[], None]:
             else:
                 progress.say(f"[TEST FAILED] {trainer}: {words}")
         progress.say(f"tested in {progress.duration}; kept in {check.folder.path}")
-
-    return partial(run, check, "test", before, after)

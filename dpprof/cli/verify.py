@@ -1,19 +1,12 @@
 """`dpprof verify`: verify that trainers compute DP-SGD's gradient, privately."""
 
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING
-
 from dpprof.cli.command import Asked, run, running_command
 from dpprof.config.grid import experiments_to_verify
 from dpprof.vocabulary.formats import counted
 
-if TYPE_CHECKING:
-    from dpprof.cli.progress import Progress
-
 
 @running_command
-def verify(asked: Asked) -> Callable[[], None]:
+def verify(asked: Asked) -> None:
     """Verify that trainers train as DP-SGD does.
 
     Noise off, the gradient must be that of a naive per-sample loop. Noise on, it must have the right
@@ -29,7 +22,6 @@ def verify(asked: Asked) -> Callable[[], None]:
     experiments = experiments_to_verify(values, cuda_available=asked.launcher.machine.cuda_available())
     first = next(iter(experiments.values()))
     asked.look_for(first.workload)
-    asked.drive.check_writable()
 
     from dpprof.drive.trainer_check import TrainerCheck
     from dpprof.pages.sweep_reports import write_sweep_reports
@@ -39,14 +31,11 @@ def verify(asked: Asked) -> Callable[[], None]:
         "", asked.drive, asked.launcher, experiments, kind="verify", write_reports=write_sweep_reports
     )
 
-    def before(progress: "Progress") -> None:
+    with asked.begun(check, "verify") as progress:
         progress.say(
             f"verifying {counted(len(experiments), 'trainer')} on {first.device}: {first.model_name}, "
             f"{first.batch_size} samples of {first.seq_len} tokens, {first.precision}"
         )
-
-    def after(progress: "Progress") -> None:
+        run(check, progress)
         progress.show(side_by_side(check.results))
         progress.say(f"verified in {progress.duration}; kept in {check.folder.path}")
-
-    return partial(run, check, "verify", before, after)

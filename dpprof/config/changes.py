@@ -54,9 +54,9 @@ def changed(config: ExperimentConfig, settings: Mapping[str, OptionValue]) -> Ex
     own = training_options()
     of_parts: dict[str, Any] = {name: value for name, value in settings.items() if name not in own}
     options = {name: value for name, value in settings.items() if name in own}
-    made = dataclasses.replace(config, **of_parts)
+    made = dataclasses.replace(config, options={**config.options, **options}, **of_parts)
     refuse_untaken((made.trainer, made.workload), options)
-    return with_own_options(made, {**config.options, **options}).resolve(cuda_available=True)
+    return with_own_options(made).resolve(cuda_available=True)
 
 
 def possible_changes(

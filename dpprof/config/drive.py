@@ -17,8 +17,8 @@ _LONGEST_PATH = 3000
 
 
 @dataclass(frozen=True)
-class WorkersConfig:
-    """Number of estimates at a time; they do not disturb one another."""
+class DriveConfig:
+    """Settings of the driving process, with the launcher's own; none changes the measurements."""
 
     workers: int = setting(
         0,
@@ -26,12 +26,6 @@ class WorkersConfig:
         "launcher: 2 on this machine, one for each core of a Ray cluster.",
         minimum=0,
     )
-
-
-@dataclass(frozen=True)
-class DriveConfig:
-    """Settings of the driving process, with the launcher's own; none changes the measurements."""
-
     runs_dir: str = setting("runs", "Folder for the results; each sweep gets a folder in it.")
     timeout_s: float = setting(
         1800.0,

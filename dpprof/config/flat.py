@@ -6,7 +6,7 @@ A flat object has settings for measuring and for estimating; those of the unused
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpprof.config.budget import BudgetConfig
@@ -19,7 +19,7 @@ from dpprof.config.training import TrainingConfig
 from dpprof.errors import ConfigError, shown
 from dpprof.vocabulary.registry import NAME
 from dpprof.vocabulary.settings import OptionValue, fields, parse, take
-from dpprof.vocabulary.trainers import STANDARD, TRAINER_NAMES, trainers_named
+from dpprof.vocabulary.trainers import STANDARD, TRAINER_GROUPS, TRAINER_NAMES
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, WORKLOADS, listed
 
 How = type[MeasuringConfig] | type[EstimatingConfig]
@@ -42,24 +42,28 @@ def parse_experiment(values: Mapping[str, object], how: How) -> ExperimentConfig
 
     Raises ConfigError for a bad value, an unknown name, or an option that neither trainer nor workload has.
     """
-    given, options = parse_any_trainers(values, how)
-    refuse_untaken((given.trainer, given.workload), options)
-    return with_own_options(given, options)
+    config = parse_for_trainers(values, how)
+    refuse_untaken((config.trainer, config.workload), config.options)
+    return with_own_options(config)
 
 
 def parse_trainers(text: str) -> list[str]:
     """Parse a list of trainers or groups; each is returned once. Raises ConfigError."""
+    names = [name for item in text.split(",") for name in TRAINER_GROUPS.get(item.strip(), (item,))]
     try:
-        found = [parse(fields(TrainingConfig)["trainer"], name) for name in trainers_named(text)]
+        found = [parse(fields(TrainingConfig)["trainer"], name) for name in names]
     except ConfigError as error:
         raise ConfigError(f"trainers: {error}") from None
     return list(dict.fromkeys(str(name) for name in found))
 
 
-def parse_any_trainers(
-    values: Mapping[str, object], how: How
-) -> tuple[ExperimentConfig, dict[str, OptionValue]]:
-    """Parse as `parse_experiment`, but return own options of any trainer or workload separately."""
+def parse_for_trainers(
+    values: Mapping[str, object], how: How, trainers: Sequence[str] = ()
+) -> ExperimentConfig:
+    """Parse an experiment whose trainer is still to be replaced by each of these; see `parse_experiment`.
+
+    Its options are the given ones of any trainer; `with_own_options` makes them those of one.
+    """
     settings = experiment_settings()
     for name in values:
         if name not in settings:
@@ -73,12 +77,14 @@ def parse_any_trainers(
         parts = {"how": take(MeasuringConfig, rest)[0], "budget": budget}
     known = training_options()
     own = {name: parse(option.field, values[name]) for name, option in known.items() if name in values}
-    return ExperimentConfig(**vars(training), **parts), own
+    if trainers:
+        refuse_untaken([*trainers, training.workload], own)
+    return ExperimentConfig(**vars(training), **parts, options=own)
 
 
-def with_own_options(config: ExperimentConfig, options: Mapping[str, OptionValue]) -> ExperimentConfig:
-    """Return the experiment with all options of its trainer and workload, defaults included."""
-    own = own_values((config.trainer, config.workload), training_options(), options)
+def with_own_options(config: ExperimentConfig) -> ExperimentConfig:
+    """Return the experiment with all options of its trainer and workload alone: those it has, or defaults."""
+    own = own_values((config.trainer, config.workload), training_options(), config.options)
     return dataclasses.replace(config, options=own)
 
 
@@ -109,7 +115,7 @@ def from_flat(values: Mapping[str, object]) -> ExperimentConfig:
         return parse_experiment(values, how)
     settings = {name: value for name, value in values.items() if name in experiment_settings()}
     stand_ins = {name: _STAND_INS[name] for name in unlisted}
-    config = with_own_options(*parse_any_trainers(settings | stand_ins, how))
+    config = with_own_options(parse_for_trainers(settings | stand_ins, how))
     more = {n: v for n, v in values.items() if n not in PARTS and isinstance(v, OptionValue)}
     return dataclasses.replace(config, options={**config.options, **more}, **unlisted)
 

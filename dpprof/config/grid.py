@@ -11,14 +11,14 @@ from dpprof.config.budget import BudgetConfig
 from dpprof.config.entry_points import AXES, CheckConfig, SweepConfig
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.flat import How, experiment_settings, parse_any_trainers, parse_trainers, with_own_options
+from dpprof.config.flat import How, experiment_settings, parse_for_trainers, parse_trainers, with_own_options
 from dpprof.config.measuring import MeasuringConfig
-from dpprof.config.options import COMMANDS, refuse_untaken
+from dpprof.config.options import COMMANDS
 from dpprof.config.training import SIZE_FIELDS, TrainingConfig, resolve_device
 from dpprof.errors import ConfigError, DpprofError, refuse, shortened, shown
 from dpprof.json_files import read_json
-from dpprof.vocabulary.settings import OptionValue, fields, parse, take
-from dpprof.vocabulary.trainers import trainer_info, trainers_named
+from dpprof.vocabulary.settings import fields, parse, take
+from dpprof.vocabulary.trainers import trainer_info
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
 
 _DEFAULTS = {
@@ -52,24 +52,23 @@ def build_grid(
     """
     path = parse(fields(SweepConfig)["config"], values.get("config", ""))
     if path:
-        values = _merge(_read_json(path), values)
+        values = _with_file(path, values)
     sweep, rest = take(SweepConfig, values)
     for name in rest:
         if name in AXES.values():
             raise ConfigError(f"{name}: a sweep varies it, use its plural")
-    base, options = parse_any_trainers(rest, how)
+    trainers = parse_trainers(sweep.trainers)
+    base = parse_for_trainers(rest, how, trainers)
     look_for(base.workload)
     has_cuda = base.is_estimate or cuda_available()
     device = resolve_device(base.device, cuda_available=has_cuda)
-    axes = _axes(sweep, device)
+    axes = {**_axes(sweep, device), "trainer": trainers}
     if base.has_own_sizes and sweep.model_sizes != "auto":
         raise refuse("model_sizes", sweep.model_sizes, f"auto with {base.workload}, which names its model")
-    refuse_untaken([*axes["trainer"], base.workload], options)
     experiments: dict[str, ExperimentConfig] = {}
     for point in itertools.product(*axes.values()):
         cell = dict(zip(axes, point, strict=True))
-        config = with_own_options(dataclasses.replace(base, **cell), options)
-        config = config.resolve(cuda_available=has_cuda)
+        config = with_own_options(dataclasses.replace(base, **cell)).resolve(cuda_available=has_cuda)
         name = config.run_name
         if config.workload != BUILT_IN_WORKLOAD and len(axes["model_size"]) > 1:
             name += f"_{config.model_size}"
@@ -82,13 +81,11 @@ def build_grid(
     foreseen = {}
     if is_default and is_small and not has_own_sizes:
         large = dataclasses.replace(base, precision=axes["precision"][0], budget=BudgetConfig())
-        foreseen = _foreseen(large, axes["trainer"], options)
+        foreseen = _foreseen(large, trainers)
     return Grid(sweep, _repeated(experiments, sweep.repeats), foreseen)
 
 
-def _foreseen(
-    base: ExperimentConfig, trainers: list[str], options: Mapping[str, OptionValue]
-) -> dict[str, ExperimentConfig]:
+def _foreseen(base: ExperimentConfig, trainers: list[str]) -> dict[str, ExperimentConfig]:
     """Return estimates of the GPU default's smallest cell with every DP trainer; none with fewer than two."""
     trainers = [trainer for trainer in trainers if trainer_info(trainer).is_private]
     if len(trainers) < 2:
@@ -101,7 +98,7 @@ def _foreseen(
     found = {}
     for trainer in trainers:
         config = dataclasses.replace(base, trainer=trainer, device="cuda", how=how, **smallest)
-        config = with_own_options(config, options).resolve(cuda_available=True)
+        config = with_own_options(config).resolve(cuda_available=True)
         found[config.run_name] = config
     return found
 
@@ -116,23 +113,25 @@ def _repeated(experiments: Mapping[str, ExperimentConfig], repeats: int) -> dict
 
 
 def _axes(sweep: SweepConfig, device: str) -> dict[str, list[Any]]:
-    """Parse the values of each axis by the rules of the setting that it varies."""
+    """Parse the values of each axis but the trainers by the rules of the setting that it varies."""
     axes = {}
     for axis, name in AXES.items():
+        if axis == "trainers":
+            continue
         text = getattr(sweep, axis)
         if text == "auto":
             text = _DEFAULTS[device].get(axis, text)
-        items = trainers_named(text) if axis == "trainers" else text.split(",")
         field = fields(TrainingConfig)[name]
         try:
-            parsed = [parse(field, item) for item in items]
+            parsed = [parse(field, item) for item in text.split(",")]
         except ConfigError as error:
             raise ConfigError(f"{axis}: {error}") from None
         axes[name] = list(dict.fromkeys(parsed))
     return axes
 
 
-def _read_json(path: str) -> dict[str, object]:
+def _with_file(path: str, given: Mapping[str, object]) -> dict[str, object]:
+    """Return a file's options with those given instead, except defaults, as `mlflow run` passes them all."""
     try:
         data = read_json(Path(path))
     except DpprofError as error:
@@ -143,15 +142,9 @@ def _read_json(path: str) -> dict[str, object]:
     for name in data:
         if name not in known:
             raise refuse("config", path, f"an object of options only; {shown(name)} is none")
-    return {
+    merged: dict[str, object] = {
         name: ",".join(map(str, value)) if isinstance(value, list) else value for name, value in data.items()
     }
-
-
-def _merge(from_file: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
-    """Override the file's values by options other than defaults, as `mlflow run` passes all parameters."""
-    known = fields(SweepConfig) | experiment_settings()
-    merged = dict(from_file)
     for name, value in given.items():
         if name not in merged or parse(known[name], value) != known[name].default:
             merged[name] = value
@@ -162,13 +155,12 @@ def experiments_to_check(values: Mapping[str, object], command: str = "check") -
     """Return one unresolved experiment per trainer from a command's raw options. Raises ConfigError."""
     check, rest = take(CheckConfig, {**COMMANDS[command].defaults, **values})
     trainers = parse_trainers(check.trainers)
-    base, options = parse_any_trainers(rest, MeasuringConfig)
-    refuse_untaken([*trainers, base.workload], options)
+    base = parse_for_trainers(rest, MeasuringConfig, trainers)
     if base.batch_size < 2:
         words = "2 or more: with one sample any first dimension of 1 looks right"
         raise refuse("batch_size", base.batch_size, words)
     base.resolve(cuda_available=True)  # refuses settings that no machine can use
-    return [with_own_options(dataclasses.replace(base, trainer=trainer), options) for trainer in trainers]
+    return [with_own_options(dataclasses.replace(base, trainer=trainer)) for trainer in trainers]
 
 
 def experiments_to_verify(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dpprof.config.budget import BudgetConfig
-from dpprof.config.drive import DriveConfig, WorkersConfig
+from dpprof.config.drive import DriveConfig
 from dpprof.config.entry_points import (
     AXES,
     AdviceConfig,
@@ -45,7 +45,6 @@ TITLES: dict[type, str] = {
     MeasuringConfig: "How it is measured",
     EstimatingConfig: "What it is estimated for",
     TestConfig: "Where it runs",
-    WorkersConfig: "How it runs, and where it goes",
     DriveConfig: "How it runs, and where it goes",
 }
 
@@ -150,24 +149,27 @@ class Takes:
         return found + (list(launching_options().values()) if DriveConfig in self.classes else [])
 
 
-# Settings that commands leave out: the grid varies them, or an estimate comes out the same every time, ...
+# Settings that commands leave out: only estimates have `workers`; the grid varies others, or an estimate
+# comes out the same every time, ...
 _VARIED = (*AXES.values(),)
 _ESTIMATED = (*_VARIED, "repeats")
 # ... what a trainer stumbles on shows on one rank and does not depend on them, ...
 _CHECKED = (
-    *("trainer", "runs_dir", "parallel", "world_size", "loop", "optimizer", "lr", "momentum"),
+    *("workers", "trainer", "runs_dir", "parallel", "world_size", "loop", "optimizer", "lr", "momentum"),
     *("noise_multiplier", "max_grad_norm"),
 )
 # ... `verify` chooses a norm that clips most samples, and tries batches of other sizes anyway, ...
-_VERIFIED = ("trainer", "max_grad_norm", "poisson_sampling")
+_VERIFIED = ("workers", "trainer", "max_grad_norm", "poisson_sampling")
 # ... or the search, the budget and the logical batch of a plan tell them.
 _PLANNED = (
     *("trainer", "batch_size", "world_size", "accumulation_steps", "noise_multiplier"),
     *("poisson_sampling", "poisson_tail", "savings"),
 )
 COMMANDS: dict[str, Takes] = {
-    "profile": Takes((FromPlanConfig, TrainingConfig, BudgetConfig, MeasuringConfig, DriveConfig)),
-    "test": Takes((TestConfig, DriveConfig)),
+    "profile": Takes(
+        (FromPlanConfig, TrainingConfig, BudgetConfig, MeasuringConfig, DriveConfig), without=("workers",)
+    ),
+    "test": Takes((TestConfig, DriveConfig), without=("workers",)),
     "check": Takes(
         (CheckConfig, TrainingConfig, DriveConfig),
         without=_CHECKED,
@@ -181,20 +183,17 @@ COMMANDS: dict[str, Takes] = {
         defaults={"batch_size": 4, "seq_len": 16, "model_size": "tiny"},
     ),
     "sweep": Takes(
-        (SweepConfig, TrainingConfig, BudgetConfig, MeasuringConfig, DriveConfig), without=_VARIED
+        (SweepConfig, TrainingConfig, BudgetConfig, MeasuringConfig, DriveConfig),
+        without=("workers", *_VARIED),
     ),
-    "estimate": Takes(
-        (SweepConfig, TrainingConfig, EstimatingConfig, WorkersConfig, DriveConfig), without=_ESTIMATED
-    ),
+    "estimate": Takes((SweepConfig, TrainingConfig, EstimatingConfig, DriveConfig), without=_ESTIMATED),
     "fit": Takes(
-        (FitConfig, SweepConfig, TrainingConfig, EstimatingConfig, WorkersConfig, DriveConfig),
+        (FitConfig, SweepConfig, TrainingConfig, EstimatingConfig, DriveConfig),
         without=(*_ESTIMATED, "resume", "accumulation_steps", "savings"),
     ),
-    "plan": Takes(
-        (PlanConfig, TrainingConfig, EstimatingConfig, WorkersConfig, DriveConfig), without=_PLANNED
-    ),
+    "plan": Takes((PlanConfig, TrainingConfig, EstimatingConfig, DriveConfig), without=_PLANNED),
     "advise": Takes(
-        (AdviceConfig, FromPlanConfig, TrainingConfig, EstimatingConfig, WorkersConfig, DriveConfig),
+        (AdviceConfig, FromPlanConfig, TrainingConfig, EstimatingConfig, DriveConfig),
         without=("savings",),
         # The usual first choice for private training.
         defaults={"trainer": "DPSGDTrainer"},

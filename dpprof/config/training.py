@@ -38,25 +38,17 @@ _LISTED = [f"{info.name}:NAME" if info.named else info.name for info in WORKLOAD
 _SIZE_HELP = "0 takes it from model_size."
 
 
-@dataclass(frozen=True)
-class ModelSize:
-    """Dimensions of a named size; `num_parameters` also depends on `seq_len` (learned positions)."""
-
-    vocab_size: int
-    hidden_dim: int
-    num_layers: int
-    num_heads: int
-
-
-MODEL_SIZES: dict[str, ModelSize] = {
-    "tiny": ModelSize(vocab_size=1_000, hidden_dim=64, num_layers=2, num_heads=4),
+# Sizes by name, in this order; the number of parameters also depends on `seq_len` (learned positions).
+_SIZES = {
+    "tiny": (1_000, 64, 2, 4),
     # At batch 4, sequence 32 the trainers' peaks have the ratios of 1b at batch 4, sequence 512.
-    "mini": ModelSize(vocab_size=1_000, hidden_dim=128, num_layers=4, num_heads=4),
-    "small": ModelSize(vocab_size=8_000, hidden_dim=256, num_layers=4, num_heads=8),
-    "medium": ModelSize(vocab_size=16_000, hidden_dim=512, num_layers=8, num_heads=8),
-    "1b": ModelSize(vocab_size=32_000, hidden_dim=2_048, num_layers=24, num_heads=32),
-    "7b": ModelSize(vocab_size=32_000, hidden_dim=4_096, num_layers=32, num_heads=32),
+    "mini": (1_000, 128, 4, 4),
+    "small": (8_000, 256, 4, 8),
+    "medium": (16_000, 512, 8, 8),
+    "1b": (32_000, 2_048, 24, 32),
+    "7b": (32_000, 4_096, 32, 32),
 }
+MODEL_SIZES = {name: dict(zip(SIZE_FIELDS, sizes, strict=True)) for name, sizes in _SIZES.items()}
 
 
 @dataclass(frozen=True)
@@ -209,7 +201,7 @@ class TrainingConfig:
         `1b-lora8`.
         """
         is_built_in = self.workload == BUILT_IN_WORKLOAD
-        own = vars(MODEL_SIZES[self.model_size]) if self.model_size in MODEL_SIZES else {}
+        own = MODEL_SIZES.get(self.model_size, {})
         changed = [
             f"{name.removeprefix('num_').partition('_')[0]}{given}"
             for name in SIZE_FIELDS
@@ -278,8 +270,7 @@ class TrainingConfig:
         model_size = self.model_size
         if model_size == "auto":
             model_size = "1b" if device == "cuda" else "mini"
-        size = MODEL_SIZES[model_size]
-        sizes = {name: getattr(self, name) or getattr(size, name) for name in SIZE_FIELDS}
+        sizes = {name: getattr(self, name) or size for name, size in MODEL_SIZES[model_size].items()}
         return {"model_size": model_size} | sizes
 
     def _check_model(self) -> None:

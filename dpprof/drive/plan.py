@@ -9,8 +9,7 @@ from pathlib import Path
 from dpprof.config.entry_points import ACCUMULATING, PlanConfig
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.flat import parse_any_trainers, parse_trainers, with_own_options
-from dpprof.config.options import refuse_untaken
+from dpprof.config.flat import parse_for_trainers, parse_trainers, with_own_options
 from dpprof.config.training import TrainingConfig
 from dpprof.drive.advise import Advise, WriteAdvice, advisor
 from dpprof.drive.campaign import Planned, RunOne, Stage
@@ -199,17 +198,15 @@ def experiments_to_plan(
         way = DDP
     shared = dict(values) | {"savings": False, "trainer": STANDARD, "batch_size": 1}
     shared |= {"parallel": way, "world_size": asked.num_devices}
-    base, options = parse_any_trainers(shared, EstimatingConfig)
+    base = parse_for_trainers(shared, EstimatingConfig, trainers)
     refuse_missing_module(base.workload, launcher=launcher)
-    refuse_untaken([*trainers, base.workload], options)
     found, left_out = {}, {}
     for name in trainers:
         if way not in TRAINERS[name].parallel:
             left_out[name] = f"it cannot share a model by {way}"
             continue
         try:
-            config = with_own_options(dataclasses.replace(base, trainer=name), options)
-            config = config.resolve(cuda_available=True)
+            config = with_own_options(dataclasses.replace(base, trainer=name)).resolve(cuda_available=True)
             dataclasses.replace(config, accumulation_steps=ACCUMULATING)
         except ConfigError as error:
             left_out[name] = str(error)

@@ -3,6 +3,8 @@
 Another package adds a trainer by an entry point of the group `dpprof.trainers` that names a `TrainerInfo`.
 """
 
+from functools import partial
+
 from dpprof.vocabulary import theory
 from dpprof.vocabulary.clipping import LAYER_WISE, OTHER_ALGORITHMS, PerSampleOptions
 from dpprof.vocabulary.parallel import DDP, NONE, PARALLEL
@@ -29,12 +31,14 @@ _TWO_BACKWARDS = (
     "noise",
     "optimizer_step",
 )
-
+_OF_FAST_CLIPPING = (*OF_FLAT_CLIPPING, "gradient_norms")
 _OF_OWN_NORMS = (
     *OF_ANY_TRAINING,
     *("per_sample_gradients", "output_gradients", "gradient_norms", "gram_matrices"),
     *("clip_factors", "noise"),
 )
+# Noise of `noise_multiplier` * `max_grad_norm` on a clipped sum, which accountants know.
+_private = partial(TrainerInfo, is_private=True, unaccounted="")
 BUILT_IN = (
     TrainerInfo(
         STANDARD,
@@ -47,89 +51,64 @@ BUILT_IN = (
         parallel=PARALLEL,
         theory=theory.standard,
     ),
-    TrainerInfo(
+    _private(
         "DPSGDTrainer",
         "flat",
-        is_private=True,
         color="#d55e00",
         phases=ONE_BACKWARD,
         categories=OF_FLAT_CLIPPING,
         target="dpprof.measure.trainers.opacus.dpsgd:DPSGDTrainer",
         each_batch=OPACUS_EACH_BATCH,
-        unaccounted="",
         parallel=(NONE, DDP),
         theory=theory.flat,
         former_names=("dpsgd",),
         times_standard=1.59,
     ),
-    TrainerInfo(
+    _private(
         "DPGhostClippingTrainer",
         "ghost",
-        is_private=True,
         color="#0072b2",
         phases=_TWO_BACKWARDS,
-        categories=(
-            *OF_ANY_TRAINING,
-            "summed_gradients",
-            "per_sample_gradients",
-            "gradient_norms",
-            "gram_matrices",
-            "clip_factors",
-            "noise",
-        ),
+        categories=(*_OF_FAST_CLIPPING, "gram_matrices"),
         target="dpprof.measure.trainers.opacus.fast_gradient_clipping:DPGhostClippingTrainer",
         each_batch=OPACUS_EACH_BATCH,
-        unaccounted="",
         parallel=PARALLEL,
         theory=theory.ghost,
         former_names=("dpsgd_ghost",),
         times_standard=2.36,
     ),
-    TrainerInfo(
+    _private(
         "DPFastGradientClippingTrainer",
         "fast",
-        is_private=True,
         color="#009e73",
         phases=_TWO_BACKWARDS,
-        categories=(
-            *OF_ANY_TRAINING,
-            "summed_gradients",
-            "per_sample_gradients",
-            "gradient_norms",
-            "clip_factors",
-            "noise",
-        ),
+        categories=_OF_FAST_CLIPPING,
         target="dpprof.measure.trainers.opacus.fast_gradient_clipping:DPFastGradientClippingTrainer",
         each_batch=OPACUS_EACH_BATCH,
-        unaccounted="",
         parallel=PARALLEL,
         theory=theory.fast,
         former_names=("dpsgd_fast",),
         times_standard=2.23,
     ),
-    TrainerInfo(
+    _private(
         "DPBookKeepingTrainer",
         "bk",
-        is_private=True,
         color="#5a96d2",
         phases=ONE_BACKWARD,
         categories=_OF_OWN_NORMS,
         target="dpprof.measure.trainers.per_sample.book_keeping:DPBookKeepingTrainer",
-        unaccounted="",
         parallel=PARALLEL,
         theory=theory.book_keeping,
         options=PerSampleOptions,
         times_standard=1.15,
     ),
-    TrainerInfo(
+    _private(
         "DPMixedGhostTrainer",
         "mixed",
-        is_private=True,
         color="#870fff",
         phases=_TWO_BACKWARDS,
         categories=_OF_OWN_NORMS,
         target="dpprof.measure.trainers.per_sample.mixed_ghost:DPMixedGhostTrainer",
-        unaccounted="",
         parallel=PARALLEL,
         theory=theory.mixed_ghost,
         options=PerSampleOptions,
@@ -137,13 +116,12 @@ BUILT_IN = (
     ),
 )
 TRAINERS = table(ENTRY_POINTS, TrainerInfo, BUILT_IN)
-TRAINER_NAMES = {name: name for name in TRAINERS}
-for _info in TRAINERS.values():
-    TRAINER_NAMES.setdefault(_info.short_name, _info.name)  # the first with a short name gets it
 FORMER_TRAINER_NAMES = frozenset(name for info in TRAINERS.values() for name in info.former_names)
-for _info in TRAINERS.values():
-    for _name in _info.former_names:
-        TRAINER_NAMES.setdefault(_name, _info.name)
+TRAINER_NAMES = {name: name for name in TRAINERS}
+_other_names = [(info.short_name, info.name) for info in TRAINERS.values()]
+_other_names += [(former, info.name) for info in TRAINERS.values() for former in info.former_names]
+for _other, _name in _other_names:
+    TRAINER_NAMES.setdefault(_other, _name)  # the first with a name gets it
 
 # Default trainers, and the group names of these and of all.
 DEFAULT_TRAINERS = tuple(info.name for info in TRAINERS.values() if info.is_default)
@@ -157,11 +135,6 @@ _ALGORITHMS_OF_0_2 = {
     "DPPerLayerClippingTrainer": OTHER_ALGORITHMS[LAYER_WISE],
     "DPAdaptiveClippingTrainer": "C follows the samples' norms",
 }
-
-
-def trainers_named(text: str) -> list[str]:
-    """Split a list of trainers and expand its groups."""
-    return [name for item in text.split(",") for name in TRAINER_GROUPS.get(item.strip(), (item,))]
 
 
 def trainer_info(name: str) -> TrainerInfo:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from conftest import Run
+from conftest import Run, fine
 
 # Ends by itself too, should the test be killed.
 _BUSY = "import time\nend = time.monotonic() + 240\nwhile time.monotonic() < end: pass"
@@ -29,8 +29,7 @@ def test_beside_busy_processes_there_is_no_award_for_time_no_interval_and_the_ad
     grid += ["--batch-sizes", "2", "--seq-lens", "16"]
     # So many steps that they cannot all find a processor for themselves.
     many = ["--measured-steps", "150", "--passes", "clean,memory", "--launcher", "in_process"]
-    ended = called("sweep", *grid, *many)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    ended = fine(called("sweep", *grid, *many))
     found = ended.stdout
     assert not re.search(
         r"interval \d|takes the least time|[Tt]rain with|start with|cannot be told apart", found

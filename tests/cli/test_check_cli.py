@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
 from conftest import Run, measure_here
 from trap_cases import said
 
@@ -37,23 +36,3 @@ def test_a_model_that_every_trainer_trains_ends_with_0(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "nothing to change" in ended.stdout
     assert not re.search(r"flat|fast", ended.stdout)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--trainers", "ghost,nosuch"], "trainers: trainer: got 'nosuch'"),
-        (["--trainers", ""], "trainers: trainer: got an empty text"),
-        (["--batch-size", "1"], "batch_size: got '1', allowed: 2 or more"),
-        (["a:b", "--workload", "c:d"], "workload: got 'c:d', allowed: what the argument says, a:b"),
-        (["nosuch:x"], "workload: got 'nosuch:x', there is no module nosuch: run from its folder"),
-    ],
-)
-def test_what_cannot_be_checked_is_one_line(
-    called: Run, tmp_path: Path, arguments: list[str], said: str
-) -> None:
-    ended = called("check", *arguments)
-    assert ended.returncode == 2
-    assert ended.stderr.startswith(f"dpprof: {said}")
-    assert ended.stderr.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []

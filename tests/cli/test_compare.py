@@ -11,8 +11,7 @@ from typing import Any
 
 import mlflow
 import pytest
-from click.testing import CliRunner
-from conftest import call_dpprof, run_dpprof, runs_of
+from conftest import call_dpprof, fine, printed, run_dpprof, runs_of
 from example_results import result
 
 from dpprof.cli.export import export
@@ -31,21 +30,13 @@ def inside(swept: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
 
 
-def printed(*arguments: str) -> str:
-    """What `dpprof export` prints."""
-    ended = CliRunner().invoke(export, arguments, catch_exceptions=False)
-    assert ended.exit_code == 0
-    return ended.stdout
-
-
 def exported(*arguments: str) -> Any:
-    return json.loads(printed(*arguments, "--format", "json"))
+    return json.loads(printed(export, *arguments, "--format", "json"))
 
 
 def test_a_sweep_is_compared_on_the_terminal_and_as_a_page(swept: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    ended = run_dpprof(swept, "compare", SWEEP, "--output", str(page))
-    assert ended.returncode == 0, ended.stderr
+    ended = fine(run_dpprof(swept, "compare", SWEEP, "--output", str(page)))
     assert "Memory. Of the DP trainers" in ended.stdout
     assert "  - Traffic: " in ended.stdout
     rows = re.findall(r"^(standard|flat|ghost|fast) +[\d.,]+ ± ", ended.stdout, flags=re.MULTILINE)
@@ -82,8 +73,8 @@ def test_two_sweeps_of_one_name_are_kept_apart(swept: Path, tmp_path: Path) -> N
 
 
 def test_csv_goes_to_a_file_or_to_the_terminal(swept: Path, tmp_path: Path) -> None:
-    text = printed(SWEEP)
-    assert printed(SWEEP, "--output", str(tmp_path / "figures.csv")) == ""
+    text = printed(export, SWEEP)
+    assert printed(export, SWEEP, "--output", str(tmp_path / "figures.csv")) == ""
     assert (tmp_path / "figures.csv").read_text() == text
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["trainer"] for row in rows] == list(TRAINERS)
@@ -111,9 +102,9 @@ def made(folder: Path, *, peak_mib: float = 100.0, step_s: float = 0.1, repeats:
 )
 def test_what_got_worse_is_told_and_ends_with_4(tmp_path: Path, worse: dict[str, float], what: str) -> None:
     before, same = made(tmp_path / "before"), made(tmp_path / "same")
-    fine = call_dpprof(tmp_path, "compare", same, "--baseline", before)
-    assert (fine.returncode, fine.stderr) == (0, ""), fine.stdout
-    assert "nothing got worse" in fine.stdout
+    unchanged = call_dpprof(tmp_path, "compare", same, "--baseline", before)
+    assert (unchanged.returncode, unchanged.stderr) == (0, ""), unchanged.stdout
+    assert "nothing got worse" in unchanged.stdout
     now = made(tmp_path / "now", **worse)  # type: ignore[arg-type]
     ended = call_dpprof(tmp_path, "compare", now, "--baseline", before)
     assert ended.returncode == 4
@@ -125,15 +116,15 @@ def test_what_got_worse_is_told_and_ends_with_4(tmp_path: Path, worse: dict[str,
 
 def test_the_limit_is_the_users(tmp_path: Path) -> None:
     before, now = (made(tmp_path / str(mib), peak_mib=mib, repeats=1) for mib in (100.0, 110.0))
-    fine = call_dpprof(tmp_path, "compare", now, "--baseline", before, "--fail-above", "11%")
-    assert fine.returncode == 0
-    assert "nothing got worse; 2 of 4 figures were not judged" in fine.stdout, "times of one run each"
+    ended = fine(call_dpprof(tmp_path, "compare", now, "--baseline", before, "--fail-above", "11%"))
+    assert "nothing got worse; 2 of 4 figures were not judged" in ended.stdout, "times of one run each"
     assert call_dpprof(tmp_path, "compare", now, "--baseline", before, "--fail-above", "9").returncode == 4
 
 
 def test_a_sweep_is_its_own_baseline(swept: Path, tmp_path: Path) -> None:
-    ended = call_dpprof(swept, "compare", SWEEP, "--baseline", "grid é", "--output", str(tmp_path / "c.html"))
-    assert ended.returncode == 0, ended.stderr
+    ended = fine(
+        call_dpprof(swept, "compare", SWEEP, "--baseline", "grid é", "--output", str(tmp_path / "c.html"))
+    )
     assert re.search("not judged: (too few timed steps|the machine was disturbed)", ended.stdout)
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from conftest import environment, measure_here, runs_of
+from conftest import environment, fine, measure_here, printed, runs_of
 from format_readers import check, replayed, track
 from mlflow import MlflowClient
 from shown_comparison import RUNS
@@ -21,10 +20,8 @@ from dpprof.json_files import read_json
 from dpprof.record.folder import RunFolder
 
 
-def exported(source: Path | str, form: str, *options: str) -> bytes:
-    ended = CliRunner().invoke(export, [str(source), "--format", form, *options], catch_exceptions=False)
-    assert ended.exit_code == 0
-    return ended.stdout_bytes
+def exported(source: Path | str, form: str, *options: str) -> str:
+    return printed(export, source, "--format", form, *options)
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +29,7 @@ def estimated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An estimate of ghost clipping."""
     folder = tmp_path_factory.mktemp("estimated")
     options = ["--trainers", "ghost", "--batch-sizes", "2", "--seq-lens", "16", "--model-sizes", "tiny"]
-    ended = measure_here(folder, "estimate", *options, "--workers", "1", "--sweep-name", "guess")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    fine(measure_here(folder, "estimate", *options, "--workers", "1", "--sweep-name", "guess"))
     (run,) = folder.glob("runs/guess/*/config.json")
     return run.parent
 
@@ -59,7 +55,7 @@ def test_every_format_of_a_run_has_the_peak_of_its_record(run: RunFolder, tmp_pa
     own = [event for event in trace["traceEvents"] if event.get("cat") == "dpprof_memory"]
     total = track(check({"traceEvents": own}), "total")
     assert max(level for _, level in total) == peak
-    lines = exported(run.path, "collapsed").decode().splitlines()
+    lines = exported(run.path, "collapsed").splitlines()
     by_category: dict[str, int] = {}
     for stack, num_bytes in (line.rsplit(" ", 1) for line in lines):
         category = stack.split(";")[0]
@@ -79,7 +75,7 @@ def check_viewer(snapshot: Any) -> None:
 
 
 def test_what_is_exported_is_what_lies_in_the_folder_and_in_mlflow(run: RunFolder, swept: Path) -> None:
-    assert run.peak_stacks.read_bytes() == exported(run.path, "collapsed")
+    assert run.peak_stacks.read_text() == exported(run.path, "collapsed")
     (trace,) = run.traces() or [run.memory_trace]
     assert read_json(trace) == json.loads(exported(run.path, "perfetto"))
     if run.name in RUNS:
@@ -122,6 +118,6 @@ def test_what_cannot_be_exported_is_refused(swept: Path, tmp_path: Path) -> None
     with pytest.raises(ConfigError, match=r"^SOURCE: got .*grid é, which holds 4 runs, allowed with .*: one"):
         exported(sweep, "collapsed")
     figures = tmp_path / "figures.json"
-    figures.write_bytes(exported(sweep, "json"))
+    figures.write_text(exported(sweep, "json"))
     with pytest.raises(ConfigError, match=r"^SOURCE: got .*: a run folder or a run in MLflow, not a file"):
         exported(figures, "collapsed")

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import Ended, call_dpprof, runs_of
+from conftest import Ended, call_dpprof, fine, runs_of
 from example_results import result
 
 from dpprof.record.folder import RunFolder, SweepFolder
@@ -60,6 +60,5 @@ def test_of_a_search_only_the_runs_that_were_to_be_logged_are(folder: Path, logg
 
 def test_nothing_is_logged_twice(folder: Path, logged: Ended) -> None:
     ids = {name: run.info.run_id for name, run in runs_of(folder).items()}
-    again = call_dpprof(folder, "log", "runs/grid", "runs/search")
-    assert again.returncode == 0, again.stderr
+    fine(call_dpprof(folder, "log", "runs/grid", "runs/search"))
     assert {name: run.info.run_id for name, run in runs_of(folder).items()} == ids

@@ -2,8 +2,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from conftest import ROOT
+from conftest import ROOT, printed
 from programs import make_program
 
 from dpprof.cli.ncu_import import ncu_import
@@ -14,9 +13,7 @@ REPORTS = ROOT / "tests" / "drive" / "ncu" / "reports"
 
 
 def imported(report: Path, *options: str) -> list[list[str]]:
-    ended = CliRunner().invoke(ncu_import, [str(report), *options], catch_exceptions=False)
-    assert ended.exit_code == 0
-    return [line.split() for line in ended.output.splitlines()]
+    return [line.split() for line in printed(ncu_import, report, *options).splitlines()]
 
 
 @pytest.fixture(autouse=True)

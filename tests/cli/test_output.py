@@ -5,7 +5,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from conftest import ROOT, Run
+from conftest import ROOT, Run, fine
 
 SOURCE = str(ROOT / "tests" / "written_by_0_2" / "exported.json")
 
@@ -34,8 +34,7 @@ def test_a_pipe_is_written_and_stays(called: Run, tmp_path: Path) -> None:
 def test_a_dash_is_standard_output(called: Run, tmp_path: Path, command: str) -> None:
     """The file, and nothing else; what is told beside it goes to standard error."""
     assert called(command, SOURCE, "--output", "page").returncode == 0
-    ended = called(command, SOURCE, "--output", "-")
-    assert ended.returncode == 0
+    ended = fine(called(command, SOURCE, "--output", "-"))
     assert ended.stdout == (tmp_path / "page").read_text()
     assert ("Steps follow" in ended.stderr) == (command == "compare")
     assert not (tmp_path / "-").exists()

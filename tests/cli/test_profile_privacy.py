@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import Run, call_dpprof, measure_here, runs_of
+from conftest import Run, call_dpprof, fine, measure_here, runs_of
 
 from dpprof.privacy.accounting import epsilon_of
 from dpprof.privacy.guarantee import PrivateSteps
@@ -21,8 +21,7 @@ def folder_of(place: Path) -> RunFolder:
 
 
 def test_the_guarantee_of_a_real_run(tmp_path: Path) -> None:
-    ended = measure_here(tmp_path, "profile", *TINY, *DATA, "--passes", "clean,ledger")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    ended = fine(measure_here(tmp_path, "profile", *TINY, *DATA, "--passes", "clean,ledger"))
     told = epsilon_of(1.0, PrivateSteps(sample_rate=0.001, steps=3000, delta=1e-6))
     assert "; epsilon 0.3" in ended.stdout
     assert "at delta 1e-06 if Poisson-sampled" in ended.stdout
@@ -54,8 +53,7 @@ def test_the_guarantee_of_a_real_run(tmp_path: Path) -> None:
 
 def test_poisson_sampled_batches_need_no_excuse(called: Run, tmp_path: Path) -> None:
     sampled = ("--poisson-sampling", "true", "--launcher", "in_process", "--passes", "clean")
-    ended = called("profile", *TINY, *DATA, *sampled)
-    assert ended.returncode == 0, ended.stderr
+    ended = fine(called("profile", *TINY, *DATA, *sampled))
     assert "if Poisson-sampled" not in ended.stdout
     record = folder_of(tmp_path).read_record()
     assert record is not None

@@ -2,15 +2,14 @@
 
 from pathlib import Path
 
-from conftest import measure_here, runs_of
+from conftest import fine, measure_here, runs_of
 
 SMALL = ["--model-size", "tiny", "--num-layers", "1", "--batch-size", "2", "--seq-len", "8"]
 SMALL += ["--measured-steps", "2", "--passes", "clean"]
 
 
 def test_what_trains_is_in_names_tags_and_metrics(tmp_path: Path) -> None:
-    ended = measure_here(tmp_path, "profile", *SMALL, "--train", "bias", "--trainer", "bk")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    fine(measure_here(tmp_path, "profile", *SMALL, "--train", "bias", "--trainer", "bk"))
     (name, run), *others = runs_of(tmp_path).items()
     assert not others
     assert name == "DPBookKeepingTrainer_tiny-layers1-bias_bs2_seq8"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from conftest import call_dpprof, measure_here, runs_of
+from conftest import call_dpprof, fine, measure_here, runs_of
 
 from dpprof.drive.sources import read_comparison
 from dpprof.findings.comparison.doubts import doubts
@@ -40,8 +40,7 @@ def test_a_trap_is_named_everywhere_and_the_original_error_is_kept(tmp_path: Pat
 def test_a_warning_is_told_once_and_kept(tmp_path: Path) -> None:
     arguments = ["--trainers", "dpsgd,standard,dpsgd_fast", "--workload", "example_trapped:vision"]
     sizes = ["--batch-sizes", "3", "--seq-lens", "4", "--measured-steps", "2", "--passes", "clean"]
-    ended = measure_here(tmp_path, "sweep", *arguments, *sizes, "--sweep-name", "raw")
-    assert ended.returncode == 0, ended.stderr
+    ended = fine(measure_here(tmp_path, "sweep", *arguments, *sizes, "--sweep-name", "raw"))
     sentence = WARNINGS["raw"].format(module="the model", parameters="cls_token, pos_embed")
     assert ended.stdout.count(f"warning: {sentence}") == 1
     runs = runs_of(tmp_path)

@@ -19,7 +19,8 @@ def lines(progress: Progress) -> list[str]:
 
 
 def test_what_runs_how_far_it_is_and_what_is_left() -> None:
-    progress, ended = Progress(num_kept=1), result("StandardTrainer")
+    progress, ended = Progress(), result("StandardTrainer")
+    progress.begin_at(1)
     assert lines(progress)[0].startswith("checking the workload")
     progress.started(2, 4, ended.name)
     progress.line(ended.name, "ledger pass")

@@ -1,18 +1,20 @@
 """`dpprof roofline`, on run folders written for the tests."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import example_counters
 import example_ledger
 import pytest
-from click.testing import CliRunner
+from conftest import printed
 from page_reader import Page
 
 from dpprof.cli.roofline import roofline
 from dpprof.errors import ConfigError
 from dpprof.record.record import Ceilings
 
+shown = partial(printed, roofline)
 CEILINGS = Ceilings(copy_bytes_per_s=2.0**35, matmul_flop_per_s=1e12, precision="fp32")
 
 
@@ -27,18 +29,12 @@ def made(name: str, **changes: Any) -> str:
     return name
 
 
-def printed(*arguments: str) -> str:
-    ended = CliRunner().invoke(roofline, arguments, catch_exceptions=False)
-    assert ended.exit_code == 0
-    return ended.stdout
-
-
 def rows(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
 
 def test_phases_are_printed_and_drawn_without_ceilings() -> None:
-    text = printed(made("sweep/run"))
+    text = shown(made("sweep/run"))
     assert "DPSGDTrainer, tiny, batch 2, sequence 16\n" in text
     assert ["backward", "100.0", "26.0", "8.00", "293.4", "80.0", "0.25", "ledger,", "wall"] in rows(text)
     assert "dpprof roofline --copy-gib-per-s X --matmul-tflop-per-s Y" in " ".join(text.split())
@@ -47,14 +43,16 @@ def test_phases_are_printed_and_drawn_without_ceilings() -> None:
 
 
 def test_measured_ceilings_are_used_and_told() -> None:
-    text = printed(made("run", ceilings=CEILINGS))
+    text = shown(made("run", ceilings=CEILINGS))
     assert ["A", "&", "B", "fp32", "32.0", "measured", "1,000", "measured"] in [row[:8] for row in rows(text)]
     shares = ["80.0", "8.00", "0.25", "0.79", "matmul", "ledger,", "wall"]
     assert ["backward", "100.0", "26.0", "8.00", "293.4", *shares] in rows(text)
 
 
 def test_given_ceilings_replace_measured_ones() -> None:
-    text = printed(made("run", ceilings=CEILINGS), "--copy-gib-per-s", "0.1", "--output", "else.html")
+    text = printed(
+        roofline, made("run", ceilings=CEILINGS), "--copy-gib-per-s", "0.1", "--output", "else.html"
+    )
     assert ["fp32", "0.10", "given", "1,000", "measured"] in [row[3:8] for row in rows(text)]
     assert "warning: Above the copy ceiling: forward (273 %)" in text
     assert "the page with all of it: else.html" in text
@@ -63,11 +61,11 @@ def test_given_ceilings_replace_measured_ones() -> None:
 
 def test_a_single_run_with_counters_has_their_tables_on_its_page() -> None:
     one = made("sweep/one", counters=example_counters.counters())
-    text = printed(one)
+    text = shown(one)
     assert ["forward", "2.00", "8.00", "3.00", "357.6", "1,500", "3.91"] in [row[:7] for row in rows(text)]
     assert "kernels" in Page(Path("roofline.html").read_text()).tables
     made("sweep/other")
-    printed("sweep")
+    shown("sweep")
     assert "kernels" not in Page(Path("roofline.html").read_text()).tables
 
 
@@ -84,10 +82,10 @@ def test_a_single_run_with_counters_has_their_tables_on_its_page() -> None:
 def test_a_ceiling_is_a_number_above_0(option: str, value: str) -> None:
     name = option.removeprefix("--").replace("-", "_")
     with pytest.raises(ConfigError, match=rf"{name}: got .*, allowed: a number above 0"):
-        printed(made("run"), option, value)
+        shown(made("run"), option, value)
 
 
 def test_what_has_neither_a_ledger_nor_counters_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"SOURCE: got run, allowed: runs that were measured with a ledger"):
-        printed(made("run", ledger=None))
+        shown(made("run", ledger=None))
     assert not Path("roofline.html").exists()

@@ -1,27 +1,20 @@
+from functools import partial
 from pathlib import Path
 
 import example_counters
 import example_ledger
 import pytest
-from click.testing import CliRunner
+from conftest import printed
 
 from dpprof.cli.show import show
 from dpprof.errors import ConfigError
 from dpprof.record.record import Failure, FailureKind, Memory, ParameterGroup, PassOutcome, PassStatus
 
-
-def shown(folder: Path, *options: str) -> str:
-    ended = CliRunner().invoke(show, [str(folder), *options], catch_exceptions=False)
-    assert ended.exit_code == 0
-    return ended.output
-
-
-def cells(text: str) -> list[list[str]]:
-    return [[cell for cell in line.split("  ") if cell.strip()] for line in text.splitlines()]
+shown = partial(printed, show)
 
 
 def stripped(text: str) -> list[list[str]]:
-    return [[cell.strip() for cell in line] for line in cells(text)]
+    return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in text.splitlines()]
 
 
 @pytest.fixture

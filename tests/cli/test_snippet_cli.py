@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import ROOT, Ended, Run
+from conftest import ROOT, Ended, Run, fine
 from example_plans import BATCH, STEPS, of_every_trainer
 
 from dpprof.vocabulary.trainers import TRAINERS
@@ -104,8 +104,7 @@ def test_a_training_that_was_stopped_goes_on_as_if_it_had_not(
 
 
 def test_the_recommended_row_is_printed_where_no_file_is_named(called: Run, plan_file: Path) -> None:
-    ended = called("snippet", str(plan_file))
-    assert ended.returncode == 0
+    ended = fine(called("snippet", str(plan_file)))
     assert ended.stdout.startswith('"""Training with differential privacy')
     assert "LOGICAL_BATCH = 64 " in ended.stdout
     assert "DPBookKeepingTrainer" in ended.stdout

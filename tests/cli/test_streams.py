@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conftest import ROOT, Run, environment, runs_of
+from conftest import ROOT, Run, environment, fine, runs_of
 
 from dpprof.cli.console import PlainConsole, warn
 from dpprof.cli.streams import plain
@@ -57,8 +57,7 @@ def test_what_is_closed_or_full(tmp_path: Path) -> None:
 
 def test_a_name_moves_no_cursor(called: Run, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "tests" / "written_by_0_2" / "grid", tmp_path / f"gr{TITLE}id")
-    ended = called("summarize", f"gr{TITLE}id")
-    assert ended.returncode == 0
+    ended = fine(called("summarize", f"gr{TITLE}id"))
     assert "gr]0;mineid" in ended.stdout
     assert "\x1b" not in ended.stdout
     refused = called("summarize", "runs", f"more{TITLE}")

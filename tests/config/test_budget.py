@@ -1,28 +1,15 @@
 """What a whole training is, and batches that its data set is too small for."""
 
 import pytest
+from conftest import refusal
 
 from dpprof.config.budget import BudgetConfig
-from dpprof.config.entry_points import PlanConfig
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.flat import BUDGET, from_flat
+from dpprof.config.flat import from_flat
 from dpprof.config.grid import build_grid
-from dpprof.config.options import COMMANDS
 from dpprof.errors import ConfigError
-from dpprof.vocabulary.settings import fields
 
 PRIVATE = {"trainer": "bk", "dataset_size": 100, "device": "cpu"}
-
-
-def test_a_plan_and_an_experiment_share_the_settings() -> None:
-    assert tuple(fields(BudgetConfig)) == BUDGET
-    assert fields(PlanConfig).items() >= fields(BudgetConfig).items()
-    taking = {
-        name
-        for name, takes in COMMANDS.items()
-        if {"dataset_size", "epochs"} <= {setting.name for setting in takes.settings}
-    }
-    assert taking == {"profile", "sweep", "plan"}
 
 
 def test_steps_come_from_epochs_or_as_they_are() -> None:
@@ -49,9 +36,7 @@ def test_a_logical_batch_is_that_of_all_ranks() -> None:
     ],
 )
 def test_a_batch_of_more_than_the_data_is_refused(settings: dict[str, int], message: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        from_flat({**PRIVATE, **settings}).resolve(cuda_available=False)
-    assert str(refused.value) == message
+    assert refusal(from_flat({**PRIVATE, **settings}).resolve, cuda_available=False) == message
     from_flat({**PRIVATE, **settings, "trainer": "standard"}).resolve(cuda_available=False)
     from_flat({**PRIVATE, "batch_size": 100}).resolve(cuda_available=False)
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
+from conftest import refusal
 
 from dpprof.cli.options import GroupedOptions, options_of
 from dpprof.config.drive import DriveConfig
@@ -54,12 +55,10 @@ def listed(monkeypatch: pytest.MonkeyPatch, name: str, options: type) -> None:
 @pytest.fixture(autouse=True)
 def _foreign(monkeypatch: pytest.MonkeyPatch) -> None:
     """These options, and none of dpprof's own trainers, workloads and launchers."""
-    for name, info in TRAINERS.items():
-        monkeypatch.setitem(TRAINERS, name, dataclasses.replace(info, options=None))
-    for name, workload in WORKLOADS.items():
-        monkeypatch.setitem(WORKLOADS, name, dataclasses.replace(workload, options=None))
-    for name, launcher in LAUNCHERS.items():
-        monkeypatch.setitem(LAUNCHERS, name, dataclasses.replace(launcher, options=None))
+    tables: tuple[dict[str, Any], ...] = (TRAINERS, WORKLOADS, LAUNCHERS)
+    for table in tables:
+        for name, info in table.items():
+            monkeypatch.setitem(table, name, dataclasses.replace(info, options=None))
     listed(monkeypatch, FOO, FooOptions)
     monkeypatch.setitem(WORKLOADS, "Wide", WorkloadInfo("Wide", "foo:wide", WideOptions))
     monkeypatch.setitem(LAUNCHERS, "far", LauncherInfo("far", "runs it far away", "foo:Far", FarOptions))
@@ -67,12 +66,6 @@ def _foreign(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def profiled(**values: object) -> ExperimentConfig:
     return parse_experiment(values, MeasuringConfig)
-
-
-def refusal(**values: object) -> str:
-    with pytest.raises(ConfigError) as refused:
-        profiled(**values)
-    return str(refused.value)
 
 
 def test_an_experiment_has_the_options_of_its_trainer_and_its_workload() -> None:
@@ -86,10 +79,10 @@ def test_an_experiment_has_the_options_of_its_trainer_and_its_workload() -> None
 
 
 def test_an_option_that_nobody_in_the_experiment_has_is_refused() -> None:
-    assert refusal(trainer="dpsgd", beta="0.7") == f"beta: got '0.7', allowed: only with {FOO}"
-    assert refusal(trainer=FOO, width=3) == "width: got '3', allowed: only with Wide"
+    assert refusal(profiled, trainer="dpsgd", beta="0.7") == f"beta: got '0.7', allowed: only with {FOO}"
+    assert refusal(profiled, trainer=FOO, width=3) == "width: got '3', allowed: only with Wide"
     assert profiled(trainer="dpsgd", beta="0.5").options == {}, "its default is not asked for"
-    assert refusal(trainer=FOO, tree="round") == "tree: got 'round', allowed: binary, flat"
+    assert refusal(profiled, trainer=FOO, tree="round") == "tree: got 'round', allowed: binary, flat"
 
 
 @pytest.mark.parametrize("how", [MeasuringConfig(), EstimatingConfig(target="T4")])
@@ -164,8 +157,7 @@ def test_help_has_them_last_with_their_owners_name(command: str, own: list[str])
     assert [option.field.name for option in COMMANDS[command].own_options] == own
     assert not {"beta", "tree", "width", "queue"} & {field.name for field in COMMANDS[command].settings}
 
-    @click.command(cls=GroupedOptions)
-    @options_of(command)
+    @click.command(cls=GroupedOptions, params=options_of(command))
     def made(**options: str | None) -> None: ...
 
     text = " ".join(CliRunner().invoke(made, ["--help"]).output.split())

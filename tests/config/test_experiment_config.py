@@ -4,24 +4,12 @@ import dataclasses
 from typing import Any
 
 import pytest
+from conftest import refusal
 from scipy.stats import poisson
 
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig, largest_batch
 from dpprof.config.measuring import MeasuringConfig
-from dpprof.errors import ConfigError
-
-
-def test_an_experiment_is_measured_or_estimated() -> None:
-    measured, estimated = ExperimentConfig(), ExperimentConfig(how=EstimatingConfig(target="T4"))
-    assert (measured.is_estimate, estimated.is_estimate) == (False, True)
-    assert estimated.counters == "off"
-    assert measured.measuring == MeasuringConfig()
-    assert estimated.estimating.target == "T4"
-    with pytest.raises(AssertionError, match="an estimate is not measured"):
-        _ = estimated.measuring
-    with pytest.raises(AssertionError, match="it is measured, not estimated"):
-        _ = measured.estimating
 
 
 def test_an_estimate_needs_no_cuda() -> None:
@@ -45,9 +33,7 @@ def test_an_estimate_needs_no_cuda() -> None:
     ],
 )
 def test_parts_that_do_not_go_together(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        ExperimentConfig(**settings)
-    assert str(refused.value).startswith(message)
+    assert refusal(ExperimentConfig, **settings).startswith(message)
 
 
 def test_the_batch_of_an_estimate_is_one_that_few_sampled_ones_exceed() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import refusal
 
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.grid import Grid, build_grid
@@ -25,12 +26,6 @@ def points(grid: Grid) -> list[tuple[Any, ...]]:
     return [
         (c.model_size, c.precision, c.seq_len, c.batch_size, c.trainer) for c in grid.experiments.values()
     ]
-
-
-def refusal(**values: object) -> str:
-    with pytest.raises(ConfigError) as refused:
-        grid(**values)
-    return str(refused.value)
 
 
 def saved(folder: Path, content: object) -> str:
@@ -77,7 +72,7 @@ def test_words_stand_for_trainers() -> None:
 
 @pytest.mark.usefixtures("limited")
 def test_what_a_trainer_cannot_is_refused_with_the_reason() -> None:
-    message = refusal(trainers="flat,limited", precisions="fp32,bf16")
+    message = refusal(grid, trainers="flat,limited", precisions="fp32,bf16")
     assert message == (
         "precision: got 'bf16', allowed: fp32 with limited: it does not follow autocast; use flat"
     )
@@ -120,13 +115,16 @@ def test_experiments_are_resolved_and_keep_what_is_not_an_axis() -> None:
         ({"batch_size": "4"}, "batch_size: a sweep varies it, use its plural"),
         ({"colour": "red"}, "unknown option 'colour', allowed: "),
         ({"sweep_name": "../up"}, "sweep_name: got '../up', allowed: letters, digits"),
+        ({"config": [4, 8]}, "config: got 'FILE', allowed: a JSON object of option names and values"),
+        ({"config": {"x": 1}}, "config: got 'FILE', allowed: an object of options only; 'x' is none"),
     ],
 )
 def test_refusals(tmp_path: Path, values: dict[str, object], message: str) -> None:
     """A configuration is the content of a file."""
     if "config" in values:
         values = {"config": saved(tmp_path, values["config"])}
-    assert refusal(**values).replace('"', "'").startswith(message)
+    said = refusal(grid, **values).replace('"', "'").replace(str(tmp_path / "sweep.json"), "FILE")
+    assert said.startswith(message)
 
 
 def test_cuda_is_looked_for_only_after_the_options_are_read() -> None:
@@ -169,31 +167,11 @@ def test_an_option_wins_over_the_file_only_if_it_differs_from_its_default(tmp_pa
     assert (config.batch_size, config.seq_len, config.lr, config.momentum) == (8, 32, 0.5, 0.1)
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (b'{"batch_sizes": [4', "cannot be read: it is no valid JSON"),
-        ('{"sweep_name": "é"}'.encode("latin-1"), "cannot be read: it is no valid JSON"),
-        (None, "cannot be read: No such file"),
-        (b"[4, 8]", "a JSON object of option names and values"),
-        (b'{"colour": "red"}', "an object of options only; 'colour' is none"),
-    ],
-)
-def test_a_bad_file_is_refused_by_name(tmp_path: Path, content: bytes | None, why: str) -> None:
-    path = tmp_path / "my sweep.json"
-    if content is not None:
-        path.write_bytes(content)
-    found = refusal(config=str(path))
-    assert found.startswith("config: ")
-    assert str(path) in found
-    assert why in found
-
-
 def test_a_text_is_held_against_each_cells_own_length(tmp_path: Path) -> None:
     text = tmp_path / "short.txt"
     text.write_text("x" * 300)
     assert len(grid(**ONE | {"data": str(text), "seq_lens": "64,299"}).experiments) == 2
-    message = refusal(**ONE | {"data": str(text), "seq_lens": "64,300"})
+    message = refusal(grid, **ONE | {"data": str(text), "seq_lens": "64,300"})
     assert "of more bytes than seq_len, which is 300" in message
 
 
@@ -247,5 +225,5 @@ def test_any_other_sweep_foresees_nothing(values: dict[str, object]) -> None:
 def test_a_model_that_its_workload_names_has_no_other_size() -> None:
     found = grid(workload="huggingface:gpt2").experiments.values()
     assert {(config.model_size, config.hidden_dim) for config in found} == {("auto", 0)}
-    message = refusal(workload="huggingface:gpt2", model_sizes="tiny,mini")
+    message = refusal(grid, workload="huggingface:gpt2", model_sizes="tiny,mini")
     assert message.startswith("model_sizes: got 'tiny,mini', allowed: auto with huggingface:gpt2")

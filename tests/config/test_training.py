@@ -1,23 +1,16 @@
 from pathlib import Path
 
 import pytest
+from conftest import refusal
 
-from dpprof.config.training import TrainingConfig, resolve_device
+from dpprof.config.training import TrainingConfig
 from dpprof.errors import ConfigError
 from dpprof.vocabulary.settings import take
 from dpprof.vocabulary.trainers import BUILT_IN
 
 
-def refusal(**values: object) -> str:
-    with pytest.raises(ConfigError) as refused:
-        take(TrainingConfig, values)[0].resolve(cuda_available=False)
-    return str(refused.value)
-
-
-def test_device() -> None:
-    assert resolve_device("auto", cuda_available=False) == "cpu"
-    found = {asked: resolve_device(asked, cuda_available=True) for asked in ("auto", "cpu", "cuda")}
-    assert found == {"auto": "cuda", "cpu": "cpu", "cuda": "cuda"}
+def resolved(**values: object) -> TrainingConfig:
+    return take(TrainingConfig, values)[0].resolve(cuda_available=False)
 
 
 @pytest.mark.parametrize(
@@ -64,12 +57,13 @@ def test_resolve_leaves_every_other_setting_alone() -> None:
     ],
 )
 def test_run_name(given: dict[str, object], name: str) -> None:
-    assert take(TrainingConfig, given)[0].resolve(cuda_available=False).run_name == name
+    assert resolved(**given).run_name == name
 
 
 def test_adapters_without_peft_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert refusal(train="lora") == "train: lora needs the package peft: pip install 'dpprof[models]'"
+    said = "train: lora needs the package peft: pip install 'dpprof[models]'"
+    assert refusal(resolved, train="lora") == said
     assert TrainingConfig(train="head").resolve(cuda_available=False).train == "head"
 
 
@@ -113,13 +107,13 @@ def test_sizes_that_are_still_to_be_taken_from_the_model_size_are_not_named() ->
 )
 @pytest.mark.usefixtures("limited")
 def test_refusals(values: dict[str, object], start: str, allowed: str) -> None:
-    message = refusal(**values)
+    message = refusal(resolved, **values)
     assert message.startswith(f"{start}, allowed: ")
     assert allowed in message.removeprefix(f"{start}, allowed: ")
 
 
 def test_a_trainer_refusal_lists_every_name_and_short_name() -> None:
-    names = refusal(trainer="x").partition("allowed: ")[2].split(", ")
+    names = refusal(resolved, trainer="x").partition("allowed: ")[2].split(", ")
     assert set(names) == {name for info in BUILT_IN for name in (info.name, info.short_name)}
 
 
@@ -143,7 +137,7 @@ def test_a_text_that_cannot_be_used(
     text = tmp_path / "a text.txt"
     if content is not None:
         text.write_bytes(content)
-    assert why in refusal(data=str(text), **values)
+    assert why in refusal(resolved, data=str(text), **values)
     text.write_text("é" * 300)
     found = TrainingConfig(data=str(text), vocab_size=256, seq_len=599).resolve(cuda_available=False)
     assert found.data == str(text)

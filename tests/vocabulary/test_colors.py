@@ -115,11 +115,6 @@ def test_text_on_a_colour_can_be_read() -> None:
         assert (high + 0.05) / (low + 0.05) >= 4.5
 
 
-def test_a_class_that_is_a_phases_work_has_its_colour() -> None:
-    shared = {name for name, color in CLASS_COLORS.items() if color in PHASE_COLORS.values()}
-    assert shared == {"norm_clip", "noise", "optimizer"}
-
-
 def test_every_name_has_a_colour_and_what_no_table_lists_is_grey() -> None:
     assert list(CATEGORY_COLORS) == [*CATEGORIES, "untracked"]
     assert set(CLASS_COLORS) == set(OPERATOR_CLASSES)

@@ -1,5 +1,6 @@
 """Tables with entry points of a package that lies on the path as pip would have installed it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,22 +20,23 @@ class Item:
     name: str
 
 
+Declare = Callable[[str], dict[str, Item]]
+
+
 @pytest.fixture
-def declare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Declare":
-    return Declare(tmp_path, monkeypatch)
+def declare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Declare:
+    """Makes the table with an entry point of a package."""
+    (tmp_path / "declared_items.py").write_text(MODULE)
+    metadata = tmp_path / "declaring-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: declaring\nVersion: 1.0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
 
-
-class Declare:
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        (folder / "declared_items.py").write_text(MODULE)
-        self.metadata = folder / "declaring-1.0.dist-info"
-        self.metadata.mkdir()
-        (self.metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: declaring\nVersion: 1.0\n")
-        monkeypatch.syspath_prepend(str(folder))
-
-    def __call__(self, target: str) -> dict[str, Item]:
-        (self.metadata / "entry_points.txt").write_text(f"[items.of.tests]\nentry = {target}\n")
+    def declared(target: str) -> dict[str, Item]:
+        (metadata / "entry_points.txt").write_text(f"[items.of.tests]\nentry = {target}\n")
         return table("items.of.tests", Item, [Item("mine")])
+
+    return declared
 
 
 def test_an_entry_point_adds_to_the_table(declare: Declare) -> None:

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_map
 
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.flat import parse_experiment, with_own_options
+from dpprof.config.flat import parse_experiment
 from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.trainers.build import build_trainer, clip_rule
 from dpprof.measure.trainers.reference import (
@@ -44,11 +44,9 @@ def config_of(case: str, world_size: int) -> ExperimentConfig:
     named, *settings = case.split(",")
     trainer, _, way = named.partition("-")
     values: dict[str, Any] = dict(setting.split("=") for setting in settings)
-    own: dict[str, Any] = {name: values.pop(name) for name in ("clipping", "norm") if name in values}
     values |= {"trainer": trainer, "parallel": way, "world_size": world_size, "device": "cpu"}
     sizes = {"model_size": "tiny", "vocab_size": 50, "batch_size": BATCH_SIZE, "seq_len": 8, "target": "none"}
-    config = parse_experiment(sizes | values, EstimatingConfig)
-    return with_own_options(config, own).resolve(cuda_available=False)
+    return parse_experiment(sizes | values, EstimatingConfig).resolve(cuda_available=False)
 
 
 def trained(config: ExperimentConfig, batches: list[Any], seed: int) -> list[Tensor]:
