@@ -71,14 +71,13 @@ def test_each_storage_says_where_it_comes_from() -> None:
     timeline = example_ledger.timeline()
     storages = [*timeline.storages[:-1], dataclasses.replace(timeline.storages[-1], phase=None)]
     step = step_data(dataclasses.replace(timeline, storages=storages), {})
-    columns = step.storages
-    assert columns is not None
-    assert columns.owner == ["head.weight", "blocks.0.mlp_in", "blocks.0.mlp_in", "head.weight", ""]
-    assert columns.phase == [BEFORE, "forward", "forward", "backward", BETWEEN]
-    assert columns.operator == ["empty", "addmm", "gelu", "bmm", "mul"]
-    assert columns.shape[-2:] == ["2 x 2048 x 1024", "scalar"]
-    assert [step.names[i] for i in columns.category] == [each.category for each in storages]
-    assert step.storage == timeline.storage_index
+    columns = step["storages"]
+    assert columns["owner"] == ["head.weight", "blocks.0.mlp_in", "blocks.0.mlp_in", "head.weight", ""]
+    assert columns["phase"] == [BEFORE, "forward", "forward", "backward", BETWEEN]
+    assert columns["operator"] == ["empty", "addmm", "gelu", "bmm", "mul"]
+    assert columns["shape"][-2:] == ["2 x 2048 x 1024", "scalar"]
+    assert [step["names"][i] for i in columns["category"]] == [each.category for each in storages]
+    assert step["storage"] == timeline.storage_index
 
 
 def test_packed_data_is_the_same_again_and_needs_no_escaping() -> None:
@@ -114,10 +113,11 @@ def test_a_folder_of_an_older_version_has_the_chart_and_its_largest_tensors() ->
     result = read_result(RunFolder(kept / "DPGhostClippingTrainer_tiny-vocab64-hidden16-layers1_bs2_seq16"))
     data = compute(result)
     assert data is not None
-    assert data.step.storages is None
-    events = list(zip(data.step.bytes, data.step.moved, strict=True))[: data.step.peak]
+    step = data.step
+    assert step["storages"] is None
+    events = list(zip(step["bytes"], step["moved"], strict=True))[: step["peak"]]
     changes = [num_bytes for num_bytes, moved in events if moved < 0]
-    assert sum(data.step.start) + sum(changes) == data.ledger.peak
+    assert sum(step["start"]) + sum(changes) == data.ledger.peak
     page = Page(render(data, b""))
     assert "The largest tensors at the peak" in page.text
     assert len(page.tables["tensors"]) == 1 + 20

@@ -16,7 +16,7 @@ from dpprof.record.link import Link
 def test_a_damaged_link_is_named_or_kept_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "mlflow.json"
     assert Link.read(path) is None
-    Link.new(tmp_path, "sqlite:///x.db").to("0123").write(path)
+    dataclasses.replace(Link.new(tmp_path, "sqlite:///x.db"), run_id="0123").write(path)
     told = []
     for _, content in damaged(path):
         path.write_bytes(content)

@@ -1,16 +1,14 @@
 """Compare a measured run with the plan it was made for."""
 
-import dataclasses
 import statistics
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dpprof.config.devices import DEVICES
 from dpprof.record.record import Predicted, Record
 from dpprof.vocabulary.formats import number
 
 
-@dataclass(frozen=True)
-class Beside:
+class Beside(NamedTuple):
     """A planned figure, the measured one and the deviation, as text."""
 
     name: str
@@ -30,7 +28,7 @@ def beside(predicted: Predicted, record: Record) -> list[Beside]:
         step = _step(predicted.step_s_least, predicted.step_s_most, statistics.median(record.step_s))
         device, gpu = DEVICES.get(predicted.target), record.environment.get("gpu", "")
         if device is not None and not device.is_named(gpu):
-            step = dataclasses.replace(step, off=f"not compared: the plan is for {predicted.target}")
+            step = step._replace(off=f"not compared: the plan is for {predicted.target}")
         found.append(step)
     return found
 
