@@ -5,7 +5,7 @@ A page is a function from findings to a Document. Text in backticks is code.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from markupsafe import Markup
 
@@ -110,6 +110,8 @@ class Column:
 
 
 Columns = Sequence[Column | tuple[str, Callable[..., str]]]
+# A column with what it shows of a row.
+ColumnOf = tuple[str, Callable[..., str], Callable[[Any], object]]
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,12 @@ def table(
     cells = [[_cell(column, value) for column, value in zip(made, row, strict=True)] for row in rows]
     emphasized = [*bold, len(cells) - 1] if has_total else bold
     return Table(made, cells, title, name, emphasized, is_sortable, groups or {}, has_total)
+
+
+def table_of(rows: Iterable[Any], columns: Sequence[ColumnOf], title: str = "", **more: Any) -> Table:
+    """Make a table of a row's values; `more` is as in `table`."""
+    shown = [[value(row) for _, _, value in columns] for row in rows]
+    return table(title, [(heading, form) for heading, form, _ in columns], shown, **more)
 
 
 def _cell(column: Column, value: object) -> Cell:

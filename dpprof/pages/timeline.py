@@ -39,8 +39,8 @@ def step_data(timeline: StepTimeline, phase_s: dict[str, float]) -> dict[str, An
     Phases are as wide as in `phase_s` (`levels.clock`). Categories are indices into `names`, which are in
     stacking order. `ms` has the step's start, each event and the step's end. Event i changed `category[i]` by
     `bytes[i]`, or moved these to `moved[i]` unless it is -1. `phases` are name, start and end in ms, first
-    event, and the event after the last. `peak` is the peak's index in `ms`. `storages` are columns in order
-    of creation, None for dpprof 0.2; event i is of `storage[i]`, and the first `present` existed at the start.
+    event, and the event after the last. `peak` is the peak's index in `ms`. `storages` are in order of
+    creation, None for dpprof 0.2; event i is of `storage[i]`, and the first `present` existed at the start.
     """
     names = listed_first((*timeline.start, *timeline.category, *filter(None, timeline.moved_to)), CATEGORIES)
     index = {name: i for i, name in enumerate(names)}
@@ -172,7 +172,8 @@ def write_timeline(result: Result) -> list[Path]:
     if data is None:
         return []
     size = f"{config.model_name}, batch {config.batch_size}, sequence {config.seq_len}"
-    picture = image.draw(data.levels, data.tables, f"{short_name(config.trainer)}, {size}")
+    title = f"{short_name(config.trainer)}, {size}"
+    picture = image.png(image.timeline_of(data.levels, data.tables, title))
     write_bytes(folder.timeline_image, picture)
     write_text(folder.timeline_page, render(data, picture))
     return [folder.timeline_page, folder.timeline_image]

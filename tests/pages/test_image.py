@@ -19,7 +19,7 @@ NAMES = ["parameters", "activations", "summed gradients", "per-sample gradients"
 
 def test_the_image_stacks_the_categories_up_to_the_total() -> None:
     LEVELS.mib["clip_factors"] = [0.01] * len(LEVELS.ms)
-    figure = image.figure_of(LEVELS, TABLES, "my run")
+    figure = image.timeline_of(LEVELS, TABLES, "my run")
     del LEVELS.mib["clip_factors"]
     (axes,) = figure.axes
     bands = axes.collections[: len(LEVELS.mib)]

@@ -8,25 +8,8 @@ from dpprof.findings import levels
 from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.doubts import doubts
-from dpprof.findings.comparison.growth import Line, growth
 from dpprof.findings.comparison.places import full_name
 from dpprof.findings.comparison.rows import CellRow, ModelRows, rows_by_model
-from dpprof.findings.comparison.side_tables import (
-    CounterRow,
-    FailedRun,
-    FlopRow,
-    Pair,
-    PrivacyRow,
-    TrainerRow,
-    counter_rows,
-    failed_runs,
-    flop_rows,
-    how_measured,
-    judgement,
-    pairs,
-    privacy_rows,
-    trainer_rows,
-)
 from dpprof.findings.verdict.finding import Finding
 from dpprof.findings.verdict.verdict import verdict
 from dpprof.pages.html import short
@@ -102,23 +85,14 @@ def _short(values: list[float]) -> list[float]:
 class ComparisonData:
     """The findings of a comparison and the data behind them.
 
-    `findings` is the verdict, `doubts` its caveats; `judgement` compares hardware counters with common
-    expectations; `timelines` has curves by cell name, `damaged` a sentence per unreadable timeline.
+    `findings` is the verdict, `doubts` its caveats; `timelines` has curves by cell name, `damaged` a sentence
+    per unreadable timeline.
     """
 
     comparison: Comparison
     findings: list[Finding]
     doubts: list[str]
-    trainers: list[TrainerRow]
     models: list[ModelRows]
-    growth: list[Line]
-    flops: list[FlopRow]
-    privacy: list[PrivacyRow]
-    counters: list[CounterRow]
-    judgement: list[str]
-    pairs: list[Pair]
-    failed: list[FailedRun]
-    measured: list[dict[str, str]]
     timelines: dict[str, Curves]
     damaged: list[str]
 
@@ -127,14 +101,6 @@ class ComparisonData:
         """Rows of all cells, in the order of the cells."""
         found = {id(row.cell): row for model in self.models for place in model.places for row in place.rows}
         return [found[id(cell)] for cell in self.comparison.cells]
-
-    @property
-    def counters_by_place(self) -> dict[tuple[str, str], list[CounterRow]]:
-        """Rows of counters by model and place."""
-        found: dict[tuple[str, str], list[CounterRow]] = {}
-        for row in self.counters:
-            found.setdefault((row.where.model, row.where.place), []).append(row)
-        return found
 
 
 def compute(
@@ -148,21 +114,11 @@ def compute(
     of a larger model, for the verdict only.
     """
     timelines, damaged = read_timelines(comparison, folders or {})
-    counters = counter_rows(comparison)
     return ComparisonData(
         comparison=comparison,
         findings=verdict(comparison, foreseen),
         doubts=doubts(comparison),
-        trainers=trainer_rows(comparison),
         models=rows_by_model(comparison),
-        growth=list(growth(comparison)),
-        flops=flop_rows(comparison),
-        privacy=privacy_rows(comparison),
-        counters=counters,
-        judgement=judgement(counters),
-        pairs=pairs(comparison),
-        failed=failed_runs(comparison),
-        measured=how_measured(comparison),
         timelines=timelines,
         damaged=damaged,
     )

@@ -3,7 +3,7 @@ from example_results import comparison, result
 
 from dpprof.findings.comparison.rows import MEASURES
 from dpprof.pages.comparison.data import compute
-from dpprof.pages.comparison.images import draw
+from dpprof.pages.image import bars_of
 from dpprof.record.record import Failure, FailureKind
 
 FOUND = compute(
@@ -19,7 +19,7 @@ FOUND = compute(
 
 
 def test_bars_are_as_long_as_their_parts() -> None:
-    figure = draw(FOUND, MEASURES[0])
+    figure = bars_of(FOUND, MEASURES[0])
     assert figure is not None
     tiny, small = figure.axes
     titles = [axes.get_title(loc="left") for axes in (tiny, small)]
@@ -39,11 +39,11 @@ def test_disturbed_step_times_are_marked() -> None:
     marked = [
         [text.get_text() for text in figure.axes[0].texts if "1.00 x" in text.get_text()]
         for measure in MEASURES[:2]
-        if (figure := draw(found, measure)) is not None
+        if (figure := bars_of(found, measure)) is not None
     ]
     assert marked == [["10.0  1.00 x"], ["100.0  1.00 x  disturbed"]]
 
 
 def test_what_nobody_measured_is_not_drawn() -> None:
-    assert draw(compute(comparison(result(step_s=0.1, peak_mib=10))), MEASURES[2]) is None
-    assert draw(compute(comparison()), MEASURES[0]) is None
+    assert bars_of(compute(comparison(result(step_s=0.1, peak_mib=10))), MEASURES[2]) is None
+    assert bars_of(compute(comparison()), MEASURES[0]) is None

@@ -8,10 +8,8 @@ from example_findings import FLAT, GHOST, OOM, STANDARD
 from example_results import comparison, result
 
 from dpprof.findings.verdict.finding import Finding
-from dpprof.pages.comparison import tiles as tiles_of
 from dpprof.pages.comparison.data import compute
-from dpprof.pages.comparison.page import advice, render
-from dpprof.pages.comparison.tiles import Tiles
+from dpprof.pages.comparison.page import Tiles, advice, render, tiles_of
 from dpprof.record.figures.results import Result
 from dpprof.vocabulary.colors import CATEGORY_COLORS
 from dpprof.vocabulary.phases import PHASES
@@ -19,7 +17,7 @@ from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 
 
 def tiles(*results: Result) -> Tiles:
-    found = tiles_of.compute(compute(comparison(*results)))
+    found = tiles_of(compute(comparison(*results)))
     assert found is not None
     return found
 
@@ -88,8 +86,8 @@ def test_else_lines_through_the_peaks_of_the_model_are_extended(models: tuple[st
 
 
 def test_a_place_without_others_has_a_tile_and_one_where_nothing_finished_none() -> None:
-    assert tiles_of.compute(compute(comparison())) is None
-    assert tiles_of.compute(compute(comparison(result(failure=OOM)))) is None
+    assert tiles_of(compute(comparison())) is None
+    assert tiles_of(compute(comparison(result(failure=OOM)))) is None
     found = tiles(result("DPSGDTrainer", step_s=0.1, peak_mib=3))
     assert (len(found.tiles), found.has_ratios, found.note) == (1, False, "")
 
