@@ -24,8 +24,8 @@ from dpprof.findings.comparison.side_tables import (
 from dpprof.pages.comparison.data import ComparisonData
 from dpprof.pages.document import (
     Bar,
-    Columns,
     ColumnOf,
+    Columns,
     Heading,
     Part,
     Points,
@@ -245,7 +245,10 @@ def _flop_table(comparison: Comparison) -> Table:
 
 def counter_table(rows: Sequence[CounterRow], title: str = "") -> Table:
     """Return bytes by memory level for every cell with counters; with a title, those of one place."""
-    columns = [*_WHERE[2 if title else 0 :], ("kernel ms", number, lambda row: row.kernel_ms)]
+    columns: list[ColumnOf] = [
+        *_WHERE[2 if title else 0 :],
+        ("kernel ms", number, lambda row: row.kernel_ms),
+    ]
     for i, (name, _, _) in enumerate(EXPECTED.values()):
         columns.append((f"{name} [MiB]", number, lambda row, i=i: row.moved[i].mib))
         columns.append(("x", figure, lambda row, i=i: _ratio(row.moved[i])))
