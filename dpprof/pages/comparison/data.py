@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from dpprof.errors import DpprofError
 from dpprof.findings import levels
@@ -23,30 +24,14 @@ from dpprof.vocabulary.units import MS_PER_S
 _POINTS = 400
 
 
-@dataclass(frozen=True)
-class Curves:
-    """Memory curves of a run: MiB by category at each of `ms`; phases have start and end in ms.
-
-    `words` and `colors` belong to the categories; `peak` is the index of the peak.
-    """
-
-    trainer: str
-    ms: list[float]
-    mib: dict[str, list[float]]
-    words: list[str]
-    colors: list[str]
-    phases: list[tuple[str, float, float]]
-    peak: int
-
-
 def read_timelines(
     comparison: Comparison, folders: Mapping[tuple[str, str], RunFolder]
-) -> tuple[dict[str, Curves], list[str]]:
+) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """Read the timeline of each cell's first finished run that has one, by the cell's name.
 
     Also returns a sentence per unreadable one. `folders` are run folders by source and run name.
     """
-    found: dict[str, Curves] = {}
+    found: dict[str, dict[str, Any]] = {}
     damaged = []
     for cell in comparison.cells:
         label = f"{short_name(cell.trainer)}: {full_name(comparison, cell)}"
@@ -61,24 +46,23 @@ def read_timelines(
     return found, damaged
 
 
-def _thinned(timeline: StepTimeline, cell: Cell) -> Curves:
-    """Thin the curves, with phases as wide as their time without the ledger, or their least time."""
+def _thinned(timeline: StepTimeline, cell: Cell) -> dict[str, Any]:
+    """Return memory curves for the script: MiB by category at each of `ms`; `peak` is the index of the peak.
+
+    Phases are as wide as their time without the ledger, or their least time.
+    """
     floors = {phase.name: cell.figures.get(floor_name(phase.name)) for phase in timeline.phases}
     phase_ms = cell.phase_ms or {phase: ms for phase, ms in floors.items() if ms is not None}
     curves = levels.compute(timeline, {phase: ms / MS_PER_S for phase, ms in phase_ms.items()}, _POINTS)
-    return Curves(
-        trainer=short_name(cell.trainer),
-        ms=_short(curves.ms),
-        mib={name: _short(mib) for name, mib in curves.mib.items()},
-        words=[words(name) for name in curves.mib],
-        colors=[category_color(name) for name in curves.mib],
-        phases=[(span.name, short(span.start_ms), short(span.end_ms)) for span in curves.spans],
-        peak=curves.peak_index,
-    )
-
-
-def _short(values: list[float]) -> list[float]:
-    return [short(value) for value in values]
+    return {
+        "trainer": short_name(cell.trainer),
+        "ms": [short(at) for at in curves.ms],
+        "mib": {name: [short(value) for value in mib] for name, mib in curves.mib.items()},
+        "words": [words(name) for name in curves.mib],
+        "colors": [category_color(name) for name in curves.mib],
+        "phases": [(span.name, short(span.start_ms), short(span.end_ms)) for span in curves.spans],
+        "peak": curves.peak_index,
+    }
 
 
 @dataclass(frozen=True)
@@ -93,7 +77,7 @@ class ComparisonData:
     findings: list[Finding]
     doubts: list[str]
     models: list[ModelRows]
-    timelines: dict[str, Curves]
+    timelines: dict[str, dict[str, Any]]
     damaged: list[str]
 
     @property

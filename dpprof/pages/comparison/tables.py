@@ -9,7 +9,6 @@ from dpprof.findings.comparison.models import short_count
 from dpprof.findings.comparison.rows import WORDS, CellRow, ModelRows
 from dpprof.findings.comparison.side_tables import (
     EXPECTED,
-    CountedBytes,
     CounterRow,
     Pair,
     counter_rows,
@@ -250,14 +249,19 @@ def counter_table(rows: Sequence[CounterRow], title: str = "") -> Table:
         ("kernel ms", number, lambda row: row.kernel_ms),
     ]
     for i, (name, _, _) in enumerate(EXPECTED.values()):
-        columns.append((f"{name} [MiB]", number, lambda row, i=i: row.moved[i].mib))
-        columns.append(("x", figure, lambda row, i=i: _ratio(row.moved[i])))
+        columns.append((f"{name} [MiB]", number, partial(_moved_mib, index=i)))
+        columns.append(("x", figure, partial(_moved_ratio, index=i)))
     columns.append(("DRAM / ledger", number, lambda row: row.dram_to_ledger))
     return table_of(rows, columns, title, name="counters")
 
 
-def _ratio(moved: CountedBytes) -> str:
+def _moved_mib(row: CounterRow, index: int) -> float | None:
+    return row.moved[index].mib
+
+
+def _moved_ratio(row: CounterRow, index: int) -> str:
     """Return a ratio to standard, marked if outside of common expectations."""
+    moved = row.moved[index]
     return f"{number(moved.ratio)} {moved.side or ''}".rstrip()
 
 
