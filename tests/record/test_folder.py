@@ -21,15 +21,6 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("name", ODD_NAMES)
-def test_a_written_file_holds_the_text_and_nothing_lies_beside_it(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    write_text(path, "earlier and longer")
-    write_text(path, "Zoë\n")
-    assert path.read_bytes() == "Zoë\n".encode()
-    assert names(tmp_path) == [name]
-
-
 def test_a_failed_write_leaves_no_part_behind(tmp_path: Path) -> None:
     (tmp_path / "folder" / "inner").mkdir(parents=True)
     with pytest.raises(OSError, match="directory"):
