@@ -55,7 +55,6 @@ class Heading:
     """A heading below the title."""
 
     text: str
-    level: int = 2
 
 
 @dataclass(frozen=True)
@@ -75,18 +74,10 @@ class Points:
 
 
 @dataclass(frozen=True)
-class Commands:
-    """Text to copy, line by line."""
-
-    text: str
-
-
-@dataclass(frozen=True)
 class Chart:
     """A drawing, for HTML only; `legend` explains its marks."""
 
     svg: Markup
-    caption: str = ""
     legend: Sequence[Text] = ()
 
 
@@ -132,7 +123,7 @@ class Table:
     has_total: bool = False
 
 
-Part = Heading | Sentence | Points | Commands | Chart | Table
+Part = Heading | Sentence | Points | Chart | Table
 
 
 @dataclass(frozen=True)
