@@ -24,6 +24,7 @@ from dpprof.json_files import typed
 from dpprof.record.figures.results import read_result
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.ledger import StepTimeline
+from dpprof.record.link import Link
 from dpprof.record.record import (
     Ceilings,
     Failure,
@@ -97,9 +98,11 @@ def kinds(at: Path) -> Iterator[tuple[Path, Callable[[Any], Any]]]:
     timeline = at / "timeline.json"
     timeline.write_text(json.dumps(read(base.ledger)["timeline"]))
     yield timeline, StepTimeline.from_dict
+    dataclasses.replace(Link.new(at, "sqlite:///x.db"), run_id="0123").write(base.mlflow)
+    yield base.mlflow, lambda data: typed(Link, data)
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(5))
 def test_a_value_is_refused_or_kept_as_it_is(tmp_path: Path, number: int) -> None:
     """Every field, with a value of every other type. Nothing is taken for what it is not."""
     path, make = list(kinds(tmp_path / "run"))[number]

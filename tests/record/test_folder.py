@@ -8,7 +8,6 @@ import example_ledger
 import pytest
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.errors import DpprofError
 from dpprof.record.files import write_text
 from dpprof.record.folder import Artifacts, RunFolder, SweepFolder
 from dpprof.record.record import Failure, FailureKind, Memory, PassOutcome, PassStatus, Record
@@ -76,15 +75,6 @@ def test_create_clears_what_an_earlier_try_left(tmp_path: Path) -> None:
     assert names(folder.path) == ["config.json", "tensorboard"]
     assert names(folder.tensorboard) == []
     assert folder.read_config() == other
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"lr": null}', '{"colour": "red"}'])
-def test_a_configuration_that_cannot_be_used(tmp_path: Path, text: str) -> None:
-    folder = RunFolder(tmp_path / "run")
-    folder.create(CONFIG)
-    folder.config.write_text(text)
-    with pytest.raises(DpprofError, match=r"/config.json cannot be read: it |batch_size|lr|colour"):
-        folder.read_config()
 
 
 def test_what_a_configuration_leaves_out_has_its_default(tmp_path: Path) -> None:
