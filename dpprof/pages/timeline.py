@@ -22,9 +22,7 @@ from dpprof.record.figures.results import Result, describe_steps, device_name, e
 from dpprof.record.files import write_bytes, write_text
 from dpprof.record.ledger import LedgerResult, StepTimeline
 from dpprof.record.record import Record
-from dpprof.vocabulary.categories import CATEGORIES
 from dpprof.vocabulary.colors import category_color, class_color, words
-from dpprof.vocabulary.formats import listed_first
 from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.trainers import short_name
 from dpprof.vocabulary.units import MS_PER_S
@@ -42,7 +40,7 @@ def step_data(timeline: StepTimeline, phase_s: dict[str, float]) -> dict[str, An
     event, and the event after the last. `peak` is the peak's index in `ms`. `storages` are in order of
     creation, None for dpprof 0.2; event i is of `storage[i]`, and the first `present` existed at the start.
     """
-    names = listed_first((*timeline.start, *timeline.category, *filter(None, timeline.moved_to)), CATEGORIES)
+    names = timeline.categories
     index = {name: i for i, name in enumerate(names)}
     ms, spans = clock(timeline, phase_s)
     return {

@@ -286,13 +286,18 @@ class Tracker:
         link = Link.new(folder.path, store_name())
         # Written before the run, which is tagged with the link's id, so that it is found after a crash.
         link.write(folder.mlflow)
-        run_id = self._open(result, parent, link, names_model=names_model)
+        name = short_name(result.name, result.config, with_model=names_model)
+        run = self._taken if parent is None else None
+        if run is None:
+            start_ms = int(1000 * result.record.started_at) if result.record else None
+            run = self._create(name, link, start_ms, parent)
+        run_id = str(run.info.run_id)
         with self._closed_on_failure(run_id):
-            link = replace(link, run_id=run_id)
-            link.write(folder.mlflow)
+            if parent is None:
+                self._name_given(run_id, name)
             self._write_result(run_id, result, {**tags, LINK_TAG: link.link_id})
             self._terminate(run_id, result.status, _end_ms(result))
-        replace(link, complete=True).write(folder.mlflow)
+        replace(link, run_id=run_id, complete=True).write(folder.mlflow)
         return run_id
 
     def log_metrics(
@@ -301,18 +306,6 @@ class Tracker:
         """Add figures to a run; those of an estimate go under `estimate/`."""
         prefix = f"{ESTIMATE}/" if config is not None and config.is_estimate else ""
         self.store.log_metrics(run_id, [(prefix + name, value, 0) for name, value in figures.items()])
-
-    def _open(self, result: Result, parent: str | None, link: Link, *, names_model: bool) -> str:
-        name = short_name(result.name, result.config, with_model=names_model)
-        run = self._taken if parent is None else None
-        if run is None:
-            start_ms = int(1000 * result.record.started_at) if result.record else None
-            run = self._create(name, link, start_ms, parent)
-        run_id = str(run.info.run_id)
-        if parent is None:
-            with self._closed_on_failure(run_id):
-                self._name_given(run_id, name)
-        return run_id
 
     def _write_result(self, run_id: str, result: Result, tags: Mapping[str, str]) -> None:
         record, write = result.record, self.store
