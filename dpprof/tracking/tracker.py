@@ -140,7 +140,7 @@ class Tracker:
         if link is None or not _is_of(link, folder):
             return None
         if link.run_id is None:  # the writer stopped before it knew the run
-            return next(iter(self.store.search(_condition(link), [self._experiment_id])), None)
+            return next(iter(self.store.search(_condition(link))), None)
         try:
             run = self.store.ask(self.store.client.get_run, link.run_id)
         except Refused as error:
