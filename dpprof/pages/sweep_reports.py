@@ -38,19 +38,15 @@ def write_sweep_reports(folder: SweepFolder, results: Iterable[Result]) -> Writt
     folders = {(folder.name, result.name): result.folder for result in results}
     foreseen, _ = read_foreseen(folder)  # unreadable ones were reported before
     data = compute(comparison, folders, foreseen)
-    files = [*_texts(folder, data), *write_sweep_roofline(folder, comparison), *_images(folder, data)]
-    return WrittenReports(data, comparison, data.findings, description(data), table(data), files)
-
-
-def _texts(folder: SweepFolder, data: ComparisonData) -> list[Path]:
     texts = {
         folder.summary_markdown: to_markdown(data),
-        folder.summary_json: data.comparison.to_json(),
+        folder.summary_json: comparison.to_json(),
         folder.comparison_page: page.render(data),
     }
     for path, text in texts.items():
         write_text(path, text)
-    return list(texts)
+    files = [*texts, *write_sweep_roofline(folder, comparison), *_images(folder, data)]
+    return WrittenReports(data, comparison, data.findings, description(data), table(data), files)
 
 
 def _images(folder: SweepFolder, data: ComparisonData) -> Iterator[Path]:
