@@ -21,7 +21,7 @@ import psutil
 import torch
 
 from dpprof import __version__
-from dpprof.record.figures.beside import beside
+from dpprof.pages.run_tables import beside
 from dpprof.record.figures.results import read_result
 from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.formats import markdown_table

@@ -14,7 +14,6 @@ class Mark:
     y: float
     path: str
     color: str
-    radius: float
     is_open: bool
     title: list[str]
 
@@ -25,11 +24,19 @@ class Chart:
 
     marks: list[Mark]
     lines: list[list[tuple[float, float]]]
-    dashes: list[str | None]
+    dashes: list[str]
     notes: list[str]
     x_range: tuple[float, float]
     y_range: tuple[float, float]
     titles: list[str]
+
+
+_NUMBER = r"([\d.-]+)"
+_TICK = f'<text x="{_NUMBER}" y="{_NUMBER}" text-anchor="(middle|end)" class="tick">([^<]*)<'
+_MARK = (
+    rf'<path d="([^"]*)" transform="translate\({_NUMBER} {_NUMBER}\) scale\({_NUMBER}\)"'
+    r' class="mark( open)?" style="[^"]*(#\w+)"><title>(.*?)</title>'
+)
 
 
 class Axis:
@@ -40,8 +47,8 @@ class Axis:
         self.low = math.log10(low)
         self.per_pixel = (math.log10(high) - self.low) / (other - self.pixel)
 
-    def value(self, pixel: float) -> float:
-        return float(10 ** (self.low + (pixel - self.pixel) * self.per_pixel))
+    def value(self, pixel: str | float) -> float:
+        return float(10 ** (self.low + (float(pixel) - self.pixel) * self.per_pixel))
 
 
 def read_logarithmic(page: str, name: str) -> Chart | None:
@@ -50,46 +57,22 @@ def read_logarithmic(page: str, name: str) -> Chart | None:
     if found is None:
         return None
     svg = found[0]
-    ticks = re.findall(
-        r'<text x="([\d.-]+)" y="([\d.-]+)" text-anchor="(middle|end)" class="tick">([^<]*)<', svg
-    )
-    values = [(float(x), float(y), side, float(text.replace(",", ""))) for x, y, side, text in ticks]
-    across = Axis([(x, value) for x, _, side, value in values if side == "middle"])
-    up = Axis([(y - 4.5, value) for _, y, side, value in values if side == "end"])
-    (area,) = re.findall(r'<rect x="([\d.]+)" y="([\d.]+)" width="([\d.]+)" height="([\d.]+)">', svg)
+    ticks = [(float(x), float(y), side, text.replace(",", "")) for x, y, side, text in re.findall(_TICK, svg)]
+    across = Axis([(x, float(value)) for x, _, side, value in ticks if side == "middle"])
+    up = Axis([(y - 4.5, float(value)) for _, y, side, value in ticks if side == "end"])
+    (area,) = re.findall(f'<rect x="{_NUMBER}" y="{_NUMBER}" width="{_NUMBER}" height="{_NUMBER}">', svg)
     left, top, width, height = map(float, area)
     lines = re.findall(r'<path d="(M[^"]*)" class="line"(?: stroke-dasharray="([^"]*)")?>', svg)
+    points = [re.findall(f"{_NUMBER},{_NUMBER}", path) for path, _ in lines]
     return Chart(
-        marks=[_mark(match, across, up) for match in re.finditer(_MARK, svg, re.S)],
-        lines=[
-            [
-                (across.value(float(x)), up.value(float(y)))
-                for x, y in re.findall(r"([\d.-]+),([\d.-]+)", path)
-            ]
-            for path, _ in lines
+        marks=[
+            Mark(across.value(x), up.value(y), path, color, bool(is_open), html.unescape(title).split("\n"))
+            for path, x, y, _, is_open, color, title in re.findall(_MARK, svg, re.S)
         ],
-        dashes=[dash or None for _, dash in lines],
+        lines=[[(across.value(x), up.value(y)) for x, y in line] for line in points],
+        dashes=[dash for _, dash in lines],
         notes=[html.unescape(text) for text in re.findall(r'class="note">([^<]*)<', svg)],
         x_range=(across.value(left), across.value(left + width)),
         y_range=(up.value(top + height), up.value(top)),
         titles=re.findall(r'<text x="[\d.]+" y="[\d.]+"(?: text-anchor="middle")?>([^<]*)<', svg),
-    )
-
-
-_MARK = (
-    r'<path d="(?P<path>[^"]*)" '
-    r'transform="translate\((?P<x>[\d.]+) (?P<y>[\d.]+)\) scale\((?P<radius>[\d.]+)\)"'
-    r' class="mark(?P<open> open)?" style="[^"]*(?P<color>#\w+)"><title>(?P<title>.*?)</title>'
-)
-
-
-def _mark(match: re.Match[str], across: Axis, up: Axis) -> Mark:
-    return Mark(
-        x=across.value(float(match["x"])),
-        y=up.value(float(match["y"])),
-        path=match["path"],
-        color=match["color"],
-        radius=float(match["radius"]),
-        is_open=match["open"] is not None,
-        title=html.unescape(match["title"]).split("\n"),
     )

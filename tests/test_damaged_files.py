@@ -4,7 +4,6 @@ import dataclasses
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from dpprof.json_files import typed
 from dpprof.record.figures.results import read_result
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.ledger import StepTimeline
+from dpprof.record.link import Link
 from dpprof.record.record import (
     Ceilings,
     Failure,
@@ -39,7 +39,6 @@ from dpprof.record.record import (
 )
 from dpprof.vocabulary.settings import fields
 
-SOUND = "sound"
 # Of how many damages one is tried with the commands.
 EACH = 25
 GRID = Path(__file__).parent / "written_by_0_2" / "grid"
@@ -67,21 +66,12 @@ def run_folder(at: Path) -> RunFolder:
     return example_ledger.folder(at, record, example_ledger.timeline())
 
 
-@dataclass(frozen=True)
-class Odd:
-    """A sweep folder with a sound run and many damaged ones: those that can be read, and damaged files."""
-
-    path: Path
-    readable: set[str]
-    files: list[Path]
-
-
 @pytest.fixture(scope="module")
-def odd(tmp_path_factory: pytest.TempPathFactory) -> Odd:
-    place = tmp_path_factory.mktemp("damaged")
-    sweep = SweepFolder(place / "odd")
-    base = run_folder(sweep.run(SOUND).path)
-    readable, files = {SOUND}, []
+def odd(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, str]:
+    """The runs of a sweep folder, a sound one and many damaged: what is told of each; empty if nothing."""
+    sweep = SweepFolder(tmp_path_factory.mktemp("damaged") / "odd")
+    base = run_folder(sweep.run("sound").path)
+    told = {base.path: ""}
     for path in (base.record, base.config, base.ledger):
         for number, (_, content) in enumerate(islice(damaged(path), 0, None, EACH)):
             run = sweep.run(f"{path.name}-{number}")
@@ -89,12 +79,11 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Odd:
             (run.path / path.name).write_bytes(content)
             try:
                 read_result(run)
-                readable.add(run.name)
+                told[run.path] = ""
             except DpprofError:
-                files.append(run.path / path.name)
-    assert len(readable) > 10
-    assert len(files) > 30
-    return Odd(sweep.path, readable, files)
+                told[run.path] = f"{run.name}/{path.name} cannot be read: "
+    assert len(told) - 10 > sum(map(bool, told.values())) > 30
+    return told
 
 
 def kinds(at: Path) -> Iterator[tuple[Path, Callable[[Any], Any]]]:
@@ -109,9 +98,11 @@ def kinds(at: Path) -> Iterator[tuple[Path, Callable[[Any], Any]]]:
     timeline = at / "timeline.json"
     timeline.write_text(json.dumps(read(base.ledger)["timeline"]))
     yield timeline, StepTimeline.from_dict
+    dataclasses.replace(Link.new(at, "sqlite:///x.db"), run_id="0123").write(base.mlflow)
+    yield base.mlflow, lambda data: typed(Link, data)
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(5))
 def test_a_value_is_refused_or_kept_as_it_is(tmp_path: Path, number: int) -> None:
     """Every field, with a value of every other type. Nothing is taken for what it is not."""
     path, make = list(kinds(tmp_path / "run"))[number]
@@ -172,28 +163,29 @@ def test_a_file_that_was_cut_is_named(tmp_path: Path, name: str) -> None:
     ],
     ids=lambda command: command[0],
 )
-def test_a_command_names_what_is_damaged_and_does_the_rest(odd: Odd, command: list[str]) -> None:
-    ended = call_dpprof(odd.path.parent, *command)
+def test_a_command_names_what_is_damaged_and_does_the_rest(odd: dict[Path, str], command: list[str]) -> None:
+    place = next(iter(odd)).parent
+    ended = call_dpprof(place.parent, *command)
     assert ended.returncode == 0, ended.stderr
-    told = ended.stderr.replace(str(odd.path), "odd")
-    for file in odd.files:
-        line = f"warning: left out {file.parent.name}: odd/{file.parent.name}/{file.name} cannot be read: "
-        assert line in told
-    assert told.count("left out") == len(odd.files)
+    lines = [f"warning: left out {run.name}: odd/{told}" for run, told in odd.items() if told]
+    said = ended.stderr.replace(str(place), "odd")
+    assert [line for line in lines if line not in said] == []
+    assert said.count("left out") == len(lines)
     if command[0] == "export":
         cells = json.loads(ended.stdout)["cells"]
-        assert {run["name"] for cell in cells for run in cell["runs"]} == odd.readable
+        readable = {run.name for run, told in odd.items() if not told}
+        assert {run["name"] for cell in cells for run in cell["runs"]} == readable
 
 
-def test_show_tells_a_run_or_the_file_that_is_damaged(odd: Odd) -> None:
-    for run in sorted(odd.path.iterdir())[::4]:
-        ended = call_dpprof(odd.path, "show", run.name)
+def test_show_tells_a_run_or_the_file_that_is_damaged(odd: dict[Path, str]) -> None:
+    for run, told in sorted(odd.items())[::4]:
+        ended = call_dpprof(run.parent, "show", run.name)
         assert ended.returncode in (0, 1, 2)
         if ended.returncode == 1:
-            assert f"dpprof: {run.name}/{run.name.rpartition('-')[0]} cannot be read: " in ended.stderr
+            assert f"dpprof: {told or f'{run.name}/ledger.json.gz cannot be read: '}" in ended.stderr
             assert ended.stderr.count("\n") == 1
         else:
-            assert run.name in odd.readable
+            assert not told
 
 
 def test_a_damaged_estimate_of_a_larger_model_is_named(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def compute(counters: CounterResult, ledger: LedgerResult | None) -> CounterTabl
             CountedRow(name, of_class, name) for name, of_class in found.classes.items()
         ),
         kernels=_most_traffic_first(
-            CountedRow(row.name, CounterFigures.of(row), row.kernel_class, row.phase or BETWEEN)
+            CountedRow(row.name, CounterFigures.of([row]), row.kernel_class, row.phase or BETWEEN)
             for row in counters.rows
         ),
         step=CountedRow(STEP, found.step, ledger_mib=mib(ledger.moved_in_step.num_bytes) if ledger else None),

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpprof.record.ledger import PhaseMark, StepTimeline
-from dpprof.vocabulary.categories import CATEGORIES
-from dpprof.vocabulary.formats import listed_first
 from dpprof.vocabulary.units import MIB, MS_PER_S
 
 _MOST_POINTS = 800
@@ -39,19 +37,14 @@ def compute(timeline: StepTimeline, phase_s: dict[str, float], most: int = _MOST
     `phase_s` is how long each phase takes without the ledger, and sets its width; other phases keep their
     width under the ledger. Time between phases, where the ledger itself is at work, has no width.
     """
-    found = (*timeline.start, *timeline.category, *filter(None, timeline.moved_to))
-    categories = listed_first(found, CATEGORIES)
+    categories = timeline.categories
     column = {category: i for i, category in enumerate(categories)}
     changes = np.zeros((len(timeline.seconds) + 1, len(categories)), dtype=np.int64)
     for category, num_bytes in timeline.start.items():
         changes[0, column[category]] = num_bytes
-    rows = zip(timeline.category, timeline.num_bytes, timeline.moved_to, strict=True)
-    for i, (category, num_bytes, moved_to) in enumerate(rows, start=1):
-        if moved_to is None:
+    for i, changed in enumerate(timeline.changes(), start=1):
+        for category, num_bytes in changed:
             changes[i, column[category]] += num_bytes
-        else:
-            changes[i, column[category]] -= num_bytes
-            changes[i, column[moved_to]] += num_bytes
     levels = changes.cumsum(axis=0)
     total = levels.sum(axis=1)
     peak = timeline.peak_event + 1

@@ -1,9 +1,9 @@
 """Hardware counters of one experiment as tables."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 
-from dpprof.findings.counter_tables import CountedRow, CounterTables
-from dpprof.pages.document import Column, Columns, Part, Sentence, Table, table
+from dpprof.findings.counter_tables import CounterTables
+from dpprof.pages.document import ColumnOf, Columns, Part, Sentence, table, table_of
 from dpprof.record.figures.counters import (
     DRAM_READ,
     DRAM_WRITTEN,
@@ -15,22 +15,25 @@ from dpprof.record.figures.counters import (
 from dpprof.vocabulary.colors import words
 from dpprof.vocabulary.formats import number, whole
 
-_FIGURES: dict[Column, Callable[[CountedRow], float | None]] = {
-    Column("launches", whole): lambda row: row.figures.kernel_launches,
-    Column("time", number, "ms"): lambda row: row.figures.kernel_ms,
-    Column("DRAM read", number, "MiB"): lambda row: row.figures.moved_mib(DRAM_READ),
-    Column("DRAM written", number, "MiB"): lambda row: row.figures.moved_mib(DRAM_WRITTEN),
-    Column("DRAM", number, "GiB/s"): lambda row: row.figures.dram_gib_per_s,
-    Column("% of DRAM's peak", number): lambda row: row.figures.dram_pct_of_peak,
-    Column("L2 read", number, "MiB"): lambda row: row.figures.moved_mib(L2_READ),
-    Column("L2 written", number, "MiB"): lambda row: row.figures.moved_mib(L2_WRITTEN),
-    Column("L1 load", number, "MiB"): lambda row: row.figures.moved_mib(L1_LOAD),
-    Column("L1 store", number, "MiB"): lambda row: row.figures.moved_mib(L1_STORE),
-}
-_LEDGER: dict[Column, Callable[[CountedRow], float | None]] = {
-    Column("ledger", number, "MiB"): lambda row: row.ledger_mib,
-    Column("DRAM / ledger", number): lambda row: row.figures.dram_to_ledger,
-}
+_NAME: ColumnOf = ("phase", str, lambda row: row.name)
+_CLASS: ColumnOf = ("class", str, lambda row: words(row.kernel_class))
+_KERNEL: tuple[ColumnOf, ...] = (("kernel", str, lambda row: row.name), ("phase", str, lambda row: row.phase))
+_FIGURES: tuple[ColumnOf, ...] = (
+    ("launches", whole, lambda row: row.figures.kernel_launches),
+    ("time [ms]", number, lambda row: row.figures.kernel_ms),
+    ("DRAM read [MiB]", number, lambda row: row.figures.moved_mib(DRAM_READ)),
+    ("DRAM written [MiB]", number, lambda row: row.figures.moved_mib(DRAM_WRITTEN)),
+    ("DRAM [GiB/s]", number, lambda row: row.figures.dram_gib_per_s),
+    ("% of DRAM's peak", number, lambda row: row.figures.dram_pct_of_peak),
+    ("L2 read [MiB]", number, lambda row: row.figures.moved_mib(L2_READ)),
+    ("L2 written [MiB]", number, lambda row: row.figures.moved_mib(L2_WRITTEN)),
+    ("L1 load [MiB]", number, lambda row: row.figures.moved_mib(L1_LOAD)),
+    ("L1 store [MiB]", number, lambda row: row.figures.moved_mib(L1_STORE)),
+)
+_LEDGER: tuple[ColumnOf, ...] = (
+    ("ledger [MiB]", number, lambda row: row.ledger_mib),
+    ("DRAM / ledger", number, lambda row: row.figures.dram_to_ledger),
+)
 
 
 def parts(found: CounterTables, num_kernels: int) -> Iterator[Part]:
@@ -39,35 +42,20 @@ def parts(found: CounterTables, num_kernels: int) -> Iterator[Part]:
     if not found.has_phases:
         said = "no kernel lies in a phase: an NVTX start/end range named phase:forward, phase:backward, ..."
         yield Sentence(said, "note")
-    figures = _FIGURES | (_LEDGER if found.step.ledger_mib is not None else {})
-    named = [((row.name,), row) for row in rows]
+    columns = [_NAME, *_FIGURES, *(_LEDGER if found.step.ledger_mib is not None else ())]
     bold = [len(rows) - 1] if found.has_phases else []
-    yield _counted("Hardware counters by phase", "counters-by-phase", ["phase"], named, figures, bold)
-    classes = [((words(row.name),), row) for row in found.by_class]
-    yield _counted("Hardware counters by kernel class", "counters-by-class", ["class"], classes)
+    yield table_of(rows, columns, "Hardware counters by phase", name="counters-by-phase", bold=bold)
+    title = "Hardware counters by kernel class"
+    yield table_of(found.by_class, [_CLASS, *_FIGURES], title, name="counters-by-class")
     if kernels := found.kernels[:num_kernels]:
         title = f"Kernels with the most DRAM traffic ({len(kernels)} of {len(found.kernels)})"
-        listed = [((row.name, row.phase, words(row.kernel_class)), row) for row in kernels]
-        yield _counted(title, "kernels", ["kernel", "phase", "class"], listed)
+        yield table_of(kernels, [*_KERNEL, _CLASS, *_FIGURES], title, name="kernels")
     if metrics := dict.fromkeys(metric for row in rows for metric in row.extra):
-        columns: Columns = [("metric, in base units", str), *((row.name, number) for row in rows)]
+        shown: Columns = [("metric, in base units", str), *((row.name, number) for row in rows)]
         further = [(metric, *(row.extra.get(metric) for row in rows)) for metric in metrics]
-        yield table("Further metrics", columns, further, name="further")
+        yield table("Further metrics", shown, further, name="further")
     for metric, reason in found.missing.items():
         yield Sentence(f"{metric} was not counted: {reason}", "note")
     if found.settings:
         settings = ", ".join(f"{words(name)} {value}" for name, value in found.settings.items())
         yield Sentence(f"counted with {settings}", "note")
-
-
-def _counted(
-    title: str,
-    name: str,
-    first: list[str],
-    rows: Iterable[tuple[tuple[str, ...], CountedRow]],
-    figures: Mapping[Column, Callable[[CountedRow], float | None]] = _FIGURES,
-    bold: Collection[int] = (),
-) -> Table:
-    columns = [*map(Column, first), *figures]
-    shown = [(*named, *(figure(row) for figure in figures.values())) for named, row in rows]
-    return table(title, columns, shown, name=name, bold=bold)

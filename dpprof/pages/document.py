@@ -5,7 +5,7 @@ A page is a function from findings to a Document. Text in backticks is code.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from markupsafe import Markup
 
@@ -55,7 +55,6 @@ class Heading:
     """A heading below the title."""
 
     text: str
-    level: int = 2
 
 
 @dataclass(frozen=True)
@@ -75,18 +74,10 @@ class Points:
 
 
 @dataclass(frozen=True)
-class Commands:
-    """Text to copy, line by line."""
-
-    text: str
-
-
-@dataclass(frozen=True)
 class Chart:
     """A drawing, for HTML only; `legend` explains its marks."""
 
     svg: Markup
-    caption: str = ""
     legend: Sequence[Text] = ()
 
 
@@ -110,6 +101,8 @@ class Column:
 
 
 Columns = Sequence[Column | tuple[str, Callable[..., str]]]
+# A column with what it shows of a row.
+ColumnOf = tuple[str, Callable[..., str], Callable[[Any], object]]
 
 
 @dataclass(frozen=True)
@@ -130,7 +123,7 @@ class Table:
     has_total: bool = False
 
 
-Part = Heading | Sentence | Points | Commands | Chart | Table
+Part = Heading | Sentence | Points | Chart | Table
 
 
 @dataclass(frozen=True)
@@ -157,6 +150,12 @@ def table(
     cells = [[_cell(column, value) for column, value in zip(made, row, strict=True)] for row in rows]
     emphasized = [*bold, len(cells) - 1] if has_total else bold
     return Table(made, cells, title, name, emphasized, is_sortable, groups or {}, has_total)
+
+
+def table_of(rows: Iterable[Any], columns: Sequence[ColumnOf], title: str = "", **more: Any) -> Table:
+    """Make a table of a row's values; `more` is as in `table`."""
+    shown = [[value(row) for _, _, value in columns] for row in rows]
+    return table(title, [(heading, form) for heading, form, _ in columns], shown, **more)
 
 
 def _cell(column: Column, value: object) -> Cell:

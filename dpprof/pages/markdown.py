@@ -3,7 +3,6 @@
 from dpprof.pages.document import (
     Bar,
     Chart,
-    Commands,
     Document,
     Heading,
     Inline,
@@ -29,14 +28,12 @@ def render(document: Document) -> str:
 
 def _part(part: Part) -> str:
     match part:
-        case Heading():
-            return f"{'#' * part.level} {escape(part.text)}"
+        case Heading(text):
+            return f"## {escape(text)}"
         case Sentence(text):
             return escape(words(text))
         case Points(items, folded_under):
             return "" if folded_under else "\n".join(f"- {escape(words(item))}" for item in items)
-        case Commands(text):
-            return f"```\n{text.rstrip()}\n```"
         case Table():
             return _table(part)
         case Chart():

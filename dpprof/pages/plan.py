@@ -1,6 +1,5 @@
 """Page of a plan: the recommended row, the Pareto front, and every figure with its basis."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from markupsafe import Markup
@@ -8,11 +7,11 @@ from markupsafe import Markup
 from dpprof.findings.plan import answer as said
 from dpprof.findings.plan.answer import span
 from dpprof.findings.plan.data import PlanData
-from dpprof.findings.plan.options import BatchNoise, TrainingOption
+from dpprof.findings.plan.options import BatchNoise, Fitted, TrainingOption
 from dpprof.pages import svg
 from dpprof.pages.document import (
     Chart,
-    Columns,
+    ColumnOf,
     Document,
     Heading,
     Part,
@@ -22,7 +21,7 @@ from dpprof.pages.document import (
     Table,
     TrainerName,
     figure,
-    table,
+    table_of,
 )
 from dpprof.pages.written import write_answer
 from dpprof.record.figures.privacy import rounded_up
@@ -85,24 +84,23 @@ def _physical(data: PlanData) -> str:
 
 def _options(data: PlanData) -> Table:
     front, best = data.front, data.recommended
-    shown: dict[tuple[str, Callable[..., str]], Callable[[TrainingOption], object]] = {
-        ("logical batch", whole): lambda one: one.noise.logical_batch,
-        ("trainer", str): lambda one: TrainerName(one.trainer),
-        ("", str): lambda one: "recommended" if one is best else "on the front" if one in front else "",
-        ("noise / batch", "{:.3g}".format): lambda one: one.noise.over_batch,
-        ("physical batch", whole): lambda one: one.physical_batch,
-        ("physical batches", number): lambda one: one.num_physical,
-        ("at most", whole): lambda one: one.most_physical,
-        ("step [s]", span): lambda one: one.step,
-        ("hours", span): lambda one: one.hours,
-        ("device-hours", span): lambda one: one.device_hours,
-        ("cost", span): lambda one: one.cost,
-        ("time rests on", str): lambda one: one.step.basis,
-    }
-    columns = [column for column in shown if column[0] != "cost" or data.asked.price_per_device_hour]
-    rows = [[shown[column](one) for column in columns] for one in data.options]
+    columns: list[ColumnOf] = [
+        ("logical batch", whole, lambda one: one.noise.logical_batch),
+        ("trainer", str, lambda one: TrainerName(one.trainer)),
+        ("", str, lambda one: "recommended" if one is best else "on the front" if one in front else ""),
+        ("noise / batch", "{:.3g}".format, lambda one: one.noise.over_batch),
+        ("physical batch", whole, lambda one: one.physical_batch),
+        ("physical batches", number, lambda one: one.num_physical),
+        ("at most", whole, lambda one: one.most_physical),
+        ("step [s]", span, lambda one: one.step),
+        ("hours", span, lambda one: one.hours),
+        ("device-hours", span, lambda one: one.device_hours),
+        ("cost", span, lambda one: one.cost),
+        ("time rests on", str, lambda one: one.step.basis),
+    ]
+    columns = [column for column in columns if column[0] != "cost" or data.asked.price_per_device_hour]
     bold = [i for i, one in enumerate(data.options) if one is best]
-    return table("", columns, rows, name="options", bold=bold)
+    return table_of(data.options, columns, name="options", bold=bold)
 
 
 def _gib(num_bytes: int | None) -> str:
@@ -110,44 +108,36 @@ def _gib(num_bytes: int | None) -> str:
 
 
 def _noises(data: PlanData) -> Table:
-    columns: Columns = [
-        ("logical batch", whole),
-        ("sample rate", "{:.3g}".format),
-        ("steps", whole),
-        ("epochs", number),
-        ("noise multiplier", rounded_up),
-        ("accountant", str),
-        ("by RDP", figure),
-        ("epsilon", rounded_up),
-        ("noise / batch", "{:.3g}".format),
+    columns: list[ColumnOf] = [
+        ("logical batch", whole, lambda noise: noise.logical_batch),
+        ("sample rate", "{:.3g}".format, lambda noise: noise.sample_rate),
+        ("steps", whole, lambda noise: noise.steps),
+        ("epochs", number, lambda noise: noise.epochs),
+        ("noise multiplier", rounded_up, lambda noise: noise.guarantee.noise_multiplier),
+        ("accountant", str, lambda noise: noise.guarantee.accountant.upper()),
+        ("by RDP", figure, _by_rdp),
+        ("epsilon", rounded_up, lambda noise: noise.guarantee.epsilon),
+        ("noise / batch", "{:.3g}".format, lambda noise: noise.over_batch),
     ]
-    return table("", columns, [_noise(one) for one in data.noises], name="noise")
+    return table_of(data.noises, columns, name="noise")
 
 
-def _noise(noise: BatchNoise) -> tuple[object, ...]:
-    given = noise.guarantee
-    by_rdp = rounded_up(noise.by_rdp.noise_multiplier) if noise.by_rdp else noise.why_not_rdp
-    asked = (noise.logical_batch, noise.sample_rate, noise.steps, noise.epochs)
-    return *asked, given.noise_multiplier, given.accountant.upper(), by_rdp, given.epsilon, noise.over_batch
+def _by_rdp(noise: BatchNoise) -> str:
+    return rounded_up(noise.by_rdp.noise_multiplier) if noise.by_rdp else noise.why_not_rdp
 
 
 def _memory(data: PlanData) -> Table:
-    columns: Columns = [
-        ("trainer", str),
-        ("largest physical batch", figure),
-        ("needs GiB", _gib),
-        ("in phase", str),
+    columns: list[ColumnOf] = [
+        ("trainer", str, lambda one: TrainerName(one.config.trainer)),
+        ("largest physical batch", figure, _largest),
+        ("needs GiB", _gib, lambda one: one.needed_bytes),
+        ("in phase", str, lambda one: one.peak_phase or ""),
     ]
-    rows = [
-        (
-            TrainerName(one.config.trainer),
-            "failed" if one.failure else f"{one.largest:,}" if one.largest else "none fits",
-            one.needed_bytes,
-            one.peak_phase or "",
-        )
-        for one in data.fitted
-    ]
-    return table("", columns, rows, name="memory")
+    return table_of(data.fitted, columns, name="memory")
+
+
+def _largest(one: Fitted) -> str:
+    return "failed" if one.failure else f"{one.largest:,}" if one.largest else "none fits"
 
 
 def _chart(data: PlanData) -> list[Part]:

@@ -1,7 +1,10 @@
 """Tables of one run: memory, traffic, ranks and parameters, on its page and in `dpprof show`."""
 
+import statistics
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
+from dpprof.config.devices import DEVICES
 from dpprof.findings import counter_tables
 from dpprof.findings.tables import LedgerTables, MovedRow, compute
 from dpprof.pages import counters, svg
@@ -18,7 +21,6 @@ from dpprof.pages.document import (
     figure,
     table,
 )
-from dpprof.record.figures.beside import beside
 from dpprof.record.figures.figures import RanksFigures
 from dpprof.record.figures.privacy import privacy_words
 from dpprof.record.figures.results import Result, describe
@@ -212,5 +214,41 @@ def parameters(groups: Iterable[ParameterGroup]) -> Table:
 def beside_plan(predicted: Predicted, record: Record) -> Table:
     """Return the planned figures, the measured ones and the deviation."""
     columns: Columns = [("", str), ("plan", figure), ("measured", figure), ("off", figure)]
-    rows = [(one.name, one.planned, one.measured, one.off) for one in beside(predicted, record)]
-    return table(f"Beside {predicted.plan}", columns, rows)
+    return table(f"Beside {predicted.plan}", columns, beside(predicted, record))
+
+
+class Beside(NamedTuple):
+    """A planned figure, the measured one and the deviation, as text."""
+
+    name: str
+    planned: str
+    measured: str
+    off: str
+
+
+def beside(predicted: Predicted, record: Record) -> list[Beside]:
+    """Return the figures that the plan predicted and the run measured."""
+    found = []
+    peak = record.memory.peak_allocated
+    if predicted.peak_bytes is not None and peak is not None:
+        off = f"{peak - predicted.peak_bytes:+,} bytes"
+        found.append(Beside("peak", f"{predicted.peak_bytes:,} bytes", f"{peak:,} bytes", off))
+    if predicted.step_s_least is not None and record.step_s:
+        step = _step(predicted.step_s_least, predicted.step_s_most, statistics.median(record.step_s))
+        device, gpu = DEVICES.get(predicted.target), record.environment.get("gpu", "")
+        if device is not None and not device.is_named(gpu):
+            step = step._replace(off=f"not compared: the plan is for {predicted.target}")
+        found.append(step)
+    return found
+
+
+def _step(least: float, most: float | None, measured: float) -> Beside:
+    if most is None:
+        planned, off = f"{number(least)} s or more", f"{measured / least:.2f} times the least"
+    elif least == most:
+        planned, off = f"{number(least)} s", f"{100 * (measured / least - 1):+.1f} %"
+    else:
+        planned = f"{number(least)} to {number(most)} s"
+        nearest = min(max(measured, least), most)
+        off = "within" if nearest == measured else f"{100 * (measured / nearest - 1):+.1f} %"
+    return Beside("step", planned, f"{number(measured)} s", off)

@@ -21,22 +21,14 @@ from dpprof.vocabulary.settings import fields
 from dpprof.vocabulary.trainers import TRAINER_NAMES, TRAINERS, short_name
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, HUGGING_FACE, WORKLOADS, listed
 
-_PER_SAMPLE, _FAST, _OWN = "snippet_per_sample", "snippet_fast", "snippet_own"
-# Template, Opacus's module wrapper and optimizer, by trainer.
-_WRITTEN = {
-    "DPSGDTrainer": (_PER_SAMPLE, "GradSampleModule", "DPOptimizer"),
-    "DPGhostClippingTrainer": (
-        _FAST,
-        "GradSampleModuleFastGradientClipping",
-        "DPOptimizerFastGradientClipping",
-    ),
-    "DPFastGradientClippingTrainer": (
-        _FAST,
-        "GradSampleModuleFastGradientClipping",
-        "DPOptimizerFastGradientClipping",
-    ),
-    "DPBookKeepingTrainer": (_OWN, "", ""),
-    "DPMixedGhostTrainer": (_OWN, "", ""),
+_FAST, _OWN = "snippet_fast", "snippet_own"
+# Template by trainer.
+_TEMPLATES = {
+    "DPSGDTrainer": "snippet_per_sample",
+    "DPGhostClippingTrainer": _FAST,
+    "DPFastGradientClippingTrainer": _FAST,
+    "DPBookKeepingTrainer": _OWN,
+    "DPMixedGhostTrainer": _OWN,
 }
 # Settings of a workload's model.
 _OF_MODEL = (
@@ -168,9 +160,9 @@ def _chosen(rows: Sequence[_Row], best: _Row | None, trainer: str, logical_batch
     there = dict.fromkeys(row.trainer for row in rows)
     if name not in there:
         raise refuse("trainer", trainer, f"one of the plan's: {', '.join(map(short_name, there))}")
-    if name not in _WRITTEN:
+    if name not in _TEMPLATES:
         why = _why_not(name)
-        able = ", ".join(short_name(other) for other in there if other in _WRITTEN)
+        able = ", ".join(short_name(other) for other in there if other in _TEMPLATES)
         raise refuse("trainer", short_name(name), f"{able or 'none of the plan'}; {why}")
     of_trainer = {row.logical_batch: row for row in rows if row.trainer == name}
     if batch not in of_trainer:
@@ -227,40 +219,38 @@ def _drawn_rate(sample_rate: float) -> float:
 
 
 def _written(name: str, asked: _Asked, row: _Row, experiment: ExperimentConfig, accountant: str) -> Snippet:
-    template, module, optimizer = _WRITTEN[row.trainer]
+    template = _TEMPLATES[row.trainer]
     home, _, class_name = TRAINERS[row.trainer].target.partition(":")
     weak = weaknesses(row.epsilon, row.delta, asked.dataset_size)
+    given = vars(row) | vars(asked)
     text = _environment.get_template(f"{template}.py.jinja").render(
-        vars(row)
+        given
         | {
-            "name": _one_line(name),
+            "name": "".join(c if c.isalnum() or c in " -_.,()" else "_" for c in name)[:80],
             "weaknesses": weak,
             "trainer": short_name(row.trainer),
             "accountant": accountant,
-            "dataset_size": asked.dataset_size,
-            "num_devices": asked.num_devices,
             "drawn_rate": _drawn_rate(row.sample_rate),
             "shown_epsilon": rounded_up(row.epsilon),
             "epsilon_error": _epsilon_error(asked, row) if accountant == PRV else None,
             "checkpoint_every": max(1, min(_MOST_STEPS_BETWEEN, row.steps // _CHECKPOINTS)),
             "experiment": experiment,
             "is_of_transformers": listed(experiment.workload) == HUGGING_FACE,
-            "options": experiment.trainer_options,
-            "other_algorithm": experiment.other_algorithm,
-            "optimizer_settings": _optimizer_settings(experiment),
             "model": _model(experiment),
-            "module": module,
-            "optimizer": optimizer,
-            "is_fast": template == _FAST,
+            "variant": "FastGradientClipping" if template == _FAST else "",
+            "is_of_opacus": template != _OWN,
             "home": home,
             "class_name": class_name,
         }
     )
-    return Snippet(text, (*(f"weak privacy: {weakness}" for weakness in weak), *_notes(asked)))
-
-
-def _one_line(text: str) -> str:
-    return "".join(c if c.isalnum() or c in " -_.,()" else "_" for c in text)[:80]
+    notes = [f"weak privacy: {weakness}" for weakness in weak]
+    notes.append("replace make_model and make_dataset: until then it trains the plan's model on random data")
+    if asked.num_devices > 1:
+        notes.append(
+            f"the plan is for {asked.num_devices} devices, the script trains on one: sampling on each rank "
+            "and the sum of gradients over ranks are left to you"
+        )
+    return Snippet(text, tuple(notes))
 
 
 def _epsilon_error(asked: _Asked, row: _Row) -> float:
@@ -270,11 +260,6 @@ def _epsilon_error(asked: _Asked, row: _Row) -> float:
 
     steps = PrivateSteps(row.sample_rate, row.steps, row.delta)
     return affordable_error(row.noise_multiplier, steps, PRECISION * asked.target_epsilon)
-
-
-def _optimizer_settings(experiment: ExperimentConfig) -> dict[str, float]:
-    settings = {"lr": experiment.lr}
-    return settings | {"momentum": experiment.momentum} if experiment.optimizer == "sgd" else settings
 
 
 def _model(experiment: ExperimentConfig) -> dict[str, Any]:
@@ -288,13 +273,3 @@ def _model(experiment: ExperimentConfig) -> dict[str, Any]:
     own = fields(workload.options) if workload and workload.options else {}
     taken = experiment.options
     return found | {n: taken[n] for n, field in own.items() if n in taken and taken[n] != field.default}
-
-
-def _notes(asked: _Asked) -> list[str]:
-    found = ["replace make_model and make_dataset: until then it trains the plan's model on random data"]
-    if asked.num_devices > 1:
-        found.append(
-            f"the plan is for {asked.num_devices} devices, the script trains on one: sampling on each rank "
-            "and the sum of gradients over ranks are left to you"
-        )
-    return found

@@ -161,12 +161,12 @@ def mark(
     )
 
 
-def key(symbol: str | None, color: str, *, dash: str | None = None, is_open: bool = False) -> Markup:
+def key(symbol: str | None, color: str, *, dash: str | None = None) -> Markup:
     """Return a legend's picture: a symbol, a piece of line if `dash` is given, or both."""
     drawn = [] if dash is None else [line([(0, 8), (28, 8)], color=color, dash=dash)]
     width = 16 if dash is None else 28
     if symbol is not None:
-        drawn.append(mark(symbol, width / 2, 8, color, is_open=is_open))
+        drawn.append(mark(symbol, width / 2, 8, color))
     return element(
         "svg", *drawn, class_="key", viewBox=f"0 0 {width} 16", width=width, height=16, aria_hidden="true"
     )

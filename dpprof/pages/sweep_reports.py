@@ -8,11 +8,11 @@ from typing import Any
 from dpprof.findings.comparison.comparison import Comparison, compare, read_foreseen
 from dpprof.findings.comparison.rows import MEASURES
 from dpprof.findings.verdict.finding import Finding
-from dpprof.pages.comparison import images, page
+from dpprof.pages.comparison import page
 from dpprof.pages.comparison.data import ComparisonData, compute
 from dpprof.pages.comparison.export import table
 from dpprof.pages.comparison.summary import description, to_markdown
-from dpprof.pages.image import png
+from dpprof.pages.image import bars_of, png
 from dpprof.pages.roofline.page import write_sweep_roofline
 from dpprof.record.figures.results import Result
 from dpprof.record.files import write_bytes, write_text
@@ -38,25 +38,21 @@ def write_sweep_reports(folder: SweepFolder, results: Iterable[Result]) -> Writt
     folders = {(folder.name, result.name): result.folder for result in results}
     foreseen, _ = read_foreseen(folder)  # unreadable ones were reported before
     data = compute(comparison, folders, foreseen)
-    files = [*_texts(folder, data), *write_sweep_roofline(folder, comparison), *_images(folder, data)]
-    return WrittenReports(data, comparison, data.findings, description(data), table(data), files)
-
-
-def _texts(folder: SweepFolder, data: ComparisonData) -> list[Path]:
     texts = {
         folder.summary_markdown: to_markdown(data),
-        folder.summary_json: data.comparison.to_json(),
+        folder.summary_json: comparison.to_json(),
         folder.comparison_page: page.render(data),
     }
     for path, text in texts.items():
         write_text(path, text)
-    return list(texts)
+    files = [*texts, *write_sweep_roofline(folder, comparison), *_images(folder, data)]
+    return WrittenReports(data, comparison, data.findings, description(data), table(data), files)
 
 
 def _images(folder: SweepFolder, data: ComparisonData) -> Iterator[Path]:
     """Draw the images that have data; remove earlier files of the others."""
     for measure in MEASURES:
-        figure, path = images.draw(data, measure), folder.image(measure.key)
+        figure, path = bars_of(data, measure), folder.image(measure.key)
         if figure is None:
             path.unlink(missing_ok=True)
         else:

@@ -7,7 +7,7 @@ from rich.table import Table as Grid
 from rich.text import Text as RichText
 
 from dpprof.pages import document
-from dpprof.pages.document import Chart, Columns, Commands, Document, Heading, Part, Points, Sentence, Table
+from dpprof.pages.document import Chart, Columns, Document, Heading, Part, Points, Sentence, Table
 from dpprof.pages.fitted_table import FittedTable, plain
 
 
@@ -45,8 +45,6 @@ def _show(console: Console, part: Part) -> None:
         case Points(items):
             for item in items:
                 write_point(console, plain(item))
-        case Commands(text):
-            console.print(RichText(text.rstrip()), soft_wrap=True)
         case Table():
             console.print(FittedTable(part))
 

@@ -7,6 +7,7 @@ image, and tables.
 import base64
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.findings import levels, tables
@@ -21,9 +22,7 @@ from dpprof.record.figures.results import Result, describe_steps, device_name, e
 from dpprof.record.files import write_bytes, write_text
 from dpprof.record.ledger import LedgerResult, StepTimeline
 from dpprof.record.record import Record
-from dpprof.vocabulary.categories import CATEGORIES
 from dpprof.vocabulary.colors import category_color, class_color, words
-from dpprof.vocabulary.formats import listed_first
 from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.trainers import short_name
 from dpprof.vocabulary.units import MS_PER_S
@@ -32,81 +31,50 @@ _SHOWN_TENSORS = 20
 _NOT_MOVED = -1
 
 
-@dataclass(frozen=True)
-class StorageColumns:
-    """Storages of a step in order of creation. `owner` is the parameter or the module."""
+def step_data(timeline: StepTimeline, phase_s: dict[str, float]) -> dict[str, Any]:
+    """Return every event and storage of the step, as columns for the script.
 
-    bytes: list[int]
-    category: list[int]
-    owner: list[str]
-    shape: list[str]
-    dtype: list[str]
-    phase: list[str]
-    operator: list[str]
-
-
-@dataclass(frozen=True)
-class StepData:
-    """Every event and storage of the step, as columns for the script.
-
-    Categories are indices into `names`, which are in stacking order. `ms` has the step's start, each event
-    and the step's end. Event i changed `category[i]` by `bytes[i]`, or moved these to `moved[i]` unless it is
-    -1. `phases` are name, start and end in ms, first event, and the event after the last. `peak` is the
-    peak's index in `ms`. `storages` is None for dpprof 0.2; else event i is of `storage[i]`, and the first
-    `present` existed at the start.
+    Phases are as wide as in `phase_s` (`levels.clock`). Categories are indices into `names`, which are in
+    stacking order. `ms` has the step's start, each event and the step's end. Event i changed `category[i]` by
+    `bytes[i]`, or moved these to `moved[i]` unless it is -1. `phases` are name, start and end in ms, first
+    event, and the event after the last. `peak` is the peak's index in `ms`. `storages` are in order of
+    creation, None for dpprof 0.2; event i is of `storage[i]`, and the first `present` existed at the start.
     """
-
-    names: list[str]
-    words: list[str]
-    colors: list[str]
-    ms: list[float]
-    start: list[int]
-    category: list[int]
-    bytes: list[int]
-    moved: list[int]
-    phases: list[tuple[str, float, float, int, int]]
-    peak: int
-    storages: StorageColumns | None
-    storage: list[int]
-    present: int
-
-
-def step_data(timeline: StepTimeline, phase_s: dict[str, float]) -> StepData:
-    """Return the step with phases as wide as in `phase_s` (`levels.clock`)."""
-    names = listed_first((*timeline.start, *timeline.category, *filter(None, timeline.moved_to)), CATEGORIES)
+    names = timeline.categories
     index = {name: i for i, name in enumerate(names)}
     ms, spans = clock(timeline, phase_s)
-    return StepData(
-        names=names,
-        words=[words(name) for name in names],
-        colors=[category_color(name) for name in names],
-        ms=[short(at) for at in ms],
-        start=[timeline.start.get(name, 0) for name in names],
-        category=[index[name] for name in timeline.category],
-        bytes=timeline.num_bytes,
-        moved=[_NOT_MOVED if name is None else index[name] for name in timeline.moved_to],
-        phases=[
+    return {
+        "names": names,
+        "words": [words(name) for name in names],
+        "colors": [category_color(name) for name in names],
+        "ms": [short(at) for at in ms],
+        "start": [timeline.start.get(name, 0) for name in names],
+        "category": [index[name] for name in timeline.category],
+        "bytes": timeline.num_bytes,
+        "moved": [_NOT_MOVED if name is None else index[name] for name in timeline.moved_to],
+        "phases": [
             (span.name, short(span.start_ms), short(span.end_ms), phase.first_event, phase.end_event)
             for span, phase in zip(spans, timeline.phases, strict=True)
         ],
-        peak=timeline.peak_event + 1,
-        storages=_storages(timeline, index) if timeline.storages else None,
-        storage=timeline.storage_index,
-        present=timeline.num_present,
-    )
+        "peak": timeline.peak_event + 1,
+        "storages": _storages(timeline, index) if timeline.storages else None,
+        "storage": timeline.storage_index,
+        "present": timeline.num_present,
+    }
 
 
-def _storages(timeline: StepTimeline, index: dict[str, int]) -> StorageColumns:
+def _storages(timeline: StepTimeline, index: dict[str, int]) -> dict[str, list[Any]]:
+    """Return the storages as columns; `owner` is the parameter or the module."""
     storages = timeline.storages
-    return StorageColumns(
-        bytes=[each.num_bytes for each in storages],
-        category=[index[each.category] for each in storages],
-        owner=[each.name or each.module for each in storages],
-        shape=[shape_words(each.shape) for each in storages],
-        dtype=[each.dtype for each in storages],
-        phase=[made_in(each, was_present=i < timeline.num_present) for i, each in enumerate(storages)],
-        operator=[each.operator.removeprefix(ATEN) for each in storages],
-    )
+    return {
+        "bytes": [each.num_bytes for each in storages],
+        "category": [index[each.category] for each in storages],
+        "owner": [each.name or each.module for each in storages],
+        "shape": [shape_words(each.shape) for each in storages],
+        "dtype": [each.dtype for each in storages],
+        "phase": [made_in(each, was_present=i < timeline.num_present) for i, each in enumerate(storages)],
+        "operator": [each.operator.removeprefix(ATEN) for each in storages],
+    }
 
 
 @dataclass(frozen=True)
@@ -119,7 +87,7 @@ class TimelineData:
     ledger: LedgerResult
     tables: tables.LedgerTables
     levels: levels.Levels
-    step: StepData
+    step: dict[str, Any]
 
 
 def compute(result: Result) -> TimelineData | None:
@@ -202,7 +170,8 @@ def write_timeline(result: Result) -> list[Path]:
     if data is None:
         return []
     size = f"{config.model_name}, batch {config.batch_size}, sequence {config.seq_len}"
-    picture = image.draw(data.levels, data.tables, f"{short_name(config.trainer)}, {size}")
+    title = f"{short_name(config.trainer)}, {size}"
+    picture = image.png(image.timeline_of(data.levels, data.tables, title))
     write_bytes(folder.timeline_image, picture)
     write_text(folder.timeline_page, render(data, picture))
     return [folder.timeline_page, folder.timeline_image]

@@ -1,13 +1,15 @@
 """Ledger of a training step as plain data: `LedgerResult` is in `record.json`, all in `ledger.json.gz`."""
 
 import dataclasses
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass, field
 from types import GenericAlias
 from typing import Any, Self, TypeVar
 
 from dpprof.errors import DpprofError
 from dpprof.json_files import typed
+from dpprof.vocabulary.categories import CATEGORIES
+from dpprof.vocabulary.formats import listed_first
 from dpprof.vocabulary.theory import LayerRow
 
 K = TypeVar("K")
@@ -207,6 +209,19 @@ class StepTimeline:
     num_present: int = 0
     largest: list[HeldTensor] = field(default_factory=list)
     num_at_peak: int = 0
+
+    @property
+    def categories(self) -> list[str]:
+        """All categories in stacking order."""
+        return listed_first((*self.start, *self.category, *filter(None, self.moved_to)), CATEGORIES)
+
+    def changes(self) -> Iterator[list[tuple[str, int]]]:
+        """Yield the categories that each event changes, with the change in bytes."""
+        for category, num_bytes, moved_to in zip(self.category, self.num_bytes, self.moved_to, strict=True):
+            if moved_to is None:
+                yield [(category, num_bytes)]
+            else:
+                yield [(category, -num_bytes), (moved_to, num_bytes)]
 
     def alive_after(self, event: int) -> dict[int, HeldTensor]:
         """Return storages alive after an event (-1: at the start) with their sizes then, largest first."""

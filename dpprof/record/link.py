@@ -46,7 +46,3 @@ class Link:
     def write(self, path: Path) -> None:
         """Write the link, without a password that links of earlier versions may have."""
         write_text(path, json.dumps(asdict(replace(self, tracking_uri=redacted(self.tracking_uri)))))
-
-    def to(self, run_id: str) -> Self:
-        """Return the link with a run."""
-        return replace(self, run_id=run_id)

@@ -18,9 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from mlflow import MlflowClient, get_tracking_uri
+from mlflow import get_tracking_uri
 from mlflow.entities import Run
 from mlflow.environment_variables import MLFLOW_EXPERIMENT_ID, MLFLOW_EXPERIMENT_NAME, MLFLOW_RUN_ID
 
@@ -57,38 +57,6 @@ _SOURCE = {"mlflow.source.name": "dpprof"}
 
 
 @dataclass(frozen=True)
-class _ProjectRun:
-    """The run created by `mlflow run`; `is_left` tells that dpprof logs to another one."""
-
-    run: Run
-    is_left: bool
-
-    @classmethod
-    def given(cls, client: MlflowClient) -> Self | None:
-        """Return the run named by `MLFLOW_RUN_ID`, if it is set."""
-        run_id = MLFLOW_RUN_ID.get()
-        if not run_id:
-            return None
-        run = client.get_run(run_id)
-        is_left = (
-            MLFLOW_EXPERIMENT_NAME.get() is None
-            and MLFLOW_EXPERIMENT_ID.get() == run.info.experiment_id == _DEFAULT_EXPERIMENT_ID
-            and _MADE_BY_MLFLOW_RUN in run.data.tags
-        )
-        return cls(run, is_left)
-
-    @property
-    def run_id(self) -> str:
-        """Id of the run."""
-        return str(self.run.info.run_id)
-
-    @property
-    def tags(self) -> dict[str, str]:
-        """MLflow's tags of user, source and commit."""
-        return {name: value for name, value in self.run.data.tags.items() if name != _NAME}
-
-
-@dataclass(frozen=True)
 class Summary:
     """Content of a parent run. `ratios` are for child runs, by name; `view` is how MLflow compares them."""
 
@@ -109,7 +77,9 @@ class Tracker:
 
     def __init__(self) -> None:
         self.store = Store()
-        self._given: _ProjectRun | None = None
+        # The run that `mlflow run` created, taken or left for another one (see above).
+        self._taken: Run | None = None
+        self._left: Run | None = None
         self._experiment_id = ""
         self._own_tags = dict(_SOURCE)
         self._opened: set[str] = set()
@@ -119,10 +89,16 @@ class Tracker:
     def open(self) -> None:
         """Open the store; must be called first."""
         self.store.open()
-        self._given = self.store.ask(_ProjectRun.given, self.store.client)
+        if run_id := MLFLOW_RUN_ID.get():
+            given = self.store.ask(self.store.client.get_run, run_id)
+            self._taken, self._left = (None, given) if _is_to_be_left(given) else (given, None)
         self._experiment_id = self._find_experiment()
         with suppress(KeyError, OSError):  # the system has none, as in some containers
-            self._own_tags[_USER] = self._given.tags[_USER] if self._given else getpass.getuser()
+            self._own_tags[_USER] = self._given.data.tags[_USER] if self._given else getpass.getuser()
+
+    @property
+    def _given(self) -> Run | None:
+        return self._taken or self._left
 
     def close_abandoned(self, status: str) -> None:
         """Close all open runs, even if a call still hangs."""
@@ -133,11 +109,10 @@ class Tracker:
     def end_given(self, status: str) -> None:
         """Set the status of the run created by `mlflow run`, if any."""
         if self._given is not None:
-            self.store.ask(self.store.client.set_terminated, self._given.run_id, status)
+            self.store.ask(self.store.client.set_terminated, self._given.info.run_id, status)
 
     def _find_experiment(self) -> str:
-        is_left = self._given is not None and self._given.is_left
-        if MLFLOW_EXPERIMENT_ID.get() and not is_left:
+        if MLFLOW_EXPERIMENT_ID.get() and not self._left:
             return str(MLFLOW_EXPERIMENT_ID.get())
         name = MLFLOW_EXPERIMENT_NAME.get() or DEFAULT_EXPERIMENT
         client = self.store.client
@@ -165,7 +140,7 @@ class Tracker:
         if link is None or not _is_of(link, folder):
             return None
         if link.run_id is None:  # the writer stopped before it knew the run
-            return next(iter(self.store.search(_condition(link), [self._experiment_id])), None)
+            return next(iter(self.store.search(_condition(link))), None)
         try:
             run = self.store.ask(self.store.client.get_run, link.run_id)
         except Refused as error:
@@ -188,17 +163,17 @@ class Tracker:
         if link is None or held is None or not link.link_id:
             link = Link.new(folder.path, store_name())
             link.write(folder.mlflow)  # before the run is created, so that it is found after a crash
-        run = self._take_given(name) or held
+        run = self._taken or held
         run_id = str((run or self._create(name, link)).info.run_id)
         with self._closed_on_failure(run_id):
             if run is not None:
                 self.store.ask(self.store.client.update_run, run_id, status="RUNNING")
                 self._experiment_id = run.info.experiment_id  # may differ in runs of earlier versions
-            self._point_to(run_id, name)
+            self._name_given(run_id, name)
             self.store.log_params(run_id, params)
             told = {KIND_TAG: kind, f"dpprof.{kind}": name, LINK_TAG: link.link_id}
             self.store.set_tags(run_id, self._own_tags | told)
-            link.to(run_id).write(folder.mlflow)
+            replace(link, run_id=run_id).write(folder.mlflow)
         return run_id
 
     @contextmanager
@@ -215,20 +190,14 @@ class Tracker:
         self.store.ask(self.store.client.set_terminated, run_id, status, end_ms)
         self._opened.discard(run_id)
 
-    def _take_given(self, name: str) -> Run | None:
-        """Rename and return the run of `mlflow run`, if it is used."""
-        if self._given is None or self._given.is_left:
-            return None
-        self.store.set_tags(self._given.run_id, {_NAME: name})
-        return self._given.run
-
     def _create(self, name: str, link: Link, start_ms: int | None = None, parent: str | None = None) -> Run:
         """Create a run tagged with the link's id, or find it after a lost answer.
 
         It has the tags of the run of `mlflow run` if that is left.
         """
-        tags = {PARENT_TAG: parent} if parent else self._given.tags if self._given else {}
-        tags = tags | self._own_tags | {LINK_TAG: link.link_id}
+        tags = {PARENT_TAG: parent} if parent else dict(self._left.data.tags if self._left else {})
+        tags.pop(_NAME, None)
+        tags |= self._own_tags | {LINK_TAG: link.link_id}
         client, where = self.store.client, self._experiment_id
         is_repeated = False
 
@@ -249,14 +218,16 @@ class Tracker:
 
         self.store.ask(delete)
 
-    def _point_to(self, run_id: str, name: str) -> None:
-        """Name the other run, in name and description of the run of `mlflow run` if that is left."""
-        if self._given is not None and self._given.is_left:
+    def _name_given(self, run_id: str, name: str) -> None:
+        """Name the run of `mlflow run` if it is taken, or let it point to the run that it is left for."""
+        if self._taken is not None:
+            self.store.set_tags(run_id, {_NAME: name})
+        if self._left is not None:
             where = self._experiment_id
             experiment = self.store.ask(self.store.client.get_experiment, where).name
             link = f"[{name}](#/experiments/{where}/runs/{run_id})"
             said = f"Everything is in {link}, in the experiment {experiment}."
-            self.store.set_tags(self._given.run_id, {_NAME: f"{name} is in {experiment}", NOTE_TAG: said})
+            self.store.set_tags(self._left.info.run_id, {_NAME: f"{name} is in {experiment}", NOTE_TAG: said})
 
     def finish_parent(self, run_id: str, status: str, summary: Summary) -> None:
         """Close the parent run with its description, cut to MLflow's limit, and artifacts.
@@ -315,13 +286,18 @@ class Tracker:
         link = Link.new(folder.path, store_name())
         # Written before the run, which is tagged with the link's id, so that it is found after a crash.
         link.write(folder.mlflow)
-        run_id = self._open(result, parent, link, names_model=names_model)
+        name = short_name(result.name, result.config, with_model=names_model)
+        run = self._taken if parent is None else None
+        if run is None:
+            start_ms = int(1000 * result.record.started_at) if result.record else None
+            run = self._create(name, link, start_ms, parent)
+        run_id = str(run.info.run_id)
         with self._closed_on_failure(run_id):
-            link = link.to(run_id)
-            link.write(folder.mlflow)
+            if parent is None:
+                self._name_given(run_id, name)
             self._write_result(run_id, result, {**tags, LINK_TAG: link.link_id})
             self._terminate(run_id, result.status, _end_ms(result))
-        replace(link, complete=True).write(folder.mlflow)
+        replace(link, run_id=run_id, complete=True).write(folder.mlflow)
         return run_id
 
     def log_metrics(
@@ -330,18 +306,6 @@ class Tracker:
         """Add figures to a run; those of an estimate go under `estimate/`."""
         prefix = f"{ESTIMATE}/" if config is not None and config.is_estimate else ""
         self.store.log_metrics(run_id, [(prefix + name, value, 0) for name, value in figures.items()])
-
-    def _open(self, result: Result, parent: str | None, link: Link, *, names_model: bool) -> str:
-        name = short_name(result.name, result.config, with_model=names_model)
-        run = self._take_given(name) if parent is None else None
-        if run is None:
-            start_ms = int(1000 * result.record.started_at) if result.record else None
-            run = self._create(name, link, start_ms, parent)
-        run_id = str(run.info.run_id)
-        if parent is None:
-            with self._closed_on_failure(run_id):
-                self._point_to(run_id, name)
-        return run_id
 
     def _write_result(self, run_id: str, result: Result, tags: Mapping[str, str]) -> None:
         record, write = result.record, self.store
@@ -355,6 +319,14 @@ class Tracker:
         if result.folder.timeline_image.exists():
             write.log_image(run_id, result.folder.timeline_image, TIMELINE)
         write.log_files(run_id, result.folder.artifacts().files, result.folder.path)
+
+
+def _is_to_be_left(given: Run) -> bool:
+    return (
+        MLFLOW_EXPERIMENT_NAME.get() is None
+        and MLFLOW_EXPERIMENT_ID.get() == given.info.experiment_id == _DEFAULT_EXPERIMENT_ID
+        and _MADE_BY_MLFLOW_RUN in given.data.tags
+    )
 
 
 def _end_ms(result: Result) -> int | None:

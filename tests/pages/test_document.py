@@ -13,7 +13,6 @@ from dpprof.pages.document import (
     Bar,
     Chart,
     Column,
-    Commands,
     Document,
     Heading,
     Keyed,
@@ -44,7 +43,6 @@ def page(found: Result) -> Document:
             Sentence("Take care.", "warning"),
             Points(["one", "two"]),
             Points(["three"], folded_under="more"),
-            Commands("dpprof show runs/a"),
         ],
     )
 
@@ -69,8 +67,7 @@ def test_as_markdown() -> None:
         "| trainer       | needs [GiB] |\n| ------------- | ----------: |\n| flat          |         2.2 |\n"
         "| &lt;own> \\| x |             |",
         "Take care.",
-        "- one\n- two",
-        "```\ndpprof show runs/a\n```\n",
+        "- one\n- two\n",
     ]
 
 
@@ -86,7 +83,6 @@ def test_in_the_terminal() -> None:
         "warning: Take care.",
         "  - one",
         "  - two",
-        "dpprof show runs/a",
     ]
 
 

@@ -8,14 +8,9 @@ import example_ledger
 import pytest
 from example_results import rendered
 
-from dpprof.findings.comparison.comparison import Comparison
-from dpprof.findings.verdict.finding import Finding
-from dpprof.findings.verdict.verdict import verdict
 from dpprof.pages import run_reports
-from dpprof.pages.comparison import data
 from dpprof.pages.run_reports import RUN_REPORTS
-from dpprof.pages.sweep_reports import write_sweep_reports
-from dpprof.record.folder import RunFolder, SweepFolder
+from dpprof.record.folder import RunFolder
 
 LONG_AGO = 1_000_000_000
 
@@ -84,19 +79,3 @@ def test_versions_go_with_a_folder_and_not_to_mlflow(folder: RunFolder) -> None:
     assert folder.reports not in folder.artifacts().files
     folder.clear_answers()
     assert not folder.reports.exists()
-
-
-def test_a_sweep_is_compared_once(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def counting(comparison: Comparison, foreseen: Comparison | None) -> list[Finding]:
-        asked.append(comparison.name)
-        return verdict(comparison, foreseen)
-
-    monkeypatch.setattr(data, "verdict", counting)
-    sweep = SweepFolder(folder.path.parent)
-    made = write_sweep_reports(sweep, [rendered(folder)])
-    assert asked == [sweep.name]
-    assert made.comparison.cells[0].runs[0].name == "run"
-    assert {sweep.summary_markdown, sweep.summary_json, sweep.comparison_page} < set(made.files)
-    assert all(path.exists() for path in made.files)

@@ -27,7 +27,6 @@ GHOST = GHOST.resolve(cuda_available=False)
     [
         ("all", "", False, "ghost b4 s512"),
         ("all", "_bf16", False, "ghost b4 s512 bf16"),
-        ("all", "_rep2", False, "ghost b4 s512 #2"),
         ("all", "_bf16_rep12", False, "ghost b4 s512 bf16 #12"),
         ("all", "_measured", False, "ghost b4 s512 measured"),
         ("all", "_rep2", True, "ghost b4 s512 small #2"),

@@ -1,5 +1,6 @@
 """Charts of the comparison page: memory against time, and growth along batch and sequence."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,7 +110,7 @@ class GrowthChart:
     dashes: dict[str, str]
 
 
-def growth_charts(lines: list[Line]) -> list[GrowthChart]:
+def growth_charts(lines: Iterable[Line]) -> list[GrowthChart]:
     """Draw measured points joined by lines: colour and symbol by trainer, dash by place."""
     panels: dict[tuple[str, str, str], list[Line]] = {}
     for line in lines:

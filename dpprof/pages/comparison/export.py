@@ -1,9 +1,10 @@
 """A comparison as tables for other programs: a row per run, every figure by metric name."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from dpprof.findings.comparison.comparison import Comparison
-from dpprof.findings.comparison.run import Run
+from dpprof.findings.comparison.rows import CellRow
 from dpprof.pages.comparison.data import ComparisonData, compute
 from dpprof.pages.comparison.summary import to_markdown
 from dpprof.record.figures.names import MOVED, PEAK, SAMPLES, STEP
@@ -27,34 +28,27 @@ def export(comparison: Comparison, form: str, foreseen: Comparison | None = None
 
 def table(data: ComparisonData) -> dict[str, list[Any]]:
     """Return the headline figures by column, a row per cell."""
-    columns: dict[str, list[Any]] = {}
-    for shown in data.rows:
-        cell, time = shown.cell, shown.bars["step_time"]
-        figures = cell.figures if cell.finished else {}
-        row = {
-            "model": shown.model.label,
-            **{
-                name: cell.settings.get(name)
-                for name in ("precision", "seq_len", "batch_size", *data.comparison.varying)
-            },
-            "trainer": cell.trainer,
-            "status": cell.failure or cell.status,
-            "step_ms": figures.get(STEP),
-            "step_time_ratio": time.ratio,
-            "disturbed": "yes" if time.is_disturbed else "",
-            "peak_mib": figures.get(PEAK),
-            "peak_ratio": shown.bars["peak_memory"].ratio,
-            "moved_mib": figures.get(MOVED),
-            "samples_per_s": figures.get(SAMPLES),
-            "gradient_check": cell.gradient_check,
-        }
-        for name, value in row.items():
-            columns.setdefault(name, []).append(value)
-    return columns
+    rows = [_headline(row, data.comparison.varying) for row in data.rows]
+    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
 
-def _privacy_notes(run: Run) -> dict[str, str]:
-    return {} if run.privacy is None else {"privacy/notes": "; ".join(run.privacy.notes)}
+def _headline(row: CellRow, varying: Iterable[str]) -> dict[str, Any]:
+    cell, time = row.cell, row.bars["step_time"]
+    figures = cell.figures if cell.finished else {}
+    return {
+        "model": row.model.label,
+        **{name: cell.settings.get(name) for name in ("precision", "seq_len", "batch_size", *varying)},
+        "trainer": cell.trainer,
+        "status": cell.failure or cell.status,
+        "step_ms": figures.get(STEP),
+        "step_time_ratio": time.ratio,
+        "disturbed": "yes" if time.is_disturbed else "",
+        "peak_mib": figures.get(PEAK),
+        "peak_ratio": row.bars["peak_memory"].ratio,
+        "moved_mib": figures.get(MOVED),
+        "samples_per_s": figures.get(SAMPLES),
+        "gradient_check": cell.gradient_check,
+    }
 
 
 def _rows(comparison: Comparison) -> list[dict[str, Any]]:
@@ -72,7 +66,7 @@ def _rows(comparison: Comparison) -> list[dict[str, Any]]:
             **cell.settings,
             **run.environment,
             **run.figures,
-            **_privacy_notes(run),
+            **({} if run.privacy is None else {"privacy/notes": "; ".join(run.privacy.notes)}),
             **comparison.ratios(cell, run),
         }
         for cell in comparison.cells

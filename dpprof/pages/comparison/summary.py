@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from dpprof.findings.comparison.rows import WORDS
+from dpprof.findings.comparison.side_tables import counter_rows, failed_runs, judgement, pairs
 from dpprof.findings.verdict.finding import Finding
 from dpprof.pages import markdown
 from dpprof.pages.comparison.data import ComparisonData
@@ -36,8 +37,10 @@ def to_markdown(data: ComparisonData) -> str:
     parts: list[Part] = [part for found in data.findings for part in _finding(found)]
     parts += [Sentence((Styled("Warning."), f" {doubt}")) for doubt in data.doubts]
     parts += [Sentence(data.comparison.steps)] if data.comparison.steps else []
-    tables: list[Table] = [shown for shown in (trainer_table(data), cell_table(data)) if shown.rows]
-    parts += [*tables, *(part for part in side_tables(data) if not _is_note(part)), *_notes(data)]
+    tables: list[Table] = [
+        shown for shown in (trainer_table(data.comparison), cell_table(data)) if shown.rows
+    ]
+    parts += [*tables, *(part for part in side_tables(data.comparison) if not _is_note(part)), *_notes(data)]
     return markdown.render(Document(data.comparison.name, parts))
 
 
@@ -66,12 +69,15 @@ def view(data: ComparisonData) -> Document:
     parts: list[Part] = [Sentence(data.comparison.steps)] if data.comparison.steps else []
     parts += [part for found in data.findings if found.explains for part in _finding(found)]
     parts += [model_table(data, found) for found in data.models]
-    for (model, place), rows in data.counters_by_place.items():
+    counted = counter_rows(data.comparison)
+    for model, place in dict.fromkeys((row.where.model, row.where.place) for row in counted):
+        rows = [row for row in counted if (row.where.model, row.where.place) == (model, place)]
         parts.append(counter_table(rows, f"Hardware counters of one step, {model}, {place}"))
-    parts += [estimate_table(data.pairs, "Estimate and measurement")] if data.pairs else []
-    parts += [Points(data.judgement)] if data.judgement else []
+    if paired := pairs(data.comparison):
+        parts.append(estimate_table(paired, "Estimate and measurement"))
+    parts += [Points(said)] if (said := judgement(counted)) else []
     parts += [*_legend(data), *_notes(data)]
-    for failed in data.failed:
+    for failed in failed_runs(data.comparison):
         why = failed.reason.rstrip(": ")
         what = Styled(FAILURES.get(failed.failure, failed.failure), "bad")
         parts.append(Sentence((what, f" in {failed.name}{f': {why}' if why else ''}")))

@@ -1,23 +1,29 @@
 """Tables of a comparison for page, Markdown and terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 from dpprof.config.flat import trainers_options
+from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.models import short_count
 from dpprof.findings.comparison.rows import WORDS, CellRow, ModelRows
 from dpprof.findings.comparison.side_tables import (
     EXPECTED,
-    CountedBytes,
     CounterRow,
-    FlopRow,
     Pair,
-    PrivacyRow,
-    Where,
+    counter_rows,
+    failed_runs,
+    flop_rows,
+    how_measured,
+    judgement,
+    pairs,
+    privacy_rows,
+    trainer_rows,
 )
 from dpprof.pages.comparison.data import ComparisonData
 from dpprof.pages.document import (
     Bar,
-    Column,
+    ColumnOf,
     Columns,
     Heading,
     Part,
@@ -29,6 +35,7 @@ from dpprof.pages.document import (
     TrainerName,
     figure,
     table,
+    table_of,
 )
 from dpprof.record.figures.names import CAPACITY, FITS, IQR, PEAK, SAMPLES, STEP
 from dpprof.record.figures.results import FINISHED
@@ -45,7 +52,11 @@ FAILURES = {
     FailureKind.ERROR.value: "failed",
 }
 _CHECKED: dict[str, Style] = {PASS: "good", CANNOT_TELL: "doubtful", FAIL: "bad"}
-_WHERE: Columns = [("model", str), ("place", str), ("trainer", str)]
+_WHERE: list[ColumnOf] = [
+    ("model", str, lambda row: row.where.model),
+    ("place", str, lambda row: row.where.place),
+    ("trainer", str, lambda row: TrainerName(row.where.trainer)),
+]
 _NOTES = {
     "privacy": (
         "What all steps together spend, if every one takes each sample of the data set independently with "
@@ -69,32 +80,33 @@ _NOTES = {
 }
 
 
-def side_tables(data: ComparisonData) -> list[Part]:
+def side_tables(comparison: Comparison) -> list[Part]:
     """Return the non-empty tables besides the cells, each with a heading and a note."""
+    counters = counter_rows(comparison)
     made = [
-        ("Privacy of the whole training", privacy_table(data.privacy)),
-        ("FLOPs of a step, attention apart", flop_table(data.flops)),
-        ("Hardware counters of one step", counter_table(data.counters)),
-        ("Estimate and measurement", estimate_table(data.pairs)),
-        ("What failed", _failure_table(data)),
+        ("Privacy of the whole training", _privacy_table(comparison)),
+        ("FLOPs of a step, attention apart", _flop_table(comparison)),
+        ("Hardware counters of one step", counter_table(counters)),
+        ("Estimate and measurement", estimate_table(pairs(comparison))),
+        ("What failed", _failure_table(comparison)),
     ]
     parts: list[Part] = []
     for title, shown in made:
         if shown.rows:
             parts += [Heading(title), shown]
-            parts += [Points(data.judgement)] if shown.name == "counters" and data.judgement else []
+            parts += [Points(said)] if shown.name == "counters" and (said := judgement(counters)) else []
             parts += [Sentence(_NOTES[shown.name], "note")] if shown.name in _NOTES else []
     return parts
 
 
-def trainer_table(data: ComparisonData) -> Table:
+def trainer_table(comparison: Comparison) -> Table:
     """Return success and mean peak by trainer, over all runs."""
-    columns: Columns = [("trainer", str), ("finished", str), ("mean peak MiB", number)]
-    rows = [
-        (_full_name(row.trainer), f"{row.num_finished} of {row.num_runs}", row.mean_peak_mib)
-        for row in data.trainers
+    columns: list[ColumnOf] = [
+        ("trainer", str, lambda row: _full_name(row.trainer)),
+        ("finished", str, lambda row: f"{row.num_finished} of {row.num_runs}"),
+        ("mean peak MiB", number, lambda row: row.mean_peak_mib),
     ]
-    return table("", columns, rows, name="trainers")
+    return table_of(trainer_rows(comparison), columns, name="trainers")
 
 
 def _full_name(trainer: str) -> str:
@@ -107,72 +119,72 @@ def cell_table(data: ComparisonData) -> Table:
     comparison = data.comparison
     settings = {"precision": "precision", "seq_len": "seq", "batch_size": "batch"}
     settings |= {name: name for name in [*comparison.varying, "trainer"]}
-    has_sources = len(comparison.sources) > 1
-    is_checked = any(cell.gradient_check for cell in comparison.cells)
-    columns: Columns = [
-        *([Column("source")] if has_sources else []),
-        ("model", str),
-        *(Column(shown) for shown in settings.values()),
-        ("step ms", figure),
-        ("x", figure),
-        ("peak MiB", number),
-        ("x", two),
-        ("samples/s", number),
-        *([Column("gradient check", figure)] if is_checked else []),
+    columns: list[ColumnOf] = [
+        ("model", str, _model),
+        *((shown, str, partial(_setting, name=name)) for name, shown in settings.items()),
+        ("step ms", figure, _step),
+        ("x", figure, _time_ratio),
+        ("peak MiB", number, lambda row: row.cell.peak_mib),
+        ("x", two, lambda row: row.bars["peak_memory"].ratio),
+        ("samples/s", number, lambda row: row.cell.figures.get(SAMPLES)),
     ]
-    rows = [
-        (
-            *([row.cell.source] if has_sources else []),
-            *(_model(row), *(str(row.cell.settings.get(name, "")) for name in settings)),
-            *(_step(row), _time_ratio(row), row.cell.peak_mib, row.bars["peak_memory"].ratio),
-            row.cell.figures.get(SAMPLES),
-            *([row.cell.gradient_check or ""] if is_checked else []),
-        )
-        for row in data.rows
-    ]
-    return table("", columns, rows, name="cells")
+    if len(comparison.sources) > 1:
+        columns.insert(0, ("source", str, lambda row: row.cell.source))
+    if any(cell.gradient_check for cell in comparison.cells):
+        columns.append(("gradient check", figure, lambda row: row.cell.gradient_check or ""))
+    return table_of(data.rows, columns, name="cells")
+
+
+def _setting(row: CellRow, name: str) -> str:
+    return str(row.cell.settings.get(name, ""))
 
 
 def model_table(data: ComparisonData, found: ModelRows) -> Table:
     """Return a row per trainer at each place of one model, with bars and words for the best and the worst."""
-    columns: Columns = [
-        ("trainer", str),
-        ("step ms", figure),
-        ("x", figure),
-        ("", str),
-        ("", str),
-        ("peak MiB", number),
-        ("x", two),
-        ("", str),
-        ("", str),
-        ("on the device", str),
-        ("samples/s", number),
-        ("gradient check", str),
+    columns: list[ColumnOf] = [
+        ("trainer", str, lambda row: _trainer(row, data.comparison.varying)),
+        ("step ms", figure, lambda row: _failed(row) or _step(row)),
+        ("x", figure, _time_ratio),
+        ("", str, lambda row: _bar(found, row, "step_time")),
+        ("", str, lambda row: _word(row, STEP)),
+        ("peak MiB", number, lambda row: row.cell.peak_mib),
+        ("x", two, lambda row: row.bars["peak_memory"].ratio),
+        ("", str, lambda row: _bar(found, row, "peak_memory")),
+        ("", str, lambda row: _word(row, PEAK)),
+        ("on the device", str, _on_the_device),
+        ("samples/s", number, lambda row: row.cell.figures.get(SAMPLES)),
+        ("gradient check", str, _checked),
     ]
-    rows: list[tuple[object, ...]] = []
+    rows: list[CellRow] = []
     groups = {}
     for place in found.places:
         groups[len(rows)] = place.name
-        rows += [_trainer_row(data, found, row) for row in place.rows]
+        rows += place.rows
     precisions = {place.settings["precision"] for place in found.places}
     title = f"{found.model.heading}, {precisions.pop()}" if len(precisions) == 1 else found.model.heading
-    return table(title, columns, rows, groups=groups)
+    return table_of(rows, columns, title, groups=groups)
 
 
-def _trainer_row(data: ComparisonData, found: ModelRows, row: CellRow) -> tuple[object, ...]:
-    cell = row.cell
-    own = sorted(trainers_options(cell.config) & set(data.comparison.varying))
-    time, peak = (row.bars[name] for name in ("step_time", "peak_memory"))
-    failed = Styled(FAILURES.get(time.failure, time.failure), "bad") if time.failure else None
-    fits = cell.figures.get(FITS, 1.0 if CAPACITY not in cell.figures else None)
-    return (
-        " ".join([short_name(cell.trainer), *(f"{name}={cell.settings[name]}" for name in own)]),
-        *(failed or _step(row), _time_ratio(row), _bar(found, row, "step_time"), _word(row, STEP)),
-        *(cell.peak_mib, peak.ratio, _bar(found, row, "peak_memory"), _word(row, PEAK)),
-        Styled(row.held_against, "doubtful" if fits is None else "good" if fits else "bad"),
-        cell.figures.get(SAMPLES),
-        Styled(cell.gradient_check or "", _CHECKED.get(cell.gradient_check or "", "muted")),
-    )
+def _trainer(row: CellRow, varying: Iterable[str]) -> str:
+    """Return the trainer with its own options that vary."""
+    own = sorted(trainers_options(row.cell.config) & set(varying))
+    return " ".join([short_name(row.cell.trainer), *(f"{name}={row.cell.settings[name]}" for name in own)])
+
+
+def _failed(row: CellRow) -> Styled | None:
+    failure = row.bars["step_time"].failure
+    return Styled(FAILURES.get(failure, failure), "bad") if failure else None
+
+
+def _on_the_device(row: CellRow) -> Styled:
+    figures = row.cell.figures
+    fits = figures.get(FITS, 1.0 if CAPACITY not in figures else None)
+    return Styled(row.held_against, "doubtful" if fits is None else "good" if fits else "bad")
+
+
+def _checked(row: CellRow) -> Styled:
+    word = row.cell.gradient_check or ""
+    return Styled(word, _CHECKED.get(word, "muted"))
 
 
 def _bar(found: ModelRows, row: CellRow, measure: str) -> Bar | str:
@@ -207,88 +219,66 @@ def _time_ratio(row: CellRow) -> str:
     return two(time.ratio) + (DISTURBED if time.ratio is not None and time.is_disturbed else "")
 
 
-def privacy_table(rows: Sequence[PrivacyRow]) -> Table:
-    """Return the guarantee of each cell."""
-    columns: Columns = [
+def _privacy_table(comparison: Comparison) -> Table:
+    columns: list[ColumnOf] = [
         *_WHERE,
-        ("sample rate", "{:.4g}".format),
-        ("steps", whole),
-        ("noise multiplier", "{:g}".format),
-        ("epsilon", figure),
-        ("delta", "{:g}".format),
+        ("sample rate", "{:.4g}".format, lambda row: row.guarantee.sample_rate),
+        ("steps", whole, lambda row: row.guarantee.steps),
+        ("noise multiplier", "{:g}".format, lambda row: row.guarantee.noise_multiplier),
+        ("epsilon", figure, lambda row: row.epsilon),
+        ("delta", "{:g}".format, lambda row: row.guarantee.delta),
     ]
-    shown = [
-        (
-            *_where(row.where),
-            row.guarantee.sample_rate,
-            *(row.guarantee.steps, row.guarantee.noise_multiplier, row.epsilon, row.guarantee.delta),
-        )
-        for row in rows
-    ]
-    return table("", columns, shown, name="privacy")
+    return table_of(privacy_rows(comparison), columns, name="privacy")
 
 
-def _where(where: Where) -> tuple[object, ...]:
-    return where.model, where.place, TrainerName(where.trainer)
-
-
-def flop_table(rows: Sequence[FlopRow]) -> Table:
-    """Return FLOPs in theory and as counted."""
-    columns: Columns = [
+def _flop_table(comparison: Comparison) -> Table:
+    columns: list[ColumnOf] = [
         *_WHERE,
-        ("GFLOP in theory", number),
-        ("x", two),
-        ("counted", number),
-        ("off %", percent),
+        ("GFLOP in theory", number, lambda row: row.in_theory),
+        ("x", two, lambda row: row.ratio),
+        ("counted", number, lambda row: row.counted),
+        ("off %", percent, lambda row: row.off_pct),
     ]
-    shown = [(*_where(row.where), row.in_theory, row.ratio, row.counted, row.off_pct) for row in rows]
-    return table("", columns, shown, name="flops")
+    return table_of(flop_rows(comparison), columns, name="flops")
 
 
 def counter_table(rows: Sequence[CounterRow], title: str = "") -> Table:
     """Return bytes by memory level for every cell with counters; with a title, those of one place."""
-    left_out = 2 if title else 0
-    columns: Columns = [*_WHERE[left_out:], ("kernel ms", number)]
-    for name, _, _ in EXPECTED.values():
-        columns = [*columns, Column(name, number, "MiB"), ("x", figure)]
-    shown = [
-        (
-            *(*_where(row.where), row.kernel_ms)[left_out:],
-            *(value for moved in row.moved for value in (moved.mib, _ratio(moved))),
-            row.dram_to_ledger,
-        )
-        for row in rows
+    columns: list[ColumnOf] = [
+        *_WHERE[2 if title else 0 :],
+        ("kernel ms", number, lambda row: row.kernel_ms),
     ]
-    return table(title, [*columns, ("DRAM / ledger", number)], shown, name="counters")
+    for i, (name, _, _) in enumerate(EXPECTED.values()):
+        columns.append((f"{name} [MiB]", number, partial(_moved_mib, index=i)))
+        columns.append(("x", figure, partial(_moved_ratio, index=i)))
+    columns.append(("DRAM / ledger", number, lambda row: row.dram_to_ledger))
+    return table_of(rows, columns, title, name="counters")
 
 
-def _ratio(moved: CountedBytes) -> str:
+def _moved_mib(row: CounterRow, index: int) -> float | None:
+    return row.moved[index].mib
+
+
+def _moved_ratio(row: CounterRow, index: int) -> str:
     """Return a ratio to standard, marked if outside of common expectations."""
+    moved = row.moved[index]
     return f"{number(moved.ratio)} {moved.side or ''}".rstrip()
 
 
-def estimate_table(pairs: Sequence[Pair], title: str = "") -> Table:
+def estimate_table(found: Sequence[Pair], title: str = "") -> Table:
     """Return estimates beside measurements of the same experiments."""
-    columns: Columns = [
-        ("run", str),
-        ("ledger's peak MiB", number),
-        ("estimated", number),
-        ("off %", percent),
-        ("allocator's peak MiB", number),
-        ("estimated", number),
-        ("off %", percent),
-        ("step ms", number),
-        ("x the floor", number),
+    columns: list[ColumnOf] = [
+        ("run", str, lambda pair: pair.name),
+        ("ledger's peak MiB", number, lambda pair: pair.ledger_mib),
+        ("estimated", number, lambda pair: pair.estimated_mib),
+        ("off %", percent, lambda pair: pair.ledger_off_pct),
+        ("allocator's peak MiB", number, lambda pair: pair.allocator_mib),
+        ("estimated", number, lambda pair: pair.estimated_allocator_mib),
+        ("off %", percent, lambda pair: pair.allocator_off_pct),
+        ("step ms", number, lambda pair: pair.step_ms),
+        ("x the floor", number, lambda pair: pair.to_floor),
     ]
-    rows = [
-        (
-            *(pair.name, pair.ledger_mib, pair.estimated_mib, pair.ledger_off_pct),
-            *(pair.allocator_mib, pair.estimated_allocator_mib, pair.allocator_off_pct),
-            *(pair.step_ms, pair.to_floor),
-        )
-        for pair in pairs
-    ]
-    return table(title, columns, rows, name="pairs")
+    return table_of(found, columns, title, name="pairs")
 
 
 def percent(value: float | None) -> str:
@@ -296,14 +286,19 @@ def percent(value: float | None) -> str:
     return "" if value is None else signed(value, 2)
 
 
-def _failure_table(data: ComparisonData) -> Table:
-    columns: Columns = [("run", str), ("failure", str), ("reason", str)]
-    return table("", columns, [(f.name, f.failure, f.reason) for f in data.failed], name="failures")
+def _failure_table(comparison: Comparison) -> Table:
+    columns: list[ColumnOf] = [
+        ("run", str, lambda run: run.name),
+        ("failure", str, lambda run: run.failure),
+        ("reason", str, lambda run: run.reason),
+    ]
+    return table_of(failed_runs(comparison), columns, name="failures")
 
 
-def measured_table(data: ComparisonData) -> Table:
+def measured_table(comparison: Comparison) -> Table:
     """Return how the experiments were measured, a column per source."""
-    names = dict.fromkeys(name for row in data.measured for name in row)
-    columns: Columns = [("", str)] * (1 + len(data.measured))
-    rows = [(name, *(row.get(name, "") for row in data.measured)) for name in names]
+    measured = how_measured(comparison)
+    names = dict.fromkeys(name for row in measured for name in row)
+    columns: Columns = [("", str)] * (1 + len(measured))
+    rows = [(name, *(row.get(name, "") for row in measured)) for name in names]
     return table("", columns, rows, name="measured", is_sortable=False)

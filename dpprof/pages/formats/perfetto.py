@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 
 from dpprof.record.ledger import StepTimeline
-from dpprof.vocabulary.categories import CATEGORIES
-from dpprof.vocabulary.formats import listed_first
 from dpprof.vocabulary.phases import PHASE_LABEL, STEP_LABEL
 from dpprof.vocabulary.units import US_PER_S
 
@@ -86,20 +84,14 @@ def _counters(timeline: StepTimeline, clock: Clock, pid: int, which: str) -> Ite
 
 def _levels(timeline: StepTimeline) -> Iterator[tuple[int, float, dict[str, int]]]:
     """Yield each event (-1: the step's start) with its second and the changed levels in bytes."""
-    named = (*timeline.start, *timeline.category, *filter(None, timeline.moved_to))
-    held = dict.fromkeys(listed_first(named, CATEGORIES), 0) | timeline.start
+    held = dict.fromkeys(timeline.categories, 0) | timeline.start
     total = sum(held.values())
     yield -1, 0.0, {TOTAL: total} | held
-    for i, seconds in enumerate(timeline.seconds):
-        category, moved_to, num_bytes = timeline.category[i], timeline.moved_to[i], timeline.num_bytes[i]
-        if moved_to is None:
+    for i, changed in enumerate(timeline.changes()):
+        for category, num_bytes in changed:
             held[category] += num_bytes
             total += num_bytes
-            yield i, seconds, {TOTAL: total, category: held[category]}
-        else:
-            held[category] -= num_bytes
-            held[moved_to] += num_bytes
-            yield i, seconds, {TOTAL: total, category: held[category], moved_to: held[moved_to]}
+        yield i, timeline.seconds[i], {TOTAL: total} | {category: held[category] for category, _ in changed}
 
 
 def _event(ph: str, name: str, ts: float, pid: int) -> Event:

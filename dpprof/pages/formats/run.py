@@ -39,11 +39,15 @@ def _stack(tensor: HeldTensor) -> tuple[str, ...]:
     return tuple(" ".join(part.replace(";", ",").split()) for part in (tensor.category, *modules, leaf))
 
 
-def _with_tracks(result: Result, timeline: StepTimeline) -> bytes:
-    traces = result.folder.traces()
-    if not traces:
-        return json.dumps(_trace_alone(result, timeline)).encode()
-    return json.dumps(perfetto.with_memory(_read_trace(traces[-1]), timeline)).encode()
+def _tracks(result: Result, timeline: StepTimeline, trace: Path | None) -> dict[str, Any]:
+    """Return the counter tracks of memory, in a trace of torch.profiler if there is one."""
+    if trace is not None:
+        return perfetto.with_memory(_read_trace(trace), timeline)
+    if result.config.is_estimate:
+        which = "estimated; the time is that of fake tensors, not of a device"
+    else:
+        which = "the step under the ledger, which slows it down"
+    return perfetto.own_trace(timeline, which)
 
 
 def _read_trace(path: Path) -> dict[str, Any]:
@@ -55,17 +59,11 @@ def _read_trace(path: Path) -> dict[str, Any]:
         return trace
 
 
-def _trace_alone(result: Result, timeline: StepTimeline) -> dict[str, object]:
-    if result.config.is_estimate:
-        which = "estimated; the time is that of fake tensors, not of a device"
-    else:
-        which = "the step under the ledger, which slows it down"
-    return perfetto.own_trace(timeline, which)
-
-
 FORMATS: dict[str, Callable[[Result, StepTimeline], bytes]] = {
     "snapshot": lambda _, timeline: snapshot.pickled(timeline),
-    "perfetto": _with_tracks,
+    "perfetto": lambda result, timeline: json.dumps(
+        _tracks(result, timeline, next(reversed(result.folder.traces()), None))
+    ).encode(),
     "collapsed": lambda _, timeline: collapsed(timeline).encode(),
 }
 # Formats that need every storage, which ledgers of dpprof 0.2 lack.
@@ -112,9 +110,6 @@ def write_memory_tracks(result: Result) -> list[Path]:
     if timeline is None:
         return []
     traces = folder.traces()
-    for path in traces:
-        write_gzipped_json(path, perfetto.with_memory(_read_trace(path), timeline))
-    if traces:
-        return traces
-    write_gzipped_json(folder.memory_trace, _trace_alone(result, timeline))
-    return [folder.memory_trace]
+    for path in traces or [folder.memory_trace]:
+        write_gzipped_json(path, _tracks(result, timeline, path if traces else None))
+    return traces or [folder.memory_trace]

@@ -8,6 +8,7 @@ has no addresses: they are packed first-fit into one segment, and do not show fr
 import bisect
 import pickle
 import pickletools
+from collections.abc import Sequence
 from typing import Any
 
 from dpprof.record.ledger import HeldTensor, StepTimeline
@@ -26,12 +27,15 @@ def pickled(timeline: StepTimeline) -> bytes:
 
 def snapshot(timeline: StepTimeline) -> Entry:
     """Convert a step's timeline, which must have its storages, to a memory snapshot."""
-    allocator = _Allocator()
-    for index, storage in enumerate(timeline.storages[: timeline.num_present]):
-        allocator.resize(index, storage, storage.num_bytes)
+    allocator = _Allocator(timeline.storages)
+    for index in range(timeline.num_present):
+        allocator.resize(index, timeline.storages[index].num_bytes)
     for i, index in enumerate(timeline.storage_index):
+        moved_to = timeline.moved_to[i]
+        change = timeline.num_bytes[i] if moved_to is None else 0
         allocator.time_us = int(timeline.seconds[i] * US_PER_S)
-        allocator.change(index, timeline.storages[index], timeline.num_bytes[i], timeline.moved_to[i])
+        allocator.category[index] = moved_to or allocator.category[index]
+        allocator.resize(index, allocator.size(index) + change)
     allocator.time_us = int(timeline.step_s * US_PER_S)
     return allocator.snapshot()
 
@@ -39,26 +43,22 @@ def snapshot(timeline: StepTimeline) -> Entry:
 class _Allocator:
     """Writes the trace: places storages as they are created and frees them as they die."""
 
-    def __init__(self) -> None:
+    def __init__(self, storages: Sequence[HeldTensor]) -> None:
         self.time_us = 0
+        self.category = [storage.category for storage in storages]
+        self._storages = storages
         self._places = _Places()
         self._entries: list[Entry] = []
         self._held: dict[int, Entry] = {}
-        self._category: dict[int, str] = {}
         # Shared objects are pickled once.
         self._frames: dict[tuple[str, str], Entry] = {}
         self._stacks: dict[tuple[tuple[str, str], ...], list[Entry]] = {}
 
-    def change(self, index: int, storage: HeldTensor, num_bytes: int, moved_to: str | None) -> None:
-        """Change the size or the category of a storage."""
-        held = self._held[index]["size"] if index in self._held else 0
-        if moved_to is None:
-            self.resize(index, storage, held + num_bytes)
-        else:
-            self._category[index] = moved_to
-            self.resize(index, storage, held)
+    def size(self, index: int) -> int:
+        """Return the bytes that a storage has now."""
+        return self._held[index]["size"] if index in self._held else 0
 
-    def resize(self, index: int, storage: HeldTensor, num_bytes: int) -> None:
+    def resize(self, index: int, num_bytes: int) -> None:
         """Free a storage's memory, if any, and allocate its new size, if not zero."""
         held = self._held.pop(index, None)
         if held is not None:
@@ -66,10 +66,9 @@ class _Allocator:
             for action in ("free_requested", "free_completed"):
                 self._add(action, held["addr"], held["size"], held["frames"])
         if num_bytes > 0:
-            category = self._category.get(index, storage.category)
-            stack = self._stack(storage, category)
+            stack = self._stack(self._storages[index], self.category[index])
             entry = self._add("alloc", self._places.take(num_bytes), num_bytes, stack)
-            entry["category"] = category
+            entry["category"] = self.category[index]
             self._held[index] = entry
 
     def _add(self, action: str, addr: int, size: int, frames: list[Entry]) -> Entry:
@@ -87,11 +86,12 @@ class _Allocator:
             ("category", category),
         )
         if named not in self._stacks:
-            self._stacks[named] = [self._frame(kind, name) for kind, name in named if name]
+            self._stacks[named] = [
+                self._frames.setdefault((kind, name), Entry(filename=kind, line=0, name=name))
+                for kind, name in named
+                if name
+            ]
         return self._stacks[named]
-
-    def _frame(self, kind: str, name: str) -> Entry:
-        return self._frames.setdefault((kind, name), Entry(filename=kind, line=0, name=name))
 
     def snapshot(self) -> Entry:
         """Return the trace so far, with storages alive now as blocks."""

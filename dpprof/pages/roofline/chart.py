@@ -45,26 +45,19 @@ LOOKS = (
 )
 
 
-def draw_roof(roofs: list[Roof], i: int, plot: Plot) -> tuple[Markup, Markup]:
-    """Draw the line of one roof's known ceilings, and their labels."""
-    roof = roofs[i]
-    left, right = plot.x.low, plot.x.high
-    copy = None if roof.copy is None else roof.copy.per_s / plot.unit
-    flat = None if roof.matmul is None else roof.matmul.per_s / plot.unit
-    ends: list[tuple[float, float]] = []
-    if copy is not None:
-        ridge = right if flat is None else flat / copy
-        ends += [(left, left * copy), (ridge, ridge * copy)]
-    if flat is not None:
-        ends += [(left, flat)] if copy is None else []
-        ends += [(right, flat)]
-    if not ends:
-        return Markup(), Markup()
-    pixels = [(plot.x.at(x), plot.y.at(y)) for x, y in ends]
-    return svg.line(pixels, dash=LOOKS[i % len(LOOKS)].dash), _names(roofs, i, plot)
+def _look(i: int) -> Look:
+    return LOOKS[i % len(LOOKS)]
 
 
-def _names(roofs: list[Roof], i: int, plot: Plot) -> Markup:
+def _roof(roof: Roof, look: Look, plot: Plot) -> Markup:
+    """Draw the line of one roof's known ceilings."""
+    copy = math.inf if roof.copy is None else roof.copy.per_s / plot.unit
+    flat = math.inf if roof.matmul is None else roof.matmul.per_s / plot.unit
+    ends = [x for x in (plot.x.low, roof.ridge, plot.x.high) if x is not None]
+    return svg.line([(plot.x.at(x), plot.y.at(min(x * copy, flat))) for x in ends], dash=look.dash)
+
+
+def _names(roofs: list[Roof], i: int, plot: Plot) -> list[Markup]:
     """Label the copy ceiling below the diagonal, the matrix product's at the end of the flat part."""
     roof, drawn = roofs[i], []
     of_device = [roof.device] if len({other.device for other in roofs}) > 1 else []
@@ -75,22 +68,21 @@ def _names(roofs: list[Roof], i: int, plot: Plot) -> Markup:
         seen_to = min(roof.ridge or plot.x.high, plot.x.high, plot.y.high / copy)
         at = seen_from * (seen_to / seen_from) ** (0.35 + 0.2 * (i % 3))
         lines = [f"copy {scaled(roof.copy.per_s, GIB)} GiB/s", *of_device]
-        drawn.append(_note(plot.x.at(at) + 8, plot.y.at(at * copy) + _LINE_HEIGHT, lines, "start"))
+        drawn += _note(plot.x.at(at) + 8, plot.y.at(at * copy) + _LINE_HEIGHT, lines, "start")
     if roof.matmul is not None:
         precision = f" {roof.precision}" if len(roofs) > 1 else ""
         lines = [f"matmul{precision} {flop_rate(roof.matmul.per_s)}", *of_device]
         height = plot.y.at(roof.matmul.per_s / plot.unit)
         above = height - 6 - _LINE_HEIGHT * (len(lines) - 1)
-        drawn.append(_note(plot.x.end, height + _LINE_HEIGHT if i % 2 else above, lines, "end"))
-    return Markup().join(drawn)
+        drawn += _note(plot.x.end, height + _LINE_HEIGHT if i % 2 else above, lines, "end")
+    return drawn
 
 
-def _note(x: float, y: float, lines: list[str], anchor: str) -> Markup:
+def _note(x: float, y: float, lines: list[str], anchor: str) -> list[Markup]:
     """Draw lines of text, the first of them at a pixel."""
-    texts = [
+    return [
         svg.label(x, y + _LINE_HEIGHT * i, text, anchor=anchor, class_="note") for i, text in enumerate(lines)
     ]
-    return Markup().join(texts)
 
 
 _SYMBOLS = {
@@ -125,17 +117,19 @@ def roofline_chart(roofline: Roofline) -> Chart | None:
         width=plot.x.end - plot.x.start,
         height=plot.y.start - plot.y.end,
     )
-    lines = [draw_roof(roofline.roofs, i, plot) for i in range(len(roofline.roofs))]
+    roofs = roofline.roofs
+    lines = [_roof(roof, _look(i), plot) for i, roof in enumerate(roofs) if roof.copy or roof.matmul]
     children = [
         svg.element("clipPath", area, id="plot-area"),
         svg.axes(plot.x, plot.y, "FLOP per byte", unit_name),
-        svg.element("g", *(line for line, _ in lines), class_="roofs", clip_path="url(#plot-area)"),
-        *(names for _, names in lines),
-        *(_mark(section, row, roofline.roofs, plot, by_trainer) for section, row in drawn),
+        svg.element("g", *lines, class_="roofs", clip_path="url(#plot-area)"),
+        *(name for i in range(len(roofs)) for name in _names(roofs, i, plot)),
+        *(_mark(section, row, _look(roofs.index(section.roof)), plot, by_trainer) for section, row in drawn),
     ]
     label = "FLOPs per second against FLOPs per byte of each phase; its figures are in the table of phases"
     legend = [Keyed(short_name(t), svg.key(None, trainer_color(t), dash="")) for t in trainers if by_trainer]
-    keys = [Keyed(phase, svg.key(_symbol(phase), _key_color(phase, by_trainer))) for phase in phases]
+    colors = {phase: "var(--page)" if by_trainer else phase_color(phase) for phase in phases}
+    keys = [Keyed(phase, svg.key(_symbol(phase), color)) for phase, color in colors.items()]
     return Chart(svg.chart(label, *children, name="roofline", height=_HEIGHT), legend=[*legend, *keys])
 
 
@@ -145,10 +139,6 @@ def _is_drawn(row: RooflineRow) -> bool:
 
 def _symbol(phase: str) -> str:
     return _SYMBOLS.get(phase, _ANY_OTHER)
-
-
-def _key_color(phase: str, by_trainer: bool) -> str:
-    return "var(--page)" if by_trainer else phase_color(phase)
 
 
 def _plot(roofs: list[Roof], rows: list[RooflineRow]) -> tuple[Plot, str]:
@@ -171,8 +161,8 @@ def _room(values: list[float]) -> float:
     return max(0.3, (2 - math.log10(max(values) / min(values))) / 2)
 
 
-def _mark(section: Section, row: RooflineRow, roofs: list[Roof], plot: Plot, by_trainer: bool) -> Markup:
-    point, look = row.point, LOOKS[roofs.index(section.roof) % len(LOOKS)]
+def _mark(section: Section, row: RooflineRow, look: Look, plot: Plot, by_trainer: bool) -> Markup:
+    point = row.point
     return svg.mark(
         _symbol(point.phase),
         plot.x.at(point.intensity or 0),

@@ -13,6 +13,7 @@ from dpprof.pages import counters as counter_parts
 from dpprof.pages import html
 from dpprof.pages.document import (
     Column,
+    ColumnOf,
     Columns,
     Document,
     Heading,
@@ -22,6 +23,7 @@ from dpprof.pages.document import (
     Table,
     figure,
     table,
+    table_of,
 )
 from dpprof.pages.roofline.chart import GIGA, LOOKS, roofline_chart, scaled
 from dpprof.record.figures.names import COPY, KERNEL_MS, MOVED
@@ -52,6 +54,20 @@ _SOURCES = {
         "alone, so that the rate is higher than in training."
     ),
 }
+_SHORT_SOURCES = {LEDGER: "ledger, wall", COUNTERS: "DRAM, kernels"}
+PHASE_COLUMNS: list[ColumnOf] = [
+    ("phase", str, lambda row: row.point.phase),
+    ("ms", figure, lambda row: scaled(row.point.seconds, 1e-3)),
+    ("MiB", figure, lambda row: scaled(row.point.num_bytes, MIB)),
+    ("GFLOP", figure, lambda row: scaled(row.point.flops or None, GIGA)),
+    ("FLOP/byte", figure, lambda row: scaled(row.point.intensity)),
+    ("GFLOP/s", figure, lambda row: scaled(row.point.flop_per_s, GIGA)),
+    ("% of matmul", figure, lambda row: scaled(row.matmul_pct)),
+    ("GiB/s", figure, lambda row: scaled(row.point.bytes_per_s, GIB)),
+    ("% of copy", figure, lambda row: scaled(row.copy_pct)),
+    ("lower ceiling", str, lambda row: row.binds or ""),
+    ("bytes, time", str, lambda row: _SHORT_SOURCES[row.point.source]),
+]
 _COUNTED = (
     "Hardware counters were read in one step under Nsight Compute, which runs every kernel alone. A rate is "
     "the sum of bytes over the sum of kernel times. L1 counts what global loads and stores request."
@@ -136,38 +152,13 @@ def _ceiling(ceiling: Ceiling | None, unit: float) -> tuple[str, str]:
 
 
 def _phases(roofline: Roofline) -> Table:
-    columns: Columns = [
-        ("phase", str),
-        *((name, figure) for name in ("ms", "MiB", "GFLOP", "FLOP/byte", "GFLOP/s", "% of matmul")),
-        *((name, figure) for name in ("GiB/s", "% of copy")),
-        ("lower ceiling", str),
-        ("bytes, time", str),
-    ]
-    rows = [row for section in roofline.sections for row in section.rows]
-    first, groups = 0, {}
+    rows: list[RooflineRow] = []
+    groups = {}
     for section in roofline.sections:
-        groups[first] = section.title
-        first += len(section.rows)
+        groups[len(rows)] = section.title
+        rows += section.rows
     bold = [i for i, row in enumerate(rows) if row.point.phase == STEP]
-    return table("", columns, map(cells, rows), name="phases", bold=bold, groups=groups)
-
-
-def cells(row: RooflineRow) -> list[str]:
-    """Return a row's texts, one per column."""
-    point = row.point
-    return [
-        point.phase,
-        scaled(point.seconds, 1e-3),
-        scaled(point.num_bytes, MIB),
-        scaled(point.flops or None, GIGA),
-        scaled(point.intensity),
-        scaled(point.flop_per_s, GIGA),
-        scaled(row.matmul_pct),
-        scaled(point.bytes_per_s, GIB),
-        scaled(row.copy_pct),
-        row.binds or "",
-        "DRAM, kernels" if point.source == COUNTERS else "ledger, wall",
-    ]
+    return table_of(rows, PHASE_COLUMNS, name="phases", bold=bold, groups=groups)
 
 
 def counters_of(record: Record | None) -> CounterTables | None:

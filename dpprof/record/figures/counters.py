@@ -1,5 +1,7 @@
 """Hardware counter figures of the whole step, of each phase and of each kernel class."""
 
+import math
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
@@ -69,8 +71,9 @@ class CounterFigures:
         return {metric: value for metric, value in self.values.items() if metric not in own}
 
     @classmethod
-    def of(cls, row: CounterRow, moved: Moved | None = None) -> Self:
-        """Return the figures of a row; `moved` is the ledger's traffic of the same kernels, if known."""
+    def of(cls, rows: Iterable[CounterRow], moved: Moved | None = None) -> Self:
+        """Return the figures of some kernels; `moved` is the ledger's traffic of the same, if known."""
+        row = total("", "", None, rows)
         values = row.values
         dram = None
         if ncu.DRAM_READ in values and ncu.DRAM_WRITTEN in values:
@@ -103,26 +106,20 @@ class StepCounters:
     @classmethod
     def of(cls, counters: CounterResult, ledger: LedgerResult | None) -> Self:
         """Return the figures of a record's counters, compared with its ledger if it has one."""
-        rows = counters.rows
         moved = ledger.moved(by=lambda row: row.phase) if ledger else {}
-        whole = total("", "", None, rows)
-        outside = total("", "", None, (row for row in rows if row.phase is None))
+        phases: dict[str | None, list[CounterRow]] = defaultdict(list)
+        classes: dict[str, list[CounterRow]] = defaultdict(list)
+        for row in counters.rows:
+            phases[row.phase].append(row)
+            classes[row.kernel_class].append(row)
+        seconds = math.fsum(row.seconds for row in counters.rows)
+        outside = math.fsum(row.seconds for row in phases.get(None, ()))
         return cls(
-            step=CounterFigures.of(whole, ledger.moved_in_step if ledger else None),
-            phases={
-                phase: _of((row for row in rows if row.phase == phase), moved.get(phase))
-                for phase in dict.fromkeys(row.phase for row in rows)
-            },
-            classes={
-                name: _of(row for row in rows if row.kernel_class == name)
-                for name in dict.fromkeys(row.kernel_class for row in rows)
-            },
-            outside_phases_pct=100 * outside.seconds / whole.seconds if whole.seconds else None,
+            step=CounterFigures.of(counters.rows, ledger.moved_in_step if ledger else None),
+            phases={phase: CounterFigures.of(rows, moved.get(phase)) for phase, rows in phases.items()},
+            classes={name: CounterFigures.of(rows) for name, rows in classes.items()},
+            outside_phases_pct=100 * outside / seconds if seconds else None,
         )
-
-
-def _of(rows: Iterable[CounterRow], moved: Moved | None = None) -> CounterFigures:
-    return CounterFigures.of(total("", "", None, rows), moved)
 
 
 def _traffic(num_bytes: float, seconds: float) -> CounterTraffic:

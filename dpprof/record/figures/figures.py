@@ -1,7 +1,7 @@
 """All figures of a record as typed objects; `names.py` gives them metric names."""
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -118,23 +118,17 @@ class RanksFigures:
         each = [RankFigures.of(found) for found in record.ranks]
         if not each:
             return None
-        timed = [rank for rank in each if rank.step_ms is not None]
-        slowest = max(timed, key=lambda rank: rank.step_ms or 0.0, default=None)
+        slowest = _highest(each, lambda rank: rank.step_ms)
         alone = [rank.alone_ms for rank in each if rank.alone_ms is not None]
         mean_ms = statistics.fmean(alone) if alone else None
         unhindered_ms = statistics.harmonic_mean(alone) if alone else None  # harmonic, as throughputs add up
+        step_ms = slowest.step_ms if slowest is not None else None
         return cls(
             each=each,
             slowest=slowest,
-            largest=max(
-                (rank for rank in each if rank.peak_mib is not None),
-                key=lambda rank: rank.peak_mib or 0.0,
-                default=None,
-            ),
+            largest=_highest(each, lambda rank: rank.peak_mib),
             imbalance=max(alone) / mean_ms if mean_ms else None,
-            efficiency_pct=100 * unhindered_ms / slowest.step_ms
-            if unhindered_ms and slowest is not None and slowest.step_ms
-            else None,
+            efficiency_pct=100 * unhindered_ms / step_ms if unhindered_ms and step_ms else None,
         )
 
     @property
@@ -143,6 +137,11 @@ class RanksFigures:
         if self.slowest is None or self.slowest.exposed_ms is None or not self.slowest.step_ms:
             return None
         return 100 * self.slowest.exposed_ms / self.slowest.step_ms
+
+
+def _highest(ranks: list[RankFigures], figure: Callable[[RankFigures], float | None]) -> RankFigures | None:
+    known = [rank for rank in ranks if figure(rank) is not None]
+    return max(known, key=lambda rank: figure(rank) or 0.0, default=None)
 
 
 @dataclass(frozen=True)

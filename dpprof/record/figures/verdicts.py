@@ -1,12 +1,15 @@
 """Verdicts of the gradient check and of `verify` on a trainer: pass, fail, or cannot tell."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from dpprof.record.record import GradientCheck, Record, VerifyCheck, VerifyResult
 from dpprof.vocabulary.formats import listed
 
 PASS, FAIL, CANNOT_TELL = "pass", "fail", "cannot tell"
+# Outcome of a check whose problem does not weaken privacy as long as all numbers are finite.
+WARNING = "warning"
 
 # Largest relative error allowed, by the type that the gradient is computed in.
 # float64: all trainers agree with the definition up to rounding, at most 1e-14 in our tests.
@@ -15,6 +18,8 @@ PASS, FAIL, CANNOT_TELL = "pass", "fail", "cannot tell"
 # 4e-4; if a clip factor is off by more, the noise is too small by as much.
 # bf16: rounds to 2**-9 at every operator; 0.005 to 0.009 at 2 to 8 layers. The limit is about six times that.
 TOLERANCES = {"float64": 1e-9, "float32": 3e-3, "bfloat16": 5e-2, "float16": 5e-2}
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -30,15 +35,21 @@ class Verdict:
 
 def gradient_verdict(record: Record) -> Verdict | None:
     """Return the gradient check's verdict; None if it was not requested or the clean figures do not stand."""
-    if record.headline_finished and record.gradient_check is not None:
-        return judge_gradient(record.gradient_check)
-    return _unjudged(record, "gradient_check", "the check itself")
+    return _verdict(record, "gradient_check", record.gradient_check, judge_gradient, "the check itself")
 
 
-def _unjudged(record: Record, name: str, what: str) -> Verdict | None:
-    """Return the verdict of a requested pass without a result."""
+def verify_verdict(record: Record) -> Verdict | None:
+    """Return the verdict of `verify`; None if it was not requested or the clean figures do not stand."""
+    return _verdict(record, "verify", record.verify, judge_checks, "verifying itself")
+
+
+def _verdict(
+    record: Record, name: str, found: T | None, judge: Callable[[T], Verdict], what: str
+) -> Verdict | None:
     if not record.headline_finished:
         return None
+    if found is not None:
+        return judge(found)
     if name in record.failed_passes:
         why = record.failed_passes[name].strip().splitlines() or [""]
         return Verdict(CANNOT_TELL, f"{what} failed: {why[0][:200]}")
@@ -72,17 +83,6 @@ def judge_gradient(check: GradientCheck) -> Verdict:
     if check.doubt is not None or not found:
         return Verdict(CANNOT_TELL, check.doubt or "nothing was compared")
     return Verdict(PASS, reason)
-
-
-# Outcome of a check whose problem does not weaken privacy as long as all numbers are finite.
-WARNING = "warning"
-
-
-def verify_verdict(record: Record) -> Verdict | None:
-    """Return the verdict of `verify`; None if it was not requested or the clean figures do not stand."""
-    if record.headline_finished and record.verify is not None:
-        return judge_checks(record.verify)
-    return _unjudged(record, "verify", "verifying itself")
 
 
 def judge_checks(found: VerifyResult) -> Verdict:

@@ -14,7 +14,7 @@ from example_results import comparison, result
 from dpprof.config.counter_metrics import DRAM_READ, DRAM_WRITTEN, L2_READ, L2_WRITTEN
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.doubts import doubts
-from dpprof.findings.comparison.side_tables import counter_rows, flop_rows, judgement, pairs
+from dpprof.findings.comparison.side_tables import counter_rows, flop_rows, judgement, pairs, privacy_rows
 from dpprof.pages.comparison.data import compute
 from dpprof.pages.comparison.export import export
 from dpprof.pages.comparison.page import render
@@ -177,7 +177,7 @@ RUNS = (
 
 def test_a_row_for_each_guarantee_and_a_sentence_for_what_weakens_it() -> None:
     data = compute(comparison(*RUNS))
-    assert [(row.where.trainer, row.epsilon) for row in data.privacy] == [
+    assert [(row.where.trainer, row.epsilon) for row in privacy_rows(data.comparison)] == [
         ("DPSGDTrainer", "0.1235"),
         ("DPGhostClippingTrainer", "0.1235"),
         ("DPBookKeepingTrainer", "none"),

@@ -5,12 +5,17 @@ from typing import Any
 import pytest
 from example_roofline import CEILINGS, COUNTERS, LEDGER, cell, comparison
 
-from dpprof.findings.roofline.data import Roofline, Section, compute, doubts
+from dpprof.findings.roofline.data import Roofline, RooflineRow, Section, compute, doubts
 from dpprof.findings.roofline.points import Ceiling, Given, Point, Roof, points, roofs
-from dpprof.pages.roofline.page import cells
+from dpprof.pages.roofline.page import PHASE_COLUMNS
 
 MIB = 2**20
 HIGHER = {"ceilings/copy_gib_per_s": 40.0, "ceilings/matmul_tflop_per_s": 0.4}
+
+
+def cells(row: RooflineRow) -> list[str]:
+    """The texts of a row of the page."""
+    return [str(value(row)) for _, _, value in PHASE_COLUMNS]
 
 
 def points_of(figures: dict[str, float]) -> list[Point]:

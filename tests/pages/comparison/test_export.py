@@ -7,7 +7,6 @@ from record_metrics import metrics
 
 from dpprof.pages.comparison.data import compute
 from dpprof.pages.comparison.export import export, table
-from dpprof.pages.comparison.summary import to_markdown
 from dpprof.record.record import Failure, FailureKind
 
 NAME = 'a "quoted", é'
@@ -45,11 +44,6 @@ def test_disturbed_runs_are_marked_in_every_table() -> None:
     rows = pandas.read_csv(io.StringIO(export(found, "csv")), keep_default_na=False)
     assert list(rows["disturbed"]) == ["other processes used 1.0 of 2 processors", "", ""]
     assert table(compute(found))["disturbed"] == ["yes", "yes", ""], "a ratio of both does not compare"
-
-
-def test_markdown_is_the_summary() -> None:
-    found = comparison(*RUNS)
-    assert export(found, "markdown") == to_markdown(compute(found))
 
 
 def test_the_table_has_a_row_for_each_cell() -> None:

@@ -1,6 +1,3 @@
-import itertools
-import re
-
 from example_findings import BUSY, run
 from example_results import FINISHED, MIB, comparison, result
 
@@ -83,23 +80,6 @@ def test_the_source_and_what_varies_have_columns_and_times_their_spread() -> Non
         ["a", "tiny (1.23M)", "fp32", "512", "4", "0.5"],
         ["b", "tiny (1.23M)", "fp32", "512", "4", "0.01"],
     ]
-
-
-def test_texts_are_left_and_numbers_right() -> None:
-    lines = markdown(comparison(result(step_s=0.1))).splitlines()
-    rules = [re.sub("-+", "-", line) for line in lines if "---" in line]
-    assert rules == ["| - | - | -: |", "| - | - | - | - | - | -: | -: | -: | -: | -: |"]
-    for previous, line in itertools.pairwise(lines):
-        if previous.startswith("|") and line.startswith("|"):
-            assert len(previous) == len(line), "columns are not aligned"
-
-
-def test_what_is_not_known_is_blank() -> None:
-    failed = result("DPSGDTrainer", failure=Failure(FailureKind.TIMEOUT, "stopped after 5 seconds"))
-    finished = result("StandardTrainer", step_s=0.1)
-    rows = table(comparison(finished, failed), 1)
-    assert rows[0][5:] == ["100.0 ± 0.00", "1.00", "", "", "40.0"]
-    assert rows[1] == ["tiny", "fp32", "512", "4", "DPSGDTrainer", "timeout", "", "", "", ""]
 
 
 def test_failures_are_listed_with_the_first_line_of_their_reason() -> None:

@@ -28,12 +28,12 @@ def test_each_run_has_its_levels_its_phases_and_its_peak(tmp_path: Path) -> None
     assert damaged == []
     assert list(found) == ["standard: tiny, batch 2, sequence 16", "flat: tiny, batch 2, sequence 16"]
     curves = found["flat: tiny, batch 2, sequence 16"]
-    assert curves.trainer == "flat"
-    assert curves.words[:2] == ["parameters", "activations"], "stacked in the page's order"
-    total = [sum(column) for column in zip(*curves.mib.values(), strict=True)]
+    assert curves["trainer"] == "flat"
+    assert curves["words"][:2] == ["parameters", "activations"], "stacked in the page's order"
+    total = [sum(column) for column in zip(*curves["mib"].values(), strict=True)]
     assert total[:8] == [4, 12, 16, 12, 28, 30, 22, 20]
-    assert total[curves.peak] == 30
-    assert curves.phases == [("forward", 0, 50), ("backward", 50, 150)]
+    assert total[curves["peak"]] == 30
+    assert curves["phases"] == [("forward", 0, 50), ("backward", 50, 150)]
 
 
 def test_a_phase_of_an_estimate_is_as_wide_as_its_least_time(tmp_path: Path) -> None:
@@ -41,12 +41,12 @@ def test_a_phase_of_an_estimate_is_as_wide_as_its_least_time(tmp_path: Path) -> 
     folder = example_ledger.folder(tmp_path / "run", example_ledger.record(), example_ledger.timeline())
     found, _ = read_timelines(comparison(made), {("s", made.name): folder})
     (curves,) = found.values()
-    widths = {name: round(end - start, 3) for name, start, end in curves.phases}
+    widths = {name: round(end - start, 3) for name, start, end in curves["phases"]}
     assert widths["backward"] == 1
     made = estimate(target="none")
     found, _ = read_timelines(comparison(made), {("s", made.name): folder})
     (curves,) = found.values()
-    assert {name: round(end - start) for name, start, end in curves.phases}["backward"] == 180
+    assert {name: round(end - start) for name, start, end in curves["phases"]}["backward"] == 180
 
 
 def test_sixteen_long_steps_are_small_in_the_page(tmp_path: Path) -> None:
@@ -68,6 +68,6 @@ def test_sixteen_long_steps_are_small_in_the_page(tmp_path: Path) -> None:
     result = read_result(folder)
     found, _ = read_timelines(compare("s", {"s": [result]}), {("s", result.name): folder})
     (curves,) = found.values()
-    total = [sum(column) for column in zip(*curves.mib.values(), strict=True)]
-    assert total[curves.peak] == max(total) == pytest.approx(max(sizes) / example_ledger.MIB, rel=1e-5)
+    total = [sum(column) for column in zip(*curves["mib"].values(), strict=True)]
+    assert total[curves["peak"]] == max(total) == pytest.approx(max(sizes) / example_ledger.MIB, rel=1e-5)
     assert COUNT * len(packed(curves)) < 250_000

@@ -2,10 +2,9 @@
 
 import re
 
-import pytest
 from example_console import printed, terminal
 from example_estimates import estimate
-from example_findings import BUSY, FAST, FLAT, GHOST, STANDARD, run
+from example_findings import FAST, FLAT, GHOST, STANDARD, run
 from example_results import MIB, comparison, result
 
 from dpprof.findings.comparison.comparison import Comparison
@@ -46,15 +45,6 @@ def test_a_row_has_figures_ratios_bars_and_words_for_best_and_worst() -> None:
     assert row(text, "fast")[3:5] == [20 * "█", "slowest"]
 
 
-@pytest.mark.parametrize("width", [40, 80, 110])
-def test_no_line_is_wider_than_the_terminal_and_no_figure_is_broken(width: int) -> None:
-    text = shown(comparison(*FOUR), width)
-    assert max(map(len, text.splitlines())) <= width
-    if width >= 80:
-        assert row(text, "ghost")[:2] == ["ghost", "250.0 ± 2.50"]
-        assert "█ " in text
-
-
 def test_a_terminal_without_blocks_gets_signs() -> None:
     text = shown(comparison(*FOUR), encoding="ascii")
     assert text.isascii()
@@ -73,13 +63,6 @@ def test_what_failed_says_how() -> None:
     text = shown(comparison(run(STANDARD, 0.1, 100.0), result(FLAT, failure=held)))
     assert row(text, "flat") == ["flat", "out of memory"], "what it held when it failed is no peak"
     assert "out of memory in DPSGDTrainer_tiny_bs4_seq512: no memory" in text
-
-
-def test_disturbed_times_are_marked_and_explained() -> None:
-    text = shown(comparison(run(STANDARD, 0.1, 100.0), run(FLAT, 0.2, 400.0, **BUSY), run(GHOST, 0.3, 200.0)))
-    assert "200.0 ± 2.00 (disturbed)" in text
-    assert "`disturbed` marks" in text
-    assert "fastest" not in row(text, "flat") + row(text, "ghost")
 
 
 def test_an_estimate_has_the_least_time_and_says_whether_it_fits() -> None:

@@ -1,6 +1,5 @@
 """The formats as files of a run folder."""
 
-import json
 import pickle
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from dpprof.errors import ConfigError
 from dpprof.json_files import read_json
 from dpprof.pages.formats.run import FORMATS, collapsed, export
 from dpprof.record.figures.results import read_result
-from dpprof.record.files import write_gzipped_json
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import StepTimeline
 
@@ -36,18 +34,6 @@ def test_a_rendered_run_has_every_format_and_loses_them_with_its_answers(tmp_pat
     assert written < set(run.artifacts().files)
     run.clear_answers()
     assert not [path for path in written if path.exists()]
-
-
-def test_a_traced_run_has_the_tracks_in_its_trace(tmp_path: Path) -> None:
-    run = folder(tmp_path, example_ledger.timeline())
-    step = {"ph": "X", "cat": "user_annotation", "name": "training_step", "pid": 1, "ts": 5, "dur": 10}
-    trace = run.tensorboard / "dpprof.1.pt.trace.json.gz"
-    write_gzipped_json(trace, {"traceEvents": [step]})
-    result = rendered(run)
-    assert not run.memory_trace.exists()
-    levels = track(check(read_json(trace)), "total")
-    assert (levels[0], levels[-1][0] < 15) == ((5.0, 4 * example_ledger.MIB), True)
-    assert json.loads(export(result, "perfetto")) == read_json(trace)
 
 
 def test_a_ledger_without_storages_has_the_tracks_alone(tmp_path: Path) -> None:
