@@ -257,7 +257,7 @@ class Combining:
         return found
 
     def _with(self, made: Weighed, change: Change) -> Weighed | None:
-        """Add a change, dropping one that excludes it; None if that fails, or for a kind that is made last."""
+        """Add a change, dropping one that excludes it; None if none fits or its kind is made already."""
         if change.kind in {BATCH, *(other.kind for other in made.changes)}:
             return None
         for i in range(-1, len(made.changes)):

@@ -17,7 +17,7 @@ from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.earlier import upgraded
 from dpprof.findings.comparison.models import Model, models_of
 from dpprof.findings.comparison.run import Run
-from dpprof.json_files import parse, typed
+from dpprof.json_files import typed
 from dpprof.record.figures.names import ratio_name, ratios
 from dpprof.record.figures.results import Result, describe_steps, device_name, read_results
 from dpprof.record.folder import SweepFolder
@@ -42,6 +42,11 @@ class Comparison:
     def sources(self) -> list[str]:
         """Distinct sources of the cells."""
         return list(dict.fromkeys(cell.source for cell in self.cells))
+
+    @property
+    def runs(self) -> list[Run]:
+        """The runs of all cells."""
+        return [run for cell in self.cells for run in cell.runs]
 
     @cached_property
     def places(self) -> list[list[Cell]]:
@@ -126,13 +131,8 @@ class Comparison:
         return json.dumps({"schema_version": SCHEMA_VERSION} | dataclasses.asdict(self), indent=1)
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read the text of `summary.json`. Raises DpprofError if it is none that this version can read."""
-        return cls.from_data(parse(text))
-
-    @classmethod
     def from_data(cls, data: Any) -> Self:
-        """Build from the contents of `summary.json`. Raises DpprofError as `from_json` does."""
+        """Build from the contents of `summary.json`. Raises DpprofError if this version cannot read them."""
         try:
             data = dict(upgraded(data))
             version = data.pop("schema_version")

@@ -281,7 +281,7 @@ class PlanData:
     def prediction(self) -> tuple[ExperimentConfig, Seconds] | None:
         """One logical step of the recommended row as an experiment that can be measured, and its time.
 
-        It has the expected number of physical batches, all full; drawn batches vary, as in the row's own time.
+        It has the expected number of physical batches, all full; drawn ones vary, as in the row's own time.
         """
         one = self.recommended
         if one is None:

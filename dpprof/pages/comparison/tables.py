@@ -11,7 +11,6 @@ from dpprof.findings.comparison.side_tables import (
     CounterRow,
     FlopRow,
     Pair,
-    PrivacyRow,
     Where,
 )
 from dpprof.pages.comparison.data import ComparisonData
@@ -30,10 +29,11 @@ from dpprof.pages.document import (
     figure,
     table,
 )
-from dpprof.record.figures.names import CAPACITY, FITS, IQR, PEAK, SAMPLES, STEP
+from dpprof.record.figures.names import IQR, PEAK, SAMPLES, STEP
+from dpprof.record.figures.privacy import rounded_up
 from dpprof.record.figures.results import FINISHED
 from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, PASS
-from dpprof.record.record import FailureKind
+from dpprof.record.record import FailureKind, PrivacyResult
 from dpprof.vocabulary.colors import trainer_color
 from dpprof.vocabulary.formats import number, signed, two, whole
 from dpprof.vocabulary.trainers import short_name
@@ -164,12 +164,11 @@ def _trainer_row(data: ComparisonData, found: ModelRows, row: CellRow) -> tuple[
     own = sorted(trainers_options(cell.config) & set(data.comparison.varying))
     time, peak = (row.bars[name] for name in ("step_time", "peak_memory"))
     failed = Styled(FAILURES.get(time.failure, time.failure), "bad") if time.failure else None
-    fits = cell.figures.get(FITS, 1.0 if CAPACITY not in cell.figures else None)
     return (
         " ".join([short_name(cell.trainer), *(f"{name}={cell.settings[name]}" for name in own)]),
         *(failed or _step(row), _time_ratio(row), _bar(found, row, "step_time"), _word(row, STEP)),
         *(cell.peak_mib, peak.ratio, _bar(found, row, "peak_memory"), _word(row, PEAK)),
-        Styled(row.held_against, "doubtful" if fits is None else "good" if fits else "bad"),
+        Styled(cell.held_against, {None: "doubtful", True: "good", False: "bad"}[cell.fits]),
         cell.figures.get(SAMPLES),
         Styled(cell.gradient_check or "", _CHECKED.get(cell.gradient_check or "", "muted")),
     )
@@ -207,7 +206,7 @@ def _time_ratio(row: CellRow) -> str:
     return two(time.ratio) + (DISTURBED if time.ratio is not None and time.is_disturbed else "")
 
 
-def privacy_table(rows: Sequence[PrivacyRow]) -> Table:
+def privacy_table(rows: Sequence[tuple[Where, PrivacyResult]]) -> Table:
     """Return the guarantee of each cell."""
     columns: Columns = [
         *_WHERE,
@@ -219,11 +218,10 @@ def privacy_table(rows: Sequence[PrivacyRow]) -> Table:
     ]
     shown = [
         (
-            *_where(row.where),
-            row.guarantee.sample_rate,
-            *(row.guarantee.steps, row.guarantee.noise_multiplier, row.epsilon, row.guarantee.delta),
+            *(*_where(where), found.sample_rate, found.steps, found.noise_multiplier),
+            *("none" if found.epsilon is None else rounded_up(found.epsilon), found.delta),
         )
-        for row in rows
+        for where, found in rows
     ]
     return table("", columns, shown, name="privacy")
 
@@ -241,7 +239,7 @@ def flop_table(rows: Sequence[FlopRow]) -> Table:
         ("counted", number),
         ("off %", percent),
     ]
-    shown = [(*_where(row.where), row.in_theory, row.ratio, row.counted, row.off_pct) for row in rows]
+    shown = [(*_where(where), *figures) for where, *figures in rows]
     return table("", columns, shown, name="flops")
 
 
@@ -280,15 +278,7 @@ def estimate_table(pairs: Sequence[Pair], title: str = "") -> Table:
         ("step ms", number),
         ("x the floor", number),
     ]
-    rows = [
-        (
-            *(pair.name, pair.ledger_mib, pair.estimated_mib, pair.ledger_off_pct),
-            *(pair.allocator_mib, pair.estimated_allocator_mib, pair.allocator_off_pct),
-            *(pair.step_ms, pair.to_floor),
-        )
-        for pair in pairs
-    ]
-    return table(title, columns, rows, name="pairs")
+    return table(title, columns, pairs, name="pairs")
 
 
 def percent(value: float | None) -> str:
@@ -298,7 +288,7 @@ def percent(value: float | None) -> str:
 
 def _failure_table(data: ComparisonData) -> Table:
     columns: Columns = [("run", str), ("failure", str), ("reason", str)]
-    return table("", columns, [(f.name, f.failure, f.reason) for f in data.failed], name="failures")
+    return table("", columns, data.failed, name="failures")
 
 
 def measured_table(data: ComparisonData) -> Table:

@@ -6,9 +6,17 @@ from pathlib import Path
 from dpprof.findings import counter_tables
 from dpprof.findings.comparison.comparison import Comparison, compare
 from dpprof.findings.counter_tables import CounterTables
-from dpprof.findings.roofline import data
-from dpprof.findings.roofline.data import Roofline, RooflineRow, doubts
-from dpprof.findings.roofline.points import COUNTERS, LEDGER, STEP, Ceiling, Given
+from dpprof.findings.roofline import (
+    COUNTERS,
+    LEDGER,
+    STEP,
+    Ceiling,
+    Given,
+    Roofline,
+    RooflineRow,
+    compute,
+    doubts,
+)
 from dpprof.pages import counters as counter_parts
 from dpprof.pages import html
 from dpprof.pages.document import (
@@ -182,7 +190,7 @@ def write_run_roofline(result: Result) -> list[Path]:
     comparison = compare(result.name, {result.name: [result]})
     if not _can_be_drawn(comparison):
         return []
-    found = page(data.compute(comparison, Given()), counters_of(result.record))
+    found = page(compute(comparison, Given()), counters_of(result.record))
     write_text(result.folder.roofline_page, html.page(found))
     return [result.folder.roofline_page]
 
@@ -192,7 +200,7 @@ def write_sweep_roofline(folder: SweepFolder, comparison: Comparison) -> list[Pa
     if not _can_be_drawn(comparison):
         folder.roofline_page.unlink(missing_ok=True)
         return []
-    write_text(folder.roofline_page, html.page(page(data.compute(comparison, Given()))))
+    write_text(folder.roofline_page, html.page(page(compute(comparison, Given()))))
     return [folder.roofline_page]
 
 

@@ -5,8 +5,18 @@ from typing import Any
 import pytest
 from example_roofline import CEILINGS, COUNTERS, LEDGER, cell, comparison
 
-from dpprof.findings.roofline.data import Roofline, Section, compute, doubts
-from dpprof.findings.roofline.points import Ceiling, Given, Point, Roof, points, roofs
+from dpprof.findings.roofline import (
+    Ceiling,
+    Given,
+    Point,
+    Roof,
+    Roofline,
+    Section,
+    compute,
+    doubts,
+    points,
+    roofs,
+)
 from dpprof.pages.roofline.page import cells
 
 MIB = 2**20
