@@ -87,16 +87,11 @@ _PER_S = {names.COPY: GIB, names.MATMUL: 10**12}
 
 @dataclass(frozen=True)
 class Ceiling:
-    """Bytes or FLOPs per second: the user's figure, or the highest of `num_runs` runs that measured it."""
+    """Bytes or FLOPs per second: the highest of `num_runs` runs that measured it; of 0 runs the user's."""
 
     per_s: float
     lowest_per_s: float
     num_runs: int
-
-    @property
-    def is_given(self) -> bool:
-        """True if the user gave it; otherwise it was measured."""
-        return not self.num_runs
 
 
 @dataclass(frozen=True)

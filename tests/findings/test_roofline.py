@@ -94,9 +94,7 @@ def test_precisions_share_their_devices_copy_and_devices_share_nothing() -> None
 def test_given_ceilings_count_before_measured_ones() -> None:
     (roof,) = roofs([cell(CEILINGS)], Given(matmul_flop_per_s=2e12)).values()
     assert roof.matmul == Ceiling(2e12, 2e12, 0)
-    assert roof.matmul.is_given
     assert roof.copy == Ceiling(32 * 2**30, 32 * 2**30, 1)
-    assert not roof.copy.is_given
 
 
 def rooflined(*figures: dict[str, float], given: Given = Given()) -> Roofline:  # noqa: B008

@@ -137,7 +137,7 @@ def _ceiling(ceiling: Ceiling | None, unit: float) -> tuple[str, str]:
     """Return a ceiling and its source."""
     if ceiling is None:
         return "", "not known"
-    origin = "given" if ceiling.is_given else "measured"
+    origin = "measured" if ceiling.num_runs else "given"
     if ceiling.num_runs > 1:
         origin = f"the highest of {ceiling.num_runs} runs, the lowest {scaled(ceiling.lowest_per_s, unit)}"
     return scaled(ceiling.per_s, unit), origin
