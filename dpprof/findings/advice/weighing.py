@@ -65,6 +65,10 @@ class LogicalCost:
             folders=tuple(result.folder.path for result in estimates),
         )
 
+    def fits(self, limit: int | None) -> bool:
+        """Return True if it is within the limit, or without a limit."""
+        return limit is None or self.needed <= limit
+
     @property
     def effort(self) -> tuple[float, float]:
         """Sort key for time: the least time, or without it FLOPs, then bytes moved."""
@@ -129,7 +133,7 @@ class Weighing:
 
     def holds(self, cost: LogicalCost) -> bool:
         """Return True if the device holds it."""
-        return fits(cost, self.limit)
+        return cost.fits(self.limit)
 
     def verdict(self, one: Weighed) -> str:
         """Return the verdict on a change."""
@@ -192,11 +196,6 @@ class Weighing:
         return min(faster, key=lambda one: one.cost.effort, default=None)
 
 
-def fits(cost: LogicalCost, limit: int | None) -> bool:
-    """Return True if the cost is within the limit, or without a limit."""
-    return limit is None or cost.needed <= limit
-
-
 @dataclass(frozen=True)
 class Combining:
     """Changes to an experiment put together until it needs no more than `limit`.
@@ -219,17 +218,17 @@ class Combining:
         for change in changes:
             if change.alters == LEARNED:
                 altering.append(change)
-            elif not fits(made.cost, self.limit) and (tried := self._with(made, change)) is not None:
+            elif not made.cost.fits(self.limit) and (tried := self._with(made, change)) is not None:
                 made = tried if _saves(tried, made) else made
         found = self.with_smaller_batch(made)
         for change in altering:
-            if not fits(found.cost, self.limit) and (tried := self._with(made, change)) is not None:
+            if not found.cost.fits(self.limit) and (tried := self._with(made, change)) is not None:
                 found = min(found, self.with_smaller_batch(tried), key=lambda one: one.cost.needed)
         return found if found.changes else None
 
     def with_smaller_batch(self, made: Weighed) -> Weighed:
         """Add a smaller physical batch if the changes do not fit yet."""
-        if fits(made.cost, self.limit):
+        if made.cost.fits(self.limit):
             return made
         try:
             found = self.smaller_batch(made.changes)
@@ -248,7 +247,7 @@ class Combining:
         found: Weighed | None = None
         while (cost := self.estimate(changed(config, change.settings))) is not None:
             found = Weighed((*made, change), cost)
-            if fits(cost, self.limit):
+            if cost.fits(self.limit):
                 break
             try:
                 change = smaller_batch(changed(config, change.settings), logical)

@@ -27,16 +27,6 @@ def points_of(figures: dict[str, float]) -> list[Point]:
     return points(cell(figures))
 
 
-def test_phases_come_as_a_step_goes_through_them_and_the_step_last() -> None:
-    forward, noise, step = points_of(LEDGER)
-    assert forward == Point("forward", "ledger", 64 * MIB, 0.004, 2**30)
-    assert noise == Point("noise", "ledger", 32 * MIB, 0.008, 0)
-    assert step == Point("step", "ledger", 96 * MIB, 0.012, 2**30)
-    assert (forward.intensity, forward.flop_per_s) == (16, 2**30 / 0.004)
-    assert forward.bytes_per_s == 64 * MIB / 0.004
-    assert (noise.intensity, noise.flop_per_s) == (None, None), "no FLOPs were booked: nothing to tell"
-
-
 def test_hardware_counters_replace_bytes_and_time_together() -> None:
     assert points_of(LEDGER | COUNTERS) == [
         Point("forward", "counters", 16 * MIB, 0.002, 2**30),
@@ -64,12 +54,6 @@ def test_poisson_sampled_batches_have_no_rates_from_the_ledger() -> None:
     """Its bytes are those of the largest batch, and the time is that of all sizes."""
     assert all(point.seconds is None for point in points_of(LEDGER | {"step/mean_batch": 3.5}))
     assert all(point.seconds for point in points_of(COUNTERS | {"step/mean_batch": 3.5}))
-
-
-def test_of_several_runs_the_highest_counts() -> None:
-    found = roofs([cell(CEILINGS), cell(HIGHER, LEDGER, trainer="dpsgd")], Given())
-    copy, matmul = Ceiling(40 * 2**30, 32 * 2**30, 2), Ceiling(0.5e12, 0.4e12, 2)
-    assert found == {("a CPU", "fp32"): Roof("a CPU", "fp32", copy, matmul)}
 
 
 def test_ceilings_meet_at_the_ridge() -> None:
