@@ -60,9 +60,9 @@ def points(cell: Cell) -> list[Point]:
         found.append(_point(name, phase.flops, dram, (phase.moved_mib, phase.ms if is_timed else None)))
     read, written = figures.get(names.DRAM_READ), figures.get(names.DRAM_WRITTEN)
     moved = None if read is None or written is None else read + written
-    dram = moved, figures.get(names.KERNEL_MS)
+    measured = moved, figures.get(names.KERNEL_MS)
     asked = figures.get(names.MOVED), figures.get(names.STEP) if is_timed else None
-    found.append(_point(STEP, figures.get(names.FLOPS), dram, asked))
+    found.append(_point(STEP, figures.get(names.FLOPS), measured, asked))
     return [point for point in found if point is not None]
 
 

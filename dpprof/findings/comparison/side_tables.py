@@ -187,7 +187,7 @@ class Pair(NamedTuple):
 
     name: str
     ledger_mib: float | None
-    estimated_mib: float
+    estimated_mib: float | None
     ledger_off_pct: float | None
     allocator_mib: float | None
     estimated_allocator_mib: float | None

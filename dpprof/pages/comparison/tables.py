@@ -45,6 +45,7 @@ FAILURES = {
     FailureKind.ERROR.value: "failed",
 }
 _CHECKED: dict[str, Style] = {PASS: "good", CANNOT_TELL: "doubtful", FAIL: "bad"}
+_FITS: dict[bool | None, Style] = {True: "good", None: "doubtful", False: "bad"}
 _WHERE: Columns = [("model", str), ("place", str), ("trainer", str)]
 _NOTES = {
     "privacy": (
@@ -168,7 +169,7 @@ def _trainer_row(data: ComparisonData, found: ModelRows, row: CellRow) -> tuple[
         " ".join([short_name(cell.trainer), *(f"{name}={cell.settings[name]}" for name in own)]),
         *(failed or _step(row), _time_ratio(row), _bar(found, row, "step_time"), _word(row, STEP)),
         *(cell.peak_mib, peak.ratio, _bar(found, row, "peak_memory"), _word(row, PEAK)),
-        Styled(cell.held_against, {None: "doubtful", True: "good", False: "bad"}[cell.fits]),
+        Styled(cell.held_against, _FITS[cell.fits]),
         cell.figures.get(SAMPLES),
         Styled(cell.gradient_check or "", _CHECKED.get(cell.gradient_check or "", "muted")),
     )
