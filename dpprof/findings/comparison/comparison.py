@@ -48,13 +48,17 @@ class Comparison:
         """The runs of all cells."""
         return [run for cell in self.cells for run in cell.runs]
 
-    @cached_property
+    @property
     def places(self) -> list[list[Cell]]:
         """The cells of each place."""
+        return list(self._by_place.values())
+
+    @cached_property
+    def _by_place(self) -> dict[object, list[Cell]]:
         found: dict[object, list[Cell]] = {}
         for cell in self.cells:
             found.setdefault(_place(cell), []).append(cell)
-        return list(found.values())
+        return found
 
     @property
     def steps(self) -> str:
@@ -68,8 +72,7 @@ class Comparison:
 
     @cached_property
     def _models(self) -> dict[object, Model]:
-        places = self.places
-        return dict(zip((_place(cells[0]) for cells in places), models_of(places), strict=True))
+        return dict(zip(self._by_place, models_of(self.places), strict=True))
 
     @cached_property
     def varying(self) -> list[str]:
@@ -105,10 +108,6 @@ class Comparison:
         twins = (other for other in self._by_place[_place(cell)] if other.trainer == STANDARD)
         return next((twin for twin in twins if twin.finished), None)
 
-    @cached_property
-    def _by_place(self) -> dict[object, list[Cell]]:
-        return {_place(cells[0]): cells for cells in self.places}
-
     def is_disturbed_at(self, cell: Cell) -> bool:
         """Return True if any cell at the same place was disturbed: step times do not compare there."""
         return any(twin.is_disturbed for twin in self._by_place[_place(cell)])
@@ -118,9 +117,8 @@ class Comparison:
         twin = self.standard(cell)
         if twin is None or not cell.finished:
             return {}
-        if run is None:
-            return ratios(cell.figures, twin.figures, cell.compared)
-        return ratios(run.figures, twin.figures, run.compared)
+        one = cell if run is None else run
+        return ratios(one.figures, twin.figures, one.compared)
 
     def ratio(self, cell: Cell, metric: str) -> float | None:
         """Return the ratio of one figure to StandardTrainer's, if both finished."""

@@ -64,6 +64,7 @@ def test_a_step_time_is_worse_only_beyond_its_spread(step_s: float, is_worse: bo
     assert found.is_worse == is_worse
     assert found.percent == pytest.approx(1e3 * step_s - 100)
     assert found.interval is not None
+    assert found.percent is not None
     assert found.interval[0] < found.percent < found.interval[1]
     assert found.note.startswith("no pace pass on both sides")
 
