@@ -22,6 +22,7 @@ from dpprof.record.figures.names import (
     PEAK,
     STEP,
 )
+from dpprof.record.figures.privacy import rounded_up
 from dpprof.record.figures.results import FAILED, FINISHED
 from dpprof.record.figures.verdicts import FAIL
 from dpprof.record.record import PrivacyResult
@@ -62,14 +63,24 @@ class Where(NamedTuple):
         return cls(comparison.model(cell).label, comparison.place_name(cell), cell.trainer)
 
 
-def privacy_rows(comparison: Comparison) -> list[tuple[Where, PrivacyResult]]:
+class PrivacyRow(NamedTuple):
+    """The privacy guarantee of one cell, with epsilon rounded up, or `none`."""
+
+    where: Where
+    guarantee: PrivacyResult
+    epsilon: str
+
+
+def privacy_rows(comparison: Comparison) -> list[PrivacyRow]:
     """Return the guarantee of each cell on a data set of known size: of several, one without an epsilon."""
-    known = [(cell, [run.privacy for run in cell.finished if run.privacy]) for cell in comparison.cells]
-    return [
-        (Where.of(comparison, cell), min(found, key=lambda one: one.epsilon is not None))
-        for cell, found in known
-        if found
-    ]
+    rows = []
+    for cell in comparison.cells:
+        known = [run.privacy for run in cell.finished if run.privacy is not None]
+        if known:
+            found = min(known, key=lambda one: one.epsilon is not None)
+            epsilon = "none" if found.epsilon is None else rounded_up(found.epsilon)
+            rows.append(PrivacyRow(Where.of(comparison, cell), found, epsilon))
+    return rows
 
 
 _GIGA = 1e9

@@ -16,8 +16,8 @@ from dpprof.findings.comparison.side_tables import (
     FailedRun,
     FlopRow,
     Pair,
+    PrivacyRow,
     TrainerRow,
-    Where,
     counter_rows,
     failed_runs,
     flop_rows,
@@ -33,7 +33,6 @@ from dpprof.pages.html import short
 from dpprof.record.figures.names import floor_name
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import StepTimeline
-from dpprof.record.record import PrivacyResult
 from dpprof.vocabulary.colors import category_color, words
 from dpprof.vocabulary.trainers import short_name
 from dpprof.vocabulary.units import MS_PER_S
@@ -114,7 +113,7 @@ class ComparisonData:
     models: list[ModelRows]
     growth: list[Line]
     flops: list[FlopRow]
-    privacy: list[tuple[Where, PrivacyResult]]
+    privacy: list[PrivacyRow]
     counters: list[CounterRow]
     judgement: list[str]
     pairs: list[Pair]

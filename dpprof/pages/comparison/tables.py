@@ -11,6 +11,7 @@ from dpprof.findings.comparison.side_tables import (
     CounterRow,
     FlopRow,
     Pair,
+    PrivacyRow,
     Where,
 )
 from dpprof.pages.comparison.data import ComparisonData
@@ -29,11 +30,10 @@ from dpprof.pages.document import (
     figure,
     table,
 )
-from dpprof.record.figures.names import IQR, PEAK, SAMPLES, STEP
-from dpprof.record.figures.privacy import rounded_up
+from dpprof.record.figures.names import CAPACITY, FITS, IQR, PEAK, SAMPLES, STEP
 from dpprof.record.figures.results import FINISHED
 from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, PASS
-from dpprof.record.record import FailureKind, PrivacyResult
+from dpprof.record.record import FailureKind
 from dpprof.vocabulary.colors import trainer_color
 from dpprof.vocabulary.formats import number, signed, two, whole
 from dpprof.vocabulary.trainers import short_name
@@ -45,7 +45,6 @@ FAILURES = {
     FailureKind.ERROR.value: "failed",
 }
 _CHECKED: dict[str, Style] = {PASS: "good", CANNOT_TELL: "doubtful", FAIL: "bad"}
-_FITS: dict[bool | None, Style] = {True: "good", None: "doubtful", False: "bad"}
 _WHERE: Columns = [("model", str), ("place", str), ("trainer", str)]
 _NOTES = {
     "privacy": (
@@ -165,11 +164,12 @@ def _trainer_row(data: ComparisonData, found: ModelRows, row: CellRow) -> tuple[
     own = sorted(trainers_options(cell.config) & set(data.comparison.varying))
     time, peak = (row.bars[name] for name in ("step_time", "peak_memory"))
     failed = Styled(FAILURES.get(time.failure, time.failure), "bad") if time.failure else None
+    fits = cell.figures.get(FITS, 1.0 if CAPACITY not in cell.figures else None)
     return (
         " ".join([short_name(cell.trainer), *(f"{name}={cell.settings[name]}" for name in own)]),
         *(failed or _step(row), _time_ratio(row), _bar(found, row, "step_time"), _word(row, STEP)),
         *(cell.peak_mib, peak.ratio, _bar(found, row, "peak_memory"), _word(row, PEAK)),
-        Styled(cell.held_against, _FITS[cell.fits]),
+        Styled(cell.held_against, "doubtful" if fits is None else "good" if fits else "bad"),
         cell.figures.get(SAMPLES),
         Styled(cell.gradient_check or "", _CHECKED.get(cell.gradient_check or "", "muted")),
     )
@@ -207,7 +207,7 @@ def _time_ratio(row: CellRow) -> str:
     return two(time.ratio) + (DISTURBED if time.ratio is not None and time.is_disturbed else "")
 
 
-def privacy_table(rows: Sequence[tuple[Where, PrivacyResult]]) -> Table:
+def privacy_table(rows: Sequence[PrivacyRow]) -> Table:
     """Return the guarantee of each cell."""
     columns: Columns = [
         *_WHERE,
@@ -219,10 +219,11 @@ def privacy_table(rows: Sequence[tuple[Where, PrivacyResult]]) -> Table:
     ]
     shown = [
         (
-            *(*_where(where), found.sample_rate, found.steps, found.noise_multiplier),
-            *("none" if found.epsilon is None else rounded_up(found.epsilon), found.delta),
+            *_where(row.where),
+            row.guarantee.sample_rate,
+            *(row.guarantee.steps, row.guarantee.noise_multiplier, row.epsilon, row.guarantee.delta),
         )
-        for where, found in rows
+        for row in rows
     ]
     return table("", columns, shown, name="privacy")
 
@@ -240,7 +241,7 @@ def flop_table(rows: Sequence[FlopRow]) -> Table:
         ("counted", number),
         ("off %", percent),
     ]
-    shown = [(*_where(where), *figures) for where, *figures in rows]
+    shown = [(*_where(row.where), row.in_theory, row.ratio, row.counted, row.off_pct) for row in rows]
     return table("", columns, shown, name="flops")
 
 
@@ -279,7 +280,15 @@ def estimate_table(pairs: Sequence[Pair], title: str = "") -> Table:
         ("step ms", number),
         ("x the floor", number),
     ]
-    return table(title, columns, pairs, name="pairs")
+    rows = [
+        (
+            *(pair.name, pair.ledger_mib, pair.estimated_mib, pair.ledger_off_pct),
+            *(pair.allocator_mib, pair.estimated_allocator_mib, pair.allocator_off_pct),
+            *(pair.step_ms, pair.to_floor),
+        )
+        for pair in pairs
+    ]
+    return table(title, columns, rows, name="pairs")
 
 
 def percent(value: float | None) -> str:
@@ -289,7 +298,7 @@ def percent(value: float | None) -> str:
 
 def _failure_table(data: ComparisonData) -> Table:
     columns: Columns = [("run", str), ("failure", str), ("reason", str)]
-    return table("", columns, data.failed, name="failures")
+    return table("", columns, [(f.name, f.failure, f.reason) for f in data.failed], name="failures")
 
 
 def measured_table(data: ComparisonData) -> Table:

@@ -14,12 +14,12 @@ from example_results import comparison, result
 from dpprof.config.counter_metrics import DRAM_READ, DRAM_WRITTEN, L2_READ, L2_WRITTEN
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.doubts import doubts
-from dpprof.findings.comparison.side_tables import counter_rows, flop_rows, judgement, pairs
+from dpprof.findings.comparison.side_tables import counter_rows, flop_rows, judgement, pairs, privacy_rows
 from dpprof.pages.comparison.data import compute
 from dpprof.pages.comparison.export import export
 from dpprof.pages.comparison.page import render
 from dpprof.pages.comparison.summary import to_markdown
-from dpprof.pages.comparison.tables import counter_table, privacy_table
+from dpprof.pages.comparison.tables import counter_table
 from dpprof.record.counters import CounterResult, CounterRow
 from dpprof.record.figures.names import FLOPS_IN_THEORY, FLOPS_OF_LAYERS
 from dpprof.record.figures.results import Result
@@ -165,7 +165,7 @@ RUNS = (
 
 def test_a_row_for_each_guarantee_and_a_sentence_for_what_weakens_it() -> None:
     data = compute(comparison(*RUNS))
-    assert [row[-2] for row in privacy_table(data.privacy).rows] == ["0.1235", "0.1235", "none"]
+    assert [row.epsilon for row in privacy_rows(data.comparison)] == ["0.1235", "0.1235", "none"]
     assert [doubt for doubt in data.doubts if doubt.startswith("Privacy")] == [
         f"Privacy: {FIXED} (2 of 3 runs).",
         "Privacy: there is no epsilon: 2 of 8 losses are NaN (1 of 3 runs).",
