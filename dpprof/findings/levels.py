@@ -47,8 +47,10 @@ def compute(timeline: StepTimeline, phase_s: dict[str, float], most: int = _MOST
         changes[0, column[category]] = num_bytes
     rows = zip(timeline.category, timeline.num_bytes, timeline.moved_to, strict=True)
     for i, (category, num_bytes, moved_to) in enumerate(rows, start=1):
-        changes[i, column[category]] += num_bytes if moved_to is None else -num_bytes
-        if moved_to is not None:
+        if moved_to is None:
+            changes[i, column[category]] += num_bytes
+        else:
+            changes[i, column[category]] -= num_bytes
             changes[i, column[moved_to]] += num_bytes
     levels = changes.cumsum(axis=0)
     total = levels.sum(axis=1)
