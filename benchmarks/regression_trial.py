@@ -104,7 +104,7 @@ def sweep(folder: Path, name: str, **more: str) -> None:
 
 
 def cells_of(folder: Path, name: str) -> Comparison:
-    return Comparison.from_json((folder / "runs" / name / "summary.json").read_text())
+    return Comparison.from_data(json.loads((folder / "runs" / name / "summary.json").read_text()))
 
 
 def compare(folder: Path, now: str, baseline: str) -> tuple[int, int]:

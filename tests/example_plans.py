@@ -10,8 +10,7 @@ from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.flat import parse_experiment
 from dpprof.drive.plan import noises
 from dpprof.findings.plan.answer import to_data
-from dpprof.findings.plan.data import compute
-from dpprof.findings.plan.options import BatchNoise, Fitted
+from dpprof.findings.plan.data import BatchNoise, Fitted, PlanData
 from dpprof.findings.plan.timing import Affine, MeasuredSteps, PhaseCost, StepCost
 from dpprof.vocabulary.trainers import TRAINERS
 
@@ -42,7 +41,7 @@ def noises_of(asked: PlanConfig) -> Sequence[BatchNoise]:
 
 def plan_of(trainers: tuple[str, ...], asked: PlanConfig, **changes: Any) -> dict[str, Any]:
     """What `plan.json` holds of a plan with these trainers."""
-    made = compute("plan-example", asked, noises_of(asked), [fitted(t, **changes) for t in trainers], {})
+    made = PlanData("plan-example", asked, noises_of(asked), [fitted(t, **changes) for t in trainers], {})
     data: dict[str, Any] = json.loads(json.dumps(to_data(made)))
     return data
 

@@ -15,7 +15,15 @@ from pathlib import Path
 HERE, PROJECT = Path(__file__).parent, Path(__file__).parents[2]
 TORCH = "torch==2.13.0"
 # Libraries of torch that take symbols from CUDA's, and the names of these symbols.
-_TAKERS = "torch_cuda c10_cuda torch_python torch_cuda_linalg caffe2_nvrtc torch_cpu torch_nvshmem".split()
+_TAKERS = [
+    "torch_cuda",
+    "c10_cuda",
+    "torch_python",
+    "torch_cuda_linalg",
+    "caffe2_nvrtc",
+    "torch_cpu",
+    "torch_nvshmem",
+]
 _TAKEN = re.compile(r"(__cuda|cuda[A-Z]|cublas|cu(?!File)[A-Z])\w*")
 _COMPILER = ("gcc", "-w", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread")
 

@@ -22,13 +22,11 @@ from dpprof.errors import ConfigError, ExperimentsFailed
 from dpprof.findings.advice.answer import AdviceData
 from dpprof.findings.advice.arithmetic import ByArithmetic, by_arithmetic
 from dpprof.findings.advice.weighing import (
+    Combining,
     LogicalCost,
     Weighed,
     Weighing,
     batches_to_estimate,
-    smaller_batches,
-    together,
-    with_smaller_batch,
 )
 from dpprof.record.figures.capacity import capacity_bytes, needed_bytes
 from dpprof.record.figures.results import FINISHED, KILLED, Result
@@ -134,7 +132,7 @@ class Advise(Campaign):
         """Halve the batch until it fits; once if it fits already."""
         limit = None if self.advice.fits else self.limit
         try:
-            found = smaller_batches(self.experiment, estimates.cost, limit)
+            found = Combining(self.experiment, estimates.cost, limit).smaller_batch()
         except ConfigError as error:
             found, estimates.why_not = None, str(error)
         if found is None:
@@ -146,7 +144,8 @@ class Advise(Campaign):
         assert self.given is not None, "estimated before"
         more = [] if "norm" in self.experiment.options else [_BLOCKED_NORMS]
         changes = [*self.advice.to_combine, *more]
-        self._together = together(self.experiment, self.given, changes, estimates.cost, self.limit)
+        combining = Combining(self.experiment, estimates.cost, self.limit)
+        self._together = combining.together(self.given, changes)
 
     def _estimate_with_smaller_batch(self, estimates: "_Estimates") -> None:
         """Keep what fits if it takes less time than the smaller batch alone."""
@@ -154,9 +153,7 @@ class Advise(Campaign):
         faster, best = advice.worth_a_smaller_batch, advice.best
         assert faster is not None, "looked for before"
         assert best is not None, "looked for before"
-        found = Weighed(
-            *with_smaller_batch(faster.changes, self.experiment, faster.cost, estimates.cost, self.limit)
-        )
+        found = Combining(self.experiment, estimates.cost, self.limit).with_smaller_batch(faster)
         if advice.holds(found.cost) and found.cost.effort < best.cost.effort:
             self._together = found
 

@@ -23,8 +23,7 @@ from dpprof.errors import AccountingError, ConfigError, ExperimentsFailed, refus
 from dpprof.findings.advice.answer import answer
 from dpprof.findings.fit import Answer
 from dpprof.findings.plan.answer import reason
-from dpprof.findings.plan.data import PlanData, compute, peak_with_more_batches
-from dpprof.findings.plan.options import BatchNoise, Fitted
+from dpprof.findings.plan.data import BatchNoise, Fitted, PlanData, peak_with_more_batches
 from dpprof.findings.plan.timing import MeasuredSteps, Reached, StepCost
 from dpprof.privacy.accounting import noise_by_rdp, noise_for
 from dpprof.privacy.guarantee import PrivateSteps, default_delta
@@ -73,7 +72,7 @@ class Plan(Searches):
         yield Stage([partial(self._searched, name) for name in self.experiments], self.workers)
         self.made = self._weighed()
         if self.made.prediction is not None:
-            yield Stage([partial(self._estimated, self.made.prediction.config)], 1)
+            yield Stage([partial(self._estimated, self.made.prediction[0])], 1)
         if not self.made.options:
             made = [one for each in self._estimates.values() for one in each]
             trainers = [config.trainer for config in self.experiments.values()]
@@ -100,7 +99,7 @@ class Plan(Searches):
         if reached is None and device is not None:
             reached = Reached.of(self.measured, device, config)
         while True:
-            made = compute(self.name, self.asked, self.noises, fitted, self.left_out, reached)
+            made = PlanData(self.name, self.asked, self.noises, fitted, self.left_out, reached)
             batches = [noise.logical_batch for noise in self.noises]
             larger = self.asked.next_batch(batches) if made.is_largest else None
             if larger is None:

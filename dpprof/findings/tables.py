@@ -1,7 +1,6 @@
 """Tables of one experiment's ledger, as plain data: what fills the memory, and what moves."""
 
 import dataclasses
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -212,24 +211,22 @@ def made_in(tensor: HeldTensor, *, was_present: bool) -> str:
 
 
 def _tensors(timeline: StepTimeline) -> list[TensorRow]:
-    if not timeline.storages:
-        return [_tensor(tensor, made_in(tensor, was_present=True)) for tensor in timeline.largest]
+    alive = timeline.alive_after(timeline.peak_event)
+    made = [(held, made_in(held, was_present=i < timeline.num_present)) for i, held in alive.items()]
+    if not timeline.storages:  # of dpprof 0.2
+        made = [(held, made_in(held, was_present=True)) for held in timeline.largest]
     return [
-        _tensor(tensor, made_in(tensor, was_present=index < timeline.num_present))
-        for index, tensor in timeline.alive_after(timeline.peak_event).items()
+        TensorRow(
+            mib=mib(held.num_bytes),
+            category=held.category,
+            owner=held.name or held.module,
+            shape=shape_words(held.shape),
+            dtype=held.dtype,
+            phase=phase,
+            operator=held.operator.removeprefix(ATEN),
+        )
+        for held, phase in made
     ]
-
-
-def _tensor(tensor: HeldTensor, phase: str) -> TensorRow:
-    return TensorRow(
-        mib=mib(tensor.num_bytes),
-        category=tensor.category,
-        owner=tensor.name or tensor.module,
-        shape=shape_words(tensor.shape),
-        dtype=tensor.dtype,
-        phase=phase,
-        operator=tensor.operator.removeprefix(ATEN),
-    )
 
 
 def _rows(moved: Mapping[str, Moved], first: Iterable[str] = ()) -> list[MovedRow]:
@@ -250,15 +247,14 @@ def _row(name: str, moved: Moved) -> MovedRow:
 
 def _norms(layers: list[LayerRow]) -> list[NormRow]:
     """Return the rows by the first call of each; empty if the trainer does not choose a form."""
-    chosen = [row for row in layers if row.norm is not None]
-    counts = Counter((row.shape, row.norm) for row in chosen)
-    first: dict[object, LayerRow] = {}
-    for row in chosen:
-        first.setdefault((row.shape, row.norm), row)
+    alike: dict[object, list[LayerRow]] = {}
+    for row in layers:
+        if row.norm is not None:
+            alike.setdefault((row.shape, row.norm), []).append(row)
     return [
         NormRow(
             first=row.name,
-            calls=counts[row.shape, row.norm],
+            calls=1 + len(others),
             positions=row.positions,
             weight=f"{row.rows} x {row.columns}" + (f", {row.groups} groups" if row.groups > 1 else ""),
             form=row.norm or "",
@@ -266,5 +262,5 @@ def _norms(layers: list[LayerRow]) -> list[NormRow]:
             norm_mib=mib(row.norm_bytes or 0),
             sum_gflop=(row.sum_flops or 0) / 1e9,
         )
-        for row in first.values()
+        for row, *others in alike.values()
     ]

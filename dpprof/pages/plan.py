@@ -6,8 +6,7 @@ from markupsafe import Markup
 
 from dpprof.findings.plan import answer as said
 from dpprof.findings.plan.answer import span
-from dpprof.findings.plan.data import PlanData
-from dpprof.findings.plan.options import BatchNoise, Fitted, TrainingOption
+from dpprof.findings.plan.data import BatchNoise, Fitted, PlanData, TrainingOption
 from dpprof.pages import svg
 from dpprof.pages.document import (
     Chart,

@@ -50,10 +50,10 @@ def milliseconds(ms: float) -> str:
     return f"{fixed(ms, 1)} ms"
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str], most: int = _LISTED) -> str:
     """List the first few names, and how many more there are."""
-    more = len(names) - _LISTED
-    return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def joined(names: Sequence[str]) -> str:

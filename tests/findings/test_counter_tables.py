@@ -1,7 +1,6 @@
 import example_counters
 import example_ledger
 import pytest
-from record_metrics import metrics
 
 from dpprof.findings.counter_tables import CountedRow, CounterTables, compute
 from dpprof.record.counters import CounterResult, CounterRow
@@ -35,15 +34,6 @@ def test_a_phase_holds_the_sums_of_its_kernels_and_rates_over_them() -> None:
     assert found.step.figures.dram_to_ledger == pytest.approx(28 / 42)
 
 
-def test_a_throughput_is_no_mean_of_throughputs() -> None:
-    rows = [
-        example_counters.row("fast", "copy", "forward", 1, ms=1, read=10, written=0),
-        example_counters.row("slow", "copy", "forward", 1, ms=9, read=10, written=0),
-    ]
-    step = tables(CounterResult(rows)).step.figures
-    assert step.dram_gib_per_s == pytest.approx(20 / 1024 / 0.010)
-
-
 def test_classes_and_kernels_come_with_the_most_traffic_first() -> None:
     found = tables()
     assert [(row.name, row.figures.dram_mib) for row in found.by_class] == [
@@ -75,17 +65,3 @@ def test_what_was_not_counted_is_none() -> None:
     bare = tables(CounterResult([CounterRow("k", "copy", "forward", 1, 0.0, {})]), ledger=False)
     for row in (bare.step, *bare.by_phase, *bare.kernels):
         assert (row.figures.dram_mib, row.figures.dram_gib_per_s, row.ledger_mib) == (None,) * 3
-
-
-def test_the_tables_say_what_the_metrics_say() -> None:
-    figures = metrics(example_ledger.record(counters=example_counters.counters()))
-    found = tables()
-    assert (found.step.name, found.settings["cache_control"]) == ("step", "none")
-    assert found.missing == {"sm__cycles_active.sum": "this GPU has no such metric"}
-    for prefix, row in [
-        ("counters", found.step),
-        *((f"counters/{row.name}", row) for row in found.by_phase[:-1]),
-        *((f"counters/class/{row.name}", row) for row in found.by_class),
-    ]:
-        assert figures[f"{prefix}/kernel_ms"] == pytest.approx(row.figures.kernel_ms)
-        assert figures.get(f"{prefix}/l2_read_mib") == row.figures.moved_mib(L2_READ), prefix

@@ -90,9 +90,3 @@ def test_a_step_in_which_nothing_happens() -> None:
     found = compute(staircase([]), {})
     assert found.total_mib == [0, 0]
     assert found.mib == {}
-
-
-def test_a_category_that_is_not_listed_is_drawn_after_those_that_are() -> None:
-    levels = compute(staircase([("flat_gradients", 3), ("noise", 2)]), {})
-    assert list(levels.mib) == ["noise", "flat_gradients"]
-    assert levels.total_mib[-1] == 5

@@ -1,4 +1,4 @@
-"""Numbers of physical batches: exact sums, Opacus's own sampler, and a simulation."""
+"""Numbers of physical batches: exact sums, and Opacus's own sampler."""
 
 import math
 from fractions import Fraction
@@ -69,24 +69,6 @@ def test_the_closed_form_goes_over_into_the_sum(num_documents: int, sample_rate:
     for m in range(int(deviation / 3) - 2, int(deviation / 3) + 3):
         law = (mean + (m - 1) / 2) / m  # exact but for 1e-31
         assert expected_physical_batches(num_documents, sample_rate, m) == pytest.approx(law, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("num_documents", "sample_rate", "physical_batch"),
-    [(10**8, 0.5, 4000), (10**6, 1e-6, 4), (10**4, 0.1, 300)],
-)
-def test_as_simulated(num_documents: int, sample_rate: float, physical_batch: int) -> None:
-    draws, steps = 200, 1000
-    generator = np.random.default_rng(7)
-    sizes = generator.binomial(num_documents, sample_rate, (draws, steps))
-    counts = np.maximum(1, -(-sizes // physical_batch))
-    error = counts.std() / math.sqrt(counts.size)
-    expected = expected_physical_batches(num_documents, sample_rate, physical_batch)
-    assert abs(counts.mean() - expected) <= 5 * error + 1e-12 * expected
-    tail = 0.2
-    most = most_physical_batches(num_documents, sample_rate, physical_batch, steps, tail)
-    exceeding = (counts.max(axis=1) > most).mean()
-    assert exceeding <= tail + 5 * math.sqrt(tail * (1 - tail) / draws)
 
 
 @pytest.mark.parametrize("sample_rate", [0.005, 0.05, 0.2])

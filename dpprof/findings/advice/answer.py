@@ -171,21 +171,19 @@ def _costs(advice: Weighing, one: Weighed) -> str:
     cost, given = one.cost, advice.given
     text = f"it needs {_size(cost.needed)}"
     if cost.least_s is not None and given.least_s is not None:
-        took = _compared(cost.least_s, given.least_s, "{:.1f} % less time", "{:.1f} % more time")
-        took = took or "as much time"
+        took = _compared(cost.least_s, given.least_s, "less", "more", "much") + " time"
         text += f", and a logical step takes at least {cost.least_s * 1e3:,.1f} ms, {took}."
     elif cost.flops != given.flops:
-        flops = _compared(cost.flops, given.flops, "{:.1f} % fewer FLOPs", "{:.1f} % more FLOPs")
-        text += f", with {flops or 'as many FLOPs'}."
+        text += f", with {_compared(cost.flops, given.flops, 'fewer', 'more', 'many')} FLOPs."
     else:
-        moved = _compared(cost.moved, given.moved, "{:.1f} % fewer bytes", "{:.1f} % more bytes")
-        text += f", with as many FLOPs and {moved or 'as many bytes'} moved."
+        moved = _compared(cost.moved, given.moved, "fewer", "more", "many")
+        text += f", with as many FLOPs and {moved} bytes moved."
     return text + _ALTERED.get(one.alters, "")
 
 
-def _compared(now: float, before: float, less: str, more: str) -> str:
+def _compared(now: float, before: float, less: str, more: str, same: str) -> str:
     pct = change_pct(now, before)
-    return (less if pct < 0 else more).format(abs(pct)) if pct else ""
+    return f"{abs(pct):.1f} % {less if pct < 0 else more}" if pct else f"as {same}"
 
 
 def _size(num_bytes: int) -> str:

@@ -1,7 +1,7 @@
 """Changes with their costs, in the order in which they are worth trying."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -65,6 +65,10 @@ class LogicalCost:
             folders=tuple(result.folder.path for result in estimates),
         )
 
+    def fits(self, limit: int | None) -> bool:
+        """Return True if it is within the limit, or without a limit."""
+        return limit is None or self.needed <= limit
+
     @property
     def effort(self) -> tuple[float, float]:
         """Sort key for time: the least time, or without it FLOPs, then bytes moved."""
@@ -73,31 +77,17 @@ class LogicalCost:
 
 def extended(less: LedgerResult, more: LedgerResult, times: int) -> LedgerResult:
     """Return ledger `more` with the traffic of `less` plus `times` the difference between the two."""
-    before, after = (ledger.moved(by=lambda row: row.phase) for ledger in (less, more))
-    grown = {phase: before.get(phase, Moved()) for phase in after}
-    grown = {phase: one.plus(after[phase], times).plus(one, -times) for phase, one in grown.items()}
-    traffic = [TrafficRow(phase or "", "", phase, 0, **vars(one)) for phase, one in grown.items()]
-    sent, more_sent = _sent(less), _sent(more)
-    collectives = [
-        CollectiveRow("", phase, sent=_grown(sent.get(phase, 0), num_bytes, times))
-        for phase, num_bytes in more_sent.items()
-    ]
+    weights = ((less, 1), (more, times), (less, -times))
+    moved: dict[str | None, Moved] = {}
+    sent: dict[str | None, int] = {}
+    for ledger, weight in weights:
+        for phase, one in ledger.moved(by=lambda row: row.phase).items():
+            moved[phase] = moved.get(phase, Moved()).plus(one, weight)
+        for row in ledger.collectives:
+            sent[row.phase] = sent.get(row.phase, 0) + weight * row.sent
+    traffic = [TrafficRow(phase or "", "", phase, 0, **vars(one)) for phase, one in moved.items()]
+    collectives = [CollectiveRow("", phase, sent=num_bytes) for phase, num_bytes in sent.items()]
     return dataclasses.replace(more, traffic=traffic, collectives=collectives)
-
-
-def _grown(before: int, after: int, times: int) -> int:
-    return before + times * (after - before)
-
-
-def _sent(ledger: LedgerResult) -> Mapping[str | None, int]:
-    found: dict[str | None, int] = {}
-    for row in ledger.collectives:
-        found[row.phase] = found.get(row.phase, 0) + row.sent
-    return found
-
-
-# Cost of a changed experiment; None if it cannot be estimated.
-Estimate = Callable[[ExperimentConfig], LogicalCost | None]
 
 
 @dataclass(frozen=True)
@@ -143,7 +133,7 @@ class Weighing:
 
     def holds(self, cost: LogicalCost) -> bool:
         """Return True if the device holds it."""
-        return fits(cost, self.limit)
+        return cost.fits(self.limit)
 
     def verdict(self, one: Weighed) -> str:
         """Return the verdict on a change."""
@@ -191,11 +181,9 @@ class Weighing:
     @property
     def best(self) -> Weighed | None:
         """First change to make that leaves what is learned as it is, if one helps."""
-        if self.fits:
-            found = [one for one in self.ordered if self.verdict(one) == FASTER]
-        else:
-            found = [one for one in self.ordered if self.verdict(one) == SUFFICES]
-        return next((one for one in found if one.alters != LEARNED), None)
+        wanted = FASTER if self.fits else SUFFICES
+        found = (one for one in self.ordered if self.verdict(one) == wanted and one.alters != LEARNED)
+        return next(found, None)
 
     @property
     def worth_a_smaller_batch(self) -> Weighed | None:
@@ -208,110 +196,85 @@ class Weighing:
         return min(faster, key=lambda one: one.cost.effort, default=None)
 
 
-def fits(cost: LogicalCost, limit: int | None) -> bool:
-    """Return True if the cost is within the limit, or without a limit."""
-    return limit is None or cost.needed <= limit
+@dataclass(frozen=True)
+class Combining:
+    """Changes to an experiment put together until it needs no more than `limit`.
 
-
-def smaller_batches(config: ExperimentConfig, estimate: Estimate, limit: int | None) -> Weighed | None:
-    """Reduce the physical batch until it fits, or as far as estimates go; None if none can be estimated.
-
-    Raises ConfigError if the batch cannot be split.
+    `estimate` gives the cost of a changed experiment; None if it cannot be estimated.
     """
-    logical = config.batch_size * config.accumulation_steps
-    change = smaller_batch(config)
-    found: Weighed | None = None
-    while (cost := estimate(changed(config, change.settings))) is not None:
-        found = Weighed((change,), cost)
-        if fits(cost, limit):
-            break
+
+    config: ExperimentConfig
+    estimate: Callable[[ExperimentConfig], LogicalCost | None]
+    limit: int | None
+
+    def together(self, given: LogicalCost, changes: Iterable[Change]) -> Weighed | None:
+        """Add changes one by one until they fit, a smaller physical batch last.
+
+        Changes that save nothing beside the earlier ones are left out; those that alter what is learned are
+        tried only if the others do not suffice. If nothing fits, returns the least need; None if nothing
+        saves anything.
+        """
+        made, altering = Weighed((), given), []
+        for change in changes:
+            if change.alters == LEARNED:
+                altering.append(change)
+            elif not made.cost.fits(self.limit) and (tried := self._with(made, change)) is not None:
+                made = tried if _saves(tried, made) else made
+        found = self.with_smaller_batch(made)
+        for change in altering:
+            if not found.cost.fits(self.limit) and (tried := self._with(made, change)) is not None:
+                found = min(found, self.with_smaller_batch(tried), key=lambda one: one.cost.needed)
+        return found if found.changes else None
+
+    def with_smaller_batch(self, made: Weighed) -> Weighed:
+        """Add a smaller physical batch if the changes do not fit yet."""
+        if made.cost.fits(self.limit):
+            return made
         try:
-            change = smaller_batch(changed(config, change.settings), logical)
+            found = self.smaller_batch(made.changes)
         except ConfigError:
-            break
-    return found
+            return made
+        return found if found is not None and _saves(found, made) else made
+
+    def smaller_batch(self, made: tuple[Change, ...] = ()) -> Weighed | None:
+        """Reduce the physical batch until it fits, or as far as estimates go; None if none can be estimated.
+
+        Raises ConfigError if the batch cannot be split.
+        """
+        config = _applied(self.config, made)
+        logical = config.batch_size * config.accumulation_steps
+        change = smaller_batch(config)
+        found: Weighed | None = None
+        while (cost := self.estimate(changed(config, change.settings))) is not None:
+            found = Weighed((*made, change), cost)
+            if cost.fits(self.limit):
+                break
+            try:
+                change = smaller_batch(changed(config, change.settings), logical)
+            except ConfigError:
+                break
+        return found
+
+    def _with(self, made: Weighed, change: Change) -> Weighed | None:
+        """Add a change, dropping one that excludes it; None if none fits or its kind is made already."""
+        if change.kind in {BATCH, *(other.kind for other in made.changes)}:
+            return None
+        for i in range(-1, len(made.changes)):
+            changes = (*(other for j, other in enumerate(made.changes) if j != i), change)
+            try:
+                config = _applied(self.config, changes)
+            except ConfigError:
+                continue
+            cost = self.estimate(config)
+            return None if cost is None else Weighed(changes, cost)
+        return None
 
 
-def together(
-    config: ExperimentConfig,
-    given: LogicalCost,
-    changes: Iterable[Change],
-    estimate: Estimate,
-    limit: int | None,
-) -> Weighed | None:
-    """Add changes one by one until they fit, a smaller physical batch last.
-
-    Changes that save nothing beside the earlier ones are left out; those that alter what is learned are tried
-    only if the others do not suffice. If nothing fits, returns the least need; None if nothing saves
-    anything.
-    """
-    by_end: dict[bool, list[Change]] = {False: [], True: []}
-    for change in changes:
-        if change.kind != BATCH:
-            by_end[change.alters == LEARNED].append(change)
-    made, cost = _added(config, given, by_end[False], estimate, limit)
-    found = with_smaller_batch(made, config, cost, estimate, limit)
-    for change in by_end[True]:
-        more = _with(config, made, change)
-        if fits(found[1], limit) or not more or (tried := estimate(_applied(config, more))) is None:
-            continue
-        other = with_smaller_batch(more, config, tried, estimate, limit)
-        found = min(found, other, key=lambda one: one[1].needed)
-    return Weighed(*found) if found[0] else None
+def _saves(one: Weighed, other: Weighed) -> bool:
+    return one.cost.needed < other.cost.needed * (1 - _SMALL)
 
 
 def _applied(config: ExperimentConfig, made: tuple[Change, ...]) -> ExperimentConfig:
     for change in made:
         config = changed(config, change.settings)
     return config
-
-
-def _added(
-    config: ExperimentConfig,
-    cost: LogicalCost,
-    changes: list[Change],
-    estimate: Estimate,
-    limit: int | None,
-) -> tuple[tuple[Change, ...], LogicalCost]:
-    """Make changes that lower the memory, until it fits."""
-    made: tuple[Change, ...] = ()
-    for change in changes:
-        if fits(cost, limit):
-            break
-        more = _with(config, made, change)
-        tried = estimate(_applied(config, more)) if more else None
-        if tried is not None and tried.needed < cost.needed * (1 - _SMALL):
-            made, cost = more, tried
-    return made, cost
-
-
-def _with(config: ExperimentConfig, made: tuple[Change, ...], change: Change) -> tuple[Change, ...]:
-    """Add a change, dropping one that excludes it; empty if that fails or one of its kind is made already."""
-    if change.kind in {other.kind for other in made}:
-        return ()
-    for less in (made, *(made[:i] + made[i + 1 :] for i in range(len(made)))):
-        try:
-            _applied(config, (*less, change))
-        except ConfigError:
-            continue
-        return (*less, change)
-    return ()
-
-
-def with_smaller_batch(
-    made: tuple[Change, ...],
-    config: ExperimentConfig,
-    cost: LogicalCost,
-    estimate: Estimate,
-    limit: int | None,
-) -> tuple[tuple[Change, ...], LogicalCost]:
-    """Add a smaller physical batch if the changes do not fit yet."""
-    if fits(cost, limit):
-        return made, cost
-    try:
-        found = smaller_batches(_applied(config, made), estimate, limit)
-    except ConfigError:
-        return made, cost
-    if found is None or found.cost.needed >= cost.needed * (1 - _SMALL):
-        return made, cost
-    return (*made, *found.changes), found.cost

@@ -10,11 +10,12 @@ from dpprof.findings.comparison.run import Run
 from dpprof.record.figures.capacity import held_against
 from dpprof.record.figures.figures import PhaseFigures
 from dpprof.record.figures.medians import median_of
-from dpprof.record.figures.names import CAPACITY, DOUBT, FITS, GROWTH, LARGEST_BATCH, PEAK
+from dpprof.record.figures.names import CAPACITY, DOUBT, FITS, GROWTH, LARGEST_BATCH, NEEDED, PEAK
 from dpprof.record.figures.results import FINISHED
 from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, PASS
 from dpprof.record.record import FailureKind
 from dpprof.vocabulary.clipping import OTHER_ALGORITHMS
+from dpprof.vocabulary.formats import memory
 from dpprof.vocabulary.trainers import trainer_info
 
 # Verdicts of the gradient check, the worst last.
@@ -157,11 +158,19 @@ class Cell:
 
     @property
     def held_against(self) -> str:
-        """Statement on an estimate's fit on its target device; empty without one."""
-        is_held, fits = CAPACITY in self.figures, self.figures.get(FITS)
-        growth = self.figures.get(GROWTH)
-        doubt = self.figures.get(DOUBT)
-        return held_against(is_held, None if fits is None else bool(fits), growth, doubt)
+        """What an estimate needs of its target device, and its fit; empty without one."""
+        held = held_against(self.is_held, self.fits, self.figures.get(GROWTH), self.figures.get(DOUBT))
+        return f"needs {memory(self.figures[NEEDED], 2)}: {held}" if held else ""
+
+    @property
+    def is_held(self) -> bool:
+        """True if it is an estimate for a device whose memory is known."""
+        return CAPACITY in self.figures
+
+    @property
+    def fits(self) -> bool | None:
+        """True if an estimate fits its target device; None if that is open."""
+        return bool(self.figures[FITS]) if FITS in self.figures else None
 
     @property
     def limit_mib(self) -> float | None:

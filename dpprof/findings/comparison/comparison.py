@@ -17,7 +17,7 @@ from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.earlier import upgraded
 from dpprof.findings.comparison.models import Model, models_of
 from dpprof.findings.comparison.run import Run
-from dpprof.json_files import parse, typed
+from dpprof.json_files import typed
 from dpprof.record.figures.names import ratio_name, ratios
 from dpprof.record.figures.results import Result, describe_steps, device_name, read_results
 from dpprof.record.folder import SweepFolder
@@ -43,13 +43,22 @@ class Comparison:
         """Distinct sources of the cells."""
         return list(dict.fromkeys(cell.source for cell in self.cells))
 
-    @cached_property
+    @property
+    def runs(self) -> list[Run]:
+        """The runs of all cells."""
+        return [run for cell in self.cells for run in cell.runs]
+
+    @property
     def places(self) -> list[list[Cell]]:
         """The cells of each place."""
+        return list(self._by_place.values())
+
+    @cached_property
+    def _by_place(self) -> dict[object, list[Cell]]:
         found: dict[object, list[Cell]] = {}
         for cell in self.cells:
             found.setdefault(_place(cell), []).append(cell)
-        return list(found.values())
+        return found
 
     @property
     def steps(self) -> str:
@@ -63,8 +72,7 @@ class Comparison:
 
     @cached_property
     def _models(self) -> dict[object, Model]:
-        places = self.places
-        return dict(zip((_place(cells[0]) for cells in places), models_of(places), strict=True))
+        return dict(zip(self._by_place, models_of(self.places), strict=True))
 
     @cached_property
     def varying(self) -> list[str]:
@@ -100,10 +108,6 @@ class Comparison:
         twins = (other for other in self._by_place[_place(cell)] if other.trainer == STANDARD)
         return next((twin for twin in twins if twin.finished), None)
 
-    @cached_property
-    def _by_place(self) -> dict[object, list[Cell]]:
-        return {_place(cells[0]): cells for cells in self.places}
-
     def is_disturbed_at(self, cell: Cell) -> bool:
         """Return True if any cell at the same place was disturbed: step times do not compare there."""
         return any(twin.is_disturbed for twin in self._by_place[_place(cell)])
@@ -113,9 +117,8 @@ class Comparison:
         twin = self.standard(cell)
         if twin is None or not cell.finished:
             return {}
-        if run is None:
-            return ratios(cell.figures, twin.figures, cell.compared)
-        return ratios(run.figures, twin.figures, run.compared)
+        one = cell if run is None else run
+        return ratios(one.figures, twin.figures, one.compared)
 
     def ratio(self, cell: Cell, metric: str) -> float | None:
         """Return the ratio of one figure to StandardTrainer's, if both finished."""
@@ -126,13 +129,8 @@ class Comparison:
         return json.dumps({"schema_version": SCHEMA_VERSION} | dataclasses.asdict(self), indent=1)
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read the text of `summary.json`. Raises DpprofError if it is none that this version can read."""
-        return cls.from_data(parse(text))
-
-    @classmethod
     def from_data(cls, data: Any) -> Self:
-        """Build from the contents of `summary.json`. Raises DpprofError as `from_json` does."""
+        """Build from the contents of `summary.json`. Raises DpprofError if this version cannot read them."""
         try:
             data = dict(upgraded(data))
             version = data.pop("schema_version")

@@ -1,12 +1,12 @@
 """Doubts about a comparison: runs that do not compare, and figures not to be trusted."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.comparison import Comparison
-from dpprof.findings.comparison.places import full_name
+from dpprof.findings.comparison.places import full_name, shortened
 from dpprof.findings.comparison.run import Run
-from dpprof.findings.comparison.side_tables import privacy_doubts
 from dpprof.record.figures.ledger import ledger_doubt
 from dpprof.record.figures.names import UNEXPLAINED
 from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL
@@ -31,7 +31,7 @@ _LISTED = 4
 def doubts(comparison: Comparison) -> list[str]:
     """Return a sentence for each doubt."""
     found = (
-        *(_gradient_checks, _nonfinite, privacy_doubts, _differences, _other_algorithms, _too_low),
+        *(_gradient_checks, _nonfinite, _privacy, _differences, _other_algorithms, _too_low),
         *(_ledgers, _disturbed, _skipped, _warnings),
     )
     return [sentence for sentences in found for sentence in sentences(comparison)]
@@ -39,52 +39,51 @@ def doubts(comparison: Comparison) -> list[str]:
 
 def _gradient_checks(comparison: Comparison) -> Iterator[str]:
     """Yield checks that failed or cannot tell, grouped by reason."""
-    total = sum(len(cell.runs) for cell in comparison.cells)
     for word, said in ((FAIL, "failed"), (CANNOT_TELL, "could not tell")):
-        runs = [run for cell in comparison.cells for run in cell.runs if run.gradient_check == word]
+        runs = [run for run in comparison.runs if run.gradient_check == word]
         for reason in dict.fromkeys(run.gradient_check_reason for run in runs):
             names = [run.name for run in runs if run.gradient_check_reason == reason]
-            yield f"The gradient check {said} in {len(names)} of {total} runs ({_listed(names)}): {reason}."
+            in_runs = f"in {len(names)} of {len(comparison.runs)} runs ({_listed(names)})"
+            yield f"The gradient check {said} {in_runs}: {reason}."
 
 
 def _nonfinite(comparison: Comparison) -> Iterator[str]:
-    for run in (run for cell in comparison.cells for run in cell.runs):
+    for run in comparison.runs:
         if run.nonfinite_losses:
             yield f"{run.name}: {run.nonfinite_losses}. Its steps do not train the model."
 
 
+def _privacy(comparison: Comparison) -> Iterator[str]:
+    """Yield what weakens a guarantee or leaves a run without one, each sentence once."""
+    found = [run.privacy for cell in comparison.cells for run in cell.finished if run.privacy is not None]
+    for note, count in Counter(note for privacy in found for note in privacy.notes).items():
+        yield f"Privacy: {note} ({count} of {len(found)} runs)."
+
+
 def _differences(comparison: Comparison) -> Iterator[str]:
-    measured = [cell for cell in comparison.cells if not cell.is_estimate]
-    for name, shown in (("device", "device"), ("precision", "precision")):
+    for name in ("device", "precision"):
         values = sorted({str(cell.settings[name]) for cell in comparison.cells})
         if len(values) > 1:
-            only = f"compare only rows with the same {shown}"
-            yield f"These runs differ in {shown} ({', '.join(values)}): {only}."
-    for name, shown in _SAME.items():
-        values = sorted({where.get(name, "none") for cell in measured for where in cell.environments})
-        if len(values) > 1:
-            yield f"These runs differ in {shown} ({', '.join(values)}): their figures may not be comparable."
-    yield from _mixed(measured)
-
-
-def _mixed(measured: list[Cell]) -> Iterator[str]:
-    """Yield experiments whose own runs come from different machines."""
-    found = {
-        cell.runs[0].name: [
-            shown
-            for name, shown in _SAME.items()
-            if len({where.get(name, "none") for where in cell.environments}) > 1
-        ]
-        for cell in measured
-    }
-    names = [name for name, differing in found.items() if differing]
-    if names:
-        shown = ", ".join(dict.fromkeys(one for differing in found.values() for one in differing))
+            only = f"compare only rows with the same {name}"
+            yield f"These runs differ in {name} ({', '.join(values)}): {only}."
+    measured = [cell for cell in comparison.cells if not cell.is_estimate]
+    for shown, values in _differing(measured).items():
+        yield f"These runs differ in {shown} ({', '.join(values)}): their figures may not be comparable."
+    mixed = {cell.runs[0].name: found for cell in measured if (found := _differing([cell]))}
+    if mixed:
+        shown = ", ".join(dict.fromkeys(one for found in mixed.values() for one in found))
         yield (
-            f"{len(names)} of {len(measured)} experiments have runs that differ in {shown} "
-            f"({_listed(names)}): the medians of these runs are those of no machine. Measure them on "
+            f"{len(mixed)} of {len(measured)} experiments have runs that differ in {shown} "
+            f"({_listed(list(mixed))}): the medians of these runs are those of no machine. Measure them on "
             "machines that are alike."
         )
+
+
+def _differing(cells: list[Cell]) -> dict[str, list[str]]:
+    """Return the values in which the environments of some cells differ, by what they are."""
+    environments = [where for cell in cells for where in cell.environments]
+    values = {shown: {where.get(name, "none") for where in environments} for name, shown in _SAME.items()}
+    return {shown: sorted(found) for shown, found in values.items() if len(found) > 1}
 
 
 def _other_algorithms(comparison: Comparison) -> Iterator[str]:
@@ -126,9 +125,10 @@ def _ledgers(comparison: Comparison) -> Iterator[str]:
 
 
 def _disturbed(comparison: Comparison) -> Iterator[str]:
-    total = sum(len(cell.finished) for cell in comparison.cells)
-    runs = [run for cell in comparison.cells if cell.is_disturbed for run in cell.finished]
-    left_out = [run for cell in comparison.cells if cell.calm for run in cell.finished if run.disturbances]
+    finished = [(cell, run) for cell in comparison.cells for run in cell.finished]
+    runs = [run for cell, run in finished if cell.is_disturbed]
+    left_out = [run for cell, run in finished if cell.calm and run.disturbances]
+    total = len(finished)
     if runs:
         yield (
             f"Disturbed while timed: {len(runs)} of {total} runs ({_with_reasons(runs)}), so no trainer is "
@@ -144,7 +144,7 @@ def _disturbed(comparison: Comparison) -> Iterator[str]:
 
 
 def _with_reasons(runs: list[Run]) -> str:
-    return _shortened([f"{run.name}: {', '.join(run.disturbances)}" for run in runs])
+    return shortened([f"{run.name}: {', '.join(run.disturbances)}" for run in runs], _LISTED)
 
 
 def _where(comparison: Comparison) -> str:
@@ -152,26 +152,18 @@ def _where(comparison: Comparison) -> str:
     found = [cell for cell in first if comparison.is_disturbed_at(cell)]
     if len(found) == len(first) > 1:
         return f"at any of the {len(first)} places"
-    return "at " + _shortened([full_name(comparison, cell) for cell in found])
-
-
-def _shortened(texts: list[str]) -> str:
-    more = [f"{len(texts) - _LISTED} more"] if len(texts) > _LISTED else []
-    return "; ".join([*texts[:_LISTED], *more])
+    return "at " + shortened([full_name(comparison, cell) for cell in found], _LISTED)
 
 
 def _skipped(comparison: Comparison) -> Iterator[str]:
-    runs = [run for cell in comparison.cells for run in cell.runs]
-    reasons = dict.fromkeys(item for run in runs for item in run.skipped_passes.items())
-    for name, why in reasons:
-        count = sum(run.skipped_passes.get(name) == why for run in runs)
+    runs = comparison.runs
+    for (name, why), count in Counter(item for run in runs for item in run.skipped_passes.items()).items():
         yield f"No {name} in {count} of {len(runs)} runs: {why}."
 
 
 def _warnings(comparison: Comparison) -> Iterator[str]:
-    runs = [run for cell in comparison.cells for run in cell.runs]
-    for text in dict.fromkeys(text for run in runs for text in run.warnings):
-        count = sum(text in run.warnings for run in runs)
+    runs = comparison.runs
+    for text, count in Counter(text for run in runs for text in dict.fromkeys(run.warnings)).items():
         yield f"{text[0].upper()}{text[1:]} ({count} of {len(runs)} runs)."
 
 

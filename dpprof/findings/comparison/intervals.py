@@ -39,15 +39,6 @@ class Ratio:
         return not self.low <= 1 <= self.high
 
 
-@dataclass(frozen=True)
-class _Estimate:
-    """Logarithm of a median, its standard error, and the degrees of freedom of that."""
-
-    log_median: float
-    error: float
-    freedom: int
-
-
 def step_ratio(cell: Cell, other: Cell, confidence: float = CONFIDENCE) -> Ratio | None:
     """Return the ratio of two cells' step times, without disturbed runs.
 
@@ -68,25 +59,26 @@ def _ratio(found: list[list[float]], reference: list[list[float]], confidence: f
         return None
     from scipy.special import stdtrit
 
-    squares = [(e.error**2, e.freedom) for e in (one, other)]
+    squares = [(error**2, freedom) for _, error, freedom in (one, other)]
     error = math.sqrt(sum(square for square, _ in squares))
     weight = sum(square**2 / freedom for square, freedom in squares)
     freedom = error**4 / weight if weight else math.inf
     half = float(stdtrit(freedom, (1 + confidence) / 2)) * error if error else 0.0
-    difference = one.log_median - other.log_median
+    difference = one[0] - other[0]
     between_runs = min(len(found), len(reference)) > 1
     return Ratio(math.exp(difference), math.exp(difference - half), math.exp(difference + half), between_runs)
 
 
-def _estimate(runs: list[list[float]]) -> _Estimate | None:
+def _estimate(runs: list[list[float]]) -> tuple[float, float, int] | None:
+    """Return the logarithm of a median, its standard error, and the degrees of freedom of that."""
     logs = [[math.log(value) for value in run] for run in runs if run]
     medians = [statistics.median(values) for values in logs]
     if len(logs) > 1:
         error = statistics.stdev(medians) / math.sqrt(len(logs))
-        return _Estimate(statistics.median(medians), error, len(logs) - 1)
+        return statistics.median(medians), error, len(logs) - 1
     if not logs or len(logs[0]) < FEWEST_STEPS:
         return None
     values = logs[0]
     cuts = statistics.quantiles(values, n=4, method="inclusive")
     error = _MEDIAN_OVER_MEAN * (cuts[2] - cuts[0]) / _IQR_OVER_SD / math.sqrt(len(values))
-    return _Estimate(medians[0], error, len(values) - 1)
+    return medians[0], error, len(values) - 1

@@ -76,15 +76,10 @@ def models_of(places: Sequence[Sequence[Cell]]) -> list[Model]:
     One set of settings is one model, unless its number of parameters shows that the code differs.
     """
     names = distinct_names(place[0].config for place in places)
-    keys = [identity(place[0].config) for place in places]
-    expected = [
-        (key, *map(place[0].settings.get, _COUNT_VARIES_WITH))
-        for key, place in zip(keys, places, strict=True)
-    ]
+    first = [(identity(place[0].config), place[0]) for place in places]
+    expected = [(key, *map(cell.settings.get, _COUNT_VARIES_WITH)) for key, cell in first]
     mixed = {found[0] for found, counts in _counts(expected, places).items() if len(counts) > 1}
-    groups = [
-        (key, _lineage(place[0]) if key in mixed else None) for key, place in zip(keys, places, strict=True)
-    ]
+    groups = [(key, _lineage(cell) if key in mixed else None) for key, cell in first]
     counts = _counts(groups, places)
     return [Model(names[key], tuple(sorted(counts[key, code])), key in mixed) for key, code in groups]
 

@@ -61,8 +61,12 @@ def _ranges(comparison: Comparison, cells: list[Cell]) -> str:
 
 def at_some_places(names: Sequence[str], total: int) -> str:
     """Say at how many of all places, with the names of the first."""
-    more = [f"{len(names) - _LISTED} more"] if len(names) > _LISTED else []
-    return f"at {len(names)} of {total} places ({'; '.join([*names[:_LISTED], *more])})"
+    return f"at {len(names)} of {total} places ({shortened(names, _LISTED)})"
+
+
+def shortened(names: Sequence[str], most: int) -> str:
+    """List the first few names of several words, and how many more there are."""
+    return "; ".join([*names[:most], *([f"{len(names) - most} more"] if len(names) > most else [])])
 
 
 def size_of(cell: Cell) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """Regressions since a baseline: memory compared exactly, step time with its spread."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dpprof.errors import ConfigError
 from dpprof.findings.comparison.cell import Cell
@@ -25,12 +25,12 @@ class FigureChange:
 
     cell: str
     what: str
-    unit: str
-    before: float | None
-    now: float | None
-    percent: float | None
-    interval: tuple[float, float] | None
-    is_worse: bool
+    unit: str = ""
+    before: float | None = None
+    now: float | None = None
+    percent: float | None = None
+    interval: tuple[float, float] | None = None
+    is_worse: bool = False
     note: str = ""
 
 
@@ -89,65 +89,56 @@ def _name(cell: Cell) -> str:
 def _changes(now: Cell, before: Cell, limit: float) -> Iterator[FigureChange]:
     name = _name(now)
     if not before.finished:
-        yield FigureChange(
-            name, "status", "", None, None, None, None, False, f"was {before.failure} in the baseline"
-        )
+        yield FigureChange(name, "status", note=f"was {before.failure} in the baseline")
         return
     failed = next((run for run in now.runs if run.failure or run.failed_passes), None)
     if failed is not None:
         note = f"{failed.failure or 'later pass'}: {reason(failed)}".rstrip(": ")
-        yield FigureChange(name, "status", "", None, None, None, None, True, note)
+        yield FigureChange(name, "status", is_worse=True, note=note)
     if not now.finished:
         return
-    yield _peak(name, now, before, limit)
+    yield _peak(now, before, limit)
     if STEP in now.figures and STEP in before.figures:
-        yield _time(name, now, before, limit)
+        yield _time(now, before, limit)
 
 
-def _peak(name: str, now: Cell, before: Cell, limit: float) -> FigureChange:
+def _peak(now: Cell, before: Cell, limit: float) -> FigureChange:
     peak, peak_before = now.figures.get(PEAK), before.figures.get(PEAK)
+    change = FigureChange(_name(now), "peak memory", "MiB", peak_before, peak)
     if peak is None or peak_before is None:
-        note = (
-            f"not judged: not measured {'now' if peak is None else 'in the baseline'} (passes=clean,memory)"
-        )
-        return FigureChange(name, "peak memory", "MiB", peak_before, peak, None, None, False, note)
+        when = "now" if peak is None else "in the baseline"
+        return replace(change, note=f"not judged: not measured {when} (passes=clean,memory)")
     percent = 100 * (peak / peak_before - 1)
-    return FigureChange(name, "peak memory", "MiB", peak_before, peak, percent, None, percent > limit)
+    return replace(change, percent=percent, is_worse=percent > limit)
 
 
-def _time(name: str, now: Cell, before: Cell, limit: float) -> FigureChange:
-    figures = (before.figures[STEP], now.figures[STEP])
+def _time(now: Cell, before: Cell, limit: float) -> FigureChange:
+    change = FigureChange(_name(now), "step time", "ms", before.figures[STEP], now.figures[STEP])
     ratio = pace_ratio(now, before, _CONFIDENCE)
     notes = []
     if ratio is None:
         ratio = step_ratio(now, before, _CONFIDENCE)
         notes.append("no pace pass on both sides: includes how fast the machine was")
     if ratio is None:
-        percent = 100 * (figures[1] / figures[0] - 1)
+        percent = 100 * (now.figures[STEP] / before.figures[STEP] - 1)
         note = "not judged: too few timed steps to tell the spread"
         if now.is_disturbed or before.is_disturbed:
             note = "not judged: the machine was disturbed, and there is no pace pass on both sides"
-        return FigureChange(name, "step time", "ms", *figures, percent, None, False, note)
+        return replace(change, percent=percent, note=note)
     if not ratio.between_runs:
         notes.append("not judged: one run, so that what differs between processes is not known (repeats=3)")
-    low, high = 100 * (ratio.low - 1), 100 * (ratio.high - 1)
+    percent, low, high = (100 * (value - 1) for value in (ratio.value, ratio.low, ratio.high))
     is_worse = ratio.between_runs and low > limit
-    percent = 100 * (ratio.value - 1)
-    return FigureChange(name, "step time", "ms", *figures, percent, (low, high), is_worse, "; ".join(notes))
+    return replace(change, percent=percent, interval=(low, high), is_worse=is_worse, note="; ".join(notes))
 
 
 def _doubts(found: dict[object, Cell], before: dict[object, Cell], common: list[object]) -> Iterator[str]:
     """Yield what else differs between the two sides and may explain a change."""
-    now_at = [environment for key in common for environment in found[key].environments]
-    then_at = [environment for key in common for environment in before[key].environments]
-    names = dict.fromkeys(
-        name
-        for environment in now_at
-        for name in environment
-        if name in _MACHINE or name.endswith("_version")
-    )
-    for name in names:
+    now_at, then_at = ([e for key in common for e in side[key].environments] for side in (found, before))
+    for name in dict.fromkeys(name for environment in now_at for name in environment):
+        if name not in _MACHINE and (not name.endswith("_version") or name == "dpprof_version"):
+            continue
         now = {environment.get(name, "unknown") for environment in now_at}
         then = {environment.get(name, "unknown") for environment in then_at} or {"unknown"}
-        if now != then and name != "dpprof_version":
+        if now != then:
             yield f"{name}: {', '.join(sorted(then))} in the baseline, {', '.join(sorted(now))} now"

@@ -9,11 +9,11 @@ from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.intervals import step_ratio
 from dpprof.findings.comparison.models import Model
 from dpprof.findings.tables import BETWEEN
-from dpprof.findings.verdict.best import SAME_PEAK, Best, fastest_at, smallest_at
-from dpprof.record.figures.names import FLOOR, IQR, MOVED, NEEDED, PEAK, STEP
+from dpprof.findings.verdict.best import SAME_PEAK, fastest_at, smallest_at
+from dpprof.record.figures.names import FLOOR, IQR, MOVED, PEAK, STEP
 from dpprof.record.record import FailureKind
 from dpprof.vocabulary.colors import CATEGORY_COLORS, PHASE_COLORS, UNITEMISED_COLOR
-from dpprof.vocabulary.formats import listed_first, memory
+from dpprof.vocabulary.formats import listed_first
 from dpprof.vocabulary.trainers import UNLISTED_COLOR
 
 # Words for the best and for the worst, by metric.
@@ -25,27 +25,21 @@ def marks(place: list[Cell], metric: str) -> list[str]:
 
     A cell gets a word only if no other comes close: step times must differ by more than their spread.
     """
-    best = {STEP: fastest_at, PEAK: smallest_at}[metric](place)
+    best = fastest_at(place) if metric == STEP else smallest_at(place)
     if best is None:
         return ["" for _ in place]
     lowest, highest = WORDS[metric]
-    worst = _worst(best, {STEP: _is_clearly_slower, PEAK: _is_clearly_larger}[metric])
+    *others, last = best.cells
+    worst = last if all(_is_clearly_worse(last, other, metric) for other in others) else None
     winner = best.winners[0] if len(best.winners) == 1 else None
     return [lowest if cell is winner else highest if cell is worst else "" for cell in place]
 
 
-def _worst(best: Best, is_clear: Callable[[Cell, Cell], bool]) -> Cell | None:
-    *others, last = best.cells
-    return last if all(is_clear(last, other) for other in others) else None
-
-
-def _is_clearly_slower(cell: Cell, other: Cell) -> bool:
+def _is_clearly_worse(cell: Cell, other: Cell, metric: str) -> bool:
+    if metric == PEAK:
+        return cell.figures[PEAK] > other.figures[PEAK] * (1 + SAME_PEAK)
     ratio = step_ratio(cell, other)
     return ratio is not None and ratio.is_clear
-
-
-def _is_clearly_larger(cell: Cell, other: Cell) -> bool:
-    return cell.figures[PEAK] > other.figures[PEAK] * (1 + SAME_PEAK)
 
 
 UNITEMISED = "not itemised"
@@ -145,13 +139,12 @@ _IN_FULL = {"least": "least memory", "most": "most memory"}
 
 @dataclass(frozen=True)
 class CellRow:
-    """One cell: bars by measure, words for its step time and peak by metric, and the fit of an estimate."""
+    """One cell: bars by measure, and words for its step time and peak by metric."""
 
     cell: Cell
     model: Model
     bars: dict[str, CellBar]
     marks: dict[str, str]
-    held_against: str
 
     @property
     def awards(self) -> list[str]:
@@ -208,13 +201,7 @@ def _place(comparison: Comparison, cells: list[Cell]) -> PlaceRows:
             model=comparison.model(cell),
             bars={measure.key: bar(comparison, cell, measure) for measure in MEASURES},
             marks={metric: words[i] for metric, words in found.items()},
-            held_against=_held_against(cell),
         )
         for i, cell in enumerate(cells)
     ]
     return PlaceRows(comparison.place_name(cells[0]), cells[0].settings, rows)
-
-
-def _held_against(cell: Cell) -> str:
-    held = cell.held_against
-    return f"needs {memory(cell.figures[NEEDED], 2)}: {held}" if held else ""

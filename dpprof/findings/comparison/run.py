@@ -1,17 +1,15 @@
 """One measuring process's answer, as a comparison keeps it, and signs that it was disturbed."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
-from dpprof.config.experiment import ExperimentConfig
 from dpprof.record.figures.capacity import assumptions
-from dpprof.record.figures.figures import Figures, PhaseFigures
+from dpprof.record.figures.figures import PhaseFigures
 from dpprof.record.figures.names import IQR, MEAN_BATCH, OTHERS_PCT, STEP, SWITCHES
 from dpprof.record.figures.results import Result, nonfinite_losses
-from dpprof.record.ledger import LedgerResult
-from dpprof.record.record import FailureKind, PrivacyResult, Record
+from dpprof.record.record import FailureKind, PrivacyResult
 from dpprof.vocabulary.units import mib
 
 
@@ -67,10 +65,7 @@ class Run:
     def from_result(cls, result: Result) -> Self:
         """Build from a result. Figures of an unfinished clean pass do not count."""
         record, failure, verdict = result.record, result.failure, result.worst_verdict
-        of_record: dict[str, Any] = {}
-        if record is not None and result.figures is not None:
-            of_record = _of_record(result.config, record, result.figures)
-        return cls(
+        run = cls(
             name=result.name,
             status=result.status,
             failure=failure.kind if failure else None,
@@ -81,33 +76,32 @@ class Run:
             compared=[metric.name for metric in result.named if metric.compares and metric.value is not None],
             gradient_check=verdict.word if verdict else None,
             gradient_check_reason=verdict.reason if verdict else None,
-            **of_record,
         )
-
-
-def _of_record(config: ExperimentConfig, record: Record, figures: Figures) -> dict[str, Any]:
-    """Return the fields that come from a record whose first pass finished."""
-    ledger = record.ledger
-    return {
-        "failed_passes": record.failed_passes,
-        "skipped_passes": record.skipped_passes,
-        "warnings": record.warnings,
-        "phases": figures.phases,
-        "at_peak": figures.ledger.all_at_peak_mib if figures.ledger else {},
-        "step_s": record.step_s,
-        "pace": record.pace.ratios if record.pace else [],
-        "peak_phase": ledger.peak_phase if ledger else None,
-        "moved": _moved(ledger) if ledger else [],
-        "assumptions": assumptions(config, ledger) if ledger and config.is_estimate else [],
-        "doubts": {doubt.text: doubt.num_bytes for doubt in ledger.doubts} if ledger else {},
-        "nonfinite_losses": nonfinite_losses(record) if record.nonfinite_losses else None,
-        "privacy": record.privacy,
-    }
-
-
-def _moved(ledger: LedgerResult) -> list[MovedBytes]:
-    moved = ledger.moved(by=lambda row: (row.phase, row.operator_class))
-    return [MovedBytes(*key, mib(each.num_bytes)) for key, each in moved.items()]
+        if record is None or result.figures is None:
+            return run
+        run = replace(
+            run,
+            failed_passes=record.failed_passes,
+            skipped_passes=record.skipped_passes,
+            warnings=record.warnings,
+            phases=result.figures.phases,
+            step_s=record.step_s,
+            pace=record.pace.ratios if record.pace else [],
+            nonfinite_losses=nonfinite_losses(record) if record.nonfinite_losses else None,
+            privacy=record.privacy,
+        )
+        ledger, of_ledger = record.ledger, result.figures.ledger
+        if ledger is None or of_ledger is None:
+            return run
+        moved = ledger.moved(by=lambda row: (row.phase, row.operator_class))
+        return replace(
+            run,
+            at_peak=of_ledger.all_at_peak_mib,
+            peak_phase=ledger.peak_phase,
+            moved=[MovedBytes(*key, mib(each.num_bytes)) for key, each in moved.items()],
+            assumptions=assumptions(result.config, ledger) if result.config.is_estimate else [],
+            doubts={doubt.text: doubt.num_bytes for doubt in ledger.doubts},
+        )
 
 
 # The limits come from 72 clean passes of `tiny` and `small` with three trainers, 16 alone and 56 beside one

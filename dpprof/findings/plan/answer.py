@@ -7,8 +7,7 @@ from typing import Any
 from dpprof.config.budget import weaknesses
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
-from dpprof.findings.plan.data import PlanData
-from dpprof.findings.plan.options import MEASURED_DOUBT, TAIL, TrainingOption
+from dpprof.findings.plan.data import MEASURED_DOUBT, TAIL, PlanData, TrainingOption
 from dpprof.findings.plan.timing import EFFICIENCY, FLOOR, MEASURED, UNKNOWN, Seconds
 from dpprof.privacy.guarantee import RDP
 from dpprof.record.figures.capacity import BOUNDS_DOUBT, device_of
@@ -224,17 +223,17 @@ def to_data(plan: PlanData) -> dict[str, Any]:
 
 def _predicted(plan: PlanData) -> dict[str, Any]:
     """Return the settings of one logical step of the recommended row, and its predicted cost."""
-    predicted = plan.prediction
-    assert predicted is not None, "asked for where there is one"
+    assert plan.prediction is not None, "asked for where there is one"
+    config, step = plan.prediction
     return {
-        "experiment": to_flat(predicted.config),
+        "experiment": to_flat(config),
         "predicted": {
             "plan": plan.name,
             "peak_bytes": plan.peak_bytes,
             "estimate": plan.estimate,
-            "step_s_least": predicted.step.least,
-            "step_s_most": predicted.step.most,
-            "time_basis": predicted.step.basis,
+            "step_s_least": step.least,
+            "step_s_most": step.most,
+            "time_basis": step.basis,
             "target": plan.config.estimating.target if device_of(plan.config) else "",
         },
     }
@@ -242,7 +241,8 @@ def _predicted(plan: PlanData) -> dict[str, Any]:
 
 def _row(option: TrainingOption) -> dict[str, Any]:
     noise = option.noise
-    cost = option.cost
+    times = {"step_s": option.step, "hours": option.hours, "device_hours": option.device_hours}
+    times |= {"cost": option.cost or Seconds(None, None, UNKNOWN)}
     return {
         "trainer": option.trainer,
         "logical_batch": noise.logical_batch,
@@ -257,13 +257,6 @@ def _row(option: TrainingOption) -> dict[str, Any]:
         "physical_batch": option.physical_batch,
         "physical_batches": option.num_physical,
         "most_physical_batches": option.most_physical,
-        "step_s_least": option.step.least,
-        "step_s_most": option.step.most,
-        "hours_least": option.hours.least,
-        "hours_most": option.hours.most,
-        "device_hours_least": option.device_hours.least,
-        "device_hours_most": option.device_hours.most,
-        "cost_least": None if cost is None else cost.least,
-        "cost_most": None if cost is None else cost.most,
+        **{f"{name}_{end}": getattr(time, end) for name, time in times.items() for end in ("least", "most")},
         "time_basis": option.step.basis,
     }

@@ -1,29 +1,214 @@
-"""A plan as plain data: the ways to train, the Pareto front, and the recommended way."""
+"""A plan as plain data: the ways to train, with noise, memory, time and cost, and the recommended way."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from dpprof.config.entry_points import PlanConfig
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.findings.plan.options import (
-    BatchNoise,
-    Fitted,
-    TrainingOption,
-    front,
-    option_of,
-    recommended,
-    too_close,
+from dpprof.findings.plan.timing import (
+    BASES,
+    MEASURED,
+    UNKNOWN,
+    MeasuredSteps,
+    Reached,
+    Seconds,
+    StepCost,
+    logical_step,
 )
-from dpprof.findings.plan.timing import BASES, UNKNOWN, Reached, Seconds, logical_step
+from dpprof.privacy.guarantee import Guarantee
+from dpprof.privacy.physical_batches import (
+    expected_largest_draw,
+    expected_physical_batches,
+    most_physical_batches,
+)
+from dpprof.record.figures.capacity import BOUNDS_DOUBT, round_batch
 from dpprof.record.record import Record
+from dpprof.vocabulary.trainers import trainer_info
 
 _INPUTS = "inputs"
+_SECONDS_PER_HOUR = 3600
+# The smallest physical batch that reaches this share of the best throughput is preferred.
+_NEARLY_BEST = 0.98
+# Chance that a training ever draws a larger batch.
+TAIL = 1e-3
+# Measured times closer than this cannot be told apart: runs vary, and times are scaled to other batches.
+MEASURED_DOUBT = 0.1
+# A price that is r times as high must lower the noise by at least a factor of r to this power.
+_WORTH = 0.5
+
+
+@dataclass(frozen=True)
+class BatchNoise:
+    """A logical batch with its sample rate, its steps, and the noise by each accountant."""
+
+    logical_batch: int
+    sample_rate: float
+    steps: int
+    epochs: float
+    guarantee: Guarantee
+    by_rdp: Guarantee | None
+    why_not_rdp: str = ""
+
+    @property
+    def over_batch(self) -> float:
+        """Standard deviation of the noise in the mean gradient over the clipping norm."""
+        return self.guarantee.noise_multiplier / self.logical_batch
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A trainer's largest physical batch on a device (0: none), the bytes it needs, and its step's cost."""
+
+    config: ExperimentConfig
+    largest: int
+    cost: StepCost | None = None
+    measured: MeasuredSteps | None = None
+    needed_bytes: int | None = None
+    peak_phase: str | None = None
+    folders: tuple[str, ...] = ()
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class TrainingOption:
+    """A way to train, as seen by one of several equal devices.
+
+    `largest` is the physical batch that fits, `physical_batch` the most to use. `num_physical` is their
+    expected number in a logical step on the device that draws the most, as the others wait for it. Any device
+    exceeds `most_physical` in a whole training with a chance of at most `TAIL`. `step` is a logical step.
+    """
+
+    trainer: str
+    noise: BatchNoise
+    largest: int
+    physical_batch: int
+    num_physical: float
+    most_physical: int
+    step: Seconds
+    hours: Seconds
+    cost: Seconds | None
+    num_devices: int
+
+    @property
+    def device_hours(self) -> Seconds:
+        """Hours of all devices together."""
+        return self.hours.times(self.num_devices)
+
+    @property
+    def price(self) -> float | None:
+        """Price for comparisons: hours, as all options have the same devices."""
+        return self.hours.middle
+
+
+def option_of(
+    fitted: Fitted, noise: BatchNoise, plan: PlanConfig, reached: Reached | None = None
+) -> TrainingOption | None:
+    """Return a trainer with a logical batch as an option; None if no batch fits."""
+    if not fitted.largest or fitted.cost is None:
+        return None
+    share = plan.dataset_size // plan.num_devices
+    num_draws = noise.steps * plan.num_devices
+    limit = min(
+        round_batch(fitted.largest), most_physical_batches(share, noise.sample_rate, 1, num_draws, TAIL)
+    )
+    physical = _knee(fitted, noise, plan, limit) if fitted.measured else limit
+    average, num_physical = _physical_batches(noise, plan, physical)
+    step = logical_step(fitted.config, fitted.cost, fitted.measured, reached, average, num_physical)
+    hours = step.times(noise.steps / _SECONDS_PER_HOUR)
+    price = plan.price_per_device_hour
+    return TrainingOption(
+        trainer=fitted.config.trainer,
+        noise=noise,
+        largest=fitted.largest,
+        physical_batch=physical,
+        num_physical=num_physical,
+        most_physical=most_physical_batches(share, noise.sample_rate, physical, num_draws, TAIL),
+        step=step,
+        hours=hours,
+        cost=hours.times(plan.num_devices * price) if price else None,
+        num_devices=plan.num_devices,
+    )
+
+
+def _physical_batches(noise: BatchNoise, plan: PlanConfig, size: int) -> tuple[float, float]:
+    """Return mean size and number of a step's physical batches, on the device that draws the most."""
+    share = plan.dataset_size // plan.num_devices
+    num = expected_physical_batches(share, noise.sample_rate, size, plan.num_devices)
+    return expected_largest_draw(share, noise.sample_rate, plan.num_devices) / num, num
+
+
+def _knee(fitted: Fitted, noise: BatchNoise, plan: PlanConfig, limit: int) -> int:
+    """Return the smallest physical batch within 2 % of the best throughput, where measured steps tell."""
+    cost, measured = fitted.cost, fitted.measured
+    assert cost is not None, "checked before"
+    assert measured is not None, "checked before"
+
+    def seconds(size: int) -> float:
+        average, num = _physical_batches(noise, plan, size)
+        return logical_step(fitted.config, cost, measured, None, average, num).middle or math.inf
+
+    least, most = (min(size, limit) for size in measured.told)
+    sizes: list[int] = sorted(
+        {least, most, *(2**i for i in range(most.bit_length()) if least <= 2**i <= most)}
+    )
+    times = {size: seconds(size) for size in sizes}
+    best = min(times.values())
+    return min(size for size in sizes if times[size] * _NEARLY_BEST <= best)
+
+
+def front(options: Sequence[TrainingOption]) -> list[TrainingOption]:
+    """Return the Pareto front in price and noise, cheapest first; options without a price are left out."""
+    known = sorted(
+        (one for one in options if one.price is not None),
+        key=lambda one: (one.price or 0.0, one.noise.over_batch),
+    )
+    found: list[TrainingOption] = []
+    for one in known:
+        if not found or one.noise.over_batch < found[-1].noise.over_batch:
+            found.append(one)
+    return found
+
+
+def recommended(options: Sequence[TrainingOption]) -> TrainingOption | None:
+    """Return the dearest option on the front whose lower noise is worth its price.
+
+    Twice the price must lower the noise by at least the square root of two, where larger batches stop paying
+    (De et al. 2022). If trainers are too close to call, the largest physical batch wins; with time bounds
+    alone, the trainer that was fastest elsewhere.
+    """
+    chosen: TrainingOption | None = None
+    for one in front(options):
+        if chosen is None or _is_worth(one, chosen):
+            chosen = one
+    return chosen and min(too_close(chosen.noise, options), key=_in_doubt)
+
+
+def too_close(noise: BatchNoise, options: Sequence[TrainingOption]) -> list[TrainingOption]:
+    """Return a logical batch's options whose times cannot be told from the fastest, which is included."""
+    alike = [one for one in options if one.noise == noise and one.price is not None]
+    doubt = MEASURED_DOUBT if alike[0].step.basis == MEASURED else BOUNDS_DOUBT
+    least = min(one.price or 0.0 for one in alike)
+    return [one for one in alike if (one.price or 0.0) <= least * (1 + doubt)]
+
+
+def _in_doubt(one: TrainingOption) -> tuple[float, float]:
+    """Return the sort key between options that are too close to call."""
+    if one.step.basis == MEASURED:
+        return -one.largest, one.price or math.inf
+    return trainer_info(one.trainer).times_standard or math.inf, -one.largest
+
+
+def _is_worth(one: TrainingOption, than: TrainingOption) -> bool:
+    dearer = (one.price or 0.0) / (than.price or math.inf)
+    return bool(than.noise.over_batch / one.noise.over_batch >= dearer**_WORTH)
 
 
 @dataclass(frozen=True)
 class PlanData:
-    """A plan. `options` are the `fitted` trainers that fit with each logical batch.
+    """A plan of the `fitted` trainers with each logical batch.
 
     `peak_bytes` is the allocator's expected peak in the recommended row, by the `estimate` in that folder.
     `advice` says what would make a step fit where none does.
@@ -31,16 +216,31 @@ class PlanData:
 
     name: str
     asked: PlanConfig
-    config: ExperimentConfig
-    delta: float
     noises: Sequence[BatchNoise]
     fitted: Sequence[Fitted]
-    options: Sequence[TrainingOption]
     left_out: Mapping[str, str]
     reached: Reached | None = None
     peak_bytes: int | None = None
     estimate: str = ""
     advice: str = ""
+
+    @property
+    def config(self) -> ExperimentConfig:
+        """Experiment of the first trainer: its model and device are those of all."""
+        return self.fitted[0].config
+
+    @property
+    def delta(self) -> float:
+        """Delta of every row."""
+        return self.noises[0].guarantee.delta
+
+    @cached_property
+    def options(self) -> list[TrainingOption]:
+        """Each trainer that fits with each logical batch."""
+        made = [
+            option_of(one, noise, self.asked, self.reached) for noise in self.noises for one in self.fitted
+        ]
+        return [option for option in made if option is not None]
 
     @property
     def front(self) -> list[TrainingOption]:
@@ -78,37 +278,24 @@ class PlanData:
         return sorted(found, key=lambda other: other is not one) if len(found) > 1 else []
 
     @property
-    def prediction(self) -> "Prediction | None":
-        """Recommended row as an experiment."""
+    def prediction(self) -> tuple[ExperimentConfig, Seconds] | None:
+        """One logical step of the recommended row as an experiment that can be measured, and its time.
+
+        It has the expected number of physical batches, all full; drawn ones vary, as in the row's own time.
+        """
         one = self.recommended
         if one is None:
             return None
         fitted = next(f for f in self.fitted if f.config.trainer == one.trainer)
-        return _prediction(one, fitted, self.reached)
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """One logical step of a row as an experiment that can be measured, and its time.
-
-    It has the expected number of physical batches, all full; drawn batches vary, as in the row's own time.
-    """
-
-    config: ExperimentConfig
-    step: Seconds
-
-
-def _prediction(option: TrainingOption, fitted: Fitted, reached: Reached | None) -> Prediction:
-    assert fitted.cost is not None, "it fits"
-    num_physical = max(1, round(option.num_physical))
-    config = dataclasses.replace(
-        fitted.config,
-        batch_size=option.physical_batch,
-        accumulation_steps=num_physical,
-        noise_multiplier=option.noise.guarantee.noise_multiplier,
-    )
-    step = logical_step(config, fitted.cost, fitted.measured, reached, option.physical_batch, num_physical)
-    return Prediction(config, step)
+        assert fitted.cost is not None, "it fits"
+        batch, num_physical = one.physical_batch, max(1, round(one.num_physical))
+        config = dataclasses.replace(
+            fitted.config,
+            batch_size=batch,
+            accumulation_steps=num_physical,
+            noise_multiplier=one.noise.guarantee.noise_multiplier,
+        )
+        return config, logical_step(config, fitted.cost, fitted.measured, self.reached, batch, num_physical)
 
 
 def peak_with_more_batches(estimate: Record, estimated: int, wanted: int) -> int | None:
@@ -120,26 +307,3 @@ def peak_with_more_batches(estimate: Record, estimated: int, wanted: int) -> int
     if peak is None or ledger is None:
         return None
     return peak + ledger.at_peak.get(_INPUTS, 0) // estimated * (wanted - estimated)
-
-
-def compute(
-    name: str,
-    asked: PlanConfig,
-    noises: Sequence[BatchNoise],
-    fitted: Sequence[Fitted],
-    left_out: Mapping[str, str],
-    reached: Reached | None = None,
-) -> PlanData:
-    """Return the plan of these trainers and logical batches."""
-    options = [option_of(one, noise, asked, reached) for noise in noises for one in fitted]
-    return PlanData(
-        name=name,
-        asked=asked,
-        config=fitted[0].config,
-        delta=noises[0].guarantee.delta,
-        noises=noises,
-        fitted=fitted,
-        options=[option for option in options if option is not None],
-        left_out=left_out,
-        reached=reached,
-    )

@@ -119,11 +119,8 @@ class Reached:
 
         Two or more runs of the same model count alone. None for fewer than two in all: one is no range.
         """
-        shares = {}
-        for name, result in results.items():
-            share = _share(result, device) if _tells(result, config.precision) else None
-            if share is not None:
-                shares[name] = share
+        told = {name: _share(result, device, config.precision) for name, result in results.items()}
+        shares = {name: share for name, share in told.items() if share is not None}
         model = _model(config)
         alike = {name: share for name, share in shares.items() if _model(results[name].config) == model}
         shares = alike if len(alike) > 1 else shares
@@ -134,26 +131,19 @@ def _model(config: ExperimentConfig) -> tuple[str, str]:
     return config.workload, config.model_name
 
 
-def _tells(result: Result, precision: str) -> bool:
-    config = result.config
-    info = TRAINERS.get(config.trainer)
-    return (
-        result.status == FINISHED
-        and not config.is_estimate
-        and not config.poisson_sampling
-        and config.world_size == 1
-        and config.precision == precision
-        and info is not None
-        and info.is_private
-    )
+def _share(result: Result, device: Device, precision: str) -> float | None:
+    """Return the least time of a step over its median; None above 1, which tells of caches.
 
-
-def _share(result: Result, device: Device) -> float | None:
-    """Return the least time of a step over its median; None above 1, which tells of caches."""
-    record = result.record
+    None too for runs that tell nothing of private training on one rank in that precision.
+    """
+    config, record, info = result.config, result.record, TRAINERS.get(result.config.trainer)
+    if result.status != FINISHED or config.is_estimate or config.poisson_sampling:
+        return None
+    if config.world_size > 1 or config.precision != precision or info is None or not info.is_private:
+        return None
     if record is None or record.ledger is None or not record.step_s:
         return None
-    floor = sum(floor_on(device, result.config.precision, record.ledger).values())
+    floor = sum(floor_on(device, precision, record.ledger).values())
     share = floor / statistics.median(record.step_s)
     return share if 0 < share <= 1 else None
 

@@ -10,9 +10,9 @@ from dpprof.findings.comparison.run import Run
 from dpprof.findings.comparison.side_tables import without_paired
 from dpprof.findings.verdict.finding import Finding
 from dpprof.record.figures.capacity import doubt_words
-from dpprof.record.figures.names import CAPACITY, FITS, FLOOR, NEEDED
+from dpprof.record.figures.names import FLOOR, NEEDED
 from dpprof.record.figures.results import device_name
-from dpprof.vocabulary.formats import joined, memory, milliseconds
+from dpprof.vocabulary.formats import joined, listed, memory, milliseconds
 from dpprof.vocabulary.trainers import short_name
 
 _LISTED = 6
@@ -40,36 +40,27 @@ def fits(comparison: Comparison) -> Iterator[Finding]:
     """Say for each device whether it holds the experiments estimated for it."""
     by_device: dict[str, list[Cell]] = {}
     for cell in _estimated_cells(comparison):
-        if CAPACITY in cell.figures:
+        if cell.is_held:
             by_device.setdefault(device_name(cell.config), []).append(cell)
     for device, held in by_device.items():
-        lack = [cell for cell in held if _fits(cell) is False]
-        unclear = [cell for cell in held if _fits(cell) is None]
-        if not lack and not unclear:
+        if all(cell.fits for cell in held):
             all_of_them = f"All {len(held)} experiments fit" if len(held) > 1 else "The experiment fits"
             yield Finding("Fits", f"{all_of_them} {device}, as estimated.")
-        if lack:
-            said = f"{len(lack)} of {len(held)} do not fit {device}"
-            yield Finding("Fits", f"{said}: {_needs(comparison, lack)}.")
-        if unclear:
-            said = f"{len(unclear)} of {len(held)} may or may not fit {device}, as parts are in doubt"
-            yield Finding("Fits", f"{said}: {_needs(comparison, unclear)}.")
+        for fits, do_not, why in ((False, "do not", ""), (None, "may or may not", ", as parts are in doubt")):
+            if found := [cell for cell in held if cell.fits is fits]:
+                said = f"{len(found)} of {len(held)} {do_not} fit {device}{why}"
+                yield Finding("Fits", f"{said}: {_needs(comparison, found)}.")
 
 
 def _estimated_cells(comparison: Comparison) -> list[Cell]:
     return [cell for cell in comparison.cells if cell.is_estimate and cell.finished]
 
 
-def _fits(cell: Cell) -> bool | None:
-    return bool(cell.figures[FITS]) if FITS in cell.figures else None
-
-
 def _needs(comparison: Comparison, cells: list[Cell]) -> str:
     each = [
-        f"{short_name(cell.trainer)} at {full_name(comparison, cell)} ({_memory(cell)})"
-        for cell in cells[:_LISTED]
+        f"{short_name(cell.trainer)} at {full_name(comparison, cell)} ({_memory(cell)})" for cell in cells
     ]
-    return ", ".join(each) + (f" and {len(cells) - _LISTED} more" if len(cells) > _LISTED else "")
+    return listed(each, _LISTED)
 
 
 def _rests_on(runs: list[Run]) -> list[str]:
@@ -102,7 +93,7 @@ def advise(comparison: Comparison, *, is_of_larger: bool = False) -> list[Findin
 
 def _advice(comparison: Comparison, model: str, device: str, places: list[list[Cell]]) -> Finding:
     """Advise at the largest place where a trainer fits; a place's cells come with the least memory first."""
-    fitting = [cells for cells in places if any(_fits(cell) is not False for cell in cells)]
+    fitting = [cells for cells in places if any(cell.fits is not False for cell in cells)]
     cells = max(fitting or places, key=lambda cells: size_of(cells[0]))
     on = f" on {device}" if device else ""
     settings = comparison.settings_in_words(cells[0])
@@ -116,8 +107,8 @@ def _start(cells: list[Cell]) -> str:
     first, has_bounds = cells[0], all(FLOOR in cell.figures for cell in cells)
     least = f"needs the least memory, {_against(cells, _memory)}"
     timed = sorted(cells, key=lambda cell: cell.figures.get(FLOOR, 0.0))
-    start = next((cell for cell in timed if has_bounds and _fits(cell)), first)
-    if start is first and _fits(first) is False:
+    start = next((cell for cell in timed if has_bounds and cell.fits), first)
+    if start is first and first.fits is False:
         return f"no DP trainer fits. {short_name(first.trainer)} {least}."
     others = [cell for cell in timed if cell is not start]
     bounds = f"{_against([start, *others], _floor)}: a bound, not a prediction."
@@ -146,8 +137,7 @@ def _floor(cell: Cell) -> str:
 
 def _fit(cells: list[Cell]) -> str:
     fitting, lacking, unclear = (
-        [short_name(cell.trainer) for cell in cells if _fits(cell) is answer]
-        for answer in (True, False, None)
+        [short_name(cell.trainer) for cell in cells if cell.fits is answer] for answer in (True, False, None)
     )
     if len(fitting) == len(cells):
         return "All fit."

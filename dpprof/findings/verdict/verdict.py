@@ -1,7 +1,5 @@
 """The verdict: every finding that the figures support, or why there is none."""
 
-from collections.abc import Iterator
-
 from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.intervals import FEWEST_STEPS
@@ -34,8 +32,8 @@ def verdict(comparison: Comparison, foreseen: Comparison | None = None) -> list[
     unpaired = without_paired(comparison)
     estimates = [cell for cell in unpaired.cells if cell.is_estimate]
     measured = [cell for cell in unpaired.cells if not cell.is_estimate]
-    found = list(_about_trainers(Comparison(comparison.name, measured or estimates)))
-    about_estimates = [*fits(comparison), *_known(estimated(comparison))]
+    found = _about_trainers(Comparison(comparison.name, measured or estimates))
+    about_estimates = _known(*fits(comparison), estimated(comparison))
     if not found and not about_estimates:
         found = [Finding(NO_VERDICT, _why_none(unpaired))]
     advised = advise(Comparison(comparison.name, estimates))
@@ -46,20 +44,22 @@ def verdict(comparison: Comparison, foreseen: Comparison | None = None) -> list[
     return found
 
 
-def _known(finding: Finding | None) -> list[Finding]:
-    return [] if finding is None else [finding]
+def _known(*findings: Finding | None) -> list[Finding]:
+    return [finding for finding in findings if finding is not None]
 
 
-def _about_trainers(comparison: Comparison) -> Iterator[Finding]:
+def _about_trainers(comparison: Comparison) -> list[Finding]:
     calm = [place for place in comparison.places if not comparison.is_disturbed_at(place[0])]
     fastest = best_at_each(comparison.places, fastest_at)
     smallest = best_at_each(comparison.places, smallest_at)
-    yield from _known(choose(comparison, fastest, best_at_each(calm, smallest_at)))
-    yield from _known(rank(comparison, fastest, STEP))
-    yield from _known(rank(comparison, smallest, PEAK))
-    yield from _known(savings(comparison))
-    yield from _known(shortages(comparison) or extrapolated(comparison))
-    yield from extras(comparison)
+    return _known(
+        choose(comparison, fastest, best_at_each(calm, smallest_at)),
+        rank(comparison, fastest, STEP),
+        rank(comparison, smallest, PEAK),
+        savings(comparison),
+        shortages(comparison) or extrapolated(comparison),
+        *extras(comparison),
+    )
 
 
 def _why_none(comparison: Comparison) -> str:
@@ -73,23 +73,22 @@ def _why_none(comparison: Comparison) -> str:
 
 def communications(comparison: Comparison) -> Finding | None:
     """Tell what ranks send in a step, with a point for each place with several ranks; None without any."""
-    sending = [cell for cell in comparison.cells if _sends(cell)]
-    if not sending:
-        return None
-    points = []
-    for place in comparison.places:
-        if told := [_sent(cell) for cell in place if _sends(cell)]:
-            points.append(f"{full_name(comparison, place[0])}: {', '.join(told)}.")
+    sending = [
+        (place[0], [cell for cell in place if cell.finished and SENT in cell.figures])
+        for place in comparison.places
+    ]
+    points = [
+        f"{full_name(comparison, first)}: {', '.join(map(_sent, cells))}."
+        for first, cells in sending
+        if cells
+    ]
+    known = {name for _, cells in sending for cell in cells for name in cell.figures}
     text = "What each rank sends to others in a step"
-    if any(SENDING in cell.figures for cell in sending):
+    if SENDING in known:
         text += ", and the least time that this takes"
-    if any(EXPOSED in cell.figures for cell in sending):
+    if EXPOSED in known:
         text += ", and how much longer the step takes than alone"
-    return Finding("Communication", f"{text}:", points)
-
-
-def _sends(cell: Cell) -> bool:
-    return bool(cell.finished) and SENT in cell.figures
+    return Finding("Communication", f"{text}:", points) if points else None
 
 
 def _sent(cell: Cell) -> str:

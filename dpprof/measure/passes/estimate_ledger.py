@@ -25,8 +25,8 @@ from dpprof.config.devices import DEVICES, WORKSPACE_MIB, Device
 from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.device_memory import AllocatedSteps
 from dpprof.measure.passes.events import read
-from dpprof.measure.passes.ledger import Ledger
 from dpprof.measure.passes.kernel_scratch import attention_scratch, scratch_bytes
+from dpprof.measure.passes.ledger import Ledger
 from dpprof.measure.passes.traffic import PRODUCTS, flops, footprint, makes_nothing, tensors_in
 from dpprof.record.ledger import Doubt, Segments
 from dpprof.vocabulary.units import MIB

@@ -179,7 +179,7 @@ def _failed(row: CellRow) -> Styled | None:
 def _on_the_device(row: CellRow) -> Styled:
     figures = row.cell.figures
     fits = figures.get(FITS, 1.0 if CAPACITY not in figures else None)
-    return Styled(row.held_against, "doubtful" if fits is None else "good" if fits else "bad")
+    return Styled(row.cell.held_against, "doubtful" if fits is None else "good" if fits else "bad")
 
 
 def _checked(row: CellRow) -> Styled:

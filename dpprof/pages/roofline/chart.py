@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from dpprof.findings.roofline.data import Roofline, RooflineRow, Section
-from dpprof.findings.roofline.points import COUNTERS, STEP, Roof
+from dpprof.findings.roofline import COUNTERS, STEP, Roof, Roofline, RooflineRow, Section
 from dpprof.pages import svg
 from dpprof.pages.document import Chart, Keyed
 from dpprof.vocabulary.colors import phase_color, trainer_color

@@ -6,9 +6,17 @@ from pathlib import Path
 from dpprof.findings import counter_tables
 from dpprof.findings.comparison.comparison import Comparison, compare
 from dpprof.findings.counter_tables import CounterTables
-from dpprof.findings.roofline import data
-from dpprof.findings.roofline.data import Roofline, RooflineRow, doubts
-from dpprof.findings.roofline.points import COUNTERS, LEDGER, STEP, Ceiling, Given
+from dpprof.findings.roofline import (
+    COUNTERS,
+    LEDGER,
+    STEP,
+    Ceiling,
+    Given,
+    Roofline,
+    RooflineRow,
+    compute,
+    doubts,
+)
 from dpprof.pages import counters as counter_parts
 from dpprof.pages import html
 from dpprof.pages.document import (
@@ -145,7 +153,7 @@ def _ceiling(ceiling: Ceiling | None, unit: float) -> tuple[str, str]:
     """Return a ceiling and its source."""
     if ceiling is None:
         return "", "not known"
-    origin = "given" if ceiling.is_given else "measured"
+    origin = "measured" if ceiling.num_runs else "given"
     if ceiling.num_runs > 1:
         origin = f"the highest of {ceiling.num_runs} runs, the lowest {scaled(ceiling.lowest_per_s, unit)}"
     return scaled(ceiling.per_s, unit), origin
@@ -173,7 +181,7 @@ def write_run_roofline(result: Result) -> list[Path]:
     comparison = compare(result.name, {result.name: [result]})
     if not _can_be_drawn(comparison):
         return []
-    found = page(data.compute(comparison, Given()), counters_of(result.record))
+    found = page(compute(comparison, Given()), counters_of(result.record))
     write_text(result.folder.roofline_page, html.page(found))
     return [result.folder.roofline_page]
 
@@ -183,7 +191,7 @@ def write_sweep_roofline(folder: SweepFolder, comparison: Comparison) -> list[Pa
     if not _can_be_drawn(comparison):
         folder.roofline_page.unlink(missing_ok=True)
         return []
-    write_text(folder.roofline_page, html.page(page(data.compute(comparison, Given()))))
+    write_text(folder.roofline_page, html.page(page(compute(comparison, Given()))))
     return [folder.roofline_page]
 
 

@@ -16,11 +16,10 @@ from dpprof.findings.advice.weighing import (
     SMALLER,
     SUFFICES,
     TOO_LARGE,
+    Combining,
     LogicalCost,
     Weighed,
     Weighing,
-    smaller_batches,
-    together,
 )
 
 CONFIG = parse_experiment(
@@ -110,19 +109,19 @@ def test_a_batch_becomes_smaller_until_it_fits() -> None:
     def estimate(config: ExperimentConfig) -> LogicalCost:
         return cost(100 * config.batch_size)
 
-    found = smaller_batches(CONFIG, estimate, 200)
+    found = Combining(CONFIG, estimate, 200).smaller_batch()
     assert found is not None
     assert found.options == "--batch-size 2 --accumulation-steps 4"
     assert found.cost.needed == 200
-    assert smaller_batches(CONFIG, estimate, None) == Weighed(
+    assert Combining(CONFIG, estimate, None).smaller_batch() == Weighed(
         (Change(f"{BATCH} 4", BATCH, {"batch_size": 4, "accumulation_steps": 2}),), cost(400)
     )
-    least = smaller_batches(CONFIG, estimate, 50)
+    least = Combining(CONFIG, estimate, 50).smaller_batch()
     assert least is not None
     assert least.options == "--batch-size 1 --accumulation-steps 8"
-    assert smaller_batches(CONFIG, lambda config: None, 50) is None
+    assert Combining(CONFIG, lambda config: None, 50).smaller_batch() is None
     with pytest.raises(ConfigError, match="one sample"):
-        smaller_batches(parse_experiment({"batch_size": 1}, EstimatingConfig), estimate, 1)
+        Combining(parse_experiment({"batch_size": 1}, EstimatingConfig), estimate, 1).smaller_batch()
 
 
 def needs(config: ExperimentConfig) -> LogicalCost:
@@ -134,7 +133,7 @@ def needs(config: ExperimentConfig) -> LogicalCost:
 
 
 def combined(limit: int, *changes: Change) -> Weighed | None:
-    return together(CONFIG, needs(CONFIG), changes, needs, limit)
+    return Combining(CONFIG, needs, limit).together(needs(CONFIG), changes)
 
 
 @pytest.mark.parametrize(
@@ -160,4 +159,4 @@ def test_what_comes_nearest_is_told_if_nothing_fits() -> None:
     found = combined(50, BK, CHECKPOINTS)
     assert found is not None
     assert found.cost.needed == 200 + 40
-    assert together(CONFIG, cost(1), [LEAN], lambda config: cost(1), 0) is None
+    assert Combining(CONFIG, lambda config: cost(1), 0).together(cost(1), [LEAN]) is None

@@ -1,4 +1,5 @@
 import dataclasses
+import json
 
 import pytest
 from example_results import comparison, result
@@ -136,4 +137,4 @@ def test_what_to_know_of_a_workload_is_told_once() -> None:
     pair[1].record.warnings.append("the model holds parameters")
     found = comparison(*pair)
     assert doubts(found) == ["The model holds parameters (1 of 2 runs)."]
-    assert doubts(Comparison.from_json(found.to_json())) == doubts(found)
+    assert doubts(Comparison.from_data(json.loads(found.to_json()))) == doubts(found)

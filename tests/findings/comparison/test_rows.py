@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from example_findings import BUSY, FAST, FLAT, GHOST, OOM, STANDARD, run
+from example_findings import FAST, FLAT, GHOST, OOM, STANDARD, run
 from example_results import comparison, result
 
 from dpprof.findings.comparison.rows import MEASURES, UNITEMISED, CellBar, bar, legend, marks, scale
@@ -107,8 +107,3 @@ def test_what_cannot_be_told_apart_has_none() -> None:
     short = (run(FLAT, [0.2, 0.2], 4.0), run(GHOST, [0.4, 0.4], 8.0))
     assert words(STEP, *short) == ["", ""], "too few steps"
     assert words(PEAK, *short) == ["least", "most"]
-
-
-def test_disturbed_places_and_lonely_trainers_have_none() -> None:
-    assert words(STEP, run(FLAT, 0.2, 4.0, **BUSY), run(GHOST, 0.4, 1.0)) == ["", ""]
-    assert words(STEP, run(STANDARD, 0.2, 4.0), run(GHOST, 0.4, 1.0)) == ["", ""]

@@ -8,8 +8,7 @@ from example_plans import SAMPLES, fitted, noises_of
 
 from dpprof.config.entry_points import PlanConfig
 from dpprof.findings.plan.answer import caveats, question, reason, to_data, weak_privacy
-from dpprof.findings.plan.data import PlanData, compute
-from dpprof.findings.plan.options import Fitted
+from dpprof.findings.plan.data import Fitted, PlanData
 from dpprof.findings.plan.timing import Affine, PhaseCost, StepCost
 from dpprof.pages import html, markdown
 from dpprof.pages.plan import page
@@ -21,7 +20,7 @@ RESULTS = Path(__file__).parents[3] / "docs" / "results" / "trainers_cpu.md"
 def made(**asked: Any) -> PlanData:
     """A plan of one trainer with measured steps."""
     plan = PlanConfig(**{"dataset_size": SAMPLES, "logical_batches": "8,32", "min_steps": 1, **asked})
-    return compute("plan-example", plan, noises_of(plan), [fitted("bk")], {})
+    return PlanData("plan-example", plan, noises_of(plan), [fitted("bk")], {})
 
 
 def plan_of(bk: float) -> PlanData:
@@ -32,7 +31,7 @@ def plan_of(bk: float) -> PlanData:
         one = fitted(trainer, device="cuda", device_memory_gib=0, target="H100")
         cost = StepCost({"forward": PhaseCost(Affine(), Affine(0.0, 1e12 * flops), Affine())})
         found.append(Fitted(one.config, one.largest, cost))
-    return compute("plan-example", asked, noises_of(asked), found, {})
+    return PlanData("plan-example", asked, noises_of(asked), found, {})
 
 
 def test_every_medium_has_the_question_the_answer_and_each_caveat() -> None:

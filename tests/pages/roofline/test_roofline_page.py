@@ -15,8 +15,7 @@ from svg_reader import Chart, read_logarithmic
 from dpprof.findings import counter_tables
 from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.comparison import compare
-from dpprof.findings.roofline.data import compute
-from dpprof.findings.roofline.points import Given
+from dpprof.findings.roofline import Given, compute
 from dpprof.pages import html as html_pages
 from dpprof.pages.roofline.page import page as page_of
 from dpprof.pages.roofline.page import write_run_roofline, write_sweep_roofline

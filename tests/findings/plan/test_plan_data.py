@@ -10,7 +10,7 @@ from dpprof.config.devices import DEVICES
 from dpprof.config.entry_points import PlanConfig
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.flat import parse_experiment
-from dpprof.findings.plan.options import (
+from dpprof.findings.plan.data import (
     BatchNoise,
     Fitted,
     TrainingOption,

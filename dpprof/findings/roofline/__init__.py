@@ -1,1 +1,0 @@
-"""The roofline: how near each phase of a training step comes to the best that its machine reaches."""
