@@ -1,4 +1,4 @@
-"""Reuses estimates of earlier campaigns in the same runs folder that would come out the same again."""
+"""Finds estimates of earlier campaigns in the same runs folder that would come out the same again."""
 
 import glob
 import importlib.metadata
@@ -7,7 +7,6 @@ from pathlib import Path
 
 from dpprof import __version__
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.drive.campaign import Planned, RunOne
 from dpprof.errors import DpprofError
 from dpprof.process import processor
 from dpprof.record.figures.results import Result, read_result
@@ -20,34 +19,17 @@ _PACKAGES = ("torch", "opacus", "transformers", "peft")
 _OURS = "dpprof."
 
 
-class Reusing:
-    """Runs a campaign's estimates, but not those that were made before; `new` are the results of those run.
+def earlier_result(own: SweepFolder, name: str, config: ExperimentConfig) -> Result | None:
+    """Return the result of the same experiment, name and package versions, if there is one.
 
-    An earlier result is of the same experiment, name and package versions. Where code is not dpprof's own and
-    may have changed, only the results of the campaign itself count, whose folder is `own`.
+    Looks in the folder of a campaign and beside it. Where code is not dpprof's own and may have changed, only
+    the campaign's own folder counts.
     """
-
-    def __init__(self, own: SweepFolder, run_one: RunOne) -> None:
-        self.new: list[Result] = []
-        self._own = own
-        self._run_one = run_one
-
-    def result(self, planned: Planned) -> Result:
-        """Find or make an experiment's estimate."""
-        found = find(self._own, planned)
-        if found is None:
-            found = self._run_one(planned)
-            self.new.append(found)
-        return found
-
-
-def find(own: SweepFolder, planned: Planned) -> Result | None:
-    """Return the result of an experiment in the folder of a campaign or beside it, if any counts."""
-    campaigns = "*" if _is_versioned(planned.config) else glob.escape(own.path.name)
-    for path in sorted(own.path.parent.glob(f"{campaigns}/{planned.name}/config.json"), reverse=True):
+    campaigns = "*" if _is_versioned(config) else glob.escape(own.path.name)
+    for path in sorted(own.path.parent.glob(f"{campaigns}/{name}/config.json"), reverse=True):
         folder = RunFolder(path.parent)
         with suppress(DpprofError):  # damaged, or another version's
-            if folder.read_config() == planned.config and _is_ours(result := read_result(folder)):
+            if folder.read_config() == config and _is_ours(result := read_result(folder)):
                 return result
     return None
 
