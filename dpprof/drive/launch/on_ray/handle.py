@@ -24,7 +24,6 @@ _ENDING_S = 30.0
 # How long to wait for Ray to report a node as lost after a worker has crashed.
 _DOUBT_S = 3.0
 
-_CANCEL, _FOLLOW = Part.cancel.__name__, Part.follow.__name__
 _Actor: Any = ray.remote(Part)
 
 
@@ -37,8 +36,8 @@ class _Part:
         words = own_words(job.folder.path)
         self.actor = _Actor.options(**placement.options(place)).remote(job, first, self._count, words)
         self._kill_at = self._dead_at = float("inf")
-        self._order = ""
         self.has_started = self._seems_lost = self.is_lost = False
+        self._is_cancelled = self._follows = False
         self.niceness = 0
         self.files: bytes | None = None
         self.outcome: Exit | None = None
@@ -62,12 +61,11 @@ class _Part:
         is_gone = bool(self.node_id) and self.node_id not in {node.node_id for node in nodes()}
         self.is_lost = self.files is None and (is_gone or (now > self._dead_at and self._seems_lost))
 
-    def end(self, order: str) -> None:
-        """Ask it to end: _CANCEL, or _FOLLOW if another part failed."""
-        if not self._order and self.outcome is None:
-            self._order = order
+    def cancel(self, *, followed: bool = False) -> None:
+        if self.outcome is None and not (self._is_cancelled or self._follows):
+            self._is_cancelled, self._follows = not followed, followed
             self._kill_at = time.monotonic() + _ENDING_S
-            getattr(self.actor, order).remote()
+            self.actor.cancel.remote(followed=followed)
 
     def _take(self, answer: Any, on_lines: Callable[[Sequence[str]], None]) -> None:
         if not self.has_started:
@@ -98,9 +96,7 @@ class _Part:
 
     def _ended(self, code: int, said: str = "", *, oom_killed: bool = False) -> Exit:
         """Describe the end of processes that did not report it themselves."""
-        ended = Exit(
-            code, False, self._order == _CANCEL, oom_killed, followed=self._order == _FOLLOW, said=said
-        )
+        ended = Exit(code, False, self._is_cancelled, oom_killed, followed=self._follows, said=said)
         return replace(ended, ranks=(ended,) * self._count)
 
 
@@ -147,7 +143,7 @@ class RayHandle:
         if not any(part.has_started for part in self._parts):
             self._finish(Exit(-signal.SIGTERM, interrupted=True))
         for part in self._parts:
-            part.end(_CANCEL)
+            part.cancel()
 
     def _start(self) -> None:
         try:
@@ -181,7 +177,7 @@ class RayHandle:
             self._end_others_at = self._end_others_at or time.monotonic() + OTHERS_S
             if time.monotonic() > self._end_others_at:
                 for part in self._parts:
-                    part.end(_FOLLOW)
+                    part.cancel(followed=True)
 
     def _try_again(self, lost: Sequence[_Part]) -> None:
         for part in lost:

@@ -83,13 +83,9 @@ class Part:
             self._room.cleanup()
         return lines, ended, files
 
-    def cancel(self) -> None:
-        """Ask the processes to end."""
-        self._processes.cancel()
-
-    def follow(self) -> None:
-        """Ask the processes to end because a rank elsewhere has failed."""
-        self._processes.follow()
+    def cancel(self, *, followed: bool) -> None:
+        """Ask the processes to end, perhaps because a rank elsewhere has failed."""
+        self._processes.cancel(followed=followed)
 
 
 def own_words(folder: Path) -> tuple[str, str, str]:
