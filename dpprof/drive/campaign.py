@@ -12,11 +12,10 @@ from typing import Protocol, TypeVar
 
 from dpprof.config.drive import DriveConfig
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.drive.earlier import earlier_result
 from dpprof.drive.endings import has_no_room
 from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.logbook import Logbook
-from dpprof.drive.run import drive_experiment
+from dpprof.drive.run import drive_experiment, earlier_result
 from dpprof.drive.stop import Stop, Stopped, stop_on_signals
 from dpprof.drive.workload_check import refuse_unusable
 from dpprof.errors import DpprofError, Interrupted, TrackingError, Undecided, describe_error

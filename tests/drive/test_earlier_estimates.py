@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from conftest import measure_here
 
-from dpprof.drive.earlier import earlier_result
+from dpprof.drive.run import earlier_result
 from dpprof.record.folder import RunFolder, SweepFolder
 
 MODEL = """

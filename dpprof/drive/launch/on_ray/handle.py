@@ -48,18 +48,18 @@ class _Part:
     def poll(self, on_lines: Callable[[Sequence[str]], None]) -> None:
         if self.outcome is not None:
             return
-        now = time.monotonic()
-        if now > self._dead_at and not self._seems_lost:
-            self.outcome = self._ended(-signal.SIGKILL, "Ray's worker was killed, and the processes with it")
-        elif now > self._kill_at:
-            self.outcome = self._ended(-signal.SIGKILL)
-        elif self._dead_at == float("inf") and ray.wait([self._answer], timeout=0)[0]:
+        if self._dead_at == float("inf") and ray.wait([self._answer], timeout=0)[0]:
             try:
                 self._take(ray.get(self._answer), on_lines)
             except exceptions.RayError as error:
                 self._fail(error)
-        is_gone = bool(self.node_id) and self.node_id not in {node.node_id for node in nodes()}
-        self.is_lost = self.files is None and (is_gone or (now > self._dead_at and self._seems_lost))
+        now = time.monotonic()
+        node_is_gone = bool(self.node_id) and self.node_id not in {node.node_id for node in nodes()}
+        self.is_lost = self.files is None and (node_is_gone or (now > self._dead_at and self._seems_lost))
+        if self.outcome is None and now > self._dead_at:
+            self.outcome = self._ended(-signal.SIGKILL, "Ray's worker was killed, and the processes with it")
+        elif self.outcome is None and now > self._kill_at:
+            self.outcome = self._ended(-signal.SIGKILL)
 
     def cancel(self, *, followed: bool = False) -> None:
         if self.outcome is None and not (self._is_cancelled or self._follows):
@@ -89,7 +89,7 @@ class _Part:
             self.outcome = self._ended(-signal.SIGKILL, said, oom_killed=True)
         elif isinstance(cause, (exceptions.RayActorError, exceptions.ObjectLostError)):
             # It may be the first sign of a node that goes down. Ray knows of a worker's death at once.
-            self._seems_lost = not isinstance(cause, exceptions.ActorDiedError)
+            self._seems_lost = not (self.has_started and isinstance(cause, exceptions.ActorDiedError))
             self._dead_at = time.monotonic() + _DOUBT_S
         else:
             self.outcome = self._ended(1, f"Ray could not run it on {self.address}: {why}")
