@@ -13,7 +13,7 @@ from conftest import ROOT, Ended, call_dpprof, lay_out_store, runs_of
 from example_config import experiment
 from example_jobs import end_of, job, ran
 from example_runs import known
-from ray_nodes import Cluster
+from ray_nodes import Cluster, wait_for
 
 from dpprof.drive.launch.job import Job
 from dpprof.drive.launch.on_ray.launcher import RayLauncher
@@ -177,7 +177,7 @@ def test_a_measuring_process_whose_worker_is_killed_goes_with_it(
     killed: list[psutil.Process] = []
 
     def kill(line: str) -> None:
-        killed.append(cluster.wait_for(MEASURES))
+        killed.append(wait_for(MEASURES, *cluster.nodes))
         worker = known(killed[0].parent())
         worker.kill()
 
@@ -193,7 +193,7 @@ def test_experiments_of_which_one_loses_its_node(cluster: Cluster, tmp_path: Pat
     node = cluster.nodes[1]
 
     def lose() -> None:
-        node.wait_for(MEASURES)
+        wait_for(MEASURES, node)
         node.lose()
 
     grid = ["--model-sizes", "tiny", "--trainers", "standard,bk", "--batch-sizes", "2", "--seq-lens", "8"]
