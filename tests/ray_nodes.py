@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from dpprof.drive.launch.ranks import free_port
 _STARTS_RAY = ["-c", "from ray.scripts.scripts import main; main()", "start", "--block"]
 _SMALL = ["--object-store-memory", str(80 * 2**20), "--disable-usage-stats"]
 _HEAD = "127.0.0.2"
-_STARTING_S, _RUNNING_S, _ENDING_S = 90.0, 120.0, 20.0
+_STARTING_S, _RUNNING_S = 90.0, 120.0
 
 
 class Node:
@@ -60,30 +61,15 @@ class Node:
                     found.append(process)
         return found
 
-    def wait_for(self, word: str) -> psutil.Process:
-        """The first process that has a word in its command line."""
-        return _wait_for(word, self)
-
     def lose(self) -> None:
         """End everything at once, as when a machine loses its power."""
-        processes = [psutil.Process(self.process.pid), *self.descendants]
-        for how in (psutil.Process.suspend, psutil.Process.kill):
-            for process in processes:
+        descendants = self.descendants
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            self.process.send_signal(number)
+            for process in descendants:
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    how(process)
+                    process.send_signal(number)
         self.process.wait()
-
-    def stop(self) -> None:
-        """End it in order."""
-        left = self.descendants
-        self.process.terminate()
-        try:
-            self.process.wait(_ENDING_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-        for process in left:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
 
     @property
     def said(self) -> str:
@@ -120,10 +106,6 @@ class Cluster:
         self.nodes.append(Node(self._place, address, f"--address={self.address}", *options, **variables))
         return self.nodes[-1]
 
-    def wait_for(self, word: str) -> psutil.Process:
-        """The first process of any node that has a word in its command line."""
-        return _wait_for(word, *self.nodes)
-
     def wait_until_up(self) -> None:
         """Until every node takes part; this process must be connected."""
         from dpprof.drive.launch.on_ray.placement import nodes
@@ -137,11 +119,12 @@ class Cluster:
     def stop(self) -> None:
         """End all of it."""
         for node in reversed(self.nodes):
-            node.stop()
+            node.lose()
         self._folder.cleanup()
 
 
-def _wait_for(word: str, *nodes: Node) -> psutil.Process:
+def wait_for(word: str, *nodes: Node) -> psutil.Process:
+    """The first process of any of these nodes that has a word in its command line."""
     deadline = time.monotonic() + _RUNNING_S
     while not (found := [process for node in nodes for process in node.processes_with(word)]):
         assert time.monotonic() < deadline, f"{word} never ran"

@@ -13,7 +13,6 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import parse_experiment, parse_trainers
 from dpprof.config.options import COMMANDS
 from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Task
-from dpprof.drive.earlier import Reusing
 from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.stop import Stopped
 from dpprof.drive.sweep import shared_settings
@@ -30,7 +29,6 @@ from dpprof.findings.advice.weighing import (
 )
 from dpprof.record.figures.capacity import capacity_bytes, needed_bytes
 from dpprof.record.figures.results import FINISHED, KILLED, Result
-from dpprof.record.folder import SweepFolder
 from dpprof.record.ledger import LedgerResult
 from dpprof.tracking.tracker import Summary
 from dpprof.vocabulary.clipping import BLOCKED, MIXED
@@ -52,6 +50,7 @@ class Advise(Campaign):
     """
 
     kind = ADVICE
+    reuses_results = True
     experiment: ExperimentConfig
     asked: AdviceConfig
     changes: Sequence[Change]
@@ -106,18 +105,18 @@ class Advise(Campaign):
 
     def _task(self, index: int, work: "Callable[[_Estimates], None]") -> Task:
         def task(run_one: RunOne) -> list[Result]:
-            estimates = _Estimates(self.folder, run_one, index, 2 + len(self.changes))
+            estimates = _Estimates(run_one, index, 2 + len(self.changes))
             work(estimates)
-            return estimates.new
+            return estimates.results
 
         return task
 
     def _estimate_given(self, estimates: "_Estimates") -> None:
         self.given = estimates.cost(self.experiment)
         self.why_not = estimates.why_not
-        last = estimates.last
-        if self.given is not None and last is not None and last.record is not None:
-            self._ledger, timeline = last.record.ledger, last.folder.read_timeline()
+        if self.given is not None:
+            last = estimates.results[-1]
+            self._ledger, timeline = last.record.ledger if last.record else None, last.folder.read_timeline()
             if self._ledger is not None and timeline is not None:
                 self._arithmetic = by_arithmetic(self.experiment, self._ledger, timeline)
 
@@ -178,21 +177,21 @@ class Advise(Campaign):
             raise ExperimentsFailed(f"the experiment could not be estimated: {self.why_not}")
 
 
-class _Estimates(Reusing):
+class _Estimates:
     """Estimates of one task. `why_not` says why the last experiment has no cost."""
 
-    def __init__(self, own: SweepFolder, run_one: RunOne, index: int, total: int) -> None:
-        super().__init__(own, run_one)
-        self.last: Result | None = None
+    def __init__(self, run_one: RunOne, index: int, total: int) -> None:
+        self.results: list[Result] = []
         self.why_not = ""
-        self._place = index, total
+        self._run_one, self._place = run_one, (index, total)
 
     def cost(self, config: ExperimentConfig) -> LogicalCost | None:
         """Estimate the cost of a logical step; None if that failed. Raises Stopped if the user stopped it."""
         made = []
         for steps in batches_to_estimate(config.accumulation_steps):
             experiment = dataclasses.replace(config, accumulation_steps=steps)
-            result = self.result(Planned(*self._place, run_name(experiment), experiment))
+            result = self._run_one(Planned(*self._place, run_name(experiment), experiment))
+            self.results.append(result)
             if result.status == KILLED:
                 raise Stopped
             if result.status != FINISHED or result.record is None or result.record.ledger is None:
@@ -200,7 +199,6 @@ class _Estimates(Reusing):
                 self.why_not = (message.splitlines() or ["its estimate failed"])[0]
                 return None
             made.append(result)
-        self.last = made[-1]
         found = LogicalCost.of(config, made)
         self.why_not = "" if found else _NO_BOUND
         return found

@@ -15,7 +15,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.endings import has_no_room
 from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.logbook import Logbook
-from dpprof.drive.run import drive_experiment
+from dpprof.drive.run import drive_experiment, earlier_result
 from dpprof.drive.stop import Stop, Stopped, stop_on_signals
 from dpprof.drive.workload_check import refuse_unusable
 from dpprof.errors import DpprofError, Interrupted, TrackingError, Undecided, describe_error
@@ -81,6 +81,8 @@ class Campaign(ABC):
     kind = ""
     # Whether the same command can resume it.
     can_be_resumed = False
+    # Whether results of earlier campaigns that would come out the same again are taken.
+    reuses_results = False
     # Depth of the check of its workload before anything else (`record/check.py`).
     checked = CONTRACT
 
@@ -124,11 +126,6 @@ class Campaign(ABC):
     def params(self) -> Mapping[str, object]:
         """Params of its parent run."""
         return {}
-
-    @property
-    def tags(self) -> dict[str, str]:
-        """Tags of all its MLflow runs, besides their own."""
-        return {f"dpprof.{self.kind}": self.name} if self.kind else {}
 
     @property
     def has_several_models(self) -> bool:
@@ -261,7 +258,7 @@ class _Driver:
         if campaign.parent is not None:
             campaign.folder.write_state(campaign.kind, campaign.parent, campaign.names)
         for stage in campaign.stages():
-            tasks = [partial(task, self.run_one) for task in stage.tasks]
+            tasks = [partial(self._done, task) for task in stage.tasks]
             with closing(run_in_order(tasks, stage.at_a_time, campaign.stop)) as kept:
                 for results in kept:
                     for result in results:
@@ -281,14 +278,10 @@ class _Driver:
             self.watcher.warn(f"{result.name}: not all of its pages were written: {describe_error(error)}")
 
     def _log(self, result: Result) -> None:
-        campaign = self.campaign
-        run_id = self.book.attempt(
-            self.book.tracker.log_result,
-            result,
-            campaign.tags,
-            campaign.parent,
-            names_model=campaign.has_several_models,
-        )
+        campaign, book = self.campaign, self.book
+        tags = {f"dpprof.{campaign.kind}": campaign.name} if campaign.kind else {}
+        several, parent = campaign.has_several_models, campaign.parent
+        run_id = book.attempt(book.tracker.log_result, result, tags, parent, names_model=several)
         if run_id is not None:
             campaign.run_ids[result.name] = run_id
             if left_out := result.folder.artifacts().left_out:
@@ -305,12 +298,23 @@ class _Driver:
                 book.attempt(book.tracker.log_metrics, run_id, ratios, result.config)
         if summary.figures:
             book.attempt(book.tracker.log_metrics, campaign.parent, summary.figures)
-        book.attempt(
-            book.tracker.finish_parent,
-            campaign.parent,
-            campaign.status,
-            summary,
-        )
+        book.attempt(book.tracker.finish_parent, campaign.parent, campaign.status, summary)
+
+    def _done(self, task: Task) -> Sequence[Result]:
+        """Do a task; of reused results it keeps none, as they have pages and a run in MLflow. Thread-safe."""
+        if not self.campaign.reuses_results:
+            return task(self.run_one)
+        made: set[Path] = set()
+
+        def find_or_run(planned: Planned) -> Result:
+            found = earlier_result(planned.home or self.campaign.folder, planned.name, planned.config)
+            if found is None:
+                found = self.run_one(planned)
+                made.add(found.folder.path)
+            return found
+
+        results = {result.folder.path: result for result in task(find_or_run)}
+        return [result for path, result in results.items() if path in made]
 
     def run_one(self, planned: Planned) -> Result:
         """Run one experiment. Thread-safe."""

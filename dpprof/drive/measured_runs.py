@@ -11,7 +11,7 @@ from dpprof.errors import DpprofError, TrackingError, refuse
 from dpprof.process import processor
 from dpprof.record.figures.capacity import device_of
 from dpprof.record.figures.results import FINISHED, Result, read_result
-from dpprof.record.folder import SweepFolder
+from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.vocabulary.parallel import DDP, NONE
 from dpprof.vocabulary.settings import fields
 
@@ -38,11 +38,11 @@ def measured_runs(
         if named:
             found = _named(named, Path(into), warn)
         else:
-            found = {}
-            for folder in sorted(own.path.parent.glob("*")):
-                found |= _in(SweepFolder(folder))
+            sweeps = map(SweepFolder, sorted(own.path.parent.glob("*")))
+            runs = {f"{sweep.path.name}/{run.name}": run for sweep in sweeps for run in sweep.runs()}
+            found = _readable(runs)
             here = [result.record for result in found.values()]
-            stored = _in_store(config, Path(into), warn).items()
+            stored = _readable(_in_store(config, Path(into), warn)).items()
             found |= {name: result for name, result in stored if result.record not in here}
             found = {name: result for name, result in found.items() if _is_ours(result)}
     found = {name: result for name, result in found.items() if _is_on_its_device(result, config)}
@@ -57,12 +57,13 @@ def _is_ours(result: Result) -> bool:
     return result.config.device != "cpu" or environment.get("cpu") == processor()["cpu"]
 
 
-def _in(sweep: SweepFolder) -> Runs:
+def _readable(folders: Mapping[str, RunFolder]) -> Runs:
+    """Read the measured runs, without those of other versions."""
     found = {}
-    for folder in sweep.runs():
-        with suppress(DpprofError):  # of another version
+    for name, folder in folders.items():
+        with suppress(DpprofError):
             if folder.record.exists() and not folder.read_config().is_estimate:
-                found[f"{sweep.path.name}/{folder.name}"] = read_result(folder)
+                found[name] = read_result(folder, name.rpartition("/")[2])
     return found
 
 
@@ -73,20 +74,15 @@ def _named(name: str, into: Path, warn: Callable[[str], None]) -> Runs:
     return {f"{source}/{run}": read_result(folder, run) for (source, run), folder in folders.items()}
 
 
-def _in_store(config: ExperimentConfig, into: Path, warn: Callable[[str], None]) -> Runs:
+def _in_store(config: ExperimentConfig, into: Path, warn: Callable[[str], None]) -> dict[str, RunFolder]:
     from dpprof.tracking.fetch import fetch_finished
 
     params = {name: getattr(config, name) for name in ("workload", "seq_len", "precision", "device", "loop")}
     try:
-        folders = fetch_finished(params, into)
+        return fetch_finished(params, into)
     except TrackingError as error:
         warn(f"measured runs are not looked for in MLflow: {error}")
         return {}
-    found = {}
-    for name, folder in folders.items():
-        with suppress(DpprofError):  # of another version
-            found[name] = read_result(folder, name.rpartition("/")[2])
-    return found
 
 
 def _is_on_its_device(result: Result, config: ExperimentConfig) -> bool:

@@ -13,7 +13,6 @@ from dpprof.config.flat import parse_for_trainers, parse_trainers, with_own_opti
 from dpprof.config.training import TrainingConfig
 from dpprof.drive.advise import Advise, WriteAdvice, advisor
 from dpprof.drive.campaign import Planned, RunOne, Stage
-from dpprof.drive.earlier import Reusing
 from dpprof.drive.fit import Searches
 from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.measured_runs import tells
@@ -48,6 +47,7 @@ class Plan(Searches):
     """
 
     kind = PLAN
+    reuses_results = True
     # Saves each trainer an estimate that shows that the next batch does not fit.
     is_proven = False
 
@@ -82,13 +82,10 @@ class Plan(Searches):
 
     def _searched(self, name: str, run_one: RunOne) -> list[Result]:
         def estimated(planned: Planned) -> Result:
-            result = estimates.result(planned)
-            self._estimates[name].append(result)
-            return result
+            self._estimates[name].append(run_one(planned))
+            return self._estimates[name][-1]
 
-        estimates = Reusing(self.folder, run_one)
-        kept = self.search(name, estimated)
-        return [result for result in kept if result.folder.path.parent == self.folder.path]
+        return self.search(name, estimated)
 
     def _weighed(self) -> PlanData:
         """Compare the ways to train. Without a list of batches, double them while the largest is the best."""
@@ -116,13 +113,11 @@ class Plan(Searches):
         config = dataclasses.replace(config, accumulation_steps=few, noise_multiplier=noise_multiplier)
         # In the searches, the name without a suffix stands for ACCUMULATING physical batches.
         suffix = "" if few == ACCUMULATING else f"_acc{few}"
-        planned = Planned(1, 1, config.run_name + suffix, config)
-        estimates = Reusing(self.folder, run_one)
-        result = estimates.result(planned)
+        result = run_one(Planned(1, 1, config.run_name + suffix, config))
         if result.status == FINISHED and result.record is not None:
             peak = peak_with_more_batches(result.record, few, num_physical)
             self.made = dataclasses.replace(self.made, peak_bytes=peak, estimate=str(result.folder.path))
-        return estimates.new
+        return [result]
 
     def summarize(self) -> Summary:
         """Write the plan, and the advice if there is one, unless it was stopped."""

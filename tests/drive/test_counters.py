@@ -13,6 +13,7 @@ import pytest
 from conftest import ROOT
 from example_config import changed, experiment
 from example_ncu import STEP, StandIn
+from example_runs import known
 from mlflow import MlflowClient
 
 from dpprof.config.counter_metrics import BASIC
@@ -78,8 +79,7 @@ def count_in(folder: RunFolder, measured: Path, config: ExperimentConfig, stop: 
     """Count in a copy of a measured folder."""
     shutil.copytree(measured, folder.path, dirs_exist_ok=True)
     folder.write_config(config)
-    record = folder.read_record()
-    assert record is not None
+    record = known(folder.read_record())
     count(config, folder, record, LocalLauncher(), 60.0, lambda line: None, stop or Stop())
     return read_result(folder)
 
@@ -101,8 +101,7 @@ def processes_of(folder: RunFolder) -> list[psutil.Process]:
 
 
 def outcome(result: Result) -> PassOutcome:
-    assert result.record is not None
-    return result.record.passes["counters"]
+    return known(result.record).passes["counters"]
 
 
 def test_the_step_is_counted_in_a_second_process(
@@ -114,9 +113,8 @@ def test_the_step_is_counted_in_a_second_process(
     assert result.status == FINISHED
     assert outcome(result).status == "finished"
     assert result.record is not None
-    assert result.record.counters is not None
-    assert sum(row.launches for row in result.record.counters.rows) == 11
-    assert result.record.counters.settings["version"] == "2024.1.1.0"
+    assert sum(row.launches for row in known(result.record.counters).rows) == 11
+    assert known(result.record.counters).settings["version"] == "2024.1.1.0"
     assert result.record.environment["ncu_cache_control"] == "none"
     figures = result.metrics
     assert figures["counters/forward/kernel_ms"] == pytest.approx((3 + 40 + 10 + 6) / 1e3)
@@ -173,12 +171,10 @@ def test_the_chips_own_names_are_asked_for(ncu: StandIn, folder: RunFolder, meas
     assert command[command.index("--metrics") + 1] == (
         "gpu__time_duration.sum,dram__bytes_op_read.sum,dram__bytes_op_write.sum,sm__cycles_active.avg"
     )
-    assert result.record is not None
-    assert result.record.counters is not None
     figures = result.metrics
     assert figures["counters/dram_read_gib_per_s"] == pytest.approx(1000 / 2**30 / 2e-6)
     assert "counters/l1_global_store_mib" not in figures
-    assert result.record.counters.missing == {
+    assert known(known(result.record).counters).missing == {
         "sm__cycles_active.avg": "the report has none of it",
         "l1tex__t_bytes_pipe_lsu_mem_global_op_st.sum": "this GPU has no such metric "
         "(ncu --query-metrics lists those it has)",
@@ -224,18 +220,17 @@ def test_a_pass_that_counts_nothing(
     """auto goes without, ncu fails; in both the clean figures stand, and the sentence is the same."""
     ncu.plan(**plan)
     result = count_in(folder, measured, changed(CONFIG, counters=mode))
-    assert result.record is not None
-    assert result.record.step_s
+    assert known(result.record).step_s
     assert outcome(result).status == status
     assert (outcome(result).reason or "").startswith(sentence)
     if status == "failed":
-        assert result.record.failed_passes == {"counters": outcome(result).reason}
+        assert known(result.record).failed_passes == {"counters": outcome(result).reason}
     elif mode == "auto":
         assert describe(result).endswith("; no counters")
     assert result.status == (FINISHED if mode == "auto" else FAILED)
     if mode == "ncu":
-        assert result.failure is not None
-        assert (result.failure.kind, result.failure.message) == ("error", outcome(result).reason)
+        failure = known(result.failure)
+        assert (failure.kind, failure.message) == ("error", outcome(result).reason)
 
 
 def test_the_wrapped_process_fails(ncu: StandIn, folder: RunFolder) -> None:
@@ -260,8 +255,7 @@ def test_without_an_nvidia_gpu_nothing_is_started(folder: RunFolder, measured: P
     other = RunFolder(folder.path.with_name("other"))
     refused = drive(other, changed(CONFIG, counters="ncu"))
     assert refused.record is None
-    assert refused.failure is not None
-    assert refused.failure.message == outcome(result).reason
+    assert known(refused.failure).message == outcome(result).reason
     assert not other.log.exists()
 
 
@@ -320,8 +314,7 @@ def test_a_killed_counters_pass_is_no_end(folder: RunFolder, measured: Path, mod
     """As after SIGKILL of the driver: the pass runs in the record, and nothing says why it is not done."""
     shutil.copytree(measured, folder.path, dirs_exist_ok=True)
     folder.write_config(changed(CONFIG, counters=mode))
-    record = folder.read_record()
-    assert record is not None
+    record = known(folder.read_record())
     record.passes["counters"] = PassOutcome(PassStatus.RUNNING)
     folder.write_record(record)
     result = read_result(folder)

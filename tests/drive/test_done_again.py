@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from example_runs import known
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
@@ -136,7 +137,6 @@ def test_what_a_killed_dpprof_left_beside_a_folder(tmp_path: Path, left: Leaves,
     beside(folder).create(CONFIG)
     left.write(beside(folder), AGAIN)
     replace_or_discard(SweepFolder(folder.path.parent))
-    record = folder.read_record()
-    assert record is not None
+    record = known(folder.read_record())
     assert record.samples_per_step == kept
     assert [path.name for path in folder.path.parent.iterdir()] == [folder.name]

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from conftest import measure_here
 
-from dpprof.drive.campaign import Planned
-from dpprof.drive.earlier import find
+from dpprof.drive.run import earlier_result
 from dpprof.record.folder import RunFolder, SweepFolder
 
 MODEL = """
@@ -38,7 +37,7 @@ def estimated(place: Path, *more: str) -> RunFolder:
 def is_taken(folder: RunFolder, campaign: str = "another") -> bool:
     """Whether a campaign beside it, or its own, takes the estimate."""
     own = SweepFolder(folder.path.parent.parent / campaign)
-    return find(own, Planned(1, 1, folder.name, folder.read_config())) is not None
+    return earlier_result(own, folder.name, folder.read_config()) is not None
 
 
 def test_an_estimate_is_taken_unless_versions_or_the_processor_differ(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import psutil
 import pytest
 from conftest import ROOT
 from example_config import experiment
+from example_runs import known
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.endings import culprit
@@ -17,7 +18,6 @@ from dpprof.drive.launch import child
 from dpprof.drive.launch.job import Exit
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.run import drive_experiment
-from dpprof.drive.stop import Stop
 from dpprof.process import JOB
 from dpprof.record.figures.results import FAILED, FINISHED, Result
 from dpprof.record.folder import RunFolder
@@ -49,9 +49,7 @@ def failing(how: str, phase: str, *, rank: int = 1, step: int = 2, **settings: o
 
 
 def driven(config: ExperimentConfig, place: Path, timeout_s: float = 120) -> Result:
-    result = drive_experiment(
-        config, RunFolder(place / "run"), LocalLauncher(), timeout_s, lambda line: None, Stop()
-    )
+    result = drive_experiment(config, RunFolder(place / "run"), LocalLauncher(), timeout_s, print)
     assert not [p.pid for p in psutil.Process().children(recursive=True) if JOB in _environment(p)]
     return result
 
@@ -64,8 +62,7 @@ def _environment(process: psutil.Process) -> dict[str, str]:
 
 
 def message(result: Result) -> str:
-    assert result.failure is not None
-    return result.failure.message
+    return known(result.failure).message
 
 
 KILLED = "ended by SIGKILL from outside"
@@ -94,8 +91,7 @@ def test_a_rank_that_fails_is_named(
     result = driven(failing(how, phase, **settings), tmp_path)
     rank = settings.get("rank", 1)
     assert result.status == FAILED
-    assert result.failure is not None
-    assert (result.failure.kind, result.failure.rank) == (kind, rank)
+    assert (known(result.failure).kind, known(result.failure).rank) == (kind, rank)
     assert message(result).startswith(f"rank {rank}: ")
     assert said in message(result)
     assert time.monotonic() - began < 60
@@ -107,8 +103,7 @@ def test_a_rank_that_cannot_be_verified_ends_the_others(tmp_path: Path) -> None:
     """In the second step after the five of the clean pass."""
     config = failing("raise", "forward", step=5 + 2, passes="clean,verify", warmup_steps=3)
     result = driven(config, tmp_path)
-    assert result.record is not None
-    (why,) = result.record.failed_passes.values()
+    (why,) = known(result.record).failed_passes.values()
     assert "rank 1: RuntimeError: mine alone" in why
 
 
@@ -132,8 +127,7 @@ def test_a_rank_that_hangs_is_named(phase: str, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("DPPROF_TEST_RANKS_THERE", str(there))
     monkeypatch.setattr(child, "time", Clock(there))
     result = driven(failing("hang", phase, parallel="fsdp2"), tmp_path, timeout_s=1000)
-    assert result.failure is not None
-    assert (result.failure.kind, result.failure.rank) == ("timeout", 1)
+    assert (known(result.failure).kind, known(result.failure).rank) == ("timeout", 1)
     assert "rank 1 hung in" in message(result)
     assert "example_failing_ranks.py" in message(result)
 
@@ -144,8 +138,7 @@ def test_what_was_measured_before_stands(tmp_path: Path) -> None:
     result = driven(config, tmp_path)
     assert result.status == FINISHED
     assert result.figures is not None
-    assert result.record is not None
-    assert result.record.failed_passes == {
+    assert known(result.record).failed_passes == {
         "memory": "killed: rank 1: ended by SIGKILL from outside; the kernel reports no lack of memory"
     }
 

@@ -10,6 +10,7 @@ import psutil
 import pytest
 from conftest import artifacts_of, lay_out_store, run_dpprof, runs_of
 from example_results import result
+from example_runs import known
 from mlflow import MlflowClient
 
 from dpprof.drive.endings import write_how_it_ended
@@ -53,8 +54,7 @@ def test_an_odd_experiment_fails_with_the_right_reason(odd: Any, batch_size: int
     assert run.info.status == "FAILED", ended.stdout + ended.stderr
     kind, words = REASONS[batch_size]
     assert run.data.tags["dpprof.failure"] == kind
-    failure = read_result(run_folder(folder, batch_size)).failure
-    assert failure is not None
+    failure = known(read_result(run_folder(folder, batch_size)).failure)
     assert words in failure.message
     assert FIGURES not in run.data.metrics
     assert {"config.json", "error.json"} <= artifacts_of(folder, run)
@@ -85,8 +85,7 @@ def test_closed_output_and_another_working_directory_cost_no_figures(odd: Any) -
     folder, ended = odd
     read = read_result(run_folder(folder, 7))
     assert read.failure is None, ended.stdout + ended.stderr
-    assert read.record is not None
-    statuses = {name: outcome.status for name, outcome in read.record.passes.items()}
+    statuses = {name: outcome.status for name, outcome in known(read.record).passes.items()}
     assert statuses == {"clean": "finished", "memory": "finished"}
     log = read.folder.log.read_text()
     assert "memory pass" in log, "what it says goes to the log all the same"
@@ -172,6 +171,5 @@ def test_an_end_of_the_process_is_told(tmp_path: Path, ended: Exit, kind: str, w
     config, folder = result(passes="clean").config, RunFolder(tmp_path / "run")
     folder.create(config)
     write_how_it_ended(config, folder, ended, 25)
-    failure = folder.read_error()
-    assert failure is not None
+    failure = known(folder.read_error())
     assert (failure.kind, failure.message) == (kind, words)

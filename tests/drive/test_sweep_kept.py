@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from conftest import runs_of
 from example_results import result
+from example_runs import known
 from example_sweeps import sweep_in
 
 from dpprof.cli.progress import Progress
@@ -25,8 +26,7 @@ def test_a_stop_leaves_no_kept_result_out_of_the_comparison(tmp_path: Path) -> N
     sweep.results.append(next(iter(kept.values())))
     sweep.stop.request()
     sweep.summarize()
-    assert sweep.reports is not None
-    assert len(sweep.reports.comparison.cells) == 2
+    assert len(known(sweep.reports).comparison.cells) == 2
     assert len(sweep.results) == 2
 
 
@@ -43,8 +43,9 @@ def test_an_estimate_of_a_larger_model_that_was_cut_off_is_done_again(tmp_path: 
 
     for status, expected in ((PassStatus.RUNNING, ["e"]), (PassStatus.FINISHED, [])):
         folder.create(config)
-        record = result(step_s=0.1, passes="estimate", outcomes={"estimate": PassOutcome(status)}).record
-        assert record is not None
+        record = known(
+            result(step_s=0.1, passes="estimate", outcomes={"estimate": PassOutcome(status)}).record
+        )
         folder.write_record(record)
         _, *foreseen = sweep.stages()
         for stage in foreseen:
@@ -86,8 +87,7 @@ def test_they_are_no_runs_but_the_verdict_tells_them_and_only_what_failed_is_est
         assert not [*folder.path.glob("*.html"), *folder.path.glob("*.png"), *folder.path.glob("*peak*")]
     runs = runs_of(mlflow_store)
     assert set(runs) == {"mine", *sweep.experiments}
-    assert sweep.reports is not None
-    (told,) = (finding for finding in sweep.reports.findings if finding.topic == "Estimate")
+    (told,) = (finding for finding in known(sweep.reports).findings if finding.topic == "Estimate")
     assert "on H100 (79.1 GiB), batch 2, sequence 8, estimates say: start with" in told.text
     assert told.text in sweep.folder.summary_markdown.read_text(encoding="utf-8")
     assert told.text in runs["mine"].data.tags["mlflow.note.content"]

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 from example_config import experiment
+from example_runs import known
 
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.run import drive_experiment
-from dpprof.drive.stop import Stop
 from dpprof.record.figures.verdicts import FAIL
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import VerifyCheck
@@ -36,14 +36,11 @@ def checks(
         measured_steps=1,
         passes="clean,verify",
     ).resolve(cuda_available=False)
-    result = drive_experiment(
-        config, RunFolder(place / "run"), LocalLauncher(), 300, lambda line: None, Stop()
-    )
+    result = drive_experiment(config, RunFolder(place / "run"), LocalLauncher(), 300, print)
     assert result.failure is None
-    assert result.record is not None
-    assert result.record.verify is not None
-    assert result.record.verify.doubt is None
-    return {check.name: check for check in result.record.verify.checks}
+    verified = known(known(result.record).verify)
+    assert verified.doubt is None
+    return {check.name: check for check in verified.checks}
 
 
 def failed(found: dict[str, VerifyCheck]) -> set[str]:

@@ -15,6 +15,7 @@ from bench import Bench
 from conftest import environment
 from disturbances import Row
 from example_logged import laid_out
+from example_runs import known
 from faulty_proxy import HANG, LOST, Fault, FaultyProxy
 from mlflow import MlflowClient
 from mlflow_server import MlflowServer
@@ -44,8 +45,7 @@ class FaultyStore(FaultyProxy):
 
     def statuses(self) -> dict[str, str]:
         """The status of every run by its name."""
-        experiment = self.client.get_experiment_by_name(self.experiment)
-        assert experiment is not None
+        experiment = known(self.client.get_experiment_by_name(self.experiment))
         runs = [run.info for run in self.client.search_runs([experiment.experiment_id])]
         statuses = {info.run_name: info.status for info in runs}
         assert len(statuses) == len(runs), "a run was made twice"
@@ -227,8 +227,7 @@ def test_ctrl_c_while_the_store_hangs_ends_at_once(
     assert time.monotonic() - began < 12
     assert process.returncode == 130, errors
     client = MlflowClient(store.client.tracking_uri)
-    experiment = client.get_experiment_by_name("dpprof")
-    assert experiment is not None
+    experiment = known(client.get_experiment_by_name("dpprof"))
     running = client.search_runs([experiment.experiment_id], "attributes.status = 'RUNNING'")
     assert running == []
 

@@ -102,18 +102,13 @@ class Ranks:
         if self._end_others_at is None and any(one.code for one in exits):
             self._end_others_at = time.monotonic() + OTHERS_S
         if self._end_others_at is not None and time.monotonic() > self._end_others_at:
-            self.follow()
+            self.cancel(followed=True)
         return None
 
-    def cancel(self) -> None:
-        """Ask all ranks to end."""
+    def cancel(self, *, followed: bool = False) -> None:
+        """Ask all ranks to end, perhaps because another has failed."""
         for child in self._children:
-            child.cancel()
-
-    def follow(self) -> None:
-        """Ask the remaining ranks to end because another has failed."""
-        for child in self._children:
-            child.follow()
+            child.cancel(followed=followed)
 
     def _end_all(self) -> None:
         self.cancel()

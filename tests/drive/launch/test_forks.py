@@ -12,14 +12,14 @@ from typing import Any
 import psutil
 import pytest
 from conftest import ROOT
+from example_jobs import end_of, ran
+from example_runs import known
 
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.flat import parse_experiment
-from dpprof.drive.jobs import run_job
 from dpprof.drive.launch import forks
 from dpprof.drive.launch.job import Job, measuring_job
 from dpprof.drive.launch.local import LocalLauncher
-from dpprof.drive.stop import Stop
 from dpprof.record.folder import RunFolder
 
 WORKLOAD = "example_workloads:mlp"
@@ -60,7 +60,7 @@ def forking(parent: int | None = None) -> list[psutil.Process]:
 
 
 def run(launcher: LocalLauncher, job: Job) -> int:
-    return run_job(launcher, job, lambda line: None, Stop()).code
+    return ran(launcher, job)[0].code
 
 
 def assert_gone(processes: list[psutil.Process]) -> None:
@@ -70,17 +70,15 @@ def assert_gone(processes: list[psutil.Process]) -> None:
 
 def test_one_process_forks_all_estimates(launcher: LocalLauncher, tmp_path: Path) -> None:
     (parent,) = forking()
-    lines: list[str] = []
     first = job(tmp_path / "first")
-    ended = run_job(launcher, first, lines.append, Stop())
+    ended, lines = ran(launcher, first)
     assert (ended.code, ended.oom_killed, ended.timed_out) == (0, False, False)
     assert ended.peak_rss is None or ended.peak_rss > 2**20
     assert any("estimate pass" in line for line in lines)
     assert "estimate pass" in first.log.read_text()
     failed = job(tmp_path / "failed", workload="example_workloads:not_a_workload")
     assert run(launcher, failed) == 1
-    failure = failed.folder.read_error()
-    assert failure is not None
+    failure = known(failed.folder.read_error())
     assert failure.kind == "error"
     settings: dict[str, Any] = {"workload": "SimpleBigModel", "model_size": "tiny", "trainer": "bk"}
     forked = job(tmp_path / "forked", **settings)
@@ -89,9 +87,7 @@ def test_one_process_forks_all_estimates(launcher: LocalLauncher, tmp_path: Path
     alone = job(tmp_path / "alone", **settings)
     subprocess.run(alone.command, check=True, stdout=subprocess.DEVNULL)
     records = [one.folder.read_record() for one in (forked, alone)]
-    ledgers = [record.ledger for record in records if record is not None]
-    assert ledgers[0] is not None
-    assert ledgers[1] is not None
+    ledgers = [known(known(record).ledger) for record in records]
     assert ledgers[0].peak == ledgers[1].peak
     assert ledgers[0].traffic == ledgers[1].traffic
 
@@ -103,10 +99,8 @@ def test_one_is_cancelled_and_one_that_is_too_slow_is_ended(launcher: LocalLaunc
     assert handle.poll() is None
     assert len(parent.children()) == 1
     handle.cancel()
-    while (ended := handle.poll()) is None:
-        time.sleep(0.05)
-    assert ended.interrupted
-    late = run_job(launcher, job(tmp_path / "late", timeout_s=0.3, **SLOW), lambda line: None, Stop())
+    assert end_of(handle).interrupted
+    late, _ = ran(launcher, job(tmp_path / "late", timeout_s=0.3, **SLOW))
     assert late.timed_out
     assert not parent.children()
 
@@ -118,11 +112,7 @@ def test_a_forking_process_that_is_killed_is_replaced(launcher: LocalLauncher, t
     running = parent.children()
     assert len(running) == 1
     parent.kill()
-    deadline = time.monotonic() + 10
-    while (ended := handle.poll()) is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert ended.code == -signal.SIGKILL
+    assert end_of(handle, 10).code == -signal.SIGKILL
     assert_gone(running)
     assert run(launcher, job(tmp_path / "again")) == 0
     (other,) = forking()

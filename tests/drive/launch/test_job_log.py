@@ -3,17 +3,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
+from example_jobs import job, ran
 
-from dpprof.drive.jobs import run_job
-from dpprof.drive.launch.job import Job
 from dpprof.drive.launch.job_log import AT_ONCE, CUT, KEPT, LARGEST, LONGEST_LINE, JobLog
 from dpprof.drive.launch.local import LocalLauncher
-from dpprof.drive.stop import Stop
-from dpprof.record.folder import RunFolder
 
 # Writes without a line's end, as fast as it can, after a first line.
 FLOOD = "import os, time; print('first'); time.sleep(0.8)\nwhile True: os.write(1, b'x' * 2**20)"
@@ -86,23 +84,20 @@ def test_a_log_that_grows_too_large_keeps_its_beginning_and_its_end(log: JobLog,
 
 
 def test_a_flooded_log_neither_fills_the_memory_nor_outlasts_the_time(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    lines: list[str] = []
     before, began = psutil.Process().memory_info().rss, time.monotonic()
-    job = Job(folder, [sys.executable, "-c", FLOOD], folder.log, timeout_s=2)
-    ended = run_job(LocalLauncher(), job, lines.append, Stop())
+    flood = replace(job(tmp_path, FLOOD), timeout_s=2)
+    ended, lines = ran(LocalLauncher(), flood)
     assert ended.timed_out
     assert time.monotonic() - began < 30
     assert psutil.Process().memory_info().rss - before < 64 * 2**20
     assert lines[0] == "first"
     assert len(max(lines, key=len)) <= LONGEST_LINE
-    assert folder.log.stat().st_size <= LARGEST
+    assert flood.log.stat().st_size <= LARGEST
 
 
 def test_odd_bytes_are_lines_and_what_left_the_session_is_ended(tmp_path: Path) -> None:
-    lines: list[str] = []
-    job = Job(RunFolder(tmp_path), [sys.executable, "-c", ORPHAN, str(tmp_path)], tmp_path / "log", 60)
-    assert run_job(LocalLauncher(), job, lines.append, Stop()).code == 0
-    assert lines == ["\ufffd\x1b[31m one", "two", "three"]
+    orphan = job(tmp_path, ORPHAN)
+    ended, lines = ran(LocalLauncher(), replace(orphan, command=[*orphan.command, str(tmp_path)]))
+    assert (ended.code, lines) == (0, ["\ufffd\x1b[31m one", "two", "three"])
     left = [p for p in psutil.process_iter(["cmdline"]) if str(tmp_path) in (p.info["cmdline"] or [])]
     assert [process for process in left if process.status() != psutil.STATUS_ZOMBIE] == []

@@ -13,12 +13,14 @@ import psutil
 import pytest
 from conftest import ROOT, lay_out_store, run_dpprof, runs_of
 from example_config import experiment
+from example_jobs import end_of, ran
 from example_launcher_info import TOY
 from example_ncu import StandIn
+from example_runs import known
 
 from dpprof.config.drive import DriveConfig
 from dpprof.drive.jobs import run_job
-from dpprof.drive.launch.job import Job, measuring_job
+from dpprof.drive.launch.job import Exit, Job, measuring_job
 from dpprof.drive.launch.launcher import Launcher, make_launcher
 from dpprof.drive.stop import Stop
 from dpprof.errors import ConfigError, CountersUnavailable
@@ -91,11 +93,9 @@ def assert_gone(folder: RunFolder) -> None:
 
 
 def test_a_job_that_is_done(launcher: Launcher, folder: RunFolder) -> None:
-    lines: list[str] = []
-    ended = run_job(launcher, measuring_job(folder.read_config(), folder, 120), lines.append, Stop())
+    ended, lines = ran(launcher, measuring_job(folder.read_config(), folder, 120))
     assert (ended.code, ended.timed_out, ended.interrupted, ended.oom_killed) == (0, False, False, False)
-    record = folder.read_record()
-    assert record is not None
+    record = known(folder.read_record())
     assert record.headline_finished
     assert any(line.startswith(SAID) for line in lines)
     assert folder.read_error() is None
@@ -105,32 +105,26 @@ def test_a_job_that_is_done(launcher: Launcher, folder: RunFolder) -> None:
 def test_a_job_that_fails(launcher: Launcher, folder: RunFolder) -> None:
     config = {"workload": "example_workloads:not_a_workload", "device": "cpu"}
     folder.config.write_text(json.dumps(config))
-    ended = run_job(launcher, measuring_job(folder.read_config(), folder, 120), lambda line: None, Stop())
+    ended, _ = ran(launcher, measuring_job(folder.read_config(), folder, 120))
     assert (ended.code, ended.timed_out, ended.interrupted) == (1, False, False)
-    failure = folder.read_error()
-    assert failure is not None
+    failure = known(folder.read_error())
     assert failure.kind == "error"
 
 
 def test_any_other_command_and_its_lines(launcher: Launcher, folder: RunFolder) -> None:
     """As that of a profiler around the measuring process."""
     program = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)"
-    lines: list[str] = []
-    job = Job(folder, [sys.executable, "-c", program], folder.counter_log, 60)
-    assert run_job(launcher, job, lines.append, Stop()).code == 7
+    ended, lines = ran(launcher, Job(folder, [sys.executable, "-c", program], folder.counter_log, 60))
+    assert ended.code == 7
     assert sorted(lines) == ["err", "out"]
     assert sorted(folder.counter_log.read_text().split()) == ["err", "out"]
 
 
 def test_a_job_that_runs(launcher: Launcher, folder: RunFolder) -> None:
     """Polling does not wait, passes on what was said so far, and cancelling ends all that was started."""
-    lines: list[str] = []
     if not launcher.can_end_jobs:
-        # Says so, and holds to it: a measuring job is over once it is submitted.
-        assert (
-            launcher.submit(measuring_job(folder.read_config(), folder, 0.1), lines.append).poll() is not None
-        )
         return
+    lines: list[str] = []
     handle = launcher.submit(endless(folder, 60, DEAF + ENDLESS), lines.append)
     deadline = time.monotonic() + 30
     while lines != ["one"]:
@@ -142,9 +136,7 @@ def test_a_job_that_runs(launcher: Launcher, folder: RunFolder) -> None:
     assert len(processes_of(folder)) == 2
     handle.cancel()
     handle.cancel()
-    while (ended := handle.poll()) is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    ended = end_of(handle)
     assert (ended.interrupted, ended.timed_out) == (True, False)
     assert ended.code < 0
     assert handle.poll() == ended
@@ -153,10 +145,11 @@ def test_a_job_that_runs(launcher: Launcher, folder: RunFolder) -> None:
 
 def test_a_job_that_takes_too_long(launcher: Launcher, folder: RunFolder) -> None:
     if not launcher.can_end_jobs:
-        ended = run_job(launcher, measuring_job(folder.read_config(), folder, 0.1), lambda line: None, Stop())
-        assert (ended.code, ended.timed_out) == (0, False)
+        # Says so, and holds to it: a measuring job is over once it is submitted.
+        handle = launcher.submit(measuring_job(folder.read_config(), folder, 0.1), print)
+        assert handle.poll() == Exit(0)
         return
-    ended = run_job(launcher, endless(folder, 2), lambda line: None, Stop())
+    ended, _ = ran(launcher, endless(folder, 2))
     assert (ended.interrupted, ended.timed_out) == (False, True)
     assert_gone(folder)
 

@@ -2,27 +2,23 @@
 
 import dataclasses
 import os
-import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 import ray
 from conftest import ROOT, Ended, call_dpprof, lay_out_store, runs_of
 from example_config import experiment
-from ray_nodes import Cluster
+from example_jobs import end_of, job, ran
+from example_runs import known
+from ray_nodes import Cluster, wait_for
 
-from dpprof.drive.jobs import run_job
-from dpprof.drive.launch.job import Exit, Job
-from dpprof.drive.launch.launcher import Handle
+from dpprof.drive.launch.job import Job
 from dpprof.drive.launch.on_ray.launcher import RayLauncher
 from dpprof.drive.launch.on_ray.placement import NoNodes, nodes
 from dpprof.drive.run import drive_experiment
-from dpprof.drive.stop import Stop
 from dpprof.record.figures.results import Result
 from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.launchers import RayOptions
@@ -52,22 +48,10 @@ def launcher(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> RayLauncher:
     return RayLauncher(RayOptions(cluster.address))
 
 
-def job(place: Path, program: str, **needs: Any) -> Job:
-    folder = RunFolder(place / "run")
-    folder.path.mkdir()
-    return Job(folder, [sys.executable, "-c", program], folder.log, 60, **needs)
-
-
 def lines_of(launcher: RayLauncher, asked: Job) -> list[str]:
-    lines: list[str] = []
-    assert run_job(launcher, asked, lines.append, Stop()).code == 0
+    ended, lines = ran(launcher, asked)
+    assert ended.code == 0
     return lines
-
-
-def end_of(handle: Handle) -> Exit:
-    while (ended := handle.poll()) is None:
-        time.sleep(0.05)
-    return ended
 
 
 def driven(
@@ -123,7 +107,6 @@ def test_how_many_run_at_a_time(launcher: RayLauncher, tmp_path: Path) -> None:
 def test_gpus_are_a_jobs_own(launcher: RayLauncher, tmp_path: Path) -> None:
     """Two on one node, and one that sees none."""
     for name, num_gpus in (("two", 2), ("none", 0)):
-        (tmp_path / name).mkdir()
         (line,) = lines_of(launcher, job(tmp_path / name, TOLD, num_gpus=num_gpus))
         visible = line.split()[2:]
         assert [len(one.split(",")) for one in visible] == ([2] if num_gpus else [])
@@ -133,7 +116,6 @@ def test_ranks_stay_on_one_node_that_has_the_gpus_and_else_go_to_several(
     launcher: RayLauncher, tmp_path: Path
 ) -> None:
     for num_ranks, local_ranks in ((3, "012"), (4, "0012")):
-        (tmp_path / str(num_ranks)).mkdir()
         asked = job(tmp_path / str(num_ranks), TOLD, num_ranks=num_ranks, num_gpus=num_ranks)
         told = [line.split() for line in lines_of(launcher, asked)]
         assert sorted(rank for rank, *_ in told) == [str(rank) for rank in range(num_ranks)]
@@ -146,18 +128,14 @@ def test_ranks_stay_on_one_node_that_has_the_gpus_and_else_go_to_several(
 
 def test_a_rank_that_fails_ends_those_on_other_nodes(launcher: RayLauncher, tmp_path: Path) -> None:
     program = "import os, sys, time; time.sleep(100 * (os.environ['RANK'] == '0')); sys.exit(3)"
-    ended = run_job(launcher, job(tmp_path, program, num_ranks=2), lambda line: None, Stop())
+    ended, _ = ran(launcher, job(tmp_path, program, num_ranks=2))
     assert [(rank.code, rank.followed) for rank in ended.ranks] == [(-15, True), (3, False)]
     assert ended.environment.keys() == {"node", "tries"}
 
 
 def test_what_waits_for_a_node_can_be_cancelled(launcher: RayLauncher, tmp_path: Path) -> None:
-    handles: list[Handle] = []
-    for name in ("a", "b", "waits"):
-        (tmp_path / name).mkdir()
-        handles.append(
-            launcher.submit(job(tmp_path / name, "import time; time.sleep(100)"), lambda line: None)
-        )
+    jobs = [job(tmp_path / name, "import time; time.sleep(100)") for name in ("a", "b", "waits")]
+    handles = [launcher.submit(one, print) for one in jobs]
     assert handles[2].poll() is None
     for handle in reversed(handles):
         handle.cancel()
@@ -166,7 +144,7 @@ def test_what_waits_for_a_node_can_be_cancelled(launcher: RayLauncher, tmp_path:
 
 def test_a_node_that_cannot_begin_says_why(launcher: RayLauncher, tmp_path: Path) -> None:
     asked = dataclasses.replace(job(tmp_path, ""), command=["no-such-program"])
-    ended = run_job(launcher, asked, lambda line: None, Stop())
+    ended, _ = ran(launcher, asked)
     assert ended.said.startswith("Ray could not run it on 127.0.0.")
     assert "FileNotFoundError: [Errno 2] No such file or directory: 'no-such-program'" in ended.said
 
@@ -180,18 +158,15 @@ def test_ranks_on_both_nodes_are_measured(cluster: Cluster, tmp_path: Path) -> N
     assert sorted(run.data.params["node"].split(", ")) == ["127.0.0.2", "127.0.0.3"]
     (path,) = (tmp_path / "runs").glob("*/*/record.json")
     folder = RunFolder(path.parent)
-    record, other = folder.read_record(), folder.rank(1).read_record()
-    assert record is not None
-    assert other is not None
-    assert [len(rank.step_s) for rank in record.ranks] == [1, 1]
+    assert [len(rank.step_s) for rank in known(folder.read_record()).ranks] == [1, 1]
+    assert folder.rank(1).read_record() is not None
     assert all(one.log.read_text() for one in (folder, folder.rank(1)))
 
 
 def test_ranks_on_both_nodes_end_when_their_time_is_over(launcher: RayLauncher, tmp_path: Path) -> None:
     program = "import time; print('here', flush=True); time.sleep(100)"
     late = dataclasses.replace(job(tmp_path, program, num_ranks=2), timeout_s=2)
-    lines: list[str] = []
-    ended = run_job(launcher, late, lines.append, Stop())
+    ended, lines = ran(launcher, late)
     assert (ended.timed_out, ended.interrupted, lines) == (True, False, ["here"] * 2)
     assert [rank.code for rank in ended.ranks] == [-15] * 2
 
@@ -202,14 +177,12 @@ def test_a_measuring_process_whose_worker_is_killed_goes_with_it(
     killed: list[psutil.Process] = []
 
     def kill(line: str) -> None:
-        killed.append(cluster.wait_for(MEASURES))
-        worker = killed[0].parent()
-        assert worker is not None
+        killed.append(wait_for(MEASURES, *cluster.nodes))
+        worker = known(killed[0].parent())
         worker.kill()
 
     result = driven(launcher, tmp_path, on_line=kill, measured_steps=20_000)
-    assert result.failure is not None
-    assert (result.failure.kind, result.failure.message) == (
+    assert (known(result.failure).kind, known(result.failure).message) == (
         "killed",
         "Ray's worker was killed, and the processes with it",
     )
@@ -220,7 +193,7 @@ def test_experiments_of_which_one_loses_its_node(cluster: Cluster, tmp_path: Pat
     node = cluster.nodes[1]
 
     def lose() -> None:
-        node.wait_for(MEASURES)
+        wait_for(MEASURES, node)
         node.lose()
 
     grid = ["--model-sizes", "tiny", "--trainers", "standard,bk", "--batch-sizes", "2", "--seq-lens", "8"]
@@ -235,8 +208,7 @@ def test_experiments_of_which_one_loses_its_node(cluster: Cluster, tmp_path: Pat
     for name, run in runs.items():
         assert run.info.status == "FINISHED"
         folder = RunFolder(tmp_path / "runs" / "s" / name)
-        record = folder.read_record()
-        assert record is not None
+        record = known(folder.read_record())
         assert record.headline_finished
         assert record.environment["node"] == run.data.params["node"]
         assert "finished: " in folder.log.read_text()
@@ -253,16 +225,13 @@ def test_what_rays_memory_monitor_ends_is_out_of_memory(
     cluster: Cluster, launcher: RayLauncher, tmp_path: Path
 ) -> None:
     """On a node whose memory is said to be full at one percent, while the others are taken."""
-    elsewhere = []
-    for place in (tmp_path / str(number) for number in range(len(nodes()))):
-        place.mkdir()
-        elsewhere.append(launcher.submit(job(place, "import time; time.sleep(100)"), lambda line: None))
+    places = [tmp_path / str(number) for number in range(len(nodes()))]
+    elsewhere = [launcher.submit(job(place, "import time; time.sleep(100)"), print) for place in places]
     cluster.add("--num-cpus=2", RAY_memory_usage_threshold="0.01", RAY_memory_monitor_refresh_ms="100")
     cluster.wait_until_up()
     result = driven(launcher, tmp_path)
     for handle in elsewhere:
         handle.cancel()
         end_of(handle)
-    assert result.failure is not None
-    assert result.failure.kind == "oom"
-    assert result.failure.message.startswith("Ray's memory monitor ended it: OutOfMemoryError: ")
+    assert known(result.failure).kind == "oom"
+    assert known(result.failure).message.startswith("Ray's memory monitor ended it: OutOfMemoryError: ")

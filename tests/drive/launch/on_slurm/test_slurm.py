@@ -3,22 +3,19 @@
 import errno
 import os
 import re
-import sys
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import ROOT, call_dpprof, lay_out_store, runs_of
+from example_jobs import end_of, job, ran
+from example_runs import known
 from programs import make_program
 
-from dpprof.drive.jobs import run_job
-from dpprof.drive.launch.job import Exit, Job
-from dpprof.drive.launch.launcher import Handle
 from dpprof.drive.launch.on_slurm import launcher as slurm
 from dpprof.drive.launch.on_slurm.launcher import SlurmLauncher
 from dpprof.drive.launch.on_slurm.on_node import CANCELLED, FAILED, Meeting
-from dpprof.drive.stop import Stop
 from dpprof.errors import ConfigError
 from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.launchers import SlurmOptions
@@ -40,12 +37,6 @@ def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return queue
 
 
-def job(place: Path, program: str, **needs: Any) -> Job:
-    folder = RunFolder(place / "runs" / "a run")
-    folder.path.mkdir(parents=True)
-    return Job(folder, [sys.executable, "-c", program], folder.log, 60, **needs)
-
-
 def asked(queue: Path) -> dict[str, str]:
     """The options of the one batch file, which is then taken away."""
     (batch_file,) = queue.glob("*.sh")
@@ -54,18 +45,9 @@ def asked(queue: Path) -> dict[str, str]:
     return dict(found)
 
 
-def ended(handle: Handle) -> Exit:
-    deadline = time.monotonic() + 60
-    while (end := handle.poll()) is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    return end
-
-
 def test_what_is_measured_has_a_node_to_itself(queue: Path, tmp_path: Path) -> None:
     launcher = SlurmLauncher(SlurmOptions(slurm_partition="long", slurm_options="account=me,cpus_per_task=4"))
-    lines: list[str] = []
-    end = run_job(launcher, job(tmp_path, "print('here')"), lines.append, Stop())
+    end, lines = ran(launcher, job(tmp_path, "print('here')"))
     assert (end.code, lines) == (0, ["here"])
     assert end.environment.keys() == {"node", "slurm_job"}
     options = asked(queue)
@@ -78,7 +60,7 @@ def test_what_is_measured_has_a_node_to_itself(queue: Path, tmp_path: Path) -> N
 def test_others_share_a_node_and_so_do_those_for_which_the_user_says_so(queue: Path, tmp_path: Path) -> None:
     for is_measured, options in ((False, ""), (True, "exclusive=false")):
         work = job(tmp_path / str(is_measured), "", is_measured=is_measured)
-        run_job(SlurmLauncher(SlurmOptions(slurm_options=options)), work, print, Stop())
+        ran(SlurmLauncher(SlurmOptions(slurm_options=options)), work)
         assert "exclusive" not in asked(queue)
 
 
@@ -86,7 +68,7 @@ def test_ranks_go_to_as_many_nodes_as_they_need_gpus(queue: Path, tmp_path: Path
     launcher = SlurmLauncher(SlurmOptions(slurm_gpus_per_node=2))
     assert launcher.machine.cuda_available()
     work = job(tmp_path, TOLD, num_ranks=3, num_gpus=3)
-    end = run_job(launcher, work, lambda line: None, Stop())
+    end, _ = ran(launcher, work)
     assert [rank.code for rank in end.ranks] == [0, 0, 0]
     assert asked(queue).items() >= {"nodes": "2", "gpus-per-node": "2", "ntasks-per-node": "1"}.items()
     told = [work.folder.rank(rank).log.read_text().split() for rank in range(3)]
@@ -97,7 +79,7 @@ def test_ranks_go_to_as_many_nodes_as_they_need_gpus(queue: Path, tmp_path: Path
 def test_a_rank_that_fails_ends_those_of_other_tasks(queue: Path, tmp_path: Path) -> None:
     launcher = SlurmLauncher(SlurmOptions(slurm_ranks_per_node=1))
     program = "import os, sys, time; time.sleep(100 * (os.environ['RANK'] == '0')); sys.exit(3)"
-    end = run_job(launcher, job(tmp_path, program, num_ranks=2), lambda line: None, Stop())
+    end, _ = ran(launcher, job(tmp_path, program, num_ranks=2))
     assert [(rank.code, rank.followed) for rank in end.ranks] == [(-15, True), (3, False)]
 
 
@@ -106,7 +88,7 @@ def test_a_job_that_waits_leaves_the_queue_when_it_is_cancelled(queue: Path, tmp
     handle = SlurmLauncher(SlurmOptions()).submit(job(tmp_path, ""), print)
     assert handle.poll() is None
     handle.cancel()
-    assert ended(handle).interrupted
+    assert end_of(handle).interrupted
     (state,) = queue.glob("*.state")
     assert state.read_text() == "CANCELLED"
     assert os.listdir(tmp_path / "runs") == ["a run"]
@@ -118,7 +100,7 @@ def test_a_task_that_cannot_begin_ends_the_others(queue: Path, tmp_path: Path) -
     blocked = work.folder.path / "ranks"
     blocked.touch()
     began = time.monotonic()
-    end = run_job(launcher, work, print, Stop())
+    end, _ = ran(launcher, work)
     assert time.monotonic() - began < 40
     assert end.said.startswith("Slurm could not run it: ")
     assert str(blocked) in end.said
@@ -153,7 +135,7 @@ def test_a_job_that_was_killed_is_not_waited_for(
     monkeypatch.setattr(handle._meeting, "say", no_room)  # type: ignore[attr-defined]
     handle.cancel()
     began = time.monotonic()
-    assert ended(handle).interrupted
+    assert end_of(handle).interrupted
     assert time.monotonic() - began < 20
 
 
@@ -166,15 +148,14 @@ def test_a_job_that_slurm_ends_says_so(
     handle = SlurmLauncher(SlurmOptions()).submit(job(tmp_path, ""), print)
     (batch_file,) = queue.glob("*.sh")
     batch_file.with_suffix(".state").write_text(state)
-    end = ended(handle)
+    end = end_of(handle)
     assert (end.code, end.interrupted, end.oom_killed) == (-9, False, state == "OUT_OF_MEMORY")
     assert end.said == f"Slurm ended job {batch_file.stem} ({state})"
 
 
 def test_a_node_that_cannot_begin_says_why(queue: Path, tmp_path: Path) -> None:
-    wrong = job(tmp_path, "")
-    wrong = Job(wrong.folder, ["no-such-program"], wrong.log, 60)
-    end = run_job(SlurmLauncher(SlurmOptions()), wrong, print, Stop())
+    wrong = replace(job(tmp_path, ""), command=["no-such-program"])
+    end, _ = ran(SlurmLauncher(SlurmOptions()), wrong)
     assert end.said == (
         "Slurm could not run it: FileNotFoundError: [Errno 2] No such file or directory: 'no-such-program'"
     )
@@ -204,8 +185,7 @@ def test_two_ranks_in_tasks_of_their_own_on_this_machine(tmp_path: Path) -> None
     assert run.info.status == "FINISHED"
     assert run.data.params["slurm_job"]
     (path,) = (tmp_path / "runs").glob("*/*/record.json")
-    record = RunFolder(path.parent).read_record()
-    assert record is not None
+    record = known(RunFolder(path.parent).read_record())
     assert [len(rank.step_s) for rank in record.ranks] == [1, 1]
     left = [path.name for path in tmp_path.rglob(".*") if "mlflow" not in path.name]
     assert left == [], "neither of the check nor of the run"
