@@ -50,7 +50,7 @@ def _keep_events(folder: Path, settings: dict[str, Any]) -> None:
 
     events = torch.cuda.memory._snapshot()["device_traces"][0]
     name = "_".join(str(value) for value in settings.values()).replace("/", "-")
-    rows = [(event["action"], event["addr"] if "addr" in event else 0, event["size"]) for event in events]
+    rows = [(event["action"], event.get("addr", 0), event["size"]) for event in events]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json.gz").write_bytes(gzip.compress(json.dumps(rows).encode()))
 

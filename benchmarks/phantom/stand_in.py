@@ -3,7 +3,7 @@
 A folder gets an environment with the CUDA build of torch (5 GB) and three libraries that are loaded before
 CUDA's own. Needs gcc, nm and a package index that has torch's CUDA build.
 
-    python benchmarks/phantom/stand_in.py FOLDER [PROGRAM [ARGUMENTS ...]]    # builds what is missing, then runs
+    python benchmarks/phantom/stand_in.py FOLDER [PROGRAM [ARGUMENTS ...]]    # builds what is missing
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 HERE, PROJECT = Path(__file__).parent, Path(__file__).parents[2]
 TORCH = "torch==2.13.0"
 # Libraries of torch that take symbols from CUDA's, and the names of these symbols.
-_TAKERS = [
+_TAKERS = (
     "torch_cuda",
     "c10_cuda",
     "torch_python",
@@ -23,7 +23,7 @@ _TAKERS = [
     "caffe2_nvrtc",
     "torch_cpu",
     "torch_nvshmem",
-]
+)
 _TAKEN = re.compile(r"(__cuda|cuda[A-Z]|cublas|cu(?!File)[A-Z])\w*")
 _COMPILER = ("gcc", "-w", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread")
 
@@ -37,8 +37,8 @@ def python_of(folder: Path) -> Path:
         pins = (PROJECT / "constraints.txt").read_text().splitlines()
         mine = folder / "constraints.txt"
         mine.write_text("\n".join(pin for pin in pins if not re.match(r"(torch|setuptools|ray)\b", pin)))
-        install = [python, "-m", "pip", "install", "--quiet", "--constraint", mine, "--editable"]
-        subprocess.run([*install, f"{PROJECT}[models]"], check=True)
+        install = [str(python), "-m", "pip", "install", "--quiet", "--constraint", str(mine)]
+        subprocess.run([*install, "--editable", f"{PROJECT}[models]"], check=True)
         (folder / "installed").touch()
     return python
 
@@ -70,8 +70,9 @@ def _symbols(library: Path, kind: str) -> list[str]:
 def _compile(site: Path, library: Path, sources: list[str], wanted: set[str]) -> None:
     """Compile sources, with a function that only returns success for each other symbol that is wanted."""
     folders = ("nvidia/cu13/include", "nvidia/cudnn/include", "triton/backends/nvidia/include")
-    command = [*_COMPILER, *(f"-I{site / folder}" for folder in folders), *(HERE / name for name in sources)]
-    command += ["-o", library, f"-Wl,-soname,{library.name}", "-ldl"]
+    command = [*_COMPILER, *(f"-I{site / folder}" for folder in folders)]
+    command += [*(str(HERE / name) for name in sources), "-o", str(library)]
+    command += [f"-Wl,-soname,{library.name}", "-ldl"]
     subprocess.run(command, check=True)
     rest = library.with_name(f"rest_of_{library.name}.c")
     missing = sorted(wanted - set(_symbols(library, "defined")))

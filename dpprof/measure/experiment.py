@@ -147,10 +147,12 @@ def _estimate(subject: Subject) -> None:
 def _ledger_of_rank(subject: Subject, rank: int, *, with_savings: bool) -> Kept:
     config = subject.config
     tensor_device = config.device if torch.cuda.is_available() else "cpu"
-    as_on_cuda = config.precision == "bf16" and config.device == "cuda" and tensor_device == "cpu"
+    as_on_cuda = config.device == "cuda" and tensor_device == "cpu"
     trainer = load_trainer(config.trainer)
     try:
-        with one_rank_of_many(config, rank), fake_tensors(trainer, as_autocast_on_cuda=as_on_cuda):
+        autocast = as_on_cuda and config.precision == "bf16"
+        on_fakes = fake_tensors(trainer, as_on_cuda=as_on_cuda, as_autocast_on_cuda=autocast)
+        with one_rank_of_many(config, rank), on_fakes:
             device = device_of(config)
             ledger: EstimateLedger = (
                 CpuLedger() if config.device == "cpu" else CudaLedger(tensor_device, device)

@@ -26,7 +26,7 @@ def is_in_place(func: Any, args: tuple[Any, ...]) -> bool:
     return _references(so_far) == references_of_last()
 
 
-def _references(tensor: Tensor) -> tuple[int, int]:
+def _references(tensor: Any) -> tuple[int, int]:
     return tensor._use_count(), torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
 
 

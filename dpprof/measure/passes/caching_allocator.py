@@ -177,7 +177,8 @@ class CachingAllocator:
         """Return a block in an expandable segment, at the lowest address with room, and map it."""
         block = self._with_room(size, is_small)
         while not block.is_mapped or block.size < size:
-            part, missing = (block.after, size - block.size) if block.is_mapped else (block, size)
+            part = block.after if block.is_mapped else block
+            missing = size - block.size if block.is_mapped else size
             assert part is not None, "there is room"
             mapped = self._map(part, min(part.size, missing))
             if mapped is None:
@@ -189,7 +190,8 @@ class CachingAllocator:
     def _with_room(self, size: int, is_small: bool) -> Block:
         for _, _, block in self._unmapped[is_small]:
             first = block.before if block.before is not None and block.before.is_free else block
-            room, part = 0, first
+            room = 0
+            part: Block | None = first
             while room < size and part is not None and part.is_free:
                 room += part.size
                 part = part.after
@@ -223,8 +225,9 @@ class CachingAllocator:
             return
         self._remove(block)
         if first > block.address:
-            block, before = block.cut(first - block.address), block
-            self._insert(before)
+            rest = block.cut(first - block.address)
+            self._insert(block)
+            block = rest
         if end < block.address + block.size:
             self._insert(block.cut(end - block.address))
         block.is_mapped = False

@@ -47,7 +47,7 @@ def scratch_bytes(func: Any, args: tuple[Any, ...], processors: Multiprocessors)
 
 
 def attention_scratch(query: Tensor, *, is_hopper: bool) -> list[list[int]]:
-    """Return the bytes that attention's backward takes beside the gradients: of buffers held together, in order.
+    """Return the bytes that attention's backward takes beside the gradients: buffers held together, in order.
 
     In short types, cuDNN runs on Hopper, and flash attention elsewhere, which pads rows to 128. In fp32 the
     memory-efficient kernel runs. Shape: (B, heads, T, D).

@@ -25,6 +25,7 @@ from torch.overrides import TorchFunctionMode
 
 from dpprof.errors import EstimateError
 from dpprof.measure.trainers.base import TrainerBase
+from dpprof.measure.trainers.per_sample import uses
 
 _aten = torch.ops.aten
 _OPERATORS: dict[Any, Any] = fake_impls.op_implementations_dict
@@ -36,7 +37,7 @@ _FP32_ON_CUDA = {
     F.nll_loss,
     F.mse_loss,
 }
-_IS_CUDA = Tensor.is_cuda.__get__  # type: ignore[attr-defined]
+_DROPOUT, _ATTENTION = F.dropout, F.scaled_dot_product_attention
 _NEED_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
 _CANNOT = (
     "{operator} {why}, so this model cannot be estimated: measure it with `dpprof profile`, "
@@ -46,12 +47,13 @@ _CANNOT = (
 
 @contextmanager
 def fake_tensors(
-    trainer: type[TrainerBase] = TrainerBase, *, as_autocast_on_cuda: bool = False
+    trainer: type[TrainerBase] = TrainerBase, *, as_on_cuda: bool = False, as_autocast_on_cuda: bool = False
 ) -> Iterator[None]:
     """Make every tensor inside a fake one, with the trainer's stand-ins in place.
 
-    `as_autocast_on_cuda` makes the CPU's autocast act as on CUDA, at some cost in time. Raises EstimateError,
-    which names the operator, where a result depends on data and has no stand-in.
+    `as_on_cuda` lets the CPU's tensors stand for a GPU's, and `as_autocast_on_cuda` makes autocast act so, at
+    some cost in time. Raises EstimateError, which names the operator, where a result depends on data and has
+    no stand-in.
     """
     with ExitStack() as stack:
         # Data that a workload makes without torch, such as by numpy, becomes fake when used.
@@ -59,6 +61,10 @@ def fake_tensors(
         stack.enter_context(_upper_bounds())
         stack.enter_context(patch.object(nn.init, "_no_grad_trunc_normal_", _normal))
         stack.enter_context(trainer.on_fake_tensors())
+        if as_on_cuda:
+            stack.enter_context(patch.object(uses, "converts_in_kernels", lambda t: True))
+            stack.enter_context(patch.object(F, "dropout", _fused_dropout))
+            stack.enter_context(patch.object(F, "scaled_dot_product_attention", _fused_attention))
         if as_autocast_on_cuda:
             stack.enter_context(_CudaAutocast())
         try:
@@ -70,13 +76,11 @@ def fake_tensors(
 
 
 class _CudaAutocast(TorchFunctionMode):
-    """Treats CPU tensors like CUDA's in `is_cuda` and in autocast's list of fp32 functions (torch's docs)."""
+    """Treats CPU tensors like CUDA's in autocast's list of fp32 functions (torch's docs)."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func == _IS_CUDA:
-            return True
         if func is F.cross_entropy and torch.is_autocast_enabled("cpu"):
             func = _cross_entropy
         if func in _FP32_ON_CUDA and torch.is_autocast_enabled("cpu"):
@@ -92,6 +96,27 @@ def _cross_entropy(input: Tensor, target: Tensor, *args: Any, **kwargs: Any) -> 
     with torch.autocast("cpu", enabled=False):
         logarithms = F.log_softmax(input, min(1, input.dim() - 1))
         return F.nll_loss(_in_fp32(logarithms), target, *args, **kwargs)
+
+
+def _fused_dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Drop as CUDA's kernel: it keeps a byte for each number, where the CPU keeps a factor."""
+    if not training or inplace or not 0 < p < 1:
+        return _DROPOUT(input, p, training, inplace)
+    dropped: Tensor = torch.native_dropout(input, p, True)[0]
+    return dropped
+
+
+def _fused_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    *args: Any,
+    **kwargs: Any,
+) -> Tensor:
+    """Attend without dropout: CUDA's fused kernels drop without a matrix, and the CPU has none."""
+    return _ATTENTION(query, key, value, attn_mask, 0.0, *args, **kwargs)
 
 
 def _in_fp32(argument: Any) -> Any:

@@ -1,11 +1,63 @@
-"""Blocks and segments by arithmetic, as torch's documentation of its CUDA allocator has them."""
+"""The simulated allocator against torch's real one, and against arithmetic.
 
+`allocator_answers.json.gz` has what the caching allocator of torch 2.13 answered, without a GPU: to the first
+allocations of real steps, and to random ones, on devices with memory to spare and on small ones
+(`benchmarks/phantom/replay.py`).
+"""
+
+import gzip
+import json
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dpprof.measure.passes.caching_allocator import CachingAllocator, peak_allocated
+from dpprof.measure.passes.caching_allocator import AllocatorSettings, CachingAllocator, DeviceFull
 from dpprof.vocabulary.units import MIB
+
+ANSWERS: list[dict[str, Any]] = json.loads(
+    gzip.decompress(Path(__file__).with_name("allocator_answers.json.gz").read_bytes())
+)
+
+
+def replay(asked: dict[str, Any]) -> dict[str, Any]:
+    """Answer as `benchmarks/phantom/replay.py` has torch answer."""
+    given = dict(pair.split(":") for pair in asked["conf"].split(",") if pair)
+    settings = AllocatorSettings("expandable_segments" in given)
+    if "max_split_size_mb" in given:
+        settings = AllocatorSettings(max_split_bytes=int(given["max_split_size_mb"]) * MIB)
+    allocator = CachingAllocator(asked["capacity"] * MIB or None, settings)
+    held: dict[int, Any] = {}
+    levels = []
+    is_full = False
+    for index, request in enumerate(asked["requests"]):
+        try:
+            if request < 0:
+                allocator.free(held.pop(-1 - request))
+            else:
+                held[index] = allocator.allocate(request)
+        except DeviceFull:
+            is_full = True
+            break
+        levels.append([allocator.allocated, allocator.reserved, allocator.num_segments])
+    return {"levels": levels, "is_full": is_full, "retries": allocator.num_retries}
+
+
+@pytest.mark.parametrize("asked", ANSWERS, ids=lambda asked: f"{asked['name']} {asked['conf']}".strip())
+def test_every_answer_is_torchs(asked: dict[str, Any]) -> None:
+    """Bytes allocated and reserved and the number of segments after each request, retries, and the end."""
+    assert replay(asked) == {name: asked[name] for name in ("levels", "is_full", "retries")}
+
+
+def test_some_answers_have_retries_and_some_end_out_of_memory() -> None:
+    assert len(ANSWERS) >= 20
+    assert sum(one["retries"] > one["is_full"] for one in ANSWERS) >= 3
+    assert {one["conf"].partition(":")[0] for one in ANSWERS} == {
+        "",
+        "expandable_segments",
+        "max_split_size_mb",
+    }
 
 
 @pytest.mark.parametrize(
@@ -26,32 +78,6 @@ def test_one_block(asked: int, allocated: int, reserved: int) -> None:
     allocator = CachingAllocator()
     allocator.allocate(asked)
     assert (allocator.allocated, allocator.reserved) == (allocated, reserved)
-
-
-def test_a_large_block_keeps_a_rest_of_up_to_one_mib() -> None:
-    allocator = CachingAllocator()
-    allocator.free(allocator.allocate(16 * MIB))
-    assert allocator.allocate(15 * MIB).size == 16 * MIB
-    assert allocator.allocate(3 * MIB).size == 3 * MIB
-    assert allocator.reserved == 36 * MIB
-
-
-def test_the_best_fit_is_taken_and_neighbours_merge() -> None:
-    allocator = CachingAllocator()
-    first, second, third = (allocator.allocate(6 * MIB) for _ in range(3))
-    assert (allocator.allocated, allocator.reserved) == (18 * MIB, 20 * MIB)
-    allocator.free(first)
-    assert allocator.allocate(2 * MIB).address == third.address + 6 * MIB, "the last two MiB fit best"
-    allocator.free(second)
-    assert allocator.allocate(12 * MIB).address == first.address, "both free ones together"
-    assert (allocator.allocated, allocator.reserved) == (20 * MIB, 20 * MIB)
-
-
-def test_the_peak_counts_from_a_change_on_with_what_was_there() -> None:
-    changes = [(0, 30 * MIB), (0, 0), (1, 4 * MIB), (2, 1), (2, 0), (1, 8 * MIB)]
-    assert peak_allocated(changes, 0) == 30 * MIB
-    assert peak_allocated(changes, 3) == 8 * MIB
-    assert peak_allocated(changes[:4], 3) == 4 * MIB + 512
 
 
 def test_blocks_of_segments_lie_apart() -> None:

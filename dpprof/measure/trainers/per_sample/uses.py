@@ -244,7 +244,7 @@ def squares_of(gradients: Tensor) -> Tensor:
     half precision is converted here, as no ledger sees a conversion inside the operator.
     """
     dtype = torch.promote_types(gradients.dtype, torch.float32)
-    flat = in_rows(gradients) if gradients.is_cuda else wide(in_rows(gradients))
+    flat = in_rows(gradients) if converts_in_kernels(gradients) else wide(in_rows(gradients))
     in_chunks = flat.shape[1] // _CHUNK * _CHUNK if flat.shape[1] > _SHORT else 0
     norms = torch.linalg.vector_norm(flat[:, in_chunks:], dim=1, dtype=dtype)
     squares: Tensor = norms.square()
@@ -253,6 +253,11 @@ def squares_of(gradients: Tensor) -> Tensor:
         norms = torch.linalg.vector_norm(chunks, dim=2, dtype=dtype)
         squares = squares + torch.linalg.vector_norm(norms, dim=1).square()
     return squares
+
+
+def converts_in_kernels(t: Tensor) -> bool:
+    """Tell whether norms of half precision are taken in fp32 without a copy: by CUDA's kernels."""
+    return t.is_cuda
 
 
 def dots(one: Tensor, other: Tensor) -> Tensor:

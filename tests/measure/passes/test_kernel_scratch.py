@@ -1,4 +1,4 @@
-"""Scratch of reductions, against what torch 2.13 asked of its real CUDA allocator, in MiB."""
+"""Scratch of reductions and attention, against what torch 2.13 asked of its real CUDA allocator, in MiB."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dpprof.config.devices import DEVICES
-from dpprof.measure.passes.reduction_scratch import scratch_bytes
+from dpprof.measure.passes.kernel_scratch import attention_scratch, scratch_bytes
 from dpprof.vocabulary.units import MIB
 
 aten = torch.ops.aten
@@ -15,7 +15,8 @@ H100, A100 = DEVICES["H100"].processors, DEVICES["A100-80GB"].processors
 
 def of_sum(rows: int, columns: int, gpu: Any = H100, dtype: torch.dtype = torch.float32) -> list[int]:
     tensor = torch.empty(rows, columns, dtype=dtype, device="meta")
-    return scratch_bytes(aten.sum.dim_IntList, (tensor, [0], True), gpu)
+    found: list[int] = scratch_bytes(aten.sum.dim_IntList, (tensor, [0], True), gpu)
+    return found
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -48,3 +49,25 @@ def test_what_is_no_reduction_takes_none() -> None:
     tensor = torch.empty(2048, 8000, device="meta")
     assert scratch_bytes(aten.mul.Tensor, (tensor, tensor), H100) == []
     assert scratch_bytes(aten.sum.default, (torch.empty(0, device="meta"),), H100) == []
+
+
+@pytest.mark.parametrize(
+    ("length", "size", "fp32", "cudnn", "flash"),
+    [
+        (100, 16, [[38400, 2400, 2400], [2400, 196800]], 41056, [3072, 98304]),
+        (128, 32, [[98304, 3072, 3072], [3072, 196800]], 101632, [3072, 98304]),
+        (300, 64, [[460800, 7200, 7200], [7200, 492000]], 468256, [9216, 589824]),
+        (512, 96, [[1179648, 12288, 12288], [12288, 1573632]], 1192192, [12288, 1179648]),
+        (500, 128, [[1536000, 12000, 12000], [12000, 1573632]], 1548256, [12288, 1572864]),
+        (512, 256, [[3145728, 12288, 12288], [12288, 3147264]], 3158272, [12288, 3145728]),
+    ],
+)
+def test_of_attention_in_backward(
+    length: int, size: int, fp32: list[list[int]], cudnn: int, flash: list[int]
+) -> None:
+    """Of two samples with three heads: what torch 2.13 took in fp32, and in bf16 on an H100 and an A100."""
+    shape = (2, 3, length, size)
+    assert attention_scratch(torch.empty(shape, device="meta"), is_hopper=True) == fp32
+    short = torch.empty(shape, device="meta", dtype=torch.bfloat16)
+    assert attention_scratch(short, is_hopper=True) == [[cudnn]]
+    assert attention_scratch(short, is_hopper=False) == [flash]
