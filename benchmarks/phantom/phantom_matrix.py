@@ -124,6 +124,7 @@ def against(folder: Path, case: Case, real: dict[str, Any]) -> dict[str, Any]:
     if "error" not in real and "error" not in found:
         for side, share in (("below", 0.98), ("above", 1.02)):
             limit = {"PHANTOM_MIB": str(mib(share * found["least"])), "PHANTOM_CONTEXT_MIB": "0"}
+            limit["PHANTOM_STEPS"] = "4"
             found[side] = "error" not in on_stand_in(folder, case, **limit)
     return found
 

@@ -26,9 +26,9 @@ FIT_ALONG = ("batch_size", "seq_len", WORLD_SIZE)
 # More physical batches per logical one need no more memory than two.
 ACCUMULATING = 2
 HEADROOM = (
-    "10%",
-    "Share of the device's memory to keep free, as 10% or 0%: for fragmentation, other processes, and "
-    "what an estimate does not see.",
+    "5%",
+    "Share of the device's memory to keep free, as 5% or 0%: for other processes, and what an estimate does "
+    "not see.",
 )
 
 _AUTO = "auto"
@@ -75,7 +75,7 @@ class WithHeadroom:
     def usable(self) -> float:
         """Share of the device's memory that a step may need. Raises ConfigError."""
         if not re.fullmatch(r"\d{1,2}(\.\d+)?%", self.headroom):
-            raise refuse("headroom", self.headroom, "a percentage from 0% to below 100%, as 10%")
+            raise refuse("headroom", self.headroom, "a percentage from 0% to below 100%, as 5%")
         return 1 - float(self.headroom.removesuffix("%")) / 100
 
 

@@ -181,7 +181,7 @@ def explained(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str
         larger = "" if open_ones and all(open_ones) else "; the next larger one does not"
         text = f"The largest {size} whose training step fits {device}{ranks}{larger}."
     text += " Estimated on fake tensors."
-    text += f" {'The headroom is' if fit.usable < 1 else 'No headroom is left'} for fragmentation, other "
+    text += f" {'The headroom is' if fit.usable < 1 else 'No headroom is left'} for other "
     text += "processes, and what an estimate does not include."
     if has(found, "without_headroom"):
         text += " `without headroom` is predicted to just fit in all of the memory."

@@ -113,10 +113,10 @@ def test_models_are_told_apart_in_the_table() -> None:
 def test_the_headroom_is_explained_and_what_would_fit_without_it_is_told() -> None:
     found = [dataclasses.replace(answer(100, is_open=False), without_headroom=112)]
     text = text_of(found, FitConfig())
-    assert "fits 2.0 GiB with 10% of its memory free; the next larger one does not" in text
+    assert "fits 2.0 GiB with 5% of its memory free; the next larger one does not" in text
     assert cells(found, FitConfig())[6:8] == ["1.00", "112"]
     (row,) = rows(found, FitConfig())
-    assert (row["headroom_pct"], row["without_headroom"]) == (pytest.approx(10), 112)
+    assert (row["headroom_pct"], row["without_headroom"]) == (pytest.approx(5), 112)
     none = text_of([answer(100, is_open=False)], FitConfig(headroom="0%"))
     assert "fits 2.0 GiB; the next larger one does not" in none
     assert "No headroom is left" in none

@@ -24,10 +24,7 @@ def estimated(comparison: Comparison) -> Finding | None:
     if not cells:
         return None
     count = f"{len(cells)} of {total} experiments were not run" if len(cells) < total else "Nothing was run"
-    text = (
-        f"{count}: the figures come from fake tensors, which have shapes but no data. They leave out what "
-        "the allocator loses to fragmentation."
-    )
+    text = f"{count}: the figures come from fake tensors, which have shapes but no data."
     if total > len(without_paired(comparison).cells):
         text += " Where an experiment was measured too, the measurement counts."
     rests_on = _rests_on([run for cell in cells for run in cell.finished])

@@ -29,14 +29,21 @@ from dpprof.measure.trainers.per_sample import uses
 
 _aten = torch.ops.aten
 _OPERATORS: dict[Any, Any] = fake_impls.op_implementations_dict
+# Operators that autocast runs in fp32 on CUDA (torch's docs), of which the CPU's leaves most as they are.
+_NAMES_IN_FP32 = """
+    __pow__ __rpow__ __rdiv__ __rtruediv__ acos asin cosh cdist cosine_similarity cumprod cumsum dist erfinv
+    exp expm1 group_norm layer_norm log log10 log1p log2 log_softmax pdist pow prod reciprocal renorm rsqrt
+    sinh softmax softmin softplus tan binary_cross_entropy_with_logits cosine_embedding_loss
+    hinge_embedding_loss kl_div l1_loss margin_ranking_loss mse_loss multilabel_margin_loss multi_margin_loss
+    nll_loss poisson_nll_loss smooth_l1_loss soft_margin_loss triplet_margin_loss
+"""
 _FP32_ON_CUDA = {
-    F.layer_norm,
-    F.group_norm,
-    F.softmax,
-    F.log_softmax,
-    F.nll_loss,
-    F.mse_loss,
+    getattr(owner, name)
+    for owner in (torch, Tensor, F)
+    for name in _NAMES_IN_FP32.split()
+    if hasattr(owner, name)
 }
+_SUMS = {torch.sum, Tensor.sum}
 _DROPOUT, _ATTENTION = F.dropout, F.scaled_dot_product_attention
 _NEED_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
 _CANNOT = (
@@ -85,6 +92,8 @@ class _CudaAutocast(TorchFunctionMode):
             func = _cross_entropy
         if func in _FP32_ON_CUDA and torch.is_autocast_enabled("cpu"):
             args = tuple(_in_fp32(argument) for argument in args)
+        elif func in _SUMS and torch.is_autocast_enabled("cpu") and args[0].is_floating_point():
+            kwargs = {"dtype": torch.float32, **(kwargs or {})}  # read as it is, and summed in fp32
         return func(*args, **(kwargs or {}))
 
 

@@ -179,6 +179,9 @@ def assumptions(config: ExperimentConfig, ledger: LedgerResult) -> list[str]:
         ),
         "attention is the CPU's fused kernel, with the tensors of CUDA's": on_cuda and _CPU_ATTENTION in ran,
         "the optimizer takes its foreach form, the default on CUDA": on_cuda,
+        "fragmentation is what a simulation of torch's allocator leaves unused on the smallest device that "
+        "runs the steps: with its default settings and one stream": on_cuda and ledger.segments is not None,
+        "what the allocator loses to fragmentation is not in it": on_cuda and ledger.segments is None,
         "the sort in the embedding's backward on CUDA, from 3,073 tokens on, is not in it: a few dozen bytes "
         "a token": on_cuda and _EMBEDDING in ran,
         "a rank runs alone, with torch's fake process group: what NCCL takes for itself, and memory that "

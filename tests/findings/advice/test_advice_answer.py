@@ -40,7 +40,7 @@ def data(*alone: Weighed, gib: float = 50, together: Weighed | None = None, **mo
 def test_what_makes_it_fit_is_the_answer() -> None:
     found = data(weighed("bk", 31, 0.97), weighed("slow", 30, 2), weighed("LoRA", 10, 0.5, LEARNED))
     said = answer(found)
-    assert said.startswith("It does not fit A100-40GB (39.4 GiB) with 10% kept free: ")
+    assert said.startswith("It does not fit A100-40GB (39.4 GiB) with 5% kept free: ")
     assert "needs 50.0 GiB, and may use only 36.0 GiB. Alone, bk " in said
     assert "31.0 GiB" in said
     assert "970.0 ms, 3.0 % less time. So does slow." in said

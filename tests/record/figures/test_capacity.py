@@ -7,7 +7,7 @@ from dpprof.config.devices import BLOCK_BYTES, DEVICES
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.record.figures import capacity
 from dpprof.record.figures.capacity import round_batch
-from dpprof.record.ledger import Doubt, LedgerResult, PhasePeak, TrafficRow
+from dpprof.record.ledger import Doubt, LedgerResult, PhasePeak, Segments, TrafficRow
 
 MIB, GIB = 2**20, 2**30
 ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
@@ -43,7 +43,11 @@ def test_on_a_gpu_every_addition_has_a_name() -> None:
     assert capacity.from_allocator(config, found) == {"block_rounding": 3584, "cublas_workspace": 64 * MIB}
     assert capacity.beyond_allocator(config) == {"cuda_context": 512 * MIB}
     assert capacity.needed_bytes(config, found) == (100 + 64 + 512) * MIB + 3584
+    found.segments = Segments(reserved=300 * MIB, least=190 * MIB, expandable=180 * MIB)
+    assert capacity.needed_bytes(config, found) == (190 + 512) * MIB
+    assert capacity.saved_by_expandable(found) == 10 * MIB
     on_cpu = resolved(ON_CPU)
+    found.segments = None
     assert (capacity.needed_bytes(on_cpu, found), capacity.capacity_bytes(on_cpu)) == (100 * MIB, None)
 
 
@@ -97,10 +101,10 @@ def test_without_a_rate_only_the_bytes_count_and_without_a_target_nothing() -> N
 @pytest.mark.parametrize(
     ("name", "precision", "words"),
     [
-        ("aten::unique_dim", "fp32", ["upper bound", "foreach"]),
-        (ATTENTION, "fp32", ["attention", "foreach"]),
-        (ATTENTION, "bf16", ["attention", "foreach", "autocast"]),
-        ("aten::embedding_dense_backward", "fp32", ["foreach", "sort"]),
+        ("aten::unique_dim", "fp32", ["upper bound", "foreach", "fragmentation"]),
+        (ATTENTION, "fp32", ["attention", "foreach", "fragmentation"]),
+        (ATTENTION, "bf16", ["attention", "foreach", "fragmentation", "autocast"]),
+        ("aten::embedding_dense_backward", "fp32", ["foreach", "fragmentation", "sort"]),
     ],
 )
 def test_what_an_estimate_rests_on_is_told(name: str, precision: str, words: list[str]) -> None:
