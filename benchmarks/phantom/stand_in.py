@@ -87,7 +87,10 @@ def _compile(site: Path, library: Path, sources: list[str], wanted: set[str]) ->
 def environment(folder: Path, gpu: str = "H100", **more: str) -> dict[str, str]:
     """Return the environment variables of a program that is to find this GPU."""
     preloaded = " ".join(str(library) for library in libraries_of(folder))
-    return os.environ | {"LD_PRELOAD": preloaded, "PHANTOM_GPU": gpu, "PYTHONPATH": str(PROJECT)} | more
+    # Triton, by which torch multiplies columns by rows, finds no GPU; without it cuBLAS does that.
+    without_triton = {"TORCH_DISABLE_NATIVE_JIT": "1"}
+    found = {"LD_PRELOAD": preloaded, "PHANTOM_GPU": gpu, "PYTHONPATH": str(PROJECT)}
+    return os.environ | found | without_triton | more
 
 
 def main() -> None:
