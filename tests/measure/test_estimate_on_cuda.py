@@ -1,57 +1,56 @@
-"""Estimates for CUDA, held against torch's real CUDA allocator: kept peaks of the third step, without a GPU.
+"""Estimates for CUDA, held against torch's real CUDA allocator: kept peaks of the 13th step, without a GPU.
 
-`cuda_peaks.csv` has what torch 2.13 counted with kernels that do nothing: the dispatcher, the host code of
-every kernel and the caching allocator are torch's own. Peaks are in bytes: `requested` by storages,
-`allocated` with what blocks are larger.
+`cuda_peaks.jsonl` has what torch 2.13 counted with kernels that do nothing, by `benchmarks/phantom`: the
+dispatcher, the host code of every kernel, cuDNN's planner and the caching allocator are torch's own. Peaks
+are in bytes: `requested` by storages, `allocated` with what blocks are larger, `reserved` in segments.
 """
 
-import csv
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from covering import sampled
-from example_config import experiment
 from example_runs import known, measured
 
 from dpprof.config.devices import DEVICES
+from dpprof.config.flat import from_flat
 from dpprof.vocabulary.units import MIB
 
-PEAKS = list(csv.DictReader(Path(__file__).with_name("cuda_peaks.csv").open()))
-# A trainer for each GPU, precision, length and optimizer of the small model.
-SAMPLE = [
-    ("H100", "small", "128", "fp32", "sgd", "StandardTrainer"),
-    ("H100", "small", "512", "fp32", "sgd", "DPGhostClippingTrainer"),
-    ("H100", "small", "128", "bf16", "sgd", "DPSGDTrainer"),
-    ("H100", "small", "512", "bf16", "sgd", "DPFastGradientClippingTrainer"),
-    ("A100-80GB", "small", "512", "fp32", "sgd", "DPFastGradientClippingTrainer"),
-    ("A100-80GB", "small", "512", "bf16", "sgd", "StandardTrainer"),
-    ("H100", "small", "128", "fp32", "adamw", "StandardTrainer"),
-]
-NAMES = ("gpu", "model_size", "seq_len", "precision", "optimizer", "trainer")
-CASES = [tuple(row[name] for name in NAMES) for row in PEAKS]
+TARGETS = {"H100": "H100", "A100": "A100-80GB", "T4": "T4"}
+LINES = map(json.loads, Path(__file__).with_name("cuda_peaks.jsonl").read_text().splitlines())
+PEAKS: dict[str, dict[str, Any]] = {line["case"]: line for line in LINES}
+SAMPLE = {
+    "H100 small 4 128 fp32 standard",
+    "H100 small 4 512 fp32 ghost",
+    "H100 small 4 512 bf16 fast",
+    "H100 small 4 128 bf16 bk",
+    "A100 small 4 512 fp32 flat",
+    "A100 small 4 128 bf16 mixed",
+    "T4 small 4 512 fp32 bk",
+    "H100 medium 4 512 adamw fp32 standard",
+    "H100 medium 4 512 True bf16 flat",
+    "H100 huggingface:gpt2 4 256 bf16 standard",
+    "H100 huggingface:gpt2 4 256 attn_implementation=eager fp32 standard",
+}
+# By how much, in percent, other cases may be off: allocated and reserved. cuDNN's workspaces are a doubt of
+# the estimate, and segments are few where a model is small.
+OFF = {"huggingface:resnet-50": (2.0, 10.0)}
 
 
-@pytest.mark.parametrize(NAMES, sampled(CASES, SAMPLE))
-def test_the_peak_is_the_allocators(
-    gpu: str, model_size: str, seq_len: str, precision: str, optimizer: str, trainer: str, tmp_path: Path
-) -> None:
-    row = PEAKS[CASES.index((gpu, model_size, seq_len, precision, optimizer, trainer))]
-    config = experiment(
-        trainer=trainer,
-        model_size=model_size,
-        batch_size=int(row["batch_size"]),
-        seq_len=int(seq_len),
-        precision=precision,
-        optimizer=optimizer,
-        device="cuda",
-        target=gpu,
-        savings=False,
-        passes="estimate",
-    ).resolve(cuda_available=False)
-    record = measured(tmp_path, config)
-    workspaces = 2 * round(DEVICES[gpu].workspace_mib * MIB)
-    beyond = int(row["requested"]) - known(record.ledger).peak - workspaces
-    # In bf16, attention keeps its random state, which no tensor of the CPU's shows. AdamW's counts of steps,
-    # 4 bytes for each tensor, lie in main memory there.
-    assert abs(beyond) <= (0 if (precision, optimizer) == ("fp32", "sgd") else 512)
-    assert record.memory.peak_allocated == pytest.approx(int(row["allocated"]), rel=0.0025)
+@pytest.mark.parametrize("case", sampled([(name,) for name in PEAKS], {(name,) for name in SAMPLE}))
+def test_the_peak_is_the_allocators(case: str, tmp_path: Path) -> None:
+    real = PEAKS[case]
+    gpu, model = case.split()[:2]
+    how = {"device": "cuda", "target": TARGETS[gpu], "savings": False, "passes": "estimate"}
+    record = measured(tmp_path, from_flat(real["settings"] | how).resolve(cuda_available=False))
+    ledger = known(record.ledger)
+    allocated, reserved = OFF.get(model, (0.5, 2.0))
+    assert record.memory.peak_allocated == pytest.approx(real["allocated"], rel=allocated / 100)
+    assert record.memory.peak_reserved == pytest.approx(real["reserved"], rel=reserved / 100)
+    if model in ("small", "medium", "1b") and "fp32" in case and "adamw" not in case and "flat" not in case:
+        # Opacus's flat trainer, bf16 and AdamW keep numbers of a few bytes that no tensor of the CPU's shows.
+        workspaces = 2 * round(DEVICES[TARGETS[gpu]].workspace_mib * MIB)
+        assert real["requested"] - ledger.peak - workspaces == 0
+    segments = known(ledger.segments)
+    assert known(record.memory.peak_allocated) <= segments.least <= segments.reserved

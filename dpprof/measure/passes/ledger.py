@@ -39,7 +39,6 @@ from dpprof.vocabulary.loops import savings_to_measure
 from dpprof.vocabulary.operator_classes import class_by_name, class_in_phase
 from dpprof.vocabulary.parallel import COMMUNICATION, DDP, bytes_sent, collective_of
 from dpprof.vocabulary.trainers import trainer_info
-from dpprof.vocabulary.units import MIB
 
 _OBSERVED_STEPS = 2
 _DEVICE = torch.ops.prim.device.default
@@ -47,10 +46,15 @@ _MARKS = "profiler"  # the namespace of operators that only mark a place in a tr
 
 
 def run(subject: Subject) -> None:
-    """Keep the ledger of two steps after warm-up, and record the one with the higher peak."""
+    """Keep the ledger of two steps after warm-up, and record the one with the higher peak.
+
+    On a listed GPU, with what its kernels and the allocator take beside the tensors.
+    """
+    from dpprof.measure.passes.estimate_ledger import CudaLedger  # which derives from this one
+
     config = subject.config
     device = named(subject.record.environment.get("gpu", ""))
-    ledger = Ledger(config.device, device.l2_mib * MIB if device else 0)
+    ledger = CudaLedger("cuda", device) if device else Ledger(config.device)
     kept = keep_ledger(subject.build, ledger, _OBSERVED_STEPS, warmup_steps=warmup_steps(config))
     subject.record.ledger = kept.result
     subject.folder.write_ledger(subject.record.ledger, kept.account.timeline())

@@ -21,7 +21,8 @@ class LedgerFigures:
     """Peak of the step under the ledger.
 
     `at_peak_mib` goes by category, without empty ones and with `untracked`. `unexplained_pct` is the share of
-    the allocator's peak that the ledger did not see; None for an estimate or if either figure is missing.
+    the allocator's peak that the ledger did not see, without what is known to come from the allocator itself;
+    None for an estimate or if either figure is missing.
     `slowdown` is the step time under the ledger over the median step.
     """
 
@@ -66,7 +67,9 @@ def ledger_doubt(unexplained_pct: float | None) -> str | None:
 
 def _unexplained_pct(record: Record, ledger: LedgerResult) -> float | None:
     truth = record.memory.peak_allocated
-    return None if not truth or record.is_estimate else 100 * (truth - ledger.peak) / truth
+    if not truth or record.is_estimate:
+        return None
+    return 100 * (truth - ledger.peak - sum(ledger.from_allocator.values())) / truth
 
 
 def _at_peak(record: Record, ledger: LedgerResult) -> dict[str, int]:
