@@ -163,6 +163,8 @@ DEVICES = {
 # A process's memory on a GPU before any tensor: the context and loaded kernels. It depends on driver, torch
 # and kernels; 300 to 600 MiB is usual, and this is not measured.
 CONTEXT_MIB = 512.0
+# What NCCL takes for itself on each of several GPUs: 340 to 410 MB were reported for eight. Not measured.
+NCCL_MIB = 400.0
 # Block size of torch's CUDA allocator (c10/cuda/CUDACachingAllocator.h, kMinBlockSize).
 BLOCK_BYTES = 512
 # Assumptions for unlisted devices, to choose between forms of a computation: a CPU core

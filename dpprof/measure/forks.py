@@ -2,10 +2,10 @@
 
     python -m dpprof.measure --fork        its standard input is a Unix socket of packets
 
-A request is a JSON packet, `{"folder": ..., "workload": ...}`, with the descriptors of a log file and of a
-socket for the answers: the id of the process, then its exit code when it has ended. For estimates only: in a
-measured experiment, start-up time and memory count as results. When the socket of requests closes, this
-process and all its forks end.
+A request is a JSON packet with the descriptor of a log file: `{"folder": ..., "workload": ...}`. Replies are
+`{"pid": ...}` for each request, in order, and `{"pid": ..., "code": ...}` when that process has ended. For
+estimates only: in a measured experiment, start-up time and memory count as results. When the socket closes,
+this process and all its forks end.
 """
 
 import gc
@@ -38,20 +38,19 @@ def serve() -> int:
     importlib.import_module("dpprof.measure.experiment")
     importlib.import_module("dpprof.measure.trainers.build").import_trainers("", lambda text: None)
     importlib.import_module("torch._subclasses.fake_tensor").FakeTensorMode()  # imports torch's compiler
-    running: dict[int, socket.socket] = {}
+    running: set[int] = set()
     while True:
         ready, _, _ = select.select([asked], [], [], _LOOK_S)
-        _tell_ended(running)
+        with suppress(BrokenPipeError, ConnectionResetError):
+            _tell_ended(asked, running)
         if not ready:
             continue
-        packet, descriptors, _, _ = socket.recv_fds(asked, _LONGEST_REQUEST, 2)
+        packet, descriptors, _, _ = socket.recv_fds(asked, _LONGEST_REQUEST, 1)
         if not packet:
             break
-        log, answers = descriptors[0], socket.socket(fileno=descriptors[1])
-        pid = _fork(asked, log, **json.loads(packet))
-        os.close(log)
-        running[pid] = answers
-        _tell(answers, pid)
+        request = json.loads(packet)
+        running.add(_fork(asked, request["folder"], request["workload"], descriptors[0]))
+        os.close(descriptors[0])
     for pid in running:
         with suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
@@ -59,20 +58,15 @@ def serve() -> int:
     return 0
 
 
-def _tell_ended(running: dict[int, socket.socket]) -> None:
+def _tell_ended(asked: socket.socket, running: set[int]) -> None:
     for pid in list(running):
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
-            with running.pop(pid) as answers:
-                _tell(answers, os.waitstatus_to_exitcode(status))
+            running.discard(pid)
+            asked.send(json.dumps({"pid": pid, "code": os.waitstatus_to_exitcode(status)}).encode())
 
 
-def _tell(answers: socket.socket, number: int) -> None:
-    with suppress(BrokenPipeError, ConnectionResetError):  # nobody waits any more
-        answers.send(str(number).encode())
-
-
-def _fork(asked: socket.socket, log: int, folder: str, workload: str) -> int:
+def _fork(asked: socket.socket, folder: str, workload: str, log: int) -> int:
     info = WORKLOADS.get(listed(workload))
     if info is not None and info.preload:
         with suppress(Exception):  # the estimate itself reports the error
@@ -85,6 +79,7 @@ def _fork(asked: socket.socket, log: int, folder: str, workload: str) -> int:
         _estimate(folder, log, driver)
     with suppress(ProcessLookupError, PermissionError):
         os.setpgid(pid, pid)
+    asked.send(json.dumps({"pid": pid}).encode())
     return pid
 
 

@@ -82,9 +82,13 @@ class Child:
             self._signal(signal.SIGKILL)
         return None
 
-    def cancel(self, *, followed: bool = False) -> None:
-        """Ask the process to end (`followed`: another rank has failed); it is killed after a grace period."""
-        self._terminate("followed" if followed else "cancelled")
+    def cancel(self) -> None:
+        """Ask the process to end; it is killed after a grace period."""
+        self._terminate("cancelled")
+
+    def follow(self) -> None:
+        """Ask the process to end because another rank has failed."""
+        self._terminate("followed")
 
     def _terminate(self, why: str) -> None:
         if self._exit is None and self._kill_at is None:

@@ -14,7 +14,7 @@ from dpprof.drive.launch.job import MEASURE
 from dpprof.record.folder import RunFolder
 
 _STARTING_S, _ENDING_S = 120.0, 5.0
-_LONGEST_ANSWER = 64
+_LONGEST_ANSWER = 2**12
 
 
 class NoForks(Exception):
@@ -22,25 +22,16 @@ class NoForks(Exception):
 
 
 class Forked:
-    """Forked process, with the interface of `subprocess.Popen`. Raises OSError if the server forks none."""
+    """Forked process, with the interface of `subprocess.Popen`."""
 
-    def __init__(self, answers: socket.socket) -> None:
-        self._answers = answers
+    def __init__(self, forks: "Forks", pid: int) -> None:
+        self._forks, self.pid = forks, pid
         self.returncode: int | None = None
-        answers.settimeout(_STARTING_S)
-        pid = answers.recv(_LONGEST_ANSWER)
-        if not pid:
-            raise ConnectionAbortedError("the fork server has ended")
-        self.pid = int(pid)
-        answers.setblocking(False)
 
     def poll(self) -> int | None:
         """Return the exit code or minus the signal; None while it runs. Killed if its parent has ended."""
         if self.returncode is None:
-            with suppress(BlockingIOError):
-                code = self._answers.recv(_LONGEST_ANSWER)
-                self.returncode = int(code) if code else -signal.SIGKILL
-                self._answers.close()
+            self.returncode = self._forks.code_of(self.pid)
         return self.returncode
 
 
@@ -57,22 +48,36 @@ class Forks:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._server: subprocess.Popen[bytes] | None = None
+        self._started: list[int] = []
+        self._running: set[int] = set()
+        self._codes: dict[int, int] = {}
 
     def start(self, folder: RunFolder, workload: str, log: int, environment: Mapping[str, str]) -> Forked:
         """Fork a process for a run folder, with its output in the log. Raises NoForks."""
         request = json.dumps({"folder": str(folder.path), "workload": workload}).encode()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with self._lock:
-            if self._server is None or self._server.poll() is not None:
+            if self._server is None:
                 self._serve(environment)
             try:
-                with theirs:
-                    socket.send_fds(self._socket, [request], [log, theirs.fileno()])
-                return Forked(ours)
+                socket.send_fds(self._socket, [request], [log])
             except OSError as error:
-                ours.close()
                 self._lose()
                 raise NoForks from error
+            while not self._started:
+                if not self._read(_STARTING_S):
+                    if self._server is not None:  # its answer would be taken for the next one's
+                        self._lose()
+                    raise NoForks
+            pid = self._started.pop()
+            self._running.add(pid)
+            return Forked(self, pid)
+
+    def code_of(self, pid: int) -> int | None:
+        """Return a process's exit code once it has ended; only once, as pids are reused."""
+        with self._lock:
+            while pid not in self._codes and self._read(0.0):
+                pass
+            return self._codes.pop(pid, None)
 
     def _serve(self, environment: Mapping[str, str]) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -87,10 +92,35 @@ class Forks:
             )
         weakref.finalize(self, _end, self._socket, self._server)
 
+    def _read(self, timeout_s: float) -> bool:
+        """Read one answer; False if none comes in time or the server has ended."""
+        if self._server is None:
+            return False
+        self._socket.settimeout(timeout_s)
+        try:
+            packet = self._socket.recv(_LONGEST_ANSWER)
+        except (BlockingIOError, TimeoutError):
+            return False
+        except OSError:
+            packet = b""
+        if not packet:
+            self._lose()
+            return False
+        answer = json.loads(packet)
+        if "code" in answer:
+            self._codes[answer["pid"]] = answer["code"]
+            self._running.discard(answer["pid"])
+        else:
+            self._started.append(answer["pid"])
+        return True
+
     def _lose(self) -> None:
-        """End a server that does not answer, which also ends what it had forked."""
+        """Clean up after the server's end, which also ends what it had forked."""
         assert self._server is not None
         self._socket.close()
         self._server.kill()
         self._server.wait()
         self._server = None
+        self._codes.update(dict.fromkeys(self._running, -signal.SIGKILL))
+        self._running.clear()
+        self._started.clear()

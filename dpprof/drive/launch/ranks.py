@@ -102,13 +102,18 @@ class Ranks:
         if self._end_others_at is None and any(one.code for one in exits):
             self._end_others_at = time.monotonic() + OTHERS_S
         if self._end_others_at is not None and time.monotonic() > self._end_others_at:
-            self.cancel(followed=True)
+            self.follow()
         return None
 
-    def cancel(self, *, followed: bool = False) -> None:
-        """Ask all ranks to end, perhaps because another has failed."""
+    def cancel(self) -> None:
+        """Ask all ranks to end."""
         for child in self._children:
-            child.cancel(followed=followed)
+            child.cancel()
+
+    def follow(self) -> None:
+        """Ask the remaining ranks to end because another has failed."""
+        for child in self._children:
+            child.follow()
 
     def _end_all(self) -> None:
         self.cancel()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from dpprof.config.devices import CONTEXT_MIB, DEVICES, WORKSPACE_MIB, Device
+from dpprof.config.devices import CONTEXT_MIB, DEVICES, NCCL_MIB, WORKSPACE_MIB, Device
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat
 from dpprof.record.ledger import LedgerResult, Moved
@@ -77,6 +77,8 @@ def _added(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, int]:
     added = dict(from_allocator(config, ledger))
     if ledger.segments is not None:
         added["fragmentation"] = ledger.segments.least - ledger.peak - sum(added.values())
+        if config.world_size > 1:
+            added["nccl"] = round(NCCL_MIB * MIB)
     return added | beyond_allocator(config)
 
 
@@ -184,8 +186,8 @@ def assumptions(config: ExperimentConfig, ledger: LedgerResult) -> list[str]:
         "what the allocator loses to fragmentation is not in it": on_cuda and ledger.segments is None,
         "the sort in the embedding's backward on CUDA, from 3,073 tokens on, is not in it: a few dozen bytes "
         "a token": on_cuda and _EMBEDDING in ran,
-        "a rank runs alone, with torch's fake process group: what NCCL takes for itself, and memory that "
-        "CUDA's streams keep longer, are not in it": config.world_size > 1,
+        "a rank runs alone, with torch's fake process group: memory that CUDA's streams keep longer is not "
+        f"in it, and NCCL is assumed to take {NCCL_MIB:g} MiB for itself": config.world_size > 1,
         "layer norm, softmax and losses run in fp32 under autocast, as on CUDA (the CPU's keeps bf16), the "
         "logarithm of the softmax in cross entropy apart": on_cuda and config.precision == "bf16",
     }

@@ -9,12 +9,14 @@ from typing import Any
 
 import ray
 from ray import exceptions
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dpprof.drive.launch.job import Exit, Job
 from dpprof.drive.launch.job_log import JobLog
+from dpprof.drive.launch.on_ray import on_node
 from dpprof.drive.launch.on_ray.connection import why_lost
-from dpprof.drive.launch.on_ray.on_node import Part, own_words, pack, unpack
-from dpprof.drive.launch.on_ray.placement import NoNodes, Placement, Placer, nodes
+from dpprof.drive.launch.on_ray.on_node import CANCEL, FOLLOW, News, Where, Work, pack, unpack
+from dpprof.drive.launch.on_ray.placement import Node, NoNodes, Placement, Placer, nodes
 from dpprof.drive.launch.ranks import OTHERS_S
 from dpprof.errors import message_of
 from dpprof.vocabulary.messages import SAID
@@ -24,79 +26,99 @@ _ENDING_S = 30.0
 # How long to wait for Ray to report a node as lost after a worker has crashed.
 _DOUBT_S = 3.0
 
-_Actor: Any = ray.remote(Part)
+# Ray's own retries would repeat the first try's lines. Workers are reused, as a job leaves nothing in them
+# and starting one takes seconds.
+_run_part: Any = ray.remote(num_returns="streaming", max_retries=0, max_calls=0)(on_node.run_part)
+_choose_meeting: Any = ray.remote(max_retries=0)(on_node.choose_meeting)
+_write_order: Any = ray.remote(num_cpus=0, max_retries=0)(on_node.write_order)
 
 
 class _Part:
-    """Part of a job given to Ray. It `is_lost` with its node; else it has an `outcome` in the end."""
+    """Part of a job given to Ray, with `count` ranks, on `node` if one was chosen.
 
-    def __init__(self, job: Job, first: int, placement: Placement, place: int) -> None:
-        self._count, node = placement.counts[place], placement.nodes[place]
-        self.node_id, self.address = (node.node_id, node.address) if node is not None else ("", "a node")
-        words = own_words(job.folder.path)
-        self.actor = _Actor.options(**placement.options(place)).remote(job, first, self._count, words)
+    It `is_lost` with its node, or if its worker was lost before it started; else has an `outcome` in the end.
+    """
+
+    def __init__(self, stream: Any, count: int, node: Node | None) -> None:
+        self._stream, self._count, self._node = stream, count, node
         self._kill_at = self._dead_at = float("inf")
-        self.has_started = self._seems_lost = self.is_lost = False
-        self._is_cancelled = self._follows = False
-        self.niceness = 0
-        self.files: bytes | None = None
+        self._order, self._seems_lost, self.is_lost = "", False, False
+        self.where: Where | None = None
+        self.last: News | None = None
         self.outcome: Exit | None = None
 
-    def start(self, *given: object) -> None:
-        self._answer = self.actor.start.remote(*given)
+    @property
+    def place(self) -> Where | Node | None:
+        return self.where or self._node
+
+    @property
+    def address(self) -> str:
+        return self.place.address if self.place is not None else "a node"
 
     def poll(self, on_lines: Callable[[Sequence[str]], None]) -> None:
+        try:
+            while self.outcome is None and ray.wait([self._stream], timeout=0)[0]:
+                self._take(ray.get(next(self._stream)), on_lines)
+        except (exceptions.RayError, StopIteration) as error:
+            if self._dead_at == float("inf"):
+                self._fail(error)
         if self.outcome is not None:
             return
-        if self._dead_at == float("inf") and ray.wait([self._answer], timeout=0)[0]:
-            try:
-                self._take(ray.get(self._answer), on_lines)
-            except exceptions.RayError as error:
-                self._fail(error)
-        now = time.monotonic()
-        node_is_gone = bool(self.node_id) and self.node_id not in {node.node_id for node in nodes()}
-        self.is_lost = self.files is None and (node_is_gone or (now > self._dead_at and self._seems_lost))
-        if self.outcome is None and now > self._dead_at:
+        now, place = time.monotonic(), self.place
+        node_is_gone = place is not None and place.node_id not in {node.node_id for node in nodes()}
+        self.is_lost = node_is_gone or (now > self._dead_at and self._seems_lost)
+        if self.is_lost:
+            return
+        if now > self._dead_at:
             self.outcome = self._ended(-signal.SIGKILL, "Ray's worker was killed, and the processes with it")
-        elif self.outcome is None and now > self._kill_at:
+        elif now > self._kill_at:
             self.outcome = self._ended(-signal.SIGKILL)
 
-    def cancel(self, *, followed: bool = False) -> None:
-        if self.outcome is None and not (self._is_cancelled or self._follows):
-            self._is_cancelled, self._follows = not followed, followed
+    def end(self, order: str) -> None:
+        """Ask it to end: CANCEL, or FOLLOW if another part failed. Sent later if it has not started."""
+        if not self._order and self.outcome is None:
+            self._order = order
             self._kill_at = time.monotonic() + _ENDING_S
-            self.actor.cancel.remote(followed=followed)
+            self._send_order()
 
-    def _take(self, answer: Any, on_lines: Callable[[Sequence[str]], None]) -> None:
-        if not self.has_started:
-            self.has_started = True
-            self.node_id, self.address, self.niceness = answer
-        else:
-            lines, ended, files = answer
-            on_lines(lines)
-            if ended is not None:
-                self.outcome, self.files = ended, files
-                return
-        self._answer = self.actor.poll.remote()
+    def _send_order(self) -> None:
+        if self._order and self.where is not None:
+            there = NodeAffinitySchedulingStrategy(self.where.node_id, soft=False)
+            _write_order.options(scheduling_strategy=there).remote(self._order, self.where.orders)
 
-    def _fail(self, error: exceptions.RayError) -> None:
-        """Interpret an error from Ray."""
+    def _take(self, news: News, on_lines: Callable[[Sequence[str]], None]) -> None:
+        on_lines(news.lines)
+        if news.where is not None:
+            self.where = news.where
+            self._send_order()
+        if news.exit is not None:
+            self.last = news
+
+    def _fail(self, error: exceptions.RayError | StopIteration) -> None:
+        """Interpret the end of the stream, or an error from Ray."""
+        if self.last is not None:
+            self.outcome = self.last.exit
+            return
         cause = error.cause if isinstance(error, exceptions.RayTaskError) else error
         line = next(iter(message_of(cause).strip().splitlines()), "")
         why = f"{type(cause).__name__}: {line.partition('. ')[0].rstrip('.')}"
         if isinstance(cause, exceptions.OutOfMemoryError):
             said = f"Ray's memory monitor ended it: {why}"
             self.outcome = self._ended(-signal.SIGKILL, said, oom_killed=True)
-        elif isinstance(cause, (exceptions.RayActorError, exceptions.ObjectLostError)):
-            # It may be the first sign of a node that goes down. Ray knows of a worker's death at once.
-            self._seems_lost = not (self.has_started and isinstance(cause, exceptions.ActorDiedError))
+        elif isinstance(
+            cause, (exceptions.NodeDiedError, exceptions.ObjectLostError, exceptions.WorkerCrashedError)
+        ):
+            # A crashed worker may be the first sign of a node that goes down.
+            self._seems_lost = self.where is None or not isinstance(cause, exceptions.WorkerCrashedError)
             self._dead_at = time.monotonic() + _DOUBT_S
         else:
             self.outcome = self._ended(1, f"Ray could not run it on {self.address}: {why}")
 
     def _ended(self, code: int, said: str = "", *, oom_killed: bool = False) -> Exit:
         """Describe the end of processes that did not report it themselves."""
-        ended = Exit(code, False, self._is_cancelled, oom_killed, followed=self._follows, said=said)
+        ended = Exit(
+            code, False, self._order == CANCEL, oom_killed, followed=self._order == FOLLOW, said=said
+        )
         return replace(ended, ranks=(ended,) * self._count)
 
 
@@ -140,10 +162,10 @@ class RayHandle:
         self._is_cancelled = True
         if self._exit is not None or why_lost():
             return
-        if not any(part.has_started for part in self._parts):
+        if not any(part.where for part in self._parts):
             self._finish(Exit(-signal.SIGTERM, interrupted=True))
         for part in self._parts:
-            part.cancel()
+            part.end(CANCEL)
 
     def _start(self) -> None:
         try:
@@ -156,12 +178,14 @@ class RayHandle:
         if placement is None:
             return
         self._placement, self._end_others_at = placement, None
-        for place in range(len(placement.counts)):
-            first = sum(placement.counts[:place])
-            self._parts.append(_Part(self._job, first, placement, place))
-        meeting = self._parts[0].actor.meet.remote() if len(self._parts) > 1 else None
-        for part in self._parts:
-            part.start(self._files, self._sources, meeting)
+        meeting = None
+        if len(placement.counts) > 1:
+            meeting = _choose_meeting.options(**placement.options(0)).remote()
+        for place, (count, node) in enumerate(zip(placement.counts, placement.nodes, strict=True)):
+            work = Work(self._job, sum(placement.counts[:place]), count)
+            task = _run_part.options(**placement.options(place))
+            stream = task.remote(work, self._files, self._sources, meeting)
+            self._parts.append(_Part(stream, count, node))
 
     def _follow(self) -> None:
         """Poll the parts; end all when one fails, restart all when one is lost."""
@@ -177,11 +201,12 @@ class RayHandle:
             self._end_others_at = self._end_others_at or time.monotonic() + OTHERS_S
             if time.monotonic() > self._end_others_at:
                 for part in self._parts:
-                    part.cancel(followed=True)
+                    part.end(FOLLOW)
 
     def _try_again(self, lost: Sequence[_Part]) -> None:
         for part in lost:
-            self._placer.lose(part.node_id)
+            if part.place is not None:
+                self._placer.lose(part.place.node_id)
         if self._is_cancelled:
             self._finish(Exit(-signal.SIGTERM, interrupted=True))
             return
@@ -199,15 +224,15 @@ class RayHandle:
 
     def _end(self, exits: Sequence[Exit]) -> None:
         for part in self._parts:
-            if part.files is not None:
-                unpack(part.files, self._job.folder.path)
-        if self._notes and self._parts[0].files is not None:
+            if part.last is not None:
+                unpack(part.last.files, self._job.folder.path)
+        if self._notes and self._parts[0].last is not None:
             notes = "".join(f"{note}\n" for note in self._notes)
             self._job.log.write_bytes(notes.encode() + self._job.log.read_bytes())
         ended = exits[0]
         if len(exits) > 1:
             ended = Exit.of_ranks([rank for one in exits for rank in one.ranks])
-        found = [part for part in self._parts if part.has_started]
+        found = [part.where for part in self._parts if part.where is not None]
         environment = {"tries": str(len(self._lost) + 1)}
         if found:
             environment["node"] = ", ".join(one.address for one in found)

@@ -6,6 +6,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
+from threading import Lock
 
 import ray
 
@@ -36,6 +37,7 @@ class RayLauncher:
             "hardware counters are not read on a Ray cluster: use --launcher local on a node with the GPU",
         )
         self._placer = Placer()
+        self._lock = Lock()
         self._sources: dict[str, object] = {}
         connect(options.ray_address)
 
@@ -47,8 +49,9 @@ class RayLauncher:
         """Submit the job to Ray. Raises DpprofError if its node is lost."""
         if why := why_lost():
             raise DpprofError(why)
-        if job.workload not in self._sources:
-            self._sources[job.workload] = ray.put(sources_of(job.workload))
+        with self._lock:
+            if job.workload not in self._sources:
+                self._sources[job.workload] = ray.put(sources_of(job.workload))
         return RayHandle(job, on_line, self._placer, self._options.max_retries, self._sources[job.workload])
 
 

@@ -1,12 +1,16 @@
-"""Runs a job's part on a node: an actor of Ray around processes that are started as on a local machine."""
+"""Runs a job's part on a node: a Ray task around processes that are started as on a local machine.
+
+The task watches a file for orders, since Ray would drop the last `News` of a cancelled one.
+"""
 
 import io
 import os
 import sys
 import tarfile
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import replace
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -19,78 +23,96 @@ from dpprof.drive.launch.ranks import Place, Ranks, all_here, free_port, interfa
 from dpprof.record.folder import RunFolder
 
 _THREADS = "OMP_NUM_THREADS"
+CANCEL, FOLLOW = "cancel", "follow"
+_POLL_S = 0.25
 
 
-class Part:
-    """Part of a job in a temporary folder, polled and ended by the driving process as any job is.
+@dataclass(frozen=True)
+class Where:
+    """A node, its address, and the file there that passes orders to a task."""
 
-    It has `count` ranks from `first` on (0: no rank), and a worker process of its own. `theirs` are the
-    sender's `own_words`, to be replaced by this machine's.
-    """
+    node_id: str
+    address: str
+    orders: Path
+    niceness: int
 
-    def __init__(self, job: Job, first: int, count: int, theirs: Sequence[str]) -> None:
-        self._job, self._first, self._count, self._theirs = job, first, count, theirs
-        self._lines: list[str] = []
 
-    def meet(self) -> tuple[str, int]:
-        """Choose an address and port on this node where the ranks of all nodes meet."""
-        address = ray.util.get_node_ip_address()
-        return address, free_port(address)
+@dataclass(frozen=True)
+class News:
+    """New log lines; in the first news `where` it runs, in the last how it ended and the files."""
 
-    def start(
-        self, files: bytes, sources: bytes | None, meeting: tuple[str, int] | None
-    ) -> tuple[str, str, int]:
-        """Start the processes; `meeting` is for ranks on several nodes.
+    lines: list[str]
+    where: Where | None = None
+    exit: Exit | None = None
+    files: bytes = b""
 
-        Returns the node's id and address, and the niceness of the processes.
-        """
-        self._room = TemporaryDirectory(prefix="dpprof-on-ray-")
+
+@dataclass(frozen=True)
+class Work:
+    """Ranks of a job: `count` from `first` on (0: no rank). `python` and `measure` are the sender's paths."""
+
+    job: Job
+    first: int
+    count: int
+    python: str = sys.executable
+    measure: str = MEASURE
+
+    def start(self, folder: Path, meeting: tuple[str, int] | None, lines: list[str]) -> Child | Ranks:
+        """Start the processes in a folder of this machine, with this machine's Python and dpprof."""
+        here = {self.python: sys.executable, self.measure: MEASURE, str(self.job.folder.path): str(folder)}
+        command = [here.get(word, word) for word in self.job.command]
+        log = folder / self.job.log.relative_to(self.job.folder.path)
+        job = replace(self.job, folder=RunFolder(folder), command=command, log=log)
+        if not self.count:
+            return Child(job, lines.append)
+        if meeting is None:
+            return Ranks(job, lines.append, all_here(self.count))
+        interface = interface_of(ray.util.get_node_ip_address())
+        return Ranks(job, lines.append, Place(self.first, self.count, job.num_ranks, *meeting, interface))
+
+
+def choose_meeting() -> tuple[str, int]:
+    """Choose an address and port on this node where the ranks of all nodes meet."""
+    address = ray.util.get_node_ip_address()
+    return address, free_port(address)
+
+
+def write_order(order: str, orders: Path) -> None:
+    """Tell a task on this node to end: CANCEL, or FOLLOW if ranks elsewhere have failed."""
+    with suppress(OSError):  # it has ended, and the folder has gone
+        orders.write_text(order)
+
+
+def run_part(
+    work: Work, files: bytes, sources: bytes | None, meeting: tuple[str, int] | None
+) -> Iterator[News]:
+    """Run a job's part in a temporary folder. `meeting` is the address and port of ranks on several nodes."""
+    with TemporaryDirectory(prefix="dpprof-on-ray-") as path, _environment(work.job, sources, path):
+        folder, orders = Path(path, work.job.folder.name), Path(path, "orders")
+        folder.mkdir()
+        unpack(files, folder)
+        address, node_id = ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id()
+        lines: list[str] = []
+        yield News(lines, Where(node_id, address, orders, os.nice(0)))
+        processes = work.start(folder, meeting, lines)
         try:
-            self._folder = Path(self._room.name, self._job.folder.name)
-            self._folder.mkdir()
-            unpack(files, self._folder)
-            _set_environment(self._job, sources, Path(self._room.name, "sources"))
-            self._processes = self._start(meeting)
-        except BaseException:
-            self._room.cleanup()
-            raise
-        return ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address(), os.nice(0)
-
-    def _start(self, meeting: tuple[str, int] | None) -> Child | Ranks:
-        here = dict(zip(self._theirs, own_words(self._folder), strict=True))
-        job = replace(
-            self._job,
-            folder=RunFolder(self._folder),
-            command=[here.get(word, word) for word in self._job.command],
-            log=self._folder / self._job.log.relative_to(self._job.folder.path),
-        )
-        if not self._count:
-            return Child(job, self._lines.append)
-        place = all_here(self._count)
-        if meeting is not None:
-            interface = interface_of(ray.util.get_node_ip_address())
-            place = Place(self._first, self._count, job.num_ranks, *meeting, interface)
-        return Ranks(job, self._lines.append, place)
-
-    def poll(self) -> tuple[list[str], Exit | None, bytes]:
-        """Return new log lines, and at the end how it ended with its files; then nothing is left of it."""
-        ended = self._processes.poll()
-        lines, files = self._lines.copy(), b""
-        self._lines.clear()
-        if ended is not None:
-            ranks = range(self._first, self._first + self._count)
-            files = pack(self._folder, [f"ranks/{rank}" for rank in ranks] if self._first else ["."])
-            self._room.cleanup()
-        return lines, ended, files
-
-    def cancel(self, *, followed: bool) -> None:
-        """Ask the processes to end, perhaps because a rank elsewhere has failed."""
-        self._processes.cancel(followed=followed)
-
-
-def own_words(folder: Path) -> tuple[str, str, str]:
-    """Return the words of a job's command that differ between machines."""
-    return sys.executable, MEASURE, str(folder)
+            while (ended := processes.poll()) is None:
+                if lines:
+                    yield News(lines.copy())
+                    lines.clear()
+                order = orders.read_text() if orders.exists() else ""
+                if order == CANCEL:
+                    processes.cancel()
+                elif order == FOLLOW:
+                    processes.follow()
+                time.sleep(_POLL_S)
+        finally:
+            processes.cancel()
+            while processes.poll() is None:
+                time.sleep(_POLL_S)
+        ranks = range(work.first, work.first + work.count)
+        left = pack(folder, [f"ranks/{rank}" for rank in ranks] if work.first else ["."])
+    yield News(lines, exit=ended, files=left)
 
 
 def pack(folder: Path, parts: Iterable[str] = (".",)) -> bytes:
@@ -115,8 +137,10 @@ def unpack(data: bytes, folder: Path) -> None:
         archive.extractall(folder)
 
 
-def _set_environment(job: Job, sources: bytes | None, modules: Path) -> None:
-    """Set what the job's processes inherit."""
+@contextmanager
+def _environment(job: Job, sources: bytes | None, room: str) -> Iterator[None]:
+    """Set what the job's processes inherit, and restore it: this worker may run another job later."""
+    before = dict(os.environ)
     if _THREADS not in psutil.Process().environ():
         # Ray sets it to the task's CPUs, perhaps one. Without it torch decides as it would without Ray.
         os.environ.pop(_THREADS, None)
@@ -126,8 +150,14 @@ def _set_environment(job: Job, sources: bytes | None, modules: Path) -> None:
     if not job.num_gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     if sources is not None:
+        modules = Path(room, "sources")
         unpack(sources, modules)
         paths = os.environ.get("PYTHONPATH", "")
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(modules), paths]))
     # The folder where Ray was started may hold another dpprof, or another version of the workload.
     os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)

@@ -117,10 +117,10 @@ def _end_of(processes: Child | Ranks, meeting: Meeting) -> Exit:
         while (ended := processes.poll()) is None:
             if meeting.heard(CANCELLED):
                 processes.cancel()
-            if meeting.heard(FAILED):
+            if meeting.heard(FAILED) and isinstance(processes, Ranks):
                 end_at = end_at or time.monotonic() + OTHERS_S
                 if time.monotonic() > end_at:
-                    processes.cancel(followed=True)
+                    processes.follow()
             time.sleep(_POLL_S)
     finally:
         processes.cancel()
