@@ -168,7 +168,8 @@ def _ledger_of_rank(subject: Subject, rank: int, *, with_savings: bool) -> Kept:
             "If `dpprof profile` can run it, it can be measured, not estimated"
         ) from error
     kept.result.doubts = list(ledger.doubts(kept.account.peak))
-    kept.result.segments = ledger.segments(kept.account)
+    if rank == 0:
+        kept.result.segments = ledger.segments(kept.account)
     return kept
 
 

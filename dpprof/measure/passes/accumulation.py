@@ -5,6 +5,7 @@ nobody else holds the sum, unless a dispatch mode is active (torch/csrc/autograd
 ledger, each sum is a new tensor, which a training does not have.
 """
 
+import sys
 from functools import cache
 from typing import Any
 
@@ -17,21 +18,25 @@ _ADD = torch.ops.aten.add.Tensor
 
 def is_in_place(func: Any, args: tuple[Any, ...]) -> bool:
     """Tell whether this call in a dispatch mode is such a sum; its first argument becomes the result."""
-    if func is not _ADD or torch._C._current_graph_task_id() == -1 or torch.is_grad_enabled():
+    last = references_of_last()
+    is_sum = func is _ADD and torch._C._current_graph_task_id() != -1 and not torch.is_grad_enabled()
+    if not is_sum or last is None:
         return False
-    so_far = args[0]
-    is_plain = isinstance(so_far, Tensor) and so_far.layout is torch.strided
-    if not is_plain or so_far.untyped_storage().nbytes() != so_far.numel() * so_far.element_size():
+    if not isinstance(args[0], Tensor) or args[0].layout is not torch.strided:
         return False
-    return _references(so_far) == references_of_last()
+    if args[0].untyped_storage().nbytes() != args[0].numel() * args[0].element_size():
+        return False
+    return _references(args[0]) == last  # a name for it here would be one more reference
 
 
-def _references(tensor: Any) -> tuple[int, int]:
-    return tensor._use_count(), torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+def _references(tensor: Any) -> tuple[int, int, int]:
+    """Count the references of C++ to a tensor and to its storage, and those of Python."""
+    uses = torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+    return tensor._use_count(), uses, sys.getrefcount(tensor)
 
 
 @cache
-def references_of_last() -> tuple[int, int] | None:
+def references_of_last() -> tuple[int, int, int] | None:
     """Return how many references a sum and its storage have if autograd alone holds it.
 
     Found once, by a small backward, as this differs between versions of torch. None before torch 2.10.
@@ -41,7 +46,7 @@ def references_of_last() -> tuple[int, int] | None:
     with torch.enable_grad():
         x = torch.ones(2, requires_grad=True)
         total = (x.sin() + x.cos()).sum()
-    found: list[tuple[int, int]] = []
+    found: list[tuple[int, int, int]] = []
 
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

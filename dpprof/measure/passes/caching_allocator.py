@@ -141,8 +141,10 @@ class CachingAllocator:
         return Block(self._addresses(segment), segment, is_small)
 
     def _addresses(self, size: int) -> int:
-        self._next_address += size
-        return self._next_address - size
+        """Return the first of so many unused addresses, at the beginning of a page."""
+        first = _whole(self._next_address, _LARGE_SEGMENT)
+        self._next_address = first + size
+        return first
 
     def _release_oversize(self, size: int, is_small: bool) -> bool:
         """Give back free blocks that are never split, the largest first, for `size` bytes."""

@@ -166,8 +166,12 @@ class Storages:
         if life is not None:
             self._live[new._cdata] = life
             # The old one may be seen again until it is gone, which is not this life's end.
-            gone = weakref.ref(old, lambda _, key=old._cdata: self._live.pop(key, None))  # type: ignore[misc]
+            gone = weakref.ref(old, partial(self._forget, old._cdata, life))
             life.reference = weakref.ref(new, partial(self._died, new._cdata, life)), gone
+
+    def _forget(self, key: int, life: Life, _: object) -> None:
+        if self._live.get(key) is life:
+            del self._live[key]
 
     def take_for_a_moment(self, sizes: Iterable[int], operator: str, module: str) -> None:
         """Log bytes that an operator takes internally and gives back: of each buffer, all held together."""
@@ -186,8 +190,9 @@ class Storages:
         self.changes.append((next(self._numbers), num_bytes))
 
     def _died(self, key: int, life: Life, _: object) -> None:
-        if self._live.get(key) is life:
-            del self._live[key]
+        taken_over = isinstance(life.reference, tuple)
+        for one in [k for k, held in self._live.items() if held is life] if taken_over else [key]:
+            self._forget(one, life, None)
         life.alive = False
         life.reference = None
         self._note(life, -life.num_bytes)

@@ -144,7 +144,9 @@ def bytes_moved(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], re
     if name in _PICKS:
         table = footprint(untouched[0])
         read += min(_picked(name, args, (made or changed)[0]), table) - table
-    elif name in _SHAPE_ARGUMENT or name.endswith("_like") or name.startswith("new_"):
+    elif name in _SHAPE_ARGUMENT or (
+        operator.namespace == "aten" and (name.endswith("_like") or name.startswith("new_"))
+    ):
         read -= footprint(untouched[_SHAPE_ARGUMENT.get(name, 0)])
     if changed and name not in _OVERWRITES and not is_out:
         read += _sum(changed)

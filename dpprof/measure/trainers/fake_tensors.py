@@ -92,8 +92,10 @@ class _CudaAutocast(TorchFunctionMode):
             func = _cross_entropy
         if func in _FP32_ON_CUDA and torch.is_autocast_enabled("cpu"):
             args = tuple(_in_fp32(argument) for argument in args)
-        elif func in _SUMS and torch.is_autocast_enabled("cpu") and args[0].is_floating_point():
-            kwargs = {"dtype": torch.float32, **(kwargs or {})}  # read as it is, and summed in fp32
+        elif func in _SUMS and torch.is_autocast_enabled("cpu") and "out" not in (kwargs or {}):
+            summed = args[0] if args else (kwargs or {})["input"]
+            if summed.is_floating_point():
+                kwargs = {"dtype": torch.float32, **(kwargs or {})}  # read as it is, and summed in fp32
         return func(*args, **(kwargs or {}))
 
 

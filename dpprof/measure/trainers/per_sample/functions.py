@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
+from dpprof.measure.trainers.parallel import kind_of
 from dpprof.measure.trainers.per_sample.book import Book
 from dpprof.measure.trainers.per_sample.uses import PerSample, Products, Rows, Use, over_positions
 
@@ -71,7 +72,7 @@ class LinearFunction(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, module: nn.Module, reports: Reports
     ) -> Tensor:
         """(B, ..., N) -> (B, ..., M)."""
-        ctx.reports, ctx.is_transposed = reports, is_transposed(type(module))
+        ctx.reports, ctx.is_transposed = reports, is_transposed(kind_of(module))
         ctx.input_has_hooks = bool(x._backward_hooks)
         x_, weight_, bias_ = as_autocast(x, weight, bias)
         assert x_ is not None
