@@ -69,12 +69,12 @@ def _differences(comparison: Comparison) -> Iterator[str]:
     measured = [cell for cell in comparison.cells if not cell.is_estimate]
     for shown, values in _differing(measured).items():
         yield f"These runs differ in {shown} ({', '.join(values)}): their figures may not be comparable."
-    mixed = {cell.runs[0].name: found for cell in measured if (found := _differing([cell]))}
+    mixed = [(cell.runs[0].name, found) for cell in measured if (found := _differing([cell]))]
     if mixed:
-        shown = ", ".join(dict.fromkeys(one for found in mixed.values() for one in found))
+        shown = ", ".join(dict.fromkeys(one for _, found in mixed for one in found))
         yield (
             f"{len(mixed)} of {len(measured)} experiments have runs that differ in {shown} "
-            f"({_listed(list(mixed))}): the medians of these runs are those of no machine. Measure them on "
+            f"({_listed([name for name, _ in mixed])}): the medians of these runs are those of no machine. Measure them on "
             "machines that are alike."
         )
 
