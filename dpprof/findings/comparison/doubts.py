@@ -74,8 +74,8 @@ def _differences(comparison: Comparison) -> Iterator[str]:
         shown = ", ".join(dict.fromkeys(one for _, found in mixed for one in found))
         yield (
             f"{len(mixed)} of {len(measured)} experiments have runs that differ in {shown} "
-            f"({_listed([name for name, _ in mixed])}): the medians of these runs are those of no machine. Measure them on "
-            "machines that are alike."
+            f"({_listed([name for name, _ in mixed])}): the medians of these runs are those of no machine. "
+            "Measure them on machines that are alike."
         )
 
 
