@@ -88,7 +88,7 @@ def test_a_batch_that_fits_is_found_and_confirmed(tmp_path: Path) -> None:
     for batch in (size, size + 1):
         run = folder.run(f"DPGhostClippingTrainer_tiny-layers1_bs{batch}_seq16")
         needed.append(needed_bytes(run.read_config(), known(known(run.read_record()).ledger)))
-    usable = 0.9 * LIMIT_GIB * 2**30
+    usable = 0.95 * LIMIT_GIB * 2**30
     assert needed[0] <= usable < needed[1]
     assert row["without_headroom"] > size
     assert row["evaluations"] <= 5
@@ -146,7 +146,7 @@ def test_a_model_that_needs_data_is_refused_with_the_operators_name(tmp_path: Pa
 
 def test_fit_counts_what_is_in_doubt_as_needed(tmp_path: Path) -> None:
     arguments = ["--workload", "example_workloads:two_tower", "--trainers", "standard", "--seq-lens", "1"]
-    arguments += ["--device-memory-gib", "0.518", "--headroom", "0%", "--sweep-name", "search"]
+    arguments += ["--device-memory-gib", "0.56", "--headroom", "0%", "--sweep-name", "search"]
     ended = measure_here(tmp_path, "fit", *arguments, *ONE)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     folder = SweepFolder(tmp_path / "runs" / "search")
