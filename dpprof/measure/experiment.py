@@ -17,7 +17,7 @@ from dpprof.errors import DpprofError, EstimateError, describe_error
 from dpprof.measure import gradient_check
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer
-from dpprof.measure.passes import clean, ledger, machine, memory, trace
+from dpprof.measure.passes import clean, ledger_pass, machine, memory, trace
 from dpprof.measure.passes.estimate_ledger import CpuLedger, CudaLedger, EstimateLedger
 from dpprof.measure.passes.ledger import Kept, keep_ledger, warmup_steps
 from dpprof.measure.passes.subject import Subject
@@ -178,7 +178,7 @@ PASSES: dict[str, Callable[[Subject], None]] = {
     ALONE: clean.run_alone,
     "pace": machine.run_pace,
     "memory": memory.run,
-    "ledger": ledger.run,
+    "ledger": ledger_pass.run,
     "trace": trace.run,
     "ceilings": machine.run_ceilings,
     "gradient_check": gradient_check.run,

@@ -15,7 +15,6 @@ import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dpprof.config.devices import named
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import SAMPLED_WARMUP_STEPS
 from dpprof.measure.observe import Observer
@@ -23,7 +22,6 @@ from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.accumulation import is_in_place, references_of_last
 from dpprof.measure.passes.modules import ModuleCalls
 from dpprof.measure.passes.storages import Storages
-from dpprof.measure.passes.subject import Subject
 from dpprof.measure.passes.traffic import (
     PRODUCTS,
     Cache,
@@ -40,24 +38,8 @@ from dpprof.vocabulary.operator_classes import class_by_name, class_in_phase
 from dpprof.vocabulary.parallel import COMMUNICATION, DDP, bytes_sent, collective_of
 from dpprof.vocabulary.trainers import trainer_info
 
-_OBSERVED_STEPS = 2
 _DEVICE = torch.ops.prim.device.default
 _MARKS = "profiler"  # the namespace of operators that only mark a place in a trace
-
-
-def run(subject: Subject) -> None:
-    """Keep the ledger of two steps after warm-up, and record the one with the higher peak.
-
-    On a listed GPU, with what its kernels and the allocator take beside the tensors.
-    """
-    from dpprof.measure.passes.estimate_ledger import CudaLedger  # which derives from this one
-
-    config = subject.config
-    device = named(subject.record.environment.get("gpu", ""))
-    ledger = CudaLedger("cuda", device) if device else Ledger(config.device)
-    kept = keep_ledger(subject.build, ledger, _OBSERVED_STEPS, warmup_steps=warmup_steps(config))
-    subject.record.ledger = kept.result
-    subject.folder.write_ledger(subject.record.ledger, kept.account.timeline())
 
 
 def warmup_steps(config: ExperimentConfig) -> int:
