@@ -34,7 +34,7 @@ SAMPLE = {
     "H100 huggingface:gpt2 4 256 attn_implementation=eager fp32 standard",
 }
 # By how much, in percent, other cases may be off: allocated and reserved. cuDNN's workspaces are a doubt of
-# the estimate, and segments are few where a model is small.
+# the estimate, and not in it.
 OFF = {"huggingface:resnet-50": (2.0, 10.0)}
 
 

@@ -158,7 +158,7 @@ class Cell:
 
     @property
     def held_against(self) -> str:
-        """What an estimate needs of its target device, and its fit; empty without one."""
+        """Need of an estimate on its target device, and its fit; empty without one."""
         held = held_against(self.is_held, self.fits, self.figures.get(GROWTH), self.figures.get(DOUBT))
         return f"needs {memory(self.figures[NEEDED], 2)}: {held}" if held else ""
 

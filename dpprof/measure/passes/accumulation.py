@@ -18,9 +18,10 @@ _ADD = torch.ops.aten.add.Tensor
 
 def is_in_place(func: Any, args: tuple[Any, ...]) -> bool:
     """Tell whether this call in a dispatch mode is such a sum; its first argument becomes the result."""
+    if func is not _ADD or torch._C._current_graph_task_id() == -1 or torch.is_grad_enabled():
+        return False
     last = references_of_last()
-    is_sum = func is _ADD and torch._C._current_graph_task_id() != -1 and not torch.is_grad_enabled()
-    if not is_sum or last is None:
+    if last is None:
         return False
     if not isinstance(args[0], Tensor) or args[0].layout is not torch.strided:
         return False

@@ -1,4 +1,4 @@
-"""What torch's CUDA allocator makes of a training: peaks, and the smallest device on which it runs."""
+"""Replays a training on the simulated CUDA allocator: peaks, and the smallest device on which it runs."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -77,6 +77,7 @@ def keep_ledger(
         training = build()
         training.run(warmup_steps, LabellingObserver(ledger, training))
         kept = _highest(training, ledger, num_steps)
+        kept.result.from_allocator = ledger.from_allocator(kept.account)
         for name, made in savings_to_measure(training.trainer.savings).items() if with_savings else ():
             training.trainer.save(made)
             kept.saved[name] = kept.account.peak - _highest(training, ledger, 1).account.peak
@@ -98,7 +99,7 @@ class Ledger(TorchDispatchMode):
 
     def __init__(self, device_type: str, l2_bytes: int = 0) -> None:
         super().__init__()
-        references_of_last()
+        references_of_last()  # found before any step
         self.storages = Storages(device_type)
         self._cache = Cache(l2_bytes) if l2_bytes else None
         self.modules = ModuleCalls(self._recomputing)
@@ -276,5 +277,4 @@ class LedgerObserver(LabellingObserver):
             result = account.result(traffic)
             result.collectives = collectives
             result.layers = self._ledger.modules.rows(self._training.trainer.norm_costs())
-            result.from_allocator = self._ledger.from_allocator(account)
             self.highest = Kept(account, result, {})

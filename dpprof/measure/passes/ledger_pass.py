@@ -15,7 +15,8 @@ def run(subject: Subject) -> None:
     """
     config = subject.config
     device = named(subject.record.environment.get("gpu", ""))
-    ledger = CudaLedger("cuda", device) if device else Ledger(config.device)
+    is_listed = device is not None and config.device == "cuda"
+    ledger = CudaLedger("cuda", device) if is_listed else Ledger(config.device)
     kept = keep_ledger(subject.build, ledger, _OBSERVED_STEPS, warmup_steps=warmup_steps(config))
     subject.record.ledger = kept.result
     subject.folder.write_ledger(kept.result, kept.account.timeline())

@@ -186,8 +186,12 @@ def assumptions(config: ExperimentConfig, ledger: LedgerResult) -> list[str]:
         "what the allocator loses to fragmentation is not in it": on_cuda and ledger.segments is None,
         "the sort in the embedding's backward on CUDA, from 3,073 tokens on, is not in it: a few dozen bytes "
         "a token": on_cuda and _EMBEDDING in ran,
+        "a rank runs alone, with torch's fake process group: what NCCL takes for itself, and memory that "
+        "CUDA's streams keep longer, are not in it": config.world_size > 1 and ledger.segments is None,
         "a rank runs alone, with torch's fake process group: memory that CUDA's streams keep longer is not "
-        f"in it, and NCCL is assumed to take {NCCL_MIB:g} MiB for itself": config.world_size > 1,
+        f"in it, and NCCL is assumed to take {NCCL_MIB:g} MiB for itself": (
+            config.world_size > 1 and ledger.segments is not None
+        ),
         "layer norm, softmax and losses run in fp32 under autocast, as on CUDA (the CPU's keeps bf16), the "
         "logarithm of the softmax in cross entropy apart": on_cuda and config.precision == "bf16",
     }
