@@ -31,8 +31,13 @@ class _Dimension(NamedTuple):
 
 
 def scratch_bytes(func: Any, args: tuple[Any, ...], processors: Multiprocessors) -> list[int]:
-    """Return the bytes of each buffer that an operator takes for a reduction; empty for other operators."""
+    """Return the bytes of each buffer that a reduction or a softmax takes; empty for others."""
     packet = func._overloadpacket
+    if packet is _aten._safe_softmax:
+        rows = args[0].numel() // max(1, args[0].shape[args[1]])
+        return [args[0].numel(), rows, args[0].element_size()]  # which numbers, and which rows, are hidden
+    if packet is _aten._softmax_backward_data:
+        return [args[0].numel() * args[0].element_size()]  # the gradient times the softmax
     if packet in (_aten.sum, _aten.mean, _aten.amax, _aten.amin):
         tensor, dims = args[0], args[1] if len(args) > 1 else None
     elif packet is _aten.linalg_vector_norm:
