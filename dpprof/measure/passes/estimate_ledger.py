@@ -25,7 +25,7 @@ from dpprof.config.devices import DEVICES, WORKSPACE_MIB, Device
 from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.device_memory import AllocatedSteps
 from dpprof.measure.passes.events import read
-from dpprof.measure.passes.kernel_scratch import attention_scratch, scratch_bytes
+from dpprof.measure.passes.kernel_scratch import attention_scratch, convolution_copies, scratch_bytes
 from dpprof.measure.passes.ledger import Ledger
 from dpprof.measure.passes.traffic import PRODUCTS, flops, footprint, makes_nothing, tensors_in
 from dpprof.record.ledger import Doubt, Segments
@@ -242,6 +242,7 @@ class CudaLedger(EstimateLedger):
         self._processors = (device or DEVICES["A100-80GB"]).processors
         self._workspace = round((device.workspace_mib if device else WORKSPACE_MIB) * MIB)
         self._is_hopper = device is not None and device.is_hopper
+        self._has_matrix_units = device is None or device.bf16_tflops is not None
         self._has_workspace: set[bool] = set()
         self._recurrent = _RecurrentCalls()
 
@@ -267,6 +268,8 @@ class CudaLedger(EstimateLedger):
         moments = [scratch_bytes(func, args, self._processors)]
         if packet in _ATTENTION_BACKWARD:
             moments = attention_scratch(args[1], is_hopper=self._is_hopper)
+        elif packet in _CONVOLUTIONS and self._has_matrix_units:
+            moments = [[num_bytes] for num_bytes in convolution_copies(func, args, result)]
         for sizes in moments:
             if sizes:
                 self._see(func, result)

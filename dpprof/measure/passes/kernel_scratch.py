@@ -1,4 +1,4 @@
-"""Memory that torch's CUDA kernels for sums, norms and attention take while they run.
+"""Memory that CUDA's kernels for sums, norms, attention and convolutions take while they run.
 
 A reduction over many rows splits them over blocks of threads, each of which leaves partial results in a
 buffer, often larger than the input. Its size follows from the shapes, the number of multiprocessors and the
@@ -20,6 +20,7 @@ _WARP, _MOST_THREADS = 32, 512
 _VECTOR = 4
 _LEAST_VALUES, _MOST_VALUES = 16, 256  # that a thread adds up
 _COUNTER_BYTES = 4
+_LEAST_CHANNELS = 16
 
 
 class _Dimension(NamedTuple):
@@ -37,7 +38,7 @@ def scratch_bytes(func: Any, args: tuple[Any, ...], processors: Multiprocessors)
         rows = args[0].numel() // max(1, args[0].shape[args[1]])
         return [args[0].numel(), rows, args[0].element_size()]  # which numbers, and which rows, are hidden
     if packet is _aten._softmax_backward_data:
-        return [args[0].numel() * args[0].element_size()]  # the gradient times the softmax
+        return [_num_bytes(args[0])]  # the gradient times the softmax
     if packet in (_aten.sum, _aten.mean, _aten.amax, _aten.amin):
         tensor, dims = args[0], args[1] if len(args) > 1 else None
     elif packet is _aten.linalg_vector_norm:
@@ -67,6 +68,25 @@ def attention_scratch(query: Tensor, *, is_hopper: bool) -> list[list[int]]:
     block = 64 if size <= 64 else 128
     tiles = num * -(-length // block) * -(-size // 64)
     return [[query.numel() * query.element_size(), rows, rows], [rows, tiles * (4 * block * 64 + 16)]]
+
+
+def convolution_copies(func: Any, args: tuple[Any, ...], result: Any) -> list[int]:
+    """Return the bytes of each workspace, one after the other, in which cuDNN copies a convolution's tensors.
+
+    Its planner wants channels last for matrix units, and converts what it reads and what it writes. Without
+    groups and from 16 channels on, it asks for that in most cases; otherwise for nothing, or for more.
+    """
+    backward = func._overloadpacket is _aten.convolution_backward
+    gradient, x, weight = args[:3] if backward else (result, *args[:2])
+    groups = args[9] if backward else args[8]
+    if groups != 1 or min(weight.shape[:2]) < _LEAST_CHANNELS or not x.is_contiguous():
+        return []
+    parts = [(gradient, weight, result[0]), (gradient, x, result[1])] if backward else [(x, weight, result)]
+    return [sum(map(_num_bytes, part)) for part in parts if part[2] is not None]
+
+
+def _num_bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
 
 
 def _padded(length: int, unit: int) -> int:
