@@ -13,6 +13,8 @@ Change = tuple[int, int]
 _STEPS, _STEPS_IF_SMALL = 13, 4
 # Precision of the smallest device, relative to the peak.
 _PRECISION = 0.005
+# Larger devices on which the steps run, too, relative to the smallest.
+_LARGER = (1.01, 1.02)
 
 
 @dataclass(frozen=True)
@@ -33,13 +35,12 @@ class AllocatedSteps:
         self._before, self._step = changes[:first], changes[first:]
         held = _held({}, self._before)
         after = _held(held, self._step)
-        born: dict[int, list[int]] = defaultdict(list)
-        for storage, num_bytes in after.items():
-            if storage not in held:
-                born[num_bytes].append(storage)
+        born = [storage for storage in after if storage not in held]
         gone = [storage for storage in held if storage not in after]
-        # Storages that the step frees, by those of the same size that it leaves.
-        self._renewed = {born[held[old]].pop(0): old for old in gone if born[held[old]]}
+        # Storages that the step leaves, with those of the step before that it frees: alike, and in order.
+        self._renewed = dict(zip(born, gone, strict=False))
+        if [held[old] for old in gone] != [after[new] for new in born]:
+            self._renewed = _by_size(after, born, held, gone)
 
     def on_device(
         self, capacity: int | None = None, settings: AllocatorSettings | None = None, repeats: int = 0
@@ -63,17 +64,38 @@ class AllocatedSteps:
         return Segments(peaks.reserved, self._smallest_device(peaks), expandable.reserved)
 
     def _smallest_device(self, peaks: DevicePeaks) -> int:
-        """Return the least bytes with which the steps run, between their peaks, to half a percent."""
+        """Return the least bytes, to half a percent, with which the steps run, and with 1 and 2 % more.
+
+        A larger device can fail where a smaller one runs, as it gives segments back later.
+        """
         low, high = peaks.allocated, peaks.reserved
-        while high - low > _PRECISION * peaks.allocated:
-            middle = (low + high) // 2
-            try:
-                self.on_device(middle, repeats=_STEPS_IF_SMALL - 2)
-            except DeviceFull:
-                low = middle
-            else:
-                high = middle
-        return high
+        while True:
+            while high - low > _PRECISION * peaks.allocated:
+                middle = (low + high) // 2
+                low, high = (low, middle) if self._runs(middle) else (middle, high)
+            larger = (round(share * high) for share in _LARGER)
+            failing = next((size for size in larger if size < peaks.reserved and not self._runs(size)), None)
+            if failing is None:
+                return high
+            low, high = failing, peaks.reserved
+
+    def _runs(self, capacity: int) -> bool:
+        try:
+            self.on_device(capacity, repeats=_STEPS_IF_SMALL - 2)
+        except DeviceFull:
+            return False
+        return True
+
+
+def _by_size(after: dict[int, int], born: list[int], held: dict[int, int], gone: list[int]) -> dict[int, int]:
+    """Pair storages of the same size, and the others in their order."""
+    of_size: dict[int, list[int]] = defaultdict(list)
+    for old in gone:
+        of_size[held[old]].append(old)
+    pairs = {new: of_size[after[new]].pop(0) for new in born if of_size[after[new]]}
+    paired = set(pairs.values())
+    rest = (new for new in born if new not in pairs), (old for old in gone if old not in paired)
+    return pairs | dict(zip(*rest, strict=False))
 
 
 def _held(held: dict[int, int], changes: Sequence[Change]) -> dict[int, int]:

@@ -4,6 +4,7 @@ The batch size is Poisson distributed around `batch_size`, the limit of the bino
 """
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -23,10 +24,12 @@ def batch_sizes(config: ExperimentConfig, *, is_timed: bool) -> Iterator[int]:
 
     The first batch has `batch_size` samples and the second none, so that a model that cannot train on these
     fails during warm-up. If steps are timed, the other sizes are drawn by the seed. If memory is measured,
-    they equal the largest of the timed ones; in an estimate, they are as `poisson_tail` says.
+    they equal the largest of the timed ones; in an estimate, they are as `poisson_tail` says, after one that is
+    larger than expected by a standard deviation: memory is the more fragmented for it.
     """
     yield from (config.batch_size, EMPTY)
     if config.is_estimate:
+        yield round(config.batch_size + math.sqrt(config.batch_size))
         yield from itertools.repeat(config.estimated_batch)
     if is_timed:
         yield from _drawn(config)
