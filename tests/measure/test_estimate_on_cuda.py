@@ -32,6 +32,8 @@ SAMPLE = {
     "H100 medium 4 512 True bf16 flat",
     "H100 huggingface:gpt2 4 256 bf16 standard",
     "H100 huggingface:gpt2 4 256 attn_implementation=eager fp32 standard",
+    "H100 huggingface:llama-1b lora 2 256 fp32 standard",
+    "H100 huggingface:resnet-50 8 1 bf16 bk",
 }
 # By how much, in percent, other cases may be off: allocated and reserved. cuDNN's workspaces are a doubt of
 # the estimate, and not in it.

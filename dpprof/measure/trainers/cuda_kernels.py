@@ -108,8 +108,8 @@ def _attention(
     if torch.is_autocast_enabled("cpu"):
         query, key, value = (x.to(torch.get_autocast_dtype("cpu")) for x in (query, key, value))
     if _has_fused_attention(query, key, value, attn_mask):
-        how = {"is_causal": is_causal, "scale": scale, "enable_gqa": enable_gqa}
-        return _ATTENTION(query, key, value, attn_mask, 0.0, **how)  # the CPU has no fused kernel that drops
+        # The CPU has no fused kernel that drops.
+        return _ATTENTION(query, key, value, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa)
     factor = math.sqrt(scale or 1 / math.sqrt(query.shape[-1]))
     scaled = _in_fp32(query) * factor
     if is_causal:

@@ -24,8 +24,8 @@ def batch_sizes(config: ExperimentConfig, *, is_timed: bool) -> Iterator[int]:
 
     The first batch has `batch_size` samples and the second none, so that a model that cannot train on these
     fails during warm-up. If steps are timed, the other sizes are drawn by the seed. If memory is measured,
-    they equal the largest of the timed ones; in an estimate, they are as `poisson_tail` says, after one that is
-    larger than expected by a standard deviation: memory is the more fragmented for it.
+    they equal the largest of the timed ones. In an estimate they are as `poisson_tail` says, after one of a
+    standard deviation above the expected size: changing sizes fragment memory.
     """
     yield from (config.batch_size, EMPTY)
     if config.is_estimate:

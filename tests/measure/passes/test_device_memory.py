@@ -40,3 +40,27 @@ def test_a_smaller_device_runs_the_step_where_segments_are_given_back() -> None:
 def test_expandable_segments_leave_less_unused() -> None:
     changes: list[Change] = [(0, 50 * MIB), (0, 0), (1, 60 * MIB), (1, 0)]
     assert AllocatedSteps(changes, 0).segments().expandable == 60 * MIB
+
+
+def test_a_repeated_step_frees_what_a_smaller_one_left() -> None:
+    """The step before had a smaller batch, and left a gradient of another size."""
+    steps = AllocatedSteps([(0, 30 * MIB), (2, 20 * MIB), *STEP], 2)
+    assert steps.on_device(repeats=5).allocated == 100 * MIB
+    assert steps.on_device(repeats=5).reserved == steps.on_device(repeats=1).reserved
+
+
+class OnSomeDevices(AllocatedSteps):
+    """Steps that run on some devices alone, in MiB, as segments are given back in another order."""
+
+    def __init__(self, *failing: range) -> None:
+        super().__init__([(0, 100 * MIB), (0, 0), (1, 200 * MIB), (1, 0)], 0)
+        self.failing = failing
+
+    def _runs(self, capacity: int) -> bool:
+        return not any(capacity // MIB in failing for failing in self.failing)
+
+
+def test_the_smallest_device_is_one_that_also_runs_with_more_memory() -> None:
+    assert 230 * MIB <= OnSomeDevices(range(200, 230)).segments().least <= 231 * MIB
+    assert 256 * MIB <= OnSomeDevices(range(200, 250), range(253, 256)).segments().least <= 257 * MIB
+    assert OnSomeDevices(range(200, 300)).segments().least == 300 * MIB

@@ -1,4 +1,4 @@
-"""Scratch of reductions and attention, against what torch 2.13 asked of its real CUDA allocator, in MiB."""
+"""Memory that kernels take while they run, against what torch 2.13 asked of its CUDA allocator, in MiB."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dpprof.config.devices import DEVICES
-from dpprof.measure.passes.kernel_scratch import attention_scratch, scratch_bytes
+from dpprof.measure.passes.kernel_scratch import attention_scratch, convolution_copies, scratch_bytes
 from dpprof.vocabulary.units import MIB
 
 aten = torch.ops.aten
@@ -71,3 +71,55 @@ def test_of_attention_in_backward(
     short = torch.empty(shape, device="meta", dtype=torch.bfloat16)
     assert attention_scratch(short, is_hopper=True) == [[cudnn]]
     assert attention_scratch(short, is_hopper=False) == [flash]
+
+
+def test_of_a_softmax() -> None:
+    """Of 2 x 32 heads over 256 positions: what torch took beside the result, in both directions."""
+    scores = torch.empty(2, 32, 256, 256, device="meta")
+    assert scratch_bytes(aten._safe_softmax.default, (scores, -1), H100) == [4194304, 16384, 4]
+    assert scratch_bytes(aten._softmax_backward_data.default, (scores, scores, -1, torch.float32), H100) == [
+        16777216
+    ]
+
+
+@pytest.mark.parametrize(
+    ("batch", "size", "channels", "kernel", "asked"),
+    [
+        (32, 56, (64, 64), 3, [24.6, 24.6, 24.9]),
+        (32, 56, (256, 128), 1, [73.5, 73.5, 77.1]),
+        (256, 14, (256, 256), 3, [50.1, 50.1, 50.1]),
+        (256, 7, (512, 2048), 1, [61.3, 61.3, 61.3]),
+        (8, 224, (64, 64), 3, [98.1, 98.1, 98.4]),
+    ],
+)
+def test_cudnn_copies_the_tensors_of_a_convolution(
+    batch: int, size: int, channels: tuple[int, int], kernel: int, asked: list[float]
+) -> None:
+    """What its planner asked for in bf16 on an H100: in forward, and for both gradients."""
+    x, weight, y = (
+        torch.empty(shape, device="meta", dtype=torch.bfloat16)
+        for shape in (
+            (batch, channels[0], size, size),
+            (channels[1], channels[0], kernel, kernel),
+            (batch, channels[1], size, size),
+        )
+    )
+    shape = ([1, 1], [kernel // 2] * 2, [1, 1], False, [0, 0], 1)
+    found = convolution_copies(aten.convolution.default, (x, weight, None, *shape), y)
+    backward = (y, x, weight, [0], *shape, [True, True, False])
+    found += convolution_copies(aten.convolution_backward.default, backward, (x, weight, None))
+    assert [num_bytes / MIB for num_bytes in found] == pytest.approx(asked, rel=0.06)
+
+
+def test_cudnn_copies_nothing_that_is_in_its_layout_or_has_few_channels_or_groups() -> None:
+    def copies(x: torch.Tensor, weight: torch.Tensor, groups: int) -> list[int]:
+        y = torch.empty(8, weight.shape[0], 32, 32, device="meta")
+        shape = ([1, 1], [1, 1], [1, 1], False, [0, 0], groups)
+        found: list[int] = convolution_copies(aten.convolution.default, (x, weight, None, *shape), y)
+        return found
+
+    x, weight = (torch.empty(*shape, device="meta") for shape in [(8, 64, 32, 32), (64, 64, 3, 3)])
+    assert copies(x, weight, 1) == [4 * (2 * x.numel() + weight.numel())]
+    assert copies(x.to(memory_format=torch.channels_last), weight, 1) == []
+    assert copies(x, weight[:, :2], 32) == []
+    assert copies(x[:, :3].contiguous(), weight[:, :3], 1) == []

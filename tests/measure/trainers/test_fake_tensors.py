@@ -1,11 +1,15 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from example_runs import known
 from torch import nn
 
 from dpprof.errors import EstimateError
 from dpprof.measure.passes.ledger import Ledger
+from dpprof.measure.trainers.cuda_kernels import kernels_of_cuda
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.trainers.per_sample.uses import squares_of
 
@@ -49,6 +53,60 @@ def test_dropout_keeps_a_byte_for_each_number_as_on_cuda_and_attention_with_it_n
     attention = "scaled_dot_product_attention"
     assert max(numel for numel, _ in held(True, attention)) == 2 * 3 * 64 * 8
     assert max(numel for numel, _ in held(False, attention)) == 2 * 3 * 64 * 64
+
+
+def attended(dtype: torch.dtype, heads: int, shared: int, size: int, **how: Any) -> list[str]:
+    """Operators of attention as on CUDA, for queries of `heads` and keys of `shared` heads."""
+    with fake_tensors(as_on_cuda=True), Ledger("cpu") as ledger, ledger.counting():
+        query, key, value = (torch.zeros(2, n, 64, size, dtype=dtype) for n in (heads, shared, shared))
+        result = F.scaled_dot_product_attention(query, key, value, enable_gqa=heads != shared, **how)
+        assert (result.shape, result.dtype) == ((2, heads, 64, size), dtype)
+    return [row.name for row in ledger.take_traffic()]
+
+
+def test_attention_takes_the_kernel_that_cuda_has_for_it() -> None:
+    """Flash attention shares keys among heads; the memory-efficient kernel, the one of fp32, does not."""
+    fused, by_steps = "aten::_scaled_dot_product_flash_attention_for_cpu", "aten::_safe_softmax"
+    assert fused in attended(torch.float32, 4, 4, 8)
+    assert fused in attended(torch.bfloat16, 4, 2, 8)
+    for causal in (True, False):
+        names = attended(torch.float32, 4, 2, 8, is_causal=causal)
+        assert by_steps in names
+        assert ("aten::tril" in names) == causal
+    assert by_steps in attended(torch.float32, 4, 4, 7)
+    mask = torch.ones(64, 64, dtype=torch.bool)
+    assert by_steps in attended(torch.bfloat16, 4, 2, 8, attn_mask=mask)
+    assert fused in attended(torch.bfloat16, 4, 4, 8, attn_mask=mask)
+
+
+def test_attention_step_by_step_computes_the_same() -> None:
+    query, key = torch.randn(2, 4, 16, 8), torch.randn(2, 2, 16, 8)
+    for how in (
+        {"is_causal": True},
+        {"attn_mask": torch.ones(16, 16, dtype=torch.bool).tril()},
+        {"scale": 0.5},
+    ):
+        expected = F.scaled_dot_product_attention(query, key, key, enable_gqa=True, **how)
+        with kernels_of_cuda():
+            found = F.scaled_dot_product_attention(query, key, key, enable_gqa=True, **how)
+        torch.testing.assert_close(found, expected)
+
+
+def test_an_rms_norm_keeps_its_input_and_a_number_for_each_row_as_on_cuda() -> None:
+    with fake_tensors(as_on_cuda=True):
+        x = torch.randn(2, 3, 8, requires_grad=True)
+        norm = nn.RMSNorm(8)
+        kept: list[torch.Tensor] = []
+
+        def keep(tensor: torch.Tensor) -> torch.Tensor:
+            kept.append(tensor)
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, keep):
+            normal = norm(x)
+        assert [tuple(t.shape) for t in kept] == [(2, 3, 8), (8,), (2, 3, 1)]
+        normal.sum().backward()
+        assert (known(x.grad).shape, known(norm.weight.grad).shape) == (x.shape, (8,))
 
 
 def test_tensors_from_elsewhere_become_fake_when_used() -> None:
