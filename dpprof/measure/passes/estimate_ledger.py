@@ -3,9 +3,9 @@
 On the CPU each operator runs once for real for each set of shapes, on zeros, and the allocator's events show
 its memory: oneDNN reorders the inputs of a convolution, its LSTM keeps a workspace for backward, and other
 operators copy what is not contiguous. The answer holds for this machine's processor, number of threads and
-libraries. On CUDA nothing is tried. What reductions and attention take follows from the shapes, and what
-the allocator adds from a simulation of it; the memory that cuDNN may take becomes a doubt, based on
-deliberately high assumptions.
+libraries. On CUDA nothing is tried. What kernels take follows from the shapes, and what the allocator adds
+from a simulation of it; the memory that cuDNN may take beyond that becomes a doubt, based on deliberately
+high assumptions.
 """
 
 import itertools
@@ -54,8 +54,9 @@ _TILE, _TILE_BYTES = 32, 32 * 17 * 8
 _KEPT_VALUES = 12
 _ASSUMED = {
     "cudnn_convolution_workspace": (
-        "cuDNN's workspaces are not in it, which it chooses for each convolution: assumed to be no more than "
-        f"{_WORKSPACES} times the convolution's tensors, or the Fourier transforms of their tiles"
+        "cuDNN chooses a workspace for each convolution: in the estimate it is a copy of the tensors, on GPUs "
+        f"with bf16 matrix units; assumed to be no more than {_WORKSPACES} times these, or the Fourier "
+        "transforms of their tiles"
     ),
     "untried_convolutions": (
         "a convolution was not run alone, being too large: what it takes within itself is assumed to be no "
