@@ -54,8 +54,8 @@ _TILE, _TILE_BYTES = 32, 32 * 17 * 8
 _KEPT_VALUES = 12
 _ASSUMED = {
     "cudnn_convolution_workspace": (
-        "cuDNN chooses a workspace for each convolution: in the estimate it is a copy of the tensors, on GPUs "
-        f"with bf16 matrix units; assumed to be no more than {_WORKSPACES} times these, or the Fourier "
+        "cuDNN chooses a workspace for each convolution: in the estimate it is a copy of the tensors, on "
+        f"GPUs with bf16 matrix units; assumed to be no more than {_WORKSPACES} times these, or the Fourier "
         "transforms of their tiles"
     ),
     "untried_convolutions": (
