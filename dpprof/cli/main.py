@@ -29,6 +29,7 @@ from dpprof.cli.summarize import summarize
 from dpprof.cli.sweep import sweep
 from dpprof.cli.test import test
 from dpprof.cli.verify import verify
+from dpprof.cli.watch import watch
 from dpprof.errors import ConfigError, DpprofError, Interrupted, describe_error, shortened, shown, writable
 from dpprof.process import end_process, stopping_signals
 
@@ -37,7 +38,7 @@ MEASURE = "Measure: training runs on this machine"
 PREDICT = "Predict: on fake tensors, no GPU needed"
 READ = "Read what was measured or predicted"
 COMMANDS = {
-    MEASURE: (check, test, verify, profile, sweep),
+    MEASURE: (check, test, verify, profile, sweep, watch),
     PREDICT: (estimate, fit, advise, plan, snippet),
     READ: (compare, show, roofline, summarize, export, log, ncu_import),
 }

@@ -26,7 +26,7 @@ from dpprof.vocabulary.trainable import (
     endings,
     train_name,
 )
-from dpprof.vocabulary.trainers import FORMER_TRAINER_NAMES, STANDARD, TRAINER_NAMES, short_name, trainer_info
+from dpprof.vocabulary.trainers import NOT_OFFERED, STANDARD, TRAINER_NAMES, short_name, trainer_info
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, HUGGING_FACE, WORKLOADS, listed
 
 BUILT_IN_DATA = ("random", "zipf")
@@ -55,9 +55,7 @@ MODEL_SIZES = {name: dict(zip(SIZE_FIELDS, sizes, strict=True)) for name, sizes 
 class TrainingConfig:
     """Training settings as the user gives them; `resolve` replaces `auto` and 0."""
 
-    trainer: str = setting(
-        STANDARD, "Algorithm to train with.", choices=TRAINER_NAMES, unlisted=FORMER_TRAINER_NAMES
-    )
+    trainer: str = setting(STANDARD, "Algorithm to train with.", choices=TRAINER_NAMES, unlisted=NOT_OFFERED)
     batch_size: int = setting(4, "Samples in one physical batch.", minimum=1)
     seq_len: int = setting(512, "Tokens in one sample.", minimum=1)
     model_size: str = setting(

@@ -21,6 +21,8 @@ ENTRY_POINTS = "dpprof.trainers"
 # Baseline of all others: the cost of training without privacy.
 STANDARD = "StandardTrainer"
 UNLISTED_COLOR = "#b3b3b3"
+# Stands for the algorithm of a loop that is not dpprof's.
+OWN_LOOP = "OwnLoop"
 # Norms first, then the clipped sum.
 _TWO_BACKWARDS = (
     "zero_grad",
@@ -117,6 +119,8 @@ BUILT_IN = (
 )
 TRAINERS = table(ENTRY_POINTS, TrainerInfo, BUILT_IN)
 FORMER_TRAINER_NAMES = frozenset(name for info in TRAINERS.values() for name in info.former_names)
+# Trainers that a folder may name, and nobody can ask for.
+NOT_OFFERED = FORMER_TRAINER_NAMES | {OWN_LOOP}
 TRAINER_NAMES = {name: name for name in TRAINERS}
 _other_names = [(info.short_name, info.name) for info in TRAINERS.values()]
 _other_names += [(former, info.name) for info in TRAINERS.values() for former in info.former_names]
@@ -140,7 +144,8 @@ _ALGORITHMS_OF_0_2 = {
 def trainer_info(name: str) -> TrainerInfo:
     """Return a trainer's description; an unlisted one counts as private, is grey and keeps its name."""
     algorithm = _ALGORITHMS_OF_0_2.get(name, "")
-    unlisted = TrainerInfo(name, name, True, UNLISTED_COLOR, (), (), "", other_algorithm=algorithm)
+    is_private = name != OWN_LOOP  # it may be, but its noise is not known
+    unlisted = TrainerInfo(name, name, is_private, UNLISTED_COLOR, (), (), "", other_algorithm=algorithm)
     return TRAINERS.get(name) or unlisted
 
 

@@ -16,13 +16,11 @@ from typing import Any
 
 import torch
 
-from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.subject import Subject
 from dpprof.measure.passes.weights import checksums, hold_to_account
-from dpprof.measure.trainers.training import Training
 from dpprof.process import involuntary_switches, others_processor_s, peak_rss_bytes, process_age_s
-from dpprof.record.record import Record
+from dpprof.record.record import Memory, Record
 
 
 def run(subject: Subject) -> None:
@@ -30,15 +28,14 @@ def run(subject: Subject) -> None:
     config, record = subject.config, subject.record
     on_cuda = config.device == "cuda"
     training = subject.build(is_timed=True)
-    first = _PeakMemory() if on_cuda else Observer()
+    first = PeakMemory() if on_cuda else Observer()
     record.startup_s = process_age_s()
     weights = checksums(training.model)
     training.run(1, first)
     training.run(config.measuring.warmup_steps - 1, Observer())
-    peaks = _PeakMemory() if on_cuda else Observer()
-    stopwatch, neighbours = _timed(training, config, peaks)
-    neighbours.note(record)
-    record.step_s, record.phase_s = stopwatch.results()
+    peaks = PeakMemory() if on_cuda else Observer()
+    with timing(record, peaks, on_cuda=on_cuda) as stopwatch:
+        training.run(config.measuring.measured_steps, stopwatch)
     if config.poisson_sampling:
         record.step_samples = training.num_samples[-config.measuring.measured_steps :]
     record.nonfinite_losses = stopwatch.count_nonfinite()
@@ -48,14 +45,9 @@ def run(subject: Subject) -> None:
         for category, tensors in training.held_tensors().items()
     }
     memory = record.memory
-    if isinstance(first, _PeakMemory) and isinstance(peaks, _PeakMemory):
+    if isinstance(first, PeakMemory) and isinstance(peaks, PeakMemory):
         memory.first_step_peak = first.allocated[0]
-        memory.step_peak = peaks.allocated
-        memory.peak_allocated = max(peaks.allocated)
-        memory.peak_reserved = max(peaks.reserved)
-        memory.after_step = torch.cuda.memory_allocated()
-        free, total = torch.cuda.mem_get_info()
-        memory.device_used = total - free
+        peaks.note(memory)
     memory.peak_rss = peak_rss_bytes()
     hold_to_account(weights, training, config, record)
     if on_cuda:
@@ -68,20 +60,24 @@ def run(subject: Subject) -> None:
 def run_alone(subject: Subject) -> None:
     """Time the steps of one rank without communication."""
     training = subject.build(is_timed=True)
-    training.run(subject.config.measuring.warmup_steps, Observer())
-    stopwatch, _ = _timed(training, subject.config, Observer())
-    subject.record.alone_step_s, _ = stopwatch.results()
+    how = subject.config.measuring
+    training.run(how.warmup_steps, Observer())
+    alone = Record(subject.record.config, {})
+    with timing(alone, Observer(), on_cuda=subject.config.device == "cuda") as stopwatch:
+        training.run(how.measured_steps, stopwatch)
+    subject.record.alone_step_s = alone.step_s
 
 
-def _timed(training: Training, config: ExperimentConfig, inner: Observer) -> "tuple[Stopwatch, _Neighbours]":
-    """Time steps, after all that was begun before them and until all of them is done."""
-    on_cuda = config.device == "cuda"
+@contextmanager
+def timing(record: Record, inner: Observer, *, on_cuda: bool) -> "Iterator[Stopwatch]":
+    """Time the steps done inside, after all that was begun before and until all of them is done."""
     gc.collect()
     _synchronise(on_cuda)
     stopwatch, neighbours = Stopwatch(on_cuda=on_cuda, inner=inner), _Neighbours()
-    training.run(config.measuring.measured_steps, stopwatch)
+    yield stopwatch
     _synchronise(on_cuda)
-    return stopwatch, neighbours
+    neighbours.note(record)
+    record.step_s, record.phase_s = stopwatch.results()
 
 
 def _synchronise(on_cuda: bool) -> None:
@@ -106,7 +102,7 @@ class _Neighbours:
             record.others_processor_s = max(0.0, others_s - self._others_s)
 
 
-class _PeakMemory(Observer):
+class PeakMemory(Observer):
     """Peak bytes of each step, from the CUDA allocator, which counts on the host without synchronisation."""
 
     def __init__(self) -> None:
@@ -115,10 +111,20 @@ class _PeakMemory(Observer):
 
     @contextmanager
     def step(self) -> Iterator[None]:
+        """Take a step's peaks."""
         torch.cuda.reset_peak_memory_stats()
         yield
         self.allocated.append(torch.cuda.max_memory_allocated())
         self.reserved.append(torch.cuda.max_memory_reserved())
+
+    def note(self, memory: Memory) -> None:
+        """Put the peaks, and what is held now, into a record."""
+        memory.step_peak = self.allocated
+        memory.peak_allocated = max(self.allocated)
+        memory.peak_reserved = max(self.reserved)
+        memory.after_step = torch.cuda.memory_allocated()
+        free, total = torch.cuda.mem_get_info()
+        memory.device_used = total - free
 
 
 class KeptLosses(Observer):

@@ -7,11 +7,12 @@ so it works alike on CPU, CUDA and fake tensors.
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, NamedTuple, Self
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -31,9 +32,11 @@ from dpprof.measure.passes.traffic import (
     operands,
     tensors_in,
 )
+from dpprof.measure.trainers.base import Held
 from dpprof.measure.trainers.training import Training
 from dpprof.record.ledger import CollectiveRow, LedgerResult, TrafficRow
 from dpprof.vocabulary.loops import savings_to_measure
+from dpprof.vocabulary.norm_forms import NormCost
 from dpprof.vocabulary.operator_classes import class_by_name, class_in_phase
 from dpprof.vocabulary.parallel import COMMUNICATION, DDP, bytes_sent, collective_of
 from dpprof.vocabulary.trainers import trainer_info
@@ -116,15 +119,23 @@ class Ledger(TorchDispatchMode):
         return False
 
     def __enter__(self) -> Self:
-        self.modules.__enter__()
-        self.storages.__enter__()
-        super().__enter__()
+        self._entered = ExitStack()
+        self._entered.enter_context(self.storages)
+        self._entered.enter_context(self.accounting())
         return self
 
     def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)
-        self.modules.__exit__(*error)
-        self.storages.__exit__(*error)
+        self._entered.close()
+
+    @contextmanager
+    def accounting(self) -> Iterator[None]:
+        """Account for operators while entered; the storages are followed for as long as they are entered."""
+        with self.modules:
+            super().__enter__()
+            try:
+                yield
+            finally:
+                super().__exit__(None, None, None)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -222,12 +233,26 @@ class Ledger(TorchDispatchMode):
         )
 
 
+class Followed(Protocol):
+    """What a ledger asks of a training."""
+
+    model: nn.Module
+
+    def held_tensors(self) -> Held:
+        """Return the tensors held now, by category."""
+        ...
+
+    def norm_costs(self) -> dict[str, NormCost]:
+        """Return the form of each weight's norm in the last step, by parameter, if there is a choice."""
+        ...
+
+
 class LabellingObserver(Observer):
     """Tells the ledger of phases, and after each of the tensors that the trainer holds."""
 
     follows_tensors = True
 
-    def __init__(self, ledger: Ledger, training: Training) -> None:
+    def __init__(self, ledger: Ledger, training: Followed) -> None:
         self._ledger = ledger
         self._storages = ledger.storages
         self._training = training
@@ -276,5 +301,5 @@ class LedgerObserver(LabellingObserver):
         if self.highest is None or account.peak > self.highest.account.peak:
             result = account.result(traffic)
             result.collectives = collectives
-            result.layers = self._ledger.modules.rows(self._training.trainer.norm_costs())
+            result.layers = self._ledger.modules.rows(self._training.norm_costs())
             self.highest = Kept(account, result, {})

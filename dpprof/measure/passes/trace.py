@@ -21,8 +21,8 @@ from dpprof.measure.observe import Observer
 from dpprof.measure.passes.events import Allocation, Operator, Recording, Span, read
 from dpprof.measure.passes.subject import Subject
 from dpprof.record.files import write_gzipped_json
-from dpprof.record.folder import TRACE_SUFFIX
-from dpprof.record.record import OperatorRow
+from dpprof.record.folder import TRACE_SUFFIX, RunFolder
+from dpprof.record.record import OperatorRow, Record
 from dpprof.vocabulary.operator_classes import WHOLE, class_by_name, class_in_phase
 
 WAIT_STEPS, WARMUP_STEPS, ACTIVE_STEPS = 1, 2, 3
@@ -40,16 +40,23 @@ _LINK = "External id"
 
 def run(subject: Subject) -> None:
     """Trace three steps; keep the operators' rows, and a small trace of the last step."""
-    on_cuda = subject.config.device == "cuda"
     training = subject.build()
+    with tracing(subject.folder, subject.record, subject.config.device) as steps:
+        training.run(WAIT_STEPS + WARMUP_STEPS + ACTIVE_STEPS, steps)
+
+
+@contextmanager
+def tracing(folder: RunFolder, record: Record, device: str) -> Iterator[Observer]:
+    """Trace the last three of the six steps done inside, and keep the rows and the trace."""
+    on_cuda = device == "cuda"
     rows: list[OperatorRow] = []
 
     def save(profiler: profile) -> None:
         # TensorBoard's plugin takes the worker's name and the time from the file's name.
-        path = subject.folder.tensorboard / f"dpprof.{time.time_ns()}{TRACE_SUFFIX}"
+        path = folder.tensorboard / f"dpprof.{time.time_ns()}{TRACE_SUFFIX}"
         whole = path.with_suffix("")
         profiler.export_chrome_trace(str(whole))
-        rows.extend(operator_rows(read(profiler, subject.config.device), has_kernels=on_cuda))
+        rows.extend(operator_rows(read(profiler, device), has_kernels=on_cuda))
         # Names from outside may hold bytes and control characters that strict JSON forbids.
         text = whole.read_text(encoding="utf-8", errors="replace")
         whole.unlink()
@@ -63,9 +70,9 @@ def run(subject: Subject) -> None:
         record_shapes=True,
         with_stack=True,
     ) as profiler:
-        training.run(WAIT_STEPS + WARMUP_STEPS + ACTIVE_STEPS, _Steps(profiler, on_cuda))
-    subject.record.operators = rows
-    subject.record.traced_steps = ACTIVE_STEPS
+        yield _Steps(profiler, on_cuda)
+    record.operators = rows
+    record.traced_steps = ACTIVE_STEPS
 
 
 class _Steps(Observer):

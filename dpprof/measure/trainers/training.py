@@ -29,6 +29,7 @@ from dpprof.measure.workloads.factory import first_line
 from dpprof.measure.workloads.sampling import batch_sizes, num_samples, sampled
 from dpprof.measure.workloads.workload import build_workload, checked_batch
 from dpprof.vocabulary.messages import is_oom
+from dpprof.vocabulary.norm_forms import NormCost
 
 # Warnings of `dpprof check` about a model that trains nevertheless. docs/troubleshooting.md quotes them too.
 WARNINGS = {
@@ -122,6 +123,10 @@ class Training:
     def held_tensors(self) -> Held:
         """Return this rank's part of the tensors that the trainer holds now, with names, by category."""
         return {category: all_local(held) for category, held in self.trainer.held_tensors().items()}
+
+    def norm_costs(self) -> dict[str, NormCost]:
+        """Return the form of each weight's norm in the last step, by parameter, if there is a choice."""
+        return self.trainer.norm_costs()
 
     def lost_gradients(self) -> list[str]:
         """Return the names of weights that have a gradient of the loss, and none of the trainer.

@@ -6,7 +6,7 @@ are bitwise the same, and memory and traffic to the byte those of Opacus's tutor
 
 import copy
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import SimpleNamespace
 from typing import Any, ClassVar
 from unittest.mock import patch
@@ -16,8 +16,6 @@ from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
 from opacus.grad_sample import (
     GradSampleModule,
     functorch,
-    grad_sample_module,
-    grad_sample_module_fast_gradient_clipping,
 )
 from opacus.optimizers import DistributedDPOptimizer, DPOptimizer, optimizer_fast_gradient_clipping
 from torch import Tensor, nn
@@ -25,20 +23,13 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from dpprof.errors import WorkloadError
 from dpprof.measure.trainers.base import Held, TrainerBase
-from dpprof.measure.trainers.nested import attributes
 from dpprof.measure.trainers.opacus.foreseen import SENTENCES, foresee, hooked, silent_traps, unbounded
+from dpprof.measure.trainers.opacus.labels import kept_on_parameters, labelled_samples
 from dpprof.measure.trainers.trial_batch import Trial, tried
 from dpprof.measure.trainers.watched_step import Trap, WatchedStep
 from dpprof.measure.workloads.sampling import num_samples
 from dpprof.vocabulary.loops import GRADIENTS, OUTPUTS
 from dpprof.vocabulary.parallel import DDP, NONE
-
-# Attributes of parameters where Opacus keeps tensors, by category.
-_KEPT_UNDER = {
-    "per_sample_gradients": "grad_sample",
-    "gradient_norms": "_norm_sample",
-    "summed_gradients": "summed_grad",
-}
 
 
 class DPSGDTrainer(TrainerBase):
@@ -103,8 +94,7 @@ class DPSGDTrainer(TrainerBase):
 
     def held_tensors(self) -> Held:
         """Add the tensors that Opacus keeps on parameters."""
-        kept = {category: attributes(self.model, name) for category, name in _KEPT_UNDER.items()}
-        return super().held_tensors() | {category: tensors for category, tensors in kept.items() if tensors}
+        return {**super().held_tensors(), **kept_on_parameters(self.model)}
 
     def drop_gradients(self) -> None:
         """Release the norms too, which Opacus's `zero_grad` keeps."""
@@ -113,26 +103,10 @@ class DPSGDTrainer(TrainerBase):
             if hasattr(parameter, "_norm_sample"):
                 del parameter._norm_sample
 
-    @contextmanager
-    def label_transient_tensors(self) -> Iterator[None]:
+    def label_transient_tensors(self) -> AbstractContextManager[None]:
         """Label each per-sample gradient when it is computed, and the buffer that it is copied to."""
-        names = {parameter: name for name, parameter in self.model.named_parameters()}
-        function = "create_or_accumulate_grad_sample"
-        original = getattr(grad_sample_module, function)
-
-        def create_and_label(*, param: nn.Parameter, grad_sample: Tensor, max_batch_len: int) -> None:
-            name = names.get(param, "")
-            self.observer.label("per_sample_gradients", [(name, grad_sample)])
-            original(param=param, grad_sample=grad_sample, max_batch_len=max_batch_len)
-            buffer = getattr(param, "_current_grad_sample", None)
-            if buffer is not None:
-                self.observer.label("per_sample_gradients", [(name, buffer)])
-
-        with (
-            patch.object(grad_sample_module, function, create_and_label),
-            patch.object(grad_sample_module_fast_gradient_clipping, function, create_and_label),
-        ):
-            yield
+        names: dict[Tensor, str] = {parameter: name for name, parameter in self.model.named_parameters()}
+        return labelled_samples(self.observer, names)
 
     @staticmethod
     def clip_factor(norm: Tensor, max_grad_norm: float) -> Tensor:

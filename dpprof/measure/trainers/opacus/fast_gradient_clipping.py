@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
-from unittest.mock import patch
 
 import torch
 from opacus.grad_sample import (
@@ -20,6 +19,7 @@ from torch import Tensor, nn
 
 from dpprof.measure.trainers.base import Held
 from dpprof.measure.trainers.opacus.dpsgd import DPSGDTrainer
+from dpprof.measure.trainers.opacus.labels import labelled_gram_matrices, norms_of_all
 from dpprof.vocabulary.parallel import DDP, FSDP2, NONE
 
 
@@ -54,9 +54,8 @@ class DPFastGradientClippingTrainer(DPSGDTrainer):
     def held_tensors(self) -> Held:
         """Add the norms over all parameters."""
         held = super().held_tensors()
-        total = self.forward_model._per_sample_gradient_norms
-        if total is not None:
-            held.setdefault("gradient_norms", []).append(("all parameters", total))
+        for category, tensors in norms_of_all(self.forward_model).items():
+            held[category] = [*held.get(category, []), *tensors]
         return held if self.parallel.way != FSDP2 else held | self._held_with_shards(held)
 
     def _held_with_shards(self, held: Held) -> Held:
@@ -78,16 +77,8 @@ class DPFastGradientClippingTrainer(DPSGDTrainer):
     @contextmanager
     def label_transient_tensors(self) -> Iterator[None]:
         """Label per-sample gradients, and the (B, T, T) tensors of a ghost norm."""
-
-        def labelling(sampler: Any) -> Any:
-            def sample(*given: Any) -> Any:
-                with self.observer.label_new("gram_matrices", lambda s: len(s) == 3 and s[1] == s[2]):
-                    return sampler(*given)
-
-            return sample
-
-        samplers = {kind: labelling(sampler) for kind, sampler in self.forward_model.NORM_SAMPLERS.items()}
-        with super().label_transient_tensors(), patch.object(self.forward_model, "NORM_SAMPLERS", samplers):
+        grams = labelled_gram_matrices(self.observer, self.forward_model)
+        with super().label_transient_tensors(), grams:
             yield
 
     def _reduced(self, losses: Tensor) -> Tensor:

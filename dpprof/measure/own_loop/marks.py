@@ -1,0 +1,188 @@
+"""Finds the phases of a training loop that knows nothing of dpprof.
+
+Forward begins with the outermost module that is called, and lasts until backward begins, so that the loss is
+part of it; without gradients it ends with the module. The others are calls of torch's and, where it is
+imported, Opacus's functions. A phase inside another one belongs to that one.
+"""
+
+import functools
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+# Methods of Opacus's optimizers, and their phases.
+_OF_OPACUS = {
+    "clip_and_accumulate": "clip",
+    "accumulate": "clip",
+    "add_noise": "noise",
+    "zero_grad": "zero_grad",
+}
+
+
+class Marked(Protocol):
+    """What is told of phases, models and optimizers as they are seen."""
+
+    def begin(self, phase: str) -> bool:
+        """Begin a phase; returns False within another one."""
+        ...
+
+    def end(self, phase: str) -> None:
+        """End a phase that has begun."""
+        ...
+
+    def see_model(self, model: nn.Module, args: tuple[Any, ...]) -> None:
+        """Learn a module that is called from outside of others, and its arguments."""
+        ...
+
+    def see_output(self, output: object) -> None:
+        """Learn what it returns."""
+        ...
+
+    def see_optimizer(self, optimizer: Optimizer) -> None:
+        """Learn an optimizer whose `step` is called."""
+        ...
+
+    def optimizer_stepped(self, optimizer: Optimizer) -> None:
+        """Learn that it has returned."""
+        ...
+
+
+class Marks:
+    """Marks the phases of whatever runs while it is installed."""
+
+    def __init__(self, marked: Marked) -> None:
+        self._marked = marked
+        self._installed = ExitStack()
+        self._depth = 0
+        # The phase that lasts until another one begins.
+        self._open = ""
+        self._in_step = False
+        # Phases of the calls of backward to come, within one of Opacus's fast gradient clipping.
+        self._backwards: list[str] = []
+
+    def install(self) -> None:
+        """Put hooks and wrappers in place."""
+        keep = self._installed
+        for handle in (
+            register_module_forward_pre_hook(self._enter_module),
+            register_module_forward_hook(self._leave_module, always_call=True),
+            register_optimizer_step_pre_hook(self._before_step),
+            register_optimizer_step_post_hook(self._after_step),
+        ):
+            keep.callback(handle.remove)
+        for name in ("backward", "grad"):
+            keep.enter_context(_wrapped(torch.autograd, name, self._backward))
+        for owner in (nn.Module, Optimizer):
+            keep.enter_context(_wrapped(owner, "zero_grad", self._in("zero_grad")))
+        if optimizers := sys.modules.get("opacus.optimizers"):
+            for kind in _kinds_of(optimizers.DPOptimizer):
+                for method in _OF_OPACUS.keys() & vars(kind).keys():
+                    keep.enter_context(_wrapped(kind, method, self._in(_OF_OPACUS[method])))
+        if utils := sys.modules.get("opacus.utils.fast_gradient_clipping_utils"):
+            loss = utils.DPTensorFastGradientClipping
+            keep.enter_context(_wrapped(loss, "backward", self._two_backwards))
+
+    def remove(self) -> None:
+        """Leave torch and Opacus as they were."""
+        self._installed.close()
+
+    def end_step(self) -> None:
+        """End what the step has left open."""
+        self._close()
+        self._depth = 0
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Mark a phase, which ends one that nothing else has ended."""
+        self._close()
+        begun = self._marked.begin(name)
+        try:
+            yield
+        finally:
+            if begun:
+                self._marked.end(name)
+
+    def _close(self) -> None:
+        if self._open:
+            self._marked.end(self._open)
+            self._open = ""
+
+    def _leave_open(self, name: str) -> None:
+        if self._marked.begin(name):
+            self._open = name
+
+    def _enter_module(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self._depth += 1
+        if self._depth == 1 and not self._open:
+            self._marked.see_model(module, args)
+            self._leave_open("forward")
+
+    def _leave_module(self, module: nn.Module, args: object, output: object) -> None:
+        self._depth = max(0, self._depth - 1)
+        if self._depth == 0 and self._open == "forward":
+            self._marked.see_output(output)
+            if not torch.is_grad_enabled():
+                self._close()
+
+    def _before_step(self, optimizer: Optimizer, *_: object) -> None:
+        self._close()
+        self._marked.see_optimizer(optimizer)
+        self._in_step = self._marked.begin("optimizer_step")
+
+    def _after_step(self, optimizer: Optimizer, *_: object) -> None:
+        if self._in_step:
+            self._in_step = False
+            self._marked.end("optimizer_step")
+            self._marked.optimizer_stepped(optimizer)
+
+    def _in(self, phase: str) -> Callable[..., Any]:
+        def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            with nullcontext() if self._backwards else self.phase(phase):
+                return function(*args, **kwargs)
+
+        return called
+
+    def _backward(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        with self.phase(self._backwards.pop(0) if self._backwards else "backward"):
+            result = function(*args, **kwargs)
+        if self._backwards:
+            self._leave_open("clip")  # factors from norms, between the two
+        return result
+
+    def _two_backwards(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._backwards = ["backward_norms", "backward_weighted"]
+        try:
+            return function(*args, **kwargs)
+        finally:
+            self._backwards = []
+
+
+def _kinds_of(kind: type) -> list[type]:
+    subclasses: list[type] = kind.__subclasses__()
+    return [kind, *(found for subclass in subclasses for found in _kinds_of(subclass))]
+
+
+@contextmanager
+def _wrapped(owner: Any, name: str, around: Callable[..., Any]) -> Iterator[None]:
+    original = getattr(owner, name)
+    had_it = name in vars(owner)
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return around(original, *args, **kwargs)
+
+    setattr(owner, name, wrapper)
+    try:
+        yield
+    finally:
+        if had_it:
+            setattr(owner, name, original)
+        else:
+            delattr(owner, name)

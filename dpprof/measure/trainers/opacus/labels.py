@@ -1,0 +1,72 @@
+"""Labels the tensors of Opacus's that live and die within its functions, or stay on parameters."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from opacus.grad_sample import (
+    grad_sample_module,
+    grad_sample_module_fast_gradient_clipping,
+)
+from torch import Tensor, nn
+
+from dpprof.measure.observe import Observer
+from dpprof.measure.trainers.base import Held
+from dpprof.measure.trainers.nested import attributes
+
+# Attributes of parameters where Opacus keeps tensors, by category.
+_KEPT_UNDER = {
+    "per_sample_gradients": "grad_sample",
+    "gradient_norms": "_norm_sample",
+    "summed_gradients": "summed_grad",
+}
+
+
+def kept_on_parameters(model: nn.Module) -> Held:
+    """Return the tensors that Opacus keeps on a model's parameters, by category."""
+    kept = {category: attributes(model, name) for category, name in _KEPT_UNDER.items()}
+    return {category: tensors for category, tensors in kept.items() if tensors}
+
+
+def norms_of_all(wrapped: nn.Module) -> Held:
+    """Return the norms over all parameters that fast gradient clipping keeps, if there are any."""
+    total = getattr(wrapped, "_per_sample_gradient_norms", None)
+    return {} if total is None else {"gradient_norms": [("all parameters", total)]}
+
+
+@contextmanager
+def labelled_samples(observer: Observer, names: Mapping[Tensor, str]) -> Iterator[None]:
+    """Label each per-sample gradient when it is computed, and the buffer that it is copied to."""
+    function = "create_or_accumulate_grad_sample"
+    original = getattr(grad_sample_module, function)
+
+    def create_and_label(*, param: nn.Parameter, grad_sample: Tensor, max_batch_len: int) -> None:
+        name = names.get(param, "")
+        observer.label("per_sample_gradients", [(name, grad_sample)])
+        original(param=param, grad_sample=grad_sample, max_batch_len=max_batch_len)
+        buffer = getattr(param, "_current_grad_sample", None)
+        if buffer is not None:
+            observer.label("per_sample_gradients", [(name, buffer)])
+
+    with (
+        patch.object(grad_sample_module, function, create_and_label),
+        patch.object(grad_sample_module_fast_gradient_clipping, function, create_and_label),
+    ):
+        yield
+
+
+@contextmanager
+def labelled_gram_matrices(observer: Observer, wrapped: Any) -> Iterator[None]:
+    """Label the (B, T, T) tensors of a ghost norm, of a wrapped model or of all."""
+
+    def labelling(sampler: Any) -> Any:
+        def sample(*given: Any) -> Any:
+            with observer.label_new("gram_matrices", lambda s: len(s) == 3 and s[1] == s[2]):
+                return sampler(*given)
+
+        return sample
+
+    samplers = {kind: labelling(sampler) for kind, sampler in wrapped.NORM_SAMPLERS.items()}
+    with patch.object(wrapped, "NORM_SAMPLERS", samplers):
+        yield

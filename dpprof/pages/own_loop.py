@@ -1,0 +1,126 @@
+"""The door for a loop that is not dpprof's: `with dpprof.profile(model, optimizer) as prof:`."""
+
+import html
+import itertools
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+
+from dpprof.errors import DpprofError, Interrupted
+from dpprof.measure.own_loop.loop import LoopEnded, LoopMeasurement
+from dpprof.pages import run_tables, terminal
+from dpprof.pages.run_reports import write_run_reports
+from dpprof.record.figures.results import Result, describe, read_result
+
+# The measurements that are under way, innermost last.
+_under_way: list["profile"] = []
+
+
+class profile(LoopMeasurement):
+    """Measures the training loop inside it; call `step()` after each training step.
+
+    The first steps warm up, the next are timed; then the ledger, the allocator's events and a trace are each
+    kept for some steps. From then on, the loop runs as if this were not there. The run's folder is one of
+    dpprof's: `dpprof show`, `log`, `compare` and `export` take it.
+    """
+
+    _why_nothing = (
+        "the loop ended in its warm-up; call step() after each training step, and let more than warmup_steps "
+        "of them come"
+    )
+
+    def __enter__(self) -> Self:
+        """Begin with the warm-up."""
+        _under_way.append(self)
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """End the measurement, and write the reports of what was measured."""
+        _under_way.remove(self)
+        ended = isinstance(error, LoopEnded)
+        self.stop(None if ended else error)
+        if self.folder is not None and self.folder.record.exists():
+            write_run_reports(self.result)
+        return ended
+
+    @property
+    def result(self) -> Result:
+        """What was measured, read from the folder. Raises DpprofError if the loop ended in its warm-up."""
+        if self.folder is None:
+            raise DpprofError(f"nothing was measured: {self._why_nothing}")
+        return read_result(self.folder)
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Figures by metric name, as MLflow gets them."""
+        return self.result.metrics
+
+    def show(self) -> None:
+        """Print what `dpprof show` prints of the run."""
+        result = self.result
+        console = Console(highlight=False)
+        console.print(describe(result))
+        page = run_tables.page(result, result.folder.read_timeline(), 10, 10)
+        if page is not None:
+            terminal.show(console, page)
+
+    def _repr_html_(self) -> str:
+        """Show the memory timeline in a notebook."""
+        if self.folder is None or not self.folder.timeline_page.exists():
+            return "<p>dpprof has measured nothing yet.</p>"
+        page = html.escape(self.folder.timeline_page.read_text(encoding="utf-8"))
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: 720px; border: 0"></iframe>'
+
+
+class Watched(profile):
+    """Measures a script's training loop; a step ends with that of the script's first optimizer."""
+
+    _why_nothing = (
+        "the script took fewer optimizer steps than --warmup-steps and one more; if it trains without "
+        "torch.optim, use dpprof.profile in it, and call step() after each training step"
+    )
+
+    def __init__(self, script: str, arguments: Sequence[str], *, is_module: bool, **how: Any) -> None:
+        super().__init__(by_optimizer=True, **how)
+        self._script, self._arguments, self._is_module = script, arguments, is_module
+
+    def run(self) -> int:
+        """Run the script as python does, and return its exit code. Its traceback goes to standard error."""
+        sys.argv = [self._script, *self._arguments]
+        sys.path[0] = os.getcwd() if self._is_module else str(Path(self._script).resolve().parent)
+        try:
+            with self:
+                if self._is_module:
+                    runpy.run_module(self._script, run_name="__main__", alter_sys=True)
+                else:
+                    runpy.run_path(self._script, run_name="__main__")
+        except SystemExit as ended:
+            if isinstance(ended.code, str):
+                print(ended.code, file=sys.stderr)
+            return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        except KeyboardInterrupt:
+            return Interrupted.exit_code
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            inner = itertools.dropwhile(lambda frame: frame.filename != self._script, frames)
+            print("Traceback (most recent call last):", file=sys.stderr)
+            print("".join(traceback.format_list(list(inner) or frames)), end="", file=sys.stderr)
+            print("".join(traceback.format_exception_only(error)), end="", file=sys.stderr)
+            return 1
+        return 0
+
+
+def phase(name: str) -> AbstractContextManager[Any]:
+    """Mark a phase of the loop that is measured, if one is: `with dpprof.phase("clip"):`."""
+    return _under_way[-1].phase(name) if _under_way else nullcontext()
