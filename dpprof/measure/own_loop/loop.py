@@ -6,17 +6,16 @@ the allocator's events and the trace are each kept for steps of their own.
 
 import itertools
 import re
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.profiler import ProfilerActivity, profile, record_function
+from torch.profiler import record_function
 from torch.utils._pytree import tree_leaves
 
 from dpprof.config.experiment import ExperimentConfig
@@ -26,24 +25,13 @@ from dpprof.errors import ConfigError, describe_error
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer
 from dpprof.measure.own_loop.marks import Marks
-from dpprof.measure.own_loop.present import tensors_alive
-from dpprof.measure.passes import clean, trace
-from dpprof.measure.passes.events import read
-from dpprof.measure.passes.ledger import Ledger, LedgerObserver
-from dpprof.measure.passes.memory import AllocatedBytes, phase_peaks
-from dpprof.measure.passes.storages import Storages
+from dpprof.measure.own_loop.passes import Followed, LoopPasses, Stage
 from dpprof.measure.passes.weights import parameter_groups
-from dpprof.measure.trainers.base import Held
-from dpprof.measure.trainers.nested import attributes
-from dpprof.process import peak_rss_bytes
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import PassOutcome, PassStatus, Record
-from dpprof.vocabulary.norm_forms import NormCost
 from dpprof.vocabulary.phases import PHASE_LABEL, STEP_LABEL
 from dpprof.vocabulary.trainers import OWN_LOOP
 
-_LEDGER_STEPS, _MEMORY_STEPS = 2, 3
-_TRACE_STEPS = trace.WAIT_STEPS + trace.WARMUP_STEPS + trace.ACTIVE_STEPS
 _STOPPED = "the loop ended after {done} of {steps} steps of this pass"
 
 
@@ -52,50 +40,6 @@ class LoopEnded(BaseException):
 
     No error, so that a loop that goes on after errors ends, too.
     """
-
-
-class Stage(NamedTuple):
-    """Steps that are observed alike: of a pass, or of the warm-up, which has no name."""
-
-    name: str
-    num_steps: int
-    open: Callable[[], AbstractContextManager[Observer]]
-
-
-class Followed:
-    """The model and the optimizers of a loop, given or seen, and the tensors that they hold."""
-
-    def __init__(self, model: nn.Module | None, optimizers: list[Optimizer]) -> None:
-        self.model = model or nn.Module()
-        self.is_given = model is not None
-        self.optimizers = optimizers
-
-    def held_tensors(self) -> Held:
-        """Return the tensors held now, by category; only categories with any."""
-        names: dict[Tensor, str] = {parameter: name for name, parameter in self.model.named_parameters()}
-        held: Held = {
-            "parameters": list(self.model.named_parameters()),
-            "buffers": list(self.model.named_buffers()),
-            "gradients": attributes(self.model, "grad"),
-            "optimizer_state": [
-                (f"{names.get(parameter, '')}.{key}", value)
-                for optimizer in self.optimizers
-                for parameter, state in optimizer.state.items()
-                for key, value in state.items()
-                if isinstance(value, Tensor)
-            ],
-        }
-        if "opacus.grad_sample" in sys.modules:
-            from dpprof.measure.trainers.opacus.labels import kept_on_parameters, norms_of_all
-
-            held |= kept_on_parameters(self.model)
-            for category, tensors in norms_of_all(self.model).items():
-                held[category] = [*held.get(category, []), *tensors]
-        return {category: tensors for category, tensors in held.items() if tensors}
-
-    def norm_costs(self) -> dict[str, NormCost]:
-        """Return nothing: how a loop computes norms is its own affair."""
-        return {}
 
 
 class LoopMeasurement:
@@ -139,7 +83,7 @@ class LoopMeasurement:
         self._phases: list[AbstractContextManager[Any]] = []
         self._labels_ranges = False
         self._marks = Marks(self)
-        self._followed_storages = ExitStack()
+        self._passes: LoopPasses | None = None
         self._stages: Iterator[Stage] = iter(())
         self._stage: Stage | None = None
         self._observed: AbstractContextManager[Observer] = nullcontext(Observer())
@@ -153,15 +97,7 @@ class LoopMeasurement:
 
     def start(self) -> None:
         """Begin with the warm-up."""
-        self._stages = iter(
-            [
-                Stage("", self._how.warmup_steps, lambda: nullcontext(Observer())),
-                Stage("clean", self._how.measured_steps, self._timing),
-                Stage("ledger", _LEDGER_STEPS, self._ledger),
-                Stage("memory", _MEMORY_STEPS, self._memory),
-                Stage("trace", _TRACE_STEPS, self._trace),
-            ]
-        )
+        self._stages = self._all_stages()
         self._marks.install()
         self._next_stage()
         self._begin_step()
@@ -199,6 +135,11 @@ class LoopMeasurement:
         with self._marks.phase(name):
             yield
 
+    def _all_stages(self) -> Iterator[Stage]:
+        yield Stage("", self._how.warmup_steps, lambda: nullcontext(Observer()))
+        self._passes = self._begin_record()
+        yield from self._passes.stages(self._how.measured_steps)
+
     # What the marks tell.
 
     def begin(self, phase: str) -> bool:
@@ -215,19 +156,22 @@ class LoopMeasurement:
 
     def end(self, phase: str) -> None:
         """End the phase under way."""
-        if self._phase == phase:
+        if phase and self._phase == phase:
             for context in reversed(self._phases):
                 context.__exit__(None, None, None)
             self._phase, self._phases = "", []
 
-    def see_model(self, model: nn.Module, args: tuple[Any, ...]) -> None:
-        """Learn the model, if none was given, and the batch size."""
+    def see_model(self, model: nn.Module) -> None:
+        """Learn the model, if none was given: the one with most parameters."""
         if not self._followed.is_given and _size(model) > _size(self._followed.model):
             self._followed.model = model
-        inputs = [leaf for leaf in tree_leaves(args) if isinstance(leaf, Tensor)]
+
+    def see_inputs(self, inputs: object) -> None:
+        """Learn the arguments of a model, and from the first tensor the batch size."""
+        tensors = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
         if not self._batch_size:
-            self._batch_size = next((len(tensor) for tensor in inputs if tensor.dim()), 0)
-        self._observer.label("inputs", [("", tensor) for tensor in inputs])
+            self._batch_size = next((len(tensor) for tensor in tensors if tensor.dim()), 0)
+        self._observer.label("inputs", [("", tensor) for tensor in tensors])
 
     def see_output(self, output: object) -> None:
         """Learn what a model returns, which the loop may keep."""
@@ -255,6 +199,7 @@ class LoopMeasurement:
 
     def _end_step(self, error: LoopEnded | None) -> None:
         self._marks.end_step()
+        self.end(self._phase)
         if self._range is not None:
             self._range.__exit__(None, None, None)
         _leave(self._step, error)
@@ -265,14 +210,12 @@ class LoopMeasurement:
             self.is_complete = True
             self._finish()
             return
-        if self._stage.name == "clean":
-            self._make_folder()
         if self._stage.name:
             self._record.passes[self._stage.name] = PassOutcome(PassStatus.RUNNING)
             self._began = time.perf_counter()
         self._observed = self._stage.open()
         self._observer = self._observed.__enter__()
-        self._labels_ranges = self._stage.name in ("memory", "trace")
+        self._labels_ranges = self._stage.has_ranges
 
     def _end_stage(self, error: LoopEnded | None, why: str = "") -> None:
         assert self._stage is not None
@@ -288,7 +231,9 @@ class LoopMeasurement:
     def _finish(self) -> None:
         self._stage = None
         self._marks.remove()
-        self._followed_storages.close()
+        self._stages = iter(())
+        if self._passes is not None:
+            self._passes.close()
         for name in self._how.pass_names if self.folder is not None else ():
             missing = PassOutcome(PassStatus.SKIPPED, "the loop ended before it")
             self._record.passes.setdefault(name, missing)
@@ -297,7 +242,7 @@ class LoopMeasurement:
 
     # The folder and its record.
 
-    def _make_folder(self) -> None:
+    def _begin_record(self) -> LoopPasses:
         parameters = list(self._followed.model.parameters())
         on_cuda = torch.cuda.is_initialized() and any(p.device.type == "cuda" for p in parameters)
         self._device = "cuda" if on_cuda else "cpu"
@@ -320,91 +265,12 @@ class LoopMeasurement:
         record.num_parameters = sum(p.numel() for p in parameters)
         record.parameters = parameter_groups(self._followed.model, self.config)
         record.samples_per_step = self._batch_size or None
+        return LoopPasses(self._followed, self.folder, record, self._device)
 
     def _write(self) -> None:
         assert self.folder is not None
         self._record.ended_at = time.time()
         self.folder.write_record(self._record)
-
-    # The passes.
-
-    @contextmanager
-    def _timing(self) -> Iterator[Observer]:
-        peaks = clean.PeakMemory() if self._device == "cuda" else Observer()
-        with clean.timing(self._record, peaks, on_cuda=self._device == "cuda") as stopwatch:
-            yield stopwatch
-        if isinstance(peaks, clean.PeakMemory):
-            peaks.note(self._record.memory)
-        self._record.memory.peak_rss = peak_rss_bytes()
-
-    @contextmanager
-    def _ledger(self) -> Iterator[Observer]:
-        ledger = self._kept = Ledger(self._device)
-        self._followed_storages.enter_context(ledger.storages)
-        observer = LedgerObserver(ledger, self._followed)
-        with ledger.accounting(), self._labelled(observer):
-            for tensor in tensors_alive():
-                ledger.storages.see(tensor)
-            yield observer
-        assert observer.highest is not None, "no step was done"
-        kept = observer.highest
-        self._record.ledger = kept.result
-        assert self.folder is not None
-        self.folder.write_ledger(kept.result, kept.account.timeline())
-
-    @contextmanager
-    def _labelled(self, observer: Observer) -> Iterator[None]:
-        """Label the tensors within Opacus's functions, if the loop uses it."""
-        with ExitStack() as stack:
-            if "opacus.grad_sample" in sys.modules:
-                from opacus.grad_sample import GradSampleModuleFastGradientClipping as Fast
-
-                from dpprof.measure.trainers.opacus.labels import labelled_gram_matrices, labelled_samples
-
-                names: dict[Tensor, str] = {p: name for name, p in self._followed.model.named_parameters()}
-                stack.enter_context(labelled_samples(observer, names))
-                stack.enter_context(labelled_gram_matrices(observer, Fast))
-            yield
-
-    @contextmanager
-    def _memory(self) -> Iterator[Observer]:
-        on_cuda = self._device == "cuda"
-        activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_cuda
-        held = _HeldAtStart(self._kept.storages)
-        with self._kept.accounting(), profile(activities=activities, profile_memory=True) as profiler:
-            yield held
-        recording = read(profiler, self._device)
-        steps, memory = recording.steps[1:], self._record.memory
-        seen = AllocatedBytes(recording, 0).at(steps[0].start)
-        levels = AllocatedBytes(recording, held.num_bytes[1] - seen)
-        memory.phase_peak = phase_peaks(recording.phases, levels, steps)
-        if not on_cuda:
-            memory.step_peak = [levels.peak(step) for step in steps]
-            memory.peak_allocated = max(memory.step_peak)
-            memory.after_step = levels.at(steps[-1].end)
-
-    @contextmanager
-    def _trace(self) -> Iterator[Observer]:
-        assert self.folder is not None
-        with trace.tracing(self.folder, self._record, self._device) as observer:
-            yield observer
-
-
-class _HeldAtStart(Observer):
-    """Bytes that the ledger sees alive at the start of each step of a recording.
-
-    The recording itself does not see the end of what was there before it: gradients, in its first step.
-    """
-
-    def __init__(self, storages: Storages) -> None:
-        self._storages = storages
-        self.num_bytes: list[int] = []
-
-    @contextmanager
-    def step(self) -> Iterator[None]:
-        """Take the bytes."""
-        self.num_bytes.append(self._storages.live_bytes())
-        yield
 
 
 def _leave(context: AbstractContextManager[Any], error: LoopEnded | None) -> None:

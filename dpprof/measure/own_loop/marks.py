@@ -37,8 +37,12 @@ class Marked(Protocol):
         """End a phase that has begun."""
         ...
 
-    def see_model(self, model: nn.Module, args: tuple[Any, ...]) -> None:
-        """Learn a module that is called from outside of others, and its arguments."""
+    def see_model(self, model: nn.Module) -> None:
+        """Learn a module that is called from outside of others."""
+        ...
+
+    def see_inputs(self, inputs: object) -> None:
+        """Learn its arguments."""
         ...
 
     def see_output(self, output: object) -> None:
@@ -61,6 +65,8 @@ class Marks:
         self._marked = marked
         self._installed = ExitStack()
         self._depth = 0
+        self._seen: set[int] = set()
+        self._knows_opacus = False
         # The phase that lasts until another one begins.
         self._open = ""
         self._in_step = False
@@ -81,13 +87,21 @@ class Marks:
             keep.enter_context(_wrapped(torch.autograd, name, self._backward))
         for owner in (nn.Module, Optimizer):
             keep.enter_context(_wrapped(owner, "zero_grad", self._in("zero_grad")))
-        if optimizers := sys.modules.get("opacus.optimizers"):
-            for kind in _kinds_of(optimizers.DPOptimizer):
-                for method in _OF_OPACUS.keys() & vars(kind).keys():
-                    keep.enter_context(_wrapped(kind, method, self._in(_OF_OPACUS[method])))
-        if utils := sys.modules.get("opacus.utils.fast_gradient_clipping_utils"):
-            loss = utils.DPTensorFastGradientClipping
-            keep.enter_context(_wrapped(loss, "backward", self._two_backwards))
+        self._look_for_opacus()
+
+    def _look_for_opacus(self) -> None:
+        """Wrap Opacus's functions once they are imported."""
+        optimizers = sys.modules.get("opacus.optimizers")
+        utils = sys.modules.get("opacus.utils.fast_gradient_clipping_utils")
+        if self._knows_opacus or optimizers is None or utils is None:
+            return
+        self._knows_opacus = True
+        for kind in _kinds_of(optimizers.DPOptimizer):
+            for method in _OF_OPACUS.keys() & vars(kind).keys():
+                wrapper = _wrapped(kind, method, self._in(_OF_OPACUS[method]))
+                self._installed.enter_context(wrapper)
+        loss = utils.DPTensorFastGradientClipping
+        self._installed.enter_context(_wrapped(loss, "backward", self._two_backwards))
 
     def remove(self) -> None:
         """Leave torch and Opacus as they were."""
@@ -97,6 +111,7 @@ class Marks:
         """End what the step has left open."""
         self._close()
         self._depth = 0
+        self._look_for_opacus()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -121,8 +136,18 @@ class Marks:
     def _enter_module(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         self._depth += 1
         if self._depth == 1 and not self._open:
-            self._marked.see_model(module, args)
+            self._marked.see_model(module)
+            if id(module) not in self._seen:
+                self._seen.add(id(module))
+                self._marked.see_inputs(args)
+                hook = module.register_forward_pre_hook(self._see_inputs, with_kwargs=True)
+                self._installed.callback(hook.remove)
             self._leave_open("forward")
+
+    def _see_inputs(self, module: nn.Module, args: object, kwargs: object) -> None:
+        """From a module's second call on: hooks for all modules get no keyword arguments."""
+        if self._depth == 1 and self._open == "forward":
+            self._marked.see_inputs((args, kwargs))
 
     def _leave_module(self, module: nn.Module, args: object, output: object) -> None:
         self._depth = max(0, self._depth - 1)

@@ -6,6 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 from opacus.grad_sample import (
+    GradSampleModuleFastGradientClipping,
     grad_sample_module,
     grad_sample_module_fast_gradient_clipping,
 )
@@ -52,6 +53,17 @@ def labelled_samples(observer: Observer, names: Mapping[Tensor, str]) -> Iterato
     with (
         patch.object(grad_sample_module, function, create_and_label),
         patch.object(grad_sample_module_fast_gradient_clipping, function, create_and_label),
+    ):
+        yield
+
+
+@contextmanager
+def labelled_everywhere(observer: Observer, model: nn.Module) -> Iterator[None]:
+    """Label the tensors within Opacus's functions, whichever wrapper the model has."""
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    with (
+        labelled_samples(observer, names),
+        labelled_gram_matrices(observer, GradSampleModuleFastGradientClipping),
     ):
         yield
 

@@ -1,0 +1,127 @@
+"""`dpprof watch`, on the scripts of examples/own_loops and on scripts that end in their own way."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from example_runs import known
+
+from dpprof.record.folder import RunFolder
+from dpprof.record.record import PassStatus, Record
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "own_loops"
+STEP = """
+import os, sys, time, torch
+weight = torch.nn.Parameter(torch.ones(4))
+optimizer = torch.optim.SGD([weight], lr=0.1)
+def step():
+    optimizer.zero_grad()
+    (weight * torch.ones(3, 4)).sum().backward()
+    optimizer.step()
+"""
+OPACUS = {"zero_grad", "forward", "backward_norms", "clip", "backward_weighted", "noise", "optimizer_step"}
+PLAIN = {"zero_grad", "forward", "backward", "optimizer_step"}
+
+
+def python(*arguments: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def watch(*arguments: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    return python("-m", "dpprof", "watch", *arguments, cwd=cwd)
+
+
+def record_in(path: Path) -> Record:
+    (config,) = path.glob("runs/*/*/config.json")
+    return known(RunFolder(config.parent).read_record())
+
+
+@pytest.mark.parametrize(
+    ("script", "batch_size", "phases"),
+    [
+        ("plain", 32, PLAIN),
+        ("accumulation", 32, PLAIN),
+        ("opacus_ghost", None, OPACUS),
+        ("hugging_face_trainer", 4, PLAIN),
+    ],
+)
+def test_a_script_does_what_it_does_without(
+    script: str, batch_size: int | None, phases: set[str], tmp_path: Path
+) -> None:
+    path = EXAMPLES / f"{script}.py"
+    alone = python("-W", "ignore", path, cwd=tmp_path)
+    watched = watch("--measured-steps", 4, path, cwd=tmp_path)
+    assert watched.returncode == alone.returncode == 0, watched.stderr
+    assert alone.stdout.splitlines()[-1] in watched.stdout
+    record = record_in(tmp_path)
+    assert {outcome.status for outcome in record.passes.values()} == {PassStatus.FINISHED}
+    assert record.phase_s.keys() == phases
+    assert batch_size in (None, record.samples_per_step)
+    if batch_size is not None:  # of a batch that changes its size, each pass sees other steps
+        assert known(record.ledger).peak == pytest.approx(known(record.memory.peak_allocated), rel=0.001)
+
+
+def test_a_module_is_watched_with_its_arguments(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(STEP + "for _ in range(40): step()\nprint(sys.argv[1:])\n")
+    done = watch("--name", "other", "-m", "mine", "--measured-steps", "7", cwd=tmp_path)
+    assert "['--measured-steps', '7']" in done.stdout
+    assert record_in(tmp_path).config["workload"] == "loop:other"
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "says"),
+    [
+        ("sys.exit(7)", 7, ""),
+        ("sys.exit('no more')", 1, "no more"),
+        ("raise ValueError('bad luck')", 1, 'in <module>\n    raise ValueError("bad luck")'),
+        ("os._exit(5)", 5, ""),
+    ],
+)
+def test_the_scripts_end_is_its_own(ending: str, code: int, says: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(STEP + "for _ in range(20): step()\n" + ending.replace("'", '"') + "\n")
+    done = watch("mine.py", cwd=tmp_path)
+    assert done.returncode == code
+    assert says in done.stderr
+    assert "dpprof/" not in done.stderr.partition("Traceback")[2].partition("everything is kept")[0]
+    record = record_in(tmp_path)
+    assert len(record.step_s) == 10
+    if ending != "os._exit(5)":
+        assert record.passes["trace"].status is PassStatus.SKIPPED
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        STEP + "for _ in range(15): step()\nopen('ready', 'w').close()\ntime.sleep(600)\n"
+    )
+    command = [sys.executable, "-m", "dpprof", "watch", "mine.py"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as running:
+        while not (tmp_path / "ready").exists():
+            assert running.poll() is None
+        os.kill(running.pid, signal.SIGINT)
+        text, _ = running.communicate()
+    assert running.returncode == 130
+    assert b"everything is kept in runs" in text
+    assert record_in(tmp_path).passes["ledger"].status is PassStatus.FINISHED
+
+
+def test_a_loop_without_end_is_ended_on_request(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        STEP + "while True:\n    try:\n        step()\n    except Exception:\n        pass\n"
+    )
+    done = watch("--end", "mine.py", cwd=tmp_path)
+    assert done.returncode == 0
+    assert {outcome.status for outcome in record_in(tmp_path).passes.values()} == {PassStatus.FINISHED}
+
+
+def test_what_cannot_be_watched_is_said(tmp_path: Path) -> None:
+    (tmp_path / "idle.py").write_text("print('nothing to train')\n")
+    done = watch("idle.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "nothing to train\n")
+    assert "nothing was measured: the script took fewer optimizer steps" in done.stderr
+    missing = watch("missing.py", cwd=tmp_path)
+    assert missing.returncode == 2
+    assert "SCRIPT: got 'missing.py'" in missing.stderr
