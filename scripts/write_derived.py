@@ -24,7 +24,7 @@ TABLE_BEGIN = "<!-- made by scripts/write_derived.py -->\n"
 TABLE_END = "<!-- end of what it made -->\n"
 # The names that other packages may import.
 PUBLIC = {
-    "dpprof": ("Workload",),
+    "dpprof": ("Workload", "profile", "phase"),
     "dpprof.measure.workloads.huggingface.adapt": ("adapt",),
     "dpprof.vocabulary.settings": ("setting",),
     "dpprof.vocabulary.workloads": ("WorkloadInfo",),
