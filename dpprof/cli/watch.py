@@ -25,8 +25,9 @@ def watch(script: str, arguments: tuple[str, ...], **asked: Any) -> None:
     """Measure the training loop of a script that knows nothing of dpprof.
 
     Runs SCRIPT with its ARGUMENTS, as python does. A training step ends with the step of the script's first
-    optimizer. Some steps warm up, the next are timed; then the ledger, the allocator's events and a trace are
-    each kept for some. From then on the script runs as ever. Its output, results and exit code stay its own.
+    optimizer. Some steps warm up, the next are timed; then the ledger, with the allocator's events, and a
+    trace are each kept for some. From then on the script runs as ever. Its output, results and exit code
+    stay its own.
 
     \b
     dpprof watch train.py --epochs 1

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
+from rich.markup import escape
 
 from dpprof.errors import DpprofError, Interrupted
 from dpprof.measure.own_loop.loop import LoopEnded, LoopMeasurement
@@ -27,9 +28,9 @@ _under_way: list["profile"] = []
 class profile(LoopMeasurement):
     """Measures the training loop inside it; call `step()` after each training step.
 
-    The first steps warm up, the next are timed; then the ledger, the allocator's events and a trace are each
-    kept for some steps. From then on, the loop runs as if this were not there. The run's folder is one of
-    dpprof's: `dpprof show`, `log`, `compare` and `export` take it.
+    The first steps warm up, the next are timed; then the ledger, with the allocator's events, and a trace are
+    each kept for some steps. From then on, the loop runs as if this were not there. The folder is that of a
+    run: `dpprof show`, `log`, `compare` and `export` take it.
     """
 
     _why_nothing = (
@@ -71,6 +72,8 @@ class profile(LoopMeasurement):
         result = self.result
         console = Console(highlight=False)
         console.print(describe(result))
+        for warning in result.record.warnings if result.record is not None else ():
+            console.print(f"[yellow]warning:[/yellow] {escape(warning)}")
         page = run_tables.page(result, result.folder.read_timeline(), 10, 10)
         if page is not None:
             terminal.show(console, page)

@@ -95,7 +95,7 @@ def test_the_scripts_end_is_its_own(ending: str, code: int, says: str, tmp_path:
 
 def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
-        STEP + "for _ in range(15): step()\nopen('ready', 'w').close()\ntime.sleep(600)\n"
+        STEP + "for _ in range(20): step()\nopen('ready', 'w').close()\ntime.sleep(600)\n"
     )
     command = [sys.executable, "-m", "dpprof", "watch", "mine.py"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as running:

@@ -1,7 +1,7 @@
 """Measures the steps of a loop, stage after stage, and then leaves it alone.
 
 First some steps are only counted, then steps are timed with nothing but marks of their phases. The ledger,
-the allocator's events and the trace are each kept for steps of their own.
+with the allocator's events, and the trace are each kept for steps of their own.
 """
 
 import itertools
@@ -77,13 +77,12 @@ class LoopMeasurement:
         self._followed = Followed(model, [optimizer] if optimizer is not None else [])
         self._name, self._runs_dir, self._end = name, Path(runs_dir), end
         self._by_optimizer = by_optimizer
-        self._how = MeasuringConfig(warmup_steps, measured_steps, "clean,ledger,memory,trace")
+        self._how = MeasuringConfig(warmup_steps, measured_steps, "clean,ledger,trace")
         self._batch_size = 0
         self._phase = ""
         self._phases: list[AbstractContextManager[Any]] = []
         self._labels_ranges = False
         self._marks = Marks(self)
-        self._passes: LoopPasses | None = None
         self._stages: Iterator[Stage] = iter(())
         self._stage: Stage | None = None
         self._observed: AbstractContextManager[Observer] = nullcontext(Observer())
@@ -121,7 +120,7 @@ class LoopMeasurement:
         if self._stage is not None:
             stage, ended = self._stage, LoopEnded()
             self._end_step(ended)
-            why = describe_error(error) if error is not None else ""
+            why = describe_error(error) if isinstance(error, Exception) else ""
             why = why or _STOPPED.format(done=self._done, steps=stage.num_steps)
             self._end_stage(None if stage.name == "clean" and self._done else ended, why)
             self._finish()
@@ -137,8 +136,7 @@ class LoopMeasurement:
 
     def _all_stages(self) -> Iterator[Stage]:
         yield Stage("", self._how.warmup_steps, lambda: nullcontext(Observer()))
-        self._passes = self._begin_record()
-        yield from self._passes.stages(self._how.measured_steps)
+        yield from self._begin_record().stages(self._how.measured_steps)
 
     # What the marks tell.
 
@@ -232,8 +230,6 @@ class LoopMeasurement:
         self._stage = None
         self._marks.remove()
         self._stages = iter(())
-        if self._passes is not None:
-            self._passes.close()
         for name in self._how.pass_names if self.folder is not None else ():
             missing = PassOutcome(PassStatus.SKIPPED, "the loop ended before it")
             self._record.passes.setdefault(name, missing)

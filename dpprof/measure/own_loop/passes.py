@@ -1,8 +1,9 @@
 """The passes over a loop's steps: timing, ledger, allocator's events, trace."""
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
 
 from torch import Tensor, nn
@@ -12,19 +13,27 @@ from torch.profiler import ProfilerActivity, profile
 from dpprof.measure.observe import Observer
 from dpprof.measure.own_loop.present import tensors_alive
 from dpprof.measure.passes import clean, trace
-from dpprof.measure.passes.events import read
+from dpprof.measure.passes.events import Recording, read
 from dpprof.measure.passes.ledger import Ledger, LedgerObserver
 from dpprof.measure.passes.memory import AllocatedBytes, phase_peaks
-from dpprof.measure.passes.storages import Storages
+from dpprof.measure.passes.storages import Life
 from dpprof.measure.trainers.base import Held
 from dpprof.measure.trainers.nested import attributes
 from dpprof.process import peak_rss_bytes
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
+from dpprof.vocabulary.formats import size
 from dpprof.vocabulary.norm_forms import NormCost
+from dpprof.vocabulary.units import mib
 
 _OPACUS = "opacus.grad_sample"
-_LEDGER_STEPS, _MEMORY_STEPS = 2, 3
+_LEDGER_STEPS = 4
+_MOST_NAMED = 3
+# docs/own_loop.md quotes it.
+GROWS = (
+    "each step leaves {total} alive after the next one too, made by {made}: a list of losses with their "
+    "graphs, or a history that nobody shortens?"
+)
 _TRACE_STEPS = trace.WAIT_STEPS + trace.WARMUP_STEPS + trace.ACTIVE_STEPS
 
 
@@ -74,24 +83,18 @@ class Followed:
 
 
 class LoopPasses:
-    """Passes that add their results to a record. `close` forgets what the ledger followed."""
+    """Passes that add their results to a record."""
 
     def __init__(self, followed: Followed, folder: RunFolder, record: Record, device: str) -> None:
         self._followed, self._folder, self._record, self._device = followed, folder, record, device
-        self._storages = ExitStack()
 
     def stages(self, measured_steps: int) -> list[Stage]:
         """Return the passes in order."""
         return [
             Stage("clean", measured_steps, self._timing),
-            Stage("ledger", _LEDGER_STEPS, self._ledger),
-            Stage("memory", _MEMORY_STEPS, self._memory, has_ranges=True),
+            Stage("ledger", _LEDGER_STEPS, self._ledger, has_ranges=True),
             Stage("trace", _TRACE_STEPS, self._trace, has_ranges=True),
         ]
-
-    def close(self) -> None:
-        """Stop following storages."""
-        self._storages.close()
 
     @contextmanager
     def _timing(self) -> Iterator[Observer]:
@@ -104,34 +107,50 @@ class LoopPasses:
 
     @contextmanager
     def _ledger(self) -> Iterator[Observer]:
-        ledger = self._kept = Ledger(self._device)
-        self._storages.enter_context(ledger.storages)
-        observer = LedgerObserver(ledger, self._followed)
-        with ledger.accounting(), _labelled(observer, self._followed.model):
+        """Keep the ledger and the allocator's events of the same steps, but for the first.
+
+        The allocator's events tell nothing of the end of what was there before them.
+        """
+        on_cuda = self._device == "cuda"
+        activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_cuda
+        ledger = Ledger(self._device)
+        observer = _FromSecondStep(ledger, self._followed)
+        with (
+            ledger,
+            _labelled(observer, self._followed.model),
+            profile(activities=activities, profile_memory=True) as profiler,
+        ):
             for tensor in tensors_alive():
                 ledger.storages.see(tensor)
             yield observer
+            self._warn_of(observer.longer_than_their_step())
         assert observer.highest is not None, "no step was done"
         kept = observer.highest
         self._record.ledger = kept.result
         self._folder.write_ledger(kept.result, kept.account.timeline())
+        self._note_events(read(profiler, self._device), observer.alive_at_start)
 
-    @contextmanager
-    def _memory(self) -> Iterator[Observer]:
-        on_cuda = self._device == "cuda"
-        activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_cuda
-        held = _HeldAtStart(self._kept.storages)
-        with self._kept.accounting(), profile(activities=activities, profile_memory=True) as profiler:
-            yield held
-        recording = read(profiler, self._device)
+    def _note_events(self, recording: Recording, alive: int) -> None:
+        """Note the allocator's peaks from the second step on, which began with `alive` bytes."""
         steps, memory = recording.steps[1:], self._record.memory
         seen = AllocatedBytes(recording, 0).at(steps[0].start)
-        levels = AllocatedBytes(recording, held.num_bytes[1] - seen)
+        levels = AllocatedBytes(recording, alive - seen)
         memory.phase_peak = phase_peaks(recording.phases, levels, steps)
-        if not on_cuda:
+        if self._device == "cpu":
             memory.step_peak = [levels.peak(step) for step in steps]
             memory.peak_allocated = max(memory.step_peak)
             memory.after_step = levels.at(steps[-1].end)
+
+    def _warn_of(self, lives: list[Life]) -> None:
+        """Warn of tensors that outlive their step."""
+        if not lives:
+            return
+        made: Counter[str] = Counter()
+        for life in lives:
+            made[f"{life.operator.removeprefix('aten::')} in {life.phase or 'no phase'}"] += life.num_bytes
+        total = size(mib(made.total()))
+        named = ", ".join(f"{by} ({size(mib(num_bytes))})" for by, num_bytes in made.most_common(_MOST_NAMED))
+        self._record.warnings.append(GROWS.format(total=total, made=named))
 
     @contextmanager
     def _trace(self) -> Iterator[Observer]:
@@ -148,18 +167,30 @@ def _labelled(observer: Observer, model: nn.Module) -> AbstractContextManager[No
     return labelled_everywhere(observer, model)
 
 
-class _HeldAtStart(Observer):
-    """Bytes that the ledger sees alive at the start of each step of a recording.
+class _FromSecondStep(LedgerObserver):
+    """Keeps the account of steps from the second one on, and what was alive when that began."""
 
-    The recording itself does not see the end of what was there before it: gradients, in its first step.
-    """
+    alive_at_start = 0
 
-    def __init__(self, storages: Storages) -> None:
-        self._storages = storages
-        self.num_bytes: list[int] = []
+    def __init__(self, ledger: Ledger, followed: Followed) -> None:
+        super().__init__(ledger, followed)
+        self._starts: list[int] = []
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Take the bytes."""
-        self.num_bytes.append(self._storages.live_bytes())
-        yield
+        """Account for a step."""
+        self._starts.append(self._storages.num_born())
+        if len(self._starts) == 2:
+            self.alive_at_start = self._storages.live_bytes()
+            self.highest = None
+        with super().step():
+            yield
+
+    def longer_than_their_step(self) -> list[Life]:
+        """Return what the second step made that the end of the third one has not."""
+        if len(self._starts) < _LEDGER_STEPS:
+            return []
+        first, end = self._starts[1:3]
+        return [
+            life for life in self._storages.alive() if first <= life.number < end and not life.is_labelled
+        ]

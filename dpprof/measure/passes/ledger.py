@@ -7,7 +7,7 @@ so it works alike on CPU, CUDA and fake tensors.
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol, Self
 
 import torch
@@ -119,23 +119,15 @@ class Ledger(TorchDispatchMode):
         return False
 
     def __enter__(self) -> Self:
-        self._entered = ExitStack()
-        self._entered.enter_context(self.storages)
-        self._entered.enter_context(self.accounting())
+        self.modules.__enter__()
+        self.storages.__enter__()
+        super().__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._entered.close()
-
-    @contextmanager
-    def accounting(self) -> Iterator[None]:
-        """Account for operators while entered; the storages are followed for as long as they are entered."""
-        with self.modules:
-            super().__enter__()
-            try:
-                yield
-            finally:
-                super().__exit__(None, None, None)
+        super().__exit__(*error)
+        self.modules.__exit__(*error)
+        self.storages.__exit__(*error)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -4,7 +4,6 @@ A storage is a block of torch's allocator; any number of tensors may be views of
 weak reference, which does not keep it alive. No data is read, so fake tensors work as well as real ones.
 """
 
-import itertools
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -90,14 +89,26 @@ class Storages:
         self._expected: list[tuple[str, Callable[[torch.Size], bool] | None]] = []
         self._newborn: list[list[Life]] = []
         self._log: StepLog | None = None
-        self._numbers = itertools.count()
+        self._born = 0
         self.phase: str | None = None
         # Every storage's number and its bytes from then on, 0 when it is freed, since the beginning.
         self.changes: list[tuple[int, int]] = []
 
     def live_bytes(self) -> int:
         """Return the bytes of all storages alive now."""
-        return sum(life.num_bytes for life in set(self._live.values()))
+        return sum(life.num_bytes for life in self.alive())
+
+    def alive(self) -> set[Life]:
+        """Return all storages alive now."""
+        return set(self._live.values())
+
+    def num_born(self) -> int:
+        """Return the number of the next storage."""
+        return self._born
+
+    def _next_number(self) -> int:
+        self._born += 1
+        return self._born - 1
 
     def __enter__(self) -> Self:
         self._resize = torch.UntypedStorage.resize_
@@ -147,7 +158,7 @@ class Storages:
                 operator,
                 self.phase,
                 module_now(),
-                number=next(self._numbers),
+                number=self._next_number(),
             )
             life.reference = weakref.ref(storage, partial(self._died, key, life))
             self._live[key] = life
@@ -176,7 +187,7 @@ class Storages:
     def take_for_a_moment(self, sizes: Iterable[int], operator: str, module: str) -> None:
         """Log bytes that an operator takes internally and gives back: of each buffer, all held together."""
         lives = [
-            Life(size, (size,), "uint8", operator, self.phase, module, number=next(self._numbers))
+            Life(size, (size,), "uint8", operator, self.phase, module, number=self._next_number())
             for size in sizes
         ]
         for life in lives:
@@ -187,7 +198,7 @@ class Storages:
 
     def take_for_good(self, num_bytes: int) -> None:
         """Take bytes that belong to no tensor, and that no step's log has."""
-        self.changes.append((next(self._numbers), num_bytes))
+        self.changes.append((self._next_number(), num_bytes))
 
     def _died(self, key: int, life: Life, _: object) -> None:
         taken_over = isinstance(life.reference, tuple)

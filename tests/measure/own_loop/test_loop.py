@@ -23,7 +23,7 @@ from dpprof.measure.workloads.workload import build_workload
 from dpprof.record.record import PassStatus, Record
 
 TRAINERS = ["StandardTrainer", "DPSGDTrainer", "DPGhostClippingTrainer", "DPFastGradientClippingTrainer"]
-STEPS = 3 + 3 + 2 + 3 + 6  # warm-up, clean, ledger, memory, trace
+STEPS = 3 + 3 + 4 + 6  # warm-up, clean, ledger, trace
 
 
 def mlp() -> nn.Module:
@@ -186,12 +186,38 @@ def test_what_a_list_of_losses_keeps_alive_is_seen(tmp_path: Path) -> None:
         for x, y in batches():
             kept.append(model(x).pow(2).mean() + y.sum())
             prof.step()
-    ledger = known(prof.result.record).ledger
-    hidden = 8 * 32 * 4
-    assert known(ledger).growth >= hidden
+    record = known(prof.result.record)
+    assert known(record.ledger).growth >= 8 * 32 * 4  # the hidden layer
+    # The ledger and the allocator see the same steps.
+    assert known(record.ledger).peak == pytest.approx(record.memory.peak_allocated, abs=64)
+    (warning,) = record.warnings
+    assert "each step leaves" in warning
+    assert "in forward" in warning
 
 
-@pytest.mark.parametrize(("steps", "done", "left_out"), [(5, "clean", "ledger"), (8, "ledger", "memory")])
+def test_a_noise_history_is_seen(tmp_path: Path) -> None:
+    model, history = mlp(), []
+    with dpprof.profile(runs_dir=tmp_path, measured_steps=3) as prof:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for x, y in batches():
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            history.append([torch.randn_like(parameter) for parameter in model.parameters()])
+            optimizer.step()
+            prof.step()
+    (warning,) = known(prof.result.record).warnings
+    numbers = 16 * 32 + 32 + 32 * 4 + 4
+    assert f"each step leaves {4 * numbers / 2**10:.1f} KiB" in warning
+    assert "randn_like in no phase" in warning
+
+
+def test_a_loop_that_keeps_nothing_is_not_warned_of(tmp_path: Path) -> None:
+    with dpprof.profile(runs_dir=tmp_path, measured_steps=3) as prof:
+        train(mlp(), prof=prof)
+    assert known(prof.result.record).warnings == []
+
+
+@pytest.mark.parametrize(("steps", "done", "left_out"), [(5, "clean", "ledger"), (11, "ledger", "trace")])
 def test_a_loop_that_ends_early_says_what_it_lacks(
     steps: int, done: str, left_out: str, tmp_path: Path
 ) -> None:
