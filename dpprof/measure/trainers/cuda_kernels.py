@@ -135,12 +135,12 @@ def _has_fused_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: A
     Flash attention takes short types without a mask, also where several heads share keys; the
     memory-efficient kernel takes rows of multiples of 16 bytes.
     """
-    is_short = query.element_size() == 2
-    same_sizes = query.shape[-1] == key.shape[-1]
-    if is_short and attn_mask is None and same_sizes and query.shape[-1] == value.shape[-1] <= 256:
+    if query.dim() != 4 or query.shape[-1] != key.shape[-1]:
+        return False
+    if query.element_size() == 2 and attn_mask is None and query.shape[-1] == value.shape[-1] <= 256:
         return True
     in_rows = all(tensor.shape[-1] * tensor.element_size() % 16 == 0 for tensor in (query, value))
-    return query.dim() == 4 and query.shape[1] == key.shape[1] and same_sizes and in_rows
+    return query.shape[1] == key.shape[1] and in_rows
 
 
 def _rms_norm(

@@ -79,6 +79,13 @@ def test_attention_takes_the_kernel_that_cuda_has_for_it() -> None:
     assert fused in attended(torch.bfloat16, 4, 4, 8, attn_mask=mask)
 
 
+def test_attention_of_three_dimensions_has_no_kernel() -> None:
+    with fake_tensors(as_on_cuda=True), Ledger("cpu") as ledger, ledger.counting():
+        x = torch.zeros(2, 64, 8)
+        F.scaled_dot_product_attention(x, x, x)
+    assert "aten::_safe_softmax" in [row.name for row in ledger.take_traffic()]
+
+
 def test_attention_step_by_step_computes_the_same() -> None:
     query, key = torch.randn(2, 4, 16, 8), torch.randn(2, 2, 16, 8)
     for how in (
