@@ -7,8 +7,9 @@ so it works alike on CPU, CUDA and fake tensors.
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple, Protocol, Self
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -42,6 +43,7 @@ from dpprof.vocabulary.parallel import COMMUNICATION, DDP, bytes_sent, collectiv
 from dpprof.vocabulary.trainers import trainer_info
 
 _DEVICE = torch.ops.prim.device.default
+_SHAPES_ALONE = {"_propagate_tensor_meta_non_cached"}
 _MARKS = "profiler"  # the namespace of operators that only mark a place in a trace
 
 
@@ -112,6 +114,7 @@ class Ledger(TorchDispatchMode):
         self._distributed: type | None = None
         if dist.is_available() and dist.is_initialized():
             self._distributed = importlib.import_module("torch.distributed.tensor").DTensor
+        self._only_shapes = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -119,6 +122,12 @@ class Ledger(TorchDispatchMode):
         return False
 
     def __enter__(self) -> Self:
+        self._patches = ExitStack()
+        if self._distributed is not None:
+            # How distributed tensors find the shape of a result: on fake tensors of the whole, once for each.
+            owner = importlib.import_module("torch.distributed.tensor._sharding_prop").ShardingPropagator
+            for name in _SHAPES_ALONE & vars(owner).keys():
+                self._patches.enter_context(patch.object(owner, name, self._apart(getattr(owner, name))))
         self.modules.__enter__()
         self.storages.__enter__()
         super().__enter__()
@@ -126,8 +135,19 @@ class Ledger(TorchDispatchMode):
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
+        self._patches.close()
         self.modules.__exit__(*error)
         self.storages.__exit__(*error)
+
+    def _apart(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*args: Any, **kwargs: Any) -> Any:
+            self._only_shapes = True
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self._only_shapes = False
+
+        return called
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -139,6 +159,8 @@ class Ledger(TorchDispatchMode):
         if self._distributed is not None and any(issubclass(kind, self._distributed) for kind in types):
             return NotImplemented
         kwargs = kwargs or {}
+        if self._only_shapes:
+            return func(*args, **kwargs)
         if func.namespace == _MARKS:
             with torch._C._DisableTorchDispatch():  # slow with fake tensors
                 return func(*args, **kwargs)

@@ -1,6 +1,7 @@
 """The ledger of an estimate: memory that operators take within themselves, tried or assumed."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from record_metrics import metrics
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from dpprof.config.devices import DEVICES
+from dpprof.config.flat import from_flat
 from dpprof.measure.experiment import run_experiment
 from dpprof.measure.passes import estimate_ledger
 from dpprof.measure.passes.estimate_ledger import (
@@ -25,6 +28,11 @@ from dpprof.measure.passes.estimate_ledger import (
     _RecurrentCalls,
     _transformed_bytes,
 )
+from dpprof.measure.passes.ledger import keep_ledger
+from dpprof.measure.ranks import one_rank_of_many
+from dpprof.measure.trainers.build import load_trainer
+from dpprof.measure.trainers.fake_tensors import fake_tensors
+from dpprof.measure.trainers.training import Training
 from dpprof.record.figures.results import Result, describe
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
@@ -216,3 +224,20 @@ def test_each_form_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for shape in ((2, 3), (2, 3), (3, 2)):
         tried(aten.neg.default, torch.Size(shape), trials=trials)
     assert calls == [(2, 3), (3, 2)]
+
+
+def test_how_distributed_tensors_find_shapes_takes_no_memory() -> None:
+    """In the first step they run each operator on whole tensors, which are shapes alone: 8 times a shard."""
+    settings = {"trainer": "standard", "model_size": "tiny", "batch_size": 2, "seq_len": 32, "device": "cuda"}
+    several = {"parallel": "fsdp2", "world_size": 8, "passes": "estimate", "optimizer": "adamw"}
+    config = from_flat(settings | several).resolve(cuda_available=False)
+    with one_rank_of_many(config, 0), fake_tensors(load_trainer(config.trainer), as_on_cuda=True):
+        ledger = CudaLedger("cpu", DEVICES["H100"])
+        log = keep_ledger(partial(Training, config, "cpu"), ledger, 1).account.log
+    held: dict[int, int] = {}
+    levels = []
+    for storage, num_bytes in ledger.storages.changes[: log.end_change]:
+        held[storage] = num_bytes
+        levels.append(sum(held.values()))
+    # What is alive at once in the first step is a whole unit, and never the whole model twice.
+    assert max(levels[: log.first_change]) <= 1.02 * max(levels[log.first_change :])
