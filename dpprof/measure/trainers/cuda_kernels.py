@@ -34,7 +34,8 @@ _FP32_ON_CUDA = {
     for name in _NAMES_IN_FP32.split()
     if hasattr(owner, name)
 }
-_FUSED_NORM = _aten._fused_rms_norm.default
+# Of torch 2.9 and later; before it, CUDA takes RMS norms apart too.
+_FUSED_NORM = getattr(_aten, "_fused_rms_norm", None)
 _SUMS = {torch.sum, Tensor.sum}
 _DROPOUT, _ATTENTION, _RMS_NORM = F.dropout, F.scaled_dot_product_attention, F.rms_norm
 
@@ -43,9 +44,10 @@ _DROPOUT, _ATTENTION, _RMS_NORM = F.dropout, F.scaled_dot_product_attention, F.r
 def kernels_of_cuda() -> Iterator[None]:
     """Run functions as CUDA does where fake tensors of the CPU stand for a GPU's."""
     stand_ins = {"dropout": _dropout, "scaled_dot_product_attention": _attention, "rms_norm": _rms_norm}
+    operators = {} if _FUSED_NORM is None else {_FUSED_NORM.default: _norm_results}
     with ExitStack() as stack:
         stack.enter_context(patch.object(uses, "converts_in_kernels", lambda t: True))
-        stack.enter_context(patch.dict(fake_impls.op_implementations_dict, {_FUSED_NORM: _norm_results}))
+        stack.enter_context(patch.dict(fake_impls.op_implementations_dict, operators))
         for name, stand_in in stand_ins.items():
             stack.enter_context(patch.object(F, name, stand_in))
         yield
@@ -147,7 +149,7 @@ def _rms_norm(
     input: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
     """Normalize in one kernel, which keeps the input and a factor for each row."""
-    if torch._C._functorch.maybe_current_level() is not None:
+    if _FUSED_NORM is None or torch._C._functorch.maybe_current_level() is not None:
         return _RMS_NORM(input, normalized_shape, weight, eps)
     normal: Tensor = _FusedNorm.apply(input, normalized_shape, weight, eps)
     return normal
@@ -160,7 +162,7 @@ class _FusedNorm(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, shape: Any, weight: Tensor | None, eps: float | None) -> Tensor:
         ctx.shape = shape
         with torch._C._AutoDispatchBelowAutograd():
-            normal, factors = _FUSED_NORM(x, shape, weight, eps)
+            normal, factors = _aten._fused_rms_norm(x, shape, weight, eps)
         ctx.save_for_backward(x, weight, factors)
         result: Tensor = normal
         return result
