@@ -53,7 +53,7 @@ def warmup_steps(config: ExperimentConfig) -> int:
     In its second step, torch's DDP rebuilds its buckets, once in a whole training, and ranks agree on them.
     """
     if config.poisson_sampling:
-        return SAMPLED_WARMUP_STEPS
+        return SAMPLED_WARMUP_STEPS + config.is_estimate  # the last one has the size of those that count
     return 2 if config.parallel == DDP and not trainer_info(config.trainer).is_private else 1
 
 
