@@ -36,7 +36,7 @@ def watch(script: str, arguments: tuple[str, ...], **asked: Any) -> None:
     is_module, name = asked.pop("is_module"), asked.pop("name")
     if not is_module and not Path(script).is_file():
         raise ConfigError(f"SCRIPT: got {script!r}, allowed: the path of a Python script")
-    name = name or "".join(c if c.isalnum() else "_" for c in Path(script).stem)
+    name = name or "".join(c if c.isalnum() else "_" for c in (script if is_module else Path(script).stem))
 
     from dpprof.pages.own_loop import Watched
 

@@ -57,7 +57,7 @@ class profile(LoopMeasurement):
 
     @property
     def result(self) -> Result:
-        """What was measured, read from the folder. Raises DpprofError if the loop ended in its warm-up."""
+        """The measurements, read from the folder. Raises DpprofError if the loop ended in its warm-up."""
         if self.folder is None:
             raise DpprofError(f"nothing was measured: {self._why_nothing}")
         return read_result(self.folder)

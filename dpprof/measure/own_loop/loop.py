@@ -148,6 +148,8 @@ class LoopMeasurement:
         self._phases = [self._observer.phase(phase)]
         if self._labels_ranges:
             self._phases.append(record_function(PHASE_LABEL + phase))
+        if phase == "noise":
+            self._phases.append(self._observer.label_new("noise"))
         for context in self._phases:
             context.__enter__()
         return True

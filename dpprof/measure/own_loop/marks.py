@@ -27,7 +27,7 @@ _OF_OPACUS = {
 
 
 class Marked(Protocol):
-    """What is told of phases, models and optimizers as they are seen."""
+    """Is told of phases, models and optimizers as they are seen."""
 
     def begin(self, phase: str) -> bool:
         """Begin a phase; returns False within another one."""

@@ -248,7 +248,7 @@ class Ledger(TorchDispatchMode):
 
 
 class Followed(Protocol):
-    """What a ledger asks of a training."""
+    """Names what a ledger asks of a training."""
 
     model: nn.Module
 

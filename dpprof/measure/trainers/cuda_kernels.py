@@ -132,7 +132,7 @@ def _attention(
 
 
 def _has_fused_attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Any) -> bool:
-    """Whether one of CUDA's kernels takes these heads (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp).
+    """Tell whether a kernel takes these heads (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp).
 
     Flash attention takes short types without a mask, also where several heads share keys; the
     memory-efficient kernel takes rows of multiples of 16 bytes.

@@ -87,6 +87,8 @@ def test_peaks_and_phases_are_those_of_the_own_trainer_to_the_byte(trainer: str,
     assert loop.memory.peak_allocated == own.memory.peak_allocated
     assert loop.memory.phase_peak == own.memory.phase_peak
     assert loop.phase_s.keys() == own.phase_s.keys()
+    noise, own_noise = (known(record.ledger).phase_peak.get("noise") for record in (loop, own))
+    assert (noise and noise.by_category.get("noise")) == (own_noise and own_noise.by_category.get("noise"))
     categories, expected = ({**known(record.ledger).at_peak} for record in (loop, own))
     # What a loop's targets are, and which of its variables is the loss, is not known.
     for name in ("parameters", "gradients", "per_sample_gradients", "gram_matrices", "gradient_norms"):
