@@ -263,7 +263,7 @@ class LoopMeasurement:
         record.num_parameters = sum(p.numel() for p in parameters)
         record.parameters = parameter_groups(self._followed.model, self.config)
         record.samples_per_step = self._batch_size or None
-        return LoopPasses(self._followed, self.folder, record, self._device)
+        return LoopPasses(self._followed, self.folder, record, self.config)
 
     def _write(self) -> None:
         assert self.folder is not None

@@ -1,7 +1,6 @@
 """The passes over a loop's steps: timing, ledger, allocator's events, trace."""
 
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
@@ -10,30 +9,24 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.profiler import ProfilerActivity, profile
 
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.observe import Observer
+from dpprof.measure.own_loop.findings import LoopFindings
 from dpprof.measure.own_loop.present import tensors_alive
 from dpprof.measure.passes import clean, trace
 from dpprof.measure.passes.events import Recording, read
 from dpprof.measure.passes.ledger import Ledger, LedgerObserver
 from dpprof.measure.passes.memory import AllocatedBytes, phase_peaks
-from dpprof.measure.passes.storages import Life
+from dpprof.measure.passes.weights import checksums, parameter_groups
 from dpprof.measure.trainers.base import Held
 from dpprof.measure.trainers.nested import attributes
 from dpprof.process import peak_rss_bytes
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
-from dpprof.vocabulary.formats import size
 from dpprof.vocabulary.norm_forms import NormCost
-from dpprof.vocabulary.units import mib
 
 _OPACUS = "opacus.grad_sample"
 _LEDGER_STEPS = 4
-_MOST_NAMED = 3
-# docs/own_loop.md quotes it.
-GROWS = (
-    "each step leaves {total} alive after the next one too, made by {made}: a list of losses with their "
-    "graphs, or a history that nobody shortens?"
-)
 _TRACE_STEPS = trace.WAIT_STEPS + trace.WARMUP_STEPS + trace.ACTIVE_STEPS
 
 
@@ -85,8 +78,12 @@ class Followed:
 class LoopPasses:
     """Passes that add their results to a record."""
 
-    def __init__(self, followed: Followed, folder: RunFolder, record: Record, device: str) -> None:
-        self._followed, self._folder, self._record, self._device = followed, folder, record, device
+    def __init__(
+        self, followed: Followed, folder: RunFolder, record: Record, config: ExperimentConfig
+    ) -> None:
+        self._followed, self._folder, self._record, self._config = followed, folder, record, config
+        self._device = config.device
+        self._weights = checksums(followed.model)
 
     def stages(self, measured_steps: int) -> list[Stage]:
         """Return the passes in order."""
@@ -114,21 +111,33 @@ class LoopPasses:
         on_cuda = self._device == "cuda"
         activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_cuda
         ledger = Ledger(self._device)
-        observer = _FromSecondStep(ledger, self._followed)
+        findings = LoopFindings(self._followed.model, ledger.storages)
+        observer = _FromSecondStep(ledger, self._followed, findings)
         with (
             ledger,
+            findings.looking(),
             _labelled(observer, self._followed.model),
             profile(activities=activities, profile_memory=True) as profiler,
         ):
             for tensor in tensors_alive():
                 ledger.storages.see(tensor)
             yield observer
-            self._warn_of(observer.longer_than_their_step())
-        assert observer.highest is not None, "no step was done"
-        kept = observer.highest
+            assert observer.highest is not None, "no step was done"
+            kept = observer.highest
+            held = self._followed.held_tensors()
+            self._record.warnings += findings.sentences(
+                kept.account, observer.starts, held, self._note_moves()
+            )
         self._record.ledger = kept.result
         self._folder.write_ledger(kept.result, kept.account.timeline())
         self._note_events(read(profiler, self._device), observer.alive_at_start)
+
+    def _note_moves(self) -> list[str]:
+        """Record which parameters have moved since the warm-up, and return the names of the others."""
+        after = checksums(self._followed.model)
+        moved = {name: total != self._weights.get(name) for name, total in after.items()}
+        self._record.parameters = parameter_groups(self._followed.model, self._config, moved)
+        return [name for name, has_moved in moved.items() if not has_moved]
 
     def _note_events(self, recording: Recording, alive: int) -> None:
         """Note the allocator's peaks from the second step on, which began with `alive` bytes."""
@@ -140,17 +149,6 @@ class LoopPasses:
             memory.step_peak = [levels.peak(step) for step in steps]
             memory.peak_allocated = max(memory.step_peak)
             memory.after_step = levels.at(steps[-1].end)
-
-    def _warn_of(self, lives: list[Life]) -> None:
-        """Warn of tensors that outlive their step."""
-        if not lives:
-            return
-        made: Counter[str] = Counter()
-        for life in lives:
-            made[f"{life.operator.removeprefix('aten::')} in {life.phase or 'no phase'}"] += life.num_bytes
-        total = size(mib(made.total()))
-        named = ", ".join(f"{by} ({size(mib(num_bytes))})" for by, num_bytes in made.most_common(_MOST_NAMED))
-        self._record.warnings.append(GROWS.format(total=total, made=named))
 
     @contextmanager
     def _trace(self) -> Iterator[Observer]:
@@ -172,25 +170,18 @@ class _FromSecondStep(LedgerObserver):
 
     alive_at_start = 0
 
-    def __init__(self, ledger: Ledger, followed: Followed) -> None:
+    def __init__(self, ledger: Ledger, followed: Followed, findings: LoopFindings) -> None:
         super().__init__(ledger, followed)
-        self._starts: list[int] = []
+        self._findings = findings
+        self.starts: list[int] = []  # the number of the first storage that each step made
 
     @contextmanager
     def step(self) -> Iterator[None]:
         """Account for a step."""
-        self._starts.append(self._storages.num_born())
-        if len(self._starts) == 2:
+        self.starts.append(self._storages.num_born())
+        self._findings.begin_step()
+        if len(self.starts) == 2:
             self.alive_at_start = self._storages.live_bytes()
             self.highest = None
         with super().step():
             yield
-
-    def longer_than_their_step(self) -> list[Life]:
-        """Return what the second step made that the end of the third one has not."""
-        if len(self._starts) < _LEDGER_STEPS:
-            return []
-        first, end = self._starts[1:3]
-        return [
-            life for life in self._storages.alive() if first <= life.number < end and not life.is_labelled
-        ]

@@ -22,7 +22,8 @@ class Life:
 
     `shape` and `dtype` are those of the first tensor over it, or of the labelled one. `category` is None
     while unknown. The first label holds from birth on: `first_category`. `is_labelled` is False for a
-    category that was only expected (`Storages.label_new`). `number` is that of its birth.
+    category that was only expected (`Storages.label_new`). `number` is that of its birth, and `line` the
+    one of the program, if somebody looks for it (`Storages.line_now`).
     """
 
     num_bytes: int
@@ -37,6 +38,7 @@ class Life:
     is_labelled: bool = False
     alive: bool = True
     number: int = 0
+    line: str = ""
     reference: Any = None
 
 
@@ -90,6 +92,7 @@ class Storages:
         self._newborn: list[list[Life]] = []
         self._log: StepLog | None = None
         self._born = 0
+        self.line_now: Callable[[], str] = str
         self.phase: str | None = None
         # Every storage's number and its bytes from then on, 0 when it is freed, since the beginning.
         self.changes: list[tuple[int, int]] = []
@@ -159,6 +162,7 @@ class Storages:
                 self.phase,
                 module_now(),
                 number=self._next_number(),
+                line=self.line_now(),
             )
             life.reference = weakref.ref(storage, partial(self._died, key, life))
             self._live[key] = life

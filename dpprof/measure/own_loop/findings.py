@@ -1,0 +1,304 @@
+"""Finds what a loop does that costs memory, or breaks its privacy, and names the line to change.
+
+Looked for while the ledger is kept, when every storage has the line that made it.
+"""
+
+import gc
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_leaves
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from dpprof.measure.own_loop.lines import line_now
+from dpprof.measure.passes.account import Account
+from dpprof.measure.passes.storages import Life, Storages
+from dpprof.measure.trainers.base import Held
+from dpprof.measure.trainers.nested import attributes
+from dpprof.vocabulary.formats import counted, listed, memory
+from dpprof.vocabulary.units import mib
+
+# A finding is worth a sentence from this share of the peak on.
+_WORTH_NAMING = 0.01
+_MOST_NAMED = 3
+_GRAPHS = "a list of losses with their graphs? Keep loss.item() or loss.detach()"
+_HISTORY = "a history that nobody shortens?"
+# docs/own_loop.md quotes some of them.
+GROWS = "each step leaves {size} alive after the next one too, made by {made}: {guess}"
+KEEPS = (
+    "the peak counts {size} of the step before, kept until this one replaces them, made by {made}: "
+    "`del` what holds them at the end of a step"
+)
+ZEROED = (
+    "gradients of the step before ({size}) stay alive through forward, since {line} fills them with zeros: "
+    "call zero_grad() without set_to_none=False"
+)
+LATE = (
+    "gradients of the step before ({size}) stay alive through forward: call zero_grad() before the model, "
+    "not after it ({line})"
+)
+NEVER = (
+    "gradients of the step before ({size}) are added to, as nothing sets them to None: call "
+    "optimizer.zero_grad() in each step"
+)
+NOT_TRAINED = (
+    "backward computes gradients ({size}) that no optimizer uses, of {names}: if they should train, make the "
+    "optimizer after them, with all of model.parameters(); else call requires_grad_(False)"
+)
+FROZEN = "frozen parameters keep gradients ({size}) that nothing uses, of {names}: set their grad to None"
+UNUSED = (
+    "{line} calls the model with gradients, in {calls}, and backward never reaches the output: under "
+    "torch.no_grad() this keeps up to {size} less"
+)
+DROPPED = (
+    "; if the loop drops such batches, say for a loss that is NaN, no guarantee holds, since this depends "
+    "on the data"
+)
+STILL = "no step has moved {names}: {why}"
+NOT_SAMPLED = (
+    "{line} takes batches of a {sampler}, and Opacus's accountant counts on Poisson sampling: the epsilon "
+    "that it names is too low for these; train with the loader that make_private returns, and "
+    "poisson_sampling=True"
+)
+
+
+@dataclass
+class _Call:
+    """A call of the model with gradients: its line, the bytes that it leaves alive, and if backward came."""
+
+    line: str
+    num_bytes: int
+    is_reached: bool = False
+
+
+class LoopFindings:
+    """Looks at the steps of a loop for what it could do without.
+
+    Args:
+        model: whose gradients are looked at.
+        storages: those of the ledger, which get the lines that make them.
+    """
+
+    def __init__(self, model: nn.Module, storages: Storages) -> None:
+        self._model, self._storages = model, storages
+        self._optimizers = [thing for thing in gc.get_objects() if issubclass(type(thing), Optimizer)]
+        self._with_gradient: set[str] = set()
+        self._not_trained: dict[str, int] = {}
+        self._frozen: dict[str, int] = {}
+        self._kept_gradients = 0
+        self._zeroing: dict[str, bool] = {}
+        self._late = ""
+        self._is_first_call = False
+        self._calls: list[_Call] = []
+        self._depth = self._first_born = 0
+        self._not_sampled: dict[str, str] = {}
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Look at what runs inside."""
+        self._storages.line_now = line_now
+        with ExitStack() as keep:
+            for handle in (
+                register_module_forward_pre_hook(self._enter_module),
+                register_module_forward_hook(self._leave_module, always_call=True),
+                register_optimizer_step_pre_hook(self._before_step),
+            ):
+                keep.callback(handle.remove)
+            for owner in (nn.Module, Optimizer):
+                keep.enter_context(patch.object(owner, "zero_grad", self._noting_zeroing(owner.zero_grad)))
+            advance = _BaseDataLoaderIter.__next__
+            keep.enter_context(patch.object(_BaseDataLoaderIter, "__next__", self._noting_sampler(advance)))
+            yield
+
+    def begin_step(self) -> None:
+        """Tell that a step begins."""
+        self._is_first_call = True
+
+    # What is seen.
+
+    def _enter_module(self, module: nn.Module, args: object) -> None:
+        self._depth += 1
+        if self._depth > 1 or not torch.is_grad_enabled():
+            return
+        self._first_born = self._storages.num_born()
+        if self._is_first_call:
+            self._is_first_call = False
+            kept = [
+                gradient.nbytes for name, gradient in self._gradients().items() if name in self._trained()
+            ]
+            self._kept_gradients = max(self._kept_gradients, sum(kept))
+
+    def _leave_module(self, module: nn.Module, args: object, output: object) -> None:
+        self._depth = max(0, self._depth - 1)
+        if (
+            self._depth
+            or not torch.is_grad_enabled()
+            or torch._C._functorch.maybe_current_level() is not None
+        ):
+            return
+        nodes = [leaf.grad_fn for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.grad_fn]
+        if nodes:
+            left = [life.num_bytes for life in self._storages.alive() if life.number >= self._first_born]
+            call = _Call(line_now(), sum(left))
+            self._calls.append(call)
+            for node in nodes:
+                node.register_prehook(lambda *_: setattr(call, "is_reached", True))
+
+    def _before_step(self, optimizer: Optimizer, *_: object) -> None:
+        trained, parameters = self._trained(), dict(self._model.named_parameters())
+        for name, gradient in self._gradients().items():
+            self._with_gradient.add(name)
+            if not parameters[name].requires_grad:
+                self._frozen[name] = gradient.nbytes
+            elif name not in trained:
+                self._not_trained[name] = gradient.nbytes
+
+    def _gradients(self) -> dict[str, Tensor]:
+        return dict(attributes(self._model, "grad"))
+
+    def _trained(self) -> set[str]:
+        """Return the names of the parameters that an optimizer has."""
+        of = {id(p) for each in self._optimizers for group in each.param_groups for p in group["params"]}
+        return {name for name, p in self._model.named_parameters() if p.requires_grad and id(p) in of}
+
+    def _noting_zeroing(self, zero_grad: Any) -> Any:
+        def noting(owner: Any, set_to_none: bool = True) -> None:
+            line = line_now()
+            self._zeroing[line] = set_to_none
+            if set_to_none and not self._is_first_call:
+                self._late = line
+            zero_grad(owner, set_to_none)
+
+        return noting
+
+    def _noting_sampler(self, advance: Any) -> Any:
+        def noting(batches: Any) -> Any:
+            sampler = batches._index_sampler
+            while _kind(sampler) == "BatchSplittingSampler":  # of Opacus's BatchMemoryManager
+                sampler = sampler.sampler
+            if "UniformWithReplacement" not in _kind(sampler):
+                self._not_sampled[line_now()] = _kind(getattr(sampler, "sampler", sampler))
+            return advance(batches)
+
+        return noting
+
+    # What it means.
+
+    def sentences(self, highest: Account, starts: list[int], held: Held, still: list[str]) -> list[str]:
+        """Return what was found, one sentence each.
+
+        Args:
+            highest: the account of the step with the highest peak.
+            starts: the number of the first storage that each step made.
+            held: the tensors that model and optimizers hold.
+            still: names of the parameters that no step has moved.
+        """
+        self._worth = _WORTH_NAMING * highest.peak
+        return [
+            *self._growing(starts),
+            *self._carried(highest, starts, set(held)),
+            *self._gradients_kept(),
+            *self._gradients_unused(),
+            *self._outputs_unused(),
+            *self._standing_still(still),
+            *self._sampling(),
+        ]
+
+    def _growing(self, starts: list[int]) -> Iterator[str]:
+        """Name what the second step made that the end of the last one has not."""
+        first, end = starts[1:3]
+        lives = [
+            life for life in self._storages.alive() if first <= life.number < end and not life.is_labelled
+        ]
+        if lives:
+            has_graphs = any(life.category == "activations" for life in lives)
+            guess = _GRAPHS if has_graphs else _HISTORY
+            yield GROWS.format(size=_size(_bytes_of(lives)), made=_made(lives), guess=guess)
+
+    def _carried(self, highest: Account, starts: list[int], held: set[str]) -> Iterator[str]:
+        """Name what one step made and the next one still has at its peak, before it is gone."""
+        log = highest.log
+        gone = {id(event.life) for event in log.events[: highest.peak_event + 1] if event.num_bytes < 0}
+        lives = [
+            life
+            for life, _ in log.present
+            if starts[0] <= life.number and id(life) not in gone and not life.alive
+            if life.first_category not in held
+        ]
+        if _bytes_of(lives) > self._worth:
+            yield KEEPS.format(size=_size(_bytes_of(lives)), made=_made(lives))
+
+    def _gradients_kept(self) -> Iterator[str]:
+        kept = self._kept_gradients
+        if kept <= self._worth:
+            return
+        filled = [line for line, set_to_none in self._zeroing.items() if not set_to_none]
+        if filled:
+            yield ZEROED.format(size=_size(kept), line=filled[0])
+        elif self._late:
+            yield LATE.format(size=_size(kept), line=self._late)
+        else:
+            yield NEVER.format(size=_size(kept))
+
+    def _gradients_unused(self) -> Iterator[str]:
+        for found, sentence in ((self._not_trained, NOT_TRAINED), (self._frozen, FROZEN)):
+            if found:
+                yield sentence.format(size=_size(sum(found.values())), names=listed(list(found)))
+
+    def _outputs_unused(self) -> Iterator[str]:
+        is_private = any(map(_has_accountant, self._optimizers))
+        for line in dict.fromkeys(call.line for call in self._calls):
+            calls = [call for call in self._calls if call.line == line]
+            unused = [call.num_bytes for call in calls if not call.is_reached]
+            if max(unused, default=0) > self._worth:
+                share = f"{len(unused)} of {counted(len(calls), 'call')}"
+                sentence = UNUSED.format(line=line, calls=share, size=_size(max(unused)))
+                yield sentence + DROPPED * (is_private and len(unused) < len(calls))
+
+    def _standing_still(self, still: list[str]) -> Iterator[str]:
+        trained = self._trained()
+        without = [name for name in still if name in trained and name not in self._with_gradient]
+        with_one = [name for name in still if name in trained and name in self._with_gradient]
+        if without:
+            yield STILL.format(names=listed(without), why="the loss gives no gradient")
+        if with_one:
+            yield STILL.format(names=listed(with_one), why="steps are too small to show, or their rate is 0")
+
+    def _sampling(self) -> Iterator[str]:
+        if any(map(_has_accountant, self._optimizers)):
+            for line, sampler in self._not_sampled.items():
+                yield NOT_SAMPLED.format(line=line, sampler=sampler)
+
+
+def _has_accountant(optimizer: Optimizer) -> bool:
+    """Tell if it is one of Opacus's, with an accountant attached."""
+    return getattr(optimizer, "step_hook", None) is not None
+
+
+def _bytes_of(lives: list[Life]) -> int:
+    return sum(life.num_bytes for life in lives)
+
+
+def _size(num_bytes: int) -> str:
+    return memory(mib(num_bytes))
+
+
+def _made(lives: list[Life]) -> str:
+    made: Counter[str] = Counter()
+    for life in lives:
+        where = f"at {life.line}" if life.line else f"in {life.phase or 'no phase'}"
+        made[f"{life.operator.removeprefix('aten::')} {where}"] += life.num_bytes
+    return ", ".join(f"{by} ({_size(num_bytes)})" for by, num_bytes in made.most_common(_MOST_NAMED))
+
+
+def _kind(thing: object) -> str:
+    return type(thing).__name__

@@ -1,0 +1,178 @@
+"""What a loop could do without: each fault is found by itself, with its bytes and its line."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from example_runs import known
+from opacus import PrivacyEngine
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader, TensorDataset
+
+import dpprof
+
+Loop = Callable[[nn.Module, Optimizer, Tensor, Tensor], None]
+NUMBERS = 16 * 32 + 32 + 32 * 4 + 4
+STEPS = 2 + 2 + 4
+kept: list[Any] = []
+
+
+def mlp() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+
+
+def batches() -> Iterator[tuple[Tensor, Tensor]]:
+    torch.manual_seed(1)
+    for _ in range(STEPS):
+        yield torch.randn(8, 16), torch.randint(0, 4, (8,))
+
+
+def found(
+    step: Loop, path: Path, model: nn.Module | None = None, optimizer: Optimizer | None = None
+) -> list[str]:
+    """What is found of a loop of such steps."""
+    model = model or mlp()
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
+    kept.clear()
+    with dpprof.profile(model, runs_dir=path, warmup_steps=2, measured_steps=2) as prof:
+        for x, y in batches():
+            step(model, optimizer, x, y)
+            prof.step()
+    return known(prof.result.record).warnings
+
+
+def line_of(step: Loop, text: str) -> str:
+    """Where a step has a text: `test_findings.py:12`."""
+    lines, first = inspect.getsourcelines(step)
+    return f"{Path(__file__).name}:{first + next(i for i, line in enumerate(lines) if text in line)}"
+
+
+def clean(model: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor) -> None:
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+
+
+def with_history(model: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor) -> None:
+    clean(model, optimizer, x, y)
+    kept.append([torch.randn_like(parameter) for parameter in model.parameters()])
+
+
+def with_losses(model: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor) -> None:
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward(retain_graph=True)
+    optimizer.step()
+    kept.append(loss)
+
+
+def with_copy(model: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor) -> None:
+    optimizer.zero_grad()
+    nn.functional.cross_entropy(model(x), y).backward()
+    kept[:] = [known(parameter.grad).clone() for parameter in model.parameters()]
+    optimizer.step()
+
+
+def with_zeros(model: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor) -> None:
+    nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=False)
+
+
+def zeroing_late(model: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor) -> None:
+    loss = nn.functional.cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+def never_zeroing(model: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor) -> None:
+    nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+
+
+def evaluating(model: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor) -> None:
+    clean(model, optimizer, x, y)
+    model(x).argmax()
+
+
+def keeping_outputs(model: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor) -> None:
+    clean(model, optimizer, x, y)
+    with torch.no_grad():
+        kept[:] = [torch.cat([model(x)] * 8)]
+
+
+def test_a_clean_loop_has_no_finding(tmp_path: Path) -> None:
+    assert found(clean, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("step", "line", "size", "says"),
+    [
+        (with_history, "randn_like", 4 * NUMBERS, "a history that nobody shortens?"),
+        # The hidden layer, the logits' logarithms, the targets, the loss and the sum of its weights.
+        (with_losses, "model(x)", 4 * 8 * (32 + 4) + 8 * 8 + 2 * 4, "a list of losses with their graphs?"),
+        (with_copy, "clone()", 4 * NUMBERS, "the peak counts"),
+        (keeping_outputs, "torch.cat", 4 * 8 * 8 * 4, "the peak counts"),
+        (with_zeros, "set_to_none", 4 * NUMBERS, "call zero_grad() without set_to_none=False"),
+        (zeroing_late, "zero_grad", 4 * NUMBERS, "call zero_grad() before the model"),
+        (never_zeroing, "", 4 * NUMBERS, "call optimizer.zero_grad() in each step"),
+        # The hidden layer and the outputs.
+        (evaluating, "argmax", 4 * 8 * (32 + 4), "in 4 of 4 calls"),
+    ],
+)
+def test_a_fault_is_named_with_its_bytes_and_its_line(
+    step: Loop, line: str, size: int, says: str, tmp_path: Path
+) -> None:
+    (sentence,) = found(step, tmp_path)
+    assert f"{size / 2**10:.1f} KiB" in sentence
+    assert says in sentence
+    assert not line or line_of(step, line) in sentence
+
+
+def test_gradients_of_weights_that_no_optimizer_has_are_named(tmp_path: Path) -> None:
+    """An adapter that is made after the optimizer does not train."""
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.append(nn.Linear(4, 4))
+    (sentence,) = found(clean, tmp_path, model, optimizer)
+    assert "gradients (0.078 KiB) that no optimizer uses, of 3.weight, 3.bias" in sentence
+
+
+def test_weights_that_stand_still_are_named_with_the_cause(tmp_path: Path) -> None:
+    model = mlp()
+    unused = nn.ModuleDict({"used": model, "unused": nn.Linear(2, 2)})
+    unused.forward = model.forward
+    (no_gradient,) = found(clean, tmp_path, unused)
+    assert "no step has moved unused.weight, unused.bias: the loss gives no gradient" in no_gradient
+    (no_rate,) = found(clean, tmp_path, model, torch.optim.SGD(model.parameters(), lr=0.0))
+    assert "no step has moved 0.weight, 0.bias, 2.weight and 1 more: steps are too small" in no_rate
+
+
+@pytest.mark.parametrize("poisson", [True, False])
+def test_a_shuffled_loader_beside_an_accountant_is_named(poisson: bool, tmp_path: Path) -> None:
+    model: Any = mlp()
+    torch.manual_seed(1)
+    data = TensorDataset(torch.randn(64, 16), torch.randint(0, 4, (64,)))
+    model, optimizer, loader = PrivacyEngine().make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=DataLoader(data, batch_size=8, shuffle=True),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+        poisson_sampling=poisson,
+    )
+    with dpprof.profile(runs_dir=tmp_path, warmup_steps=2, measured_steps=2) as prof:
+        for _ in range(2):
+            for x, y in loader:
+                optimizer.zero_grad(set_to_none=True)
+                nn.functional.cross_entropy(model(x), y).backward()
+                optimizer.step()
+                prof.step()
+    warnings = known(prof.result.record).warnings
+    assert any("takes batches of a RandomSampler" in warning for warning in warnings) is not poisson
