@@ -1,4 +1,4 @@
-"""LoRA on a small GPT-2 with Opacus's flat clipping. `dpprof watch examples/own_loops/gpt2_lora_opacus.py`."""
+"""LoRA on a small GPT-2, with Opacus. `dpprof watch examples/own_loops/gpt2_lora_opacus.py`."""
 
 import torch
 from opacus import PrivacyEngine

@@ -1,4 +1,4 @@
-"""Opacus's virtual steps: small physical batches. `dpprof watch examples/own_loops/opacus_virtual_steps.py`."""
+"""Opacus's virtual steps. `dpprof watch examples/own_loops/opacus_virtual_steps.py`."""
 
 import torch
 from opacus import PrivacyEngine

@@ -189,14 +189,9 @@ class LoopMeasurement:
         if optimizer not in self._followed.optimizers:
             self._followed.optimizers.append(optimizer)
 
-    def optimizer_stepped(self, optimizer: Optimizer) -> None:
+    def optimizer_stepped(self, optimizer: Optimizer | None) -> None:
         """End the training step, if nobody else tells so."""
-        if self._by_optimizer and optimizer is self._followed.optimizers[0]:
-            self.step()
-
-    def functional_step_ended(self) -> None:
-        """End the training step, if no optimizer does."""
-        if self._by_optimizer and not self._followed.optimizers:
+        if self._by_optimizer and optimizer is next(iter(self._followed.optimizers), None):
             self.step()
 
     # Steps and stages.
@@ -297,14 +292,13 @@ def _leave(context: AbstractContextManager[Any], error: LoopEnded | None) -> Non
 
 
 def _tensors(tree: object) -> list[Tensor]:
-    """Return the tensors in a tree; under `vmap` those with all samples."""
-    tensors = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
-    while any(map(functorch.is_functorch_wrapped_tensor, tensors)):
-        tensors = [
-            functorch.get_unwrapped(tensor) if functorch.is_functorch_wrapped_tensor(tensor) else tensor
-            for tensor in tensors
-        ]
-    return tensors
+    return [_unwrapped(leaf) for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def _unwrapped(tensor: Tensor) -> Tensor:
+    """Return the tensor with all samples, under `vmap`."""
+    is_wrapped = functorch.is_functorch_wrapped_tensor(tensor)
+    return _unwrapped(functorch.get_unwrapped(tensor)) if is_wrapped else tensor
 
 
 def _size(model: nn.Module) -> int:

@@ -57,12 +57,8 @@ class Marked(Protocol):
         """Learn an optimizer whose `step` is called."""
         ...
 
-    def optimizer_stepped(self, optimizer: Optimizer) -> None:
-        """Learn that it has returned."""
-        ...
-
-    def functional_step_ended(self) -> None:
-        """Learn that a step which may have had no optimizer is over."""
+    def optimizer_stepped(self, optimizer: Optimizer | None) -> None:
+        """Learn that it has returned; None for a step without one."""
         ...
 
 
@@ -174,25 +170,22 @@ class Marks:
         self._close()
         self._marked.see_optimizer(optimizer)
         self._in_step = self._marked.begin("optimizer_step")
-        if kwargs.get("closure") is not None:
-            return args, kwargs | {"closure": self._aside(kwargs["closure"])}
-        if len(args) > 1 and callable(args[1]):
-            return (args[0], self._aside(args[1]), *args[2:]), kwargs
-        return None
+        # Lightning's closure is no plain function.
+        wrapped = [self._aside(arg) if callable(arg) else arg for arg in (*args[1:], *kwargs.values())]
+        given = len(args) - 1
+        return (optimizer, *wrapped[:given]), dict(zip(kwargs, wrapped[given:], strict=True))
 
     def _aside(self, closure: Callable[..., Any]) -> Callable[..., Any]:
         """Interrupt `optimizer_step` by the closure, which has forward and backward in it."""
 
         @functools.wraps(closure)
         def called(*args: Any, **kwargs: Any) -> Any:
-            if not self._in_step:
-                return closure(*args, **kwargs)
             self._marked.end("optimizer_step")
             try:
                 return closure(*args, **kwargs)
             finally:
                 self._close()
-                self._marked.begin("optimizer_step")
+                self._in_step = self._marked.begin("optimizer_step")
 
         return called
 
@@ -226,7 +219,7 @@ class Marks:
     def _enter_range(self, enter: Callable[..., Any], entered: record_function) -> Any:
         if entered.name == _OPAKE_CLIPPED:
             if self._has_noise:
-                self._marked.functional_step_ended()
+                self._marked.optimizer_stepped(None)
             self._is_clipped = True
         elif entered.name == _OPAKE_NOISE:
             self._close()
