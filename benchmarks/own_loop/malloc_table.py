@@ -37,9 +37,9 @@ difference from the counter in any step, and of the peaks, in bytes; all others 
 # docs/results/own_loop_malloc.md ends with it.
 CAUSES = """
 What the ledger lacks is no output of an operator: the 4 or 8 bytes of a Python number while an operator
-computes with it (20 bytes in AdamW's step) or until backward (8 bytes for each product with a number: three in each of
-GPT-2's GELUs, one for each adapter's scale), and the 5,056 bytes of the random generator's state that each
-gradient checkpoint keeps, two of them in TRL's trainer, which checkpoints unasked.
+computes with it (20 bytes in AdamW's step) or until backward (8 bytes for each product with a number: three
+in each of GPT-2's GELUs, one for each adapter's scale), and the 5,056 bytes of the random generator's state
+that each gradient checkpoint keeps, two of them in TRL's trainer, which checkpoints unasked.
 """
 
 
