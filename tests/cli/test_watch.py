@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -22,8 +24,18 @@ def step():
     (weight * torch.ones(3, 4)).sum().backward()
     optimizer.step()
 """
-OPACUS = {"zero_grad", "forward", "backward_norms", "clip", "backward_weighted", "noise", "optimizer_step"}
 PLAIN = {"zero_grad", "forward", "backward", "optimizer_step"}
+FLAT = PLAIN | {"clip", "noise"}
+GHOST = FLAT - {"backward"} | {"backward_norms", "backward_weighted"}
+# Libraries that a script needs beside those that dpprof needs.
+OF_SCRIPTS = {
+    "hugging_face_trainer": ["transformers", "accelerate"],
+    "trl_sft": ["trl", "datasets"],
+    "lightning_module": ["lightning"],
+    "accelerate_loop": ["accelerate"],
+    "opake_dpsgd": ["opake"],
+    "gpt2_lora_opacus": ["transformers", "peft"],
+}
 
 
 def python(*arguments: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
@@ -44,25 +56,42 @@ def record_in(path: Path) -> Record:
     ("script", "batch_size", "phases"),
     [
         ("plain", 32, PLAIN),
-        ("accumulation", 32, PLAIN),
-        ("opacus_ghost", None, OPACUS),
+        ("accumulation", 64, PLAIN),
+        ("opacus_flat", None, FLAT),
+        ("opacus_virtual_steps", 32, FLAT),
+        ("opacus_ghost", None, GHOST),
         ("hugging_face_trainer", 4, PLAIN),
+        ("trl_sft", 4, PLAIN),
+        ("lightning_module", 32, PLAIN),
+        ("accelerate_loop", 32, PLAIN),
+        ("opake_dpsgd", None, FLAT - {"zero_grad", "optimizer_step"}),
+        ("gpt2_lora_opacus", 8, FLAT),
     ],
 )
 def test_a_script_does_what_it_does_without(
     script: str, batch_size: int | None, phases: set[str], tmp_path: Path
 ) -> None:
+    for library in OF_SCRIPTS.get(script, []):
+        if find_spec(library) is None:
+            pytest.skip(f"{library} is not installed")
     path = EXAMPLES / f"{script}.py"
-    alone = python("-W", "ignore", path, cwd=tmp_path)
-    watched = watch("--measured-steps", 4, path, cwd=tmp_path)
+    with ThreadPoolExecutor(2) as at_once:
+        runs = (
+            at_once.submit(python, "-W", "ignore", path, cwd=tmp_path),
+            at_once.submit(watch, "--measured-steps", 4, path, cwd=tmp_path),
+        )
+    alone, watched = (run.result() for run in runs)
     assert watched.returncode == alone.returncode == 0, watched.stderr
-    assert alone.stdout.splitlines()[-1] in watched.stdout
+    assert alone.stdout.splitlines()[-1] in watched.stdout.splitlines()
     record = record_in(tmp_path)
     assert {outcome.status for outcome in record.passes.values()} == {PassStatus.FINISHED}
     assert record.phase_s.keys() == phases
-    assert batch_size in (None, record.samples_per_step)
-    if batch_size is not None:  # of a batch that changes its size, each pass sees other steps
-        assert known(record.ledger).peak == pytest.approx(known(record.memory.peak_allocated), rel=0.001)
+    assert record.warnings == []
+    if batch_size is None:  # Poisson-sampled: each step, and each pass, has a batch of its own
+        assert len(set(record.step_samples)) > 1
+        return
+    assert (record.samples_per_step, record.step_samples) == (batch_size, [])
+    assert known(record.ledger).peak == pytest.approx(known(record.memory.peak_allocated), rel=0.001)
 
 
 def test_a_module_is_watched_with_its_arguments(tmp_path: Path) -> None:

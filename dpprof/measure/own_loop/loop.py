@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._C import _functorch as functorch
 from torch.optim import Optimizer
 from torch.profiler import record_function
 from torch.utils._pytree import tree_leaves
@@ -79,6 +80,8 @@ class LoopMeasurement:
         self._by_optimizer = by_optimizer
         self._how = MeasuringConfig(warmup_steps, measured_steps, "clean,ledger,trace")
         self._batch_size = 0
+        # Of the step so far; whether a forward that can train has shown none yet; of each timed step.
+        self._samples, self._awaits_samples, self._step_samples = 0, False, list[int]()
         self._phase = ""
         self._phases: list[AbstractContextManager[Any]] = []
         self._labels_ranges = False
@@ -145,6 +148,8 @@ class LoopMeasurement:
         if self._phase or self._stage is None:
             return False
         self._phase = phase
+        if phase == "forward":
+            self._awaits_samples = torch.is_grad_enabled()
         self._phases = [self._observer.phase(phase)]
         if self._labels_ranges:
             self._phases.append(record_function(PHASE_LABEL + phase))
@@ -168,24 +173,25 @@ class LoopMeasurement:
 
     def see_inputs(self, inputs: object) -> None:
         """Learn the arguments of a model, and from the first tensor the batch size."""
-        tensors = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
-        if not self._batch_size:
-            self._batch_size = next((len(tensor) for tensor in tensors if tensor.dim()), 0)
+        tensors = _tensors(inputs)
+        samples = next((len(tensor) for tensor in tensors if tensor.dim()), 0)
+        if samples and self._awaits_samples:
+            self._samples, self._awaits_samples = self._samples + samples, False
+            self._batch_size = self._batch_size or samples
         self._observer.label("inputs", [("", tensor) for tensor in tensors])
 
     def see_output(self, output: object) -> None:
         """Learn what a model returns, which the loop may keep."""
-        outputs = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
-        self._observer.label("outputs", [("", tensor) for tensor in outputs])
+        self._observer.label("outputs", [("", tensor) for tensor in _tensors(output)])
 
     def see_optimizer(self, optimizer: Optimizer) -> None:
         """Learn an optimizer."""
         if optimizer not in self._followed.optimizers:
             self._followed.optimizers.append(optimizer)
 
-    def optimizer_stepped(self, optimizer: Optimizer) -> None:
+    def optimizer_stepped(self, optimizer: Optimizer | None) -> None:
         """End the training step, if nobody else tells so."""
-        if self._by_optimizer and optimizer is self._followed.optimizers[0]:
+        if self._by_optimizer and optimizer is next(iter(self._followed.optimizers), None):
             self.step()
 
     # Steps and stages.
@@ -203,6 +209,9 @@ class LoopMeasurement:
         if self._range is not None:
             self._range.__exit__(None, None, None)
         _leave(self._step, error)
+        if self._stage is not None and self._stage.name == "clean" and error is None:
+            self._step_samples.append(self._samples)
+        self._samples = 0
 
     def _next_stage(self) -> None:
         self._stage, self._done = next(self._stages, None), 0
@@ -226,7 +235,13 @@ class LoopMeasurement:
             outcome.status = PassStatus.FINISHED if error is None else PassStatus.SKIPPED
             outcome.reason = why if error is not None else None
             outcome.seconds = time.perf_counter() - self._began
+            self._note_samples()
             self._write()
+
+    def _note_samples(self) -> None:
+        counts = self._step_samples
+        self._record.samples_per_step = round(sum(counts) / max(1, len(counts))) or None
+        self._record.step_samples = counts if len(set(counts)) > 1 else []
 
     def _finish(self) -> None:
         self._stage = None
@@ -262,7 +277,6 @@ class LoopMeasurement:
         self._record = record = Record(to_flat(self.config), describe_environment(self._device))
         record.num_parameters = sum(p.numel() for p in parameters)
         record.parameters = parameter_groups(self._followed.model, self.config)
-        record.samples_per_step = self._batch_size or None
         return LoopPasses(self._followed, self.folder, record, self.config)
 
     def _write(self) -> None:
@@ -275,6 +289,16 @@ def _leave(context: AbstractContextManager[Any], error: LoopEnded | None) -> Non
     """Leave a context, by an error that is not passed on if there is one."""
     with suppress(LoopEnded):
         context.__exit__(type(error) if error is not None else None, error, None)
+
+
+def _tensors(tree: object) -> list[Tensor]:
+    return [_unwrapped(leaf) for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def _unwrapped(tensor: Tensor) -> Tensor:
+    """Return the tensor with all samples, under `vmap`."""
+    is_wrapped = functorch.is_functorch_wrapped_tensor(tensor)
+    return _unwrapped(functorch.get_unwrapped(tensor)) if is_wrapped else tensor
 
 
 def _size(model: nn.Module) -> int:

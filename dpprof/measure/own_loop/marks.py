@@ -2,7 +2,8 @@
 
 Forward begins with the outermost module that is called, and lasts until backward begins, so that the loss is
 part of it; without gradients it ends with the module. The others are calls of torch's and, where it is
-imported, Opacus's functions. A phase inside another one belongs to that one.
+imported, Opacus's functions, and the ranges that Opake records. A phase inside another one belongs to that
+one; the closure that an optimizer's `step` calls does not belong to `optimizer_step`.
 """
 
 import functools
@@ -16,6 +17,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.profiler import record_function
 
 # Methods of Opacus's optimizers, and their phases.
 _OF_OPACUS = {
@@ -24,6 +26,8 @@ _OF_OPACUS = {
     "add_noise": "noise",
     "zero_grad": "zero_grad",
 }
+# Ranges that Opake records: of forward, backward and clipping together, and of the noise.
+_OPAKE_CLIPPED, _OPAKE_NOISE = "opake::clipped_grad", "opake::gaussian_noise"
 
 
 class Marked(Protocol):
@@ -53,8 +57,8 @@ class Marked(Protocol):
         """Learn an optimizer whose `step` is called."""
         ...
 
-    def optimizer_stepped(self, optimizer: Optimizer) -> None:
-        """Learn that it has returned."""
+    def optimizer_stepped(self, optimizer: Optimizer | None) -> None:
+        """Learn that it has returned; None for a step without one."""
         ...
 
 
@@ -72,6 +76,8 @@ class Marks:
         self._in_step = False
         # Phases of the calls of backward to come, within one of Opacus's fast gradient clipping.
         self._backwards: list[str] = []
+        # Within Opake's clipped gradient, and after its noise.
+        self._is_clipped = self._has_noise = False
 
     def install(self) -> None:
         """Put hooks and wrappers in place."""
@@ -85,6 +91,8 @@ class Marks:
             keep.callback(handle.remove)
         for name in ("backward", "grad"):
             keep.enter_context(_wrapped(torch.autograd, name, self._backward))
+        for name, around in (("__enter__", self._enter_range), ("__exit__", self._leave_range)):
+            keep.enter_context(_wrapped(record_function, name, around))
         for owner in (nn.Module, Optimizer):
             keep.enter_context(_wrapped(owner, "zero_grad", self._in("zero_grad")))
         self._look_for_opacus()
@@ -111,6 +119,7 @@ class Marks:
         """End what the step has left open."""
         self._close()
         self._depth = 0
+        self._has_noise = False
         self._look_for_opacus()
 
     @contextmanager
@@ -135,14 +144,15 @@ class Marks:
 
     def _enter_module(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         self._depth += 1
-        if self._depth == 1 and not self._open:
+        if self._depth == 1 and self._open != "forward":
+            self._close()
             self._marked.see_model(module)
+            self._leave_open("forward")
             if id(module) not in self._seen:
                 self._seen.add(id(module))
                 self._marked.see_inputs(args)
                 hook = module.register_forward_pre_hook(self._see_inputs, with_kwargs=True)
                 self._installed.callback(hook.remove)
-            self._leave_open("forward")
 
     def _see_inputs(self, module: nn.Module, args: object, kwargs: object) -> None:
         """From a module's second call on: hooks for all modules get no keyword arguments."""
@@ -156,10 +166,28 @@ class Marks:
             if not torch.is_grad_enabled():
                 self._close()
 
-    def _before_step(self, optimizer: Optimizer, *_: object) -> None:
+    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._close()
         self._marked.see_optimizer(optimizer)
         self._in_step = self._marked.begin("optimizer_step")
+        # Lightning's closure is no plain function.
+        wrapped = [self._aside(arg) if callable(arg) else arg for arg in (*args[1:], *kwargs.values())]
+        given = len(args) - 1
+        return (optimizer, *wrapped[:given]), dict(zip(kwargs, wrapped[given:], strict=True))
+
+    def _aside(self, closure: Callable[..., Any]) -> Callable[..., Any]:
+        """Interrupt `optimizer_step` by the closure, which has forward and backward in it."""
+
+        @functools.wraps(closure)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            self._marked.end("optimizer_step")
+            try:
+                return closure(*args, **kwargs)
+            finally:
+                self._close()
+                self._in_step = self._marked.begin("optimizer_step")
+
+        return called
 
     def _after_step(self, optimizer: Optimizer, *_: object) -> None:
         if self._in_step:
@@ -177,8 +205,8 @@ class Marks:
     def _backward(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         with self.phase(self._backwards.pop(0) if self._backwards else "backward"):
             result = function(*args, **kwargs)
-        if self._backwards:
-            self._leave_open("clip")  # factors from norms, between the two
+        if self._backwards or self._is_clipped:
+            self._leave_open("clip")  # factors from norms, between the two; or Opake's clipping
         return result
 
     def _two_backwards(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -187,6 +215,27 @@ class Marks:
             return function(*args, **kwargs)
         finally:
             self._backwards = []
+
+    def _enter_range(self, enter: Callable[..., Any], entered: record_function) -> Any:
+        if entered.name == _OPAKE_CLIPPED:
+            if self._has_noise:
+                self._marked.optimizer_stepped(None)
+            self._is_clipped = True
+        elif entered.name == _OPAKE_NOISE:
+            self._close()
+            self._marked.begin("noise")
+        return enter(entered)
+
+    def _leave_range(self, leave: Callable[..., Any], left: record_function, *error: Any) -> Any:
+        try:
+            return leave(left, *error)
+        finally:
+            if left.name == _OPAKE_CLIPPED:
+                self._is_clipped = False
+                self._close()
+            elif left.name == _OPAKE_NOISE:
+                self._marked.end("noise")
+                self._has_noise = True
 
 
 def _kinds_of(kind: type) -> list[type]:

@@ -1,11 +1,14 @@
 """The passes over a loop's steps: timing, ledger, allocator's events, trace."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import NamedTuple
+from weakref import ref
 
-from torch import Tensor, nn
+from torch import Tensor, UntypedStorage, nn
 from torch.optim import Optimizer
 from torch.profiler import ProfilerActivity, profile
 
@@ -14,7 +17,7 @@ from dpprof.measure.observe import Observer
 from dpprof.measure.own_loop.findings import LoopFindings
 from dpprof.measure.own_loop.present import tensors_alive
 from dpprof.measure.passes import clean, trace
-from dpprof.measure.passes.events import Recording, read
+from dpprof.measure.passes.events import Allocation, Recording, read
 from dpprof.measure.passes.ledger import Ledger, LedgerObserver
 from dpprof.measure.passes.memory import AllocatedBytes, phase_peaks
 from dpprof.measure.passes.weights import checksums, parameter_groups
@@ -112,16 +115,16 @@ class LoopPasses:
         activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_cuda
         ledger = Ledger(self._device)
         findings = LoopFindings(self._followed.model, ledger.storages)
-        observer = _FromSecondStep(ledger, self._followed, findings)
+        observer, frees = _FromSecondStep(ledger, self._followed, findings), list[Allocation]()
         with (
             ledger,
             findings.looking(),
             _labelled(observer, self._followed.model),
             profile(activities=activities, profile_memory=True) as profiler,
         ):
-            for tensor in tensors_alive():
-                ledger.storages.see(tensor)
+            watched = _watched((t for t in tensors_alive() if ledger.storages.see(t) is not None), frees)
             yield observer
+            del watched
             assert observer.highest is not None, "no step was done"
             kept = observer.highest
             held = self._followed.held_tensors()
@@ -130,7 +133,10 @@ class LoopPasses:
             )
         self._record.ledger = kept.result
         self._folder.write_ledger(kept.result, kept.account.timeline())
-        self._note_events(read(profiler, self._device), observer.alive_at_start)
+        recording = read(profiler, self._device)
+        if not on_cuda:
+            recording.allocations[:] = sorted([*recording.allocations, *frees], key=lambda free: free.at)
+        self._note_events(recording, observer.alive_at_start)
 
     def _note_moves(self) -> list[str]:
         """Record which parameters have moved since the warm-up, and return the names of the others."""
@@ -163,6 +169,16 @@ def _labelled(observer: Observer, model: nn.Module) -> AbstractContextManager[No
     from dpprof.measure.trainers.opacus.labels import labelled_everywhere
 
     return labelled_everywhere(observer, model)
+
+
+def _watched(tensors: Iterator[Tensor], frees: list[Allocation]) -> list[ref[UntypedStorage]]:
+    """Note when storages are freed that are older than the recording: the profiler does not, on a CPU."""
+
+    def note(num_bytes: int, _: object) -> None:
+        frees.append(Allocation(time.time_ns(), -num_bytes, 0))
+
+    storages = {storage._cdata: storage for storage in (tensor.untyped_storage() for tensor in tensors)}
+    return [ref(storage, partial(note, storage.nbytes())) for storage in storages.values()]
 
 
 class _FromSecondStep(LedgerObserver):

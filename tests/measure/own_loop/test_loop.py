@@ -152,6 +152,52 @@ def test_a_forward_without_gradients_ends_with_the_model(tmp_path: Path) -> None
     assert sum(record.phase_s["forward"]) < sum(record.step_s) / 2
 
 
+def test_a_closure_is_not_part_of_the_optimizers_step(tmp_path: Path) -> None:
+    """LBFGS calls it twice in each step here, Lightning once."""
+    model = mlp()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+    with dpprof.profile(runs_dir=tmp_path, measured_steps=3, by_optimizer=True) as prof:
+        for x, y in batches():
+
+            def closure(x: Tensor = x, y: Tensor = y) -> Tensor:
+                optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(model(x), y)
+                loss.backward()
+                return loss
+
+            optimizer.step(closure)
+    record = known(prof.result.record)
+    assert set(record.phase_s) == {"zero_grad", "forward", "backward", "optimizer_step"}
+    assert record.samples_per_step == 2 * 8
+    assert sum(map(sum, record.phase_s.values())) <= sum(record.step_s)
+
+
+def test_batches_made_ahead_are_counted_until_they_are_freed(tmp_path: Path) -> None:
+    """The profiler reports no free of what it has not seen made."""
+    model, ahead = mlp(), batches()
+    with dpprof.profile(runs_dir=tmp_path, measured_steps=3) as prof:
+        while ahead:
+            x, y = ahead.pop(0)
+            nn.functional.cross_entropy(model(x), y).backward()
+            prof.step()
+    record = known(prof.result.record)
+    first, second, third = record.memory.step_peak
+    one = 8 * 16 * 4 + 8 * 8
+    assert (first - second, second - third) == (one, one)
+    assert known(record.ledger).peak == first
+
+
+def test_batches_that_change_their_size_are_counted(tmp_path: Path) -> None:
+    model = mlp()
+    with dpprof.profile(runs_dir=tmp_path, measured_steps=3) as prof:
+        for number, (x, y) in enumerate(batches()):
+            size = 2 + number % 3
+            nn.functional.cross_entropy(model(x[:size]), y[:size]).backward()
+            prof.step()
+    record = known(prof.result.record)
+    assert (record.step_samples, record.samples_per_step) == ([2, 3, 4], 3)
+
+
 def test_virtual_steps_of_opacus_are_one_step(tmp_path: Path) -> None:
     """`by_optimizer` sees only the steps that change weights: every second one, of two physical batches."""
     data = DataLoader(TensorDataset(torch.randn(64, 16), torch.randint(0, 4, (64,))), batch_size=8)
