@@ -19,7 +19,6 @@ model, optimizer, loader = engine.make_private(
     data_loader=DataLoader(data, batch_size=8),
     noise_multiplier=1.0,
     max_grad_norm=1.0,
-    poisson_sampling=False,
 )
 for _ in range(3):
     for (tokens,) in loader:

@@ -18,7 +18,6 @@ model, optimizer, loader = engine.make_private(
     data_loader=DataLoader(data, batch_size=32),
     noise_multiplier=1.0,
     max_grad_norm=1.0,
-    poisson_sampling=False,
 )
 for _ in range(2):
     with BatchMemoryManager(data_loader=loader, max_physical_batch_size=16, optimizer=optimizer) as physical:

@@ -36,11 +36,11 @@ _HISTORY = "a history that nobody shortens?"
 GROWS = "each step leaves {size} alive after the next one too, made by {made}: {guess}"
 KEEPS = (
     "the peak counts {size} of the step before, kept until this one replaces them, made by {made}: "
-    "`del` what holds them at the end of a step"
+    "at the end of a step, `del` what the next one does not need"
 )
 ZEROED = (
     "gradients of the step before ({size}) stay alive through forward, since {line} fills them with zeros: "
-    "call zero_grad() without set_to_none=False"
+    "call zero_grad(set_to_none=True)"
 )
 LATE = (
     "gradients of the step before ({size}) stay alive through forward: call zero_grad() before the model, "
@@ -65,9 +65,9 @@ DROPPED = (
 )
 STILL = "no step has moved {names}: {why}"
 NOT_SAMPLED = (
-    "{line} takes batches of a {sampler}, and Opacus's accountant counts on Poisson sampling: the epsilon "
-    "that it names is too low for these; train with the loader that make_private returns, and "
-    "poisson_sampling=True"
+    "{line} takes batches from a {sampler}, and Opacus's accountant counts on Poisson sampling, so that the "
+    "epsilon that it names is too low: leave poisson_sampling=True, and train with the loader that "
+    "make_private returns"
 )
 
 

@@ -119,7 +119,7 @@ def test_a_clean_loop_has_no_finding(tmp_path: Path) -> None:
         (with_losses, "model(x)", 4 * 8 * (32 + 4) + 8 * 8 + 2 * 4, "a list of losses with their graphs?"),
         (with_copy, "clone()", 4 * NUMBERS, "the peak counts"),
         (keeping_outputs, "torch.cat", 4 * 8 * 8 * 4, "the peak counts"),
-        (with_zeros, "set_to_none", 4 * NUMBERS, "call zero_grad() without set_to_none=False"),
+        (with_zeros, "set_to_none", 4 * NUMBERS, "call zero_grad(set_to_none=True)"),
         (zeroing_late, "zero_grad", 4 * NUMBERS, "call zero_grad() before the model"),
         (never_zeroing, "", 4 * NUMBERS, "call optimizer.zero_grad() in each step"),
         # The hidden layer and the outputs.
@@ -175,4 +175,4 @@ def test_a_shuffled_loader_beside_an_accountant_is_named(poisson: bool, tmp_path
                 optimizer.step()
                 prof.step()
     warnings = known(prof.result.record).warnings
-    assert any("takes batches of a RandomSampler" in warning for warning in warnings) is not poisson
+    assert any("takes batches from a RandomSampler" in warning for warning in warnings) is not poisson
