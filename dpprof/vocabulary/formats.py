@@ -5,7 +5,8 @@ from functools import partial
 
 MIB_PER_GIB = 1024
 KIB_PER_MIB = 1024
-_LEAST_MIB = 0.1
+BYTES_PER_KIB = 1024
+_LEAST = 0.1
 _LISTED = 3
 
 
@@ -32,9 +33,12 @@ def signed(value: float, digits: int = 1) -> str:
 
 
 def size(mib: float) -> str:
-    """Format a size in MiB; below 0.1 MiB in KiB."""
-    if mib and abs(mib) < _LEAST_MIB:
-        return f"{fixed(mib * KIB_PER_MIB, 1)} KiB"
+    """Format a size in MiB; below 0.1 MiB in KiB, and below 0.1 KiB in bytes."""
+    kib = mib * KIB_PER_MIB
+    if kib and abs(kib) < _LEAST:
+        return f"{fixed(kib * BYTES_PER_KIB, 0)} B"
+    if mib and abs(mib) < _LEAST:
+        return f"{fixed(kib, 1)} KiB"
     return f"{fixed(mib, 1)} MiB"
 
 

@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from dpprof.measure.own_loop.lines import line_now
+from dpprof.measure.own_loop.present import tensors_alive
 from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.storages import Life, Storages
 from dpprof.measure.trainers.base import Held
@@ -30,6 +31,7 @@ from dpprof.vocabulary.units import mib
 # A finding is worth a sentence from this share of the peak on.
 _WORTH_NAMING = 0.01
 _MOST_NAMED = 3
+_LOGGED = 256  # bytes of the numbers that a step may keep for a log
 _GRAPHS = "a list of losses with their graphs? Keep loss.item() or loss.detach()"
 _HISTORY = "a history that nobody shortens?"
 # docs/own_loop.md quotes some of them.
@@ -219,8 +221,9 @@ class LoopFindings:
         lives = [
             life for life in self._storages.alive() if first <= life.number < end and not life.is_labelled
         ]
-        if lives:
-            has_graphs = any(life.category == "activations" for life in lives)
+        with_graphs = {self._storages.see(tensor) for tensor in tensors_alive() if tensor.grad_fn is not None}
+        has_graphs = not with_graphs.isdisjoint(lives)
+        if has_graphs or _bytes_of(lives) > max(_WORTH_NAMING * self._worth, _LOGGED):  # it adds up
             guess = _GRAPHS if has_graphs else _HISTORY
             yield GROWS.format(size=_size(_bytes_of(lives)), made=_made(lives), guess=guess)
 
