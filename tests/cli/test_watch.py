@@ -1,6 +1,7 @@
 """`dpprof watch`, on the scripts of examples/own_loops and on scripts that end in their own way."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -154,3 +155,17 @@ def test_what_cannot_be_watched_is_said(tmp_path: Path) -> None:
     missing = watch("missing.py", cwd=tmp_path)
     assert missing.returncode == 2
     assert "SCRIPT: got 'missing.py'" in missing.stderr
+
+
+def test_a_notebook_shows_the_timeline(tmp_path: Path) -> None:
+    """As nbconvert runs it, and in a page of Jupyter's."""
+    pytest.importorskip("nbconvert")
+    shutil.copy(EXAMPLES / "notebook.ipynb", tmp_path)
+    done = python("-m", "nbconvert", "--to", "html", "--execute", "notebook.ipynb", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "notebook.html").read_text()
+    assert "memory/peak_in_backward_mib" in page
+    assert page.count("<iframe srcdoc=") == 1
+    record = record_in(tmp_path)
+    assert {outcome.status for outcome in record.passes.values()} == {PassStatus.FINISHED}
+    assert record.warnings == []
