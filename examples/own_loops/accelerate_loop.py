@@ -14,8 +14,8 @@ model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(data
 for _ in range(2):
     for images, labels in loader:
         with accelerator.accumulate(model):
-            optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(images), labels)
             accelerator.backward(loss)
             optimizer.step()
+            optimizer.zero_grad()
 print(f"loss {loss.item():.6f}")

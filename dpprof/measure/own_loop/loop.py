@@ -5,6 +5,7 @@ with the allocator's events, and the trace are each kept for steps of their own.
 """
 
 import itertools
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -99,6 +100,7 @@ class LoopMeasurement:
 
     def start(self) -> None:
         """Begin with the warm-up."""
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch's profiler says when it starts and stops
         self._stages = self._all_stages()
         self._marks.install()
         self._next_stage()
