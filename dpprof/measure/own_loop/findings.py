@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -88,10 +89,11 @@ class LoopFindings:
     Args:
         model: whose gradients are looked at.
         storages: those of the ledger, which get the lines that make them.
+        is_private: True if a step adds noise.
     """
 
-    def __init__(self, model: nn.Module, storages: Storages) -> None:
-        self._model, self._storages = model, storages
+    def __init__(self, model: nn.Module, storages: Storages, *, is_private: bool) -> None:
+        self._model, self._storages, self._is_private = model, storages, is_private
         self._optimizers = [thing for thing in gc.get_objects() if issubclass(type(thing), Optimizer)]
         self._with_gradient: set[str] = set()
         self._not_trained: dict[str, int] = {}
@@ -213,6 +215,7 @@ class LoopFindings:
             *self._outputs_unused(),
             *self._standing_still(still),
             *self._sampling(),
+            *(self._of_private() if self._is_private else ()),
         ]
 
     def _growing(self, starts: list[int]) -> Iterator[str]:
@@ -258,14 +261,13 @@ class LoopFindings:
                 yield sentence.format(size=_size(sum(found.values())), names=listed(list(found)))
 
     def _outputs_unused(self) -> Iterator[str]:
-        is_private = any(map(_has_accountant, self._optimizers))
         for line in dict.fromkeys(call.line for call in self._calls):
             calls = [call for call in self._calls if call.line == line]
             unused = [call.num_bytes for call in calls if not call.is_reached]
             if max(unused, default=0) > self._worth:
                 share = f"{len(unused)} of {counted(len(calls), 'call')}"
                 sentence = UNUSED.format(line=line, calls=share, size=_size(max(unused)))
-                yield sentence + DROPPED * (is_private and len(unused) < len(calls))
+                yield sentence + DROPPED * (self._is_private and len(unused) < len(calls))
 
     def _standing_still(self, still: list[str]) -> Iterator[str]:
         trained = self._trained()
@@ -280,6 +282,18 @@ class LoopFindings:
         if any(map(_has_accountant, self._optimizers)):
             for line, sampler in self._not_sampled.items():
                 yield NOT_SAMPLED.format(line=line, sampler=sampler)
+
+    def _of_private(self) -> Iterator[str]:
+        """Name what checks know of Opacus's models, and the batch norms of any private loop."""
+        from dpprof.measure.trainers.opacus.foreseen import WARNINGS, silent_traps
+
+        model = getattr(self._model, "_module", self._model)
+        if model is not self._model:  # wrapped by Opacus
+            yield from silent_traps(model)
+            return
+        for name, module in model.named_modules():
+            if isinstance(module, _BatchNorm) and module.training:
+                yield WARNINGS["mixing"].format(module=name or "the model", kind=_kind(module))
 
 
 def _has_accountant(optimizer: Optimizer) -> bool:

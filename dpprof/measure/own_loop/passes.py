@@ -114,7 +114,9 @@ class LoopPasses:
         on_cuda = self._device == "cuda"
         activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_cuda
         ledger = Ledger(self._device)
-        findings = LoopFindings(self._followed.model, ledger.storages)
+        findings = LoopFindings(
+            self._followed.model, ledger.storages, is_private="noise" in self._record.phase_s
+        )
         observer, frees = _FromSecondStep(ledger, self._followed, findings), list[Allocation]()
         with (
             ledger,

@@ -182,3 +182,48 @@ def test_a_shuffled_loader_beside_an_accountant_is_named(poisson: bool, tmp_path
                 prof.step()
     warnings = known(prof.result.record).warnings
     assert any("takes batches from a RandomSampler" in warning for warning in warnings) is not poisson
+
+
+def test_a_batch_norm_in_a_private_loop_is_named(tmp_path: Path) -> None:
+    """Whoever adds the noise."""
+    model = mlp().insert(1, nn.BatchNorm1d(32))
+
+    def step(model: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor) -> None:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        with dpprof.phase("noise"):
+            for parameter in model.parameters():
+                known(parameter.grad).add_(torch.randn_like(parameter))
+        optimizer.step()
+
+    (sentence,) = found(step, tmp_path, model)
+    assert sentence.startswith("1: nn.BatchNorm1d mixes the samples of a batch")
+    assert found(clean, tmp_path, model) == []
+
+
+def test_what_checks_know_of_a_model_of_opacus_is_said(tmp_path: Path) -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(16))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.scale
+
+    model: Any = nn.Sequential(Scaled(), mlp())
+    torch.manual_seed(1)
+    data = TensorDataset(torch.randn(256, 16), torch.randint(0, 4, (256,)))
+    model, optimizer, loader = PrivacyEngine().make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=DataLoader(data, batch_size=32),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+    )
+    with dpprof.profile(runs_dir=tmp_path, warmup_steps=2, measured_steps=2) as prof:
+        for x, y in loader:
+            optimizer.zero_grad(set_to_none=True)
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            prof.step()
+    assert any("no grad sampler for Scaled" in warning for warning in known(prof.result.record).warnings)
