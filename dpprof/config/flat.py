@@ -53,7 +53,7 @@ def parse_trainers(text: str) -> list[str]:
     try:
         found = [parse(fields(TrainingConfig)["trainer"], name) for name in names]
     except ConfigError as error:
-        raise ConfigError(f"trainers: {error}") from None
+        raise ConfigError(f"trainers{str(error).removeprefix('trainer')}") from None
     return list(dict.fromkeys(str(name) for name in found))
 
 

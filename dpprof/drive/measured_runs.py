@@ -30,9 +30,12 @@ def measured_runs(
 ) -> Runs:
     """Find finished runs on the plan's device, also of other models, by name.
 
-    Either those `named`, or those beside the plan's folder and in MLflow; a plan for the CPU then takes only
-    runs on processors like this machine's. Raises ConfigError if those named do not exist or tell nothing.
+    Either those `named` ("none": no run), or those beside the plan's folder and in MLflow; a plan for the CPU
+    then takes only runs on processors like this machine's. Raises ConfigError if those named do not exist or
+    tell nothing.
     """
+    if named == "none":
+        return {}
     config = next(iter(experiments.values()))
     with TemporaryDirectory(prefix="dpprof-") as into:
         if named:

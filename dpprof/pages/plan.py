@@ -73,11 +73,11 @@ def page(data: PlanData) -> Document:
 
 
 def _physical(data: PlanData) -> str:
-    waiting = ", on the device that draws the most samples, as the others wait for it"
+    waiting = " They are those of the device that draws the most samples: the others wait for it."
     return (
-        "The physical batch is what one device takes at once, at most; physical batches are those of a "
-        f"logical step{waiting if data.asked.num_devices > 1 else ''}: the expected number, and one that a "
-        "whole training almost never exceeds."
+        "The physical batch is the most samples that one device takes at once. A logical step takes this "
+        "number of physical batches on average. In a whole training, hardly any step takes more than `at "
+        f"most`.{waiting if data.asked.num_devices > 1 else ''}"
     )
 
 

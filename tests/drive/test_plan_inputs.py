@@ -36,7 +36,7 @@ def test_a_trainer_that_cannot_split_a_batch_or_that_a_setting_excludes_is_left_
     [
         ({"trainers": "limited"}, r"trainers: none of them can be planned \(limited: accumulation_steps"),
         ({"trainers": "standard"}, "trainers: got 'standard', allowed: at least one that trains with"),
-        ({"trainers": "nobody"}, "trainers: trainer: got 'nobody'"),
+        ({"trainers": "nobody"}, "trainers: got 'nobody'"),
         ({"parallel": "dpp"}, "parallel: got 'dpp', allowed: none, ddp, fsdp2"),
         ({"precision": "fp8"}, "precision: got 'fp8'"),
         ({"efficiency": "0.3-0.6", "target": "none", "device_memory_gib": "40"}, "efficiency: got '0.3-0.6'"),

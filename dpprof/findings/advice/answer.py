@@ -28,15 +28,15 @@ from dpprof.vocabulary.units import mib
 
 _ALTERED = {LEARNED: " It alters what is learned.", ROUNDING: " It rounds: products are in bf16."}
 _LACKS = (
-    "The experiment does not fit. First come the changes that make it fit alone, the one with {least} first; "
-    "then those that do not suffice alone, the most bytes saved first. What alters what is learned comes "
-    "last."
+    "The experiment does not fit. The first rows are changes that make it fit by themselves, in order of "
+    "{least}. Changes that do not suffice by themselves follow, in order of bytes saved. Changes to what is "
+    "learned come last."
 )
 _FITS = (
-    "First come the changes that take less time, the one with {least} first; then those that lower the "
-    "memory, the most bytes saved first. What alters what is learned comes last."
+    "The first rows are changes that take less time, in order of {least}. Changes that lower the memory "
+    "follow, in order of bytes saved. Changes to what is learned come last."
 )
-_BY_TIME, _BY_FLOPS = "the lowest bound on its time", "the fewest FLOPs, then the fewest bytes moved,"
+_BY_TIME, _BY_FLOPS = "the lower bound on their time", "FLOPs, then of bytes moved"
 _ESTIMATED = (
     "Every row is an estimate of the whole experiment with the change: bytes at the peak, what is in doubt "
     "added; FLOPs and bytes moved in a logical step, the same for all."

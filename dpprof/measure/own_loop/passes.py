@@ -86,7 +86,6 @@ class LoopPasses:
     ) -> None:
         self._followed, self._folder, self._record, self._config = followed, folder, record, config
         self._device = config.device
-        self._weights = checksums(followed.model)
 
     def stages(self, measured_steps: int) -> list[Stage]:
         """Return the passes in order."""
@@ -113,7 +112,7 @@ class LoopPasses:
         """
         on_cuda = self._device == "cuda"
         activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_cuda
-        ledger = Ledger(self._device)
+        weights, ledger = checksums(self._followed.model), Ledger(self._device)
         findings = LoopFindings(
             self._followed.model, ledger.storages, is_private="noise" in self._record.phase_s
         )
@@ -131,7 +130,7 @@ class LoopPasses:
             kept = observer.highest
             held = self._followed.held_tensors()
             self._record.warnings += findings.sentences(
-                kept.account, observer.starts, held, self._note_moves()
+                kept.account, observer.starts, held, self._note_moves(weights)
             )
         self._record.ledger = kept.result
         self._folder.write_ledger(kept.result, kept.account.timeline())
@@ -140,10 +139,10 @@ class LoopPasses:
             recording.allocations[:] = sorted([*recording.allocations, *frees], key=lambda free: free.at)
         self._note_events(recording, observer.alive_at_start)
 
-    def _note_moves(self) -> list[str]:
-        """Record which parameters have moved since the warm-up, and return the names of the others."""
+    def _note_moves(self, before: dict[str, int]) -> list[str]:
+        """Record which parameters have moved, by their checksums, and return the names of the others."""
         after = checksums(self._followed.model)
-        moved = {name: total != self._weights.get(name) for name, total in after.items()}
+        moved = {name: total != before.get(name) for name, total in after.items()}
         self._record.parameters = parameter_groups(self._followed.model, self._config, moved)
         return [name for name, has_moved in moved.items() if not has_moved]
 

@@ -94,7 +94,7 @@ def test_what_fits_can_be_faster() -> None:
 def test_without_a_device_or_rates_nothing_is_claimed_of_them() -> None:
     found = data(weighed("bk", 5, None), given=cost(30, None), limit=None)
     assert answer(found).startswith("It needs 30.0 GiB; no device is given to hold that against.")
-    assert "fewest FLOPs" in order(found)
+    assert "in order of FLOPs" in order(found)
     assert to_data(found)["fits"] is None
     assert "least ms" not in markdown.render(page(found))
     assert 'class="limit"' not in html.page(page(found))
