@@ -130,6 +130,8 @@ class LoopFindings:
     # What is seen.
 
     def _enter_module(self, module: nn.Module, args: object) -> None:
+        if torch.compiler.is_compiling():
+            return
         self._depth += 1
         if self._depth > 1 or not torch.is_grad_enabled():
             return
@@ -142,6 +144,8 @@ class LoopFindings:
             self._kept_gradients = max(self._kept_gradients, sum(kept))
 
     def _leave_module(self, module: nn.Module, args: object, output: object) -> None:
+        if torch.compiler.is_compiling():
+            return
         self._depth = max(0, self._depth - 1)
         if (
             self._depth

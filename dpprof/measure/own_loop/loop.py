@@ -27,13 +27,16 @@ from dpprof.errors import ConfigError, describe_error
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer
 from dpprof.measure.own_loop.marks import Marks
-from dpprof.measure.own_loop.passes import Followed, LoopPasses, Stage
+from dpprof.measure.own_loop.passes import Followed, LoopPasses, Stage, num_compiled
 from dpprof.measure.passes.weights import parameter_groups
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import PassOutcome, PassStatus, Record
+from dpprof.vocabulary.formats import counted
 from dpprof.vocabulary.phases import PHASE_LABEL, STEP_LABEL
 from dpprof.vocabulary.trainers import OWN_LOOP
 
+COMPILED = "compiled code ({graphs}): the ledger sees what it returns, and not what it makes in between"
+ELSEWHERE = "{steps} ran in other threads than the first one, and are not measured"
 _STOPPED = "the loop ended after {done} of {steps} steps of this pass"
 
 
@@ -253,6 +256,10 @@ class LoopMeasurement:
             missing = PassOutcome(PassStatus.SKIPPED, "the loop ended before it")
             self._record.passes.setdefault(name, missing)
         if self.folder is not None:
+            if graphs := num_compiled():
+                self._record.warnings.append(COMPILED.format(graphs=counted(graphs, "graph")))
+            if steps := self._marks.steps_elsewhere:
+                self._record.warnings.append(ELSEWHERE.format(steps=counted(steps, "optimizer step")))
             self._write()
 
     # The folder and its record.

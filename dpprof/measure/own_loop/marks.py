@@ -8,9 +8,12 @@ one; the closure that an optimizer's `step` calls does not belong to `optimizer_
 
 import functools
 import sys
+import threading
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any, Protocol
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -28,6 +31,8 @@ _OF_OPACUS = {
 }
 # Ranges that Opake records: of forward, backward and clipping together, and of the noise.
 _OPAKE_CLIPPED, _OPAKE_NOISE = "opake::clipped_grad", "opake::gaussian_noise"
+# torch's warning for hooks of all modules; these do nothing where code is compiled.
+_OF_COMPILED = r"Using `torch\.compile\(module\)` when there are global hooks"
 
 
 class Marked(Protocol):
@@ -78,23 +83,36 @@ class Marks:
         self._backwards: list[str] = []
         # Within Opake's clipped gradient, and after its noise.
         self._is_clipped = self._has_noise = False
+        # The thread of the loop, once a step has told it, and the optimizer steps in others.
+        self._thread: int | None = None
+        self.steps_elsewhere = 0
+
+    def is_apart(self) -> bool:
+        """Tell if the caller is being compiled, or runs in another thread than the loop."""
+        return torch.compiler.is_compiling() or self._thread not in (None, threading.get_ident())
+
+    def _here(self, hook: Callable[..., Any]) -> Callable[..., Any]:
+        """Leave a hook out where the caller is apart."""
+        return lambda *args: None if self.is_apart() else hook(*args)
 
     def install(self) -> None:
         """Put hooks and wrappers in place."""
         keep = self._installed
+        warnings.filterwarnings("ignore", _OF_COMPILED)
+        keep.callback(_without, warnings.filters[0])
         for handle in (
-            register_module_forward_pre_hook(self._enter_module),
-            register_module_forward_hook(self._leave_module, always_call=True),
+            register_module_forward_pre_hook(self._here(self._enter_module)),
+            register_module_forward_hook(self._here(self._leave_module), always_call=True),
             register_optimizer_step_pre_hook(self._before_step),
-            register_optimizer_step_post_hook(self._after_step),
+            register_optimizer_step_post_hook(self._here(self._after_step)),
         ):
             keep.callback(handle.remove)
         for name in ("backward", "grad"):
-            keep.enter_context(_wrapped(torch.autograd, name, self._backward))
+            self._wrap(torch.autograd, name, self._backward)
         for name, around in (("__enter__", self._enter_range), ("__exit__", self._leave_range)):
-            keep.enter_context(_wrapped(record_function, name, around))
+            self._wrap(record_function, name, around)
         for owner in (nn.Module, Optimizer):
-            keep.enter_context(_wrapped(owner, "zero_grad", self._in("zero_grad")))
+            self._wrap(owner, "zero_grad", self._in("zero_grad"))
         self._look_for_opacus()
 
     def _look_for_opacus(self) -> None:
@@ -106,10 +124,19 @@ class Marks:
         self._knows_opacus = True
         for kind in _kinds_of(optimizers.DPOptimizer):
             for method in _OF_OPACUS.keys() & vars(kind).keys():
-                wrapper = _wrapped(kind, method, self._in(_OF_OPACUS[method]))
-                self._installed.enter_context(wrapper)
+                self._wrap(kind, method, self._in(_OF_OPACUS[method]))
         loss = utils.DPTensorFastGradientClipping
-        self._installed.enter_context(_wrapped(loss, "backward", self._two_backwards))
+        self._wrap(loss, "backward", self._two_backwards)
+
+    def _wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
+        """Call a function through `around`, but where the caller is apart."""
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return original(*args, **kwargs) if self.is_apart() else around(original, *args, **kwargs)
+
+        self._installed.enter_context(patch.object(owner, name, wrapper))
 
     def remove(self) -> None:
         """Leave torch and Opacus as they were."""
@@ -167,6 +194,10 @@ class Marks:
                 self._close()
 
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.is_apart():
+            self.steps_elsewhere += 1
+            return None
+        self._thread = threading.get_ident()
         self._close()
         self._marked.see_optimizer(optimizer)
         self._in_step = self._marked.begin("optimizer_step")
@@ -238,25 +269,11 @@ class Marks:
                 self._has_noise = True
 
 
+def _without(entry: Any) -> None:
+    with suppress(ValueError):  # the loop has set others
+        warnings.filters.remove(entry)  # type: ignore[attr-defined]
+
+
 def _kinds_of(kind: type) -> list[type]:
     subclasses: list[type] = kind.__subclasses__()
     return [kind, *(found for subclass in subclasses for found in _kinds_of(subclass))]
-
-
-@contextmanager
-def _wrapped(owner: Any, name: str, around: Callable[..., Any]) -> Iterator[None]:
-    original = getattr(owner, name)
-    had_it = name in vars(owner)
-
-    @functools.wraps(original)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return around(original, *args, **kwargs)
-
-    setattr(owner, name, wrapper)
-    try:
-        yield
-    finally:
-        if had_it:
-            setattr(owner, name, original)
-        else:
-            delattr(owner, name)

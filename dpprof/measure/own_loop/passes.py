@@ -8,6 +8,7 @@ from functools import partial
 from typing import NamedTuple
 from weakref import ref
 
+import torch
 from torch import Tensor, UntypedStorage, nn
 from torch.optim import Optimizer
 from torch.profiler import ProfilerActivity, profile
@@ -112,7 +113,8 @@ class LoopPasses:
         """
         on_cuda = self._device == "cuda"
         activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * on_cuda
-        weights, ledger = checksums(self._followed.model), Ledger(self._device)
+        weights = checksums(self._followed.model)
+        ledger = (_beside_compiled() if num_compiled() else Ledger)(self._device)
         findings = LoopFindings(
             self._followed.model, ledger.storages, is_private="noise" in self._record.phase_s
         )
@@ -161,6 +163,25 @@ class LoopPasses:
     def _trace(self) -> Iterator[Observer]:
         with trace.tracing(self._folder, self._record, self._device) as observer:
             yield observer
+
+
+def num_compiled() -> int:
+    """Return the number of graphs that `torch.compile` has made in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return int(dynamo.counters["stats"]["unique_graphs"]) if dynamo is not None else 0
+
+
+def _beside_compiled() -> type[Ledger]:
+    """Return a ledger that leaves compiled code as it is; beside others it would run uncompiled."""
+
+    class BesideCompiled(Ledger):
+        __torch_dispatch__ = torch._disable_dynamo(Ledger.__torch_dispatch__)  # type: ignore[attr-defined]
+
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:
+            return True
+
+    return BesideCompiled
 
 
 def _labelled(observer: Observer, model: nn.Module) -> AbstractContextManager[None]:
