@@ -3,7 +3,7 @@
     python benchmarks/own_loop/overhead.py > docs/results/own_loop_overhead.md
 
 For each loop, pairs of processes in alternating order: one trains within `dpprof.profile`, calls
-`prof.step()` after each step, and is timed once everything is measured; the other is the bare loop. Takes ten
+`prof.step()` after each step, and is timed once everything is measured; the other is the bare loop. Takes six
 minutes on an idle machine.
 """
 
@@ -24,7 +24,7 @@ from torch import nn
 import dpprof
 from dpprof.measure.environment import describe_environment
 
-PAIRS = 21
+PAIRS = 11
 BLOCKS = 25
 BEFORE = 40  # steps before the timed ones; the measurement takes 23 of them
 TEXT = """# What an idle `dpprof.profile` costs

@@ -1,5 +1,6 @@
 """`dpprof watch`: measure the training loop of a script."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -43,11 +44,11 @@ def watch(script: str, arguments: tuple[str, ...], **asked: Any) -> None:
     measured = Watched(script, arguments, is_module=is_module, name=name, **asked)
     code = measured.run()
     try:
-        measured.show()
+        if os.environ.get("RANK", "0") == "0":
+            measured.show()
+        path = measured.result.folder.path
+        complain(f"dpprof: everything is kept in {path}; dpprof log puts it into MLflow")
     except DpprofError as error:
         complain(f"dpprof: {error}")
-    else:
-        assert measured.folder is not None
-        complain(f"dpprof: everything is kept in {measured.folder.path}; dpprof log puts it into MLflow")
     if code:
         sys.exit(code)

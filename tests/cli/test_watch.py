@@ -168,6 +168,73 @@ def test_what_cannot_be_watched_is_said(tmp_path: Path) -> None:
     missing = watch("missing.py", cwd=tmp_path)
     assert missing.returncode == 2
     assert "SCRIPT: got 'missing.py'" in missing.stderr
+    (tmp_path / "taken").touch()
+    for option, value in (("--runs-dir", "taken/runs"), ("--name", "a-b")):
+        refused = watch(option, value, "idle.py", cwd=tmp_path)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert f"{option.strip('-').replace('-', '_')}: got '{value}'" in refused.stderr
+
+
+def test_each_rank_of_a_launch_is_measured(tmp_path: Path) -> None:
+    """By torchrun, with two ranks that communicate through gloo."""
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2)
+    script = EXAMPLES / "ddp.py"
+    alone = python("-W", "ignore", *launch, script, cwd=tmp_path)
+    watched = python(
+        "-W", "ignore", *launch, "-m", "dpprof", "watch", "--measured-steps", 4, script, cwd=tmp_path
+    )
+    assert watched.returncode == alone.returncode == 0, watched.stderr
+    assert alone.stdout.splitlines()[-1] in watched.stdout.splitlines()
+    assert watched.stdout.count("At the peak") == 1
+    configs = sorted(tmp_path.glob("runs/*/*/config.json"))
+    assert [path.parent.name[-6:] for path in configs] == ["_rank0", "_rank1"]
+    assert configs[0].parent.parent == configs[1].parent.parent
+    records = [known(RunFolder(path.parent).read_record()) for path in configs]
+    assert [record.environment["rank"] for record in records] == ["0", "1"]
+    for record in records:
+        assert record.phase_s.keys() == PLAIN
+        assert {row.name for row in known(record.ledger).collectives} == {"all_reduce"}
+        assert known(record.ledger).peak == pytest.approx(known(record.memory.peak_allocated), rel=0.001)
+
+
+def test_a_loop_in_a_thread_is_measured_and_that_of_another_one_is_left_out(tmp_path: Path) -> None:
+    threads = """
+import threading
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
+    for _ in range(30):
+        first.submit(step).result()
+        second.submit(step).result()
+"""
+    (tmp_path / "mine.py").write_text(STEP + threads)
+    done = watch("--measured-steps", 4, "mine.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    record = record_in(tmp_path)
+    assert {outcome.status for outcome in record.passes.values()} == {PassStatus.FINISHED}
+    assert len(record.step_s) == 4
+    assert any("optimizer steps ran in other threads" in warning for warning in record.warnings)
+
+
+def test_compiled_code_runs_as_it_is_and_is_named(tmp_path: Path) -> None:
+    script = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+compiled = torch.compile(model, backend="aot_eager")
+for _ in range(30):
+    optimizer.zero_grad()
+    loss = compiled(torch.randn(4, 8)).sum()
+    loss.backward()
+    optimizer.step()
+print(loss.item())
+"""
+    (tmp_path / "mine.py").write_text(script)
+    alone = python("mine.py", cwd=tmp_path)
+    watched = watch("--measured-steps", 4, "mine.py", cwd=tmp_path)
+    assert watched.returncode == 0, watched.stderr
+    assert alone.stdout.splitlines()[-1] in watched.stdout.splitlines()
+    assert any(warning.startswith("compiled code") for warning in record_in(tmp_path).warnings)
 
 
 def test_a_notebook_shows_the_timeline(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from torch import Tensor, nn
 from torch._C import _functorch as functorch
@@ -23,7 +24,7 @@ from torch.utils._pytree import tree_leaves
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
 from dpprof.config.measuring import MeasuringConfig
-from dpprof.errors import ConfigError, describe_error
+from dpprof.errors import describe_error, refuse
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer
 from dpprof.measure.own_loop.marks import Marks
@@ -37,6 +38,9 @@ from dpprof.vocabulary.trainers import OWN_LOOP
 
 COMPILED = "compiled code ({graphs}): the ledger sees what it returns, and not what it makes in between"
 ELSEWHERE = "{steps} ran in other threads than the first one, and are not measured"
+# The variables of torchrun's that tell a process which of the ranks it is.
+_RANK = "RANK"
+_OF_RANKS = (_RANK, "WORLD_SIZE")
 _STOPPED = "the loop ended after {done} of {steps} steps of this pass"
 
 
@@ -75,10 +79,15 @@ class LoopMeasurement:
         by_optimizer: bool = False,
     ) -> None:
         if not re.fullmatch(r"\w+", name):
-            raise ConfigError(f"name: got {name!r}, allowed: letters, digits and underscores")
+            raise refuse("name", name, "letters, digits and underscores")
         for option, value in (("warmup_steps", warmup_steps), ("measured_steps", measured_steps)):
             if value < 1:
-                raise ConfigError(f"{option}: got {value}, allowed: 1 or more")
+                raise refuse(option, value, "1 or more")
+        there = next(path for path in (Path(runs_dir), *Path(runs_dir).absolute().parents) if path.exists())
+        if not (there.is_dir() and os.access(there, os.W_OK)):
+            raise refuse(
+                "runs_dir", str(runs_dir), f"a folder that can be made and written to; {there} cannot"
+            )
         self._followed = Followed(model, [optimizer] if optimizer is not None else [])
         self._name, self._runs_dir, self._end = name, Path(runs_dir), end
         self._by_optimizer = by_optimizer
@@ -276,17 +285,25 @@ class LoopMeasurement:
             device=self._device,
             how=self._how,
         )
-        path = self._runs_dir / f"loop-{time.strftime('%Y%m%d-%H%M%S')}" / self.config.run_name
-        for number in itertools.count(2):
-            if not path.exists():
-                break
-            path = path.with_name(f"{self.config.run_name}_{number}")
-        self.folder = RunFolder(path)
+        self.folder = RunFolder(self._new_path())
         self.folder.create(self.config)
         self._record = record = Record(to_flat(self.config), describe_environment(self._device))
+        record.environment |= {name.lower(): os.environ[name] for name in _OF_RANKS if name in os.environ}
         record.num_parameters = sum(p.numel() for p in parameters)
         record.parameters = parameter_groups(self._followed.model, self.config)
         return LoopPasses(self._followed, self.folder, record, self.config)
+
+    def _new_path(self) -> Path:
+        """Return the path of the run's folder; the ranks of a launch have theirs side by side."""
+        name, began = self.config.run_name, time.time()
+        if _RANK in os.environ:
+            name, began = f"{name}_rank{os.environ[_RANK]}", psutil.Process(os.getppid()).create_time()
+        path = self._runs_dir / time.strftime("loop-%Y%m%d-%H%M%S", time.localtime(began)) / name
+        for number in itertools.count(2):
+            if not path.exists():
+                break
+            path = path.with_name(f"{name}_{number}")
+        return path
 
     def _write(self) -> None:
         assert self.folder is not None

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -138,7 +139,8 @@ class LoopPasses:
         self._folder.write_ledger(kept.result, kept.account.timeline())
         recording = read(profiler, self._device)
         if not on_cuda:
-            recording.allocations[:] = sorted([*recording.allocations, *frees], key=lambda free: free.at)
+            known = without_stale(recording.allocations)
+            recording.allocations[:] = sorted([*known, *frees], key=lambda free: free.at)
         self._note_events(recording, observer.alive_at_start)
 
     def _note_moves(self, before: dict[str, int]) -> list[str]:
@@ -191,6 +193,21 @@ def _labelled(observer: Observer, model: nn.Module) -> AbstractContextManager[No
     from dpprof.measure.trainers.opacus.labels import labelled_everywhere
 
     return labelled_everywhere(observer, model)
+
+
+def without_stale(allocations: list[Allocation]) -> list[Allocation]:
+    """Leave out frees of what was not allocated.
+
+    Where an older block lies at an address of an earlier recording, the profiler reports that one's size.
+    """
+    alive: Counter[int] = Counter()
+    kept = []
+    for one in allocations:
+        size = abs(one.num_bytes)
+        if one.num_bytes > 0 or alive[size]:
+            alive[size] += 1 if one.num_bytes > 0 else -1
+            kept.append(one)
+    return kept
 
 
 def _watched(tensors: Iterator[Tensor], frees: list[Allocation]) -> list[ref[UntypedStorage]]:
