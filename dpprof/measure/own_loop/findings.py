@@ -24,7 +24,6 @@ from dpprof.measure.own_loop.lines import line_now
 from dpprof.measure.own_loop.present import tensors_alive
 from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.storages import Life, Storages
-from dpprof.measure.trainers.base import Held
 from dpprof.measure.trainers.nested import attributes
 from dpprof.vocabulary.formats import counted, listed, memory
 from dpprof.vocabulary.units import mib
@@ -32,6 +31,7 @@ from dpprof.vocabulary.units import mib
 # A finding is worth a sentence from this share of the peak on.
 _WORTH_NAMING = 0.01
 _MOST_NAMED = 3
+_OF_THE_LOOP = ("inputs", "outputs")  # what the loop's variables hold; other labels are the trainer's
 _LOGGED = 256  # bytes of the numbers that a step may keep for a log
 _GRAPHS = "a list of losses with their graphs? Keep loss.item() or loss.detach()"
 _HISTORY = "a history that nobody shortens?"
@@ -50,7 +50,7 @@ LATE = (
     "not after it ({line})"
 )
 NEVER = (
-    "gradients of the step before ({size}) are added to, as nothing sets them to None: call "
+    "gradients of the step before ({size}) stay alive through forward, since nothing sets them to None: call "
     "optimizer.zero_grad() in each step"
 )
 NOT_TRAINED = (
@@ -76,10 +76,14 @@ NOT_SAMPLED = (
 
 @dataclass
 class _Call:
-    """A call of the model with gradients: its line, the bytes that it leaves alive, and if backward came."""
+    """A call of the model with gradients: its line, the bytes that it leaves alive, and if backward came.
+
+    `kept_gradients` are the bytes of gradients that it began with, before any backward of its step.
+    """
 
     line: str
     num_bytes: int
+    kept_gradients: int
     is_reached: bool = False
 
 
@@ -98,10 +102,10 @@ class LoopFindings:
         self._with_gradient: set[str] = set()
         self._not_trained: dict[str, int] = {}
         self._frozen: dict[str, int] = {}
-        self._kept_gradients = 0
         self._zeroing: dict[str, bool] = {}
         self._late = ""
-        self._is_first_call = False
+        # Since the optimizer's step: whether the model was not called, and backward did not come.
+        self._is_uncalled = self._is_before_backward = False
         self._calls: list[_Call] = []
         self._depth = self._first_born = 0
         self._not_sampled: dict[str, str] = {}
@@ -123,10 +127,6 @@ class LoopFindings:
             keep.enter_context(patch.object(_BaseDataLoaderIter, "__next__", self._noting_sampler(advance)))
             yield
 
-    def begin_step(self) -> None:
-        """Tell that a step begins."""
-        self._is_first_call = True
-
     # What is seen.
 
     def _enter_module(self, module: nn.Module, args: object) -> None:
@@ -136,12 +136,10 @@ class LoopFindings:
         if self._depth > 1 or not torch.is_grad_enabled():
             return
         self._first_born = self._storages.num_born()
-        if self._is_first_call:
-            self._is_first_call = False
-            kept = [
-                gradient.nbytes for name, gradient in self._gradients().items() if name in self._trained()
-            ]
-            self._kept_gradients = max(self._kept_gradients, sum(kept))
+        self._is_uncalled, self._kept = False, 0
+        if self._is_before_backward:
+            trained = self._trained()
+            self._kept = sum(size for name, size in self._gradients().items() if name in trained)
 
     def _leave_module(self, module: nn.Module, args: object, output: object) -> None:
         if torch.compiler.is_compiling():
@@ -156,22 +154,29 @@ class LoopFindings:
         nodes = [leaf.grad_fn for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.grad_fn]
         if nodes:
             left = [life.num_bytes for life in self._storages.alive() if life.number >= self._first_born]
-            call = _Call(line_now(), sum(left))
+            call = _Call(line_now(), sum(left), self._kept)
             self._calls.append(call)
+
+            def reached(*_: object) -> None:
+                call.is_reached, self._is_before_backward = True, False
+
             for node in nodes:
-                node.register_prehook(lambda *_: setattr(call, "is_reached", True))
+                node.register_prehook(reached)
 
     def _before_step(self, optimizer: Optimizer, *_: object) -> None:
+        self._is_uncalled = self._is_before_backward = True
         trained, parameters = self._trained(), dict(self._model.named_parameters())
-        for name, gradient in self._gradients().items():
+        for name, num_bytes in self._gradients().items():
             self._with_gradient.add(name)
             if not parameters[name].requires_grad:
-                self._frozen[name] = gradient.nbytes
+                self._frozen[name] = num_bytes
             elif name not in trained:
-                self._not_trained[name] = gradient.nbytes
+                self._not_trained[name] = num_bytes
 
-    def _gradients(self) -> dict[str, Tensor]:
-        return dict(attributes(self._model, "grad"))
+    def _gradients(self) -> dict[str, int]:
+        """Return the bytes of each gradient; 0 of a sparse one."""
+        found = attributes(self._model, "grad")
+        return {name: grad.nbytes if grad.layout is torch.strided else 0 for name, grad in found}
 
     def _trained(self) -> set[str]:
         """Return the names of the parameters that an optimizer has."""
@@ -182,7 +187,7 @@ class LoopFindings:
         def noting(owner: Any, set_to_none: bool = True) -> None:
             line = line_now()
             self._zeroing[line] = set_to_none
-            if set_to_none and not self._is_first_call:
+            if set_to_none and not self._is_uncalled:
                 self._late = line
             zero_grad(owner, set_to_none)
 
@@ -201,19 +206,18 @@ class LoopFindings:
 
     # What it means.
 
-    def sentences(self, highest: Account, starts: list[int], held: Held, still: list[str]) -> list[str]:
+    def sentences(self, highest: Account, starts: list[int], still: list[str]) -> list[str]:
         """Return what was found, one sentence each.
 
         Args:
             highest: the account of the step with the highest peak.
             starts: the number of the first storage that each step made.
-            held: the tensors that model and optimizers hold.
             still: names of the parameters that no step has moved.
         """
         self._worth = _WORTH_NAMING * highest.peak
         return [
             *self._growing(starts),
-            *self._carried(highest, starts, set(held)),
+            *self._carried(highest, starts),
             *self._gradients_kept(),
             *self._gradients_unused(),
             *self._outputs_unused(),
@@ -234,7 +238,7 @@ class LoopFindings:
             guess = _GRAPHS if has_graphs else _HISTORY
             yield GROWS.format(size=_size(_bytes_of(lives)), made=_made(lives), guess=guess)
 
-    def _carried(self, highest: Account, starts: list[int], held: set[str]) -> Iterator[str]:
+    def _carried(self, highest: Account, starts: list[int]) -> Iterator[str]:
         """Name what one step made and the next one still has at its peak, before it is gone."""
         log = highest.log
         gone = {id(event.life) for event in log.events[: highest.peak_event + 1] if event.num_bytes < 0}
@@ -242,13 +246,13 @@ class LoopFindings:
             life
             for life, _ in log.present
             if starts[0] <= life.number and id(life) not in gone and not life.alive
-            if life.first_category not in held
+            if not life.is_labelled or life.first_category in _OF_THE_LOOP
         ]
         if _bytes_of(lives) > self._worth:
             yield KEEPS.format(size=_size(_bytes_of(lives)), made=_made(lives))
 
     def _gradients_kept(self) -> Iterator[str]:
-        kept = self._kept_gradients
+        kept = max((call.kept_gradients for call in self._calls if call.is_reached), default=0)
         if kept <= self._worth:
             return
         filled = [line for line, set_to_none in self._zeroing.items() if not set_to_none]

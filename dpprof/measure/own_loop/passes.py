@@ -119,7 +119,7 @@ class LoopPasses:
         findings = LoopFindings(
             self._followed.model, ledger.storages, is_private="noise" in self._record.phase_s
         )
-        observer, frees = _FromSecondStep(ledger, self._followed, findings), list[Allocation]()
+        observer, frees = _FromSecondStep(ledger, self._followed), list[Allocation]()
         with (
             ledger,
             findings.looking(),
@@ -131,9 +131,8 @@ class LoopPasses:
             del watched
             assert observer.highest is not None, "no step was done"
             kept = observer.highest
-            held = self._followed.held_tensors()
             self._record.warnings += findings.sentences(
-                kept.account, observer.starts, held, self._note_moves(weights)
+                kept.account, observer.starts, self._note_moves(weights)
             )
         self._record.ledger = kept.result
         self._folder.write_ledger(kept.result, kept.account.timeline())
@@ -225,16 +224,14 @@ class _FromSecondStep(LedgerObserver):
 
     alive_at_start = 0
 
-    def __init__(self, ledger: Ledger, followed: Followed, findings: LoopFindings) -> None:
+    def __init__(self, ledger: Ledger, followed: Followed) -> None:
         super().__init__(ledger, followed)
-        self._findings = findings
         self.starts: list[int] = []  # the number of the first storage that each step made
 
     @contextmanager
     def step(self) -> Iterator[None]:
         """Account for a step."""
         self.starts.append(self._storages.num_born())
-        self._findings.begin_step()
         if len(self.starts) == 2:
             self.alive_at_start = self._storages.live_bytes()
             self.highest = None

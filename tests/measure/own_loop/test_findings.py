@@ -112,7 +112,16 @@ def keeping_outputs(model: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor
         kept[:] = [torch.cat([model(x)] * 8)]
 
 
-@pytest.mark.parametrize("step", [clean, with_numbers])
+def accumulating(model: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor) -> None:
+    """One of two physical batches: the gradients of the first one stay for the second."""
+    nn.functional.cross_entropy(model(x), y).backward()
+    kept.append(None)
+    if len(kept) % 2 == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("step", [clean, with_numbers, accumulating])
 def test_a_clean_loop_has_no_finding(step: Loop, tmp_path: Path) -> None:
     assert found(step, tmp_path) == []
 
@@ -148,6 +157,15 @@ def test_gradients_of_weights_that_no_optimizer_has_are_named(tmp_path: Path) ->
     model.append(nn.Linear(4, 4))
     (sentence,) = found(clean, tmp_path, model, optimizer)
     assert "gradients (80 B) that no optimizer uses, of 3.weight, 3.bias" in sentence
+
+
+def test_sparse_gradients_do_no_harm(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Embedding(50, 8, sparse=True), nn.Flatten(), nn.Linear(32, 4))
+
+    def step(model: nn.Module, optimizer: Optimizer, x: Tensor, y: Tensor) -> None:
+        clean(model, optimizer, x[:, :4].abs().long(), y)
+
+    assert found(step, tmp_path, model) == []
 
 
 def test_weights_that_stand_still_are_named_with_the_cause(tmp_path: Path) -> None:
