@@ -21,4 +21,6 @@ for _ in range(40):
 dist.all_reduce(loss.detach())
 if dist.get_rank() == 0:
     print(f"sum of losses {loss.item():.6f}")
+dist.barrier()
+del model, optimizer, loss  # else torch may abort at exit
 dist.destroy_process_group()
