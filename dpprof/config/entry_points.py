@@ -123,8 +123,8 @@ class PlanConfig(BudgetConfig, WithHeadroom):
     headroom: str = setting(*HEADROOM)
     measured: str = setting(
         "",
-        "Times come from these: a sweep or run, as `dpprof compare` takes them; none: from no run. Else from "
-        "what runs_dir and MLflow have.",
+        "Times come from these: a sweep or run, as `dpprof compare` takes them, or none. Else from what "
+        "runs_dir and MLflow have.",
     )
     efficiency: str = setting(
         "",

@@ -90,8 +90,8 @@ class Watched(profile):
     """Measures a script's training loop; a step ends with that of the script's first optimizer."""
 
     _why_nothing = (
-        "the script took fewer optimizer steps than --warmup-steps and one more; those of other processes "
-        "are not seen; if it trains there, or without torch.optim, use dpprof.profile, and call step() after "
+        "the script took fewer optimizer steps than --warmup-steps and one more. Steps in other processes "
+        "are not seen. If it trains there, or without torch.optim, use dpprof.profile, and call step() after "
         "each training step"
     )
 

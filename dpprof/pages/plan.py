@@ -73,11 +73,11 @@ def page(data: PlanData) -> Document:
 
 
 def _physical(data: PlanData) -> str:
-    waiting = " They are those of the device that draws the most samples: the others wait for it."
+    waiting = " Both are those of the device that draws the most samples: the others wait for it."
     return (
-        "The physical batch is the most samples that one device takes at once. A logical step takes this "
-        "number of physical batches on average. In a whole training, hardly any step takes more than `at "
-        f"most`.{waiting if data.asked.num_devices > 1 else ''}"
+        "The physical batch is the most samples that one device takes at once. `Physical batches` is how "
+        "many of them a logical step takes on average; hardly any step of a whole training takes more than "
+        f"`at most`.{waiting if data.asked.num_devices > 1 else ''}"
     )
 
 

@@ -219,13 +219,14 @@ with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
     assert any("optimizer steps ran in other threads" in warning for warning in record.warnings)
 
 
-def test_compiled_code_runs_as_it_is_and_is_named(tmp_path: Path) -> None:
-    script = """
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_compiled_code_runs_as_it_is_and_is_named(fullgraph: bool, tmp_path: Path) -> None:
+    script = f"""
 import torch
 torch.manual_seed(0)
 model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-compiled = torch.compile(model, backend="aot_eager")
+compiled = torch.compile(model, backend="aot_eager", fullgraph={fullgraph})
 for _ in range(30):
     optimizer.zero_grad()
     loss = compiled(torch.randn(4, 8)).sum()

@@ -1,6 +1,7 @@
 """Which finished runs tell of a plan's times."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +10,9 @@ from example_results import result
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import parse_experiment
-from dpprof.drive.measured_runs import _is_on_its_device, _is_ours, tells
+from dpprof.drive.measured_runs import _is_on_its_device, _is_ours, measured_runs, tells
 from dpprof.process import processor
+from dpprof.record.folder import SweepFolder
 
 
 def plan(**settings: object) -> ExperimentConfig:
@@ -61,3 +63,8 @@ def test_what_was_trained_must_be_the_same(
 ) -> None:
     made = result("DPBookKeepingTrainer", step_s=1.0)
     assert tells(dataclasses.replace(made, config=plan(**run)), plan(**planned)) is is_told
+
+
+def test_none_stands_for_no_run(tmp_path: Path) -> None:
+    folder = SweepFolder(tmp_path / "plan")
+    assert measured_runs("none", {"one": plan()}, folder, pytest.fail) == {}

@@ -28,17 +28,17 @@ from dpprof.measure.trainers.nested import attributes
 from dpprof.vocabulary.formats import counted, listed, memory
 from dpprof.vocabulary.units import mib
 
-# A finding is worth a sentence from this share of the peak on.
-_WORTH_NAMING = 0.01
+# A cost is worth a sentence from this share of the peak on; what each step adds, from a smaller one on.
+_WORTH_NAMING, _ADDS_UP = 0.01, 0.0001
 _MOST_NAMED = 3
 _OF_THE_LOOP = ("inputs", "outputs")  # what the loop's variables hold; other labels are the trainer's
 _LOGGED = 256  # bytes of the numbers that a step may keep for a log
 _GRAPHS = "a list of losses with their graphs? Keep loss.item() or loss.detach()"
 _HISTORY = "a history that nobody shortens?"
 # docs/own_loop.md quotes some of them.
-GROWS = "each step leaves {size} alive after the next one too, made by {made}: {guess}"
+GROWS = "each step leaves {size} that is still alive after the next one, made by {made}: {guess}"
 KEEPS = (
-    "the peak counts {size} of the step before, kept until this one replaces them, made by {made}: "
+    "the peak counts {size} from the step before, kept until this step replaces it, made by {made}: "
     "at the end of a step, `del` what the next one does not need"
 )
 ZEROED = (
@@ -59,8 +59,8 @@ NOT_TRAINED = (
 )
 FROZEN = "frozen parameters keep gradients ({size}) that nothing uses, of {names}: set their grad to None"
 UNUSED = (
-    "{line} calls the model with gradients, in {calls}, and backward never reaches the output: under "
-    "torch.no_grad() this keeps up to {size} less"
+    "{line} calls the model with gradients, and backward never reaches the output in {calls}: "
+    "torch.no_grad() would save up to {size}"
 )
 DROPPED = (
     "; if the loop drops such batches, say for a loss that is NaN, no guarantee holds, since this depends "
@@ -68,9 +68,8 @@ DROPPED = (
 )
 STILL = "no step has moved {names}: {why}"
 NOT_SAMPLED = (
-    "{line} takes batches from a {sampler}, and Opacus's accountant counts on Poisson sampling, so that the "
-    "epsilon that it names is too low: leave poisson_sampling=True, and train with the loader that "
-    "make_private returns"
+    "{line} takes batches from a {sampler}, while Opacus's accountant assumes Poisson sampling, so its "
+    "epsilon is too low: leave poisson_sampling=True, and train with the loader that make_private returns"
 )
 
 
@@ -107,7 +106,8 @@ class LoopFindings:
         # Since the optimizer's step: whether the model was not called, and backward did not come.
         self._is_uncalled = self._is_before_backward = False
         self._calls: list[_Call] = []
-        self._depth = self._first_born = 0
+        self._depth = self._first_born = self._kept = 0
+        self._is_sampled = False
         self._not_sampled: dict[str, str] = {}
 
     @contextmanager
@@ -198,7 +198,9 @@ class LoopFindings:
             sampler = batches._index_sampler
             while _kind(sampler) == "BatchSplittingSampler":  # of Opacus's BatchMemoryManager
                 sampler = sampler.sampler
-            if "UniformWithReplacement" not in _kind(sampler):
+            if "UniformWithReplacement" in _kind(sampler):
+                self._is_sampled = True
+            else:
                 self._not_sampled[line_now()] = _kind(getattr(sampler, "sampler", sampler))
             return advance(batches)
 
@@ -214,7 +216,7 @@ class LoopFindings:
             starts: the number of the first storage that each step made.
             still: names of the parameters that no step has moved.
         """
-        self._worth = _WORTH_NAMING * highest.peak
+        self._peak = highest.peak
         return [
             *self._growing(starts),
             *self._carried(highest, starts),
@@ -234,7 +236,7 @@ class LoopFindings:
         ]
         with_graphs = {self._storages.see(tensor) for tensor in tensors_alive() if tensor.grad_fn is not None}
         has_graphs = not with_graphs.isdisjoint(lives)
-        if has_graphs or _bytes_of(lives) > max(_WORTH_NAMING * self._worth, _LOGGED):  # it adds up
+        if has_graphs or _bytes_of(lives) > max(_ADDS_UP * self._peak, _LOGGED):
             guess = _GRAPHS if has_graphs else _HISTORY
             yield GROWS.format(size=_size(_bytes_of(lives)), made=_made(lives), guess=guess)
 
@@ -248,12 +250,12 @@ class LoopFindings:
             if starts[0] <= life.number and id(life) not in gone and not life.alive
             if not life.is_labelled or life.first_category in _OF_THE_LOOP
         ]
-        if _bytes_of(lives) > self._worth:
+        if _bytes_of(lives) > _WORTH_NAMING * self._peak:
             yield KEEPS.format(size=_size(_bytes_of(lives)), made=_made(lives))
 
     def _gradients_kept(self) -> Iterator[str]:
         kept = max((call.kept_gradients for call in self._calls if call.is_reached), default=0)
-        if kept <= self._worth:
+        if kept <= _WORTH_NAMING * self._peak:
             return
         filled = [line for line, set_to_none in self._zeroing.items() if not set_to_none]
         if filled:
@@ -272,7 +274,7 @@ class LoopFindings:
         for line in dict.fromkeys(call.line for call in self._calls):
             calls = [call for call in self._calls if call.line == line]
             unused = [call.num_bytes for call in calls if not call.is_reached]
-            if max(unused, default=0) > self._worth:
+            if max(unused, default=0) > _WORTH_NAMING * self._peak:
                 share = f"{len(unused)} of {counted(len(calls), 'call')}"
                 sentence = UNUSED.format(line=line, calls=share, size=_size(max(unused)))
                 yield sentence + DROPPED * (self._is_private and len(unused) < len(calls))
@@ -284,10 +286,13 @@ class LoopFindings:
         if without:
             yield STILL.format(names=listed(without), why="the loss gives no gradient")
         if with_one:
-            yield STILL.format(names=listed(with_one), why="steps are too small to show, or their rate is 0")
+            yield STILL.format(
+                names=listed(with_one), why="steps are too small to show, or the learning rate is 0"
+            )
 
     def _sampling(self) -> Iterator[str]:
-        if any(map(_has_accountant, self._optimizers)):
+        # Beside a Poisson-sampled loader, others do not train: they may be those of an evaluation.
+        if any(map(_has_accountant, self._optimizers)) and not self._is_sampled:
             for line, sampler in self._not_sampled.items():
                 yield NOT_SAMPLED.format(line=line, sampler=sampler)
 

@@ -86,7 +86,7 @@ class LoopMeasurement:
         there = next(path for path in (Path(runs_dir), *Path(runs_dir).absolute().parents) if path.exists())
         if not (there.is_dir() and os.access(there, os.W_OK)):
             raise refuse(
-                "runs_dir", str(runs_dir), f"a folder that can be made and written to; {there} cannot"
+                "runs_dir", str(runs_dir), f"a folder that dpprof can make and write to; {there} is not one"
             )
         self._followed = Followed(model, [optimizer] if optimizer is not None else [])
         self._name, self._runs_dir, self._end = name, Path(runs_dir), end

@@ -87,13 +87,13 @@ class Marks:
         self._thread: int | None = None
         self.steps_elsewhere = 0
 
-    def is_apart(self) -> bool:
+    def _is_apart(self) -> bool:
         """Tell if the caller is being compiled, or runs in another thread than the loop."""
         return torch.compiler.is_compiling() or self._thread not in (None, threading.get_ident())
 
     def _here(self, hook: Callable[..., Any]) -> Callable[..., Any]:
         """Leave a hook out where the caller is apart."""
-        return lambda *args: None if self.is_apart() else hook(*args)
+        return lambda *args: None if self._is_apart() else hook(*args)
 
     def install(self) -> None:
         """Put hooks and wrappers in place."""
@@ -134,7 +134,7 @@ class Marks:
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return original(*args, **kwargs) if self.is_apart() else around(original, *args, **kwargs)
+            return original(*args, **kwargs) if self._is_apart() else around(original, *args, **kwargs)
 
         self._installed.enter_context(patch.object(owner, name, wrapper))
 
@@ -194,7 +194,7 @@ class Marks:
                 self._close()
 
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self.is_apart():
+        if self._is_apart():
             self.steps_elsewhere += 1
             return None
         self._thread = threading.get_ident()
