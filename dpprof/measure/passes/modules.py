@@ -75,6 +75,8 @@ class ModuleCalls:
         self._threads.clear()
 
     def _enter_module(self, module: nn.Module, args: object) -> None:
+        if torch.compiler.is_compiling():
+            return
         thread = self._thread()
         if not thread.stack:
             thread.around.enter_context(self._around())
@@ -82,6 +84,8 @@ class ModuleCalls:
         thread.note(get_sequence_nr())
 
     def _leave_module(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         with torch._C.DisableTorchFunctionSubclass():  # expanded weights refuse inspection
             self._note_layer(module, args, output)
         thread = self._thread()
