@@ -90,9 +90,9 @@ class Watched(profile):
     """Measures a script's training loop; a step ends with that of the script's first optimizer."""
 
     _why_nothing = (
-        "the script took fewer optimizer steps than --warmup-steps and one more. Steps in other processes "
-        "are not seen. If it trains there, or without torch.optim, use dpprof.profile, and call step() after "
-        "each training step"
+        "the script took fewer optimizer steps than --warmup-steps and one more. Steps in other processes, "
+        "and compiled ones, are not seen. If it trains so, or without torch.optim, use dpprof.profile, and "
+        "call step() after each training step"
     )
 
     def __init__(self, script: str, arguments: Sequence[str], *, is_module: bool, **how: Any) -> None:

@@ -219,14 +219,62 @@ with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
     assert any("optimizer steps ran in other threads" in warning for warning in record.warnings)
 
 
+@pytest.mark.parametrize(("steps", "unfinished"), [(9, "ledger"), (15, "trace")])
+def test_the_end_of_the_loops_thread_ends_its_measurement(
+    steps: int, unfinished: str, tmp_path: Path
+) -> None:
+    loop = f"[step() for _ in range({steps})]"
+    threads = f"import threading\nt = threading.Thread(target=lambda: {loop})\nt.start(); t.join()\n"
+    (tmp_path / "mine.py").write_text(STEP + threads + "print(weight.sum().item())\nsys.exit(3)\n")
+    done = watch("--measured-steps", 4, "mine.py", cwd=tmp_path)
+    assert done.returncode == 3, done.stderr
+    outcome = record_in(tmp_path).passes[unfinished]
+    assert outcome.status is PassStatus.SKIPPED
+    assert "the loop ended after" in known(outcome.reason)
+
+
+def test_forked_processes_are_left_alone(tmp_path: Path) -> None:
+    forks = """
+torch.set_num_threads(1)
+if os.fork() == 0:
+    for _ in range(30): step()
+    sys.exit(0)
+print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+    (tmp_path / "mine.py").write_text(STEP + forks)
+    done = watch("--measured-steps", 4, "mine.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "0\n")
+    assert "Steps in other processes" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_compiled_optimizer_is_not_disturbed(tmp_path: Path) -> None:
+    script = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+@torch.compile(backend="eager", fullgraph=False)
+def update(): optimizer.step()
+for _ in range(40):
+    optimizer.zero_grad(); loss = model(torch.randn(4, 8)).square().mean(); loss.backward(); update()
+print(loss.item())
+"""
+    (tmp_path / "mine.py").write_text(script)
+    alone = python("mine.py", cwd=tmp_path)
+    watched = watch("--measured-steps", 4, "mine.py", cwd=tmp_path)
+    assert (watched.returncode, alone.returncode) == (0, 0), watched.stderr
+    assert alone.stdout.splitlines()[-1] in watched.stdout.splitlines()
+
+
 @pytest.mark.parametrize("fullgraph", [False, True])
 def test_compiled_code_runs_as_it_is_and_is_named(fullgraph: bool, tmp_path: Path) -> None:
-    script = f"""
+    script = """
 import torch
 torch.manual_seed(0)
 model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-compiled = torch.compile(model, backend="aot_eager", fullgraph={fullgraph})
+compiled = torch.compile(model, backend="aot_eager", fullgraph=FULLGRAPH)
 for _ in range(30):
     optimizer.zero_grad()
     loss = compiled(torch.randn(4, 8)).sum()
@@ -234,7 +282,7 @@ for _ in range(30):
     optimizer.step()
 print(loss.item())
 """
-    (tmp_path / "mine.py").write_text(script)
+    (tmp_path / "mine.py").write_text(script.replace("FULLGRAPH", str(fullgraph)))
     alone = python("mine.py", cwd=tmp_path)
     watched = watch("--measured-steps", 4, "mine.py", cwd=tmp_path)
     assert watched.returncode == 0, watched.stderr

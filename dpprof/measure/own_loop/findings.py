@@ -164,6 +164,8 @@ class LoopFindings:
                 node.register_prehook(reached)
 
     def _before_step(self, optimizer: Optimizer, *_: object) -> None:
+        if torch.compiler.is_compiling():
+            return
         self._is_uncalled = self._is_before_backward = True
         trained, parameters = self._trained(), dict(self._model.named_parameters())
         for name, num_bytes in self._gradients().items():

@@ -7,6 +7,7 @@ with the allocator's events, and the trace are each kept for steps of their own.
 import itertools
 import os
 import re
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -41,6 +42,7 @@ ELSEWHERE = "{steps} ran in other threads than the first one, and are not measur
 # The variables of torchrun's that tell a process which of the ranks it is.
 _RANK = "RANK"
 _OF_RANKS = (_RANK, "WORLD_SIZE")
+_LEFT = "the script ended while the thread of the loop went on"
 _STOPPED = "the loop ended after {done} of {steps} steps of this pass"
 
 
@@ -105,6 +107,7 @@ class LoopMeasurement:
         self._observer = Observer()
         self._step: AbstractContextManager[Any] = nullcontext()
         self._done = 0
+        self._process, self._thread = os.getpid(), threading.get_ident()
         self.folder: RunFolder | None = None
         self.is_complete = False
 
@@ -120,7 +123,10 @@ class LoopMeasurement:
 
     def step(self) -> None:
         """Tell that a training step is over. Does nothing once everything is measured."""
-        if self._stage is None:
+        if self._stage is None or self._process != os.getpid():
+            return
+        if self._is_of_another_thread():
+            self._marks.steps_elsewhere += 1
             return
         self._end_step(None)
         self._done += 1
@@ -134,7 +140,11 @@ class LoopMeasurement:
 
     def stop(self, error: BaseException | None = None) -> None:
         """End the measurement where it is; a pass that lacks steps is left out, and says so."""
-        if self._stage is not None:
+        if self._process != os.getpid():
+            self._stage = None  # a child of a fork; the folder is its parent's
+        elif self._is_of_another_thread():
+            self._drop_stage()
+        elif self._stage is not None:
             stage, ended = self._stage, LoopEnded()
             self._end_step(ended)
             why = describe_error(error) if isinstance(error, Exception) else ""
@@ -142,10 +152,20 @@ class LoopMeasurement:
             self._end_stage(None if stage.name == "clean" and self._done else ended, why)
             self._finish()
 
+    def _is_of_another_thread(self) -> bool:
+        """Tell if the stage under way, whose profilers belong to a thread, was begun in another one."""
+        return bool(self._stage and self._stage.name) and self._thread != threading.get_ident()
+
+    def _drop_stage(self) -> None:
+        """Leave a stage as it is: torch crashes where another thread ends its profiler."""
+        assert self._stage is not None
+        self._record.passes[self._stage.name] = PassOutcome(PassStatus.SKIPPED, _LEFT)
+        self._finish()
+
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Mark a phase by hand."""
-        if self._stage is None:
+        if self._stage is None or self._marks.is_apart():
             yield
             return
         with self._marks.phase(name):
@@ -208,6 +228,11 @@ class LoopMeasurement:
         if self._by_optimizer and optimizer is next(iter(self._followed.optimizers), None):
             self.step()
 
+    def thread_ends(self) -> None:
+        """Stop when the loop's thread ends: a profiler that outlives it crashes."""
+        if self._stage is not None and self._stage.name and not self._is_of_another_thread():
+            self.stop()
+
     # Steps and stages.
 
     def _begin_step(self) -> None:
@@ -236,6 +261,7 @@ class LoopMeasurement:
         if self._stage.name:
             self._record.passes[self._stage.name] = PassOutcome(PassStatus.RUNNING)
             self._began = time.perf_counter()
+        self._thread = threading.get_ident()
         self._observed = self._stage.open()
         self._observer = self._observed.__enter__()
         self._labels_ranges = self._stage.has_ranges

@@ -7,16 +7,19 @@ one; the closure that an optimizer's `step` calls does not belong to `optimizer_
 """
 
 import functools
+import os
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any, Protocol
 from unittest.mock import patch
 
 import torch
 from torch import nn
+from torch.compiler import disable
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -66,6 +69,10 @@ class Marked(Protocol):
         """Learn that it has returned; None for a step without one."""
         ...
 
+    def thread_ends(self) -> None:
+        """Learn that a thread ends, from inside it."""
+        ...
+
 
 class Marks:
     """Marks the phases of whatever runs while it is installed."""
@@ -83,17 +90,21 @@ class Marks:
         self._backwards: list[str] = []
         # Within Opake's clipped gradient, and after its noise.
         self._is_clipped = self._has_noise = False
-        # The thread of the loop, once a step has told it, and the optimizer steps in others.
+        # The process and the thread of the loop, once a step has told it, and the optimizer steps in others.
+        self._process = os.getpid()
         self._thread: int | None = None
         self.steps_elsewhere = 0
 
-    def _is_apart(self) -> bool:
-        """Tell if the caller is being compiled, or runs in another thread than the loop."""
-        return torch.compiler.is_compiling() or self._thread not in (None, threading.get_ident())
+    def is_apart(self) -> bool:
+        """Tell if the caller is being compiled, or runs in another thread or process than the loop."""
+        if torch.compiler.is_compiling():
+            return True
+        return self._process != os.getpid() or self._thread not in (None, threading.get_ident())
 
     def _here(self, hook: Callable[..., Any]) -> Callable[..., Any]:
-        """Leave a hook out where the caller is apart."""
-        return lambda *args: None if self._is_apart() else hook(*args)
+        """Leave a hook out where the caller is apart; between compiled parts, run it uncompiled."""
+        hook = disable(hook)
+        return lambda *args, **kwargs: None if self.is_apart() else hook(*args, **kwargs)
 
     def install(self) -> None:
         """Put hooks and wrappers in place."""
@@ -103,7 +114,7 @@ class Marks:
         for handle in (
             register_module_forward_pre_hook(self._here(self._enter_module)),
             register_module_forward_hook(self._here(self._leave_module), always_call=True),
-            register_optimizer_step_pre_hook(self._before_step),
+            register_optimizer_step_pre_hook(partial(self._before_any_step, disable(self._before_step))),
             register_optimizer_step_post_hook(self._here(self._after_step)),
         ):
             keep.callback(handle.remove)
@@ -113,7 +124,15 @@ class Marks:
             self._wrap(record_function, name, around)
         for owner in (nn.Module, Optimizer):
             self._wrap(owner, "zero_grad", self._in("zero_grad"))
+        self._wrap(threading.Thread, "_bootstrap_inner", self._in_thread)
         self._look_for_opacus()
+
+    def _in_thread(self, run: Callable[..., Any], *args: Any) -> None:
+        try:
+            run(*args)
+        finally:
+            if self._thread == threading.get_ident():
+                self._marked.thread_ends()
 
     def _look_for_opacus(self) -> None:
         """Wrap Opacus's functions once they are imported."""
@@ -134,7 +153,7 @@ class Marks:
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return original(*args, **kwargs) if self._is_apart() else around(original, *args, **kwargs)
+            return original(*args, **kwargs) if self.is_apart() else around(original, *args, **kwargs)
 
         self._installed.enter_context(patch.object(owner, name, wrapper))
 
@@ -178,7 +197,7 @@ class Marks:
             if id(module) not in self._seen:
                 self._seen.add(id(module))
                 self._marked.see_inputs(args)
-                hook = module.register_forward_pre_hook(self._see_inputs, with_kwargs=True)
+                hook = module.register_forward_pre_hook(self._here(self._see_inputs), with_kwargs=True)
                 self._installed.callback(hook.remove)
 
     def _see_inputs(self, module: nn.Module, args: object, kwargs: object) -> None:
@@ -193,10 +212,15 @@ class Marks:
             if not torch.is_grad_enabled():
                 self._close()
 
-    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._is_apart():
+    def _before_any_step(self, before_step: Callable[..., Any], *args: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return None
+        if self.is_apart():
             self.steps_elsewhere += 1
             return None
+        return before_step(*args)
+
+    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._thread = threading.get_ident()
         self._close()
         self._marked.see_optimizer(optimizer)
