@@ -84,6 +84,28 @@ def test_profile_logs_to_dpprof_and_the_run_that_mlflow_made_points_there(tmp_pa
     assert run.info.run_id in left.data.tags["mlflow.note.content"]
 
 
+def test_watch_logs_a_script_with_its_arguments(tmp_path: Path) -> None:
+    script = tmp_path / "mine.py"
+    script.write_text(
+        "import sys, torch\n"
+        "assert sys.argv[1:] == ['a b', 'c'], sys.argv\n"
+        "weight = torch.nn.Parameter(torch.ones(4))\n"
+        "optimizer = torch.optim.SGD([weight], lr=0.1)\n"
+        "while True:\n"
+        "    weight.sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    given = {"script": script, "arguments": "'a b' c", "name": "mine", "end": "true", "measured_steps": 2}
+    given["runs_dir"] = tmp_path / "runs"
+    parameters = [part for name, value in given.items() for part in ("-P", f"{name}={value}")]
+    fine(mlflow_run(tmp_path, "-e", "watch", *parameters))
+    runs = runs_of(tmp_path)
+    run = next(run for name, run in runs.items() if name.startswith("OwnLoop_mine"))
+    assert run.info.status == "FINISHED"
+    assert run.data.params["measured_steps"] == "2"
+    assert any(name.endswith("is in dpprof") for name in runs)
+
+
 def test_a_bad_option_ends_the_run_failed(tmp_path: Path) -> None:
     bad = ["-P", "batch_sizes=2,0", "-P", f"runs_dir={tmp_path / 'runs'}"]
     ended = mlflow_run(tmp_path, "-e", "sweep", *bad)

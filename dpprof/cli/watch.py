@@ -3,26 +3,29 @@
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import click
 
+from dpprof.cli.options import GroupedOption, GroupedOptions, options_of
 from dpprof.cli.streams import complain
-from dpprof.errors import ConfigError, DpprofError
+from dpprof.config.entry_points import WatchConfig
+from dpprof.config.options import TITLES
+from dpprof.errors import DpprofError, refuse
+from dpprof.vocabulary.settings import take
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module, as for python -m.")
-@click.option("--name", default="", help="Name of the run; the script's by default.")
-@click.option("--runs-dir", default="runs", show_default=True, help="Folder of the run's folder.")
-@click.option(
-    "--warmup-steps", default=3, show_default=True, type=click.IntRange(1), help="Steps before all else."
+class _Watched(GroupedOption):
+    heading = TITLES[WatchConfig]
+
+
+@click.command(
+    cls=GroupedOptions,
+    params=options_of("watch"),
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
-@click.option("--measured-steps", default=10, show_default=True, type=click.IntRange(1), help="Timed steps.")
-@click.option("--end", is_flag=True, help="End the script when everything is measured.")
-@click.argument("script")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def watch(script: str, arguments: tuple[str, ...], **asked: Any) -> None:
+@click.option("-m", "is_module", is_flag=True, cls=_Watched, metavar="", help="SCRIPT is a module.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGUMENTS]...")
+def watch(command: tuple[str, ...], is_module: bool, **options: str | None) -> None:
     """Measure the training loop of a script that knows nothing of dpprof.
 
     Runs SCRIPT with its ARGUMENTS, as python does. A training step ends with the step of the script's first
@@ -32,22 +35,33 @@ def watch(script: str, arguments: tuple[str, ...], **asked: Any) -> None:
 
     \b
     dpprof watch train.py --epochs 1
-    dpprof watch --end -m my_package.train
+    dpprof watch --end true --log true -m my_package.train
+    mlflow run . -e watch -P script=train.py -P arguments="--epochs 1"
     """
-    is_module, name = asked.pop("is_module"), asked.pop("name")
+    asked, _ = take(WatchConfig, {name: value for name, value in options.items() if value is not None})
+    script, *others = [asked.script, *command] if asked.script else command or [""]
+    arguments = [*asked.split_arguments, *others]
     if not is_module and not Path(script).is_file():
-        raise ConfigError(f"SCRIPT: got {script!r}, allowed: the path of a Python script")
-    name = name or "".join(c if c.isalnum() else "_" for c in (script if is_module else Path(script).stem))
+        raise refuse("script", script, "the path of a Python script")
+    name = asked.name or "".join(
+        c if c.isalnum() else "_" for c in (script if is_module else Path(script).stem)
+    )
+    # Asked now: a script that starts the run of `mlflow run` takes the variable away.
+    is_logged = asked.log == "true" or (asked.log == "auto" and "MLFLOW_RUN_ID" in os.environ)
 
     from dpprof.pages.own_loop import Watched
 
-    measured = Watched(script, arguments, is_module=is_module, name=name, **asked)
+    how = {each: getattr(asked, each) for each in ("runs_dir", "warmup_steps", "measured_steps", "end")}
+    measured = Watched(script, arguments, is_module=is_module, name=name, **how)
     code = measured.run()
     try:
         if os.environ.get("RANK", "0") == "0":
             measured.show()
         path = measured.result.folder.path
-        complain(f"dpprof: everything is kept in {path}; dpprof log puts it into MLflow")
+        if not is_logged:
+            complain(f"dpprof: everything is kept in {path}; dpprof log puts it into MLflow")
+        elif run_id := measured.log():
+            complain(f"dpprof: everything is kept in {path}, and is run {run_id} in MLflow")
     except DpprofError as error:
         complain(f"dpprof: {error}")
     if code:

@@ -1,6 +1,7 @@
-"""Settings of single commands: a grid, a search, a plan, advice, a check."""
+"""Settings of single commands: a grid, a search, a plan, advice, a check, a script."""
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count, takewhile
@@ -232,3 +233,29 @@ class TestConfig:
         "auto is CUDA if available, else the CPU.",
         choices=fields(TrainingConfig)["device"].metadata["choices"],
     )
+
+
+@dataclass(frozen=True)
+class WatchConfig:
+    """Settings of `watch`."""
+
+    script: str = setting("", "Script to run, as SCRIPT.")
+    arguments: str = setting("", "Its arguments in one text, quoted as in a shell; others follow SCRIPT.")
+    name: str = setting("", "Name of the run; the script's by default.")
+    warmup_steps: int = setting(3, "Steps before anything is measured, at least one.", minimum=1)
+    measured_steps: int = setting(10, "Timed steps.", minimum=1)
+    runs_dir: str = setting("runs", "Folder for the results; each run gets a folder in it.")
+    end: bool = setting(False, "End the script when everything is measured.")
+    log: str = setting(
+        "auto",
+        "Log the run to MLflow at the end; auto does so if `mlflow run` started the command.",
+        choices=("auto", "true", "false"),
+    )
+
+    @property
+    def split_arguments(self) -> list[str]:
+        """The arguments as a list. Raises ConfigError."""
+        try:
+            return shlex.split(self.arguments)
+        except ValueError as error:
+            raise refuse("arguments", self.arguments, f"arguments as in a shell ({error})") from None

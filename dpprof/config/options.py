@@ -21,6 +21,7 @@ from dpprof.config.entry_points import (
     PlanConfig,
     SweepConfig,
     TestConfig,
+    WatchConfig,
 )
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.measuring import MeasuringConfig
@@ -45,6 +46,7 @@ TITLES: dict[type, str] = {
     MeasuringConfig: "How it is measured",
     EstimatingConfig: "What it is estimated for",
     TestConfig: "Where it runs",
+    WatchConfig: "What is watched, and how",
     DriveConfig: "How it runs, and where it goes",
 }
 
@@ -198,4 +200,5 @@ COMMANDS: dict[str, Takes] = {
         # The usual first choice for private training.
         defaults={"trainer": "DPSGDTrainer"},
     ),
+    "watch": Takes((WatchConfig,)),
 }

@@ -4,6 +4,7 @@ import html
 import itertools
 import os
 import runpy
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.markup import escape
 
-from dpprof.errors import DpprofError, Interrupted
+from dpprof.errors import DpprofError, Interrupted, message_of
 from dpprof.measure.own_loop.loop import LoopEnded, LoopMeasurement
 from dpprof.pages import run_tables, terminal
 from dpprof.pages.run_reports import write_run_reports
@@ -37,9 +38,14 @@ class profile(LoopMeasurement):
         "the loop ended in its warm-up; call step() after each training step, and let more than warmup_steps "
         "of them come"
     )
+    _active_run: Any = None
 
     def __enter__(self) -> Self:
-        """Begin with the warm-up."""
+        """Begin with the warm-up. Raises ConfigError if it is to be logged and no MLflow run is active."""
+        if self._mlflow is not None:
+            from dpprof.tracking.loop_log import active_run
+
+            self._active_run = active_run(self._mlflow)
         _under_way.append(self)
         self.start()
         return self
@@ -53,7 +59,21 @@ class profile(LoopMeasurement):
         self.stop(None if ended else error)
         if self.folder is not None and self.folder.record.exists():
             write_run_reports(self.result)
+            if self._mlflow is not None:
+                self.log()
         return ended
+
+    def log(self) -> str | None:
+        """Log the run to MLflow, as asked or as one of its own. Returns its id; says why if it cannot."""
+        assert self.folder is not None
+        try:
+            from dpprof.tracking.loop_log import log_loop
+
+            return log_loop(self.result, self._active_run, is_nested=self._mlflow == "nested")
+        except Exception as error:  # whatever it is, the loop and its script go on
+            why, folder = " ".join(message_of(error).split()), shlex.quote(str(self.folder.path))
+            print(f"dpprof: not in MLflow ({why}); to log it: dpprof log {folder}", file=sys.stderr)
+            return None
 
     @property
     def result(self) -> Result:

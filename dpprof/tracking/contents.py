@@ -13,16 +13,20 @@ from dpprof.record.figures.privacy import privacy_words
 from dpprof.record.figures.results import GRADIENT_CHECK, VERIFY, Result, describe, nonfinite_losses
 from dpprof.record.record import FailureKind, OperatorRow, Record
 from dpprof.tracking.store import KIND_TAG, NOTE_TAG, RUN_TAG, SHORT_PARAM
-from dpprof.vocabulary.trainers import trainer_info
+from dpprof.vocabulary.trainers import OWN_LOOP, trainer_info
 from dpprof.vocabulary.units import mib, ms
 
 _SIZES = ("model_size", *SIZE_FIELDS)
+# What is known of a loop that is not dpprof's: its learning rate, for one, is not.
+_OF_LOOPS = ("trainer", "workload", "batch_size", "device", "warmup_steps", "measured_steps", "passes")
 
 
 def params_of(result: Result) -> dict[str, object]:
     """Return settings, resolved settings, environment and privacy guarantee as params."""
     params: dict[str, object] = to_flat(result.config)
     params[SHORT_PARAM] = trainer_info(result.config.trainer).short_name
+    if result.config.trainer == OWN_LOOP:
+        params = {name: params[name] for name in (*_OF_LOOPS, SHORT_PARAM)}
     if result.config.has_own_sizes:
         params = {name: value for name, value in params.items() if name not in _SIZES}
     params |= {f"resolved_{name}": params[name] for name in ("device", *_SIZES) if name in params}

@@ -161,10 +161,12 @@ class Store:
         """Log an image for MLflow's chart view."""
         _InParts(self).log_image(run_id, Image(str(path)), key=key, synchronous=True)
 
-    def log_files(self, run_id: str, files: Iterable[Path], root: Path | None = None) -> None:
-        """Log files at the top of the artifacts, or by their path relative to `root`."""
+    def log_files(
+        self, run_id: str, files: Iterable[Path], root: Path | None = None, under: str = ""
+    ) -> None:
+        """Log files in the folder `under` of the artifacts, by their names or paths relative to `root`."""
         for path in files:
-            place = "." if root is None else path.parent.relative_to(root).as_posix()
+            place = Path(under, path.parent.relative_to(root or path.parent)).as_posix()
             self.ask(self.client.log_artifact, run_id, str(path), None if place == "." else place)
 
 

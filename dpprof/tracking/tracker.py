@@ -49,6 +49,7 @@ from dpprof.tracking.view import TIMELINE, View, runs_page, server, ui_command
 DEFAULT_EXPERIMENT = "dpprof"
 LINK_TAG = "dpprof.link_id"
 _GROUPS = ("dpprof.sweep", "dpprof.estimate", "dpprof.test", "dpprof.fit", "dpprof.plan")
+_OWN = "dpprof"
 _USER = "mlflow.user"
 _DEFAULT_EXPERIMENT_ID = "0"
 _MADE_BY_MLFLOW_RUN = "mlflow.project.entryPoint"
@@ -86,13 +87,13 @@ class Tracker:
         # A sentence for each unreadable link.
         self.damaged: list[str] = []
 
-    def open(self) -> None:
-        """Open the store; must be called first."""
+    def open(self, active: Run | None = None) -> None:
+        """Open the store; must be called first. New runs go where the active run is, if one is given."""
         self.store.open()
-        if run_id := MLFLOW_RUN_ID.get():
+        if active is None and (run_id := MLFLOW_RUN_ID.get()):
             given = self.store.ask(self.store.client.get_run, run_id)
             self._taken, self._left = (None, given) if _is_to_be_left(given) else (given, None)
-        self._experiment_id = self._find_experiment()
+        self._experiment_id = active.info.experiment_id if active else self._find_experiment()
         with suppress(KeyError, OSError):  # the system has none, as in some containers
             self._own_tags[_USER] = self._given.data.tags[_USER] if self._given else getpass.getuser()
 
@@ -300,6 +301,23 @@ class Tracker:
         replace(link, run_id=run_id, complete=True).write(folder.mlflow)
         return run_id
 
+    def log_into(self, run_id: str, result: Result) -> None:
+        """Log one experiment's folder into an open run of the user's, beside what that has.
+
+        Params, tags and artifacts are dpprof's by name, so that they neither replace the user's nor are in
+        their way later. The link's tag comes last, after the link is complete: an incomplete link would have
+        the run deleted when its folder is logged again.
+        """
+        link = replace(Link.new(result.folder.path, store_name()), run_id=run_id, complete=True)
+        params, tags, write = params_of(result), tags_of(result), self.store
+        write.log_params(run_id, {f"{_OWN}.{name}": value for name, value in params.items()})
+        self._log_figures(run_id, result)
+        # Without a kind: it is no run of dpprof's for those who search for these.
+        write.set_tags(run_id, {n: v for n, v in tags.items() if n.startswith(f"{_OWN}.") and n != KIND_TAG})
+        write.log_files(run_id, result.folder.artifacts().files, result.folder.path, under=_OWN)
+        link.write(result.folder.mlflow)
+        write.set_tags(run_id, {LINK_TAG: link.link_id})
+
     def log_metrics(
         self, run_id: str, figures: Mapping[str, float], config: ExperimentConfig | None = None
     ) -> None:
@@ -310,15 +328,19 @@ class Tracker:
     def _write_result(self, run_id: str, result: Result, tags: Mapping[str, str]) -> None:
         record, write = result.record, self.store
         write.log_params(run_id, params_of(result))
-        self.log_metrics(run_id, logged(result.named), result.config)
+        self._log_figures(run_id, result)
         if record is not None and record.headline_finished:
-            by_step = series(record)
-            write.log_metrics(run_id, [(n, v, i) for n, vs in by_step.items() for i, v in enumerate(vs)])
             write.log_tables(run_id, tables(record))
         write.set_tags(run_id, {**self._own_tags, **tags_of(result), **tags})
         if result.folder.timeline_image.exists():
             write.log_image(run_id, result.folder.timeline_image, TIMELINE)
         write.log_files(run_id, result.folder.artifacts().files, result.folder.path)
+
+    def _log_figures(self, run_id: str, result: Result) -> None:
+        self.log_metrics(run_id, logged(result.named), result.config)
+        if result.record is not None and result.record.headline_finished:
+            by_step = series(result.record).items()
+            self.store.log_metrics(run_id, [(n, v, i) for n, vs in by_step for i, v in enumerate(vs)])
 
 
 def _is_to_be_left(given: Run) -> bool:

@@ -10,8 +10,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from conftest import lay_out_store, runs_of
 from example_runs import known
 
+from dpprof.errors import shown
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import PassStatus, Record
 
@@ -155,7 +157,7 @@ def test_a_loop_without_end_is_ended_on_request(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         STEP + "while True:\n    try:\n        step()\n    except Exception:\n        pass\n"
     )
-    done = watch("--end", "mine.py", cwd=tmp_path)
+    done = watch("--end", "true", "mine.py", cwd=tmp_path)
     assert done.returncode == 0
     assert {outcome.status for outcome in record_in(tmp_path).passes.values()} == {PassStatus.FINISHED}
 
@@ -167,12 +169,51 @@ def test_what_cannot_be_watched_is_said(tmp_path: Path) -> None:
     assert "nothing was measured: the script took fewer optimizer steps" in done.stderr
     missing = watch("missing.py", cwd=tmp_path)
     assert missing.returncode == 2
-    assert "SCRIPT: got 'missing.py'" in missing.stderr
+    assert "script: got 'missing.py'" in missing.stderr
     (tmp_path / "taken").touch()
-    for option, value in (("--runs-dir", "taken/runs"), ("--name", "a-b")):
+    unusable = (
+        *(
+            ("--runs-dir", "taken/runs"),
+            ("--runs-dir", "/proc/runs"),
+            ("--name", "a-b"),
+            ("--name", 201 * "a"),
+        ),
+        *(("--end", "mine.py"), ("--arguments", "'a"), ("--log", "yes")),
+    )
+    for option, value in unusable:
         refused = watch(option, value, "idle.py", cwd=tmp_path)
         assert (refused.returncode, refused.stdout) == (2, "")
-        assert f"{option.strip('-').replace('-', '_')}: got '{value}'" in refused.stderr
+        assert f"{option.strip('-').replace('-', '_')}: got {shown(value)}" in refused.stderr
+    assert "script: got an empty text" in watch(cwd=tmp_path).stderr
+
+
+def test_it_is_logged_on_request(tmp_path: Path) -> None:
+    lay_out_store(tmp_path)
+    script = STEP + "for _ in range(30): step()\nassert sys.argv[1:] == ['a b', 'c']\nsys.exit(7)\n"
+    (tmp_path / "mine.py").write_text(script)
+    options = ("--script", "mine.py", "--arguments", "'a b' c", "--measured-steps", 4)
+    assert watch(*options, cwd=tmp_path).returncode == 7
+    assert runs_of(tmp_path) == {}
+    done = watch(*options, "--log", "true", cwd=tmp_path)
+    assert done.returncode == 7, done.stderr
+    (run,) = runs_of(tmp_path).values()
+    assert f"is run {run.info.run_id} in MLflow" in done.stderr
+    assert "memory/peak_allocated_mib" in run.data.metrics
+    assert "lr" not in run.data.params
+
+
+def test_a_store_that_refuses_changes_nothing_but_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mlflow.db").write_text("no database")
+    (tmp_path / "mine.py").write_text(STEP + "for _ in range(30): step()\nsys.exit(7)\n")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+    done = watch("--measured-steps", 4, "--log", "true", "mine.py", cwd=tmp_path)
+    assert done.returncode == 7
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("dpprof:")]
+    folder = line.rpartition("dpprof log ")[2]
+    assert "file is not a database" in line
+    assert (tmp_path / folder / "record.json").exists()
 
 
 def test_each_rank_of_a_launch_is_measured(tmp_path: Path) -> None:

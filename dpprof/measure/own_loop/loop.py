@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 import torch
@@ -22,9 +22,11 @@ from torch.optim import Optimizer
 from torch.profiler import record_function
 from torch.utils._pytree import tree_leaves
 
+from dpprof.config.drive import DriveConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
 from dpprof.config.measuring import MeasuringConfig
+from dpprof.config.training import LONGEST_NAME
 from dpprof.errors import describe_error, refuse
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer
@@ -64,6 +66,7 @@ class LoopMeasurement:
         warmup_steps: steps before anything is measured.
         measured_steps: timed steps.
         end: end the loop by an exception when everything is measured; `with` swallows it.
+        mlflow: log the run at the end, as a "nested" run of the active one, or into the "active" run.
         by_optimizer: take the end of an optimizer's `step` for that of a training step, of the first
             optimizer that steps; nobody calls `step` then.
     """
@@ -78,21 +81,22 @@ class LoopMeasurement:
         warmup_steps: int = 3,
         measured_steps: int = 10,
         end: bool = False,
+        mlflow: Literal["nested", "active"] | None = None,
         by_optimizer: bool = False,
     ) -> None:
         if not re.fullmatch(r"\w+", name):
             raise refuse("name", name, "letters, digits and underscores")
+        if len(name.encode()) > LONGEST_NAME:
+            raise refuse("name", name, f"a name of at most {LONGEST_NAME} bytes")
+        if mlflow not in (None, "nested", "active"):
+            raise refuse("mlflow", mlflow, "nested, active or None")
         for option, value in (("warmup_steps", warmup_steps), ("measured_steps", measured_steps)):
             if value < 1:
                 raise refuse(option, value, "1 or more")
-        there = next(path for path in (Path(runs_dir), *Path(runs_dir).absolute().parents) if path.exists())
-        if not (there.is_dir() and os.access(there, os.W_OK)):
-            raise refuse(
-                "runs_dir", str(runs_dir), f"a folder that dpprof can make and write to; {there} is not one"
-            )
+        DriveConfig(runs_dir=str(runs_dir)).check_writable()
         self._followed = Followed(model, [optimizer] if optimizer is not None else [])
         self._name, self._runs_dir, self._end = name, Path(runs_dir), end
-        self._by_optimizer = by_optimizer
+        self._by_optimizer, self._mlflow = by_optimizer, mlflow
         self._how = MeasuringConfig(warmup_steps, measured_steps, "clean,ledger,trace")
         self._batch_size = 0
         # Of the step so far; whether a forward that can train has shown none yet; of each timed step.
