@@ -29,14 +29,11 @@ from dpprof.measure.trainers.training import Training, end_if_forked
 from dpprof.measure.verifying import verification
 from dpprof.record.figures.capacity import device_of
 from dpprof.record.folder import RunFolder
-from dpprof.record.ledger import Doubt
+from dpprof.record.ledger import GROWING, Doubt
 from dpprof.record.record import PassOutcome, PassStatus, RankResult, Record
 from dpprof.vocabulary.phases import PHASE_LABEL
 
 _TIMED = (CLEAN, ALONE, "pace")
-_GROWING = (
-    "the step leaves more alive than it found: if every step does, later ones need more than is estimated"
-)
 
 
 class PassFailed(Exception):
@@ -130,7 +127,7 @@ def _estimate(subject: Subject) -> None:
     kept = _ledger_of_rank(subject, 0, with_savings=savings)
     record.ledger = kept.result
     if record.ledger.growth > 0:
-        record.ledger.doubts.append(Doubt("growing_state", _GROWING, None))
+        record.ledger.doubts.append(Doubt("growing_state", GROWING, None))
     record.memory.saved = kept.saved
     record.memory.peak_allocated = record.ledger.peak + sum(record.ledger.from_allocator.values())
     if record.ledger.segments is not None:

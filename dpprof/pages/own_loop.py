@@ -15,12 +15,15 @@ from typing import Any, Self
 from rich.console import Console
 from rich.markup import escape
 
-from dpprof.errors import DpprofError, Interrupted
+from dpprof.errors import DpprofError, EstimateError, Interrupted
+from dpprof.measure.own_loop.lines import line_of
 from dpprof.measure.own_loop.loop import LoopEnded, LoopMeasurement
+from dpprof.measure.own_loop.unknown import REMEDY
 from dpprof.pages import run_tables, terminal
 from dpprof.pages.run_reports import write_run_reports
 from dpprof.record.figures.results import Result, describe, read_result
 
+_FAILED = f"with --target, tensors have no data: if {{line}} fails only so, {REMEDY}"
 # The measurements that are under way, innermost last.
 _under_way: list["profile"] = []
 
@@ -96,6 +99,8 @@ class Watched(profile):
 
     def __init__(self, script: str, arguments: Sequence[str], *, is_module: bool, **how: Any) -> None:
         super().__init__(by_optimizer=True, **how)
+        if self.on_target is not None:
+            self._why_nothing = "the script took no optimizer step after its --warmup-steps"
         self._script, self._arguments, self._is_module = script, arguments, is_module
 
     def run(self) -> int:
@@ -103,7 +108,7 @@ class Watched(profile):
         sys.argv = [self._script, *self._arguments]
         sys.path[0] = os.getcwd() if self._is_module else str(Path(self._script).resolve().parent)
         try:
-            with self:
+            with self, self.on_target.running() if self.on_target is not None else nullcontext():
                 if self._is_module:
                     runpy.run_module(self._script, run_name="__main__", alter_sys=True)
                 else:
@@ -112,6 +117,8 @@ class Watched(profile):
             if isinstance(ended.code, str):
                 print(ended.code, file=sys.stderr)
             return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        except EstimateError:
+            raise
         except KeyboardInterrupt:
             return Interrupted.exit_code
         except Exception as error:
@@ -120,6 +127,8 @@ class Watched(profile):
             print("Traceback (most recent call last):", file=sys.stderr)
             print("".join(traceback.format_list(list(inner) or frames)), end="", file=sys.stderr)
             print("".join(traceback.format_exception_only(error)), end="", file=sys.stderr)
+            if self.on_target is not None:
+                print(f"dpprof: {_FAILED.format(line=line_of(error) or 'a library')}", file=sys.stderr)
             return 1
         return 0
 

@@ -9,8 +9,9 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from torch.optim import Optimizer
 from torch.profiler import record_function
 from torch.utils._pytree import tree_leaves
 
+from dpprof.config.estimating import ESTIMATE, EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
 from dpprof.config.measuring import MeasuringConfig
@@ -31,7 +33,11 @@ from dpprof.measure.passes.weights import parameter_groups
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import PassOutcome, PassStatus, Record
 from dpprof.vocabulary.phases import PHASE_LABEL, STEP_LABEL
+from dpprof.vocabulary.settings import fields, parse
 from dpprof.vocabulary.trainers import OWN_LOOP
+
+if TYPE_CHECKING:
+    from dpprof.measure.own_loop.target import OnTarget
 
 _STOPPED = "the loop ended after {done} of {steps} steps of this pass"
 
@@ -51,11 +57,13 @@ class LoopMeasurement:
         optimizer: whose state is told apart; by default those whose `step` is called.
         name: of the run; letters, digits and underscores.
         runs_dir: where the run's folder is made.
-        warmup_steps: steps before anything is measured.
-        measured_steps: timed steps.
+        warmup_steps: steps before anything is measured; 3 by default, 2 with a target.
+        measured_steps: timed steps, 10 by default; with a target estimated ones, 3 by default.
         end: end the loop by an exception when everything is measured; `with` swallows it.
         by_optimizer: take the end of an optimizer's `step` for that of a training step, of the first
             optimizer that steps; nobody calls `step` then.
+        target: instead of measuring, estimate the steps on this GPU, as named in `config.devices`; the loop
+            must run within `on_target.running()`, from the model's creation on.
     """
 
     def __init__(
@@ -65,24 +73,37 @@ class LoopMeasurement:
         *,
         name: str = "loop",
         runs_dir: str | Path = "runs",
-        warmup_steps: int = 3,
-        measured_steps: int = 10,
+        warmup_steps: int | None = None,
+        measured_steps: int | None = None,
         end: bool = False,
         by_optimizer: bool = False,
+        target: str = "none",
     ) -> None:
         if not re.fullmatch(r"\w+", name):
             raise ConfigError(f"name: got {name!r}, allowed: letters, digits and underscores")
+        is_measured = target == "none"
+        warmup_steps = (3 if is_measured else 2) if warmup_steps is None else warmup_steps
+        measured_steps = (10 if is_measured else 3) if measured_steps is None else measured_steps
         for option, value in (("warmup_steps", warmup_steps), ("measured_steps", measured_steps)):
             if value < 1:
                 raise ConfigError(f"{option}: got {value}, allowed: 1 or more")
         self._followed = Followed(model, [optimizer] if optimizer is not None else [])
         self._name, self._runs_dir, self._end = name, Path(runs_dir), end
         self._by_optimizer = by_optimizer
-        self._how = MeasuringConfig(warmup_steps, measured_steps, "clean,ledger,trace")
+        self._how: MeasuringConfig | EstimatingConfig = MeasuringConfig(
+            warmup_steps, measured_steps, "clean,ledger,trace"
+        )
+        self.on_target: OnTarget | None = None
+        self._num_steps = (warmup_steps, measured_steps)
+        if not is_measured:
+            from dpprof.measure.own_loop.target import OnTarget  # imports Opacus
+
+            self._how = EstimatingConfig(parse(fields(EstimatingConfig)["target"], target), savings=False)
+            self.on_target, self._end = OnTarget(target), True
         self._batch_size = 0
         # Of the step so far; whether a forward that can train has shown none yet; of each timed step.
         self._samples, self._awaits_samples, self._step_samples = 0, False, list[int]()
-        self._phase = ""
+        self._phase, self._is_short = "", False
         self._phases: list[AbstractContextManager[Any]] = []
         self._labels_ranges = False
         self._marks = Marks(self)
@@ -125,7 +146,8 @@ class LoopMeasurement:
             self._end_step(ended)
             why = describe_error(error) if isinstance(error, Exception) else ""
             why = why or _STOPPED.format(done=self._done, steps=stage.num_steps)
-            self._end_stage(None if stage.name == "clean" and self._done else ended, why)
+            is_enough = stage.name in ("clean", ESTIMATE) and self._done > 0
+            self._end_stage(None if is_enough else ended, why)
             self._finish()
 
     @contextmanager
@@ -138,8 +160,17 @@ class LoopMeasurement:
             yield
 
     def _all_stages(self) -> Iterator[Stage]:
-        yield Stage("", self._how.warmup_steps, lambda: nullcontext(Observer()))
-        yield from self._begin_record().stages(self._how.measured_steps)
+        if isinstance(self._how, MeasuringConfig):
+            yield Stage("", self._how.warmup_steps, lambda: nullcontext(Observer()))
+            passes = LoopPasses(self._followed, *self._begin_record(), self.config)
+            yield from passes.stages(self._how.measured_steps)
+        elif self.on_target is not None:
+            yield Stage("", self._num_steps[0], partial(self.on_target.warming, self._followed))
+            folder, record = self._begin_record()
+            estimating = partial(
+                self.on_target.estimating, self._followed, record, folder, self._step_samples
+            )
+            yield Stage(ESTIMATE, self._num_steps[1], estimating)
 
     # What the marks tell.
 
@@ -150,6 +181,7 @@ class LoopMeasurement:
         self._phase = phase
         if phase == "forward":
             self._awaits_samples = torch.is_grad_enabled()
+            self._is_short |= torch.is_autocast_enabled("cpu")
         self._phases = [self._observer.phase(phase)]
         if self._labels_ranges:
             self._phases.append(record_function(PHASE_LABEL + phase))
@@ -209,7 +241,7 @@ class LoopMeasurement:
         if self._range is not None:
             self._range.__exit__(None, None, None)
         _leave(self._step, error)
-        if self._stage is not None and self._stage.name == "clean" and error is None:
+        if self._stage is not None and self._stage.name in ("clean", ESTIMATE) and error is None:
             self._step_samples.append(self._samples)
         self._samples = 0
 
@@ -247,7 +279,7 @@ class LoopMeasurement:
         self._stage = None
         self._marks.remove()
         self._stages = iter(())
-        for name in self._how.pass_names if self.folder is not None else ():
+        for name in self.config.pass_names if self.folder is not None else ():
             missing = PassOutcome(PassStatus.SKIPPED, "the loop ended before it")
             self._record.passes.setdefault(name, missing)
         if self.folder is not None:
@@ -255,16 +287,18 @@ class LoopMeasurement:
 
     # The folder and its record.
 
-    def _begin_record(self) -> LoopPasses:
+    def _begin_record(self) -> tuple[RunFolder, Record]:
         parameters = list(self._followed.model.parameters())
         on_cuda = torch.cuda.is_initialized() and any(p.device.type == "cuda" for p in parameters)
         self._device = "cuda" if on_cuda else "cpu"
+        self._is_short |= any(p.dtype in (torch.bfloat16, torch.float16) for p in parameters)
         self.config = ExperimentConfig(
             trainer=OWN_LOOP,
             workload=f"loop:{self._name}",
             batch_size=max(1, self._batch_size),
             seq_len=1,
-            device=self._device,
+            device="cuda" if self.on_target is not None else self._device,
+            precision="bf16" if self._is_short and self.on_target is not None else "fp32",
             how=self._how,
         )
         path = self._runs_dir / f"loop-{time.strftime('%Y%m%d-%H%M%S')}" / self.config.run_name
@@ -277,7 +311,7 @@ class LoopMeasurement:
         self._record = record = Record(to_flat(self.config), describe_environment(self._device))
         record.num_parameters = sum(p.numel() for p in parameters)
         record.parameters = parameter_groups(self._followed.model, self.config)
-        return LoopPasses(self._followed, self.folder, record, self.config)
+        return self.folder, record
 
     def _write(self) -> None:
         assert self.folder is not None
