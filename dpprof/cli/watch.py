@@ -15,15 +15,9 @@ from dpprof.errors import ConfigError, DpprofError
 @click.option("--name", default="", help="Name of the run; the script's by default.")
 @click.option("--runs-dir", default="runs", show_default=True, help="Folder of the run's folder.")
 @click.option(
-    "--warmup-steps",
-    type=click.IntRange(1),
-    help="Steps before all else.  [default: 3; with --target 2]",
+    "--warmup-steps", default=3, show_default=True, type=click.IntRange(1), help="Steps before all else."
 )
-@click.option(
-    "--measured-steps",
-    type=click.IntRange(1),
-    help="Timed steps; with --target estimated ones.  [default: 10; with --target 3]",
-)
+@click.option("--measured-steps", default=10, show_default=True, type=click.IntRange(1), help="Timed steps.")
 @click.option("--end", is_flag=True, help="End the script when everything is measured.")
 @click.option("--target", default="none", help="GPU to estimate the loop for, instead of measuring it.")
 @click.argument("script")
@@ -42,7 +36,7 @@ def watch(script: str, arguments: tuple[str, ...], **asked: Any) -> None:
     dpprof watch --target H100 train.py
 
     With --target, no GPU is needed: the script's steps run on fake tensors, which have shapes and no data. It
-    ends after two steps of warm-up and three estimated ones.
+    ends after --warmup-steps and --measured-steps, which are estimated.
     """
     is_module, name = asked.pop("is_module"), asked.pop("name")
     if not is_module and not Path(script).is_file():

@@ -82,11 +82,6 @@ class PhasePeak:
     by_category: dict[str, int]
 
 
-GROWING = (
-    "the step leaves more alive than it found: if every step does, later ones need more than is estimated"
-)
-
-
 @dataclass
 class Doubt:
     """Something that an estimate cannot follow, and its most bytes beyond the estimate; None if unbounded."""

@@ -9,9 +9,8 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,15 +28,13 @@ from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer
 from dpprof.measure.own_loop.marks import Marks
 from dpprof.measure.own_loop.passes import Followed, LoopPasses, Stage
+from dpprof.measure.own_loop.target import OnTarget
 from dpprof.measure.passes.weights import parameter_groups
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import PassOutcome, PassStatus, Record
 from dpprof.vocabulary.phases import PHASE_LABEL, STEP_LABEL
 from dpprof.vocabulary.settings import fields, parse
 from dpprof.vocabulary.trainers import OWN_LOOP
-
-if TYPE_CHECKING:
-    from dpprof.measure.own_loop.target import OnTarget
 
 _STOPPED = "the loop ended after {done} of {steps} steps of this pass"
 
@@ -57,8 +54,8 @@ class LoopMeasurement:
         optimizer: whose state is told apart; by default those whose `step` is called.
         name: of the run; letters, digits and underscores.
         runs_dir: where the run's folder is made.
-        warmup_steps: steps before anything is measured; 3 by default, 2 with a target.
-        measured_steps: timed steps, 10 by default; with a target estimated ones, 3 by default.
+        warmup_steps: steps before anything is measured.
+        measured_steps: timed steps; estimated ones with a target.
         end: end the loop by an exception when everything is measured; `with` swallows it.
         by_optimizer: take the end of an optimizer's `step` for that of a training step, of the first
             optimizer that steps; nobody calls `step` then.
@@ -73,17 +70,14 @@ class LoopMeasurement:
         *,
         name: str = "loop",
         runs_dir: str | Path = "runs",
-        warmup_steps: int | None = None,
-        measured_steps: int | None = None,
+        warmup_steps: int = 3,
+        measured_steps: int = 10,
         end: bool = False,
         by_optimizer: bool = False,
         target: str = "none",
     ) -> None:
         if not re.fullmatch(r"\w+", name):
             raise ConfigError(f"name: got {name!r}, allowed: letters, digits and underscores")
-        is_measured = target == "none"
-        warmup_steps = (3 if is_measured else 2) if warmup_steps is None else warmup_steps
-        measured_steps = (10 if is_measured else 3) if measured_steps is None else measured_steps
         for option, value in (("warmup_steps", warmup_steps), ("measured_steps", measured_steps)):
             if value < 1:
                 raise ConfigError(f"{option}: got {value}, allowed: 1 or more")
@@ -94,10 +88,8 @@ class LoopMeasurement:
             warmup_steps, measured_steps, "clean,ledger,trace"
         )
         self.on_target: OnTarget | None = None
-        self._num_steps = (warmup_steps, measured_steps)
-        if not is_measured:
-            from dpprof.measure.own_loop.target import OnTarget  # imports Opacus
-
+        self._num_steps = warmup_steps, measured_steps
+        if target != "none":
             self._how = EstimatingConfig(parse(fields(EstimatingConfig)["target"], target), savings=False)
             self.on_target, self._end = OnTarget(target), True
         self._batch_size = 0
@@ -160,17 +152,15 @@ class LoopMeasurement:
             yield
 
     def _all_stages(self) -> Iterator[Stage]:
-        if isinstance(self._how, MeasuringConfig):
-            yield Stage("", self._how.warmup_steps, lambda: nullcontext(Observer()))
-            passes = LoopPasses(self._followed, *self._begin_record(), self.config)
-            yield from passes.stages(self._how.measured_steps)
-        elif self.on_target is not None:
-            yield Stage("", self._num_steps[0], partial(self.on_target.warming, self._followed))
-            folder, record = self._begin_record()
-            estimating = partial(
-                self.on_target.estimating, self._followed, record, folder, self._step_samples
-            )
-            yield Stage(ESTIMATE, self._num_steps[1], estimating)
+        warmup_steps, measured_steps = self._num_steps
+        if (on := self.on_target) is not None:
+            yield Stage("", warmup_steps, lambda: on.warming(self._followed))
+            about = (self._followed, *self._begin_record(), self._step_samples)
+            yield Stage(ESTIMATE, measured_steps, lambda: on.estimating(*about))
+            return
+        yield Stage("", warmup_steps, lambda: nullcontext(Observer()))
+        passes = LoopPasses(self._followed, *self._begin_record(), self.config)
+        yield from passes.stages(measured_steps)
 
     # What the marks tell.
 

@@ -90,11 +90,11 @@ class Marks:
         ):
             keep.callback(handle.remove)
         for name in ("backward", "grad"):
-            keep.enter_context(_wrapped(torch.autograd, name, self._backward))
+            keep.enter_context(wrapped(torch.autograd, name, self._backward))
         for name, around in (("__enter__", self._enter_range), ("__exit__", self._leave_range)):
-            keep.enter_context(_wrapped(record_function, name, around))
+            keep.enter_context(wrapped(record_function, name, around))
         for owner in (nn.Module, Optimizer):
-            keep.enter_context(_wrapped(owner, "zero_grad", self._in("zero_grad")))
+            keep.enter_context(wrapped(owner, "zero_grad", self._in("zero_grad")))
         self._look_for_opacus()
 
     def _look_for_opacus(self) -> None:
@@ -106,10 +106,10 @@ class Marks:
         self._knows_opacus = True
         for kind in _kinds_of(optimizers.DPOptimizer):
             for method in _OF_OPACUS.keys() & vars(kind).keys():
-                wrapper = _wrapped(kind, method, self._in(_OF_OPACUS[method]))
+                wrapper = wrapped(kind, method, self._in(_OF_OPACUS[method]))
                 self._installed.enter_context(wrapper)
         loss = utils.DPTensorFastGradientClipping
-        self._installed.enter_context(_wrapped(loss, "backward", self._two_backwards))
+        self._installed.enter_context(wrapped(loss, "backward", self._two_backwards))
 
     def remove(self) -> None:
         """Leave torch and Opacus as they were."""
@@ -244,7 +244,8 @@ def _kinds_of(kind: type) -> list[type]:
 
 
 @contextmanager
-def _wrapped(owner: Any, name: str, around: Callable[..., Any]) -> Iterator[None]:
+def wrapped(owner: Any, name: str, around: Callable[..., Any]) -> Iterator[None]:
+    """Let `around` be called in place of a function, with the original and the arguments."""
     original = getattr(owner, name)
     had_it = name in vars(owner)
 
