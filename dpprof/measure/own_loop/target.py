@@ -65,6 +65,7 @@ class OnTarget:
                 wrapped(optimizers, _FOREACH_DEVICES, lambda _: ["cuda", "cpu"]),
                 wrapped(_foreach_utils, _FOREACH_DEVICES, lambda _: ["cuda", "cpu"]),
                 patch.object(optimizers, "_foreach_supported_types", kinds),
+                patch.object(torch.cuda, "is_available", lambda: False),
                 patch.object(nn.Module, "_apply", _apply),
                 wrapped(DataLoader, "__init__", self._make),
                 wrapped(DataLoader, "_get_iterator", _load),
@@ -83,6 +84,10 @@ class OnTarget:
     def warming(self, followed: Followed) -> Iterator[Observer]:
         """Label the tensors of steps that are not counted."""
         yield LabellingObserver(self._ledger, followed)
+        if elsewhere := {p.device.type for p in followed.model.parameters()} - {"cpu"}:
+            raise EstimateError(
+                f"the model is on {min(elsewhere)}: let the script train on the CPU for --target"
+            )
         # On CUDA, too, optimizers count their steps on the CPU.
         for state in (state for one in followed.optimizers for state in one.state.values()):
             if isinstance(step := state.get("step"), Tensor):
