@@ -36,7 +36,11 @@ def watch(command: tuple[str, ...], is_module: bool, **options: str | None) -> N
     \b
     dpprof watch train.py --epochs 1
     dpprof watch --end true --log true -m my_package.train
+    dpprof watch --target H100 train.py
     mlflow run . -e watch -P script=train.py -P arguments="--epochs 1"
+
+    With --target, no GPU is needed: the script's steps run on fake tensors, which have shapes and no data. It
+    ends after --warmup-steps and --measured-steps, which are estimated.
     """
     asked, _ = take(WatchConfig, {name: value for name, value in options.items() if value is not None})
     script, *others = [asked.script, *command] if asked.script else command or [""]
@@ -50,19 +54,24 @@ def watch(command: tuple[str, ...], is_module: bool, **options: str | None) -> N
     is_logged = asked.log == "true" or (asked.log == "auto" and "MLFLOW_RUN_ID" in os.environ)
 
     from dpprof.pages.own_loop import Watched
+    from dpprof.record.figures.capacity import OF_OWN_LOOP
 
-    how = {each: getattr(asked, each) for each in ("runs_dir", "warmup_steps", "measured_steps", "end")}
+    taken = ("runs_dir", "warmup_steps", "measured_steps", "end", "target")
+    how, is_estimated = {each: getattr(asked, each) for each in taken}, asked.target != "none"
     measured = Watched(script, arguments, is_module=is_module, name=name, **how)
     code = measured.run()
     try:
+        path, run_id = measured.result.folder.path, measured.log() if is_logged else None
         if os.environ.get("RANK", "0") == "0":
             measured.show()
-        path = measured.result.folder.path
-        if not is_logged:
-            complain(f"dpprof: everything is kept in {path}; dpprof log puts it into MLflow")
-        elif run_id := measured.log():
-            complain(f"dpprof: everything is kept in {path}, and is run {run_id} in MLflow")
+            if run_id or not is_logged:
+                then = f"and is run {run_id} in MLflow" if run_id else "and dpprof log puts it into MLflow"
+                complain(f"dpprof: everything is kept in {path}, {then}")
+            if is_estimated:
+                complain(f"dpprof: {OF_OWN_LOOP}; the script was ended after its estimate")
     except DpprofError as error:
+        if is_estimated and not code:
+            raise
         complain(f"dpprof: {error}")
     if code:
         sys.exit(code)

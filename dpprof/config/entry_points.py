@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import count, takewhile
 
 from dpprof.config.budget import BudgetConfig
+from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.training import LONGEST_NAME, MODEL_SIZES, PRECISIONS, TrainingConfig
 from dpprof.errors import ConfigError, refuse
 from dpprof.vocabulary.settings import fields, setting
@@ -246,6 +247,11 @@ class WatchConfig:
     measured_steps: int = setting(10, "Timed steps.", minimum=1)
     runs_dir: str = setting("runs", "Folder for the results; each run gets a folder in it.")
     end: bool = setting(False, "End the script when everything is measured.")
+    target: str = setting(
+        "none",
+        "GPU to estimate the loop for, without measuring it: nothing is trained.",
+        choices=fields(EstimatingConfig)["target"].metadata["choices"],
+    )
     log: str = setting(
         "auto",
         "Log the run to MLflow at the end; auto does so if `mlflow run` started the command.",

@@ -18,7 +18,7 @@ from dpprof.measure import gradient_check
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes import clean, ledger_pass, machine, memory, trace
-from dpprof.measure.passes.estimate_ledger import CpuLedger, CudaLedger, EstimateLedger
+from dpprof.measure.passes.estimate_ledger import CpuLedger, CudaLedger, EstimateLedger, note_estimate
 from dpprof.measure.passes.ledger import Kept, keep_ledger, warmup_steps
 from dpprof.measure.passes.subject import Subject
 from dpprof.measure.place import place_in
@@ -29,14 +29,10 @@ from dpprof.measure.trainers.training import Training, end_if_forked
 from dpprof.measure.verifying import verification
 from dpprof.record.figures.capacity import device_of
 from dpprof.record.folder import RunFolder
-from dpprof.record.ledger import Doubt
 from dpprof.record.record import PassOutcome, PassStatus, RankResult, Record
 from dpprof.vocabulary.phases import PHASE_LABEL
 
 _TIMED = (CLEAN, ALONE, "pace")
-_GROWING = (
-    "the step leaves more alive than it found: if every step does, later ones need more than is estimated"
-)
 
 
 class PassFailed(Exception):
@@ -128,14 +124,8 @@ def _estimate(subject: Subject) -> None:
     config, record = subject.config, subject.record
     savings = config.estimating.savings
     kept = _ledger_of_rank(subject, 0, with_savings=savings)
-    record.ledger = kept.result
-    if record.ledger.growth > 0:
-        record.ledger.doubts.append(Doubt("growing_state", _GROWING, None))
+    note_estimate(kept, record, subject.folder)
     record.memory.saved = kept.saved
-    record.memory.peak_allocated = record.ledger.peak + sum(record.ledger.from_allocator.values())
-    if record.ledger.segments is not None:
-        record.memory.peak_reserved = record.ledger.segments.reserved
-    subject.folder.write_ledger(record.ledger, kept.account.timeline())
     if config.world_size > 1:
         record.ranks = [RankResult(0, kept.account.peak, kept.account.peak_phase)]
     differs = config.parallel in load_trainer(config.trainer).rank_0_differs

@@ -16,12 +16,16 @@ from typing import Any, Self
 from rich.console import Console
 from rich.markup import escape
 
-from dpprof.errors import DpprofError, Interrupted, message_of
+from dpprof.errors import DpprofError, EstimateError, Interrupted, message_of
+from dpprof.measure.own_loop.lines import line_of
 from dpprof.measure.own_loop.loop import LoopEnded, LoopMeasurement
+from dpprof.measure.own_loop.target import OnTarget
+from dpprof.measure.own_loop.unknown import REMEDY
 from dpprof.pages import run_tables, terminal
 from dpprof.pages.run_reports import write_run_reports
 from dpprof.record.figures.results import Result, describe, read_result
 
+_FAILED = f"with --target, tensors have no data: if {{line}} fails only so, {REMEDY}"
 # The measurements that are under way, innermost last.
 _under_way: list["profile"] = []
 
@@ -115,8 +119,10 @@ class Watched(profile):
         "call step() after each training step"
     )
 
-    def __init__(self, script: str, arguments: Sequence[str], *, is_module: bool, **how: Any) -> None:
-        super().__init__(by_optimizer=True, **how)
+    def __init__(
+        self, script: str, arguments: Sequence[str], *, is_module: bool, target: str, **how: Any
+    ) -> None:
+        super().__init__(by_optimizer=True, on_target=None if target == "none" else OnTarget(target), **how)
         self._script, self._arguments, self._is_module = script, arguments, is_module
 
     def run(self) -> int:
@@ -124,7 +130,7 @@ class Watched(profile):
         sys.argv = [self._script, *self._arguments]
         sys.path[0] = os.getcwd() if self._is_module else str(Path(self._script).resolve().parent)
         try:
-            with self:
+            with self, self._on_target.running() if self._on_target is not None else nullcontext():
                 if self._is_module:
                     runpy.run_module(self._script, run_name="__main__", alter_sys=True)
                 else:
@@ -133,6 +139,8 @@ class Watched(profile):
             if isinstance(ended.code, str):
                 print(ended.code, file=sys.stderr)
             return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        except EstimateError:
+            raise
         except KeyboardInterrupt:
             return Interrupted.exit_code
         except Exception as error:
@@ -141,6 +149,8 @@ class Watched(profile):
             print("Traceback (most recent call last):", file=sys.stderr)
             print("".join(traceback.format_list(list(inner) or frames)), end="", file=sys.stderr)
             print("".join(traceback.format_exception_only(error)), end="", file=sys.stderr)
+            if self._on_target is not None:
+                print(f"dpprof: {_FAILED.format(line=line_of(error) or 'a library')}", file=sys.stderr)
             return 1
         return 0
 

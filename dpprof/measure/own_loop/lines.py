@@ -3,6 +3,8 @@
 import functools
 import sys
 import sysconfig
+import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 
@@ -17,18 +19,26 @@ def line_now() -> str:
 
     A cell of a notebook has no file: it is `a cell:12`.
     """
-    found: FrameType | None = None
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
+    return _line_in(traceback.walk_stack(sys._getframe(1)))
+
+
+def line_of(error: BaseException) -> str:
+    """Return the file and line of the loop where an error came about; empty outside of it."""
+    return _line_in(reversed(list(traceback.walk_tb(error.__traceback__))))
+
+
+def _line_in(frames: Iterable[tuple[FrameType, int]]) -> str:
+    """Return the file and line of the innermost call of the loop; frames begin with the innermost."""
+    found: tuple[FrameType, int] | None = None
+    for frame, line in frames:
         if frame.f_code.co_name == _CALLS_MODULE:
             found = None
         elif found is None and _is_own(frame.f_code.co_filename):
-            found = frame
-        frame = frame.f_back
+            found = frame, line
     if found is None:
         return ""
-    path = Path(found.f_code.co_filename)
-    return f"{path.name if path.exists() else 'a cell'}:{found.f_lineno}"
+    path = Path(found[0].f_code.co_filename)
+    return f"{path.name if path.exists() else 'a cell'}:{found[1]}"
 
 
 @functools.cache

@@ -23,6 +23,7 @@ from torch.profiler import record_function
 from torch.utils._pytree import tree_leaves
 
 from dpprof.config.drive import DriveConfig
+from dpprof.config.estimating import ESTIMATE, EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
 from dpprof.config.measuring import MeasuringConfig
@@ -32,6 +33,7 @@ from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer
 from dpprof.measure.own_loop.marks import Marks
 from dpprof.measure.own_loop.passes import Followed, LoopPasses, Stage, num_compiled
+from dpprof.measure.own_loop.target import OnTarget
 from dpprof.measure.passes.weights import parameter_groups
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import PassOutcome, PassStatus, Record
@@ -64,11 +66,13 @@ class LoopMeasurement:
         name: of the run; letters, digits and underscores.
         runs_dir: where the run's folder is made.
         warmup_steps: steps before anything is measured.
-        measured_steps: timed steps.
+        measured_steps: timed steps; estimated ones with a target.
         end: end the loop by an exception when everything is measured; `with` swallows it.
         mlflow: log the run at the end, as a "nested" run of the active one, or into the "active" run.
         by_optimizer: take the end of an optimizer's `step` for that of a training step, of the first
             optimizer that steps; nobody calls `step` then.
+        on_target: instead of measuring, estimate the steps on its GPU; the loop must run within its
+            `running()`, from the model's creation on.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class LoopMeasurement:
         end: bool = False,
         mlflow: Literal["nested", "active"] | None = None,
         by_optimizer: bool = False,
+        on_target: OnTarget | None = None,
     ) -> None:
         if not re.fullmatch(r"\w+", name):
             raise refuse("name", name, "letters, digits and underscores")
@@ -97,11 +102,15 @@ class LoopMeasurement:
         self._followed = Followed(model, [optimizer] if optimizer is not None else [])
         self._name, self._runs_dir, self._end = name, Path(runs_dir), end
         self._by_optimizer, self._mlflow = by_optimizer, mlflow
+        self._how: MeasuringConfig | EstimatingConfig
         self._how = MeasuringConfig(warmup_steps, measured_steps, "clean,ledger,trace")
+        self._on_target, self._num_steps = on_target, (warmup_steps, measured_steps)
+        if on_target is not None:
+            self._how, self._end = EstimatingConfig(on_target.target, savings=False), True
         self._batch_size = 0
         # Of the step so far; whether a forward that can train has shown none yet; of each timed step.
         self._samples, self._awaits_samples, self._step_samples = 0, False, list[int]()
-        self._phase = ""
+        self._phase, self._is_short = "", False
         self._phases: list[AbstractContextManager[Any]] = []
         self._labels_ranges = False
         self._marks = Marks(self)
@@ -153,7 +162,8 @@ class LoopMeasurement:
             self._end_step(ended)
             why = describe_error(error) if isinstance(error, Exception) else ""
             why = why or _STOPPED.format(done=self._done, steps=stage.num_steps)
-            self._end_stage(None if stage.name == "clean" and self._done else ended, why)
+            is_enough = stage.name in ("clean", ESTIMATE) and self._done > 0
+            self._end_stage(None if is_enough else ended, why)
             self._finish()
 
     def _is_of_another_thread(self) -> bool:
@@ -176,8 +186,15 @@ class LoopMeasurement:
             yield
 
     def _all_stages(self) -> Iterator[Stage]:
-        yield Stage("", self._how.warmup_steps, lambda: nullcontext(Observer()))
-        yield from self._begin_record().stages(self._how.measured_steps)
+        warmup_steps, measured_steps = self._num_steps
+        if (on := self._on_target) is not None:
+            yield Stage("", warmup_steps, lambda: on.warming(self._followed))
+            about = (self._followed, *self._begin_record(), self._step_samples)
+            yield Stage(ESTIMATE, measured_steps, lambda: on.estimating(*about))
+            return
+        yield Stage("", warmup_steps, lambda: nullcontext(Observer()))
+        passes = LoopPasses(self._followed, *self._begin_record(), self.config)
+        yield from passes.stages(measured_steps)
 
     # What the marks tell.
 
@@ -188,6 +205,7 @@ class LoopMeasurement:
         self._phase = phase
         if phase == "forward":
             self._awaits_samples = torch.is_grad_enabled()
+            self._is_short |= torch.is_autocast_enabled("cpu")
         self._phases = [self._observer.phase(phase)]
         if self._labels_ranges:
             self._phases.append(record_function(PHASE_LABEL + phase))
@@ -252,7 +270,7 @@ class LoopMeasurement:
         if self._range is not None:
             self._range.__exit__(None, None, None)
         _leave(self._step, error)
-        if self._stage is not None and self._stage.name == "clean" and error is None:
+        if self._stage is not None and self._stage.name in ("clean", ESTIMATE) and error is None:
             self._step_samples.append(self._samples)
         self._samples = 0
 
@@ -291,7 +309,7 @@ class LoopMeasurement:
         self._stage = None
         self._marks.remove()
         self._stages = iter(())
-        for name in self._how.pass_names if self.folder is not None else ():
+        for name in self.config.pass_names if self.folder is not None else ():
             missing = PassOutcome(PassStatus.SKIPPED, "the loop ended before it")
             self._record.passes.setdefault(name, missing)
         if self.folder is not None:
@@ -303,16 +321,18 @@ class LoopMeasurement:
 
     # The folder and its record.
 
-    def _begin_record(self) -> LoopPasses:
+    def _begin_record(self) -> tuple[RunFolder, Record]:
         parameters = list(self._followed.model.parameters())
         on_cuda = torch.cuda.is_initialized() and any(p.device.type == "cuda" for p in parameters)
         self._device = "cuda" if on_cuda else "cpu"
+        self._is_short |= any(p.dtype in (torch.bfloat16, torch.float16) for p in parameters)
         self.config = ExperimentConfig(
             trainer=OWN_LOOP,
             workload=f"loop:{self._name}",
             batch_size=max(1, self._batch_size),
             seq_len=1,
-            device=self._device,
+            device="cuda" if self._on_target is not None else self._device,
+            precision="bf16" if self._is_short and self._on_target is not None else "fp32",
             how=self._how,
         )
         self.folder = RunFolder(self._new_path())
@@ -321,7 +341,7 @@ class LoopMeasurement:
         record.environment |= {name.lower(): os.environ[name] for name in _OF_RANKS if name in os.environ}
         record.num_parameters = sum(p.numel() for p in parameters)
         record.parameters = parameter_groups(self._followed.model, self.config)
-        return LoopPasses(self._followed, self.folder, record, self.config)
+        return self.folder, record
 
     def _new_path(self) -> Path:
         """Return the path of the run's folder; the ranks of a launch have theirs side by side."""

@@ -12,7 +12,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, Protocol
 from unittest.mock import patch
@@ -149,13 +149,11 @@ class Marks:
 
     def _wrap(self, owner: Any, name: str, around: Callable[..., Any]) -> None:
         """Call a function through `around`, but where the caller is apart."""
-        original = getattr(owner, name)
 
-        @functools.wraps(original)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
+        def here(original: Any, *args: Any, **kwargs: Any) -> Any:
             return original(*args, **kwargs) if self.is_apart() else around(original, *args, **kwargs)
 
-        self._installed.enter_context(patch.object(owner, name, wrapper))
+        self._installed.enter_context(wrapped(owner, name, here))
 
     def remove(self) -> None:
         """Leave torch and Opacus as they were."""
@@ -301,3 +299,14 @@ def _without(entry: Any) -> None:
 def _kinds_of(kind: type) -> list[type]:
     subclasses: list[type] = kind.__subclasses__()
     return [kind, *(found for subclass in subclasses for found in _kinds_of(subclass))]
+
+
+def wrapped(owner: Any, name: str, around: Callable[..., Any]) -> AbstractContextManager[Any]:
+    """Let `around` be called in place of a function, with the original and the arguments."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return around(original, *args, **kwargs)
+
+    return patch.object(owner, name, wrapper)

@@ -123,7 +123,7 @@ class LoopPasses:
         with (
             ledger,
             findings.looking(),
-            _labelled(observer, self._followed.model),
+            labelled_by_opacus(observer, self._followed.model),
             profile(activities=activities, profile_memory=True) as profiler,
         ):
             watched = _watched((t for t in tensors_alive() if ledger.storages.see(t) is not None), frees)
@@ -185,7 +185,7 @@ def _beside_compiled() -> type[Ledger]:
     return BesideCompiled
 
 
-def _labelled(observer: Observer, model: nn.Module) -> AbstractContextManager[None]:
+def labelled_by_opacus(observer: Observer, model: nn.Module) -> AbstractContextManager[None]:
     """Label the tensors within Opacus's functions, if the loop uses it."""
     if _OPACUS not in sys.modules:
         return nullcontext()

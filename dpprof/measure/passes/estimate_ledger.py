@@ -26,9 +26,11 @@ from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.device_memory import AllocatedSteps
 from dpprof.measure.passes.events import read
 from dpprof.measure.passes.kernel_scratch import attention_scratch, convolution_copies, scratch_bytes
-from dpprof.measure.passes.ledger import Ledger
+from dpprof.measure.passes.ledger import Kept, Ledger
 from dpprof.measure.passes.traffic import PRODUCTS, flops, footprint, makes_nothing, tensors_in
+from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import Doubt, Segments
+from dpprof.record.record import Record
 from dpprof.vocabulary.units import MIB
 
 _aten = torch.ops.aten
@@ -75,6 +77,9 @@ _ASSUMED = {
     ),
 }
 _RECURRENT_FUNCTIONS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+_GROWING = (
+    "the step leaves more alive than it found: if every step does, later ones need more than is estimated"
+)
 # Limits of a trial, which takes real memory and time.
 _LARGEST_BYTES = 2**30
 _MOST_FLOPS = 10**11
@@ -303,6 +308,17 @@ class CudaLedger(EstimateLedger):
     def _steps(self, account: Account) -> AllocatedSteps:
         log = account.log
         return AllocatedSteps(self.storages.changes[: log.end_change], log.first_change)
+
+
+def note_estimate(kept: Kept, record: Record, folder: RunFolder, *, may_grow: bool = True) -> None:
+    """Add the estimate of a step to a record; growth is in doubt if steps are alike."""
+    record.ledger = kept.result
+    if may_grow and record.ledger.growth > 0:
+        record.ledger.doubts.append(Doubt("growing_state", _GROWING, None))
+    record.memory.peak_allocated = record.ledger.peak + sum(record.ledger.from_allocator.values())
+    if record.ledger.segments is not None:
+        record.memory.peak_reserved = record.ledger.segments.reserved
+    folder.write_ledger(record.ledger, kept.account.timeline())
 
 
 def _transformed_bytes(outputs: Tensor, inputs: Tensor, weight: Tensor) -> int:

@@ -92,6 +92,7 @@ class Storages:
         self._newborn: list[list[Life]] = []
         self._log: StepLog | None = None
         self._born = 0
+        self._left_out: dict[int, Any] = {}
         self.line_now: Callable[[], str] = str
         self.phase: str | None = None
         # Every storage's number and its bytes from then on, 0 when it is freed, since the beginning.
@@ -150,6 +151,8 @@ class Storages:
         key, num_bytes = storage._cdata, storage.nbytes()
         life = self._live.get(key)
         if life is None:
+            if key in self._left_out:
+                return None
             # Only checked at births: a fake tensor looks its device up by way of every mode.
             elsewhere = tensor.device.type != self._device_type
             if elsewhere or num_bytes == 0 or not storage.resizable():
@@ -246,6 +249,16 @@ class Storages:
                 if life is not None and id(life) not in done:
                     done.add(id(life))
                     self._set_label(life, category, name, tensor)
+
+    def leave_out(self, tensor: Tensor) -> None:
+        """Follow a tensor's storage no more, as if it had never been on the device. Not within a step."""
+        assert self._log is None, "a step's log counts on its changes"
+        storage = tensor.untyped_storage()
+        key, life = storage._cdata, self._live.pop(storage._cdata, None)
+        self._left_out[key] = weakref.ref(storage, lambda _: self._left_out.pop(key, None))
+        if life is not None:
+            life.reference = None
+            self.changes = [change for change in self.changes if change[0] != life.number]
 
     def _set_label(self, life: Life, category: str, name: str, tensor: Tensor) -> None:
         life.name = name or life.name

@@ -27,7 +27,7 @@ from dpprof.measure.trainers.cuda_kernels import CudaAutocast, kernels_of_cuda
 
 _aten = torch.ops.aten
 _OPERATORS: dict[Any, Any] = fake_impls.op_implementations_dict
-_NEED_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
+NEED_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
 _CANNOT = (
     "{operator} {why}, so this model cannot be estimated: measure it with `dpprof profile`, "
     "or estimate a workload that does without this operator"
@@ -56,7 +56,7 @@ def fake_tensors(
             stack.enter_context(CudaAutocast())
         try:
             yield
-        except _NEED_DATA as error:
+        except NEED_DATA as error:
             is_known = not isinstance(error, UnsupportedOperatorException)
             why = "has a result that depends on data" if is_known else "has no form without data"
             raise EstimateError(_CANNOT.format(operator=error.func, why=why)) from error

@@ -13,13 +13,17 @@ from dpprof.config.flat import from_flat
 from dpprof.record.ledger import LedgerResult, Moved
 from dpprof.record.record import Record
 from dpprof.vocabulary.formats import size
-from dpprof.vocabulary.trainers import trainer_info
+from dpprof.vocabulary.trainers import OWN_LOOP, trainer_info
 from dpprof.vocabulary.units import GIB, MIB, mib
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
 
 _CPU_ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
 _EMBEDDING = "aten::embedding_dense_backward"
 _UNIQUE = "aten::unique_dim"
+OF_OWN_LOOP = (
+    "the script ran on fake tensors of the CPU: each counts as the GPU's, but for what data sets of data "
+    "loaders hold and for optimizers' counts of steps"
+)
 # Relative difference of two least times below which they do not tell which step is faster: real steps take
 # longer by a factor that differs between trainers.
 BOUNDS_DOUBT = 0.2
@@ -180,6 +184,7 @@ def assumptions(config: ExperimentConfig, ledger: LedgerResult) -> list[str]:
             _UNIQUE in ran
         ),
         "attention is the CPU's fused kernel, with the tensors of CUDA's": on_cuda and _CPU_ATTENTION in ran,
+        OF_OWN_LOOP: config.trainer == OWN_LOOP,
         "the optimizer takes its foreach form, the default on CUDA": on_cuda,
         "fragmentation is what a simulation of torch's allocator leaves unused on the smallest device that "
         "runs the steps: with its default settings and one stream": on_cuda and ledger.segments is not None,

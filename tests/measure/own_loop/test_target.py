@@ -1,0 +1,214 @@
+"""`dpprof watch --target`: a script's steps on fake tensors, beside `dpprof estimate` of the same."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from example_runs import known, measured
+
+from dpprof.config.flat import from_flat
+from dpprof.record.folder import RunFolder
+from dpprof.record.record import Record
+
+ROOT = Path(__file__).parents[3]
+SETTINGS = {"model_size": "tiny", "batch_size": 8, "seq_len": 32}
+# The tutorials' loops, and one that accumulates two physical batches.
+LOOP = f"""
+import sys
+from contextlib import nullcontext
+from itertools import islice
+import torch
+from dpprof.config.flat import from_flat
+from dpprof.measure.workloads.workload import build_workload
+from tutorial_loops import make_loop
+
+config = from_flat({SETTINGS!r} | {{"device": "cpu", "trainer": sys.argv[1]}}).resolve(cuda_available=False)
+workload = build_workload(config)
+batches = islice(workload.batches, 40)
+if sys.argv[2] == "1":
+    make_loop(config, workload)(batches, nullcontext)
+optimizer = torch.optim.SGD(workload.model.parameters(), lr=config.lr, momentum=config.momentum)
+held = dict()
+def train(pair):
+    optimizer.zero_grad()
+    for inputs, targets in pair:
+        held["output"] = workload.model(inputs)
+        held["loss"] = workload.loss(held["output"], targets).mean()
+        held["loss"] = held["loss"] / 2
+        held["loss"].backward()
+    optimizer.step()
+while True:
+    # The own trainer's counted step begins without earlier batches; if held, they take a segment more.
+    train(tuple(islice(batches, 2)))
+raise SystemExit("it goes on")
+"""
+STEP = """
+import math
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(4, 2))
+model.to("cpu").double()
+optimizer = torch.optim.{optimizer}(model.parameters(), lr=0.1)
+def step():
+    optimizer.zero_grad()
+    loss = model(torch.ones(3, 4, dtype=torch.float64)).pow(2).mean()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return loss
+total = 0.0
+for number in range(20):
+    loss = step()
+"""
+
+
+def watch(path: Path, text: str, *arguments: str, target: str = "H100") -> "subprocess.CompletedProcess[str]":
+    (path / "mine.py").write_text(text)
+    command = [sys.executable, "-m", "dpprof", "watch", "--measured-steps", "3", "--target", target]
+    paths = f"import sys; sys.path.append({str(ROOT / 'benchmarks')!r})\n"
+    (path / "mine.py").write_text(paths * ("tutorial_loops" in text) + text)
+    return subprocess.run(
+        [*command, "mine.py", *arguments], cwd=path, capture_output=True, text=True, check=False
+    )
+
+
+def record_in(path: Path) -> Record:
+    (config,) = path.glob("runs/*/*/config.json")
+    return known(RunFolder(config.parent).read_record())
+
+
+@pytest.mark.parametrize(
+    ("trainer", "accumulation_steps"),
+    [
+        ("StandardTrainer", 1),
+        ("StandardTrainer", 2),
+        ("DPSGDTrainer", 1),
+        ("DPGhostClippingTrainer", 1),
+        ("DPFastGradientClippingTrainer", 1),
+    ],
+)
+def test_a_loop_takes_what_the_own_trainer_is_estimated_to_take_to_the_byte(
+    trainer: str, accumulation_steps: int, tmp_path: Path
+) -> None:
+    done = watch(tmp_path, LOOP, trainer, str(accumulation_steps))
+    assert done.returncode == 0, done.stderr
+    assert "it goes on" not in done.stderr
+    loop = record_in(tmp_path)
+    asked = {"trainer": trainer, "accumulation_steps": accumulation_steps, "device": "cuda", "target": "H100"}
+    config = from_flat(SETTINGS | asked | {"passes": "estimate", "savings": False})
+    own = measured(tmp_path, config.resolve(cuda_available=True))
+    assert loop.is_estimate
+    assert loop.memory == own.memory
+    mine, expected = known(loop.ledger), known(own.ledger)
+    assert (mine.peak, mine.from_allocator, mine.segments, mine.doubts) == (
+        expected.peak,
+        expected.from_allocator,
+        expected.segments,
+        expected.doubts,
+    )
+    peaks, of_own = (
+        {phase: sum(peak.by_category.values()) for phase, peak in ledger.phase_peak.items()}
+        for ledger in (mine, expected)
+    )
+    assert peaks == of_own
+    assert "fits H100" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "AdamW"])
+def test_a_loop_logs_what_nobody_knows(optimizer: str, tmp_path: Path) -> None:
+    logged = """
+    total += loss.item()
+    print(f"{number:d} {loss:.3f} {total / 2:8.4f}", round(-loss.item(), 2), loss.item() ** 2)
+    assert math.isfinite(loss.item()) and not math.isnan(total)
+    assert not torch.isnan(loss) and torch.isfinite(loss).all() and not torch.isinf(model[0].weight).any()
+"""
+    done = watch(tmp_path, STEP.format(optimizer=optimizer) + logged)
+    assert done.returncode == 0, done.stderr
+    assert "1 nan nan nan nan" in done.stdout
+    ledger = known(record_in(tmp_path).ledger)
+    states = {"SGD": 0, "AdamW": 2}[optimizer] * 8 * (4 * 2 + 2)  # without the counts of steps
+    assert ledger.phase_peak["forward"].by_category.get("optimizer_state", 0) == states
+    # As on CUDA, the optimizer updates all parameters at once.
+    updates = {row.name for row in ledger.traffic if row.phase == "optimizer_step"}
+    assert {"SGD": "aten::_foreach_add_", "AdamW": "aten::_foreach_sqrt"}[optimizer] in updates
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("if loss.item() > 3: pass", "mine.py:18 needs the value of a tensor"),
+        ("if loss > 3: pass", "mine.py:18 needs the value of a tensor"),
+        ("loss.detach().numpy()", "mine.py:18 needs the value of a tensor"),
+        ("loss.tolist()", "mine.py:18 needs the value of a tensor"),
+        ("loss[loss > 0].sum()", "mine.py:18 needs the values of a tensor"),
+        ("int(loss)", "mine.py:18 needs the value of a tensor"),
+    ],
+)
+def test_a_loop_that_needs_a_value_is_told_where(line: str, says: str, tmp_path: Path) -> None:
+    done = watch(tmp_path, STEP.format(optimizer="SGD") + f"    {line}\n")
+    assert done.returncode == 1
+    assert says in done.stderr
+    assert "measure it with `dpprof watch` on a smaller batch" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_float_of_a_tensor_is_nan_and_said(tmp_path: Path) -> None:
+    done = watch(tmp_path, STEP.format(optimizer="SGD") + "    print(float(loss))\n")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "nan")
+    (warning,) = record_in(tmp_path).warnings
+    assert "mine.py:18 takes float() of a tensor" in warning
+
+
+def test_the_scripts_error_is_its_own(tmp_path: Path) -> None:
+    done = watch(tmp_path, STEP.format(optimizer="SGD") + "    raise ValueError('bad luck')\n")
+    assert done.returncode == 1
+    assert "ValueError: bad luck" in done.stderr
+    assert "if mine.py:18 fails only so" in done.stderr
+
+
+def test_a_script_that_does_not_train_gives_no_estimate(tmp_path: Path) -> None:
+    done = watch(tmp_path, "print('nothing')\n")
+    assert (done.returncode, done.stdout) == (1, "nothing\n")
+    assert "the script took fewer optimizer steps than --warmup-steps and one more" in done.stderr
+
+
+def test_an_unknown_target_is_refused(tmp_path: Path) -> None:
+    done = watch(tmp_path, STEP, target="H1000")
+    assert done.returncode == 2
+    assert "target: got 'H1000', allowed: none, H200, H100" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "needs"),
+    [
+        ("accumulation", []),
+        ("opacus_virtual_steps", []),
+        ("accelerate_loop", ["accelerate"]),
+        ("hugging_face_trainer", ["transformers", "accelerate"]),
+        ("lightning_module", ["lightning"]),
+        ("opake_dpsgd", ["opake"]),
+        ("gpt2_lora_opacus", ["transformers", "peft"]),
+    ],
+)
+def test_an_example_is_estimated(script: str, needs: list[str], tmp_path: Path) -> None:
+    if any(find_spec(library) is None for library in needs):
+        pytest.skip("a library of it is not installed")
+    text = (ROOT / "examples" / "own_loops" / f"{script}.py").read_text()
+    done = watch(tmp_path, text)
+    assert done.returncode == 0, done.stderr
+    assert known(record_in(tmp_path).ledger).peak > 0
+
+
+def test_a_data_set_stays_with_the_processor_and_is_sampled(tmp_path: Path) -> None:
+    """The batches of Opacus's Poisson sampling vary, and the data set is no part of the peak."""
+    text = (ROOT / "examples" / "own_loops" / "opacus_flat.py").read_text().replace("512", "51200")
+    done = watch(tmp_path, text.replace("batch_size=32", "batch_size=64"))
+    assert done.returncode == 0, done.stderr
+    record = record_in(tmp_path)
+    assert len(set(record.step_samples)) > 1
+    assert "batches differ in size" in record.warnings[0]
+    # Twice the per-sample gradients at most, far less than the 153 MiB of the data set.
+    most = 2 * max(record.step_samples) * known(record.num_parameters) * 4
+    assert known(record.ledger).peak < most + 16 * 2**20
