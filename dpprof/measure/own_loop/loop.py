@@ -335,24 +335,28 @@ class LoopMeasurement:
             precision="bf16" if self._is_short and self._on_target is not None else "fp32",
             how=self._how,
         )
-        self.folder = RunFolder(self._new_path())
-        self.folder.create(self.config)
+        self.folder = RunFolder(self._make_path())
+        self.folder.clear_answers()
+        self.folder.write_config(self.config)
         self._record = record = Record(to_flat(self.config), describe_environment(self._device))
         record.environment |= {name.lower(): os.environ[name] for name in _OF_RANKS if name in os.environ}
         record.num_parameters = sum(p.numel() for p in parameters)
         record.parameters = parameter_groups(self._followed.model, self.config)
         return self.folder, record
 
-    def _new_path(self) -> Path:
-        """Return the path of the run's folder; the ranks of a launch have theirs side by side."""
+    def _make_path(self) -> Path:
+        """Make the run's folder, and return its path; the ranks of a launch have theirs side by side."""
         name, began = self.config.run_name, time.time()
         if _RANK in os.environ:
             name, began = f"{name}_rank{os.environ[_RANK]}", psutil.Process(os.getppid()).create_time()
         path = self._runs_dir / time.strftime("loop-%Y%m%d-%H%M%S", time.localtime(began)) / name
         for number in itertools.count(2):
-            if not path.exists():
+            try:
+                path.mkdir(parents=True)
+            except FileExistsError:
+                path = path.with_name(f"{name}_{number}")
+            else:
                 break
-            path = path.with_name(f"{name}_{number}")
         return path
 
     def _write(self) -> None:
