@@ -9,7 +9,7 @@ from dpprof.record.figures.ledger import UNTRACKED, LedgerFigures, ledger_doubt
 from dpprof.record.ledger import HeldTensor, LedgerResult, Moved, PhasePeak, StepTimeline
 from dpprof.vocabulary.categories import CATEGORIES
 from dpprof.vocabulary.colors import CLASS_COLORS
-from dpprof.vocabulary.formats import fixed, listed_first
+from dpprof.vocabulary.formats import fixed, listed_first, size
 from dpprof.vocabulary.phases import PHASES
 from dpprof.vocabulary.theory import LayerRow
 from dpprof.vocabulary.units import MIB, mib
@@ -142,12 +142,12 @@ class LedgerTables:
             return "this comes from the ledger alone, as the allocator's own peak is not known"
         if self.allocator_mib < self.peak_mib:
             return f"the ledger tells it; the allocator's own peak is {fixed(self.allocator_mib, 2)} MiB"
-        seen, beyond = fixed(self.peak_mib, 2), fixed(self.held_mib - self.peak_mib, 2)
+        seen, beyond = fixed(self.peak_mib, 2), size(self.held_mib - self.peak_mib)
         if self.held_mib == self.peak_mib:
             return "tensors take all of it" if self.is_estimate else "the ledger sees all of it"
         if self.is_estimate:
-            return f"tensors take {seen} MiB of it, the allocator adds {beyond} MiB"
-        return f"the ledger sees {seen} MiB of it, {beyond} MiB are untracked"
+            return f"tensors take {seen} MiB of it, the allocator adds {beyond}"
+        return f"the ledger sees {seen} MiB of it, {beyond} is untracked"
 
     @property
     def doubt(self) -> str | None:

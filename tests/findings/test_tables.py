@@ -34,11 +34,11 @@ def test_the_peak_with_what_the_allocator_had_beyond_it() -> None:
         (None, False, 0, "this comes from the ledger alone, as the allocator's own peak is not known", None),
         (24 * MIB, False, 0, "the ledger tells it; the allocator's own peak is 24.00 MiB", "25.0 % more"),
         (30 * MIB, False, 0, "the ledger sees all of it", None),
-        (30 * MIB * 100 // 98, False, 0.61, "the ledger sees 30.00 MiB of it, 0.61 MiB are untracked", None),
-        (40 * MIB, False, 10, "the ledger sees 30.00 MiB of it, 10.00 MiB are untracked", "25.0 % less"),
-        (30 * MIB + 512, False, 0, "the ledger sees 30.00 MiB of it, 0.00049 MiB are untracked", None),
+        (30 * MIB * 100 // 98, False, 0.61, "the ledger sees 30.00 MiB of it, 0.6 MiB is untracked", None),
+        (40 * MIB, False, 10, "the ledger sees 30.00 MiB of it, 10.0 MiB is untracked", "25.0 % less"),
+        (30 * MIB + 512, False, 0, "the ledger sees 30.00 MiB of it, 512 B is untracked", None),
         (30 * MIB, True, 0, "tensors take all of it", None),
-        (38 * MIB, True, 8, "tensors take 30.00 MiB of it, the allocator adds 8.00 MiB", None),
+        (38 * MIB, True, 8, "tensors take 30.00 MiB of it, the allocator adds 8.0 MiB", None),
     ],
 )
 def test_what_is_held_at_the_peak_is_the_sum_of_its_shares_and_says_what_it_rests_on(
