@@ -117,7 +117,7 @@ def test_commands_that_read_runs_show_it(dpprof: Dpprof, sweep: Path) -> None:
 
 
 def test_an_estimate_has_its_memory_to_the_byte(dpprof: Dpprof, sweep: Path) -> None:
-    few = ["--batch-sizes", "2", "--model-sizes", "tiny", "--trainers", "standard,dpsgd_loop"]
+    few = ["--batch-sizes", "2", "--model-sizes", "tiny", "--trainers", "standard,loop"]  # as its entry point
     dpprof("estimate", "--workers", "1", *TINY, *few, "--savings", "false", "--sweep-name", "e")
     estimated, measured = (
         known(known(RunFolder(folder / record_name(2)).read_record()).ledger)

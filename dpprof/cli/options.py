@@ -15,6 +15,7 @@ from dpprof.config.entry_points import AXES
 from dpprof.config.options import COMMANDS
 from dpprof.errors import ConfigError, refuse
 from dpprof.record.files import write_bytes
+from dpprof.vocabulary.settings import choices_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 # Settings that are lists, and metavars of others.
@@ -78,7 +79,7 @@ def _option(field: "Field[Any]", heading: str) -> click.Parameter:
 
 
 def _metavar(field: "Field[Any]") -> str:
-    choices = "|".join(_choices(field))
+    choices = "|".join(choices_of(field))
     if choices and len(choices) <= _LONGEST_CHOICES:
         return choices
     if field.name in AXES or field.name in _LISTS:
@@ -89,7 +90,7 @@ def _metavar(field: "Field[Any]") -> str:
 
 
 def _help(field: "Field[Any]") -> str:
-    words, choices = str(field.metadata["help"]), _choices(field)
+    words, choices = str(field.metadata["help"]), choices_of(field)
     if choices and "|".join(choices) != _metavar(field):
         words += f" One of: {', '.join(choices)}."
     default = field.default
@@ -98,14 +99,6 @@ def _help(field: "Field[Any]") -> str:
     elif isinstance(default, float):
         default = f"{default:g}"
     return words if default == "" else f"{words}  [default: {default}]"
-
-
-def _choices(field: "Field[Any]") -> list[str]:
-    """Return the allowed values; a short name is followed by the long one."""
-    choices, unlisted = field.metadata["choices"], field.metadata["unlisted"]
-    shorts = {full: short for short, full in choices.items() if short != full and short not in unlisted}
-    listed = [name for name, full in choices.items() if name == full and name not in unlisted]
-    return [f"{shorts[name]} ({name})" if name in shorts else name for name in listed]
 
 
 def as_number(text: str) -> float:

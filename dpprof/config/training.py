@@ -55,7 +55,12 @@ MODEL_SIZES = {name: dict(zip(SIZE_FIELDS, sizes, strict=True)) for name, sizes 
 class TrainingConfig:
     """Training settings as the user gives them; `resolve` replaces `auto` and 0."""
 
-    trainer: str = setting(STANDARD, "Algorithm to train with.", choices=TRAINER_NAMES, unlisted=NOT_OFFERED)
+    trainer: str = setting(
+        STANDARD,
+        "Algorithm to train with, or package.module:CLASS of your own.",
+        choices=TRAINER_NAMES,
+        unlisted=NOT_OFFERED,
+    )
     batch_size: int = setting(4, "Samples in one physical batch.", minimum=1)
     seq_len: int = setting(512, "Tokens in one sample.", minimum=1)
     model_size: str = setting(

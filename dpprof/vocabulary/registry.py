@@ -21,10 +21,13 @@ T = TypeVar("T", bound=Named)
 NAME = r"\w[\w.-]*"
 
 
-def table(group: str, kind: type[T], built_in: Iterable[T]) -> dict[str, T]:
+def table(
+    group: str, kind: type[T], built_in: Iterable[T], own_names: dict[str, str] | None = None
+) -> dict[str, T]:
     """Return the built-in entries and those of other packages' entry points, by name.
 
-    An unusable entry point only causes a warning that names it and its package.
+    `own_names` gets those of the entry points themselves. An unusable entry point only causes a warning that
+    names it and its package.
     """
     found = {item.name: item for item in built_in}
     for entry_point in sorted(entry_points(group=group), key=lambda e: e.name):
@@ -41,6 +44,8 @@ def table(group: str, kind: type[T], built_in: Iterable[T]) -> dict[str, T]:
             _warn(entry_point, f"the name {item.name} is taken")
         else:
             found[item.name] = item
+            if own_names is not None:
+                own_names[entry_point.name] = item.name
     return found
 
 

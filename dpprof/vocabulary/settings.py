@@ -48,11 +48,19 @@ def fields(cls: type) -> dict[str, "dataclasses.Field[Any]"]:
     return {field.name: field for field in dataclasses.fields(cls) if "help" in field.metadata}
 
 
+def choices_of(field: "dataclasses.Field[Any]") -> list[str]:
+    """Return the allowed texts of a setting that has them; the first other name of one comes before it."""
+    choices, unlisted = field.metadata["choices"], field.metadata["unlisted"]
+    others = {full: name for name, full in reversed(choices.items()) if name not in (full, *unlisted)}
+    listed = [name for name, full in choices.items() if name == full and name not in unlisted]
+    return [f"{others[name]} ({name})" if name in others else name for name in listed]
+
+
 def allowed(field: "dataclasses.Field[Any]") -> str:
     """Describe the allowed values of a setting for help texts and error messages."""
     rules = field.metadata
     if rules["choices"]:
-        return ", ".join(name for name in rules["choices"] if name not in rules["unlisted"])
+        return ", ".join(choices_of(field))
     words = _KINDS[type(field.default)]
     if rules["minimum"] is not None:
         words += f" of at least {rules['minimum']:g}"

@@ -29,6 +29,7 @@ ONE_BACKWARD = ("zero_grad", "forward", "backward", "clip", "noise", "optimizer_
 EACH_BATCH = ("forward", "backward", "backward_norms", "backward_weighted", "clip")
 # Opacus's loop calls `zero_grad` for each, too.
 OPACUS_EACH_BATCH = ("zero_grad", *EACH_BATCH)
+UNLISTED_COLOR = "#b3b3b3"
 NOT_DECLARED = "it does not declare that accountants know its steps (TrainerInfo.unaccounted)"
 
 

@@ -7,6 +7,7 @@ from functools import partial
 
 from dpprof.vocabulary import theory
 from dpprof.vocabulary.clipping import LAYER_WISE, OTHER_ALGORITHMS, PerSampleOptions
+from dpprof.vocabulary.named_trainers import TrainerNames
 from dpprof.vocabulary.parallel import DDP, NONE, PARALLEL
 from dpprof.vocabulary.registry import table
 from dpprof.vocabulary.trainer_info import (
@@ -15,12 +16,12 @@ from dpprof.vocabulary.trainer_info import (
     ONE_BACKWARD,
     OPACUS_EACH_BATCH,
 )
+from dpprof.vocabulary.trainer_info import UNLISTED_COLOR as UNLISTED_COLOR
 from dpprof.vocabulary.trainer_info import TrainerInfo as TrainerInfo
 
 ENTRY_POINTS = "dpprof.trainers"
 # Baseline of all others: the cost of training without privacy.
 STANDARD = "StandardTrainer"
-UNLISTED_COLOR = "#b3b3b3"
 # Stands for the algorithm of a loop that is not dpprof's.
 OWN_LOOP = "OwnLoop"
 # Norms first, then the clipped sum.
@@ -117,14 +118,15 @@ BUILT_IN = (
         times_standard=1.53,
     ),
 )
-TRAINERS = table(ENTRY_POINTS, TrainerInfo, BUILT_IN)
+_of_entry_points: dict[str, str] = {}
+TRAINERS = table(ENTRY_POINTS, TrainerInfo, BUILT_IN, _of_entry_points)
 FORMER_TRAINER_NAMES = frozenset(name for info in TRAINERS.values() for name in info.former_names)
 # Trainers that a folder may name, and nobody can ask for.
 NOT_OFFERED = FORMER_TRAINER_NAMES | {OWN_LOOP}
-TRAINER_NAMES = {name: name for name in TRAINERS}
+TRAINER_NAMES = TrainerNames({name: name for name in TRAINERS}, TRAINERS)
 _other_names = [(info.short_name, info.name) for info in TRAINERS.values()]
 _other_names += [(former, info.name) for info in TRAINERS.values() for former in info.former_names]
-for _other, _name in _other_names:
+for _other, _name in (*_other_names, *_of_entry_points.items()):
     TRAINER_NAMES.setdefault(_other, _name)  # the first with a name gets it
 
 # Default trainers, and the group names of these and of all.
@@ -132,7 +134,7 @@ DEFAULT_TRAINERS = tuple(info.name for info in TRAINERS.values() if info.is_defa
 TRAINER_GROUPS = {"all": DEFAULT_TRAINERS, "every": tuple(TRAINERS)}
 TRAINERS_HELP = (
     f"Trainers. all: {', '.join(TRAINERS[name].short_name for name in DEFAULT_TRAINERS)}; every: also "
-    "those that have to be named."
+    "those that have to be named. Or package.module:CLASS of your own."
 )
 # Trainers of dpprof 0.2 without flat clipping; old folders name them.
 _ALGORITHMS_OF_0_2 = {

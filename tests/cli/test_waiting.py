@@ -36,7 +36,7 @@ def test_a_terminal_sees_a_spinner_that_an_error_takes_away(tmp_path: Path) -> N
     text = in_a_terminal(tmp_path, "sweep", "--trainers", "Adam")
     assert "getting ready" in text
     assert "\x1b[?25h" in text, "the cursor is back"
-    assert "allowed: StandardTrainer" in text.rstrip().splitlines()[-1], "the error is last"
+    assert "allowed: standard (StandardTrainer)" in text.rstrip().splitlines()[-1], "the error is last"
     assert "dpprof: trainers: got 'Adam'" in text.rpartition("\x1b[2K")[2]
 
 

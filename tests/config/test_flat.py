@@ -62,11 +62,11 @@ def test_what_another_package_trained_can_be_read_without_it() -> None:
     [
         ({"colour": "red"}, "unknown option 'colour', allowed: trainer, batch_size, "),
         ({"lr": None}, "lr: got 'None', allowed: a number above 0"),
-        ({"trainer": "../a"}, "trainer: got '../a', allowed: StandardTrainer, "),
+        ({"trainer": "../a"}, "trainer: got '../a', allowed: standard (StandardTrainer), "),
         ({"workload": "../a"}, "workload: got '../a', allowed: "),
         ({"epochs": 3.0}, "epochs: got '3.0', allowed: 1 unless dataset_size is given"),
         ({"target_delta": 1e-6}, "target_delta: got '1e-06', allowed: 0 unless dataset_size is given"),
-        ({"trainer": 5}, "trainer: got '5', allowed: StandardTrainer, "),
+        ({"trainer": 5}, "trainer: got '5', allowed: standard (StandardTrainer), "),
     ],
 )
 def test_refusals(values: dict[str, Any], message: str) -> None:

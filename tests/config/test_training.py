@@ -114,7 +114,7 @@ def test_refusals(values: dict[str, object], start: str, allowed: str) -> None:
 
 def test_a_trainer_refusal_lists_every_name_and_short_name() -> None:
     names = refusal(resolved, trainer="x").partition("allowed: ")[2].split(", ")
-    assert set(names) == {name for info in BUILT_IN for name in (info.name, info.short_name)}
+    assert names == [f"{info.short_name} ({info.name})" for info in BUILT_IN]
 
 
 def test_a_foreign_workload_is_not_held_to_the_built_in_models_rules() -> None:
