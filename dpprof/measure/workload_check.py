@@ -64,17 +64,32 @@ def check_training(experiments: Sequence[ExperimentConfig], say: Say) -> CheckAn
     experiments = [config.resolve(cuda_available=cuda) for config in experiments]
     import_trainers("", say)
     say("one step, watched")
-    info = WORKLOADS.get(listed(experiments[0].workload))
-    alike = [[config] for config in experiments] if info and info.differs_by_trainer else [experiments]
-    each = [_foreseen(those[0], [config.trainer for config in those]) for those in alike]
+    each = [
+        _foreseen(those[0], [config.trainer for config in those]) for those in _with_one_model(experiments)
+    ]
     traps = {name: found for one in each for name, found in one.traps.items()}
     changed = tuple(dict.fromkeys(text for one in each for text in one.changed))
-    for config in experiments:
-        say(f"one step of {config.trainer}")
+    for number, config in enumerate(experiments, start=1):
+        say(f"one step of {config.trainer} ({number} of {len(experiments)})")
         gc.collect()
         traps[config.trainer] += _tried(config, traps[config.trainer])
     trains = {trainer: all(trap.is_warning for trap in found) for trainer, found in traps.items()}
     return CheckAnswer(None, trains, each[0].what, tuple(_findings(traps)), changed)
+
+
+def _with_one_model(experiments: Sequence[ExperimentConfig]) -> list[list[ExperimentConfig]]:
+    """Group experiments whose trainers get the same model."""
+    info = WORKLOADS.get(listed(experiments[0].workload))
+    if info is None or not info.differs_by_trainer:
+        return [list(experiments)]
+    groups: dict[Any, list[ExperimentConfig]] = {}
+    for config in experiments:
+        alike: Any = config.trainer
+        with contextlib.suppress(Exception), fake_tensors():  # what is wrong shows with real ones
+            model, *_, changed = build_workload(dataclasses.replace(config, device="cpu"))
+            alike = changed, tuple((name, p.shape) for name, p in model.named_parameters())
+        groups.setdefault(alike, []).append(config)
+    return list(groups.values())
 
 
 class _Seen(NamedTuple):
