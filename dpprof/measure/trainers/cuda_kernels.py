@@ -89,8 +89,7 @@ def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool
     """Drop as CUDA's kernel: it keeps a byte for each number, where the CPU keeps a factor."""
     if not training or inplace or not 0 < p < 1:
         return _DROPOUT(input, p, training, inplace)
-    dropped: Tensor = torch.native_dropout(input, p, True)[0]
-    return dropped
+    return torch.native_dropout(input, p, True)[0]
 
 
 def _attention(

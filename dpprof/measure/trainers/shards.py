@@ -56,8 +56,7 @@ class Shards(Several):
 
     def adding_noise(self) -> AbstractContextManager[Any]:
         """Let Opacus add ordinary tensors to distributed ones."""
-        as_replicas: AbstractContextManager[Any] = implicit_replication()
-        return as_replicas
+        return implicit_replication()
 
     def together(self, parameters: list[nn.Parameter]) -> Iterable[list[nn.Parameter]]:
         """Group parameters that fill a bucket."""

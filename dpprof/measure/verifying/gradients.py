@@ -134,8 +134,7 @@ def _right_factors(case: Case, sample: list[Tensor]) -> list[float]:
     """Return the right factor of a sample's gradient, for each parameter."""
     if case.max_grad_norm is None:
         return [1.0] * len(sample)
-    factors: list[float] = clip_rule(case.config)(norms_of(sample), case.max_grad_norm).tolist()
-    return factors
+    return clip_rule(case.config)(norms_of(sample), case.max_grad_norm).tolist()
 
 
 def _factors(gradients: list[Tensor], samples: list[list[Tensor]], tolerance: float) -> list[float] | None:
