@@ -135,7 +135,8 @@ def bytes_moved(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], re
     changed, untouched, made = operands(operator, args, kwargs, result)
     is_out = _changed_arguments(operator)[2]
     if not made and not changed:
-        return (0, 0) if result is not None and not _is_scalar(result) else (_sum(untouched), 0)
+        is_scalar = isinstance(result, bool | int | float | complex)
+        return (_sum(untouched), 0) if result is None or is_scalar else (0, 0)
     written = _sum(made) + _sum(changed)
     read = _sum(untouched)
     if name in _SCATTERS:
@@ -177,10 +178,6 @@ def _scattered(name: str, args: tuple[Any, ...]) -> int:
 
 def _adds(name: str, args: tuple[Any, ...]) -> bool:
     return "add" in name or "reduce" in name or (name == "index_put_" and len(args) > 3 and args[3])
-
-
-def _is_scalar(result: Any) -> bool:
-    return isinstance(result, bool | int | float | complex)
 
 
 def _sum(tensors: Iterable[Tensor]) -> int:
@@ -232,11 +229,7 @@ _FORMULAS: dict[Any, Callable[..., int]] = {
     _aten.addmv: _matrix_vector,
 }
 # In-place variants, which are missing too.
-_IN_PLACE = {
-    _aten.addmm_: _aten.addmm,
-    _aten.baddbmm_: _aten.baddbmm,
-    _aten.addmv_: _aten.addmv,
-}
+_IN_PLACE = {_aten.addmm_: _aten.addmm, _aten.baddbmm_: _aten.baddbmm, _aten.addmv_: _aten.addmv}
 
 
 def flops(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
