@@ -67,16 +67,12 @@ class _AsItIs(nn.Module):
 def _weights_of_hooks(module: nn.Module) -> Iterator[None]:
     """Recompute weights that hooks derive from parameters, so that these get their gradients."""
     with ExitStack() as stack:
-        for name, hook in _hooks_of_weights(module).items():
-            stack.enter_context(patch.object(module, name, vars(module)[name]))
-            hook(module, ())
+        for hook in module._forward_pre_hooks.values():
+            if isinstance(hook, WeightNorm | BasePruningMethod):
+                name = hook.name if isinstance(hook, WeightNorm) else hook._tensor_name
+                stack.enter_context(patch.object(module, name, vars(module)[name]))
+                hook(module, ())
         yield
-
-
-def _hooks_of_weights(module: nn.Module) -> dict[str, Any]:
-    """Return the hooks that compute weights from parameters before forward, by the weight's name."""
-    hooks = [h for h in module._forward_pre_hooks.values() if isinstance(h, WeightNorm | BasePruningMethod)]
-    return {h.name if isinstance(h, WeightNorm) else h._tensor_name: h for h in hooks}
 
 
 class _Call:
