@@ -17,7 +17,7 @@ attention counts in full, as in torch.
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -103,12 +103,8 @@ def makes_nothing(operator: Any) -> bool:
     return operator._overloadpacket.__name__ in _NO_TRAFFIC or _returns_view(operator)
 
 
-class Operands(NamedTuple):
-    """Tensors of one operator call: those that it changes, only reads, and makes."""
-
-    changed: list[Tensor]
-    untouched: list[Tensor]
-    made: list[Tensor]
+# Tensors of one operator call: those that it changes, only reads, and makes.
+Operands = tuple[list[Tensor], list[Tensor], list[Tensor]]
 
 
 def operands(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Operands:
@@ -124,7 +120,7 @@ def operands(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], resul
         for t in tensors_in(result if isinstance(result, list | tuple) else (result,))
         if t.layout is torch.strided and t.untyped_storage()._cdata not in known
     ]
-    return Operands(changed, untouched, made)
+    return changed, untouched, made
 
 
 def bytes_moved(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> tuple[int, int]:
