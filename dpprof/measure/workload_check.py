@@ -30,7 +30,7 @@ from dpprof.measure.trainers.nested import moved
 from dpprof.measure.trainers.training import WARNINGS, Training
 from dpprof.measure.trainers.watched_step import Trap, WatchedStep, watch_step
 from dpprof.measure.workloads.factory import first_line
-from dpprof.measure.workloads.workload import Batch, build_workload, checked_batch
+from dpprof.measure.workloads.workload import build_workload, checked_batch
 from dpprof.record.check import CheckAnswer, Finding
 from dpprof.vocabulary.messages import is_oom
 from dpprof.vocabulary.workloads import WORKLOADS, listed
@@ -89,7 +89,8 @@ def _foreseen(config: ExperimentConfig, trainers: Sequence[str]) -> _Seen:
     workload = build_workload(config)
     batch = moved(checked_batch(next(iter(workload.batches))), torch.device(config.device))
     num_parameters = sum(p.numel() for p in workload.model.parameters())
-    seen = f"{_described(batch)}; {num_parameters:,} parameters on {config.device}"
+    inputs, targets = (str(tree_map(_shape, part)).replace("'", "") for part in batch)
+    seen = f"inputs {inputs}, targets {targets}; {num_parameters:,} parameters on {config.device}"
     traps: dict[str, list[Trap]] = {trainer: [] for trainer in trainers}
     try:
         step = watch_step(workload, batch, config)
@@ -161,11 +162,6 @@ def _findings(traps: dict[str, list[Trap]]) -> list[Finding]:
         for (is_warning, _, *of), group in alike.items()
     ]
     return sorted(findings, key=lambda finding: finding.is_warning)
-
-
-def _described(batch: Batch) -> str:
-    inputs, targets = (tree_map(_shape, part) for part in batch)
-    return f"inputs {inputs}, targets {targets}".replace("'", "")
 
 
 def _shape(leaf: Any) -> str:

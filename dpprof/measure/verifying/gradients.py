@@ -102,11 +102,7 @@ def _sizes(case: Case) -> list[int]:
 
 
 def _fault(
-    case: Case,
-    gradients: list[Tensor],
-    right: list[Tensor],
-    samples: list[list[Tensor]],
-    tolerance: float,
+    case: Case, gradients: list[Tensor], right: list[Tensor], samples: list[list[Tensor]], tolerance: float
 ) -> str:
     if not all(gradient.isfinite().all() for gradient in gradients):
         return "the gradient is NaN or infinite, and that of the naive loop is finite"

@@ -143,17 +143,13 @@ def transformers() -> ModuleType:
     os.environ["HF_HUB_OFFLINE"] = "1"
     package = importlib.import_module("transformers")
     package.logging.set_verbosity_error()
-    _import_generation()
-    attention = importlib.import_module("transformers.integrations.sdpa_attention")
-    package.AttentionInterface.register(FULL_SEQUENCES, attention.sdpa_attention_forward)
-    return package
-
-
-def _import_generation() -> None:
-    """Import what all models need, but not scikit-learn, a slow import used only to generate text."""
+    # What all models need, but not scikit-learn, a slow import used only to generate text.
     with patch("transformers.utils.is_sklearn_available", lambda: False):
         importlib.import_module("transformers.generation.candidate_generator")
         importlib.import_module("transformers.models.auto.modeling_auto")
+    attention = importlib.import_module("transformers.integrations.sdpa_attention")
+    package.AttentionInterface.register(FULL_SEQUENCES, attention.sdpa_attention_forward)
+    return package
 
 
 def config_of(name: str, family: Family, options: HuggingFaceOptions) -> Any:
