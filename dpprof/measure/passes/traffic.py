@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+from torch.utils.flop_counter import flop_registry
 
 from dpprof.measure.passes.storages import Life, Storages
 
@@ -180,16 +180,6 @@ def _sum(tensors: Iterable[Tensor]) -> int:
     return sum(footprint(t) for t in tensors)
 
 
-def _attention_for_cpu(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> int:
-    return int(sdpa_flop_count(query.shape, key.shape, value.shape))
-
-
-def _attention_for_cpu_backward(
-    grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any
-) -> int:
-    return int(sdpa_backward_flop_count(grad_out.shape, query.shape, key.shape, value.shape))
-
-
 def _matrix_vector(*tensors: Tensor, **_: Any) -> int:
     """Count a matrix times a vector, the last two tensors; a bias comes before."""
     return 2 * tensors[-2].numel()
@@ -214,8 +204,6 @@ def _twice(formula: Callable[..., int]) -> Callable[..., int]:
 
 # Missing in torch's registry. Unfused recurrent layers consist of matrix products, which it has.
 _FORMULAS: dict[Any, Callable[..., int]] = {
-    _aten._scaled_dot_product_flash_attention_for_cpu: _attention_for_cpu,
-    _aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_for_cpu_backward,
     _aten.mkldnn_rnn_layer: _recurrent_layer,
     _aten.mkldnn_rnn_layer_backward: _twice(_recurrent_layer),
     _aten._cudnn_rnn: _recurrent_layers,
@@ -224,13 +212,21 @@ _FORMULAS: dict[Any, Callable[..., int]] = {
     _aten.dot: _matrix_vector,
     _aten.addmv: _matrix_vector,
 }
-# In-place variants, which are missing too.
-_IN_PLACE = {_aten.addmm_: _aten.addmm, _aten.baddbmm_: _aten.baddbmm, _aten.addmv_: _aten.addmv}
+# Missing too: in-place variants, and the CPU's attention. They count as these.
+_COUNTED_AS = {
+    _aten.addmm_: _aten.addmm,
+    _aten.baddbmm_: _aten.baddbmm,
+    _aten.addmv_: _aten.addmv,
+    _aten._scaled_dot_product_flash_attention_for_cpu: _aten._scaled_dot_product_flash_attention,
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward: (
+        _aten._scaled_dot_product_flash_attention_backward
+    ),
+}
 
 
 def flops(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
     """Return the FLOPs of one operator call, also of in-place products; 0 if it has no formula."""
-    packet = _IN_PLACE.get(operator._overloadpacket, operator._overloadpacket)
+    packet = _COUNTED_AS.get(operator._overloadpacket, operator._overloadpacket)
     if packet in _FORMULAS:
         return _FORMULAS[packet](*args, **kwargs)
     if packet in flop_registry:
