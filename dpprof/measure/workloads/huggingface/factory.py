@@ -188,7 +188,8 @@ def build_model(name: str, family: Family, task: str, options: HuggingFaceOption
     made = config_of(name, family, options)
     if task == CAUSAL_LM and made._attn_implementation != EAGER:
         made._attn_implementation = FULL_SEQUENCES
-    auto = _auto_class(family, task)
+    what = {IMAGES: "Image", AUDIO: "Audio"}.get(family.inputs, "Sequence") + "Classification"
+    auto = getattr(transformers(), f"AutoModelFor{'CausalLM' if task == CAUSAL_LM else what}")
     try:
         model: nn.Module = auto.from_config(made)
         folder = Path(name)
@@ -199,11 +200,6 @@ def build_model(name: str, family: Family, task: str, options: HuggingFaceOption
             f"transformers cannot build {family.model_type} for task={task}: {first_line(error)}"
         ) from error
     return model.train()
-
-
-def _auto_class(family: Family, task: str) -> Any:
-    what = {IMAGES: "Image", AUDIO: "Audio"}.get(family.inputs, "Sequence") + "Classification"
-    return getattr(transformers(), f"AutoModelFor{'CausalLM' if task == CAUSAL_LM else what}")
 
 
 def _load(model: nn.Module, folder: Path) -> None:
