@@ -277,8 +277,7 @@ _RULES_OF_GHOST: list[_Rule] = [_called_twice, _not_contiguous, _dimensions]
 
 def silent_traps(model: nn.Module) -> list[str]:
     """Return warnings about a model that Opacus trains."""
-    found = [sentence for rule in (_raw_parameters, _without_sampler) for sentence in rule(model)]
-    return found + unbounded(model)
+    return [*_raw_parameters(model), *_without_sampler(model), *unbounded(model)]
 
 
 def unbounded(model: nn.Module) -> list[str]:

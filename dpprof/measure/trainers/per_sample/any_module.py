@@ -218,15 +218,10 @@ class _Function(torch.autograd.Function):
             of_weights, of_wanted = _sample_by_sample(
                 call, saved[num_inputs:], saved[:num_inputs], ctx.wanted, call.with_gradient(gradients)
             )
-        of_inputs: list[Tensor | None] = [None] * num_inputs
-        for i, of in zip(ctx.wanted, of_wanted, strict=True):
-            of_inputs[i] = of
-        parameters = call.parameters.values()
-        taken = [
-            call.book.take(parameter, PerSample(of))
-            for parameter, of in zip(parameters, of_weights, strict=True)
-        ]
-        return None, *of_inputs, *taken
+        of_inputs = dict(zip(ctx.wanted, of_wanted, strict=True))
+        pairs = zip(call.parameters.values(), of_weights, strict=True)
+        taken = [call.book.take(parameter, PerSample(of)) for parameter, of in pairs]
+        return None, *map(of_inputs.get, range(num_inputs)), *taken
 
 
 def _whole_batch(call: _Call, weights: Tensors, inputs: Tensors) -> Tensors:
