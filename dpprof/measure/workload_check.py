@@ -11,7 +11,7 @@ import dataclasses
 import gc
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -67,25 +67,20 @@ def check_training(experiments: Sequence[ExperimentConfig], say: Say) -> CheckAn
     info = WORKLOADS.get(listed(experiments[0].workload))
     alike = [[config] for config in experiments] if info and info.differs_by_trainer else [experiments]
     each = [_foreseen(those[0], [config.trainer for config in those]) for those in alike]
-    traps = {name: found for one in each for name, found in one.traps.items()}
-    changed = tuple(dict.fromkeys(text for one in each for text in one.changed))
+    traps = {name: found for foreseen, _, _ in each for name, found in foreseen.items()}
+    changed = tuple(dict.fromkeys(text for _, _, changes in each for text in changes))
     for config in experiments:
         say(f"one step of {config.trainer}")
         gc.collect()
         traps[config.trainer] += _tried(config, traps[config.trainer])
     trains = {trainer: all(trap.is_warning for trap in found) for trainer, found in traps.items()}
-    return CheckAnswer(None, trains, each[0].what, tuple(_findings(traps)), changed)
+    return CheckAnswer(None, trains, each[0][1], tuple(_findings(traps)), changed)
 
 
-class _Seen(NamedTuple):
-    """The traps of each trainer, a description of batch and model, and the changes made to the model."""
-
-    traps: dict[str, list[Trap]]
-    what: str
-    changed: tuple[str, ...]
-
-
-def _foreseen(config: ExperimentConfig, trainers: Sequence[str]) -> _Seen:
+def _foreseen(
+    config: ExperimentConfig, trainers: Sequence[str]
+) -> tuple[dict[str, list[Trap]], str, tuple[str, ...]]:
+    """Return each trainer's traps, a description of batch and model, and the changes made to the model."""
     workload = build_workload(config)
     batch = moved(checked_batch(next(iter(workload.batches))), torch.device(config.device))
     num_parameters = sum(p.numel() for p in workload.model.parameters())
@@ -97,9 +92,9 @@ def _foreseen(config: ExperimentConfig, trainers: Sequence[str]) -> _Seen:
         drawing = _of_dropout(step, lambda: watch_step(workload, batch, config))
     except Exception:  # every trainer's step will report it
         traceback.print_exc()
-        return _Seen(traps, seen, workload.changed)
+        return traps, seen, workload.changed
     foreseen = {trainer: load_trainer(trainer).foresee(step) + drawing for trainer in traps}
-    return _Seen(foreseen, seen, workload.changed)
+    return foreseen, seen, workload.changed
 
 
 def _tried(config: ExperimentConfig, foreseen: list[Trap]) -> list[Trap]:
