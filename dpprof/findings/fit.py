@@ -9,7 +9,6 @@ from dpprof.config.entry_points import WORLD_SIZE, FitConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.findings.comparison.models import distinct_names, identity
 from dpprof.record.figures.capacity import capacity_bytes, logical_floor_s, round_batch
-from dpprof.record.figures.figures import Figures
 from dpprof.record.figures.ledger import UNTRACKED
 from dpprof.record.figures.names import TOKENS
 from dpprof.record.figures.results import FINISHED, Result, describe, device_name
@@ -74,6 +73,9 @@ def _row(answer: Answer, fit: FitConfig, model: str) -> dict[str, Any]:
     config, best = answer.config, answer.best
     figures = best.figures if best else None
     estimate = figures.estimate if figures else None
+    ledger = best.record.ledger if best is not None and best.record is not None else None
+    at_peak = figures.ledger.all_at_peak_mib if figures and figures.ledger else {}
+    held = {category: mib for category, mib in at_peak.items() if category != UNTRACKED}
     row: dict[str, Any] = {
         "model": model,
         "precision": config.precision,
@@ -85,8 +87,8 @@ def _row(answer: Answer, fit: FitConfig, model: str) -> dict[str, Any]:
         "without_headroom": answer.without_headroom,
         "needed_gib": estimate.needed_mib / 1024 if estimate else None,
         "doubt_gib": estimate.doubt_mib / 1024 if estimate and estimate.doubt_mib is not None else None,
-        "limiting_phase": None if answer.is_open else _peak_phase(best),
-        "limiting_category": None if answer.is_open else _largest_category(figures),
+        "limiting_phase": None if answer.is_open or ledger is None else ledger.peak_phase,
+        "limiting_category": None if answer.is_open else max(held, key=lambda name: held[name], default=None),
         "evaluations": answer.num_evaluations,
         "failure": describe(answer.failure) if answer.failure else None,
     }
@@ -99,26 +101,12 @@ def _row(answer: Answer, fit: FitConfig, model: str) -> dict[str, Any]:
         if fit.logical_batch:
             at_once = answer.size * config.world_size
             row["physical_steps"] = math.ceil(fit.logical_batch / at_once) if at_once else None
-            row["logical_floor_s"] = _logical_floor_s(best, fit)
+            row["logical_floor_s"] = (
+                logical_floor_s(best.config, ledger, fit.logical_batch) if best and ledger else None
+            )
     if fit.verify:
         row |= _measured(answer, fit)
     return row
-
-
-def _peak_phase(best: Result | None) -> str | None:
-    ledger = best.record.ledger if best is not None and best.record is not None else None
-    return ledger.peak_phase if ledger is not None else None
-
-
-def _largest_category(figures: Figures | None) -> str | None:
-    held = figures.ledger.all_at_peak_mib if figures and figures.ledger else {}
-    held.pop(UNTRACKED, None)
-    return max(held, key=lambda name: held[name], default=None)
-
-
-def _logical_floor_s(best: Result | None, fit: FitConfig) -> float | None:
-    ledger = best.record.ledger if best is not None and best.record is not None else None
-    return None if best is None or ledger is None else logical_floor_s(best.config, ledger, fit.logical_batch)
 
 
 def _measured(answer: Answer, fit: FitConfig) -> dict[str, Any]:

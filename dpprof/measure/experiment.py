@@ -9,6 +9,7 @@ from functools import partial
 
 import torch
 
+from dpprof.config.devices import named
 from dpprof.config.estimating import ESTIMATE
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
@@ -17,9 +18,9 @@ from dpprof.errors import DpprofError, EstimateError, describe_error
 from dpprof.measure import gradient_check
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer
-from dpprof.measure.passes import clean, ledger_pass, machine, memory, trace
+from dpprof.measure.passes import clean, machine, memory, trace
 from dpprof.measure.passes.estimate_ledger import CpuLedger, CudaLedger, EstimateLedger, note_estimate
-from dpprof.measure.passes.ledger import Kept, keep_ledger, warmup_steps
+from dpprof.measure.passes.ledger import Kept, Ledger, keep_ledger, warmup_steps
 from dpprof.measure.passes.subject import Subject
 from dpprof.measure.place import place_in
 from dpprof.measure.ranks import Ranks, one_rank_of_many
@@ -33,6 +34,7 @@ from dpprof.record.record import PassOutcome, PassStatus, RankResult, Record
 from dpprof.vocabulary.phases import PHASE_LABEL
 
 _TIMED = (CLEAN, ALONE, "pace")
+_LEDGER_STEPS = 2
 
 
 class PassFailed(Exception):
@@ -114,6 +116,20 @@ class _CountedStep(Observer):
         torch.cuda.nvtx.range_end(opened)
 
 
+def _ledger(subject: Subject) -> None:
+    """Do two steps under the ledger, after warm-up, and record the one with the higher peak.
+
+    On a listed GPU, with what its kernels and the allocator take beside the tensors.
+    """
+    config = subject.config
+    device = named(subject.record.environment.get("gpu", ""))
+    is_listed = device is not None and config.device == "cuda"
+    ledger = CudaLedger("cuda", device) if is_listed else Ledger(config.device)
+    kept = keep_ledger(subject.build, ledger, _LEDGER_STEPS, warmup_steps=warmup_steps(config))
+    subject.record.ledger = kept.result
+    subject.folder.write_ledger(kept.result, kept.account.timeline())
+
+
 def _estimate(subject: Subject) -> None:
     """Estimate the memory and traffic of a step, with the doubts about them.
 
@@ -168,7 +184,7 @@ PASSES: dict[str, Callable[[Subject], None]] = {
     ALONE: clean.run_alone,
     "pace": machine.run_pace,
     "memory": memory.run,
-    "ledger": ledger_pass.run,
+    "ledger": _ledger,
     "trace": trace.run,
     "ceilings": machine.run_ceilings,
     "gradient_check": gradient_check.run,

@@ -43,7 +43,12 @@ class Ranks:
         if not self.are_real:
             return
         if config.device == "cuda":
-            _take_gpu(place)
+            num_gpus = torch.cuda.device_count()
+            if place.local_rank >= num_gpus:
+                raise ConfigError(
+                    f"world_size: rank {place.rank} needs a GPU of its own, and this machine has {num_gpus}"
+                )
+            torch.cuda.set_device(place.local_rank)
         self._store, _, _ = next(rendezvous("env://", timeout=_FOR_EVER))
         self.meet()
 
@@ -127,15 +132,6 @@ class Ranks:
         self._store.set(f"left by {self.rank}", "")
         if self.rank == 0:
             self._store.wait([f"left by {rank}" for rank in range(self.world_size)], _FOR_EVER)
-
-
-def _take_gpu(place: Place) -> None:
-    num_gpus = torch.cuda.device_count()
-    if place.local_rank >= num_gpus:
-        raise ConfigError(
-            f"world_size: rank {place.rank} needs a GPU of its own, and this machine has {num_gpus}"
-        )
-    torch.cuda.set_device(place.local_rank)
 
 
 @contextmanager

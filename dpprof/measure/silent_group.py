@@ -64,8 +64,11 @@ class SilentGroup(_c10d.ProcessGroup):
         """Fill each whole tensor with this rank's part."""
         for output, own in zip(outputs, inputs, strict=True):
             ranks = output.view(self._world_size, -1)
-            for others in self._without_own(ranks, own):
-                others.copy_(own.reshape(1, -1))
+            parts = [ranks]
+            if own.data_ptr() == ranks[self._rank].data_ptr():  # in place already, as with FSDP
+                parts = [ranks[: self._rank], ranks[self._rank + 1 :]]
+            for rows in parts:
+                rows.copy_(own.reshape(1, -1))
         return _done(outputs)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -95,12 +98,6 @@ class SilentGroup(_c10d.ProcessGroup):
         return _done(outputs)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
-
-    def _without_own(self, ranks: Tensor, own: Tensor) -> list[Tensor]:
-        """Return the rows to fill, without this rank's own if it is already in place, as with FSDP."""
-        if own.data_ptr() != ranks[self._rank].data_ptr():
-            return [ranks]
-        return [rows for rows in (ranks[: self._rank], ranks[self._rank + 1 :]) if len(rows)]
 
 
 def _done(tensors: list[Tensor]) -> dist.Work:

@@ -11,7 +11,7 @@ import dataclasses
 import gc
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ from dpprof.measure.trainers.nested import moved
 from dpprof.measure.trainers.training import WARNINGS, Training
 from dpprof.measure.trainers.watched_step import Trap, WatchedStep, watch_step
 from dpprof.measure.workloads.factory import first_line
-from dpprof.measure.workloads.workload import Batch, build_workload, checked_batch
+from dpprof.measure.workloads.workload import build_workload, checked_batch
 from dpprof.record.check import CheckAnswer, Finding
 from dpprof.vocabulary.messages import is_oom
 from dpprof.vocabulary.workloads import WORKLOADS, listed
@@ -67,14 +67,14 @@ def check_training(experiments: Sequence[ExperimentConfig], say: Say) -> CheckAn
     each = [
         _foreseen(those[0], [config.trainer for config in those]) for those in _with_one_model(experiments)
     ]
-    traps = {name: found for one in each for name, found in one.traps.items()}
-    changed = tuple(dict.fromkeys(text for one in each for text in one.changed))
+    traps = {name: found for foreseen, _, _ in each for name, found in foreseen.items()}
+    changed = tuple(dict.fromkeys(text for _, _, changes in each for text in changes))
     for number, config in enumerate(experiments, start=1):
         say(f"one step of {config.trainer} ({number} of {len(experiments)})")
         gc.collect()
         traps[config.trainer] += _tried(config, traps[config.trainer])
     trains = {trainer: all(trap.is_warning for trap in found) for trainer, found in traps.items()}
-    return CheckAnswer(None, trains, each[0].what, tuple(_findings(traps)), changed)
+    return CheckAnswer(None, trains, each[0][1], tuple(_findings(traps)), changed)
 
 
 def _with_one_model(experiments: Sequence[ExperimentConfig]) -> list[list[ExperimentConfig]]:
@@ -92,28 +92,24 @@ def _with_one_model(experiments: Sequence[ExperimentConfig]) -> list[list[Experi
     return list(groups.values())
 
 
-class _Seen(NamedTuple):
-    """The traps of each trainer, a description of batch and model, and the changes made to the model."""
-
-    traps: dict[str, list[Trap]]
-    what: str
-    changed: tuple[str, ...]
-
-
-def _foreseen(config: ExperimentConfig, trainers: Sequence[str]) -> _Seen:
+def _foreseen(
+    config: ExperimentConfig, trainers: Sequence[str]
+) -> tuple[dict[str, list[Trap]], str, tuple[str, ...]]:
+    """Return each trainer's traps, a description of batch and model, and the changes made to the model."""
     workload = build_workload(config)
     batch = moved(checked_batch(next(iter(workload.batches))), torch.device(config.device))
     num_parameters = sum(p.numel() for p in workload.model.parameters())
-    seen = f"{_described(batch)}; {num_parameters:,} parameters on {config.device}"
+    inputs, targets = (str(tree_map(_shape, part)).replace("'", "") for part in batch)
+    seen = f"inputs {inputs}, targets {targets}; {num_parameters:,} parameters on {config.device}"
     traps: dict[str, list[Trap]] = {trainer: [] for trainer in trainers}
     try:
         step = watch_step(workload, batch, config)
         drawing = _of_dropout(step, lambda: watch_step(workload, batch, config))
     except Exception:  # every trainer's step will report it
         traceback.print_exc()
-        return _Seen(traps, seen, workload.changed)
+        return traps, seen, workload.changed
     foreseen = {trainer: load_trainer(trainer).foresee(step) + drawing for trainer in traps}
-    return _Seen(foreseen, seen, workload.changed)
+    return foreseen, seen, workload.changed
 
 
 def _tried(config: ExperimentConfig, foreseen: list[Trap]) -> list[Trap]:
@@ -176,11 +172,6 @@ def _findings(traps: dict[str, list[Trap]]) -> list[Finding]:
         for (is_warning, _, *of), group in alike.items()
     ]
     return sorted(findings, key=lambda finding: finding.is_warning)
-
-
-def _described(batch: Batch) -> str:
-    inputs, targets = (tree_map(_shape, part) for part in batch)
-    return f"inputs {inputs}, targets {targets}".replace("'", "")
 
 
 def _shape(leaf: Any) -> str:

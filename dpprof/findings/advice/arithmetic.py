@@ -35,7 +35,8 @@ def by_arithmetic(
         return []
     peak = peak_with(timeline, lambda held: 1.0)
     found = []
-    if _draws_whole_tensors(config):
+    info = trainer_info(config.trainer)
+    if info.is_private and ".opacus." in info.target:
         saved = peak - peak_with(timeline, _share_in_place(config))
         how = (
             "Opacus draws each parameter's noise as a whole tensor, and adds it into a new gradient beside "
@@ -63,11 +64,6 @@ def peak_with(timeline: StepTimeline, share: Callable[[HeldTensor], float]) -> i
     changes = np.array(timeline.num_bytes, dtype=np.float64) * shares[timeline.storage_index]
     alive = began + np.cumsum(np.where(moved, 0.0, changes))
     return round(max(float(alive.max(initial=0.0)), float(began)))
-
-
-def _draws_whole_tensors(config: ExperimentConfig) -> bool:
-    info = trainer_info(config.trainer)
-    return info.is_private and ".opacus." in info.target
 
 
 def _share_in_place(config: ExperimentConfig) -> Callable[[HeldTensor], float]:

@@ -46,14 +46,12 @@ class LogicalCost:
     @classmethod
     def of(cls, config: ExperimentConfig, estimates: Sequence[Result]) -> Self | None:
         """Build from the estimates of `batches_to_estimate`, in order; None if a doubt has no bound."""
-        ledgers = [result.record.ledger for result in estimates if result.record is not None]
-        last = ledgers[-1]
-        assert last is not None, "it finished"
+        records = [result.record for result in estimates if result.record is not None]
+        ledgers = [record.ledger for record in records if record.ledger is not None]
+        first, last = ledgers[0], ledgers[-1]
         in_doubt = doubt_bytes(last)
         if in_doubt is None:
             return None
-        first = ledgers[0]
-        assert first is not None, "it finished"
         whole = last if len(ledgers) == 1 else extended(first, last, config.accumulation_steps - _TWO[0])
         floors = floor_s(config, whole)
         return cls(

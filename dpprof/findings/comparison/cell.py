@@ -137,8 +137,7 @@ class Cell:
     @property
     def peak_by_phase(self) -> dict[str, float]:
         """The ledger's peak in each phase, in MiB."""
-        peaks = {name: phase.peak_mib for name, phase in self.phases.items()}
-        return {name: peak for name, peak in peaks.items() if peak is not None}
+        return {name: phase.peak_mib for name, phase in self.phases.items() if phase.peak_mib is not None}
 
     @property
     def phase_ms(self) -> dict[str, float]:
@@ -148,8 +147,7 @@ class Cell:
     @property
     def moved_by_phase(self) -> dict[str, float]:
         """MiB read and written in each phase."""
-        moved = {name: phase.moved_mib for name, phase in self.phases.items()}
-        return {name: mib for name, mib in moved.items() if mib is not None}
+        return {name: phase.moved_mib for name, phase in self.phases.items() if phase.moved_mib is not None}
 
     @cached_property
     def compared(self) -> list[str]:

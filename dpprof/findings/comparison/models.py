@@ -54,20 +54,13 @@ def distinct_names(configs: Iterable[ExperimentConfig]) -> dict[tuple[object, ..
     """Return each model's name by its identity, with its module and size added where names clash."""
     found = {identity(config): config for config in configs}
     names = {key: config.model_name for key, config in found.items()}
-    for more in (_with_module, _with_size):
+    for longer in ("{module}:{name}", "{name} {size}"):
         taken = Counter(names.values())
         for key, config in found.items():
             if config.workload != BUILT_IN_WORKLOAD and taken[names[key]] > 1:
-                names[key] = more(names[key], config)
+                module = config.workload.rpartition(":")[0]
+                names[key] = longer.format(module=module, name=names[key], size=config.model_size)
     return names
-
-
-def _with_module(name: str, config: ExperimentConfig) -> str:
-    return f"{config.workload.rpartition(':')[0]}:{name}"
-
-
-def _with_size(name: str, config: ExperimentConfig) -> str:
-    return f"{name} {config.model_size}"
 
 
 def models_of(places: Sequence[Sequence[Cell]]) -> list[Model]:

@@ -7,21 +7,8 @@ from typing import NamedTuple, Self
 from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.run import Run
+from dpprof.record.figures import names
 from dpprof.record.figures.capacity import device_of
-from dpprof.record.figures.names import (
-    DRAM_READ,
-    DRAM_TO_LEDGER,
-    DRAM_WRITTEN,
-    FLOOR,
-    FLOPS_IN_THEORY,
-    FLOPS_OF_LAYERS,
-    KERNEL_MS,
-    L2_READ,
-    L2_WRITTEN,
-    LEDGER_PEAK,
-    PEAK,
-    STEP,
-)
 from dpprof.record.figures.privacy import rounded_up
 from dpprof.record.figures.results import FAILED, FINISHED
 from dpprof.record.figures.verdicts import FAIL
@@ -45,7 +32,7 @@ def trainer_rows(comparison: Comparison) -> list[TrainerRow]:
     for trainer in sorted({cell.trainer for cell in comparison.cells}, key=trainer_order):
         runs = [run for cell in comparison.cells if cell.trainer == trainer for run in cell.runs]
         finished = [run for run in runs if run.status == FINISHED]
-        peaks = [run.figures[PEAK] for run in finished if PEAK in run.figures]
+        peaks = [run.figures[names.PEAK] for run in finished if names.PEAK in run.figures]
         rows.append(TrainerRow(trainer, len(finished), len(runs), statistics.fmean(peaks) if peaks else None))
     return rows
 
@@ -103,11 +90,11 @@ def flop_rows(comparison: Comparison) -> list[FlopRow]:
     """Return the finished cells whose trainer has a formula, in order."""
     rows = []
     for cell in comparison.cells:
-        theory, standard = cell.figures.get(FLOPS_IN_THEORY), comparison.standard(cell)
+        theory, standard = cell.figures.get(names.FLOPS_IN_THEORY), comparison.standard(cell)
         if not cell.finished or not theory:
             continue
-        of_standard = standard.figures.get(FLOPS_IN_THEORY) if standard else None
-        ratio, counted = theory / of_standard if of_standard else None, cell.figures[FLOPS_OF_LAYERS]
+        of_standard = standard.figures.get(names.FLOPS_IN_THEORY) if standard else None
+        ratio, counted = theory / of_standard if of_standard else None, cell.figures[names.FLOPS_OF_LAYERS]
         off_pct = 100 * (counted / theory - 1)
         rows.append(FlopRow(Where.of(comparison, cell), theory / _GIGA, ratio, counted / _GIGA, off_pct))
     return rows
@@ -115,10 +102,10 @@ def flop_rows(comparison: Comparison) -> list[FlopRow]:
 
 # Names, and commonly expected ratios to standard training, of bytes at one level in one direction.
 EXPECTED = {
-    DRAM_READ: ("DRAM read", 2.0, 5.0),
-    DRAM_WRITTEN: ("DRAM written", 2.0, 5.0),
-    L2_READ: ("L2 read", 1.5, 3.0),
-    L2_WRITTEN: ("L2 written", 1.5, 3.0),
+    names.DRAM_READ: ("DRAM read", 2.0, 5.0),
+    names.DRAM_WRITTEN: ("DRAM written", 2.0, 5.0),
+    names.L2_READ: ("L2 read", 1.5, 3.0),
+    names.L2_WRITTEN: ("L2 written", 1.5, 3.0),
 }
 _IN_WORDS = (
     "Commonly expected of DP-SGD: 2 to 5 times the DRAM traffic of standard training, 1.5 to 3 times its L2 "
@@ -152,12 +139,12 @@ def counter_rows(comparison: Comparison) -> list[CounterRow]:
     return [
         CounterRow(
             Where.of(comparison, cell),
-            cell.figures[KERNEL_MS],
+            cell.figures[names.KERNEL_MS],
             [_moved(comparison, cell, metric) for metric in EXPECTED],
-            cell.figures.get(DRAM_TO_LEDGER),
+            cell.figures.get(names.DRAM_TO_LEDGER),
         )
         for cell in comparison.cells
-        if cell.finished and KERNEL_MS in cell.figures
+        if cell.finished and names.KERNEL_MS in cell.figures
     ]
 
 
@@ -221,10 +208,10 @@ def _measured(comparison: Comparison) -> dict[object, Cell]:
 def _pair(estimate: Cell, twin: Cell) -> Pair:
     device = device_of(estimate.config)
     is_same_device = device is not None and device.is_named(twin.environment.get("gpu", ""))
-    floor = estimate.figures.get(FLOOR) if is_same_device else None
-    step = twin.figures.get(STEP)
+    floor = estimate.figures.get(names.FLOOR) if is_same_device else None
+    step = twin.figures.get(names.STEP)
     of_tensors, of_allocator = (
-        (twin.figures.get(name), estimate.figures.get(name)) for name in (LEDGER_PEAK, PEAK)
+        (twin.figures.get(name), estimate.figures.get(name)) for name in (names.LEDGER_PEAK, names.PEAK)
     )
     return Pair(
         twin.runs[0].name,
@@ -260,9 +247,7 @@ def failed_runs(comparison: Comparison) -> list[FailedRun]:
     """Return the runs that failed (even for lack of memory), or whose later pass or gradient check did."""
     return [
         FailedRun(
-            run.name,
-            run.failure or ("later pass" if run.failed_passes else "gradient check"),
-            reason(run),
+            run.name, run.failure or ("later pass" if run.failed_passes else "gradient check"), reason(run)
         )
         for run in comparison.runs
         if run.status == FAILED or run.failure or run.failed_passes or run.gradient_check == FAIL

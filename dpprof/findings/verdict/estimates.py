@@ -46,18 +46,14 @@ def fits(comparison: Comparison) -> Iterator[Finding]:
         for fits, do_not, why in ((False, "do not", ""), (None, "may or may not", ", as parts are in doubt")):
             if found := [cell for cell in held if cell.fits is fits]:
                 said = f"{len(found)} of {len(held)} {do_not} fit {device}{why}"
-                yield Finding("Fits", f"{said}: {_needs(comparison, found)}.")
+                needs = [
+                    f"{short_name(c.trainer)} at {full_name(comparison, c)} ({_memory(c)})" for c in found
+                ]
+                yield Finding("Fits", f"{said}: {listed(needs, _LISTED)}.")
 
 
 def _estimated_cells(comparison: Comparison) -> list[Cell]:
     return [cell for cell in comparison.cells if cell.is_estimate and cell.finished]
-
-
-def _needs(comparison: Comparison, cells: list[Cell]) -> str:
-    each = [
-        f"{short_name(cell.trainer)} at {full_name(comparison, cell)} ({_memory(cell)})" for cell in cells
-    ]
-    return listed(each, _LISTED)
 
 
 def _rests_on(runs: list[Run]) -> list[str]:

@@ -88,10 +88,6 @@ def extrapolate(comparison: Comparison) -> list[Reach]:
 
 
 def _limit(comparison: Comparison, line: Line) -> float | None:
-    found = (cell.limit_mib for cell in comparison.cells if _ran_on_its_device(cell, line))
-    return next(found, None)
-
-
-def _ran_on_its_device(cell: Cell, line: Line) -> bool:
-    is_of_line = (cell.trainer, cell.source) == (line.trainer, line.source)
-    return is_of_line and bool(cell.finished) and not cell.is_estimate
+    """Return the memory of the device on which the line's cells ran."""
+    of_line = [c for c in comparison.cells if (c.trainer, c.source) == (line.trainer, line.source)]
+    return next((cell.limit_mib for cell in of_line if cell.finished and not cell.is_estimate), None)

@@ -96,20 +96,19 @@ class Account:
         for life, num_bytes in [*self.log.present, *births]:
             if id(life) not in index:
                 index[id(life)] = len(storages)
-                storages.append(self._storage(life, num_bytes))
+                storages.append(
+                    HeldTensor(
+                        num_bytes=num_bytes,
+                        category=self._first_category(life),
+                        shape=list(life.shape),
+                        dtype=life.dtype,
+                        name=life.name,
+                        module=life.module,
+                        phase=life.phase,
+                        operator=life.operator,
+                    )
+                )
         return storages, [index[id(event.life)] for event in self.log.events]
-
-    def _storage(self, life: Life, num_bytes: int) -> HeldTensor:
-        return HeldTensor(
-            num_bytes=num_bytes,
-            category=self._first_category(life),
-            shape=list(life.shape),
-            dtype=life.dtype,
-            name=life.name,
-            module=life.module,
-            phase=life.phase,
-            operator=life.operator,
-        )
 
     def result(self, traffic: list[TrafficRow]) -> LedgerResult:
         """Return the figures for the record."""

@@ -70,36 +70,29 @@ def run_alone(subject: Subject) -> None:
 
 @contextmanager
 def timing(record: Record, inner: Observer, *, on_cuda: bool) -> "Iterator[Stopwatch]":
-    """Time the steps done inside, after all that was begun before and until all of them is done."""
+    """Time the steps done inside, after all that was begun before and until all of them is done.
+
+    Load by other processes is read before and after the steps but never in between.
+    """
     gc.collect()
     _synchronise(on_cuda)
-    stopwatch, neighbours = Stopwatch(on_cuda=on_cuda, inner=inner), _Neighbours()
+    stopwatch = Stopwatch(on_cuda=on_cuda, inner=inner)
+    others_before_s, switches = others_processor_s(), involuntary_switches()
+    began = time.perf_counter()
     yield stopwatch
     _synchronise(on_cuda)
-    neighbours.note(record)
+    record.timed_s = time.perf_counter() - began
+    record.involuntary_switches = involuntary_switches() - switches
+    others_s = others_processor_s()
+    if others_s is not None and others_before_s is not None:
+        # It is counted in ticks: a difference close to zero may come out negative.
+        record.others_processor_s = max(0.0, others_s - others_before_s)
     record.step_s, record.phase_s = stopwatch.results()
 
 
 def _synchronise(on_cuda: bool) -> None:
     if on_cuda:
         torch.cuda.synchronize()
-
-
-class _Neighbours:
-    """Load by other processes during the timed steps, read before and after them but never in between."""
-
-    def __init__(self) -> None:
-        self._others_s = others_processor_s()
-        self._switches = involuntary_switches()
-        self._began = time.perf_counter()
-
-    def note(self, record: Record) -> None:
-        record.timed_s = time.perf_counter() - self._began
-        record.involuntary_switches = involuntary_switches() - self._switches
-        others_s = others_processor_s()
-        if others_s is not None and self._others_s is not None:
-            # It is counted in ticks: a difference close to zero may come out negative.
-            record.others_processor_s = max(0.0, others_s - self._others_s)
 
 
 class PeakMemory(Observer):

@@ -38,9 +38,7 @@ class AllocatedSteps:
         born = [storage for storage in after if storage not in held]
         gone = [storage for storage in held if storage not in after]
         # Storages that the step leaves, with those of the step before that it frees: alike, and in order.
-        self._renewed = dict(zip(born, gone, strict=False))
-        if [held[old] for old in gone] != [after[new] for new in born]:
-            self._renewed = _by_size(after, born, held, gone)
+        self._renewed = _by_size(after, born, held, gone)
 
     def on_device(
         self, capacity: int | None = None, settings: AllocatorSettings | None = None, repeats: int = 0

@@ -12,8 +12,10 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Self
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -156,14 +158,10 @@ def _form(leaf: Any) -> object:
 def _tried(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OperatorTrial | None:
     real_args, real_kwargs = tree_map_only(Layout, Layout.zeros, (args, kwargs))
     try:
-        return _recorded(lambda: operator(*real_args, **real_kwargs))
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+            result = operator(*real_args, **real_kwargs)
     except (RuntimeError, ValueError, IndexError):
         return None  # zeros do not suit every operator: a singular matrix, or no probabilities
-
-
-def _recorded(call: Callable[[], Any]) -> OperatorTrial:
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        result = call()
     events = read(profiler, "cpu").allocations
     levels = [0, *itertools.accumulate(event.num_bytes for event in events)]
     results = [Layout.of_result(x) if isinstance(x, Tensor) else None for x in tree_flatten(result)[0]]
@@ -253,12 +251,9 @@ class CudaLedger(EstimateLedger):
         self._recurrent = _RecurrentCalls()
 
     def __enter__(self) -> Self:
-        self._recurrent.__enter__()
-        return super().__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)
-        self._recurrent.__exit__(*error)
+        super().__enter__()
+        self._entered.enter_context(self._recurrent)
+        return self
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operator, and note the memory that cuDNN may take for it."""
@@ -338,25 +333,18 @@ def _transformed_bytes(outputs: Tensor, inputs: Tensor, weight: Tensor) -> int:
     return _TILE_BYTES * (images * tiles + weight.shape[0] * weight.shape[1])
 
 
-class _RecurrentCalls:
+class _RecurrentCalls(ExitStack):
     """While entered, adds up the bytes that recurrent functions may keep for backward in forward."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._num_bytes = 0
 
     def __enter__(self) -> Self:
-        for name in _RECURRENT_FUNCTIONS:
-            counted = self._counted(getattr(torch, name))
-            setattr(torch._VF, name, counted)
-            if name.upper() in _rnn_impls:
-                _rnn_impls[name.upper()] = counted
+        counted: dict[str, Any] = {name: self._counted(getattr(torch, name)) for name in _RECURRENT_FUNCTIONS}
+        self.enter_context(patch.multiple(torch._VF, **counted))
+        self.enter_context(patch.dict(_rnn_impls, {name: counted[name.lower()] for name in _rnn_impls}))
         return self
-
-    def __exit__(self, *error: object) -> None:
-        for name in _RECURRENT_FUNCTIONS:
-            delattr(torch._VF, name)
-            if name.upper() in _rnn_impls:
-                _rnn_impls[name.upper()] = getattr(torch, name)
 
     def take(self) -> int:
         taken, self._num_bytes = self._num_bytes, 0

@@ -38,7 +38,7 @@ def scratch_bytes(func: Any, args: tuple[Any, ...], processors: Multiprocessors)
         rows = args[0].numel() // max(1, args[0].shape[args[1]])
         return [args[0].numel(), rows, args[0].element_size()]  # which numbers, and which rows, are hidden
     if packet is _aten._softmax_backward_data:
-        return [_num_bytes(args[0])]  # the gradient times the softmax
+        return [args[0].nbytes]  # the gradient times the softmax
     if packet in (_aten.sum, _aten.mean, _aten.amax, _aten.amin):
         tensor, dims = args[0], args[1] if len(args) > 1 else None
     elif packet is _aten.linalg_vector_norm:
@@ -67,7 +67,7 @@ def attention_scratch(query: Tensor, *, is_hopper: bool) -> list[list[int]]:
         return [[padded, padded * _padded(size, 32)]]
     block = 64 if size <= 64 else 128
     tiles = num * -(-length // block) * -(-size // 64)
-    return [[query.numel() * query.element_size(), rows, rows], [rows, tiles * (4 * block * 64 + 16)]]
+    return [[query.nbytes, rows, rows], [rows, tiles * (4 * block * 64 + 16)]]
 
 
 def convolution_copies(func: Any, args: tuple[Any, ...], result: Any) -> list[int]:
@@ -82,11 +82,7 @@ def convolution_copies(func: Any, args: tuple[Any, ...], result: Any) -> list[in
     if groups != 1 or min(weight.shape[:2]) < _LEAST_CHANNELS or not x.is_contiguous():
         return []
     parts = [(gradient, weight, result[0]), (gradient, x, result[1])] if backward else [(x, weight, result)]
-    return [sum(map(_num_bytes, part)) for part in parts if part[2] is not None]
-
-
-def _num_bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+    return [sum(tensor.nbytes for tensor in part) for part in parts if part[2] is not None]
 
 
 def _padded(length: int, unit: int) -> int:

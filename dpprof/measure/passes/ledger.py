@@ -24,15 +24,7 @@ from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.accumulation import is_in_place, references_of_last
 from dpprof.measure.passes.modules import ModuleCalls
 from dpprof.measure.passes.storages import Storages
-from dpprof.measure.passes.traffic import (
-    PRODUCTS,
-    Cache,
-    bytes_moved,
-    flops,
-    footprint,
-    operands,
-    tensors_in,
-)
+from dpprof.measure.passes.traffic import PRODUCTS, Cache, bytes_moved, flops, footprint, operands, tensors_in
 from dpprof.measure.trainers.base import Held
 from dpprof.measure.trainers.training import Training
 from dpprof.record.ledger import CollectiveRow, LedgerResult, TrafficRow
@@ -122,30 +114,25 @@ class Ledger(TorchDispatchMode):
         return False
 
     def __enter__(self) -> Self:
-        self._patches = ExitStack()
+        self._entered = ExitStack()
         if self._distributed is not None:
             # How distributed tensors find the shape of a result: on fake tensors of the whole, once for each.
             owner = importlib.import_module("torch.distributed.tensor._sharding_prop").ShardingPropagator
             for name in _SHAPES_ALONE & vars(owner).keys():
-                self._patches.enter_context(patch.object(owner, name, self._apart(getattr(owner, name))))
-        self.modules.__enter__()
-        self.storages.__enter__()
+                self._entered.enter_context(patch.object(owner, name, self._apart(getattr(owner, name))))
+        self._entered.enter_context(self.modules)
+        self._entered.enter_context(self.storages)
         super().__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
-        self._patches.close()
-        self.modules.__exit__(*error)
-        self.storages.__exit__(*error)
+        self._entered.close()
 
     def _apart(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def called(*args: Any, **kwargs: Any) -> Any:
-            self._only_shapes = True
-            try:
+            with patch.object(self, "_only_shapes", True):
                 return function(*args, **kwargs)
-            finally:
-                self._only_shapes = False
 
         return called
 
@@ -177,14 +164,9 @@ class Ledger(TorchDispatchMode):
             self._count_traffic(func, name, args, kwargs, result)
         return result
 
-    @contextmanager
-    def counting(self) -> Iterator[None]:
+    def counting(self) -> AbstractContextManager[Any]:
         """Count traffic and communication while entered."""
-        self._counts = True
-        try:
-            yield
-        finally:
-            self._counts = False
+        return patch.object(self, "_counts", True)
 
     def from_allocator(self, account: Account) -> dict[str, int]:
         """Return the bytes by name that torch's allocator adds to a step's peak, where that is computed."""
@@ -220,9 +202,8 @@ class Ledger(TorchDispatchMode):
             self.storages.expect(COMMUNICATION, tensor)
         if not self._counts:
             return
-        row = self._collectives.setdefault(
-            (collective, self.storages.phase), CollectiveRow(collective, self.storages.phase)
-        )
+        key = (collective, self.storages.phase)
+        row = self._collectives.setdefault(key, CollectiveRow(*key))
         payload = max(sum(map(footprint, tensors_in((value,)))) for value in (*args, result))
         row.calls += 1
         row.payload += payload
@@ -240,11 +221,9 @@ class Ledger(TorchDispatchMode):
 
     def _recomputing(self) -> AbstractContextManager[None]:
         """Label what a module recomputes outside forward, and survives its call, as activations."""
-        return (
-            nullcontext()
-            if self.storages.phase == "forward"
-            else self.storages.label_surviving("activations")
-        )
+        if self.storages.phase == "forward":
+            return nullcontext()
+        return self.storages.label_surviving("activations")
 
 
 class Followed(Protocol):

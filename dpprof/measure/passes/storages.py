@@ -169,7 +169,10 @@ class Storages:
             )
             life.reference = weakref.ref(storage, partial(self._died, key, life))
             self._live[key] = life
-            self._expect(life, tensor.shape)
+            for category, accepts in reversed(self._expected):
+                if accepts is None or accepts(tensor.shape):
+                    life.category = life.first_category = category
+                    break
             if self._newborn:
                 self._newborn[-1].append(life)
             self._note(life, num_bytes)
@@ -220,12 +223,6 @@ class Storages:
             self.changes.append((life.number, life.num_bytes if life.alive else 0))
         if self._log is not None:
             self._log.events.append(Event(time.perf_counter(), life, num_bytes, category))
-
-    def _expect(self, life: Life, shape: torch.Size) -> None:
-        for category, accepts in reversed(self._expected):
-            if accepts is None or accepts(shape):
-                life.category = life.first_category = category
-                return
 
     def label(self, category: str, tensors: Iterable[tuple[str, Tensor]]) -> None:
         """Assign named tensors to a category. The first label holds from birth on."""

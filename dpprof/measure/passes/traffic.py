@@ -17,11 +17,11 @@ attention counts in full, as in torch.
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sdpa_flop_count
+from torch.utils.flop_counter import flop_registry
 
 from dpprof.measure.passes.storages import Life, Storages
 
@@ -103,12 +103,8 @@ def makes_nothing(operator: Any) -> bool:
     return operator._overloadpacket.__name__ in _NO_TRAFFIC or _returns_view(operator)
 
 
-class Operands(NamedTuple):
-    """Tensors of one operator call: those that it changes, only reads, and makes."""
-
-    changed: list[Tensor]
-    untouched: list[Tensor]
-    made: list[Tensor]
+# Tensors of one operator call: those that it changes, only reads, and makes.
+Operands = tuple[list[Tensor], list[Tensor], list[Tensor]]
 
 
 def operands(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Operands:
@@ -124,7 +120,7 @@ def operands(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], resul
         for t in tensors_in(result if isinstance(result, list | tuple) else (result,))
         if t.layout is torch.strided and t.untyped_storage()._cdata not in known
     ]
-    return Operands(changed, untouched, made)
+    return changed, untouched, made
 
 
 def bytes_moved(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> tuple[int, int]:
@@ -135,7 +131,8 @@ def bytes_moved(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], re
     changed, untouched, made = operands(operator, args, kwargs, result)
     is_out = _changed_arguments(operator)[2]
     if not made and not changed:
-        return (0, 0) if result is not None and not _is_scalar(result) else (_sum(untouched), 0)
+        is_scalar = isinstance(result, bool | int | float | complex)
+        return (_sum(untouched), 0) if result is None or is_scalar else (0, 0)
     written = _sum(made) + _sum(changed)
     read = _sum(untouched)
     if name in _SCATTERS:
@@ -179,22 +176,8 @@ def _adds(name: str, args: tuple[Any, ...]) -> bool:
     return "add" in name or "reduce" in name or (name == "index_put_" and len(args) > 3 and args[3])
 
 
-def _is_scalar(result: Any) -> bool:
-    return isinstance(result, bool | int | float | complex)
-
-
 def _sum(tensors: Iterable[Tensor]) -> int:
     return sum(footprint(t) for t in tensors)
-
-
-def _attention_for_cpu(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> int:
-    return int(sdpa_flop_count(query.shape, key.shape, value.shape))
-
-
-def _attention_for_cpu_backward(
-    grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any
-) -> int:
-    return int(sdpa_backward_flop_count(grad_out.shape, query.shape, key.shape, value.shape))
 
 
 def _matrix_vector(*tensors: Tensor, **_: Any) -> int:
@@ -221,8 +204,6 @@ def _twice(formula: Callable[..., int]) -> Callable[..., int]:
 
 # Missing in torch's registry. Unfused recurrent layers consist of matrix products, which it has.
 _FORMULAS: dict[Any, Callable[..., int]] = {
-    _aten._scaled_dot_product_flash_attention_for_cpu: _attention_for_cpu,
-    _aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_for_cpu_backward,
     _aten.mkldnn_rnn_layer: _recurrent_layer,
     _aten.mkldnn_rnn_layer_backward: _twice(_recurrent_layer),
     _aten._cudnn_rnn: _recurrent_layers,
@@ -231,17 +212,21 @@ _FORMULAS: dict[Any, Callable[..., int]] = {
     _aten.dot: _matrix_vector,
     _aten.addmv: _matrix_vector,
 }
-# In-place variants, which are missing too.
-_IN_PLACE = {
+# Missing too: in-place variants, and the CPU's attention. They count as these.
+_COUNTED_AS = {
     _aten.addmm_: _aten.addmm,
     _aten.baddbmm_: _aten.baddbmm,
     _aten.addmv_: _aten.addmv,
+    _aten._scaled_dot_product_flash_attention_for_cpu: _aten._scaled_dot_product_flash_attention,
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward: (
+        _aten._scaled_dot_product_flash_attention_backward
+    ),
 }
 
 
 def flops(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int:
     """Return the FLOPs of one operator call, also of in-place products; 0 if it has no formula."""
-    packet = _IN_PLACE.get(operator._overloadpacket, operator._overloadpacket)
+    packet = _COUNTED_AS.get(operator._overloadpacket, operator._overloadpacket)
     if packet in _FORMULAS:
         return _FORMULAS[packet](*args, **kwargs)
     if packet in flop_registry:

@@ -189,10 +189,13 @@ class TrainerBase(ABC):
         Each has the name of its parameter; optimizer state is `<parameter>.<key>`.
         """
         name_of = {parameter: name for name, parameter in self.model.named_parameters()}
+        outputs = [(f"output{path}", tensor) for path, tensor in named_leaves(self._outputs)]
+        if self.last_loss is not None:
+            outputs.append(("loss", self.last_loss))
         held: Held = {
             "parameters": list(self.model.named_parameters()),
             "buffers": list(self.model.named_buffers()),
-            "outputs": self._kept_by_the_loop(),
+            "outputs": outputs,
             "gradients": attributes(self.model, "grad"),
             "optimizer_state": [
                 (f"{name_of[parameter]}.{key}", value)
@@ -202,10 +205,6 @@ class TrainerBase(ABC):
             ],
         }
         return {category: tensors for category, tensors in held.items() if tensors}
-
-    def _kept_by_the_loop(self) -> list[tuple[str, Tensor]]:
-        outputs = [(f"output{path}", tensor) for path, tensor in named_leaves(self._outputs)]
-        return outputs if self.last_loss is None else [*outputs, ("loss", self.last_loss)]
 
     def drop_gradients(self) -> None:
         """Release all gradients, the last output and the loss, as the next step would."""

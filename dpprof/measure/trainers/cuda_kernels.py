@@ -6,7 +6,7 @@ for backward.
 
 import math
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -43,13 +43,12 @@ _DROPOUT, _ATTENTION, _RMS_NORM = F.dropout, F.scaled_dot_product_attention, F.r
 @contextmanager
 def kernels_of_cuda() -> Iterator[None]:
     """Run functions as CUDA does where fake tensors of the CPU stand for a GPU's."""
-    stand_ins = {"dropout": _dropout, "scaled_dot_product_attention": _attention, "rms_norm": _rms_norm}
     operators = {} if _FUSED_NORM is None else {_FUSED_NORM.default: _norm_results}
-    with ExitStack() as stack:
-        stack.enter_context(patch.object(uses, "converts_in_kernels", lambda t: True))
-        stack.enter_context(patch.dict(fake_impls.op_implementations_dict, operators))
-        for name, stand_in in stand_ins.items():
-            stack.enter_context(patch.object(F, name, stand_in))
+    with (
+        patch.object(uses, "converts_in_kernels", lambda t: True),
+        patch.dict(fake_impls.op_implementations_dict, operators),
+        patch.multiple(F, dropout=_dropout, scaled_dot_product_attention=_attention, rms_norm=_rms_norm),
+    ):
         yield
 
 
@@ -89,8 +88,7 @@ def _dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool
     """Drop as CUDA's kernel: it keeps a byte for each number, where the CPU keeps a factor."""
     if not training or inplace or not 0 < p < 1:
         return _DROPOUT(input, p, training, inplace)
-    dropped: Tensor = torch.native_dropout(input, p, True)[0]
-    return dropped
+    return torch.native_dropout(input, p, True)[0]
 
 
 def _attention(

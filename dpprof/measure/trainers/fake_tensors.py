@@ -26,7 +26,6 @@ from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.trainers.cuda_kernels import CudaAutocast, kernels_of_cuda
 
 _aten = torch.ops.aten
-_OPERATORS: dict[Any, Any] = fake_impls.op_implementations_dict
 NEED_DATA = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
 _CANNOT = (
     "{operator} {why}, so this model cannot be estimated: measure it with `dpprof profile`, "
@@ -47,7 +46,8 @@ def fake_tensors(
     with ExitStack() as stack:
         # Data that a workload makes without torch, such as by numpy, becomes fake when used.
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        stack.enter_context(_upper_bounds())
+        # Upper bounds in fake tensors' table: a dispatch mode would cost a fifth of an estimate's time.
+        stack.enter_context(patch.dict(fake_impls.op_implementations_dict, _STAND_INS))
         stack.enter_context(patch.object(nn.init, "_no_grad_trunc_normal_", _normal))
         stack.enter_context(trainer.on_fake_tensors())
         if as_on_cuda:
@@ -60,20 +60,6 @@ def fake_tensors(
             is_known = not isinstance(error, UnsupportedOperatorException)
             why = "has a result that depends on data" if is_known else "has no form without data"
             raise EstimateError(_CANNOT.format(operator=error.func, why=why)) from error
-
-
-@contextmanager
-def _upper_bounds() -> Iterator[None]:
-    """Put upper bounds into fake tensors' table; a dispatch mode would cost a fifth of an estimate's time."""
-    stand_ins = {_aten.unique_dim.default: _all_distinct, _aten.rand.default: _ones_if_one}
-    before = {operator: _OPERATORS[operator] for operator in stand_ins if operator in _OPERATORS}
-    _OPERATORS.update(stand_ins)
-    try:
-        yield
-    finally:
-        for operator in stand_ins:
-            del _OPERATORS[operator]
-        _OPERATORS.update(before)
 
 
 def _ones_if_one(mode: FakeTensorMode, func: Any, *args: Any, **kwargs: Any) -> Any:
@@ -106,3 +92,6 @@ def _all_distinct(
         inverse = tensor.new_empty(length if return_inverse else 0, dtype=torch.int64)
         counts = tensor.new_empty(length if return_counts else 0, dtype=torch.int64)
         return torch.empty_like(tensor), inverse, counts
+
+
+_STAND_INS = {_aten.unique_dim.default: _all_distinct, _aten.rand.default: _ones_if_one}

@@ -121,13 +121,12 @@ class Replicas(Several):
         """Wrap the model in `DistributedDataParallel`."""
         is_fake = any(isinstance(p, FakeTensor) for p in model.parameters())
         # Without data it cannot compare shapes between ranks, or agree on the buckets' order.
-        wrapped: Any = DistributedDataParallel(model, init_sync=not is_fake)
+        wrapped = DistributedDataParallel(model, init_sync=not is_fake)
         if is_fake or dist.get_backend() == FAKE:
             wrapped.register_comm_hook(None, _all_reduced)
         if is_fake:
-            wrapped.reducer = _RebuildsItsBuckets(wrapped)
-        made: nn.Module = wrapped
-        return made
+            wrapped.reducer = _RebuildsItsBuckets(wrapped)  # type: ignore[assignment]
+        return wrapped
 
     def physical_batch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[Any]:
         """Exchange gradients only with the last physical batch, as torch's tutorials do."""
@@ -219,15 +218,13 @@ def local(tensor: Tensor) -> Tensor:
 def whole(tensor: Tensor) -> Tensor:
     """Return a whole tensor, gathered from all ranks if distributed."""
     gather = getattr(tensor, "full_tensor", None)
-    gathered: Tensor = tensor if gather is None else gather()
-    return gathered
+    return tensor if gather is None else gather()
 
 
 def kind_of(module: nn.Module) -> type[nn.Module]:
     """Return a module's class, without the one that torch's `fully_shard` puts in front."""
     own, *others = type(module).__mro__
-    found: type[nn.Module] = others[1] if others[0].__name__ == "FSDPModule" else own
-    return found
+    return others[1] if others[0].__name__ == "FSDPModule" else own
 
 
 def all_local(named: Iterable[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:

@@ -1,7 +1,7 @@
 """Fully sharded data parallelism: a shard of every parameter on each rank (`--parallel fsdp2`)."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
@@ -39,25 +39,21 @@ class Shards(Several):
         fully_shard(model, mesh=self._mesh)
         return model
 
-    @contextmanager
-    def labelling(self, observer: Observer) -> Iterator[None]:
+    def labelling(self, observer: Observer) -> AbstractContextManager[Any]:
         """Label gathered weights, whose tensors are made when FSDP first waits for them."""
         if not observer.follows_tensors:
-            yield
-            return
+            return nullcontext()
         wait = FSDPParamGroup.wait_for_unshard
 
         def labelled(group: Any) -> None:
             with observer.label_new("gathered_parameters"):
                 wait(group)
 
-        with patch.object(FSDPParamGroup, "wait_for_unshard", labelled):
-            yield
+        return patch.object(FSDPParamGroup, "wait_for_unshard", labelled)
 
     def adding_noise(self) -> AbstractContextManager[Any]:
         """Let Opacus add ordinary tensors to distributed ones."""
-        as_replicas: AbstractContextManager[Any] = implicit_replication()
-        return as_replicas
+        return implicit_replication()
 
     def together(self, parameters: list[nn.Parameter]) -> Iterable[list[nn.Parameter]]:
         """Group parameters that fill a bucket."""

@@ -96,15 +96,12 @@ class _Watch(TorchDispatchMode):
         with ExitStack() as stack:
             for module in self.step.model.modules():
                 for handle in (
-                    module.register_forward_pre_hook(self._enter, prepend=True),
+                    module.register_forward_pre_hook(lambda m, _: self._running.append(m), prepend=True),
                     module.register_forward_pre_hook(self._note, with_kwargs=True),
                     module.register_forward_hook(self._leave, always_call=True),
                 ):
                     stack.callback(handle.remove)
             yield
-
-    def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        self._running.append(module)
 
     def _note(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note the arguments, after the module's own hooks have changed them."""

@@ -102,11 +102,7 @@ def _sizes(case: Case) -> list[int]:
 
 
 def _fault(
-    case: Case,
-    gradients: list[Tensor],
-    right: list[Tensor],
-    samples: list[list[Tensor]],
-    tolerance: float,
+    case: Case, gradients: list[Tensor], right: list[Tensor], samples: list[list[Tensor]], tolerance: float
 ) -> str:
     if not all(gradient.isfinite().all() for gradient in gradients):
         return "the gradient is NaN or infinite, and that of the naive loop is finite"
@@ -134,8 +130,7 @@ def _right_factors(case: Case, sample: list[Tensor]) -> list[float]:
     """Return the right factor of a sample's gradient, for each parameter."""
     if case.max_grad_norm is None:
         return [1.0] * len(sample)
-    factors: list[float] = clip_rule(case.config)(norms_of(sample), case.max_grad_norm).tolist()
-    return factors
+    return clip_rule(case.config)(norms_of(sample), case.max_grad_norm).tolist()
 
 
 def _factors(gradients: list[Tensor], samples: list[list[Tensor]], tolerance: float) -> list[float] | None:

@@ -124,18 +124,15 @@ def _contained(kind: str, batch: _Batch, weight: float, what: str) -> VerifyChec
             return VerifyCheck(name, FAIL, f"{what} is refused, but the weights have changed")
         return VerifyCheck(name, PASS, f"{what} is refused: {describe_error(error)[:160]}")
     if not math.isfinite(moved):
-        return VerifyCheck(name, WARNING, _poisoned(trial, what))
+        parameters = trial.trainer.parameters
+        num_lost = sum(not bool(p.isfinite().all()) for p in parameters)
+        poisoned = (
+            f"a sample with {what} is summed: the step makes {num_lost} of {len(parameters)} weight tensors "
+            "NaN. Clipping does not bound that: stop before the step where a loss or a norm is not finite"
+        )
+        return VerifyCheck(name, WARNING, poisoned)
     said = f"{what} moves the sum by {moved:.4g} x max_grad_norm"
     return limit_check(name, moved, 1 + case.tolerance(case.way), said, said)
-
-
-def _poisoned(trial: _Trial, what: str) -> str:
-    parameters = trial.trainer.parameters
-    num_lost = sum(not bool(p.isfinite().all()) for p in parameters)
-    return (
-        f"a sample with {what} is summed: the step makes {num_lost} of {len(parameters)} weight tensors NaN. "
-        "Clipping does not bound that: stop before the step where a loss or a norm is not finite"
-    )
 
 
 def _all_as_first(tensor: Tensor) -> Tensor:

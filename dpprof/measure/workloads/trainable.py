@@ -29,13 +29,9 @@ def choose_trainable(model: nn.Module, config: ExperimentConfig) -> list[str]:
         said = f"train={config.train}"
     for parameter in model.parameters():
         parameter.requires_grad_(parameter in chosen)
-    return [f"{said}: {_share(model)}"]
-
-
-def _share(model: nn.Module) -> str:
     total = sum(p.numel() for p in model.parameters())
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    return f"{trainable:,} of {total:,} parameters train, the others are frozen"
+    return [f"{said}: {trainable:,} of {total:,} parameters train, the others are frozen"]
 
 
 def _chosen(model: nn.Module, train: str) -> set[nn.Parameter]:
@@ -83,7 +79,9 @@ def _add_adapters(model: nn.Module, config: ExperimentConfig) -> str:
     if config.lora_targets == LORA_TARGETS:
         targets = _automatic_targets(model)
     else:
-        _check_endings(config.lora_targets, [name for name, _ in model.named_modules()])
+        for ending in endings(config.lora_targets):
+            if not any(f".{name}".endswith(f".{ending}") for name, _ in model.named_modules()):
+                raise refuse("lora_targets", ending, "auto, or endings of the names of the model's modules")
     how = peft.LoraConfig(r=config.lora_rank, lora_alpha=config.lora_rank, target_modules=targets)
     try:
         with _moving_fakes() if is_fake else nullcontext():
@@ -120,9 +118,3 @@ def _automatic_targets(model: nn.Module) -> str | list[str]:
     if not linear:
         raise refuse("lora_targets", LORA_TARGETS, "names of modules: no nn.Linear precedes the last one")
     return "|".join(map(re.escape, linear))
-
-
-def _check_endings(targets: str, modules: list[str]) -> None:
-    for ending in endings(targets):
-        if not any(f".{name}".endswith(f".{ending}") for name in modules):
-            raise refuse("lora_targets", ending, "auto, or endings of the names of the model's modules")

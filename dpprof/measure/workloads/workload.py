@@ -88,9 +88,7 @@ def _checked(name: str, made: object) -> Workload:
         batches = hasattr(workload.batches, "__iter__") or hasattr(workload.batches, "__getitem__")
         if isinstance(workload.model, nn.Module) and batches and callable(workload.loss):
             return workload._replace(tokens_per_batch=_num_tokens(name, workload.tokens_per_batch))
-    kinds = (
-        ", ".join(type(part).__name__ for part in made) if isinstance(made, tuple) else type(made).__name__
-    )
+    kinds = ", ".join(type(part).__name__ for part in (made if isinstance(made, tuple) else [made]))
     raise ConfigError(f"workload: {name} must return (model, batches, loss), it returned {kinds}")
 
 

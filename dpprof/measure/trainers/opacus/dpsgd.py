@@ -13,10 +13,7 @@ from unittest.mock import patch
 
 import torch
 from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
-from opacus.grad_sample import (
-    GradSampleModule,
-    functorch,
-)
+from opacus.grad_sample import GradSampleModule, functorch
 from opacus.optimizers import DistributedDPOptimizer, DPOptimizer, optimizer_fast_gradient_clipping
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
@@ -143,11 +140,9 @@ class DPSGDTrainer(TrainerBase):
         ):
             yield
 
-    @contextmanager
-    def unhooked(self) -> Iterator[None]:
+    def unhooked(self) -> AbstractContextManager[Any]:
         """Disable Opacus's hooks."""
-        with patch.object(self.forward_model, "hooks_enabled", False):
-            yield
+        return patch.object(self.forward_model, "hooks_enabled", False)
 
     def _reduced(self, losses: Tensor) -> Tensor:
         """Reduce the losses, shape (B,), to what the loop calls its loss."""

@@ -5,10 +5,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
-from opacus.grad_sample import (
-    GradSampleModuleFastGradientClipping,
-    GradSampleModuleFastGradientClippingFSDP,
-)
+from opacus.grad_sample import GradSampleModuleFastGradientClipping, GradSampleModuleFastGradientClippingFSDP
 from opacus.optimizers import (
     DistributedDPOptimizerFastGradientClipping,
     DPOptimizer,
@@ -43,9 +40,7 @@ class DPFastGradientClippingTrainer(DPSGDTrainer):
         if self.parallel.way == FSDP2:
             kind = GradSampleModuleFastGradientClippingFSDP
         wrapped = kind(
-            self.model_of_rank(),
-            max_grad_norm=self.max_grad_norm,
-            use_ghost_clipping=self.use_ghost_clipping,
+            self.model_of_rank(), max_grad_norm=self.max_grad_norm, use_ghost_clipping=self.use_ghost_clipping
         )
         wrapped.use_ghost_clipping = self.use_ghost_clipping  # that of FSDP ignores the argument
         of_samples: nn.Module = wrapped

@@ -277,13 +277,17 @@ _RULES_OF_GHOST: list[_Rule] = [_called_twice, _not_contiguous, _dimensions]
 
 def silent_traps(model: nn.Module) -> list[str]:
     """Return warnings about a model that Opacus trains."""
-    found = [sentence for rule in (_raw_parameters, _without_sampler) for sentence in rule(model)]
-    return found + unbounded(model)
+    return [*_raw_parameters(model), *_without_sampler(model), *unbounded(model)]
 
 
 def unbounded(model: nn.Module) -> list[str]:
     """Return warnings about layers through which a sample changes more than clipping bounds."""
-    return [*_zero_gradients(model), *mixed_samples(model)]
+    of_max = [
+        WARNINGS["bag_max"].format(module=name or "the model")
+        for name, module in model.named_modules()
+        if isinstance(module, nn.EmbeddingBag) and module.mode == "max" and module.weight.requires_grad
+    ]
+    return [*of_max, *mixed_samples(model)]
 
 
 def _raw_parameters(module: nn.Module, path: str = "") -> Iterator[str]:
@@ -307,12 +311,6 @@ def _without_sampler(model: nn.Module) -> Iterator[str]:
             paths.setdefault(kind_of(module).__name__, []).append(name or "the model")
     for kind, names in paths.items():
         yield WARNINGS["functorch"].format(modules=listed(names), kind=kind)
-
-
-def _zero_gradients(model: nn.Module) -> Iterator[str]:
-    for name, module in model.named_modules():
-        if isinstance(module, nn.EmbeddingBag) and module.mode == "max" and module.weight.requires_grad:
-            yield WARNINGS["bag_max"].format(module=name or "the model")
 
 
 def mixed_samples(model: nn.Module) -> Iterator[str]:

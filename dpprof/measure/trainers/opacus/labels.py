@@ -1,7 +1,7 @@
 """Labels the tensors of Opacus's that live and die within its functions, or stay on parameters."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -68,8 +68,7 @@ def labelled_everywhere(observer: Observer, model: nn.Module) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def labelled_gram_matrices(observer: Observer, wrapped: Any) -> Iterator[None]:
+def labelled_gram_matrices(observer: Observer, wrapped: Any) -> AbstractContextManager[Any]:
     """Label the (B, T, T) tensors of a ghost norm, of a wrapped model or of all."""
 
     def labelling(sampler: Any) -> Any:
@@ -80,5 +79,4 @@ def labelled_gram_matrices(observer: Observer, wrapped: Any) -> Iterator[None]:
         return sample
 
     samplers = {kind: labelling(sampler) for kind, sampler in wrapped.NORM_SAMPLERS.items()}
-    with patch.object(wrapped, "NORM_SAMPLERS", samplers):
-        yield
+    return patch.object(wrapped, "NORM_SAMPLERS", samplers)

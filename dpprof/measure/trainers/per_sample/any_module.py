@@ -67,16 +67,12 @@ class _AsItIs(nn.Module):
 def _weights_of_hooks(module: nn.Module) -> Iterator[None]:
     """Recompute weights that hooks derive from parameters, so that these get their gradients."""
     with ExitStack() as stack:
-        for name, hook in _hooks_of_weights(module).items():
-            stack.enter_context(patch.object(module, name, vars(module)[name]))
-            hook(module, ())
+        for hook in module._forward_pre_hooks.values():
+            if isinstance(hook, WeightNorm | BasePruningMethod):
+                name = hook.name if isinstance(hook, WeightNorm) else hook._tensor_name
+                stack.enter_context(patch.object(module, name, vars(module)[name]))
+                hook(module, ())
         yield
-
-
-def _hooks_of_weights(module: nn.Module) -> dict[str, Any]:
-    """Return the hooks that compute weights from parameters before forward, by the weight's name."""
-    hooks = [h for h in module._forward_pre_hooks.values() if isinstance(h, WeightNorm | BasePruningMethod)]
-    return {h.name if isinstance(h, WeightNorm) else h._tensor_name: h for h in hooks}
 
 
 class _Call:
@@ -222,15 +218,10 @@ class _Function(torch.autograd.Function):
             of_weights, of_wanted = _sample_by_sample(
                 call, saved[num_inputs:], saved[:num_inputs], ctx.wanted, call.with_gradient(gradients)
             )
-        of_inputs: list[Tensor | None] = [None] * num_inputs
-        for i, of in zip(ctx.wanted, of_wanted, strict=True):
-            of_inputs[i] = of
-        parameters = call.parameters.values()
-        taken = [
-            call.book.take(parameter, PerSample(of))
-            for parameter, of in zip(parameters, of_weights, strict=True)
-        ]
-        return None, *of_inputs, *taken
+        of_inputs = dict(zip(ctx.wanted, of_wanted, strict=True))
+        pairs = zip(call.parameters.values(), of_weights, strict=True)
+        taken = [call.book.take(parameter, PerSample(of)) for parameter, of in pairs]
+        return None, *map(of_inputs.get, range(num_inputs)), *taken
 
 
 def _whole_batch(call: _Call, weights: Tensors, inputs: Tensors) -> Tensors:

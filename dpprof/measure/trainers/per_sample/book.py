@@ -1,10 +1,11 @@
 """Book of one physical batch: each parameter's per-sample norms, collected in backward."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -109,12 +110,9 @@ class Book:
         """Tell whether exactly one call of forward used the parameter."""
         return self._counted[parameter] == 1
 
-    @contextmanager
-    def keeping(self) -> Iterator[None]:
+    def keeping(self) -> AbstractContextManager[Any]:
         """Keep what clipped sums need, during a part of backward."""
-        keeps, self.keeps = self.keeps, True
-        yield
-        self.keeps = keeps
+        return patch.object(self, "keeps", True)
 
     def take(self, parameter: nn.Parameter, use: Use) -> Tensor | None:
         """Return what autograd gets as a parameter's gradient: None while collecting norms, then the sum.

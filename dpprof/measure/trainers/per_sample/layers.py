@@ -14,18 +14,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.parametrize import is_parametrized
 
 from dpprof.errors import WorkloadError
+from dpprof.measure.trainers.per_sample import functions
 from dpprof.measure.trainers.per_sample.any_module import call_any
 from dpprof.measure.trainers.per_sample.book import Book
 from dpprof.measure.trainers.per_sample.convolutions import ConvFunction, padded
-from dpprof.measure.trainers.per_sample.functions import (
-    EmbeddingFunction,
-    GroupNormFunction,
-    LayerNormFunction,
-    LinearFunction,
-    Reports,
-    RMSNormFunction,
-    is_transposed,
-)
 
 Rule = type[torch.autograd.Function]
 
@@ -57,8 +49,9 @@ def _replaced(rule: Rule | None, path: str, book: Book) -> Callable[..., Any]:
         (x,) = (*args, *kwargs.values())
         if not (isinstance(module, nn.Embedding) and _are_ids_of_samples(x, path, book)):
             _check_batch(path, x, book)
-        weight, bias, reports = module.weight, getattr(module, "bias", None), Reports(book, module, path)
-        return rule.apply(padded(module, x) if rule is ConvFunction else x, weight, bias, module, reports)
+        reports = functions.Reports(book, module, path)
+        x = padded(module, x) if rule is ConvFunction else x
+        return rule.apply(x, module.weight, getattr(module, "bias", None), module, reports)
 
     return forward
 
@@ -99,11 +92,11 @@ def _owners(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]
 
 
 _RULES: dict[type[nn.Module], Rule] = {
-    nn.Linear: LinearFunction,
-    nn.Embedding: EmbeddingFunction,
-    nn.LayerNorm: LayerNormFunction,
-    nn.RMSNorm: RMSNormFunction,
-    nn.GroupNorm: GroupNormFunction,
+    nn.Linear: functions.LinearFunction,
+    nn.Embedding: functions.EmbeddingFunction,
+    nn.LayerNorm: functions.LayerNormFunction,
+    nn.RMSNorm: functions.RMSNormFunction,
+    nn.GroupNorm: functions.GroupNormFunction,
     nn.Conv1d: ConvFunction,
     nn.Conv2d: ConvFunction,
 }
@@ -119,8 +112,8 @@ def _rule(module: nn.Module) -> Rule | None:
 
 
 def _rule_of(kind: Any) -> Rule | None:
-    if is_transposed(kind):
-        return LinearFunction
+    if functions.is_transposed(kind):
+        return functions.LinearFunction
     for known, rule in _RULES.items():
         inner = "_conv_forward"  # where a convolution does its work
         if kind.forward is known.forward and getattr(kind, inner, None) is getattr(known, inner, None):

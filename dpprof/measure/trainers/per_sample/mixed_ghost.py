@@ -31,7 +31,11 @@ class DPMixedGhostTrainer(PerSampleTrainer):
     def compute_outputs(self, inputs: Any) -> Any:
         """Run the model, and note where the second backward may begin."""
         outputs = super().compute_outputs(inputs)
-        self._ends = ends_of(outputs)
+        self._ends = [
+            get_gradient_edge(output)
+            for _, output in named_leaves(outputs)
+            if output.requires_grad and not output._backward_hooks  # which would run twice
+        ]
         return outputs
 
     def _reduced(self, losses: Tensor) -> Tensor:
@@ -61,15 +65,6 @@ class Start(NamedTuple):
     def backward(self, *, again: bool) -> None:
         """Run backward from here. `again` keeps the graph for one more."""
         torch.autograd.backward([self.edge], [self.gradient], retain_graph=again)
-
-
-def ends_of(outputs: object) -> list[GradientEdge]:
-    """Return the graph edge of each output, except those with hooks, which would run twice."""
-    return [
-        get_gradient_edge(output)
-        for _, output in named_leaves(outputs)
-        if output.requires_grad and not output._backward_hooks
-    ]
 
 
 def differentiate(losses: Tensor, outputs: list[GradientEdge], book: Book) -> Start:

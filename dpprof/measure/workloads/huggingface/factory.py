@@ -143,17 +143,13 @@ def transformers() -> ModuleType:
     os.environ["HF_HUB_OFFLINE"] = "1"
     package = importlib.import_module("transformers")
     package.logging.set_verbosity_error()
-    _import_generation()
-    attention = importlib.import_module("transformers.integrations.sdpa_attention")
-    package.AttentionInterface.register(FULL_SEQUENCES, attention.sdpa_attention_forward)
-    return package
-
-
-def _import_generation() -> None:
-    """Import what all models need, but not scikit-learn, a slow import used only to generate text."""
+    # What all models need, but not scikit-learn, a slow import used only to generate text.
     with patch("transformers.utils.is_sklearn_available", lambda: False):
         importlib.import_module("transformers.generation.candidate_generator")
         importlib.import_module("transformers.models.auto.modeling_auto")
+    attention = importlib.import_module("transformers.integrations.sdpa_attention")
+    package.AttentionInterface.register(FULL_SEQUENCES, attention.sdpa_attention_forward)
+    return package
 
 
 def config_of(name: str, family: Family, options: HuggingFaceOptions) -> Any:
@@ -192,7 +188,8 @@ def build_model(name: str, family: Family, task: str, options: HuggingFaceOption
     made = config_of(name, family, options)
     if task == CAUSAL_LM and made._attn_implementation != EAGER:
         made._attn_implementation = FULL_SEQUENCES
-    auto = _auto_class(family, task)
+    what = {IMAGES: "Image", AUDIO: "Audio"}.get(family.inputs, "Sequence") + "Classification"
+    auto = getattr(transformers(), f"AutoModelFor{'CausalLM' if task == CAUSAL_LM else what}")
     try:
         model: nn.Module = auto.from_config(made)
         folder = Path(name)
@@ -203,11 +200,6 @@ def build_model(name: str, family: Family, task: str, options: HuggingFaceOption
             f"transformers cannot build {family.model_type} for task={task}: {first_line(error)}"
         ) from error
     return model.train()
-
-
-def _auto_class(family: Family, task: str) -> Any:
-    what = {IMAGES: "Image", AUDIO: "Audio"}.get(family.inputs, "Sequence") + "Classification"
-    return getattr(transformers(), f"AutoModelFor{'CausalLM' if task == CAUSAL_LM else what}")
 
 
 def _load(model: nn.Module, folder: Path) -> None:
