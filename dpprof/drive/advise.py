@@ -156,10 +156,6 @@ class Advise(Campaign):
         if advice.holds(found.cost) and found.cost.effort < best.cost.effort:
             self._together = found
 
-    def has_failed(self) -> bool:
-        """True without an estimate of the experiment; a change that fails is merely left out."""
-        return self.given is None
-
     def summarize(self) -> Summary:
         """Write the advice as HTML, Markdown and JSON, unless it was stopped."""
         if self.interrupted:
@@ -172,7 +168,7 @@ class Advise(Campaign):
         return Summary(*self.write(self.made, self.folder.path))
 
     def raise_if_failed(self) -> None:
-        """Raise ExperimentsFailed without an estimate of the experiment."""
+        """Raise ExperimentsFailed without an estimate of the experiment; a change that fails is left out."""
         if self.given is None:
             raise ExperimentsFailed(f"the experiment could not be estimated: {self.why_not}")
 

@@ -12,14 +12,13 @@ from dpprof.config.flat import to_flat
 from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
 from dpprof.drive.counters import can_count_now
 from dpprof.drive.jobs import at_a_time
-from dpprof.drive.outcomes import failed_results, raise_for_checks, results_judged
+from dpprof.drive.outcomes import failed_results, raise_for_checks
 from dpprof.errors import ConfigError, DpprofError, ExperimentsFailed
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.verdict.best import recommended
 from dpprof.findings.verdict.finding import Finding
 from dpprof.record.figures.names import HEADLINE_RATIOS, RATIOS_OF_TIMES
 from dpprof.record.figures.results import FINISHED, KILLED, Result, read_result, read_results
-from dpprof.record.figures.verdicts import FAIL
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.tracking.tracker import Summary
 from dpprof.tracking.view import View
@@ -123,10 +122,6 @@ class Sweep(Campaign):
         run_one(planned)
         return []
 
-    def has_failed(self) -> bool:
-        """True if an experiment failed; out of memory is a finding, not a failure."""
-        return bool(failed_results(self.results) or results_judged(self.results, FAIL))
-
     def summarize(self) -> Summary:
         """Write the comparison of all results, kept ones included even after a stop."""
         seen = {result.name for result in self.results}
@@ -172,7 +167,7 @@ class Sweep(Campaign):
         )
 
     def raise_if_failed(self) -> None:
-        """Raise the error of a failure or of the gradient check."""
+        """Raise the error of a failure, except out of memory, or of the gradient check."""
         failed = failed_results(self.results)
         if failed:
             names = ", ".join(result.name for result in failed)
