@@ -56,7 +56,8 @@ def write_how_it_ended(config: ExperimentConfig, folder: RunFolder, ended: Exit,
     reason = f"{why.kind}: {why.message}"
     for name, outcome in passes.items():
         has_failed = outcome.status == PassStatus.FAILED
-        is_told = has_failed and why.rank in (None, 0) and not _was_stopped(outcome)
+        was_stopped = (outcome.reason or "").startswith("KeyboardInterrupt")
+        is_told = has_failed and why.rank in (None, 0) and not was_stopped
         if outcome.status == PassStatus.RUNNING or (has_failed and not is_told):
             passes[name] = PassOutcome(PassStatus.FAILED, reason, outcome.seconds)
             is_done = True
@@ -64,10 +65,6 @@ def write_how_it_ended(config: ExperimentConfig, folder: RunFolder, ended: Exit,
         passes[left[0]] = PassOutcome(PassStatus.FAILED, reason)
     folder.write_record(record)
     folder.error.unlink(missing_ok=True)
-
-
-def _was_stopped(outcome: PassOutcome) -> bool:
-    return (outcome.reason or "").startswith("KeyboardInterrupt")
 
 
 def _why_of_ranks(
