@@ -5,18 +5,9 @@ import warnings
 from collections.abc import Iterable
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-
-class Named(Protocol):
-    """An entry of a table."""
-
-    @property
-    def name(self) -> str:
-        """Name that the user gives."""
-
-
-T = TypeVar("T", bound=Named)
+T = TypeVar("T", bound=Any)  # the kind of a table's entries, which have a name
 # Allowed names: they become part of folder names.
 NAME = r"\w[\w.-]*"
 

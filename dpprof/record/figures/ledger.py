@@ -34,10 +34,12 @@ class LedgerFigures:
     @classmethod
     def of(cls, record: Record, ledger: LedgerResult) -> Self:
         """Return the figures of a record's ledger."""
+        untracked = (record.memory.peak_allocated or 0) - ledger.peak
+        at_peak = ledger.at_peak | ({UNTRACKED: untracked} if untracked > 0 else {})
         median_s = statistics.median(record.step_s) if record.step_s and not record.step_samples else None
         return cls(
             peak_mib=mib(ledger.peak),
-            at_peak_mib={category: mib(held) for category, held in _at_peak(record, ledger).items()},
+            at_peak_mib={category: mib(held) for category, held in at_peak.items()},
             unexplained_pct=_unexplained_pct(record, ledger),
             slowdown=None if median_s is None else ledger.step_s / median_s,
         )
@@ -70,11 +72,6 @@ def _unexplained_pct(record: Record, ledger: LedgerResult) -> float | None:
     if not truth or record.is_estimate:
         return None
     return 100 * (truth - ledger.peak - sum(ledger.from_allocator.values())) / truth
-
-
-def _at_peak(record: Record, ledger: LedgerResult) -> dict[str, int]:
-    untracked = (record.memory.peak_allocated or 0) - ledger.peak
-    return ledger.at_peak | ({UNTRACKED: untracked} if untracked > 0 else {})
 
 
 def flops_in_theory(record: Record, ledger: LedgerResult) -> int | None:
