@@ -198,14 +198,18 @@ class TrainingConfig:
         Sizes that differ from `model_size` follow: `1b-hidden64-layers2`; so does partial training:
         `1b-lora8`.
         """
-        is_built_in = self.workload == BUILT_IN_WORKLOAD
         own = MODEL_SIZES.get(self.model_size, {})
         changed = [
             f"{name.removeprefix('num_').partition('_')[0]}{given}"
             for name in SIZE_FIELDS
             if (given := getattr(self, name)) and given != own.get(name)
         ]
-        name = self.model_size if is_built_in else self._workload_name
+        if self.workload == BUILT_IN_WORKLOAD:
+            name = self.model_size
+        elif listed(self.workload) == HUGGING_FACE:
+            name = re.sub(r"[^\w.-]", "-", short_model_name(self.of_listed))
+        else:
+            name = self.workload.rpartition(":")[2]
         return "-".join([name, *changed, *([self.train_name] if self.train_name else [])])
 
     @property
@@ -218,12 +222,6 @@ class TrainingConfig:
         """True if the workload's name alone determines the model's size."""
         info = WORKLOADS.get(listed(self.workload))
         return info is not None and info.own_sizes
-
-    @property
-    def _workload_name(self) -> str:
-        if listed(self.workload) == HUGGING_FACE:
-            return re.sub(r"[^\w.-]", "-", short_model_name(self.of_listed))
-        return self.workload.rpartition(":")[2]
 
     @property
     def train_name(self) -> str:
