@@ -147,13 +147,15 @@ class Plan(Searches):
         # If none fits, the smallest shows by how much.
         best = answer.best or min(estimates, key=lambda result: result.config.batch_size)
         ledger = best.record.ledger if best.record else None
+        estimate = best.figures.estimate if best.figures else None
+        needed = None if estimate is None else round((estimate.needed_mib + (estimate.doubt_mib or 0)) * MIB)
         folders = tuple(dict.fromkeys(str(result.folder.path) for result in estimates))
         return Fitted(
             config,
             answer.size,
             StepCost.of(estimates),
             MeasuredSteps.of(alike),
-            needed_bytes=_needed(best),
+            needed_bytes=needed,
             peak_phase=ledger.peak_phase if ledger else None,
             folders=folders,
         )
@@ -165,11 +167,6 @@ class Plan(Searches):
             if self.advice is not None and self.advice.made is not None:
                 raise ExperimentsFailed(f"no plan: {why} plan.md says what would make one fit")
             raise ExperimentsFailed(f"no plan: {why} plan.md says of each trainer why")
-
-
-def _needed(result: Result) -> int | None:
-    estimate = result.figures.estimate if result.figures else None
-    return None if estimate is None else round((estimate.needed_mib + (estimate.doubt_mib or 0)) * MIB)
 
 
 def experiments_to_plan(
