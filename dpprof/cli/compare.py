@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @output_option("Where to write the page;", default="comparison.html")
 @click.option(
-    "--baseline",
-    metavar="SOURCE",
-    help="What to compare the sources with, to report what got worse.",
+    "--baseline", metavar="SOURCE", help="What to compare the sources with, to report what got worse."
 )
 @click.option(
     "--fail-above",

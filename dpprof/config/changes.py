@@ -22,12 +22,7 @@ from dpprof.vocabulary.trainers import short_name, trainer_info
 
 # Effects on the training, smallest first.
 SAME, LARGER, ROUNDING, LEARNED = "same", "larger", "rounding", "learned"
-ALTERS = {
-    SAME: "nothing",
-    LARGER: "the logical batch",
-    ROUNDING: "rounding",
-    LEARNED: "what is learned",
-}
+ALTERS = {SAME: "nothing", LARGER: "the logical batch", ROUNDING: "rounding", LEARNED: "what is learned"}
 BATCH = "physical batch"
 
 

@@ -17,15 +17,7 @@ from dpprof.errors import ConfigError, refuse
 from dpprof.vocabulary.loops import LOOPS
 from dpprof.vocabulary.parallel import NONE, PARALLEL
 from dpprof.vocabulary.settings import assignments, fields, parse, setting
-from dpprof.vocabulary.trainable import (
-    ALL,
-    LORA,
-    LORA_RANK,
-    LORA_TARGETS,
-    MODES,
-    endings,
-    train_name,
-)
+from dpprof.vocabulary.trainable import ALL, LORA, LORA_RANK, LORA_TARGETS, MODES, endings, train_name
 from dpprof.vocabulary.trainers import NOT_OFFERED, STANDARD, TRAINER_NAMES, short_name, trainer_info
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, HUGGING_FACE, WORKLOADS, listed
 
@@ -82,8 +74,7 @@ class TrainingConfig:
         choices=("auto", "cpu", "cuda"),
     )
     data: str = setting(
-        "random",
-        "Tokens: random (uniform), zipf (natural frequencies) or the path of a UTF-8 text file.",
+        "random", "Tokens: random (uniform), zipf (natural frequencies) or the path of a UTF-8 text file."
     )
     workload: str = setting(
         BUILT_IN_WORKLOAD,

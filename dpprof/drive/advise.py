@@ -20,13 +20,7 @@ from dpprof.drive.workload_check import refuse_missing_module
 from dpprof.errors import ConfigError, ExperimentsFailed
 from dpprof.findings.advice.answer import AdviceData
 from dpprof.findings.advice.arithmetic import ByArithmetic, by_arithmetic
-from dpprof.findings.advice.weighing import (
-    Combining,
-    LogicalCost,
-    Weighed,
-    Weighing,
-    batches_to_estimate,
-)
+from dpprof.findings.advice.weighing import Combining, LogicalCost, Weighed, Weighing, batches_to_estimate
 from dpprof.record.figures.capacity import capacity_bytes, needed_bytes
 from dpprof.record.figures.results import FINISHED, KILLED, Result
 from dpprof.record.ledger import LedgerResult

@@ -261,12 +261,7 @@ class Tracker:
         return f"{address}/{runs_page(self._experiment_id, run_id)}", ui_command(store)
 
     def log_result(
-        self,
-        result: Result,
-        tags: Mapping[str, str],
-        parent: str | None = None,
-        *,
-        names_model: bool = True,
+        self, result: Result, tags: Mapping[str, str], parent: str | None = None, *, names_model: bool = True
     ) -> str:
         """Log one experiment's folder and return the run's id.
 

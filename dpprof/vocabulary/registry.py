@@ -43,7 +43,4 @@ def load(target: str) -> Any:
 
 def _warn(entry_point: EntryPoint, why: str) -> None:
     package = entry_point.dist.name if entry_point.dist is not None else "an unknown package"
-    warnings.warn(
-        f"{entry_point.group}: {entry_point.name} of {package} is left out: {why}",
-        stacklevel=3,
-    )
+    warnings.warn(f"{entry_point.group}: {entry_point.name} of {package} is left out: {why}", stacklevel=3)

@@ -10,15 +10,7 @@ from submitit import JobEnvironment
 
 from dpprof.drive.launch.child import Child
 from dpprof.drive.launch.job import Exit, Job
-from dpprof.drive.launch.ranks import (
-    LOOPBACK,
-    OTHERS_S,
-    Place,
-    Ranks,
-    all_here,
-    free_port,
-    interface_of,
-)
+from dpprof.drive.launch.ranks import LOOPBACK, OTHERS_S, Place, Ranks, all_here, free_port, interface_of
 from dpprof.record.files import write_text
 
 # How long the first part may take to announce where ranks meet.
