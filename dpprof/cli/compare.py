@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @output_option("Where to write the page;", default="comparison.html")
 @click.option(
-    "--baseline",
-    metavar="SOURCE",
-    help="What to compare the sources with, to report what got worse.",
+    "--baseline", metavar="SOURCE", help="What to compare the sources with, to report what got worse."
 )
 @click.option(
     "--fail-above",
@@ -50,7 +48,9 @@ def compare(sources: tuple[str, ...], output: str, baseline: str | None, fail_ab
     dpprof compare sweep-20260101-120000 runs/other/DPSGDTrainer_tiny_bs2_seq256
     dpprof compare runs/now --baseline baseline.json --fail-above 5%
     """
-    limit = percent(fail_above)
+    limit = as_number(fail_above.strip().removesuffix("%"))
+    if not limit >= 0:
+        raise refuse("fail_above", fail_above, "a percentage of at least 0, as 5%")
     data, before = _read(sources, output, baseline)
 
     from dpprof.cli.console import open_console
@@ -93,14 +93,6 @@ def _read(
         data = compute(comparison, folders, foreseen_of(sources, warn))
         write_output(output, page.render(data))
     return data, before
-
-
-def percent(text: str) -> float:
-    """Convert `5%` or `5` to a number. Raises ConfigError."""
-    value = as_number(text.strip().removesuffix("%"))
-    if not value >= 0:
-        raise refuse("fail_above", text, "a percentage of at least 0, as 5%")
-    return value
 
 
 def warn(text: str) -> None:

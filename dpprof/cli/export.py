@@ -3,7 +3,6 @@
 import gzip
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,10 +10,6 @@ from dpprof.cli.compare import warn
 from dpprof.cli.options import STANDARD_OUTPUT, output_option, write_output
 from dpprof.cli.streams import put, waiting
 from dpprof.errors import ConfigError, refuse
-
-if TYPE_CHECKING:
-    from dpprof.drive.sources import Folders
-    from dpprof.record.figures.results import Result
 
 _BINARY = "snapshot"
 
@@ -71,18 +66,13 @@ def _exported(sources: tuple[str, ...], form: str, scratch: Path) -> bytes:
     from dpprof.findings.comparison.comparison import foreseen_of
     from dpprof.pages.comparison import export as of_runs
     from dpprof.pages.formats import run as of_one
+    from dpprof.record.figures.results import read_result
 
     if form not in (*of_runs.FORMATS, *of_one.FORMATS):
         raise refuse("format", form, ", ".join((*of_runs.FORMATS, *of_one.FORMATS)))
     comparison, folders = read_comparison(sources, scratch, warn)
     if form in of_runs.FORMATS:
         return of_runs.export(comparison, form, foreseen_of(sources, warn)).encode()
-    return of_one.export(_one_result(sources, form, folders), form)
-
-
-def _one_result(sources: tuple[str, ...], form: str, folders: "Folders") -> "Result":
-    from dpprof.record.figures.results import read_result
-
     given = f"SOURCE: got {', '.join(sources)}"
     if not folders:
         raise ConfigError(f"{given}, allowed with format={form}: a run folder or a run in MLflow, not a file")
@@ -93,4 +83,4 @@ def _one_result(sources: tuple[str, ...], form: str, folders: "Folders") -> "Res
             f"or its name in MLflow, e.g. {names[0]}"
         )
     ((_, name), folder) = next(iter(folders.items()))
-    return read_result(folder, name)
+    return of_one.export(read_result(folder, name), form)

@@ -1,7 +1,6 @@
 """`dpprof fit`: find the largest batch or sequence that fits a device's memory."""
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from dpprof.cli.command import Asked, run, running_command
 from dpprof.config.entry_points import ACCUMULATING, WORLD_SIZE, FitConfig
@@ -11,9 +10,6 @@ from dpprof.config.grid import build_grid
 from dpprof.errors import ConfigError, refuse
 from dpprof.vocabulary.formats import counted
 from dpprof.vocabulary.parallel import FSDP2, NONE
-
-if TYPE_CHECKING:
-    from dpprof.drive.launch.launcher import Machine
 
 
 @running_command
@@ -43,7 +39,7 @@ def fit(asked: Asked) -> None:
         look_for=asked.look_for,
     )
     first = next(iter(grid.experiments.values()))
-    _check(own, first, asked.launcher.machine)
+    _check(own, first, asked)
     for experiment in grid.experiments.values() if own.logical_batch else ():
         try:
             dataclasses.replace(experiment, accumulation_steps=ACCUMULATING)
@@ -67,7 +63,7 @@ def fit(asked: Asked) -> None:
         progress.say(f"searched for {progress.duration}; every estimate is kept in {planned.folder.path}")
 
 
-def _check(own: FitConfig, experiment: ExperimentConfig, machine: "Machine") -> None:
+def _check(own: FitConfig, experiment: ExperimentConfig, asked: Asked) -> None:
     """Raise ConfigError if the search cannot answer the request."""
     from dpprof.record.figures.capacity import capacity_bytes
 
@@ -82,5 +78,5 @@ def _check(own: FitConfig, experiment: ExperimentConfig, machine: "Machine") -> 
         raise refuse("verify", True, "false with several ranks, which are estimated alone")
     if own.logical_batch and experiment.poisson_sampling:
         raise refuse("logical_batch", own.logical_batch, "0 with poisson_sampling=true")
-    if own.verify and experiment.device == "cuda" and not machine.cuda_available():
+    if own.verify and experiment.device == "cuda" and not asked.launcher.machine.cuda_available():
         raise refuse("verify", True, "false: torch finds no CUDA device on this machine to measure on")

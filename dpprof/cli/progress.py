@@ -23,10 +23,7 @@ _ALWAYS = 1e9  # seconds over which the rate of finished experiments is taken
 
 
 class Progress:
-    """Shows running experiments, their times and results; `is_counted` is false if the total is unknown.
-
-    `shown` are the live lines.
-    """
+    """Shows running experiments, times and results in live lines, `shown`; the total only if `is_counted`."""
 
     def __init__(self, *, is_counted: bool = True) -> None:
         self.console = open_console()

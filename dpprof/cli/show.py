@@ -1,15 +1,10 @@
 """`dpprof show`: show the ledger and the hardware counters of one experiment."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from dpprof.errors import ConfigError
-
-if TYPE_CHECKING:
-    from dpprof.record.figures.results import Result
-    from dpprof.record.folder import RunFolder
 
 
 @click.command()
@@ -32,30 +27,21 @@ def show(run_folder: str, tensors: int, kernels: int) -> None:
     from dpprof.cli.console import open_console
     from dpprof.pages import run_tables, terminal
     from dpprof.record.figures.results import read_result
+    from dpprof.record.folder import RunFolder
 
     for name, value in (("tensors", tensors), ("kernels", kernels)):
         if value < 0:
             raise ConfigError(f"{name}: got {value}, allowed: 0 or more")
-    folder = _opened(run_folder)
-    result = read_result(folder)
-    page = run_tables.page(result, folder.read_timeline(), tensors, kernels)
-    if page is None:
-        raise ConfigError(f"run_folder: {run_folder} has no ledger to show; {_why_none(result)}")
-    terminal.show(open_console(), page)
-
-
-def _opened(run_folder: str) -> "RunFolder":
-    from dpprof.record.folder import RunFolder
-
     if not Path(run_folder).is_dir():
         raise ConfigError(f"run_folder: got {run_folder!r}, allowed: a run folder that exists")
     folder = RunFolder(run_folder)
     if not folder.config.exists():
         raise ConfigError(f"run_folder: got {run_folder!r}, allowed: a folder with a config.json in it")
-    return folder
-
-
-def _why_none(result: "Result") -> str:
-    failed = result.record.failed_passes if result.record else {}
-    why = result.failure.message if result.failure else failed.get("ledger")
-    return f"it failed: {why}" if why else "its ledger pass did not run (passes=...)"
+    result = read_result(folder)
+    page = run_tables.page(result, folder.read_timeline(), tensors, kernels)
+    if page is None:
+        failed = result.record.failed_passes if result.record else {}
+        why = result.failure.message if result.failure else failed.get("ledger")
+        reason = f"it failed: {why}" if why else "its ledger pass did not run (passes=...)"
+        raise ConfigError(f"run_folder: {run_folder} has no ledger to show; {reason}")
+    terminal.show(open_console(), page)

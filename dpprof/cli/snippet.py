@@ -15,10 +15,7 @@ from dpprof.errors import refuse
     "--trainer", default="", metavar="NAME", help="Another trainer of the plan than the recommended."
 )
 @click.option(
-    "--logical-batch",
-    default="",
-    metavar="N",
-    help="Another logical batch of the plan than the recommended.",
+    "--logical-batch", default="", metavar="N", help="Another logical batch of the plan than the recommended."
 )
 def snippet(plan: str, output: str, trainer: str, logical_batch: str) -> None:
     """Write the training script for a plan.

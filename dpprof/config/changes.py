@@ -22,12 +22,7 @@ from dpprof.vocabulary.trainers import short_name, trainer_info
 
 # Effects on the training, smallest first.
 SAME, LARGER, ROUNDING, LEARNED = "same", "larger", "rounding", "learned"
-ALTERS = {
-    SAME: "nothing",
-    LARGER: "the logical batch",
-    ROUNDING: "rounding",
-    LEARNED: "what is learned",
-}
+ALTERS = {SAME: "nothing", LARGER: "the logical batch", ROUNDING: "rounding", LEARNED: "what is learned"}
 BATCH = "physical batch"
 
 
@@ -64,9 +59,13 @@ def possible_changes(
 ) -> tuple[list[Change], dict[str, str]]:
     """Return the possible changes, except smaller batches, and by name why others are left out."""
     found, left_out = [], {}
+    device = DEVICES.get(config.estimating.target)
     for change in _changes(config, trainers):
+        # No rate is known for the least time of bf16 without matrix units.
+        if "precision" in change.settings and device is not None and device.bf16_tflops is None:
+            left_out[change.name] = f"{config.estimating.target} has no matrix units for bf16"
+            continue
         try:
-            _refuse_slow_bf16(config, change)
             other = changed(config, change.settings)
         except ConfigError as error:
             left_out[change.name] = str(error)
@@ -94,13 +93,6 @@ def _changes(config: ExperimentConfig, trainers: Sequence[str]) -> Iterator[Chan
         yield Change("fsdp2 instead of ddp", "parallel", {"parallel": FSDP2})
     if config.train == ALL:
         yield Change("LoRA", "train", {"train": LORA}, LEARNED)
-
-
-def _refuse_slow_bf16(config: ExperimentConfig, change: Change) -> None:
-    """Refuse bf16 on a device without matrix units for it: no rate is known for its least time."""
-    device = DEVICES.get(config.estimating.target)
-    if "precision" in change.settings and device is not None and device.bf16_tflops is None:
-        raise ConfigError(f"{config.estimating.target} has no matrix units for bf16")
 
 
 def smaller_batch(config: ExperimentConfig, logical: int = 0) -> Change:

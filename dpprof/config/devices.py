@@ -7,10 +7,14 @@ sparsity; no program reaches them.
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from dpprof.vocabulary.norm_forms import Balance
 from dpprof.vocabulary.units import MIB
+
+# cuBLAS's workspace in torch (aten/src/ATen/cuda/CublasHandlePool.cpp), shared with cuBLASLt.
+HOPPER_WORKSPACE_MIB, WORKSPACE_MIB = 32.0, 8.125
 
 
 class Multiprocessors(NamedTuple):
@@ -35,12 +39,12 @@ class Device:
     bandwidth_gb_per_s: float
     fp32_tflops: float
     bf16_tflops: float | None
-    workspace_mib: float
     link_gb_per_s: float
     l2_mib: int
     processors: Multiprocessors
     gpu: str
     source: str
+    workspace_mib: float = WORKSPACE_MIB
 
     def is_named(self, gpu: str) -> bool:
         """Tell whether torch's name for a GPU is this one's."""
@@ -65,99 +69,29 @@ class Device:
         return max(num_bytes / (self.bandwidth_gb_per_s * 1e9), by_arithmetic / 1e12)
 
 
-# cuBLAS's workspace in torch (aten/src/ATen/cuda/CublasHandlePool.cpp), shared with cuBLASLt.
-HOPPER_WORKSPACE_MIB, WORKSPACE_MIB = 32.0, 8.125
-
+# Multiprocessors of some chips, by the chips' names.
+_GH100, _GA100 = Multiprocessors(132, 2048), Multiprocessors(108, 2048)
+_GV100, _AD102 = Multiprocessors(80, 2048), Multiprocessors(128, 1536)
+_hopper = partial(Device, workspace_mib=HOPPER_WORKSPACE_MIB)
 DEVICES = {
-    "H200": Device(
-        139.8,
-        4800,
-        67,
-        989,
-        HOPPER_WORKSPACE_MIB,
-        450,
-        50,
-        Multiprocessors(132, 2048),
-        "H200",
-        "NVIDIA H200 data sheet, SXM",
-    ),
-    "H100": Device(
-        79.1,
-        3350,
-        67,
-        989,
-        HOPPER_WORKSPACE_MIB,
-        450,
-        50,
-        Multiprocessors(132, 2048),
-        "H100 80GB HBM3",
-        "NVIDIA H100 data sheet, SXM",
-    ),
+    "H200": _hopper(139.8, 4800, 67, 989, 450, 50, _GH100, "H200", "NVIDIA H200 data sheet, SXM"),
+    "H100": _hopper(79.1, 3350, 67, 989, 450, 50, _GH100, "H100 80GB HBM3", "NVIDIA H100 data sheet, SXM"),
     "A100-80GB": Device(
-        79.1,
-        2039,
-        19.5,
-        312,
-        WORKSPACE_MIB,
-        300,
-        40,
-        Multiprocessors(108, 2048),
-        "A100-SXM4?-80GB",
-        "NVIDIA A100 data sheet, SXM 80 GB",
+        79.1, 2039, 19.5, 312, 300, 40, _GA100, "A100-SXM4?-80GB", "NVIDIA A100 data sheet, SXM 80 GB"
     ),
     "A100-40GB": Device(
-        39.4,
-        1555,
-        19.5,
-        312,
-        WORKSPACE_MIB,
-        300,
-        40,
-        Multiprocessors(108, 2048),
-        "A100-(SXM4?|PCIE)-40GB",
-        "NVIDIA A100 data sheet",
+        39.4, 1555, 19.5, 312, 300, 40, _GA100, "A100-(SXM4?|PCIE)-40GB", "NVIDIA A100 data sheet"
     ),
     "L40S": Device(
-        44.4,
-        864,
-        91.6,
-        362,
-        WORKSPACE_MIB,
-        32,
-        96,
-        Multiprocessors(142, 1536),
-        "L40S",
-        "NVIDIA L40S data sheet",
+        44.4, 864, 91.6, 362, 32, 96, Multiprocessors(142, 1536), "L40S", "NVIDIA L40S data sheet"
     ),
-    "L4": Device(
-        22.0, 300, 30.3, 121, WORKSPACE_MIB, 32, 48, Multiprocessors(58, 1536), "L4", "NVIDIA L4 data sheet"
-    ),
+    "L4": Device(22.0, 300, 30.3, 121, 32, 48, Multiprocessors(58, 1536), "L4", "NVIDIA L4 data sheet"),
     "V100-32GB": Device(
-        31.7,
-        900,
-        15.7,
-        None,
-        WORKSPACE_MIB,
-        150,
-        6,
-        Multiprocessors(80, 2048),
-        "V100-SXM[23]-32GB",
-        "NVIDIA V100 data sheet, SXM2",
+        31.7, 900, 15.7, None, 150, 6, _GV100, "V100-SXM[23]-32GB", "NVIDIA V100 data sheet, SXM2"
     ),
-    "T4": Device(
-        14.5, 320, 8.1, None, WORKSPACE_MIB, 16, 4, Multiprocessors(40, 1024), "T4", "NVIDIA T4 data sheet"
-    ),
+    "T4": Device(14.5, 320, 8.1, None, 16, 4, Multiprocessors(40, 1024), "T4", "NVIDIA T4 data sheet"),
     "RTX-4090": Device(
-        23.5,
-        1008,
-        82.6,
-        165.2,
-        WORKSPACE_MIB,
-        32,
-        72,
-        Multiprocessors(128, 1536),
-        "(GeForce )?RTX 4090",
-        "NVIDIA Ada architecture paper",
+        23.5, 1008, 82.6, 165.2, 32, 72, _AD102, "(GeForce )?RTX 4090", "NVIDIA Ada architecture paper"
     ),
 }
 # A process's memory on a GPU before any tensor: the context and loaded kernels. It depends on driver, torch

@@ -115,10 +115,7 @@ def refuse_untaken(takers: Iterable[str], values: Mapping[str, OptionValue]) -> 
 
 @dataclass(frozen=True)
 class Takes:
-    """Settings of a command: those of some classes in order, `without` some.
-
-    `defaults` are the command's own.
-    """
+    """Settings of a command: those of some classes in order, `without` some, with its own `defaults`."""
 
     classes: tuple[type, ...]
     without: tuple[str, ...] = ()

@@ -17,15 +17,7 @@ from dpprof.errors import ConfigError, refuse
 from dpprof.vocabulary.loops import LOOPS
 from dpprof.vocabulary.parallel import NONE, PARALLEL
 from dpprof.vocabulary.settings import assignments, fields, parse, setting
-from dpprof.vocabulary.trainable import (
-    ALL,
-    LORA,
-    LORA_RANK,
-    LORA_TARGETS,
-    MODES,
-    endings,
-    train_name,
-)
+from dpprof.vocabulary.trainable import ALL, LORA, LORA_RANK, LORA_TARGETS, MODES, endings, train_name
 from dpprof.vocabulary.trainers import NOT_OFFERED, STANDARD, TRAINER_NAMES, short_name, trainer_info
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, HUGGING_FACE, WORKLOADS, listed
 
@@ -87,8 +79,7 @@ class TrainingConfig:
         choices=("auto", "cpu", "cuda"),
     )
     data: str = setting(
-        "random",
-        "Tokens: random (uniform), zipf (natural frequencies) or the path of a UTF-8 text file.",
+        "random", "Tokens: random (uniform), zipf (natural frequencies) or the path of a UTF-8 text file."
     )
     workload: str = setting(
         BUILT_IN_WORKLOAD,
@@ -203,14 +194,18 @@ class TrainingConfig:
         Sizes that differ from `model_size` follow: `1b-hidden64-layers2`; so does partial training:
         `1b-lora8`.
         """
-        is_built_in = self.workload == BUILT_IN_WORKLOAD
         own = MODEL_SIZES.get(self.model_size, {})
         changed = [
             f"{name.removeprefix('num_').partition('_')[0]}{given}"
             for name in SIZE_FIELDS
             if (given := getattr(self, name)) and given != own.get(name)
         ]
-        name = self.model_size if is_built_in else self._workload_name
+        if self.workload == BUILT_IN_WORKLOAD:
+            name = self.model_size
+        elif listed(self.workload) == HUGGING_FACE:
+            name = re.sub(r"[^\w.-]", "-", short_model_name(self.of_listed))
+        else:
+            name = self.workload.rpartition(":")[2]
         return "-".join([name, *changed, *([self.train_name] if self.train_name else [])])
 
     @property
@@ -223,12 +218,6 @@ class TrainingConfig:
         """True if the workload's name alone determines the model's size."""
         info = WORKLOADS.get(listed(self.workload))
         return info is not None and info.own_sizes
-
-    @property
-    def _workload_name(self) -> str:
-        if listed(self.workload) == HUGGING_FACE:
-            return re.sub(r"[^\w.-]", "-", short_model_name(self.of_listed))
-        return self.workload.rpartition(":")[2]
 
     @property
     def train_name(self) -> str:

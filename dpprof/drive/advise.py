@@ -20,13 +20,7 @@ from dpprof.drive.workload_check import refuse_missing_module
 from dpprof.errors import ConfigError, ExperimentsFailed
 from dpprof.findings.advice.answer import AdviceData
 from dpprof.findings.advice.arithmetic import ByArithmetic, by_arithmetic
-from dpprof.findings.advice.weighing import (
-    Combining,
-    LogicalCost,
-    Weighed,
-    Weighing,
-    batches_to_estimate,
-)
+from dpprof.findings.advice.weighing import Combining, LogicalCost, Weighed, Weighing, batches_to_estimate
 from dpprof.record.figures.capacity import capacity_bytes, needed_bytes
 from dpprof.record.figures.results import FINISHED, KILLED, Result
 from dpprof.record.ledger import LedgerResult
@@ -156,10 +150,6 @@ class Advise(Campaign):
         if advice.holds(found.cost) and found.cost.effort < best.cost.effort:
             self._together = found
 
-    def has_failed(self) -> bool:
-        """True without an estimate of the experiment; a change that fails is merely left out."""
-        return self.given is None
-
     def summarize(self) -> Summary:
         """Write the advice as HTML, Markdown and JSON, unless it was stopped."""
         if self.interrupted:
@@ -172,7 +162,7 @@ class Advise(Campaign):
         return Summary(*self.write(self.made, self.folder.path))
 
     def raise_if_failed(self) -> None:
-        """Raise ExperimentsFailed without an estimate of the experiment."""
+        """Raise ExperimentsFailed without an estimate of the experiment; a change that fails is left out."""
         if self.given is None:
             raise ExperimentsFailed(f"the experiment could not be estimated: {self.why_not}")
 

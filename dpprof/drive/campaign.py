@@ -141,7 +141,11 @@ class Campaign(ABC):
         """Yield the stages in order; each may depend on the results of earlier ones."""
 
     def has_failed(self) -> bool:
-        """Tell whether its parent run counts as failed."""
+        """Tell whether its parent run counts as failed: not if a check merely could not tell."""
+        try:
+            self.raise_if_failed()
+        except DpprofError as error:
+            return not isinstance(error, Undecided)
         return False
 
     def summarize(self) -> Summary | None:

@@ -82,20 +82,16 @@ def count(
             return
         if isinstance(error, CountersUnavailable):
             outcome.status = PassStatus.SKIPPED
-        else:
-            kind = _kind_of(error)
+        elif isinstance(error, _TimedOut):
+            kind = FailureKind.TIMEOUT
+        elif is_oom(error):
+            kind = FailureKind.OOM
     finally:
         outcome.seconds = time.perf_counter() - started
         record.ended_at = time.time()
         folder.write_record(record)
     if config.counters == "ncu" and outcome.status != PassStatus.FINISHED:
         folder.write_error(Failure(kind, outcome.reason or ""))
-
-
-def _kind_of(error: Exception) -> FailureKind:
-    if isinstance(error, _TimedOut):
-        return FailureKind.TIMEOUT
-    return FailureKind.OOM if is_oom(error) else FailureKind.ERROR
 
 
 def _count(

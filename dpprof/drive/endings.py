@@ -13,6 +13,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.launch.job import Exit
 from dpprof.errors import DpprofError, describe_error, message_of
 from dpprof.record.figures.results import Result, read_result
+from dpprof.record.files import read_text
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Failure, FailureKind, Memory, PassOutcome, PassStatus
 from dpprof.vocabulary.messages import WAITS_IN, has_lost_a_rank, says_oom
@@ -56,7 +57,8 @@ def write_how_it_ended(config: ExperimentConfig, folder: RunFolder, ended: Exit,
     reason = f"{why.kind}: {why.message}"
     for name, outcome in passes.items():
         has_failed = outcome.status == PassStatus.FAILED
-        is_told = has_failed and why.rank in (None, 0) and not _was_stopped(outcome)
+        was_stopped = (outcome.reason or "").startswith("KeyboardInterrupt")
+        is_told = has_failed and why.rank in (None, 0) and not was_stopped
         if outcome.status == PassStatus.RUNNING or (has_failed and not is_told):
             passes[name] = PassOutcome(PassStatus.FAILED, reason, outcome.seconds)
             is_done = True
@@ -64,10 +66,6 @@ def write_how_it_ended(config: ExperimentConfig, folder: RunFolder, ended: Exit,
         passes[left[0]] = PassOutcome(PassStatus.FAILED, reason)
     folder.write_record(record)
     folder.error.unlink(missing_ok=True)
-
-
-def _was_stopped(outcome: PassOutcome) -> bool:
-    return (outcome.reason or "").startswith("KeyboardInterrupt")
 
 
 def _why_of_ranks(
@@ -115,7 +113,7 @@ def _how_it_ended(
         return FailureKind.OOM, "the kernel's out-of-memory killer ended the process (SIGKILL)"
     if ended.code == -signal.SIGKILL:
         return FailureKind.KILLED, "ended by SIGKILL from outside; the kernel reports no lack of memory"
-    if ended.code == -signal.SIGABRT and "bad_alloc" in _text(folder.log)[-_END_OF_LOG:]:
+    if ended.code == -signal.SIGABRT and "bad_alloc" in read_text(folder.log)[-_END_OF_LOG:]:
         return FailureKind.OOM, "an allocation outside torch's allocator failed (std::bad_alloc); see run.log"
     if ended.code < 0:
         kind = FailureKind.ERROR if -ended.code in _CRASHES else FailureKind.KILLED
@@ -209,20 +207,12 @@ def place_of_end(folder: RunFolder) -> str | None:
 
 
 def _innermost(folder: RunFolder) -> "re.Match[str] | None":
-    main_thread = _text(folder.stacks).strip().rpartition("\n\n")[2]  # the oldest thread comes last
+    main_thread = read_text(folder.stacks).strip().rpartition("\n\n")[2]  # the oldest thread comes last
     return _FRAME.search(_ESCAPED.sub(lambda found: chr(int("".join(found.groups("")), 16)), main_thread))
 
 
-def _text(path: Path) -> str:
-    """Return a file's text; empty if it is missing, or if a workload put something else in its place."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    except OSError:
-        return ""
-
-
 def _waits(folder: RunFolder) -> bool:
-    frame, lines = _innermost(folder), _text(folder.stacks).splitlines()
+    frame, lines = _innermost(folder), read_text(folder.stacks).splitlines()
     places = tuple(line.removeprefix(WAITS_IN) for line in lines if line.startswith(WAITS_IN))
     return frame is not None and frame["file"].startswith(places)
 

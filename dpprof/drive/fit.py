@@ -103,15 +103,13 @@ class Searches(Campaign):
             results[size] = run_one(dataclasses.replace(planned, timeout_s=min(left_s, timeout_s)))
             return _evaluation(size, results[size])
 
-        answer = Answer(config, self.config.along, suffix, 0, 0)
         try:
             found = self._found(evaluate, capacity, lambda: time.monotonic() < over_at)
         except _Failed as failed:
-            answer = dataclasses.replace(answer, failure=failed.result)
-        else:
-            best = results.get(found["size"])
-            answer = dataclasses.replace(answer, config=best.config if best else config, best=best, **found)
-        answer = dataclasses.replace(answer, num_evaluations=len(results))
+            found = {"size": 0, "failure": failed.result}
+        best = results.get(found["size"])
+        own = best.config if best else config
+        answer = Answer(own, self.config.along, suffix, num_evaluations=len(results), best=best, **found)
         self.answers_by_name[name] = answer
         return [result for result in (answer.best, answer.failure) if result is not None]
 
@@ -162,10 +160,6 @@ class Fit(Searches):
         if found:
             slots = at_a_time(self.launcher, _measured(answers[found[0]].config))
             yield Stage([partial(self.verify, name) for name in found], slots)
-
-    def has_failed(self) -> bool:
-        """True if an experiment has no answer."""
-        return any(answer.failure is not None for answer in self.answers)
 
     def summarize(self) -> Summary:
         """Write the answers as tables, unless it was stopped."""

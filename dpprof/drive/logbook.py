@@ -73,11 +73,8 @@ class Logbook:
             if since is not None and now - max(since, stopped_at) > _GRACE_S:
                 self._hangs = store.leave("stopped while MLflow did not answer")
                 leave_behind()
-                self._close_what_is_open()
+                # Past the call that hangs: the store may answer others.
+                thread = Thread(target=self.tracker.close_abandoned, args=(KILLED,), daemon=True)
+                thread.start()
+                thread.join(_CLOSING_S)
                 raise self._hangs
-
-    def _close_what_is_open(self) -> None:
-        """Close open runs past the call that hangs: the store may answer others."""
-        thread = Thread(target=self.tracker.close_abandoned, args=(KILLED,), daemon=True)
-        thread.start()
-        thread.join(_CLOSING_S)

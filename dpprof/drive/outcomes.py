@@ -19,20 +19,13 @@ def failed_results(results: Iterable[Result]) -> list[Result]:
     ]
 
 
-def results_judged(results: Iterable[Result], verdict: str) -> dict[str, list[Result]]:
-    """Return the results with this verdict, by its source: the gradient check or `verify`."""
-    judged: dict[str, list[Result]] = {}
-    for result in results:
-        for name, given in result.verdicts.items():
-            if given.word == verdict:
-                judged.setdefault(name, []).append(result)
-    return judged
-
-
-def raise_for_checks(results: Sequence[Result], verdicts: Iterable[str] = (FAIL, CANNOT_TELL)) -> None:
+def raise_for_checks(results: Sequence[Result]) -> None:
     """Raise ExperimentsFailed (`fail`) or Undecided (`cannot tell`) if a check or `verify` says so."""
-    for verdict in verdicts:
+    for verdict in (FAIL, CANNOT_TELL):
         said, kind = ("failed", ExperimentsFailed) if verdict == FAIL else ("could not tell", Undecided)
-        for name, judged in results_judged(results, verdict).items():
-            counted = f"{len(judged)} of {len(results)} experiments"
-            raise kind(f"{_SPOKEN[name]} {said} in {counted}: {', '.join(r.name for r in judged)}")
+        judged = [(check, r.name) for r in results for check, v in r.verdicts.items() if v.word == verdict]
+        if judged:
+            first = judged[0][0]
+            names = [name for check, name in judged if check == first]
+            counted = f"{len(names)} of {len(results)} experiments"
+            raise kind(f"{_SPOKEN[first]} {said} in {counted}: {', '.join(names)}")

@@ -146,38 +146,27 @@ class Plan(Searches):
         }
         # If none fits, the smallest shows by how much.
         best = answer.best or min(estimates, key=lambda result: result.config.batch_size)
+        ledger = best.record.ledger if best.record else None
+        estimate = best.figures.estimate if best.figures else None
+        needed = None if estimate is None else round((estimate.needed_mib + (estimate.doubt_mib or 0)) * MIB)
         folders = tuple(dict.fromkeys(str(result.folder.path) for result in estimates))
         return Fitted(
             config,
             answer.size,
             StepCost.of(estimates),
             MeasuredSteps.of(alike),
-            needed_bytes=_needed(best),
-            peak_phase=_peak_phase(best),
+            needed_bytes=needed,
+            peak_phase=ledger.peak_phase if ledger else None,
             folders=folders,
         )
 
-    def has_failed(self) -> bool:
-        """True if nothing can be planned; a trainer without an answer is left out."""
-        return self.made is None or not self.made.options
-
     def raise_if_failed(self) -> None:
-        """Raise ExperimentsFailed without any answer."""
+        """Raise ExperimentsFailed without any answer; a trainer that has none is left out."""
         if self.made is None or not self.made.options:
             why = "nothing was estimated." if self.made is None else reason(self.made)
             if self.advice is not None and self.advice.made is not None:
                 raise ExperimentsFailed(f"no plan: {why} plan.md says what would make one fit")
             raise ExperimentsFailed(f"no plan: {why} plan.md says of each trainer why")
-
-
-def _needed(result: Result) -> int | None:
-    estimate = result.figures.estimate if result.figures else None
-    return None if estimate is None else round((estimate.needed_mib + (estimate.doubt_mib or 0)) * MIB)
-
-
-def _peak_phase(result: Result) -> str | None:
-    ledger = result.record.ledger if result.record else None
-    return None if ledger is None else ledger.peak_phase
 
 
 def experiments_to_plan(

@@ -48,34 +48,22 @@ def drive_experiment(
     is_new = not folder.path.exists()
     place = folder if is_new else beside(folder)
     try:
-        _measure(config, place, launcher, timeout_s, on_line, stop)
+        place.create(config)
+        refused = counters.refuse_early(config, launcher.machine)
+        if refused is not None:
+            place.write_error(refused)
+        else:
+            ended = run_measuring(launcher, measuring_job(config, place, timeout_s), on_line, stop)
+            write_how_it_ended(config, place, ended, timeout_s)
+            record = place.read_record()
+            if config.counters != "off" and place.read_error() is None and record is not None:
+                counters.count(config, place, record, launcher, timeout_s, on_line, stop)
         result = checked_result(config, place)
     except Stopped:
         raise
     except Exception as error:
         result = failed_result(config, place, error, stopped=stop.requested)
     return result if is_new else _keep_better(folder, result)
-
-
-def _measure(
-    config: ExperimentConfig,
-    folder: RunFolder,
-    launcher: Launcher,
-    timeout_s: float,
-    on_line: Callable[[str], None],
-    stop: Stop,
-) -> None:
-    folder.create(config)
-    refused = counters.refuse_early(config, launcher.machine)
-    if refused is not None:
-        folder.write_error(refused)
-        return
-
-    ended = run_measuring(launcher, measuring_job(config, folder, timeout_s), on_line, stop)
-    write_how_it_ended(config, folder, ended, timeout_s)
-    record = folder.read_record()
-    if config.counters != "off" and folder.read_error() is None and record is not None:
-        counters.count(config, folder, record, launcher, timeout_s, on_line, stop)
 
 
 def replace_or_discard(home: SweepFolder) -> None:

@@ -93,21 +93,15 @@ class Search:
         predicted = None
         if len(self.evaluations) < 6 or len(self.evaluations) % 2 or self.too_large is None:
             predicted = self.predict(self.limit)
-        if predicted is not None and predicted > high and self.fits:
-            predicted = self._on_the_line
+        if predicted is not None and predicted > high and self.fits and self.too_large is not None:
+            fits, beyond = self.evaluations[self.fits], self.evaluations[self.too_large]
+            share = (self.limit - fits.needed) / (beyond.needed - fits.needed)
+            predicted = int(fits.size + share * (beyond.size - fits.size))
         if predicted is None:
             predicted = (low + high) // 2 if self.too_large is not None else 2 * low
         elif self._alike is None:
             predicted = min(predicted, _TRUSTED * max(self.fits, 1))
         return min(max(predicted, low), high)
-
-    @property
-    def _on_the_line(self) -> int:
-        if self.too_large is None:
-            return self.most
-        fits, beyond = self.evaluations[self.fits], self.evaluations[self.too_large]
-        share = (self.limit - fits.needed) / (beyond.needed - fits.needed)
-        return int(fits.size + share * (beyond.size - fits.size))
 
     @property
     def _by_size(self) -> list[Evaluation]:

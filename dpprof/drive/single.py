@@ -46,18 +46,14 @@ class SingleRun(Campaign):
         result.folder.write_predicted(self.predicted)
         return [dataclasses.replace(result, predicted=self.predicted)]
 
-    def has_failed(self) -> bool:
-        """True if it failed, except out of memory, which is a finding."""
-        return bool(failed_results(self.results))
-
     @property
     def to_log(self) -> Path:
         """The experiment's folder."""
         return self.run_folder.path
 
     def raise_if_failed(self) -> None:
-        """Raise the error of a failure or of the gradient check."""
-        if self.has_failed():
+        """Raise the error of a failure, except out of memory, or of the gradient check."""
+        if failed_results(self.results):
             folder = self.run_folder
             seen_at = folder.log if folder.log.exists() else folder.path
             raise ExperimentsFailed(f"{self.config.run_name} failed; see {seen_at}")

@@ -12,15 +12,14 @@ from dpprof.config.flat import to_flat
 from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
 from dpprof.drive.counters import can_count_now
 from dpprof.drive.jobs import at_a_time
-from dpprof.drive.outcomes import failed_results, raise_for_checks, results_judged
-from dpprof.errors import ConfigError, DpprofError, ExperimentsFailed
+from dpprof.drive.outcomes import failed_results, raise_for_checks
+from dpprof.errors import ConfigError, ExperimentsFailed
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.verdict.best import recommended
 from dpprof.findings.verdict.finding import Finding
 from dpprof.record.figures.names import HEADLINE_RATIOS, RATIOS_OF_TIMES
-from dpprof.record.figures.results import FINISHED, KILLED, Result, read_result, read_results
-from dpprof.record.figures.verdicts import FAIL
-from dpprof.record.folder import RunFolder, SweepFolder
+from dpprof.record.figures.results import FINISHED, KILLED, Result, read_results
+from dpprof.record.folder import SweepFolder
 from dpprof.tracking.tracker import Summary
 from dpprof.tracking.view import View
 
@@ -103,7 +102,9 @@ class Sweep(Campaign):
     def stages(self) -> Iterator[Stage]:
         """Every experiment, in order; then the estimates of a larger model."""
         foreseen = self.folder.foreseen
-        ahead = [(name, one) for name, one in self.foreseen.items() if not _is_complete(foreseen.run(name))]
+        earlier, _ = read_results((run.name, run) for run in foreseen.runs())
+        done = {result.name for result in earlier if result.is_complete}
+        ahead = [(name, one) for name, one in self.foreseen.items() if name not in done]
         every, num = [*self.experiments.items(), *ahead], len(self.experiments)
         planned = [Planned(i, len(every), *one) for i, one in enumerate(every, start=1)]
         measured, estimates = planned[:num], [replace(one, home=foreseen) for one in planned[num:]]
@@ -122,10 +123,6 @@ class Sweep(Campaign):
         """Keep no result: the verdict reads it from its folder."""
         run_one(planned)
         return []
-
-    def has_failed(self) -> bool:
-        """True if an experiment failed; out of memory is a finding, not a failure."""
-        return bool(failed_results(self.results) or results_judged(self.results, FAIL))
 
     def summarize(self) -> Summary:
         """Write the comparison of all results, kept ones included even after a stop."""
@@ -172,7 +169,7 @@ class Sweep(Campaign):
         )
 
     def raise_if_failed(self) -> None:
-        """Raise the error of a failure or of the gradient check."""
+        """Raise the error of a failure, except out of memory, or of the gradient check."""
         failed = failed_results(self.results)
         if failed:
             names = ", ".join(result.name for result in failed)
@@ -196,13 +193,6 @@ def differing_settings(experiments: Mapping[str, ExperimentConfig]) -> list[str]
     shared = {"trainer": None} | shared_settings(experiments)
     names = dict.fromkeys(name for config in experiments.values() for name in to_flat(config))
     return [name for name in names if name not in shared]
-
-
-def _is_complete(folder: RunFolder) -> bool:
-    try:
-        return folder.config.exists() and read_result(folder).is_complete
-    except DpprofError:
-        return False
 
 
 def reusable_results(sweep: Sweep) -> dict[str, Result]:

@@ -15,6 +15,7 @@ from dpprof.drive.launch.local import LocalMachine
 from dpprof.drive.stop import Stop, stop_on_signals
 from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted, shortened, shown
 from dpprof.record.check import TRAINING, CheckAnswer, CheckFolder
+from dpprof.record.files import read_text
 from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.messages import SAID
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, WORKLOADS, listed
@@ -84,8 +85,7 @@ def _how_it_ended(ended: Exit, folder: CheckFolder, timeout_s: float) -> str:
         return f"stopped after timeout_s={timeout_s:g} seconds"
     if ended.oom_killed:
         return "out of memory: check a smaller model or a shorter seq_len, where the same traps show"
-    log = folder.log.read_text(encoding="utf-8", errors="replace") if folder.log.exists() else ""
-    lines = log.strip().splitlines()
+    lines = read_text(folder.log).strip().splitlines()
     if ended.code == 1 and lines and not lines[-1].startswith(SAID):
         return lines[-1]
     began = [line.removeprefix(SAID) for line in lines if line.startswith(SAID)]

@@ -48,7 +48,11 @@ def epsilon_of(noise_multiplier: float, steps: PrivateSteps) -> Guarantee:
     _check("noise_multiplier", noise_multiplier)
     by_rdp = steps.guarantee(RDP, noise_multiplier, rdp_epsilon(noise_multiplier, steps))
     try:
-        return _epsilon_by_prv(noise_multiplier, steps, by_rdp.epsilon)
+        # In two rounds, since the allowed error depends on epsilon.
+        error = affordable_error(noise_multiplier, steps, _SEARCHING * by_rdp.epsilon)
+        coarse = prv_epsilon(noise_multiplier, steps, error) - error
+        fine = _fine_error(noise_multiplier, steps, max(coarse, PRECISION * by_rdp.epsilon))
+        return _checked(noise_multiplier, prv_epsilon(noise_multiplier, steps, fine), steps, fine)
     except AccountingError as why:
         return replace(by_rdp, note=_in_its_place(why))
 
@@ -78,14 +82,6 @@ def _noise_by_prv(epsilon: float, steps: PrivateSteps) -> Guarantee:
     near = least_noise(foreseen, epsilon, start.noise)
     found = least_noise(confirmed, epsilon, near.noise, steepness=near.steepness)
     return _checked(found.noise, found.epsilon, steps, _fine_error(found.noise, steps, epsilon))
-
-
-def _epsilon_by_prv(noise: float, steps: PrivateSteps, certified: float) -> Guarantee:
-    """Compute epsilon in two rounds, since the allowed error depends on epsilon."""
-    error = affordable_error(noise, steps, _SEARCHING * certified)
-    about = max(prv_epsilon(noise, steps, error) - error, PRECISION * certified)
-    fine = _fine_error(noise, steps, about)
-    return _checked(noise, prv_epsilon(noise, steps, fine), steps, fine)
 
 
 def _fine_error(noise: float, steps: PrivateSteps, epsilon: float) -> float:

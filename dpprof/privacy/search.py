@@ -50,7 +50,7 @@ def least_noise(
     stride, num_between = _CLOSE, 0
     for _ in range(_MOST_QUESTIONS):
         epsilon = epsilon_at(math.exp(position))
-        height = _log_ratio(epsilon - floor, target - floor)
+        height = math.log(min(max((epsilon - floor) / (target - floor), 1e-3), 1e3))
         if earlier is not None and abs(position - earlier[0]) > 2 * PRECISION:
             steepness = max((earlier[1] - height) / (position - earlier[0]), 1.0)
             sure = steepness if abs(position - earlier[0]) <= _NEAR else 1.0
@@ -74,7 +74,3 @@ def least_noise(
             if num_between % 4 == 0 or lowest > highest:
                 position = (too_little + enough) / 2
     raise AccountingError(f"no noise multiplier up to {_MOST_NOISE:g} was found for epsilon {target:g}")
-
-
-def _log_ratio(excess: float, wanted: float) -> float:
-    return math.log(min(max(excess / wanted, 1e-3), 1e3))

@@ -1,4 +1,4 @@
-"""Write files under a temporary name and rename them, so that readers never see a partial file."""
+"""Write files under a temporary name and rename them, so that none is seen in part; read texts leniently."""
 
 import gzip
 import json
@@ -19,6 +19,14 @@ def write_bytes(path: Path, data: bytes) -> None:
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def read_text(path: Path) -> str:
+    """Return a file's text; empty if it is missing, or if a workload put something else in its place."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    except OSError:
+        return ""
 
 
 def write_gzipped_json(path: Path, data: object) -> None:

@@ -219,12 +219,10 @@ def _may_pass(error: Exception) -> bool:
     """Tell whether an error may be transient: a busy database or server, a broken connection."""
     if str(get_tracking_uri()).startswith("sqlite:"):
         return "is locked" in str(error)
-    for cause in _causes(error):
-        response = getattr(cause, "response", None)
-        if getattr(response, "status_code", None) in _PASSING:
-            return True
-    is_passing = isinstance(error, MlflowException) and error.get_http_status_code() in _PASSING
-    return is_passing or _is_broken(error)
+    codes = {getattr(getattr(cause, "response", None), "status_code", None) for cause in _causes(error)}
+    if isinstance(error, MlflowException):
+        codes.add(error.get_http_status_code())
+    return bool(codes & _PASSING) or _is_broken(error)
 
 
 def _is_broken(error: Exception) -> bool:

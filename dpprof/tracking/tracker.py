@@ -92,7 +92,10 @@ class Tracker:
         self.store.open()
         if active is None and (run_id := MLFLOW_RUN_ID.get()):
             given = self.store.ask(self.store.client.get_run, run_id)
-            self._taken, self._left = (None, given) if _is_to_be_left(given) else (given, None)
+            is_in_default = MLFLOW_EXPERIMENT_ID.get() == given.info.experiment_id == _DEFAULT_EXPERIMENT_ID
+            is_named = MLFLOW_EXPERIMENT_NAME.get() is not None
+            is_left = is_in_default and not is_named and _MADE_BY_MLFLOW_RUN in given.data.tags
+            self._taken, self._left = (None, given) if is_left else (given, None)
         self._experiment_id = active.info.experiment_id if active else self._find_experiment()
         with suppress(KeyError, OSError):  # the system has none, as in some containers
             self._own_tags[_USER] = self._given.data.tags[_USER] if self._given else getpass.getuser()
@@ -261,12 +264,7 @@ class Tracker:
         return f"{address}/{runs_page(self._experiment_id, run_id)}", ui_command(store)
 
     def log_result(
-        self,
-        result: Result,
-        tags: Mapping[str, str],
-        parent: str | None = None,
-        *,
-        names_model: bool = True,
+        self, result: Result, tags: Mapping[str, str], parent: str | None = None, *, names_model: bool = True
     ) -> str:
         """Log one experiment's folder and return the run's id.
 
@@ -341,14 +339,6 @@ class Tracker:
         if result.record is not None and result.record.headline_finished:
             by_step = series(result.record).items()
             self.store.log_metrics(run_id, [(n, v, i) for n, vs in by_step for i, v in enumerate(vs)])
-
-
-def _is_to_be_left(given: Run) -> bool:
-    return (
-        MLFLOW_EXPERIMENT_NAME.get() is None
-        and MLFLOW_EXPERIMENT_ID.get() == given.info.experiment_id == _DEFAULT_EXPERIMENT_ID
-        and _MADE_BY_MLFLOW_RUN in given.data.tags
-    )
 
 
 def _end_ms(result: Result) -> int | None:

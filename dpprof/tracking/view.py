@@ -51,7 +51,10 @@ class View:
             size = {"columns": columns_in_a_row, "cardHeight": height}
             section = {"uuid": f"section-{i}", "name": title, "isReordered": False, "display": True}
             sections.append(section | size)
-            charts += [self._card(chart, len(charts) + j, i) for j, chart in enumerate(shown)]
+            for chart in shown:
+                place = {"uuid": f"chart-{len(charts)}", "metricSectionId": f"section-{i}"}
+                counted = {"runsCountToCompare": self.num_runs, "deleted": False, "isGenerated": False}
+                charts.append({**place, **counted, **chart})
         columns = {self._column(name): width for name, width in _COLUMNS.items() if name in self.known}
         return {
             "searchFilter": f"tags.`{PARENT_TAG}` = '{parent}'",
@@ -70,10 +73,6 @@ class View:
             "compareRunSections": sections,
             "compareRunCharts": charts,
         }
-
-    def _card(self, chart: Mapping[str, object], number: int, section: int) -> dict[str, object]:
-        place = {"uuid": f"chart-{number}", "metricSectionId": f"section-{section}"}
-        return {**place, "runsCountToCompare": self.num_runs, "deleted": False, "isGenerated": False, **chart}
 
     def _sections(self) -> list[tuple[str, int, int, Sequence[Mapping[str, object]]]]:
         """Return charts under one title: how many in a row, how high in pixels, and the charts."""

@@ -5,18 +5,9 @@ import warnings
 from collections.abc import Iterable
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-
-class Named(Protocol):
-    """An entry of a table."""
-
-    @property
-    def name(self) -> str:
-        """Name that the user gives."""
-
-
-T = TypeVar("T", bound=Named)
+T = TypeVar("T", bound=Any)  # the kind of a table's entries, which have a name
 # Allowed names: they become part of folder names.
 NAME = r"\w[\w.-]*"
 
@@ -57,7 +48,4 @@ def load(target: str) -> Any:
 
 def _warn(entry_point: EntryPoint, why: str) -> None:
     package = entry_point.dist.name if entry_point.dist is not None else "an unknown package"
-    warnings.warn(
-        f"{entry_point.group}: {entry_point.name} of {package} is left out: {why}",
-        stacklevel=3,
-    )
+    warnings.warn(f"{entry_point.group}: {entry_point.name} of {package} is left out: {why}", stacklevel=3)

@@ -17,13 +17,7 @@ OF_ANY_TRAINING = (
     "activations",
     "gradients",
 )
-OF_FLAT_CLIPPING = (
-    *OF_ANY_TRAINING,
-    "summed_gradients",
-    "per_sample_gradients",
-    "clip_factors",
-    "noise",
-)
+OF_FLAT_CLIPPING = (*OF_ANY_TRAINING, "summed_gradients", "per_sample_gradients", "clip_factors", "noise")
 ONE_BACKWARD = ("zero_grad", "forward", "backward", "clip", "noise", "optimizer_step")
 # Phases of each physical batch; others come once per step.
 EACH_BATCH = ("forward", "backward", "backward_norms", "backward_weighted", "clip")

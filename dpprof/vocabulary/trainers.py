@@ -10,12 +10,7 @@ from dpprof.vocabulary.clipping import LAYER_WISE, OTHER_ALGORITHMS, PerSampleOp
 from dpprof.vocabulary.named_trainers import TrainerNames
 from dpprof.vocabulary.parallel import DDP, NONE, PARALLEL
 from dpprof.vocabulary.registry import table
-from dpprof.vocabulary.trainer_info import (
-    OF_ANY_TRAINING,
-    OF_FLAT_CLIPPING,
-    ONE_BACKWARD,
-    OPACUS_EACH_BATCH,
-)
+from dpprof.vocabulary.trainer_info import OF_ANY_TRAINING, OF_FLAT_CLIPPING, ONE_BACKWARD, OPACUS_EACH_BATCH
 from dpprof.vocabulary.trainer_info import UNLISTED_COLOR as UNLISTED_COLOR
 from dpprof.vocabulary.trainer_info import TrainerInfo as TrainerInfo
 
@@ -41,7 +36,9 @@ _OF_OWN_NORMS = (
     *("clip_factors", "noise"),
 )
 # Noise of `noise_multiplier` * `max_grad_norm` on a clipped sum, which accountants know.
-_private = partial(TrainerInfo, is_private=True, unaccounted="")
+_private = partial(TrainerInfo, is_private=True, unaccounted="", parallel=PARALLEL)
+_of_opacus = partial(_private, each_batch=OPACUS_EACH_BATCH)
+_own = partial(_private, categories=_OF_OWN_NORMS, options=PerSampleOptions)
 BUILT_IN = (
     TrainerInfo(
         STANDARD,
@@ -54,67 +51,56 @@ BUILT_IN = (
         parallel=PARALLEL,
         theory=theory.standard,
     ),
-    _private(
+    _of_opacus(
         "DPSGDTrainer",
         "flat",
         color="#d55e00",
         phases=ONE_BACKWARD,
         categories=OF_FLAT_CLIPPING,
         target="dpprof.measure.trainers.opacus.dpsgd:DPSGDTrainer",
-        each_batch=OPACUS_EACH_BATCH,
         parallel=(NONE, DDP),
         theory=theory.flat,
         former_names=("dpsgd",),
         times_standard=1.59,
     ),
-    _private(
+    _of_opacus(
         "DPGhostClippingTrainer",
         "ghost",
         color="#0072b2",
         phases=_TWO_BACKWARDS,
         categories=(*_OF_FAST_CLIPPING, "gram_matrices"),
         target="dpprof.measure.trainers.opacus.fast_gradient_clipping:DPGhostClippingTrainer",
-        each_batch=OPACUS_EACH_BATCH,
-        parallel=PARALLEL,
         theory=theory.ghost,
         former_names=("dpsgd_ghost",),
         times_standard=2.36,
     ),
-    _private(
+    _of_opacus(
         "DPFastGradientClippingTrainer",
         "fast",
         color="#009e73",
         phases=_TWO_BACKWARDS,
         categories=_OF_FAST_CLIPPING,
         target="dpprof.measure.trainers.opacus.fast_gradient_clipping:DPFastGradientClippingTrainer",
-        each_batch=OPACUS_EACH_BATCH,
-        parallel=PARALLEL,
         theory=theory.fast,
         former_names=("dpsgd_fast",),
         times_standard=2.23,
     ),
-    _private(
+    _own(
         "DPBookKeepingTrainer",
         "bk",
         color="#5a96d2",
         phases=ONE_BACKWARD,
-        categories=_OF_OWN_NORMS,
         target="dpprof.measure.trainers.per_sample.book_keeping:DPBookKeepingTrainer",
-        parallel=PARALLEL,
         theory=theory.book_keeping,
-        options=PerSampleOptions,
         times_standard=1.15,
     ),
-    _private(
+    _own(
         "DPMixedGhostTrainer",
         "mixed",
         color="#870fff",
         phases=_TWO_BACKWARDS,
-        categories=_OF_OWN_NORMS,
         target="dpprof.measure.trainers.per_sample.mixed_ghost:DPMixedGhostTrainer",
-        parallel=PARALLEL,
         theory=theory.mixed_ghost,
-        options=PerSampleOptions,
         times_standard=1.53,
     ),
 )

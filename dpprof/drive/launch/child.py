@@ -14,6 +14,7 @@ from dpprof.drive.launch.forks import Forked, Forks, NoForks
 from dpprof.drive.launch.job import Exit, Job
 from dpprof.drive.launch.job_log import JobLog
 from dpprof.process import END_WITH, JOB, kill_job, peak_rss_bytes
+from dpprof.record.files import read_text
 
 _GRACE_S = 5.0
 # Linux's counts of processes ended by its out-of-memory killer.
@@ -127,15 +128,8 @@ def oom_kill_counts() -> tuple[int, int]:
 
     A process killed by SIGKILL ran out of memory only if a count rose meanwhile.
     """
-    found = re.search(r"^0::/(.*)$", _text(_OWN_CGROUP), re.MULTILINE)
+    found = re.search(r"^0::/(.*)$", read_text(_OWN_CGROUP), re.MULTILINE)
     events = _CGROUP_ROOT / (found[1] if found else "") / "memory.events"
-    counts = (re.search(r"^oom_kill (\d+)$", _text(path), re.MULTILINE) for path in (events, _VMSTAT))
+    counts = (re.search(r"^oom_kill (\d+)$", read_text(path), re.MULTILINE) for path in (events, _VMSTAT))
     cgroup, machine = (int(count[1]) if count else 0 for count in counts)
     return cgroup, machine
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

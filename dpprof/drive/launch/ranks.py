@@ -87,7 +87,9 @@ class Ranks:
                 child = Child(job.of_rank(rank), on_line, environment=place.variables(rank))
                 self._children.append(child)
         except BaseException:
-            self._end_all()
+            self.cancel()
+            while any(child.poll() is None for child in self._children):
+                time.sleep(0.05)
             raise
 
     def poll(self) -> Exit | None:
@@ -114,8 +116,3 @@ class Ranks:
         """Ask the remaining ranks to end because another has failed."""
         for child in self._children:
             child.follow()
-
-    def _end_all(self) -> None:
-        self.cancel()
-        while any(child.poll() is None for child in self._children):
-            time.sleep(0.05)

@@ -77,7 +77,8 @@ def read_csv(text: str, name: str = "the report") -> list[Launch]:
         }
         if DURATION not in found:
             raise CountersError(f"line {number} of {name} has no {DURATION}, which every rate is taken over")
-        around = _range_names(row[ranges]) if ranges is not None else ()
+        quoted = _QUOTED.findall(row[ranges]) if ranges is not None else ()
+        around = tuple(match["name"] for text in quoted if (match := _RANGE.fullmatch(text)))
         devices.add(row[header.index("Device")] if "Device" in header else "")
         launches.append(Launch(row[header.index(_KERNEL)], around, found))
     if not launches:
@@ -104,11 +105,6 @@ def _table(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
     if not header_seen:
         raise_known(text)
         raise CountersError(f"{name} holds no table of kernel launches: nothing was counted")
-
-
-def _range_names(cell: str) -> tuple[str, ...]:
-    matches = (_RANGE.fullmatch(text) for text in _QUOTED.findall(cell))
-    return tuple(match["name"] for match in matches if match)
 
 
 def _scale(column: str, unit: str, name: str, line: int) -> float:

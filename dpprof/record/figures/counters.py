@@ -88,7 +88,11 @@ class CounterFigures:
             },
             dram_pct_of_peak=values.get(ncu.DRAM_PCT),
             dram_gib_per_s=gib(dram) / row.seconds if dram is not None and row.seconds else None,
-            hit_pct=_hit_pct(values),
+            hit_pct={
+                cache: 100 * values[hits] / lookups
+                for cache, (hits, misses) in _LOOKUPS.items()
+                if hits in values and misses in values and (lookups := values[hits] + values[misses])
+            },
             values=values,
             dram_to_ledger=dram / moved.num_bytes if dram is not None and moved and moved.num_bytes else None,
         )
@@ -124,12 +128,3 @@ class StepCounters:
 
 def _traffic(num_bytes: float, seconds: float) -> CounterTraffic:
     return CounterTraffic(mib(num_bytes), gib(num_bytes) / seconds if seconds else None)
-
-
-def _hit_pct(values: dict[str, float]) -> dict[str, float]:
-    found = {}
-    for cache, (hits, misses) in _LOOKUPS.items():
-        lookups = values.get(hits, 0.0) + values.get(misses, 0.0)
-        if hits in values and misses in values and lookups:
-            found[cache] = 100 * values[hits] / lookups
-    return found

@@ -9,7 +9,7 @@ from dpprof.config.flat import from_flat
 from dpprof.record.figures.capacity import EstimateFigures
 from dpprof.record.figures.counters import CounterFigures, StepCounters
 from dpprof.record.figures.ledger import LedgerFigures
-from dpprof.record.ledger import LedgerResult, Moved
+from dpprof.record.ledger import Moved
 from dpprof.record.record import RankResult, Record
 from dpprof.vocabulary.units import mib, ms
 
@@ -163,19 +163,14 @@ class Figures:
     def of(cls, record: Record) -> Self:
         """Return the figures of a record."""
         ledger = record.ledger
+        sent = [row.sent for row in ledger.collectives if row.phase is not None] if ledger else []
         counters = StepCounters.of(record.counters, ledger) if record.counters else None
         return cls(
             peak_mib=_known_mib(record.memory.peak_allocated),
             phases=phase_figures(record, counters.phases if counters else {}),
             ledger=LedgerFigures.of(record, ledger) if ledger else None,
-            sent_mib=_sent_mib(record, ledger) if ledger else None,
+            sent_mib=mib(sum(sent)) if ledger and from_flat(record.config).world_size > 1 else None,
             ranks=RanksFigures.of(record),
             estimate=EstimateFigures.of(record, ledger) if ledger and record.is_estimate else None,
             counters=counters,
         )
-
-
-def _sent_mib(record: Record, ledger: LedgerResult) -> float | None:
-    if from_flat(record.config).world_size == 1:
-        return None
-    return mib(sum(row.sent for row in ledger.collectives if row.phase is not None))

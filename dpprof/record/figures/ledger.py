@@ -34,11 +34,15 @@ class LedgerFigures:
     @classmethod
     def of(cls, record: Record, ledger: LedgerResult) -> Self:
         """Return the figures of a record's ledger."""
+        truth = record.memory.peak_allocated or 0
+        untracked = truth - ledger.peak
+        unexplained = untracked - sum(ledger.from_allocator.values())
+        at_peak = ledger.at_peak | ({UNTRACKED: untracked} if untracked > 0 else {})
         median_s = statistics.median(record.step_s) if record.step_s and not record.step_samples else None
         return cls(
             peak_mib=mib(ledger.peak),
-            at_peak_mib={category: mib(held) for category, held in _at_peak(record, ledger).items()},
-            unexplained_pct=_unexplained_pct(record, ledger),
+            at_peak_mib={category: mib(held) for category, held in at_peak.items()},
+            unexplained_pct=100 * unexplained / truth if truth and not record.is_estimate else None,
             slowdown=None if median_s is None else ledger.step_s / median_s,
         )
 
@@ -63,18 +67,6 @@ def ledger_doubt(unexplained_pct: float | None) -> str | None:
         f"the ledger sees {abs(unexplained_pct):.1f} % {side} than the allocator's peak "
         f"(limit {_UNEXPLAINED_LIMIT_PCT:g} %): its categories do not tell the whole memory"
     )
-
-
-def _unexplained_pct(record: Record, ledger: LedgerResult) -> float | None:
-    truth = record.memory.peak_allocated
-    if not truth or record.is_estimate:
-        return None
-    return 100 * (truth - ledger.peak - sum(ledger.from_allocator.values())) / truth
-
-
-def _at_peak(record: Record, ledger: LedgerResult) -> dict[str, int]:
-    untracked = (record.memory.peak_allocated or 0) - ledger.peak
-    return ledger.at_peak | ({UNTRACKED: untracked} if untracked > 0 else {})
 
 
 def flops_in_theory(record: Record, ledger: LedgerResult) -> int | None:

@@ -13,7 +13,6 @@ from dpprof.record.figures.ledger import LedgerFigures, flops_in_theory, flops_o
 from dpprof.record.figures.verdicts import FAIL, WARNING, having, least_chance
 from dpprof.record.ledger import LedgerResult
 from dpprof.record.record import (
-    GradientCheck,
     Memory,
     OperatorRow,
     PassStatus,
@@ -154,7 +153,8 @@ def named(record: Record, figures: Figures) -> Iterator[Metric]:
     if record.privacy is not None:
         yield from privacy_metrics(record.privacy)
     if record.gradient_check is not None:
-        yield from _gradient_check(record.gradient_check)
+        for key in ("relative_error_float64", "relative_error_float32", "relative_error_bf16"):
+            yield Metric(f"gradient_check/{key}", getattr(record.gradient_check, key))
     if record.verify is not None:
         yield from _verify(record.verify)
 
@@ -326,11 +326,6 @@ def _counters(counters: CounterFigures, of: str = "", compares: bool = False) ->
     for cache, pct in counters.hit_pct.items():
         yield Metric(f"counters/{of}{cache}_hit_pct", pct)
     yield Metric(f"counters/{of}dram_to_ledger_ratio", counters.dram_to_ledger)
-
-
-def _gradient_check(check: GradientCheck) -> Iterator[Metric]:
-    for key in ("relative_error_float64", "relative_error_float32", "relative_error_bf16"):
-        yield Metric(f"gradient_check/{key}", getattr(check, key))
 
 
 def _verify(found: VerifyResult) -> Iterator[Metric]:

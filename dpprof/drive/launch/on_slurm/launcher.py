@@ -175,7 +175,10 @@ class SlurmHandle:
         try:
             self._finish(_together([task.result() for task in tasks]))
         except (FailedJobError, UncompletedJobError) as error:
-            self._finish(Exit(1, said=f"Slurm could not run it: {_last_line_of_trace(error)}"))
+            # submitit puts a trace between lines of dashes.
+            parts = re.split(r"^-{5,}$", str(error), flags=re.MULTILINE)
+            why = _last_line(parts[1] if len(parts) > 1 else parts[0])
+            self._finish(Exit(1, said=f"Slurm could not run it: {why}"))
 
     def _lost(self) -> Exit:
         """Describe the end of a job that left no answer."""
@@ -218,12 +221,6 @@ def _together(exits: Sequence[Exit]) -> Exit:
     environment = dict(exits[0].environment)
     environment["node"] = ", ".join(dict.fromkeys(one.environment["node"] for one in exits))
     return replace(Exit.of_ranks([rank for one in exits for rank in one.ranks]), environment=environment)
-
-
-def _last_line_of_trace(error: Exception) -> str:
-    """Return the last line of a trace that submitit puts between lines of dashes."""
-    parts = re.split(r"^-{5,}$", str(error), flags=re.MULTILINE)
-    return _last_line(parts[1] if len(parts) > 1 else parts[0])
 
 
 def _last_line(text: str) -> str:

@@ -10,15 +10,7 @@ from submitit import JobEnvironment
 
 from dpprof.drive.launch.child import Child
 from dpprof.drive.launch.job import Exit, Job
-from dpprof.drive.launch.ranks import (
-    LOOPBACK,
-    OTHERS_S,
-    Place,
-    Ranks,
-    all_here,
-    free_port,
-    interface_of,
-)
+from dpprof.drive.launch.ranks import LOOPBACK, OTHERS_S, Place, Ranks, all_here, free_port, interface_of
 from dpprof.record.files import write_text
 
 # How long the first part may take to announce where ranks meet.
@@ -78,7 +70,9 @@ class Work:
             meeting.say(BEGUN)
             processes = self._start(environment, meeting)
             if processes is None:
-                ended = self._not_begun(environment, followed=meeting.heard(FAILED))
+                followed = meeting.heard(FAILED)
+                one = Exit(-signal.SIGTERM, followed=followed, interrupted=not followed)
+                ended = Exit.of_ranks([one] * self.counts[environment.global_rank])
             else:
                 ended = _end_of(processes, meeting)
         except BaseException:
@@ -104,10 +98,6 @@ class Work:
         if (chosen := meeting.chosen()) is None:
             return None
         return Ranks(self.job, _ignore, Place(first, count, self.job.num_ranks, *chosen, interface))
-
-    def _not_begun(self, environment: JobEnvironment, *, followed: bool) -> Exit:
-        one = Exit(-signal.SIGTERM, followed=followed, interrupted=not followed)
-        return Exit.of_ranks([one] * self.counts[environment.global_rank])
 
 
 def _end_of(processes: Child | Ranks, meeting: Meeting) -> Exit:
