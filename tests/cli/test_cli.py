@@ -14,7 +14,7 @@ PLAN = ["plan", "--model-size", "tiny", "--dataset-size", "20000", "--device-mem
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["profile", "--trainer", "Adam"], "trainer: got 'Adam', allowed: standard (StandardTrainer), flat (DPSGDTrainer)"),
+        (["profile", "--trainer", "Adam"], "trainer: got 'Adam', allowed: standard (StandardTrainer)"),
         (["profile", "--data", "no.txt"], "data: got 'no.txt', allowed: random, zipf, or the path"),
         (["profile", "--runs-dir", "taken/runs"], "runs_dir: got 'taken/runs', allowed: a folder that can"),
         (["profile", "--workload", "nowhere"], "workload: got 'nowhere', allowed: SimpleBigModel, hugging"),

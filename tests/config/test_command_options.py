@@ -116,7 +116,7 @@ def test_an_unlisted_trainers_options_are_read_as_they_lie(monkeypatch: pytest.M
     config = from_flat(flat)
     assert (config.trainer, dict(config.options)) == (FOO, {"beta": 0.25, "tree": "binary", "width": 8})
     assert to_flat(config) == flat
-    with pytest.raises(ConfigError, match=f"^trainer: got '{FOO}', allowed: standard \\(StandardTrainer\\), "):
+    with pytest.raises(ConfigError, match=rf"^trainer: got '{FOO}', allowed: standard \(Standard"):
         config.resolve(cuda_available=False)
     with pytest.raises(ConfigError, match=r"^unknown option 'beta'"):
         from_flat(flat | {"trainer": "dpsgd"})
