@@ -49,7 +49,7 @@ def test_a_value_becomes_the_type_of_its_setting(name: str, given: object, expec
     [
         ("color", "green", "color: got 'green', allowed: red, blue"),
         ("color", "", "color: got an empty text, allowed: red, blue"),
-        ("trainer", "sgd", "trainer: got 'sgd', allowed: Standard, std"),
+        ("trainer", "sgd", "trainer: got 'sgd', allowed: std (Standard)"),
         ("count", "0", "count: got '0', allowed: a whole number of at least 1"),
         ("count", "2.0", "count: got '2.0', allowed: a whole number of at least 1"),
         ("count", True, "count: got 'True', allowed: a whole number of at least 1"),
