@@ -11,7 +11,7 @@ import dataclasses
 import gc
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -67,14 +67,14 @@ def check_training(experiments: Sequence[ExperimentConfig], say: Say) -> CheckAn
     each = [
         _foreseen(those[0], [config.trainer for config in those]) for those in _with_one_model(experiments)
     ]
-    traps = {name: found for foreseen, _, _ in each for name, found in foreseen.items()}
-    changed = tuple(dict.fromkeys(text for _, _, changes in each for text in changes))
+    traps = {name: found for one in each for name, found in one.traps.items()}
+    changed = tuple(dict.fromkeys(text for one in each for text in one.changed))
     for number, config in enumerate(experiments, start=1):
         say(f"one step of {config.trainer} ({number} of {len(experiments)})")
         gc.collect()
         traps[config.trainer] += _tried(config, traps[config.trainer])
     trains = {trainer: all(trap.is_warning for trap in found) for trainer, found in traps.items()}
-    return CheckAnswer(None, trains, each[0][1], tuple(_findings(traps)), changed)
+    return CheckAnswer(None, trains, each[0].what, tuple(_findings(traps)), changed)
 
 
 def _with_one_model(experiments: Sequence[ExperimentConfig]) -> list[list[ExperimentConfig]]:
@@ -92,10 +92,15 @@ def _with_one_model(experiments: Sequence[ExperimentConfig]) -> list[list[Experi
     return list(groups.values())
 
 
-def _foreseen(
-    config: ExperimentConfig, trainers: Sequence[str]
-) -> tuple[dict[str, list[Trap]], str, tuple[str, ...]]:
-    """Return each trainer's traps, a description of batch and model, and the changes made to the model."""
+class _Seen(NamedTuple):
+    """The traps of each trainer, a description of batch and model, and the changes made to the model."""
+
+    traps: dict[str, list[Trap]]
+    what: str
+    changed: tuple[str, ...]
+
+
+def _foreseen(config: ExperimentConfig, trainers: Sequence[str]) -> _Seen:
     workload = build_workload(config)
     batch = moved(checked_batch(next(iter(workload.batches))), torch.device(config.device))
     num_parameters = sum(p.numel() for p in workload.model.parameters())
@@ -107,9 +112,9 @@ def _foreseen(
         drawing = _of_dropout(step, lambda: watch_step(workload, batch, config))
     except Exception:  # every trainer's step will report it
         traceback.print_exc()
-        return traps, seen, workload.changed
+        return _Seen(traps, seen, workload.changed)
     foreseen = {trainer: load_trainer(trainer).foresee(step) + drawing for trainer in traps}
-    return foreseen, seen, workload.changed
+    return _Seen(foreseen, seen, workload.changed)
 
 
 def _tried(config: ExperimentConfig, foreseen: list[Trap]) -> list[Trap]:

@@ -18,7 +18,7 @@ from dpprof.vocabulary.units import mib, ms
 
 _SIZES = ("model_size", *SIZE_FIELDS)
 # What is known of a loop that is not dpprof's: its learning rate, for one, is not.
-_OF_LOOPS = ("trainer", "workload", "batch_size", "device", "warmup_steps", "measured_steps", "passes")
+_OF_LOOPS = (SHORT_PARAM, "trainer", "workload", "batch_size", "device", "passes")
 
 
 def params_of(result: Result) -> dict[str, object]:
@@ -26,7 +26,8 @@ def params_of(result: Result) -> dict[str, object]:
     params: dict[str, object] = to_flat(result.config)
     params[SHORT_PARAM] = trainer_info(result.config.trainer).short_name
     if result.config.trainer == OWN_LOOP:
-        params = {name: params[name] for name in (*_OF_LOOPS, SHORT_PARAM)}
+        of_pass = ("target", "precision") if result.config.is_estimate else ("warmup_steps", "measured_steps")
+        params = {name: params[name] for name in (*_OF_LOOPS, *of_pass)}
     if result.config.has_own_sizes:
         params = {name: value for name, value in params.items() if name not in _SIZES}
     params |= {f"resolved_{name}": params[name] for name in ("device", *_SIZES) if name in params}

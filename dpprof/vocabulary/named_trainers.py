@@ -29,7 +29,8 @@ class TrainerNames(dict[str, str]):
             place = places.get(text, text)
             if re.fullmatch(r"\w+(\.\w+)*:\w+", place):
                 info = _info_at(place)
-                self._trainers.setdefault(info.name, info)
+                if self._trainers.setdefault(info.name, info) != info:
+                    raise refuse("trainer", place, f"a class of another name, as {info.name} is taken")
                 for name in (info.name, info.short_name, place):
                     self.setdefault(name, info.name)
                 os.environ[_PLACES] = json.dumps(places | {info.name: place})

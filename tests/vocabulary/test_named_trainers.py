@@ -56,6 +56,13 @@ def test_a_place_without_a_trainer_is_refused(place: str, says: str, names: Trai
         assert place in names
 
 
+def test_a_name_that_another_trainer_has_is_refused(names: TrainerNames) -> None:
+    """The run would train with the other one."""
+    assert "loop_trainer:LOOP" in names
+    with pytest.raises(ConfigError, match="allowed: a class of another name, as LoopTrainer is taken"):
+        assert "mytrainer:LoopTrainer" in names
+
+
 def test_commands_take_the_file_of_the_walk(tmp_path: Path) -> None:
     """As `docs/own_trainer.md` tells: nothing is installed but dpprof."""
     shutil.copy(ROOT / "examples" / "own_trainer" / "mytrainer.py", tmp_path)

@@ -12,6 +12,8 @@ from dpprof.measure.stacks import folder_of
 
 _STANDARD = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
 _CALLS_MODULE = "_call_impl"  # of torch.nn.Module
+# What to do about a line that --target cannot follow.
+REMEDY = "measure it with `dpprof watch` on a smaller batch, without --target"
 
 
 def line_now() -> str:
@@ -23,7 +25,7 @@ def line_now() -> str:
 
 
 def line_of(error: BaseException) -> str:
-    """Return the file and line of the loop where an error came about; empty outside of it."""
+    """Return the file and line of the loop where an error arose; empty if it arose elsewhere."""
     return _line_in(reversed(list(traceback.walk_tb(error.__traceback__))))
 
 

@@ -9,8 +9,10 @@ import pytest
 from example_runs import known, measured
 
 from dpprof.config.flat import from_flat
+from dpprof.record.figures.results import read_result
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
+from dpprof.tracking.contents import params_of
 
 ROOT = Path(__file__).parents[3]
 SETTINGS = {"model_size": "tiny", "batch_size": 8, "seq_len": 32}
@@ -151,6 +153,10 @@ def test_a_loop_that_needs_a_value_is_told_where(tmp_path: Path) -> None:
 def test_a_float_of_a_tensor_is_nan_and_said(tmp_path: Path) -> None:
     done = watch(tmp_path, STEP.format(optimizer="SGD") + "    print(float(loss))\n")
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "nan")
+    (config,) = tmp_path.glob("runs/*/*/config.json")
+    params = params_of(read_result(RunFolder(config.parent)))
+    assert (params["target"], params["precision"]) == ("H100", "fp32")
+    assert not {"lr", "warmup_steps", "measured_steps"} & params.keys(), "not known, or another pass's"
     (warning,) = record_in(tmp_path).warnings
     assert "mine.py:18 takes float() of a tensor" in warning
 
