@@ -17,8 +17,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from dpprof.errors import DpprofError, EstimateError, Interrupted, message_of
-from dpprof.measure.own_loop.lines import REMEDY, line_of
+from dpprof.measure.own_loop.lines import line_of
 from dpprof.measure.own_loop.loop import LoopEnded, LoopMeasurement
+from dpprof.measure.own_loop.target import OnTarget
+from dpprof.measure.own_loop.unknown import REMEDY
 from dpprof.pages import run_tables, terminal
 from dpprof.pages.run_reports import write_run_reports
 from dpprof.record.figures.results import Result, describe, read_result
@@ -120,12 +122,7 @@ class Watched(profile):
     def __init__(
         self, script: str, arguments: Sequence[str], *, is_module: bool, target: str, **how: Any
     ) -> None:
-        on_target = None
-        if target != "none":
-            from dpprof.measure.own_loop.target import OnTarget  # imports fake tensors
-
-            on_target = OnTarget(target)
-        super().__init__(by_optimizer=True, on_target=on_target, **how)
+        super().__init__(by_optimizer=True, on_target=None if target == "none" else OnTarget(target), **how)
         self._script, self._arguments, self._is_module = script, arguments, is_module
 
     def run(self) -> int:

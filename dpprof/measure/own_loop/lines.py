@@ -12,8 +12,6 @@ from dpprof.measure.stacks import folder_of
 
 _STANDARD = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
 _CALLS_MODULE = "_call_impl"  # of torch.nn.Module
-# What to do about a line that --target cannot follow.
-REMEDY = "measure it with `dpprof watch` on a smaller batch, without --target"
 
 
 def line_now() -> str:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import psutil
 import torch
@@ -33,15 +33,13 @@ from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer
 from dpprof.measure.own_loop.marks import Marks
 from dpprof.measure.own_loop.passes import Followed, LoopPasses, Stage, num_compiled
+from dpprof.measure.own_loop.target import OnTarget
 from dpprof.measure.passes.weights import parameter_groups
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import PassOutcome, PassStatus, Record
 from dpprof.vocabulary.formats import counted
 from dpprof.vocabulary.phases import PHASE_LABEL, STEP_LABEL
 from dpprof.vocabulary.trainers import OWN_LOOP
-
-if TYPE_CHECKING:
-    from dpprof.measure.own_loop.target import OnTarget  # imports fake tensors
 
 COMPILED = "compiled code ({graphs}): the ledger sees what it returns, and not what it makes in between"
 ELSEWHERE = "{steps} ran in other threads than the first one, and are not measured"
@@ -89,7 +87,7 @@ class LoopMeasurement:
         end: bool = False,
         mlflow: Literal["nested", "active"] | None = None,
         by_optimizer: bool = False,
-        on_target: "OnTarget | None" = None,
+        on_target: OnTarget | None = None,
     ) -> None:
         if not re.fullmatch(r"\w+", name):
             raise refuse("name", name, "letters, digits and underscores")

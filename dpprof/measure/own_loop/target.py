@@ -24,10 +24,10 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from dpprof.config.devices import DEVICES
 from dpprof.errors import EstimateError
 from dpprof.measure.observe import Observer
-from dpprof.measure.own_loop.lines import REMEDY, line_of
+from dpprof.measure.own_loop.lines import line_of
 from dpprof.measure.own_loop.marks import wrapped
 from dpprof.measure.own_loop.passes import Followed, labelled_by_opacus
-from dpprof.measure.own_loop.unknown import unknown_values
+from dpprof.measure.own_loop.unknown import REMEDY, unknown_values
 from dpprof.measure.passes.estimate_ledger import CudaLedger, note_estimate
 from dpprof.measure.passes.ledger import LabellingObserver, LedgerObserver
 from dpprof.measure.trainers.fake_tensors import NEED_DATA, fake_tensors

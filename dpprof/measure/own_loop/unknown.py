@@ -10,9 +10,10 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
 
 from dpprof.errors import EstimateError
-from dpprof.measure.own_loop.lines import REMEDY, line_now
+from dpprof.measure.own_loop.lines import line_now
 from dpprof.measure.own_loop.marks import wrapped
 
+REMEDY = "measure it with `dpprof watch` on a smaller batch, without --target"
 _CALCULATES = "add sub mul truediv floordiv mod pow radd rsub rmul rtruediv rpow neg pos abs round"
 _DECIDES = "lt le gt ge eq ne bool int trunc floor ceil"
 # What nobody knows is taken to be finite.
