@@ -35,7 +35,7 @@ def check(workload_argument: str, **options: str | None) -> None:
 
     check_packages()
 
-    asked = Asked(options, ExitStack())
+    asked = Asked("check", options, ExitStack())
     if workload_argument:
         if asked.values.get("workload", workload_argument) != workload_argument:
             words = f"what the argument says, {workload_argument}"

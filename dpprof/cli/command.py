@@ -29,14 +29,14 @@ class Asked:
     `getting_ready` ends the spinner.
     """
 
-    def __init__(self, options: Mapping[str, str | None], getting_ready: ExitStack) -> None:
-        """Parse the driving settings, and read the plan. Raises ConfigError."""
+    def __init__(self, command: str, options: Mapping[str, str | None], getting_ready: ExitStack) -> None:
+        """Parse the driving settings of a command, and read the plan. Raises ConfigError."""
         from dpprof.drive.planned_row import planned_row
 
         given = {name: value for name, value in options.items() if value is not None}
         self.drive, self.values = parse_drive(given)
-        plan = self.take(FromPlanConfig).plan
-        self.row = planned_row(plan) if plan else None
+        asked = self.take(FromPlanConfig)
+        self.row = planned_row(asked, self.values, command) if asked.plan else None
         self.getting_ready = getting_ready
 
     def take(self, kind: type[T]) -> T:
@@ -101,7 +101,7 @@ def running_command(conduct: Callable[[Asked], None]) -> click.Command:
         with ExitStack() as getting_ready:
             getting_ready.enter_context(waiting("getting ready"))
             check_packages()
-            conduct(Asked(options, getting_ready))
+            conduct(Asked(name, options, getting_ready))
 
     return command
 

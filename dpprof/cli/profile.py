@@ -14,10 +14,11 @@ def profile(asked: Asked) -> None:
     \b
     dpprof profile --trainer DPGhostClippingTrainer --batch-size 4 --seq-len 512
     dpprof profile --plan runs/plan-20260101-120000   # the recommended row
+    dpprof profile --plan runs/plan-20260101-120000 --trainer flat --logical-batch 1024
     mlflow run . -e profile -P trainer=DPGhostClippingTrainer -P batch_size=4
     """
     row, machine = asked.row, asked.launcher.machine
-    values = row.fill(asked.values, "profile") if row else asked.values
+    values = row.fill(asked.values, "profile", has_cuda=machine.cuda_available()) if row else asked.values
     config = parse_experiment(values, MeasuringConfig)
     asked.look_for(config.workload)
     config = config.resolve(cuda_available=machine.cuda_available())

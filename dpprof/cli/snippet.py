@@ -28,14 +28,14 @@ def snippet(plan: str, output: str, trainer: str, logical_batch: str) -> None:
     dpprof snippet runs/plan-20260101-120000/plan.json --output train.py
     dpprof snippet runs/plan-20260101-120000/plan.json --trainer bk > train.py
     """
-    from dpprof.drive.planned_row import read_plan
+    from dpprof.drive.planned_row import plan_data
     from dpprof.pages.snippet import snippet as written
 
     batch = int(logical_batch) if logical_batch.isdecimal() and len(logical_batch) < 20 else 0
     if logical_batch and not batch:
         raise refuse("logical_batch", logical_batch, "a whole number above 0")
     with waiting("writing"):
-        found = written(read_plan(plan, "PLAN"), trainer, batch)
+        found = written(plan_data(plan), trainer, batch)
     write_output(output, found.text)
     for note in found.notes:
         warn(note)

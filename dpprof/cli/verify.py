@@ -18,8 +18,9 @@ def verify(asked: Asked) -> None:
     dpprof verify --trainers flat,ghost --workload mymodel:gpt2 --precision bf16
     dpprof verify --plan runs/plan-20260101-120000   # its trainer and model
     """
-    values = asked.row.fill_verify(asked.values) if asked.row else asked.values
-    experiments = experiments_to_verify(values, cuda_available=asked.launcher.machine.cuda_available())
+    has_cuda = asked.launcher.machine.cuda_available()
+    values = asked.row.fill_verify(asked.values, has_cuda=has_cuda) if asked.row else asked.values
+    experiments = experiments_to_verify(values, cuda_available=has_cuda)
     first = next(iter(experiments.values()))
     asked.look_for(first.workload)
 

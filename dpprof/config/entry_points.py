@@ -212,8 +212,15 @@ class FromPlanConfig:
     """A plan that provides settings that the user does not give."""
 
     plan: str = setting(
-        "", "plan.json of a plan, or its folder: its recommended row gives the settings that you do not give."
+        "",
+        "plan.json of a plan, or its folder: its recommended row, or the row of the trainer and the logical "
+        "batch that you name, gives the settings that you do not give.",
     )
+    logical_batch: int = setting(0, "Logical batch of the plan's row; 0: the recommended.", minimum=0)
+
+    def __post_init__(self) -> None:
+        if self.logical_batch and not self.plan:
+            raise refuse("logical_batch", self.logical_batch, "only with a plan, whose row it names")
 
 
 @dataclass(frozen=True)

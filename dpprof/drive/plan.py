@@ -67,12 +67,13 @@ class Plan(Searches):
         return shared_settings(self.experiments) | vars(self.asked)
 
     def stages(self) -> Iterator[Stage]:
-        """The searches, then an estimate of the recommended row; if nothing fits, those of an advice."""
+        """The searches, then an estimate of the row to begin with; if nothing fits, those of an advice."""
         self._estimates: dict[str, list[Result]] = {name: [] for name in self.experiments}
         yield Stage([partial(self._searched, name) for name in self.experiments], self.workers)
         self.made = self._weighed()
-        if self.made.prediction is not None:
-            yield Stage([partial(self._estimated, self.made.prediction[0])], 1)
+        first = self.made.recommended or self.made.next_best
+        if first is not None:
+            yield Stage([partial(self._estimated, self.made.prediction(first)[0])], 1)
         if not self.made.options:
             made = [one for each in self._estimates.values() for one in each]
             trainers = [config.trainer for config in self.experiments.values()]
@@ -104,7 +105,7 @@ class Plan(Searches):
             self.noises = [*self.noises, *noises(self.asked, [larger])]
 
     def _estimated(self, config: ExperimentConfig, run_one: RunOne) -> list[Result]:
-        """Estimate the recommended row, with at most two of its physical batches."""
+        """Estimate the row to begin with, with at most two of its physical batches."""
         assert self.made is not None, "weighed before"
         # The noise does not matter for an estimate: with that of the searches, their estimates are reused.
         noise_multiplier = self.experiment_to_check().noise_multiplier

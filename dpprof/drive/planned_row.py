@@ -1,4 +1,4 @@
-"""Recommended row of a plan, as an experiment's settings with the predicted figures."""
+"""A row of a plan, as an experiment's settings with the predicted figures."""
 
 import os
 from collections.abc import Mapping
@@ -6,16 +6,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dpprof.config.entry_points import FromPlanConfig
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat
-from dpprof.config.options import COMMANDS
+from dpprof.config.options import COMMANDS, Setting
 from dpprof.config.training import SIZE_FIELDS, TrainingConfig
-from dpprof.errors import ConfigError, DpprofError, refuse
+from dpprof.errors import ConfigError, DpprofError
+from dpprof.findings.plan.reading import read_plan, reading
 from dpprof.json_files import read_json, typed
 from dpprof.record.record import Predicted
 from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.settings import fields, parse
+from dpprof.vocabulary.trainers import TRAINER_NAMES
 
 # Settings that affect neither memory nor time of a step, as long as noise is drawn.
 _FREE = {"seed", "lr", "noise_multiplier", "max_grad_norm"}
@@ -25,7 +28,7 @@ _BY_MLFLOW_RUN = "MLFLOW_RUN_ID"
 
 @dataclass(frozen=True)
 class PlannedRow:
-    """Experiment that a plan recommends, with its prediction. `headroom` is what the plan keeps free."""
+    """A plan's row as an experiment, with its prediction. `headroom` is what the plan keeps free."""
 
     settings: Mapping[str, Any]
     predicted: Predicted
@@ -36,25 +39,24 @@ class PlannedRow:
         """Raise ConfigError if the settings are from another version."""
         object.__setattr__(self, "config", from_flat(self.settings))
 
-    def fill(self, given: Mapping[str, object], command: str) -> dict[str, object]:
+    def fill(self, given: Mapping[str, object], command: str, *, has_cuda: bool = True) -> dict[str, object]:
         """Return a command's options, with the row's settings where none is given.
 
         Under `mlflow run`, an option with its default value counts as not given. Settings that depend on a
-        given option are not filled in: sizes on the model, own options on trainer and workload.
+        given option are not filled in: sizes on the model, own options on trainer and workload. Raises
+        ConfigError if the row is for CUDA, no device is given, and there is none.
         """
-        takes = COMMANDS[command]
-        own = {option.field.name: option.field for option in takes.own_options}
-        known = {setting.name: setting for setting in takes.settings} | own
-        own_choice = {
-            name: value
-            for name, value in given.items()
-            if _BY_MLFLOW_RUN not in os.environ
-            or name not in known
-            or parse(known[name], value) != known[name].default
-        }
+        known = _settings_of(command)
+        own_choice = _own_choice(given, known)
         names = known.keys() & (fields(TrainingConfig) | fields(EstimatingConfig)).keys()
-        if not {"trainer", "trainers", "workload"} & own_choice.keys():
-            names |= own.keys()
+        if not has_cuda and self.config.device == "cuda" and "device" not in own_choice:
+            raise ConfigError(
+                "device: the plan is for CUDA, and torch finds no CUDA device on this machine: "
+                "give --device cpu to run on the processor"
+            )
+        trainer = str(own_choice.get("trainer", own_choice.get("trainers", self.config.trainer)))
+        if TRAINER_NAMES.get(trainer, trainer) == self.config.trainer and "workload" not in own_choice:
+            names |= {option.field.name for option in COMMANDS[command].own_options}
         if {"model_size", "workload"} & own_choice.keys():
             names -= {"model_size", *SIZE_FIELDS}
         if str(own_choice.get("parallel")) == NONE:
@@ -65,9 +67,9 @@ class PlannedRow:
             names |= {"headroom"}
         return {name: offered[name] for name in names if name in offered} | own_choice
 
-    def fill_verify(self, given: Mapping[str, object]) -> dict[str, object]:
+    def fill_verify(self, given: Mapping[str, object], *, has_cuda: bool = True) -> dict[str, object]:
         """As `fill`, for `verify`, but with its own few samples: a naive loop must process them too."""
-        filled = self.fill(given, "verify")
+        filled = self.fill(given, "verify", has_cuda=has_cuda)
         for name in (*(COMMANDS["verify"].defaults.keys() - {"model_size"}), "accumulation_steps"):
             filled.pop(name, None)
             if name in given:
@@ -88,28 +90,45 @@ class PlannedRow:
         return found
 
 
-def read_plan(given: str, option: str = "plan") -> Any:
+def plan_data(given: str) -> Any:
     """Read a plan's file, given directly or by its folder. Raises ConfigError."""
     path = Path(given)
     try:
         return read_json(path / "plan.json" if path.is_dir() else path)
     except DpprofError as error:
-        raise ConfigError(f"{option}: {error}") from None
+        raise ConfigError(f"plan: {error}") from None
 
 
-def planned_row(given: str) -> PlannedRow:
-    """Return the row that a plan recommends. Raises ConfigError if there is none, or the file is no plan."""
-    data = read_plan(given)
-    try:
-        whole = typed(dict[str, Any], data)
-        row = whole.get("recommended")
-        if row is None:
-            raise refuse("plan", given, "a plan that recommends a row")
-        found = typed(dict[str, Any], row)
-        settings = typed(dict[str, Any], found.get("experiment"))
-        headroom = str(typed(dict[str, Any], whole.get("asked", {})).get("headroom", ""))
-        return PlannedRow(settings, typed(Predicted, found.get("predicted")), headroom)
-    except ConfigError:
-        raise
-    except DpprofError as error:
-        raise ConfigError(f"plan: {given} cannot be used: {error}") from None
+def planned_row(asked: FromPlanConfig, given: Mapping[str, object], command: str) -> PlannedRow:
+    """Return the row of a plan that a command's options name; see `KeptPlan.row`.
+
+    A trainer that the plan does not have takes the place of the recommended row's. Raises ConfigError if
+    there is no such row, or the file is no plan.
+    """
+    data = plan_data(asked.plan)
+    own_choice = _own_choice(given, _settings_of(command))
+    trainer = str(own_choice.get("trainer", own_choice.get("trainers", "")))
+    trainer = TRAINER_NAMES.get(trainer, trainer)
+    with reading():
+        plan = read_plan(data)
+    row = plan.row(trainer if trainer in plan.trainers else "", asked.logical_batch)
+    with reading():
+        predicted = typed(Predicted, {"plan": plan.name, **row.predicted})
+        return PlannedRow(plan.settings(row), predicted, str(plan.asked.get("headroom", "")))
+
+
+def _settings_of(command: str) -> dict[str, Setting]:
+    takes = COMMANDS[command]
+    own = {option.field.name: option.field for option in takes.own_options}
+    return {setting.name: setting for setting in takes.settings} | own
+
+
+def _own_choice(given: Mapping[str, object], known: Mapping[str, Setting]) -> dict[str, object]:
+    """Return the options that the user gave: under `mlflow run`, those that have not their default value."""
+    return {
+        name: value
+        for name, value in given.items()
+        if _BY_MLFLOW_RUN not in os.environ
+        or name not in known
+        or parse(known[name], value) != known[name].default
+    }

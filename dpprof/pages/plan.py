@@ -7,6 +7,7 @@ from markupsafe import Markup
 from dpprof.findings.plan import answer as said
 from dpprof.findings.plan.answer import span
 from dpprof.findings.plan.data import BatchNoise, Fitted, PlanData, TrainingOption
+from dpprof.findings.plan.timing import UNKNOWN
 from dpprof.pages import svg
 from dpprof.pages.document import (
     Chart,
@@ -82,11 +83,17 @@ def _physical(data: PlanData) -> str:
 
 
 def _options(data: PlanData) -> Table:
-    front, best = data.front, data.recommended
+    front, best = data.front, data.recommended or data.next_best
+
+    def mark(one: TrainingOption) -> str:
+        if one is best:
+            return "recommended" if data.recommended else "next best"
+        return "on the front" if one in front else ""
+
     columns: list[ColumnOf] = [
         ("logical batch", whole, lambda one: one.noise.logical_batch),
         ("trainer", str, lambda one: TrainerName(one.trainer)),
-        ("", str, lambda one: "recommended" if one is best else "on the front" if one in front else ""),
+        ("", str, mark),
         ("noise / batch", "{:.3g}".format, lambda one: one.noise.over_batch),
         ("physical batch", whole, lambda one: one.physical_batch),
         ("physical batches", number, lambda one: one.num_physical),
@@ -98,6 +105,8 @@ def _options(data: PlanData) -> Table:
         ("time rests on", str, lambda one: one.step.basis),
     ]
     columns = [column for column in columns if column[0] != "cost" or data.asked.price_per_device_hour]
+    if all(one.step.basis == UNKNOWN for one in data.options):
+        columns = columns[:7]
     bold = [i for i, one in enumerate(data.options) if one is best]
     return table_of(data.options, columns, name="options", bold=bold)
 

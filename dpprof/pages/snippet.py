@@ -1,9 +1,7 @@
 """A row of a plan as a training script: the checked values of `plan.json` in a template."""
 
-import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +12,12 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat
 from dpprof.config.training import TrainingConfig
 from dpprof.errors import ConfigError, DpprofError, refuse
+from dpprof.findings.plan.reading import KeptPlan, KeptRow, read_plan, reading
 from dpprof.json_files import typed
 from dpprof.privacy.guarantee import ACCOUNTANTS, PRV, PrivateSteps
 from dpprof.record.figures.privacy import rounded_up
 from dpprof.vocabulary.settings import fields
-from dpprof.vocabulary.trainers import TRAINER_NAMES, TRAINERS, short_name
+from dpprof.vocabulary.trainers import TRAINERS, short_name
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, HUGGING_FACE, WORKLOADS, listed
 
 _FAST, _OWN = "snippet_fast", "snippet_own"
@@ -81,28 +80,6 @@ class _Asked:
 
 
 @dataclass(frozen=True)
-class _Row:
-    trainer: str
-    logical_batch: int
-    sample_rate: float
-    steps: int
-    noise_multiplier: float
-    epsilon: float
-    delta: float
-    physical_batch: int
-
-
-@dataclass(frozen=True)
-class _Plan:
-    name: str
-    asked: dict[str, Any]
-    noises: list[dict[str, Any]]
-    options: list[dict[str, Any]]
-    recommended: dict[str, Any] | None
-    experiments: dict[str, dict[str, Any]]
-
-
-@dataclass(frozen=True)
 class Snippet:
     """A script, and notes on it as sentences."""
 
@@ -110,64 +87,27 @@ class Snippet:
     notes: tuple[str, ...]
 
 
-def snippet(plan: object, trainer: str = "", logical_batch: int = 0) -> Snippet:
-    """Return the training script of a plan's recommended row, or of a trainer's or logical batch's row.
+def snippet(data: object, trainer: str = "", logical_batch: int = 0) -> Snippet:
+    """Return the training script of a plan's row; see `KeptPlan.row`.
 
-    Raises ConfigError if there is no such row, if its trainer has no script, or, naming `PLAN`, if the data
-    is not a `plan.json`.
+    Raises ConfigError if there is no such row, if its trainer has no script, or if the data is not a
+    `plan.json`.
     """
-    with _reading():
-        found: _Plan = _picked(_Plan, plan)
-        asked: _Asked = _picked(_Asked, found.asked)
-        rows: list[_Row] = [_picked(_Row, option) for option in found.options]
-        best: _Row | None = _picked(_Row, found.recommended) if found.recommended else None
-    row = _chosen(rows, best, trainer, logical_batch)
-    with _reading():
-        if row.trainer not in found.experiments:
-            raise DpprofError(f"experiments.{row.trainer} is missing")
-        experiment = from_flat(found.experiments[row.trainer])
-        accountant = _accountant(found, row)
-        _check(asked, row)
-    return _written(found.name, asked, row, experiment, accountant)
-
-
-@contextmanager
-def _reading() -> Iterator[None]:
-    """Report errors of the body as errors in the plan."""
-    try:
-        yield
-    except DpprofError as error:
-        raise ConfigError(f"PLAN: it is no plan that this dpprof can read: {error}") from None
-
-
-def _picked(kind: Any, data: object) -> Any:
-    """Build a dataclass from an object that may have more fields. Raises DpprofError."""
-    if not isinstance(data, Mapping):
-        raise DpprofError("it is no object")
-    return typed(kind, {f.name: data[f.name] for f in dataclasses.fields(kind) if f.name in data})
-
-
-def _chosen(rows: Sequence[_Row], best: _Row | None, trainer: str, logical_batch: int) -> _Row:
-    """Return the requested row; trainer and batch default to those of the best row."""
-    if not rows:
-        raise ConfigError("PLAN: it has no row, as no trainer's step fits")
-    if best is None and not (trainer and logical_batch):
-        raise ConfigError(
-            "PLAN: it recommends no row, as no time was known: name one by trainer and logical_batch"
+    with reading():
+        plan = read_plan(data)
+        asked = typed(
+            _Asked, {name: plan.asked[name] for name in _Asked.__annotations__ if name in plan.asked}
         )
-    name = TRAINER_NAMES.get(trainer, trainer) or (best.trainer if best else "")
-    batch = logical_batch or (best.logical_batch if best else 0)
-    there = dict.fromkeys(row.trainer for row in rows)
-    if name not in there:
-        raise refuse("trainer", trainer, f"one of the plan's: {', '.join(map(short_name, there))}")
-    if name not in _TEMPLATES:
-        why = _why_not(name)
-        able = ", ".join(short_name(other) for other in there if other in _TEMPLATES)
-        raise refuse("trainer", short_name(name), f"{able or 'none of the plan'}; {why}")
-    of_trainer = {row.logical_batch: row for row in rows if row.trainer == name}
-    if batch not in of_trainer:
-        raise refuse("logical_batch", batch, f"with {short_name(name)} {', '.join(map(str, of_trainer))}")
-    return of_trainer[batch]
+    row = plan.row(trainer, logical_batch)
+    if row.trainer not in _TEMPLATES:
+        able = [short_name(name) for name in plan.trainers if name in _TEMPLATES]
+        said = f"{', '.join(able) or 'none of the plan'}; {_why_not(row.trainer)}"
+        raise refuse("trainer", short_name(row.trainer), said)
+    with reading():
+        experiment = from_flat(plan.settings(row))
+        accountant = _accountant(plan, row)
+        _check(asked, row)
+    return _written(plan.name, asked, row, experiment, accountant)
 
 
 def _why_not(name: str) -> str:
@@ -183,7 +123,7 @@ def _why_not(name: str) -> str:
     )
 
 
-def _accountant(plan: _Plan, row: _Row) -> str:
+def _accountant(plan: KeptPlan, row: KeptRow) -> str:
     """Return the accountant of the row's guarantee. Raises DpprofError."""
     for noise in plan.noises:
         guarantee = noise.get("guarantee")
@@ -194,11 +134,11 @@ def _accountant(plan: _Plan, row: _Row) -> str:
     raise DpprofError(f"noises has no accountant for logical batch {row.logical_batch}")
 
 
-def _check(asked: _Asked, row: _Row) -> None:
+def _check(asked: _Asked, row: KeptRow) -> None:
     """Raise DpprofError for contradictory numbers, which would give another guarantee."""
     PrivateSteps(row.sample_rate, row.steps, row.delta)
     for name, value in (vars(row) | vars(asked)).items():
-        if not isinstance(value, str) and not 0 < value < math.inf:
+        if isinstance(value, int | float) and not 0 < value < math.inf:
             raise DpprofError(f"{name} is {value}, and must be above 0")
     if not math.isclose(row.sample_rate * asked.dataset_size, row.logical_batch, rel_tol=1e-9):
         raise DpprofError("sample_rate is not logical_batch over dataset_size")
@@ -212,13 +152,15 @@ def _drawn_rate(sample_rate: float) -> float:
     drawn = math.floor(sample_rate * _DRAWN) / _DRAWN
     if drawn < sample_rate * (1 - _MOST_OFF):
         raise ConfigError(
-            f"PLAN: Opacus's sampler cannot draw with a sample rate of {sample_rate:.3g}, only with "
+            f"plan: Opacus's sampler cannot draw with a sample rate of {sample_rate:.3g}, only with "
             f"multiples of {1 / _DRAWN:.3g}: take a larger logical batch"
         )
     return drawn
 
 
-def _written(name: str, asked: _Asked, row: _Row, experiment: ExperimentConfig, accountant: str) -> Snippet:
+def _written(
+    name: str, asked: _Asked, row: KeptRow, experiment: ExperimentConfig, accountant: str
+) -> Snippet:
     template = _TEMPLATES[row.trainer]
     home, _, class_name = TRAINERS[row.trainer].target.partition(":")
     weak = weaknesses(row.epsilon, row.delta, asked.dataset_size)
@@ -253,7 +195,7 @@ def _written(name: str, asked: _Asked, row: _Row, experiment: ExperimentConfig, 
     return Snippet(text, tuple(notes))
 
 
-def _epsilon_error(asked: _Asked, row: _Row) -> float:
+def _epsilon_error(asked: _Asked, row: KeptRow) -> float:
     """Return the error of the plan's own epsilon."""
     from dpprof.privacy.prv import affordable_error
     from dpprof.privacy.search import PRECISION

@@ -81,7 +81,7 @@ def test_a_fault_is_one_line_with_the_place_of_its_traceback(
     def fail(*arguments: object) -> None:
         raise ZeroDivisionError("one\ntwo")
 
-    monkeypatch.setattr("dpprof.drive.planned_row.read_plan", fail)
+    monkeypatch.setattr("dpprof.drive.planned_row.plan_data", fail)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     ended = called("snippet", "plan.json")
     (kept,) = tmp_path.glob("dpprof-*.txt")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from conftest import Ended, call_dpprof, fine, lay_out_store, measure_here, runs_of
 from covering import product
+from example_plans import of_every_trainer
 from mlflow import MlflowClient
 
 from dpprof.record.figures.results import Result, read_result
@@ -198,6 +199,38 @@ def test_what_differs_from_the_plan_is_measured_but_not_compared() -> None:
     assert "trainerisStandardTrainer" in told
 
 
+def test_a_row_that_is_named_is_measured() -> None:
+    (other,) = {row["trainer"] for row in planned()[2]["options"]} - {recommended()["trainer"]}
+    named = ("--trainer", "flat" if other == "DPSGDTrainer" else "bk", "--logical-batch", "64")
+    _, result = profiled(*named)
+    row = next(r for r in planned()[2]["options"] if (r["trainer"], r["logical_batch"]) == (other, 64))
+    assert (result.config.trainer, result.config.batch_size) == (other, row["physical_batch"])
+    assert result.config.noise_multiplier == row["noise_multiplier"]
+    assert result.predicted is not None
+    assert result.predicted.step_s_least == row["predicted"]["step_s_least"]
+
+
+def test_where_no_time_is_known_the_next_best_row_is_named() -> None:
+    ended, folder, plan = planned("--measured", "none")
+    assert plan["recommended"] is None
+    row = plan["next_best"]
+    assert (row["trainer"], row["logical_batch"]) == ("DPBookKeepingTrainer", 64), "it alone makes 200 steps"
+    assert row["predicted"]["peak_bytes"] > 0
+    command = f"dpprof profile --plan {folder.relative_to(place())} --trainer bk --logical-batch 64"
+    assert command in (ended.stdout + ended.stderr).replace("\n", " ")
+    refused = call_dpprof(place(), "profile", "--plan", str(folder))
+    assert (refused.returncode, "The next best is bk at 64" in refused.stderr) == (2, True)
+
+
+def test_a_plan_for_a_gpu_that_is_not_there_names_the_device_to_give() -> None:
+    folder = planned(*ON_CUDA, "4", "--logical-batches", "64")[1]
+    for command in (("profile", "--trainer", "bk"), ("verify", "--trainers", "bk")):
+        refused = call_dpprof(place(), *command, "--plan", str(folder), CUDA_VISIBLE_DEVICES="")
+        assert refused.returncode == 2
+        assert "device: the plan is for CUDA" in refused.stderr
+        assert "give --device cpu" in refused.stderr
+
+
 def test_verify_takes_the_trainer_and_the_model() -> None:
     ended = fine(measure_here(place(), "verify", "--plan", str(planned()[1] / "plan.json")))
     assert "verifying 1 trainer on cpu: tiny-layers1, 4 samples of 16 tokens" in ended.stdout + ended.stderr
@@ -221,13 +254,19 @@ def test_advise_takes_the_row_and_the_device() -> None:
     assert (asked["trainer"], asked["batch_size"]) == (row["trainer"], row["physical_batch"])
 
 
+def written(**changes: Any) -> str:
+    """A plan's file with changes."""
+    return json.dumps(of_every_trainer() | changes)
+
+
 NO_PLANS = [
     (None, "plan: plan.json cannot be read: No such file"),
     ("{", "plan: plan.json cannot be read: it is no valid JSON"),
-    ("[]", "plan: plan.json cannot be used: it "),
-    ('{"recommended": null}', "plan: got 'plan.json', allowed: a plan that recommends a row"),
-    ('{"recommended": {}}', "plan: plan.json cannot be used: "),
-    ('{"recommended": {"experiment": {"trainer": "flat", "x": 1}, "predicted": {"plan": ""}}}', "'x'"),
+    ("[]", "plan: it is no plan that this dpprof can read: it is no object"),
+    ('{"options": []}', "plan: it is no plan that this dpprof can read: name is missing"),
+    (written(options=[]), "plan: it has no row"),
+    (written(recommended=None), "plan: it recommends no row, as no time is known"),
+    (written(experiments={"DPBookKeepingTrainer": {"trainer": "bk", "x": 1}}), "'x'"),
 ]
 
 

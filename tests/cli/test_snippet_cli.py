@@ -113,10 +113,10 @@ def test_the_recommended_row_is_printed_where_no_file_is_named(called: Run, plan
 @pytest.mark.parametrize(
     ("content", "arguments", "said"),
     [
-        (None, (), "PLAN: plan.json cannot be read: No such file or directory"),
-        ("{}", (), "PLAN: it is no plan that this dpprof can read: name is missing"),
-        ({"options": []}, (), "PLAN: it has no row"),
-        ({"recommended": None}, (), "PLAN: it recommends no row"),
+        (None, (), "plan: plan.json cannot be read: No such file or directory"),
+        ("{}", (), "plan: it is no plan that this dpprof can read: name is missing"),
+        ({"options": []}, (), "plan: it has no row"),
+        ({"recommended": None}, (), "plan: it recommends no row"),
         ({"experiments": {}}, (), "experiments.DPBookKeepingTrainer is missing"),
         ({"noises": []}, (), "noises has no accountant for logical batch 64"),
         ({}, ("--trainer", "nosuch"), "trainer: got 'nosuch', allowed: one of the plan's: flat, ghost"),

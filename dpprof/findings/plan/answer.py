@@ -40,9 +40,7 @@ def reason(plan: PlanData) -> str:
     one = plan.recommended
     if one is None:
         if plan.options:
-            return (
-                "No row can be recommended: no time is known. Measure a sweep here, or give a target by name."
-            )
+            return f"No time is known.{_next_best(plan)}"
         if all(each.failure for each in plan.fitted):
             return "No trainer's step could be estimated."
         return "No trainer's step fits, however small its batch."
@@ -54,6 +52,21 @@ def reason(plan: PlanData) -> str:
         fastest = "the fastest" if one.step.basis == MEASURED else "by its least time the fastest"
         text += f": {fastest} of {len(trainers)} trainers at that batch"
     return f"{text}{_why_not_larger(plan, one)}."
+
+
+def _next_best(plan: PlanData) -> str:
+    one = plan.next_best
+    if one is None:
+        return ""
+    trainer, batch = short_name(one.trainer), one.noise.logical_batch
+    several = len({option.trainer for option in plan.comparable}) > 1
+    fastest = f", and {trainer} was the fastest trainer where all were measured (on a CPU)" * several
+    return (
+        f" Next best is {trainer} with a logical batch of {batch:,}: of the batches that make at least "
+        f"{plan.enough_steps:,} steps, this one has the least noise in the mean gradient{fastest}. Measure "
+        f"it with `dpprof profile --plan FOLDER --trainer {trainer} --logical-batch {batch}`, and the other "
+        "trainers likewise: the next plan takes its times from these runs."
+    )
 
 
 def _why_not_larger(plan: PlanData, one: TrainingOption) -> str:
@@ -201,15 +214,15 @@ def span(time: Seconds | None) -> str:
 
 
 def to_data(plan: PlanData) -> dict[str, Any]:
-    """Return the contents of `plan.json`; `recommended` has all that a training needs."""
-    one = plan.recommended
+    """Return the contents of `plan.json`, which `KeptPlan` reads."""
     return {
         "name": plan.name,
         "asked": vars(plan.asked) | {"target_delta": plan.delta},
         "noises": [dataclasses.asdict(noise) for noise in plan.noises],
-        "options": [_row(option) for option in plan.options],
+        "options": [_row(plan, option) for option in plan.options],
         "front": [plan.options.index(option) for option in plan.front],
-        "recommended": None if one is None else _row(one) | _predicted(plan),
+        "recommended": plan.recommended and _first(plan, plan.recommended),
+        "next_best": plan.next_best and _first(plan, plan.next_best),
         "reason": reason(plan),
         "caveats": [*weak_privacy(plan), *caveats(plan)],
         "advice": plan.advice,
@@ -221,26 +234,16 @@ def to_data(plan: PlanData) -> dict[str, Any]:
     }
 
 
-def _predicted(plan: PlanData) -> dict[str, Any]:
-    """Return the settings of one logical step of the recommended row, and its predicted cost."""
-    assert plan.prediction is not None, "asked for where there is one"
-    config, step = plan.prediction
-    return {
-        "experiment": to_flat(config),
-        "predicted": {
-            "plan": plan.name,
-            "peak_bytes": plan.peak_bytes,
-            "estimate": plan.estimate,
-            "step_s_least": step.least,
-            "step_s_most": step.most,
-            "time_basis": step.basis,
-            "target": plan.config.estimating.target if device_of(plan.config) else "",
-        },
-    }
+def _first(plan: PlanData, option: TrainingOption) -> dict[str, Any]:
+    """Return the row to begin with, whose peak was estimated."""
+    row = _row(plan, option)
+    row["predicted"] |= {"peak_bytes": plan.peak_bytes, "estimate": plan.estimate}
+    return row
 
 
-def _row(option: TrainingOption) -> dict[str, Any]:
+def _row(plan: PlanData, option: TrainingOption) -> dict[str, Any]:
     noise = option.noise
+    _, step = plan.prediction(option)
     times = {"step_s": option.step, "hours": option.hours, "device_hours": option.device_hours}
     times |= {"cost": option.cost or Seconds(None, None, UNKNOWN)}
     return {
@@ -259,4 +262,11 @@ def _row(option: TrainingOption) -> dict[str, Any]:
         "most_physical_batches": option.most_physical,
         **{f"{name}_{end}": getattr(time, end) for name, time in times.items() for end in ("least", "most")},
         "time_basis": option.step.basis,
+        "predicted": {
+            "plan": plan.name,
+            "step_s_least": step.least,
+            "step_s_most": step.most,
+            "time_basis": step.basis,
+            "target": plan.config.estimating.target if device_of(plan.config) else "",
+        },
     }

@@ -210,7 +210,7 @@ def _is_worth(one: TrainingOption, than: TrainingOption) -> bool:
 class PlanData:
     """A plan of the `fitted` trainers with each logical batch.
 
-    `peak_bytes` is the allocator's expected peak in the recommended row, by the `estimate` in that folder.
+    `peak_bytes` is the allocator's expected peak in the row to begin with, by the `estimate` in that folder.
     `advice` says what would make a step fit where none does.
     """
 
@@ -265,6 +265,18 @@ class PlanData:
         return min(self.asked.min_steps, max((one.noise.steps for one in self.comparable), default=0))
 
     @property
+    def next_best(self) -> TrainingOption | None:
+        """Row to begin with where no time is known, and thus none is recommended.
+
+        Of the batches with enough steps the one with the least noise in the mean gradient, and of its
+        trainers the one that was the fastest elsewhere.
+        """
+        able = [one for one in self.comparable if one.noise.steps >= self.enough_steps]
+        if self.recommended is not None or not able:
+            return None
+        return min(able, key=lambda one: (one.noise.over_batch, *_in_doubt(one)))
+
+    @property
     def is_largest(self) -> bool:
         """True if no larger logical batch than the recommended one was weighed."""
         one = self.recommended
@@ -277,15 +289,11 @@ class PlanData:
         found = [] if one is None else too_close(one.noise, self.comparable)
         return sorted(found, key=lambda other: other is not one) if len(found) > 1 else []
 
-    @property
-    def prediction(self) -> tuple[ExperimentConfig, Seconds] | None:
-        """One logical step of the recommended row as an experiment that can be measured, and its time.
+    def prediction(self, one: TrainingOption) -> tuple[ExperimentConfig, Seconds]:
+        """Return one logical step of a row as an experiment that can be measured, and its time.
 
         It has the expected number of physical batches, all full; drawn ones vary, as in the row's own time.
         """
-        one = self.recommended
-        if one is None:
-            return None
         fitted = next(f for f in self.fitted if f.config.trainer == one.trainer)
         assert fitted.cost is not None, "it fits"
         batch, num_physical = one.physical_batch, max(1, round(one.num_physical))

@@ -225,7 +225,8 @@ def test_a_row_that_contradicts_its_plan_is_refused() -> None:
     ):
         plan = of_every_trainer()
         plan["options"] = [row | change for row in plan["options"]]
-        with pytest.raises(ConfigError, match="PLAN: it is no plan that this dpprof can read") as caught:
+        plan["recommended"] |= change
+        with pytest.raises(ConfigError, match="plan: it is no plan that this dpprof can read") as caught:
             snippet(plan)
         assert said in str(caught.value)
 
