@@ -72,7 +72,7 @@ def row(config: ExperimentConfig) -> list[str]:
     assert unexplained is not None
     category, most = max(ledger.at_peak.items(), key=lambda item: item[1])
     return [
-        config.model_name,
+        config.model_title,
         str(config.batch_size),
         config.trainer,
         f"{(record.memory.peak_allocated or 0) / MIB:.3f}",

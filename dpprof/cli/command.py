@@ -11,6 +11,7 @@ from dpprof.cli.options import GroupedOptions, options_of
 from dpprof.cli.streams import waiting
 from dpprof.config.entry_points import FromPlanConfig
 from dpprof.config.flat import parse_drive
+from dpprof.config.options import COMMANDS
 from dpprof.vocabulary.settings import take
 
 if TYPE_CHECKING:
@@ -35,8 +36,10 @@ class Asked:
 
         given = {name: value for name, value in options.items() if value is not None}
         self.drive, self.values = parse_drive(given)
-        asked = self.take(FromPlanConfig)
-        self.row = planned_row(asked, self.values, command) if asked.plan else None
+        self.row = None
+        if FromPlanConfig in COMMANDS[command].classes:
+            asked = self.take(FromPlanConfig)
+            self.row = planned_row(asked, self.values, command) if asked.plan else None
         self.getting_ready = getting_ready
 
     def take(self, kind: type[T]) -> T:

@@ -60,7 +60,7 @@ def fit(asked: Asked) -> None:
         run(planned, progress)
         if not planned.interrupted:
             progress.show(page(planned.name, planned.answers, own))
-        progress.say(f"searched for {progress.duration}; every estimate is kept in {planned.folder.path}")
+            progress.say(f"searched for {progress.duration}; {planned.folder.path}/fit.html has all of it")
 
 
 def _check(own: FitConfig, experiment: ExperimentConfig, asked: Asked) -> None:

@@ -66,8 +66,18 @@ class GroupedCommands(click.Group):
 def cli() -> None:
     """Measure what differential privacy costs in memory, memory traffic and time.
 
+    \b
+    What does it cost on this machine, and which algorithm is best?
+      dpprof sweep
+    What fits a GPU that is not here?
+      dpprof fit --target H100
+    Given a privacy budget: which batch, how much noise, how long?
+      dpprof plan --target H100 --dataset-size 1000000
+    Where do the memory and the time of my own script go?
+      dpprof watch train.py
+
     Every experiment runs in a clean process of its own, leaves a folder under --runs-dir, and becomes a run
-    in MLflow (`mlflow ui` shows them). Start with `dpprof test`, then `dpprof sweep`.
+    in MLflow, which `mlflow ui` shows.
     """
 
 
@@ -86,10 +96,11 @@ def main() -> None:
             signal.signal(number, signal.default_int_handler)
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     try:
-        for argument in sys.argv[1:]:
+        arguments = sys.argv[1:] or ["--help"]
+        for argument in arguments:
             if not is_text(argument):
                 raise ConfigError(f"got {shown(argument)}, allowed: text in the encoding of this terminal")
-        cli.main(standalone_mode=False)
+        cli.main(arguments, standalone_mode=False)
     except DpprofError as error:
         _end(str(error), error.exit_code)
     except click.ClickException as error:

@@ -12,7 +12,7 @@ import click
 
 from dpprof.cli.streams import put
 from dpprof.config.entry_points import AXES
-from dpprof.config.options import COMMANDS
+from dpprof.config.options import COMMANDS, FIRST
 from dpprof.errors import ConfigError, refuse
 from dpprof.record.files import write_bytes
 from dpprof.vocabulary.settings import choices_of
@@ -31,12 +31,16 @@ _METAVARS = {
 _LONGEST_CHOICES = 20
 STANDARD_OUTPUT = "-"
 _LONGEST_OPTION = 26
+_HELP_ALL = "--help-all"
+# Settings from which on `--help` lists the first ones alone.
+_MANY = 20
 
 
 class GroupedOption(click.Option):
-    """An option with its heading in the help."""
+    """An option with its heading in the help; those that are not `first` are left to `--help-all`."""
 
     heading = "Help"
+    is_first = True
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         """Return the spelling with dashes and the help."""
@@ -44,18 +48,43 @@ class GroupedOption(click.Option):
 
 
 class GroupedOptions(click.Command):
-    """A command that lists its options under headings."""
+    """A command that lists its options under headings: of many the first ones, and all by `--help-all`."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters, with `--help-all` where `--help` leaves some out."""
+        found = super().get_params(ctx)
+        if any(not getattr(option, "is_first", True) for option in found):
+            found.append(
+                click.Option(
+                    [_HELP_ALL],
+                    is_flag=True,
+                    is_eager=True,
+                    expose_value=False,
+                    callback=_show_all,
+                    help=f"Show all {sum(isinstance(o, GroupedOption) for o in found)} options and exit.",
+                )
+            )
+        return found
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a list for each heading, in order of first appearance."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
+            if not (getattr(parameter, "is_first", True) or ctx.meta.get(_HELP_ALL)):
+                continue
             record = parameter.get_help_record(ctx)
             if isinstance(parameter, click.Option) and record is not None:
                 groups.setdefault(getattr(parameter, "heading", GroupedOption.heading), []).append(record)
         for heading, rows in groups.items():
             with formatter.section(heading):
                 formatter.write_dl(rows, col_max=_LONGEST_OPTION)
+
+
+def _show_all(context: click.Context, parameter: click.Parameter, is_asked: bool) -> None:
+    if is_asked and not context.resilient_parsing:
+        context.meta[_HELP_ALL] = True
+        click.echo(context.get_help(), color=context.color)
+        context.exit()
 
 
 def options_of(command: str) -> list[click.Parameter]:
@@ -68,13 +97,14 @@ def options_of(command: str) -> list[click.Parameter]:
     takes = COMMANDS[command]
     declared = [(field, title) for title, found in takes.by_title.items() for field in found]
     declared += [(own.field, f"Only with {', '.join(own.takers)}") for own in takes.own_options]
-    return [_option(field, heading) for field, heading in declared]
+    is_short = len(takes.settings) < _MANY
+    return [_option(field, heading, is_short or field.name in FIRST) for field, heading in declared]
 
 
-def _option(field: "Field[Any]", heading: str) -> click.Parameter:
+def _option(field: "Field[Any]", heading: str, is_first: bool) -> click.Parameter:
     names = dict.fromkeys(["--" + field.name.replace("_", "-"), "--" + field.name])
     option = GroupedOption([*names, field.name], metavar=_metavar(field), help=_help(field))
-    option.heading = heading
+    option.heading, option.is_first = heading, is_first
     return option
 
 

@@ -14,7 +14,7 @@ def profile(asked: Asked) -> None:
     \b
     dpprof profile --trainer DPGhostClippingTrainer --batch-size 4 --seq-len 512
     dpprof profile --plan runs/plan-20260101-120000   # the recommended row
-    dpprof profile --plan runs/plan-20260101-120000 --trainer flat --logical-batch 1024
+    dpprof profile --plan FOLDER --trainer flat --logical-batch 1024   # another
     mlflow run . -e profile -P trainer=DPGhostClippingTrainer -P batch_size=4
     """
     row, machine = asked.row, asked.launcher.machine

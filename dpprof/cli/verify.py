@@ -34,7 +34,7 @@ def verify(asked: Asked) -> None:
 
     with asked.begun(check, "verify") as progress:
         progress.say(
-            f"verifying {counted(len(experiments), 'trainer')} on {first.device}: {first.model_name}, "
+            f"verifying {counted(len(experiments), 'trainer')} on {first.device}: {first.model_title}, "
             f"{first.batch_size} samples of {first.seq_len} tokens, {first.precision}"
         )
         run(check, progress)

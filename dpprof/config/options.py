@@ -164,6 +164,14 @@ _PLANNED = (
     *("trainer", "batch_size", "world_size", "accumulation_steps", "noise_multiplier"),
     *("poisson_sampling", "poisson_tail", "savings"),
 )
+# What `--help` lists of a command with many settings; `--help-all` has the rest.
+FIRST = (
+    *("plan", "trainer", "trainers", "workload", "model_size", "model_sizes", "train"),
+    *("batch_size", "batch_sizes", "seq_len", "seq_lens", "precision", "precisions", "accumulation_steps"),
+    *("dataset_size", "epochs", "target_epsilon", "logical_batch", "logical_batches", "min_steps"),
+    *("num_devices", "parallel", "device", "target", "device_memory_gib", "headroom", "along", "verify"),
+    *("passes", "repeats", "sweep_name", "resume", "runs_dir"),
+)
 COMMANDS: dict[str, Takes] = {
     "profile": Takes(
         (FromPlanConfig, TrainingConfig, BudgetConfig, MeasuringConfig, DriveConfig), without=("workers",)

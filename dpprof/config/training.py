@@ -26,6 +26,8 @@ PRECISIONS = ("fp32", "bf16")
 SIZE_FIELDS = ("vocab_size", "hidden_dim", "num_layers", "num_heads")
 # File names have at most 255 bytes; names of runs and sweeps get suffixes.
 LONGEST_NAME = 200
+# A factory's name that does not tell its model.
+_SAYS_NOTHING = re.compile(r"((make|build|create|get)_?)?(factory|model|workload)")
 _LISTED = [f"{info.name}:NAME" if info.named else info.name for info in WORKLOADS.values()]
 _SIZE_HELP = "0 takes it from model_size."
 
@@ -88,6 +90,11 @@ class TrainingConfig:
     workload_options: str = setting(
         "", "Options of a workload of your own, which its factory reads: name=value,name=value."
     )
+    model_name: str = setting(
+        "",
+        "Name of a model of your own in titles and in the names of runs; by default its factory's, or its "
+        "module's if the factory is called factory, model or the like.",
+    )
     train: str = setting(
         ALL,
         "Parameters that train: all (as the workload made them), lora (adapters alone), bias, head (the last "
@@ -142,6 +149,10 @@ class TrainingConfig:
             )
         if self.workload != BUILT_IN_WORKLOAD and self.activation_checkpointing:
             raise refuse("activation_checkpointing", True, f"false with any workload but {BUILT_IN_WORKLOAD}")
+        if self.model_name and self.workload == BUILT_IN_WORKLOAD:
+            raise refuse("model_name", self.model_name, f"with any workload but {BUILT_IN_WORKLOAD}")
+        if not re.fullmatch(r"[\w.-]*", self.model_name):
+            raise refuse("model_name", self.model_name, "letters, digits, '_', '-' and '.'")
         if self.named_options and listed(self.workload) in WORKLOADS:
             raise refuse("workload_options", self.workload_options, "only with a workload of your own")
         self._check_train()
@@ -188,24 +199,31 @@ class TrainingConfig:
         return assignments("workload_options", self.workload_options)
 
     @property
-    def model_name(self) -> str:
-        """Short name of the training, safe in file names: the size or the factory's name, then what differs.
+    def model_title(self) -> str:
+        """Short name of the training, safe in file names: the size or the model's name, then what differs.
 
         Sizes that differ from `model_size` follow: `1b-hidden64-layers2`; so does partial training:
         `1b-lora8`.
         """
-        own = MODEL_SIZES.get(self.model_size, {})
-        changed = [
-            f"{name.removeprefix('num_').partition('_')[0]}{given}"
-            for name in SIZE_FIELDS
-            if (given := getattr(self, name)) and given != own.get(name)
-        ]
         if self.workload == BUILT_IN_WORKLOAD:
             name = self.model_size
+        elif self.model_name:
+            name = self.model_name
         elif listed(self.workload) == HUGGING_FACE:
             name = re.sub(r"[^\w.-]", "-", short_model_name(self.of_listed))
         else:
-            name = self.workload.rpartition(":")[2]
+            module, _, name = self.workload.rpartition(":")
+            name = module.rpartition(".")[2] if module and _SAYS_NOTHING.fullmatch(name) else name
+        return self.titled(name)
+
+    def titled(self, name: str) -> str:
+        """Append to a model's name the sizes that were changed, and the parameters that train."""
+        own = MODEL_SIZES.get(self.model_size, {})
+        changed = [
+            f"{size.removeprefix('num_').partition('_')[0]}{given}"
+            for size in SIZE_FIELDS
+            if (given := getattr(self, size)) and given != own.get(size)
+        ]
         return "-".join([name, *changed, *([self.train_name] if self.train_name else [])])
 
     @property
@@ -227,7 +245,7 @@ class TrainingConfig:
     @property
     def run_name(self) -> str:
         """Name of run and folder: `<Trainer>_<model>_bs<B>_seq<T>`, with several ranks `_<parallel>x<N>`."""
-        name = f"{self.trainer}_{self.model_name}_bs{self.batch_size}_seq{self.seq_len}"
+        name = f"{self.trainer}_{self.model_title}_bs{self.batch_size}_seq{self.seq_len}"
         return name if self.parallel == NONE else f"{name}_{self.parallel}x{self.world_size}"
 
     def resolve(self, *, cuda_available: bool) -> Self:

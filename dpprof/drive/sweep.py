@@ -88,7 +88,7 @@ class Sweep(Campaign):
     @property
     def has_several_models(self) -> bool:
         """True if the experiments train different models."""
-        return len({config.model_name for config in self.experiments.values()}) > 1
+        return len({config.model_title for config in self.experiments.values()}) > 1
 
     def experiment_to_check(self) -> ExperimentConfig | None:
         """The first experiment that is still to be run."""

@@ -153,37 +153,32 @@ def has(found: Sequence[dict[str, Any]], name: str) -> bool:
     return any(row.get(name) is not None for row in found)
 
 
-def explained(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str, Any]]) -> str:
-    """Explain the table in sentences."""
-    size = size_name(config, fit)
+def answer_of(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str, Any]]) -> str:
+    """Say in a sentence what the table's sizes are."""
     open_ones = [row["is_at_least"] for row in found if not row["failure"]]
     headroom = f" with {fit.headroom} of its memory free" if fit.usable < 1 else ""
     device = f"{device_name(config)}{headroom}"
     if fit.along == WORLD_SIZE:
-        text = (
+        return (
             f"The fewest ranks whose training step fits {device}, one on each device, the model in shards; "
             "with one fewer it does not."
         )
-    else:
-        ranks = "" if config.world_size == 1 else f" on each of {config.world_size} ranks"
-        larger = "" if open_ones and all(open_ones) else "; the next larger one does not"
-        text = f"The largest {size} whose training step fits {device}{ranks}{larger}."
-    text += " Estimated on fake tensors."
-    text += f" {'The headroom is' if fit.usable < 1 else 'No headroom is left'} for other "
-    text += "processes, and what an estimate does not include."
+    ranks = "" if config.world_size == 1 else f" on each of {config.world_size} ranks"
+    larger = "" if open_ones and all(open_ones) else "; the next larger one does not"
+    return f"The largest {size_name(config, fit)} whose training step fits {device}{ranks}{larger}."
+
+
+def explained(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Explain the table, a sentence or two at a time."""
+    headroom = "The headroom is" if fit.usable < 1 else "No headroom is left"
+    yield f"Estimated on fake tensors. {headroom} for other processes, and what an estimate does not include."
     if has(found, "without_headroom"):
-        text += " `without headroom` is predicted to just fit in all of the memory."
-    if any(open_ones):
-        text += (
-            f" Where it says `or more`, the search stopped at a {size} that fits; larger ones were not "
-            "tried, or there was no time for them (`timeout_s`)."
+        yield "`without headroom` is predicted to just fit in all of the memory."
+    if any(row["is_at_least"] for row in found if not row["failure"]):
+        yield (
+            f"Where it says `or more`, the search stopped at a {size_name(config, fit)} that fits; larger "
+            "ones were not tried, or there was no time for them (`timeout_s`)."
         )
-    return " ".join([text, *_explained_columns(config, fit, found)])
-
-
-def _explained_columns(
-    config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str, Any]]
-) -> Iterator[str]:
     tail = config.estimating.poisson_tail
     if config.poisson_sampling:
         yield (

@@ -1,6 +1,5 @@
 """Page of a fit: the largest batch or sequence of each trainer, and its limit."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from dpprof.config.entry_points import WORLD_SIZE, FitConfig
 from dpprof.findings.fit import (
     SIZES,
     Answer,
+    answer_of,
     explained,
     found_name,
     gib_words,
@@ -17,9 +17,8 @@ from dpprof.findings.fit import (
     rows,
     size_name,
 )
-from dpprof.pages import markdown
-from dpprof.pages.document import Column, Document, Sentence, TrainerName, figure, table
-from dpprof.record.files import write_text
+from dpprof.pages.document import Column, Document, Points, Sentence, TrainerName, figure, table
+from dpprof.pages.written import write_answer
 from dpprof.vocabulary.colors import words
 from dpprof.vocabulary.formats import number, whole
 
@@ -27,24 +26,21 @@ _CONFIRMED = {True: "yes", False: "NO", None: ""}
 
 
 def write_fit(name: str, answers: Sequence[Answer], fit: FitConfig, folder: Path) -> tuple[str, list[Path]]:
-    """Write the answers as Markdown and as data; return the text and the files."""
-    text = markdown.render(page(name, answers, fit))
-    files = [folder / "fit.md", folder / "fit.json"]
-    write_text(files[0], text)
-    write_text(files[1], json.dumps(rows(answers, fit), indent=1))
-    return text, files
+    """Write the answers in all their forms; return the text and the files."""
+    return write_answer(folder, "fit", page(name, answers, fit), rows(answers, fit))
 
 
 def page(name: str, answers: Sequence[Answer], fit: FitConfig) -> Document:
-    """Return the table, its explanation, and why some rows have no answer."""
+    """Return the table, why some rows have no answer, and what the figures mean."""
     found = rows(answers, fit)
     first = answers[0].config
     columns = _columns(first.poisson_sampling, size_name(first, fit), fit, found)
     columns[2:2] = [(Column(SIZES[size], whole), size) for size in given_sizes(first, fit.along)]
     cells = [[_told(row, fit).get(key, row.get(key)) for _, key in columns] for row in found]
-    failures = [Sentence(f"{row['trainer']}: {row['failure']}") for row in found if row["failure"]]
-    answer = Sentence(explained(first, fit, found))
-    return Document(name, [answer, table("", [column for column, _ in columns], cells), *failures])
+    failures = [Sentence(f"{row['trainer']}: {row['failure']}", "warning") for row in found if row["failure"]]
+    answer = Sentence(answer_of(first, fit, found), "answer")
+    sizes = table("", [column for column, _ in columns], cells, name="sizes")
+    return Document(f"{name}: fit", [answer, sizes, *failures, Points([*explained(first, fit, found)])])
 
 
 def _columns(

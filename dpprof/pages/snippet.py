@@ -104,9 +104,9 @@ def snippet(data: object, trainer: str = "", logical_batch: int = 0) -> Snippet:
         said = f"{', '.join(able) or 'none of the plan'}; {_why_not(row.trainer)}"
         raise refuse("trainer", short_name(row.trainer), said)
     with reading():
-        experiment = from_flat(plan.settings(row))
         accountant = _accountant(plan, row)
         _check(asked, row)
+        experiment = from_flat(plan.settings(row))
     return _written(plan.name, asked, row, experiment, accountant)
 
 

@@ -42,7 +42,7 @@ def write_scalars(result: Result) -> list[Path]:
 def _settings(config: ExperimentConfig) -> dict[str, str | int]:
     return {
         "trainer": trainer_info(config.trainer).short_name,
-        "model": config.model_name,
+        "model": config.model_title,
         "batch_size": config.batch_size,
         "seq_len": config.seq_len,
     }

@@ -118,7 +118,7 @@ def _facts(record: Record, config: ExperimentConfig) -> dict[str, str]:
     versions = (record.environment.get(name, "?") for name in ("torch_version", "opacus_version"))
     return {
         "trainer": f"{config.trainer} ({short_name(config.trainer)})",
-        "model": config.model_name + parameters,
+        "model": config.model_title + parameters,
         f"batch{'' if is_alone else ' of a rank'} x sequence": f"{config.batch_size} x {config.seq_len}",
         **({} if is_alone else {"ranks": f"{config.world_size} ({config.parallel})"}),
         "precision": config.precision,
@@ -169,7 +169,7 @@ def write_timeline(result: Result) -> list[Path]:
     folder, data, config = result.folder, compute(result), result.config
     if data is None:
         return []
-    size = f"{config.model_name}, batch {config.batch_size}, sequence {config.seq_len}"
+    size = f"{config.model_title}, batch {config.batch_size}, sequence {config.seq_len}"
     title = f"{short_name(config.trainer)}, {size}"
     picture = image.png(image.timeline_of(data.levels, data.tables, title))
     write_bytes(folder.timeline_image, picture)

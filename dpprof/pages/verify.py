@@ -58,7 +58,7 @@ def page(result: Result) -> Document | None:
 def _facts(result: Result, found: VerifyResult) -> list[tuple[str, str]]:
     config = result.config
     facts = [
-        ("model", f"{config.model_name}, batch {config.batch_size}, sequence {config.seq_len}"),
+        ("model", f"{config.model_title}, batch {config.batch_size}, sequence {config.seq_len}"),
         ("precision", config.precision),
     ]
     if found.max_grad_norm is not None:

@@ -47,7 +47,7 @@ def tags_of(result: Result) -> dict[str, str]:
         RUN_TAG: result.name,
         "mlflow.runColor": trainer_info(result.config.trainer).color,
         "dpprof.trainer": result.config.trainer,
-        "dpprof.model": result.config.model_name,
+        "dpprof.model": result.config.model_title,
         KIND_TAG: ESTIMATE if result.config.is_estimate else "experiment",
     }
     if result.predicted is not None:
@@ -92,7 +92,7 @@ def short_name(name: str, config: ExperimentConfig, *, with_model: bool) -> str:
         return name
     parts = [trainer_info(config.trainer).short_name, f"b{config.batch_size}", f"s{config.seq_len}"]
     if with_model:
-        parts.append(config.model_name)
+        parts.append(config.model_title)
     elif config.train_name:
         parts.append(config.train_name)
     rest = name.removeprefix(config.run_name).split("_")

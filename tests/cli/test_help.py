@@ -5,13 +5,19 @@ import re
 import click
 import pytest
 from click.testing import CliRunner
+from conftest import Run, fine
 
 from dpprof.cli.main import COMMANDS, cli
 from dpprof.config.options import COMMANDS as TAKES
+from dpprof.config.options import FIRST
 
 
-def helped(*arguments: str) -> str:
-    ended = CliRunner().invoke(cli, [*arguments, "--help"], terminal_width=80)
+def helped(*arguments: str, is_whole: bool = True) -> str:
+    command = cli.commands.get(arguments[0]) if arguments else None
+    folds = is_whole and any(
+        not getattr(option, "is_first", True) for option in getattr(command, "params", ())
+    )
+    ended = CliRunner().invoke(cli, [*arguments, "--help-all" if folds else "--help"], terminal_width=80)
     assert ended.exit_code == 0
     return ended.output
 
@@ -45,6 +51,30 @@ def test_every_option_is_named_and_no_line_is_wider_than_80_columns(command: cli
     for option in command.params:
         if isinstance(option, click.Option):
             assert option.opts[0] in text
+
+
+@pytest.mark.parametrize("name", TAKES)
+def test_help_lists_what_is_needed_first_within_two_screens(name: str) -> None:
+    text = helped(name, is_whole=False)
+    assert len(text.splitlines()) <= 80
+    own = [option.field.name for option in TAKES[name].own_options]
+    every = [setting.name for setting in TAKES[name].settings] + own
+    listed = {found.replace("-", "_") for found in re.findall(r"^  --(\S+) ", text, flags=re.MULTILINE)}
+    assert listed - {"help_all"} <= set(every)
+    if len(every) >= 20:
+        assert listed - {"help_all"} == set(every) & set(FIRST)
+        assert re.search(r"^  --help-all  Show all \d+ options and exit\.$", text, flags=re.MULTILINE)
+
+
+def test_every_first_option_is_one_of_a_command() -> None:
+    assert set(FIRST) <= {setting.name for takes in TAKES.values() for setting in takes.settings}
+
+
+def test_dpprof_alone_begins_with_questions_and_their_commands(called: Run) -> None:
+    alone = fine(called())
+    assert alone.stdout == fine(called("--help")).stdout
+    asked = re.findall(r"^  (\S.*\?)\n    dpprof (\w+)", alone.stdout, flags=re.MULTILINE)
+    assert [command for _, command in asked] == ["sweep", "fit", "plan", "watch"]
 
 
 def test_choices_are_told_once_and_defaults_where_there_is_one() -> None:

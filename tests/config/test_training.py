@@ -68,14 +68,37 @@ def test_adapters_without_peft_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_sizes_that_are_still_to_be_taken_from_the_model_size_are_not_named() -> None:
-    assert TrainingConfig().model_name == "auto"
-    assert TrainingConfig(model_size="small", num_layers=3, num_heads=8).model_name == "small-layers3"
-    assert TrainingConfig(hidden_dim=64).model_name == "auto-hidden64"
+    assert TrainingConfig().model_title == "auto"
+    assert TrainingConfig(model_size="small", num_layers=3, num_heads=8).model_title == "small-layers3"
+    assert TrainingConfig(hidden_dim=64).model_title == "auto-hidden64"
+
+
+@pytest.mark.parametrize(
+    ("workload", "name"),
+    [
+        ("mine.nets:gpt", "gpt"),
+        ("mine.nets:factory", "nets"),
+        ("nets:make_model", "nets"),
+        ("m:modeller", "modeller"),
+    ],
+)
+def test_a_model_of_ones_own_is_named_for_its_factory_its_module_or_as_given(
+    workload: str, name: str
+) -> None:
+    assert TrainingConfig(workload=workload).model_title == name
+    assert TrainingConfig(workload=workload, train="head").model_title == f"{name}-head"
+    assert TrainingConfig(workload=workload, model_name="net-2").run_name.startswith("StandardTrainer_net-2_")
 
 
 @pytest.mark.parametrize(
     ("values", "start", "allowed"),
     [
+        ({"model_name": "x"}, "model_name: got 'x'", "with any workload but SimpleBigModel"),
+        (
+            {"workload": "m:f", "model_name": "a b"},
+            "model_name: got 'a b'",
+            "letters, digits, '_', '-' and '.'",
+        ),
         ({"device": "cuda"}, "device: got 'cuda'", "cpu or auto: torch finds no CUDA device"),
         ({"hidden_dim": 66}, "hidden_dim: got '66'", "a multiple of num_heads, which is 4"),
         ({"num_heads": 5}, "hidden_dim: got '128'", "a multiple of num_heads, which is 5"),

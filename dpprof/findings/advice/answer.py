@@ -88,7 +88,7 @@ def experiment(data: AdviceData) -> str:
         batch += f", {config.accumulation_steps:,} in a logical one"
     ranks = f", {config.world_size} ranks with {config.parallel}" if config.world_size > 1 else ""
     return (
-        f"{config.model_name} with {short_name(config.trainer)}, {batch}, sequences of "
+        f"{config.model_title} with {short_name(config.trainer)}, {batch}, sequences of "
         f"{config.seq_len:,}, {config.precision}{ranks}."
     )
 

@@ -177,8 +177,8 @@ def _place(cell: Cell) -> tuple[object, ...]:
 def _order(cell: Cell) -> tuple[object, ...]:
     settings, sizes, config = cell.settings, list(MODEL_SIZES), cell.config
     size = sizes.index(config.model_size) if config.model_size in sizes else len(sizes)
-    factory = "" if config.workload == BUILT_IN_WORKLOAD else config.model_name
-    model = (factory, config.workload, size, config.model_name)
+    factory = "" if config.workload == BUILT_IN_WORKLOAD else config.model_title
+    model = (factory, config.workload, size, config.model_title)
     rest = tuple(map(str, _place(cell)))
     place = (settings["precision"], settings["seq_len"], settings["batch_size"], cell.source, rest)
     own = tuple(settings[name] for name in sorted(trainers_options(config)))

@@ -51,15 +51,15 @@ def identity(config: ExperimentConfig) -> tuple[object, ...]:
 
 
 def distinct_names(configs: Iterable[ExperimentConfig]) -> dict[tuple[object, ...], str]:
-    """Return each model's name by its identity, with its module and size added where names clash."""
+    """Return each model's name by its identity, that of its factory and its size where names clash."""
     found = {identity(config): config for config in configs}
-    names = {key: config.model_name for key, config in found.items()}
-    for longer in ("{module}:{name}", "{name} {size}"):
+    names = {key: config.model_title for key, config in found.items()}
+    for with_size in (False, True):
         taken = Counter(names.values())
         for key, config in found.items():
             if config.workload != BUILT_IN_WORKLOAD and taken[names[key]] > 1:
-                module = config.workload.rpartition(":")[0]
-                names[key] = longer.format(module=module, name=names[key], size=config.model_size)
+                longer = config.titled(config.workload)
+                names[key] = f"{longer} {config.model_size}" if with_size else longer
     return names
 
 

@@ -30,7 +30,7 @@ def question(plan: PlanData) -> str:
     devices = f"{asked.num_devices} x " if asked.num_devices > 1 else ""
     return (
         f"Epsilon {asked.target_epsilon:g} at delta {plan.delta:g} for {asked.dataset_size:,} samples; "
-        f"{config.model_name} with sequences of {config.seq_len:,} in {config.precision} on "
+        f"{config.model_title} with sequences of {config.seq_len:,} in {config.precision} on "
         f"{devices}{device_name(config)}."
     )
 

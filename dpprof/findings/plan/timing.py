@@ -128,7 +128,7 @@ class Reached:
 
 
 def _model(config: ExperimentConfig) -> tuple[str, str]:
-    return config.workload, config.model_name
+    return config.workload, config.model_title
 
 
 def _share(result: Result, device: Device, precision: str) -> float | None:

@@ -60,7 +60,7 @@ def _rows(comparison: Comparison) -> list[dict[str, Any]]:
             "failure": run.failure,
             "reason": run.reason,
             "disturbed": "; ".join(run.disturbances),
-            "model": cell.config.model_name,
+            "model": cell.config.model_title,
             "num_parameters": run.num_parameters,
             "gradient_check": run.gradient_check,
             **cell.settings,

@@ -124,7 +124,7 @@ def test_cells_are_in_order_of_model_and_place() -> None:
         {"model_size": "tiny"},
     ]
     found = comparison(*(result(step_s=0.1, name=str(i), **settings) for i, settings in enumerate(given)))
-    assert [cell.config.model_name for cell in found.cells] == ["tiny", "tiny-layers9", "small", "a"]
+    assert [cell.config.model_title for cell in found.cells] == ["tiny", "tiny-layers9", "small", "a"]
 
 
 def test_parts_of_a_cell_are_those_of_its_record() -> None:

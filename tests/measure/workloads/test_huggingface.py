@@ -170,7 +170,7 @@ def test_a_folder_gives_its_config_and_its_weights(tmp_path: Path) -> None:
     model.save_pretrained(folder)
     assert (folder / "model.safetensors").exists()
     config = dataclasses.replace(small("gpt2", model_config=""), workload=f"huggingface:{folder}")
-    assert config.resolve(cuda_available=False).model_name == "my-model"
+    assert config.resolve(cuda_available=False).model_title == "my-model"
     only_config = dataclasses.replace(config, workload=f"huggingface:{folder}/config.json")
     loaded: Any = build_workload(config).model
     fresh: Any = build_workload(only_config).model
