@@ -154,7 +154,7 @@ _VARIED = (*AXES.values(),)
 _ESTIMATED = (*_VARIED, "repeats")
 # ... what a trainer stumbles on shows on one rank and does not depend on them, ...
 _CHECKED = (
-    *("workers", "trainer", "runs_dir", "parallel", "world_size", "loop", "optimizer", "lr", "momentum"),
+    *("workers", "trainer", "parallel", "world_size", "loop", "optimizer", "lr", "momentum"),
     *("noise_multiplier", "max_grad_norm"),
 )
 # ... `verify` chooses a norm that clips most samples, and tries batches of other sizes anyway, ...

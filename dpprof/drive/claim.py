@@ -51,22 +51,29 @@ def held(folders: Iterable[Path | str]) -> Iterator[None]:
 
 
 def _made(campaign: Campaign, stem: str) -> Path:
-    """Create the campaign's folder, and name the campaign after it."""
-    given = campaign.name
+    """Create the campaign's folder; one without a name is named after its folder."""
+    if not campaign.name:
+        path = new_folder(campaign.drive.runs_dir, stem)
+        campaign.name = path.name
+        return path
+    path = campaign.folder.path
+    try:
+        path.mkdir()
+    except FileExistsError:
+        raise _taken(campaign) from None
+    except OSError as error:
+        allowed = f"a name that a folder can have ({error.strerror})"
+        raise refuse("sweep_name", campaign.name, allowed) from None
+    return path
+
+
+def new_folder(runs_dir: Path | str, stem: str) -> Path:
+    """Create a folder that is named by `stem` and the time."""
     since = time.strftime("%Y%m%d-%H%M%S")
     for number in count(1):
-        campaign.name = given or f"{stem}-{since}" + (f"-{number}" if number > 1 else "")
-        path = campaign.folder.path
-        try:
+        path = Path(runs_dir) / (f"{stem}-{since}" + (f"-{number}" if number > 1 else ""))
+        with suppress(FileExistsError):
             path.mkdir()
-        except FileExistsError:
-            if given:
-                raise _taken(campaign) from None
-        except OSError as error:
-            if not given:
-                raise
-            raise refuse("sweep_name", given, f"a name that a folder can have ({error.strerror})") from None
-        else:
             return path
     raise AssertionError("count() has no end")
 

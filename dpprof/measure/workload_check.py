@@ -9,6 +9,7 @@ step, to see if it really trains.
 import contextlib
 import dataclasses
 import gc
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -69,8 +70,11 @@ def check_training(experiments: Sequence[ExperimentConfig], say: Say) -> CheckAn
     ]
     traps = {name: found for one in each for name, found in one.traps.items()}
     changed = tuple(dict.fromkeys(text for one in each for text in one.changed))
-    for number, config in enumerate(experiments, start=1):
-        say(f"one step of {config.trainer} ({number} of {len(experiments)})")
+    began = time.monotonic()
+    for done, config in enumerate(experiments):
+        left = round((time.monotonic() - began) / done * (len(experiments) - done)) if done else 0
+        about = f", about {left} s left" if left else ""
+        say(f"one step of {config.trainer} ({done + 1} of {len(experiments)}{about})")
         gc.collect()
         traps[config.trainer] += _tried(config, traps[config.trainer])
     trains = {trainer: all(trap.is_warning for trap in found) for trainer, found in traps.items()}

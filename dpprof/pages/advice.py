@@ -72,13 +72,13 @@ def _changes(data: AdviceData, changes: Sequence[Weighed], name: str) -> Table:
     columns: Columns = [
         ("change", str),
         ("needs", _size),
-        Column(""),
+        Column("of the limit" if advice.limit is not None else "of the most"),
         ("difference", _more),
         ("FLOPs", _pct),
         ("bytes moved", _pct),
         *([("least ms", _least), ("least time", _pct)] if advice.given.least_s else []),
         ("alters", str),
-        Column(""),
+        Column("verdict"),
     ]
     fits = "" if advice.limit is None else "fits" if advice.fits else "does not fit"
     rows = [_row(data, "as given", advice.given, "", fits)]

@@ -36,6 +36,8 @@ _FRONT = (
     "A dotted line joins the front: no other way has both less noise and fewer hours. The large mark is "
     "recommended."
 )
+# Marks of two trainers may lie on each other.
+_SEEN_THROUGH = 0.4
 _OVER_BATCH = (
     "Noise / batch is the standard deviation of the noise in the mean gradient, over the clipping norm: what "
     "training feels, comparable across batches."
@@ -91,22 +93,23 @@ def _options(data: PlanData) -> Table:
         return "on the front" if one in front else ""
 
     columns: list[ColumnOf] = [
-        ("logical batch", whole, lambda one: one.noise.logical_batch),
         ("trainer", str, lambda one: TrainerName(one.trainer)),
-        ("", str, mark),
+        ("logical batch", whole, lambda one: one.noise.logical_batch),
         ("noise / batch", "{:.3g}".format, lambda one: one.noise.over_batch),
+        ("hours", span, lambda one: one.hours),
+        ("verdict", str, mark),
         ("physical batch", whole, lambda one: one.physical_batch),
         ("physical batches", number, lambda one: one.num_physical),
         ("at most", whole, lambda one: one.most_physical),
         ("step [s]", span, lambda one: one.step),
-        ("hours", span, lambda one: one.hours),
         ("device-hours", span, lambda one: one.device_hours),
         ("cost", span, lambda one: one.cost),
         ("time rests on", str, lambda one: one.step.basis),
     ]
-    columns = [column for column in columns if column[0] != "cost" or data.asked.price_per_device_hour]
+    left_out = set() if data.asked.price_per_device_hour else {"cost"}
     if all(one.step.basis == UNKNOWN for one in data.options):
-        columns = columns[:7]
+        left_out |= {"hours", "step [s]", "device-hours", "cost", "time rests on"}
+    columns = [column for column in columns if column[0] not in left_out]
     bold = [i for i, one in enumerate(data.options) if one is best]
     return table_of(data.options, columns, name="options", bold=bold)
 
@@ -179,5 +182,6 @@ def _point(option: TrainingOption, data: PlanData, x: svg.Scale, y: svg.Scale) -
         y.at(1e3 * option.noise.over_batch),
         trainer_color(option.trainer),
         *title,
+        fill_opacity=_SEEN_THROUGH,
         radius=1.5 * svg.RADIUS if option is data.recommended else svg.RADIUS,
     )

@@ -1,5 +1,6 @@
 """`dpprof check` as a user sees it, and workloads that no command starts with."""
 
+import json
 import re
 from pathlib import Path
 
@@ -13,8 +14,8 @@ def unwrapped(output: str) -> str:
     return re.sub(r"\s+", " ", output)
 
 
-def test_a_plain_gpt2_has_its_traps_named_and_nothing_is_kept(called: Run, tmp_path: Path) -> None:
-    ended = called("check", "example_gpt2:plain", "--seq-len", "8")
+def test_a_plain_gpt2_has_its_traps_named_and_the_answer_is_kept(called: Run, tmp_path: Path) -> None:
+    ended = called("check", "example_gpt2:plain", "--seq-len", "8", "--runs-dir", "elsewhere")
     assert ended.returncode == 3
     assert ended.stderr == "dpprof: 3 of 6 trainers fail: flat, ghost, fast\n"
     said_here = unwrapped(ended.stdout)
@@ -28,7 +29,10 @@ def test_a_plain_gpt2_has_its_traps_named_and_nothing_is_kept(called: Run, tmp_p
     assert f"to know (standard, flat, ghost, fast, bk, mixed): {dropout} the same in mlp_drop" in said_here
     assert re.search(r"standard +trains +- +4 ", ended.stdout)
     assert re.search(r"ghost +fails +1, 2, 3 +4 ", ended.stdout)
-    assert list(tmp_path.iterdir()) == []
+    (folder,) = (tmp_path / "elsewhere").iterdir()
+    assert f"kept in elsewhere/{folder.name}" in ended.stdout
+    assert {path.name for path in folder.iterdir()} == {"check.html", "check.md", "check.json"}
+    assert json.loads((folder / "check.json").read_text())["trains"]["DPGhostClippingTrainer"] is False
 
 
 def test_a_model_that_every_trainer_trains_ends_with_0(tmp_path: Path) -> None:
