@@ -7,7 +7,10 @@ from dpprof.errors import refuse
 from dpprof.vocabulary.settings import setting
 
 CLEAN, ALONE = "clean", "alone"
-PASS_NAMES = (CLEAN, ALONE, "pace", "memory", "ledger", "trace", "ceilings", "gradient_check", "verify")
+PASS_NAMES = (
+    *(CLEAN, ALONE, "pace", "memory", "ledger", "trace", "ceilings", "pm_sampling", "gradient_check"),
+    "verify",
+)
 _LISTED = ", ".join(PASS_NAMES)
 # Warm-up under Poisson sampling: a full batch, an empty one and a sampled one.
 SAMPLED_WARMUP_STEPS = 3

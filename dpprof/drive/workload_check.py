@@ -1,4 +1,4 @@
-"""Checks a workload in a measuring process before anything is timed. Leaves no run and no folder."""
+"""Checks a workload in a measuring process before anything is timed. Leaves no run."""
 
 import importlib.util
 import os

@@ -14,11 +14,11 @@ from dpprof.config.estimating import ESTIMATE
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
 from dpprof.config.measuring import ALONE, CLEAN
-from dpprof.errors import DpprofError, EstimateError, describe_error
+from dpprof.errors import CountersUnavailable, DpprofError, EstimateError, describe_error
 from dpprof.measure import gradient_check
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer
-from dpprof.measure.passes import clean, machine, memory, trace
+from dpprof.measure.passes import clean, machine, memory, pm_sampling, trace
 from dpprof.measure.passes.estimate_ledger import CpuLedger, CudaLedger, EstimateLedger, note_estimate
 from dpprof.measure.passes.ledger import Kept, Ledger, keep_ledger, warmup_steps
 from dpprof.measure.passes.subject import Subject
@@ -66,6 +66,8 @@ def run_experiment(config: ExperimentConfig, folder: RunFolder, say: Callable[[s
             with _group(name, config, ranks):
                 PASSES[name](subject)
             ranks.record_results(name, record)
+        except CountersUnavailable as lacking:
+            outcome.status, outcome.reason = PassStatus.SKIPPED, str(lacking)
         except BaseException as error:
             outcome.status, outcome.reason = PassStatus.FAILED, describe_error(error)
             raise PassFailed(name) from error
@@ -187,6 +189,7 @@ PASSES: dict[str, Callable[[Subject], None]] = {
     "ledger": _ledger,
     "trace": trace.run,
     "ceilings": machine.run_ceilings,
+    "pm_sampling": pm_sampling.run,
     "gradient_check": gradient_check.run,
     "verify": verification.run,
     ESTIMATE: _estimate,

@@ -17,7 +17,7 @@ def write_check(answer: CheckAnswer, workload: str, folder: Path) -> None:
 
 def page(answer: CheckAnswer, workload: str) -> Document:
     """Return a table of the trainers, and every finding as a sentence."""
-    changed = [Sentence(f"changed: {text}") for text in answer.changed]
+    changed = [Points([f"changed: {text}" for text in answer.changed])] if answer.changed else []
 
     def numbers(trainer: str, is_warning: bool) -> str:
         found = [
@@ -41,6 +41,6 @@ def page(answer: CheckAnswer, workload: str) -> Document:
 
 def _told(number: int, finding: Finding) -> Text:
     kind = Styled("to know", "doubtful") if finding.is_warning else Styled("to change", "bad")
-    also = f" the same in {listed(finding.also)}" if finding.also else ""
+    also = f"; the same in {listed(finding.also)}" if finding.also else ""
     names = ", ".join(map(short_name, finding.trainers))
     return f"{number}. ", kind, f" ({names}): {finding.text}{also}"

@@ -315,7 +315,8 @@ def _step_counters(counters: StepCounters) -> Iterator[Metric]:
 def _counters(counters: CounterFigures, of: str = "", compares: bool = False) -> Iterator[Metric]:
     """Yield the metrics of a group of kernels. Amounts and rates of a whole step compare; shares do not."""
     yield Metric(f"counters/{of}kernel_ms", counters.kernel_ms, compares)
-    yield Metric(f"counters/{of}kernel_launches", float(counters.kernel_launches), compares)
+    if counters.kernel_launches:
+        yield Metric(f"counters/{of}kernel_launches", float(counters.kernel_launches), compares)
     for where, traffic in counters.traffic.items():
         yield Metric(f"counters/{of}{where}_mib", traffic.mib, compares)
         yield Metric(f"counters/{of}{where}_gib_per_s", traffic.gib_per_s, compares)
