@@ -135,7 +135,7 @@ class LoopFindings:
         self._depth += 1
         if self._depth > 1 or not torch.is_grad_enabled():
             return
-        self._first_born = self._storages.num_born()
+        self._first_born = self._storages.num_born
         self._is_uncalled, self._kept = False, 0
         if self._is_before_backward:
             trained = self._trained()

@@ -35,7 +35,6 @@ class Account:
         self.changes = list(self._changes())
         self.after_step = self._walk()
         self.storages, self.storage_index = self._storages()
-        self.tensors_at_peak = self.timeline().tensors
 
     def _first_category(self, life: Life) -> str:
         return life.first_category or (PRESENT if id(life) in self._present else BORN)

@@ -101,10 +101,9 @@ class CachingAllocator:
         index = bisect_left(free, (size, -1))
         if index == len(free):
             return None
-        while (
-            self._expandable and index + 1 < len(free) and _room(free[index + 1][2]) < _room(free[index][2])
-        ):
-            index += 1
+        if self._expandable:
+            while index + 1 < len(free) and _room(free[index + 1][2]) < _room(free[index][2]):
+                index += 1
         return free.pop(index)[2]
 
     def _new(self, size: int, is_small: bool) -> Block | None:

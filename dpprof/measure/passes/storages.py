@@ -91,7 +91,7 @@ class Storages:
         self._expected: list[tuple[str, Callable[[torch.Size], bool] | None]] = []
         self._newborn: list[list[Life]] = []
         self._log: StepLog | None = None
-        self._born = 0
+        self.num_born = 0
         self._left_out: dict[int, Any] = {}
         self.line_now: Callable[[], str] = str
         self.phase: str | None = None
@@ -106,13 +106,9 @@ class Storages:
         """Return all storages alive now."""
         return set(self._live.values())
 
-    def num_born(self) -> int:
-        """Return the number of the next storage."""
-        return self._born
-
     def _next_number(self) -> int:
-        self._born += 1
-        return self._born - 1
+        self.num_born += 1
+        return self.num_born - 1
 
     def __enter__(self) -> Self:
         self._resize = torch.UntypedStorage.resize_

@@ -67,7 +67,7 @@ def test_a_step_may_begin_at_its_peak() -> None:
     assert account.at_peak == {"gradients": 100}
     assert account.after_step == {"gradients": 60}
     assert peaks(account) == {"zero_grad": 100, "forward": 60}
-    assert [row.num_bytes for row in account.tensors_at_peak] == [100]
+    assert [row.num_bytes for row in account.timeline().tensors] == [100]
 
 
 def test_what_nothing_tells_the_purpose_of_is_temporary_if_born_here_and_other_if_not() -> None:
@@ -128,7 +128,7 @@ def test_tensors_at_the_peak_are_those_alive_then_largest_first_as_what_they_wer
     events += [Event(12, plain, 840), moved(moving, "noise"), moved(plain, "inputs"), died(plain), born(late)]
     account = Account(log(events, [weights]))
     assert (account.peak, account.peak_event) == (40 + 30 + 900, 5)
-    listed = account.tensors_at_peak
+    listed = account.timeline().tensors
     assert [(row.num_bytes, row.category, row.name) for row in listed] == [
         (900, "temporary", ""),
         (40, "parameters", "head.weight"),
