@@ -39,9 +39,7 @@ def hold_to_account(
     """
     while training.num_samples[-1:] == [0]:  # the gradient of an empty batch tells nothing
         training.run(1, Observer())
-    after = checksums(training.model)
-    moved = {name: total != before.get(name) for name, total in after.items()}
-    record.parameters = parameter_groups(training.model, config, moved)
+    moved = note_moves(before, training.model, config, record)
     parameters = {name: p for name, p in training.model.named_parameters() if name in moved}
     wrong = [name for name, p in parameters.items() if moved[name] and not p.requires_grad]
     if wrong:
@@ -63,6 +61,15 @@ def hold_to_account(
     for names, why in ((unreached, "the loss gives no gradient"), (small, "steps are too small to show")):
         if names:
             record.warnings.append(f"weights that should train did not move, {why}: {listed(names)}")
+
+
+def note_moves(
+    before: dict[str, int], model: nn.Module, config: ExperimentConfig, record: Record
+) -> dict[str, bool]:
+    """Record which parameters have moved, by their checksums before, and return that by name."""
+    moved = {name: total != before.get(name) for name, total in checksums(model).items()}
+    record.parameters = parameter_groups(model, config, moved)
+    return moved
 
 
 def refuse_lost(training: Training, config: ExperimentConfig) -> None:
