@@ -32,6 +32,7 @@ from dpprof.measure.trainers.watched_step import Trap, WatchedStep, watch_step
 from dpprof.measure.workloads.factory import first_line
 from dpprof.measure.workloads.workload import build_workload, checked_batch
 from dpprof.record.check import CheckAnswer, Finding
+from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.messages import is_oom
 from dpprof.vocabulary.workloads import WORKLOADS, listed
 
@@ -164,17 +165,16 @@ def _of_dropout(step: WatchedStep, watch_again: Callable[[], WatchedStep]) -> li
 
 def _findings(traps: dict[str, list[Trap]]) -> list[Finding]:
     """Merge the traps of all trainers, each sentence once even if several modules have it."""
-    trainers: dict[Trap, list[str]] = {}
-    for trainer, found in traps.items():
-        for trap in dict.fromkeys(found):
-            trainers.setdefault(trap, []).append(trainer)
-    alike: dict[Any, list[Trap]] = {}
-    for trap, of in trainers.items():
+    pairs = [(trap, trainer) for trainer, found in traps.items() for trap in dict.fromkeys(found)]
+    by_trap = grouped(pairs, lambda pair: pair[0])
+
+    def shared(trap: Trap) -> tuple[bool, str, tuple[str, ...]]:
         said = trap.text.replace(trap.module, "", 1) if trap.module else trap.text
-        alike.setdefault((trap.is_warning, said, *of), []).append(trap)
+        return trap.is_warning, said, tuple(trainer for _, trainer in by_trap[trap])
+
     findings = [
-        Finding(group[0].text, tuple(of), tuple(trap.module for trap in group[1:]), is_warning)
-        for (is_warning, _, *of), group in alike.items()
+        Finding(group[0].text, of, tuple(trap.module for trap in group[1:]), is_warning)
+        for (is_warning, _, of), group in grouped(by_trap, shared).items()
     ]
     return sorted(findings, key=lambda finding: finding.is_warning)
 

@@ -12,6 +12,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.record.figures.capacity import device_of, floor_on, in_logical_step, link_of
 from dpprof.record.figures.results import FINISHED, Result
 from dpprof.record.ledger import LedgerResult, Moved
+from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.trainers import TRAINERS, trainer_info
 
 # Bases of a time, the best first.
@@ -182,11 +183,10 @@ class MeasuredSteps:
         """Build from finished runs that differ only in the batch; those on several ranks replace others."""
         of_ranks = {name: one for name, one in results.items() if one.config.world_size > 1}
         results = of_ranks or results
-        found: dict[int, list[dict[str, float]]] = {}
-        for result in results.values():
-            found.setdefault(result.config.batch_size, []).append(_phases_s(result))
-        if not found:
+        alike = grouped(results.values(), lambda result: result.config.batch_size)
+        if not alike:
             return None
+        found = {batch: list(map(_phases_s, of_batch)) for batch, of_batch in alike.items()}
         names = dict.fromkeys(name for each in found.values() for one in each for name in one)
         medians = tuple(
             (batch, {name: statistics.median(one.get(name, 0.0) for one in each) for name in names})

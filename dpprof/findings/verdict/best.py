@@ -13,6 +13,7 @@ from dpprof.findings.comparison.places import at_places, at_some_places, full_na
 from dpprof.findings.verdict.finding import Finding
 from dpprof.record.figures.names import MOVED, PEAK, RATIOS_OF_TIMES, SAMPLES, STEP, ratio_name
 from dpprof.vocabulary.formats import fixed, joined, milliseconds, size
+from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.trainers import STANDARD, short_name
 
 # Peaks closer than this share count as the same: they are a few small tensors apart.
@@ -98,12 +99,10 @@ def rank(comparison: Comparison, bests: list[Best], metric: str) -> Finding | No
 
 def _won(comparison: Comparison, bests: list[Best], does: str, everywhere: str) -> list[str]:
     """Say who is best at which places, the winners of most places first."""
-    places: dict[tuple[str, ...], list[str]] = {}
-    for best in bests:
-        places.setdefault(best.trainers, []).append(full_name(comparison, best.cells[0]))
-    told = []
-    for trainers, names in sorted(places.items(), key=lambda item: -len(item[1])):
-        where = everywhere if len(places) == 1 else at_some_places(names, len(bests))
+    groups, told = grouped(bests, lambda best: best.trainers), []
+    for trainers, won in sorted(groups.items(), key=lambda item: -len(item[1])):
+        names = [full_name(comparison, best.cells[0]) for best in won]
+        where = everywhere if len(groups) == 1 else at_some_places(names, len(bests))
         if not trainers:
             told.append(f"too few steps were timed to call one the best {where}")
         elif len(trainers) == 1:

@@ -1,11 +1,11 @@
 """Replays a training on the simulated CUDA allocator: peaks, and the smallest device on which it runs."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from dpprof.measure.passes.caching_allocator import Block, CachingAllocator, DeviceFull
 from dpprof.record.ledger import Segments
+from dpprof.vocabulary.grouping import grouped
 
 # A storage's number, and its bytes from then on: 0 when it is freed.
 Change = tuple[int, int]
@@ -86,10 +86,8 @@ class AllocatedSteps:
 
 def _by_size(after: dict[int, int], born: list[int], held: dict[int, int], gone: list[int]) -> dict[int, int]:
     """Pair storages of the same size, and the others in their order."""
-    of_size: dict[int, list[int]] = defaultdict(list)
-    for old in gone:
-        of_size[held[old]].append(old)
-    pairs = {new: of_size[after[new]].pop(0) for new in born if of_size[after[new]]}
+    of_size = grouped(gone, held.__getitem__)
+    pairs = {new: of_size[after[new]].pop(0) for new in born if of_size.get(after[new])}
     paired = set(pairs.values())
     rest = (new for new in born if new not in pairs), (old for old in gone if old not in paired)
     return pairs | dict(zip(*rest, strict=False))
