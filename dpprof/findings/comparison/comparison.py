@@ -139,13 +139,11 @@ class Comparison:
         found = typed(cls, data)
         if not all(cell.runs for cell in found.cells):
             raise DpprofError("it is no comparison that dpprof exported: a cell has no runs")
-        cells = [dataclasses.replace(cell, settings=_complete(cell.settings)) for cell in found.cells]
+        # Completed by settings that an earlier dpprof did not have; 0.1 knew the lean loop alone.
+        complete = [to_flat(from_flat({"loop": LEAN} | cell.settings)) for cell in found.cells]
+        pairs = zip(found.cells, complete, strict=True)
+        cells = [dataclasses.replace(cell, settings=settings) for cell, settings in pairs]
         return dataclasses.replace(found, cells=cells)
-
-
-def _complete(settings: dict[str, Any]) -> dict[str, Any]:
-    """Add settings that an earlier dpprof did not have; 0.1 knew the lean loop alone."""
-    return to_flat(from_flat({"loop": LEAN} | settings))
 
 
 def compare(name: str, sources: Mapping[str, Iterable[Result]]) -> Comparison:

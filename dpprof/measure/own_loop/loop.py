@@ -155,8 +155,10 @@ class LoopMeasurement:
         """End the measurement where it is; a pass that lacks steps is left out, and says so."""
         if self._process != os.getpid():
             self._stage = None  # a child of a fork; the folder is its parent's
-        elif self._is_of_another_thread():
-            self._drop_stage()
+        elif self._stage is not None and self._is_of_another_thread():
+            # Left as it is: torch crashes where another thread ends its profiler.
+            self._record.passes[self._stage.name] = PassOutcome(PassStatus.SKIPPED, _LEFT)
+            self._finish()
         elif self._stage is not None:
             stage, ended = self._stage, LoopEnded()
             self._end_step(ended)
@@ -169,12 +171,6 @@ class LoopMeasurement:
     def _is_of_another_thread(self) -> bool:
         """Tell if the stage under way, whose profilers belong to a thread, was begun in another one."""
         return bool(self._stage and self._stage.name) and self._thread != threading.get_ident()
-
-    def _drop_stage(self) -> None:
-        """Leave a stage as it is: torch crashes where another thread ends its profiler."""
-        assert self._stage is not None
-        self._record.passes[self._stage.name] = PassOutcome(PassStatus.SKIPPED, _LEFT)
-        self._finish()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -297,13 +293,10 @@ class LoopMeasurement:
             outcome.status = PassStatus.FINISHED if error is None else PassStatus.SKIPPED
             outcome.reason = why if error is not None else None
             outcome.seconds = time.perf_counter() - self._began
-            self._note_samples()
+            counts = self._step_samples
+            self._record.samples_per_step = round(sum(counts) / max(1, len(counts))) or None
+            self._record.step_samples = counts if len(set(counts)) > 1 else []
             self._write()
-
-    def _note_samples(self) -> None:
-        counts = self._step_samples
-        self._record.samples_per_step = round(sum(counts) / max(1, len(counts))) or None
-        self._record.step_samples = counts if len(set(counts)) > 1 else []
 
     def _finish(self) -> None:
         self._stage = None

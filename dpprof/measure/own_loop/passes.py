@@ -76,10 +76,11 @@ class LoopPasses:
 
     def stages(self, measured_steps: int) -> list[Stage]:
         """Return the passes in order."""
+        traced = self._folder, self._record, self._device
         return [
             Stage("clean", measured_steps, self._timing),
             Stage("ledger", _LEDGER_STEPS, self._ledger, has_ranges=True),
-            Stage("trace", _TRACE_STEPS, self._trace, has_ranges=True),
+            Stage("trace", _TRACE_STEPS, partial(trace.tracing, *traced), has_ranges=True),
         ]
 
     @contextmanager
@@ -137,11 +138,6 @@ class LoopPasses:
             memory.step_peak = [levels.peak(step) for step in steps]
             memory.peak_allocated = max(memory.step_peak)
             memory.after_step = levels.at(steps[-1].end)
-
-    @contextmanager
-    def _trace(self) -> Iterator[Observer]:
-        with trace.tracing(self._folder, self._record, self._device) as observer:
-            yield observer
 
 
 def num_compiled() -> int:

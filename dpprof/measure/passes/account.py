@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dpprof.measure.passes.storages import Life, StepLog
-from dpprof.record.ledger import HeldTensor, LedgerResult, PhaseMark, PhasePeak, StepTimeline, TrafficRow
+from dpprof.record.ledger import HeldTensor, LedgerResult, PhasePeak, StepTimeline, TrafficRow
 from dpprof.vocabulary.categories import CATEGORIES
 from dpprof.vocabulary.formats import listed_first
 
@@ -134,8 +135,8 @@ class Account:
             num_bytes=[num_bytes for _, num_bytes, _ in self.changes],
             moved_to=[moved_to for _, _, moved_to in self.changes],
             phases=[
-                PhaseMark(p.name, _since(start, p.start), _since(start, p.end), p.first_event, p.end_event)
-                for p in self.log.phases
+                replace(phase, start=_since(start, phase.start), end=_since(start, phase.end))
+                for phase in self.log.phases
             ],
             step_s=self.log.end - start,
             peak_event=self.peak_event,

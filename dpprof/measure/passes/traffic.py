@@ -137,10 +137,13 @@ def bytes_moved(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], re
     read = _sum(untouched)
     if name in _SCATTERS:
         written = min(_scattered(name, args), written)
-        return read + (written if _adds(name, args) else 0), written
+        adds = "add" in name or "reduce" in name or (name == "index_put_" and len(args) > 3 and args[3])
+        return read + (written if adds else 0), written
     if name in _PICKS:
-        table = footprint(untouched[0])
-        read += min(_picked(name, args, (made or changed)[0]), table) - table
+        table, picked = footprint(untouched[0]), footprint((made or changed)[0])
+        if name == "nll_loss_forward":
+            picked = args[1].numel() * args[0].element_size()
+        read += min(picked, table) - table
     elif name in _SHAPE_ARGUMENT or (
         operator.namespace == "aten" and (name.endswith("_like") or name.startswith("new_"))
     ):
@@ -148,12 +151,6 @@ def bytes_moved(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], re
     if changed and name not in _OVERWRITES and not is_out:
         read += _sum(changed)
     return read, written
-
-
-def _picked(name: str, args: tuple[Any, ...], result: Tensor) -> int:
-    if name == "nll_loss_forward":
-        return int(args[1].numel() * args[0].element_size())
-    return footprint(result)
 
 
 def _scattered(name: str, args: tuple[Any, ...]) -> int:
@@ -170,10 +167,6 @@ def _scattered(name: str, args: tuple[Any, ...]) -> int:
     else:
         elements = table.numel() // max(1, table.shape[args[1]]) * args[2].numel()
     return int(elements * table.element_size())
-
-
-def _adds(name: str, args: tuple[Any, ...]) -> bool:
-    return "add" in name or "reduce" in name or (name == "index_put_" and len(args) > 3 and args[3])
 
 
 def _sum(tensors: Iterable[Tensor]) -> int:

@@ -47,7 +47,11 @@ def hold_to_account(
     info = trainer_info(config.trainer)
     has_noise = info.is_private and config.noise_multiplier > 0
     still = [name for name, p in parameters.items() if p.requires_grad and not moved[name]]
-    unreached = [name for name in still if not _has_gradient(parameters[name])]
+    unreached = [
+        name
+        for name in still
+        if (gradient := parameters[name].grad) is None or not torch.count_nonzero(local(gradient))
+    ]
     if unreached and has_noise:
         raise WeightsError(f"{listed(unreached)} should train and did not move: not even noise was added")
     stuck = [name for name in still if name not in unreached and _should_move(parameters[name], config)]
@@ -107,10 +111,6 @@ def _kind(model: nn.Module, name: str) -> str:
 def _checksum(tensor: Tensor) -> int:
     bits = tensor.reshape(-1).view(_INTEGERS.get(tensor.element_size(), torch.uint8))
     return sum(int(piece.sum(dtype=torch.int64)) for piece in bits.split(_PIECE))
-
-
-def _has_gradient(parameter: nn.Parameter) -> bool:
-    return parameter.grad is not None and bool(torch.count_nonzero(local(parameter.grad)))
 
 
 def _should_move(parameter: nn.Parameter, config: ExperimentConfig) -> bool:

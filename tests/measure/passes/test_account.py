@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpprof.measure.passes.account import Account
-from dpprof.measure.passes.storages import Event, Life, PhaseSpan, StepLog
+from dpprof.measure.passes.storages import Event, Life, StepLog
 from dpprof.record.ledger import HeldTensor, LedgerResult, PhaseMark, PhasePeak, StepTimeline, TrafficRow
 
 
@@ -26,7 +26,7 @@ def life(num_bytes: int, category: str | None = None, name: str = "") -> Life:
 
 
 def log(
-    events: list[Event], present: list[Life] | None = None, phases: list[PhaseSpan] | None = None
+    events: list[Event], present: list[Life] | None = None, phases: list[PhaseMark] | None = None
 ) -> StepLog:
     return StepLog(10.0, [(p, p.num_bytes) for p in present or []], events, phases or [], end=20.0)
 
@@ -44,8 +44,8 @@ def moved(life: Life, category: str, at: float = 11.5) -> Event:
     return Event(at, life, 0, category)
 
 
-def span(name: str, first_event: int, end_event: int) -> PhaseSpan:
-    return PhaseSpan(name, 10.0 + first_event, 10.0 + end_event, first_event, end_event)
+def span(name: str, first_event: int, end_event: int) -> PhaseMark:
+    return PhaseMark(name, 10.0 + first_event, 10.0 + end_event, first_event, end_event)
 
 
 def peaks(account: Account) -> dict[str, int]:
@@ -161,7 +161,7 @@ def test_result_keeps_what_was_found_and_counts_storages_born_in_the_step() -> N
 def test_timeline_counts_seconds_from_the_steps_start() -> None:
     old, a = life(10, "parameters"), life(5, "inputs")
     events = [born(a, at=10.5), moved(a, "noise", at=11.0), died(a, at=14.0)]
-    found = Account(log(events, [old], [PhaseSpan("forward", 10.25, 12.0, 0, 2)])).timeline()
+    found = Account(log(events, [old], [PhaseMark("forward", 10.25, 12.0, 0, 2)])).timeline()
     assert found == StepTimeline(
         start={"parameters": 10},
         seconds=[0.5, 1.0, 4.0],
