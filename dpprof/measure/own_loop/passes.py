@@ -21,7 +21,7 @@ from dpprof.measure.own_loop.present import tensors_alive
 from dpprof.measure.passes import clean, trace
 from dpprof.measure.passes.events import Allocation, Recording, read
 from dpprof.measure.passes.ledger import Ledger, LedgerObserver
-from dpprof.measure.passes.memory import AllocatedBytes, phase_peaks
+from dpprof.measure.passes.memory import AllocatedBytes, note_peaks
 from dpprof.measure.passes.weights import checksums, note_moves
 from dpprof.measure.trainers.base import Held, held_by
 from dpprof.process import peak_rss_bytes
@@ -130,14 +130,10 @@ class LoopPasses:
 
     def _note_events(self, recording: Recording, alive: int) -> None:
         """Note the allocator's peaks from the second step on, which began with `alive` bytes."""
-        steps, memory = recording.steps[1:], self._record.memory
+        steps, on_cpu = recording.steps[1:], self._device == "cpu"
         seen = AllocatedBytes(recording, 0).at(steps[0].start)
         levels = AllocatedBytes(recording, alive - seen)
-        memory.phase_peak = phase_peaks(recording.phases, levels, steps)
-        if self._device == "cpu":
-            memory.step_peak = [levels.peak(step) for step in steps]
-            memory.peak_allocated = max(memory.step_peak)
-            memory.after_step = levels.at(steps[-1].end)
+        note_peaks(self._record.memory, levels, recording.phases, steps, is_headline=on_cpu)
 
 
 def num_compiled() -> int:
