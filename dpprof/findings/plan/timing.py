@@ -77,10 +77,6 @@ class StepCost:
             for name, cost in self.phases.items()
         }
 
-    def sending_s(self, gb_per_s: float, batch: float) -> dict[str, float]:
-        """Return the least seconds that one occurrence of each phase takes to send its bytes."""
-        return {name: cost.sent(batch) / (gb_per_s * 1e9) for name, cost in self.phases.items()}
-
     def growth(self, name: str, batch: float, measured_at: float) -> float:
         """Return a phase's time relative to that at `measured_at`, by its FLOPs, else by bytes moved."""
         cost = self.phases.get(name)
@@ -233,7 +229,8 @@ def logical_step(
     """
     sending = 0.0
     if config.world_size > 1 and (link := link_of(config)):
-        sending = in_logical_step(config, cost.sending_s(link, physical_batch), num_physical)
+        sent_s = {name: phase.sent(physical_batch) / (link * 1e9) for name, phase in cost.phases.items()}
+        sending = in_logical_step(config, sent_s, num_physical)
     if measured is not None:
         taken = in_logical_step(config, measured.seconds(cost, physical_batch), num_physical)
         if config.world_size == 1 or measured.has_ranks:

@@ -93,14 +93,12 @@ def _changed_arguments(operator: Any) -> tuple[tuple[bool, ...], frozenset[str],
 
 
 @cache
-def _returns_view(operator: Any) -> bool:
-    returns = operator._schema.returns
-    return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
-
-
 def makes_nothing(operator: Any) -> bool:
     """Tell if an operator (`OpOverload`) only returns a view, or allocates memory without touching it."""
-    return operator._overloadpacket.__name__ in _NO_TRAFFIC or _returns_view(operator)
+    if operator._overloadpacket.__name__ in _NO_TRAFFIC:
+        return True
+    returns = operator._schema.returns
+    return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
 
 
 # Tensors of one operator call: those that it changes, only reads, and makes.
