@@ -84,12 +84,9 @@ def _added(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, int]:
         added["fragmentation"] = ledger.segments.least - ledger.peak - sum(added.values())
         if config.world_size > 1:
             added["nccl"] = round(NCCL_MIB * MIB)
-    return added | beyond_allocator(config)
-
-
-def beyond_allocator(config: ExperimentConfig) -> dict[str, int]:
-    """Return the bytes that a process takes on a device besides torch's allocator, by name."""
-    return {"cuda_context": round(CONTEXT_MIB * MIB)} if config.device == "cuda" else {}
+    if config.device == "cuda":
+        added["cuda_context"] = round(CONTEXT_MIB * MIB)
+    return added
 
 
 def needed_bytes(config: ExperimentConfig, ledger: LedgerResult) -> int:
