@@ -10,6 +10,7 @@ from dpprof.record.ledger import HeldTensor, LedgerResult, Moved, PhasePeak, Ste
 from dpprof.vocabulary.categories import CATEGORIES
 from dpprof.vocabulary.colors import CLASS_COLORS
 from dpprof.vocabulary.formats import fixed, listed_first, size
+from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.phases import PHASES
 from dpprof.vocabulary.theory import LayerRow
 from dpprof.vocabulary.units import MIB, mib
@@ -247,10 +248,7 @@ def _row(name: str, moved: Moved) -> MovedRow:
 
 def _norms(layers: list[LayerRow]) -> list[NormRow]:
     """Return the rows by the first call of each; empty if the trainer does not choose a form."""
-    alike: dict[object, list[LayerRow]] = {}
-    for row in layers:
-        if row.norm is not None:
-            alike.setdefault((row.shape, row.norm), []).append(row)
+    alike = grouped((row for row in layers if row.norm is not None), lambda row: (row.shape, row.norm))
     return [
         NormRow(
             first=row.name,

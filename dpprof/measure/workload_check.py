@@ -12,7 +12,7 @@ import gc
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,6 +33,7 @@ from dpprof.measure.trainers.watched_step import Trap, WatchedStep, watch_step
 from dpprof.measure.workloads.factory import first_line
 from dpprof.measure.workloads.workload import build_workload, checked_batch
 from dpprof.record.check import CheckAnswer, Finding
+from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.messages import is_oom
 from dpprof.vocabulary.workloads import WORKLOADS, listed
 
@@ -65,11 +66,9 @@ def check_training(experiments: Sequence[ExperimentConfig], say: Say) -> CheckAn
     experiments = [config.resolve(cuda_available=cuda) for config in experiments]
     import_trainers("", say)
     say("one step, watched")
-    each = [
-        _foreseen(those[0], [config.trainer for config in those]) for those in _with_one_model(experiments)
-    ]
-    traps = {name: found for one in each for name, found in one.traps.items()}
-    changed = tuple(dict.fromkeys(text for one in each for text in one.changed))
+    traps: dict[str, list[Trap]] = {config.trainer: [] for config in experiments}
+    seen = [_foresee(those, traps) for those in _with_one_model(experiments)]
+    changed = tuple(dict.fromkeys(text for _, changes in seen for text in changes))
     began = time.monotonic()
     for done, config in enumerate(experiments):
         left = round((time.monotonic() - began) / done * (len(experiments) - done)) if done else 0
@@ -78,7 +77,7 @@ def check_training(experiments: Sequence[ExperimentConfig], say: Say) -> CheckAn
         gc.collect()
         traps[config.trainer] += _tried(config, traps[config.trainer])
     trains = {trainer: all(trap.is_warning for trap in found) for trainer, found in traps.items()}
-    return CheckAnswer(None, trains, each[0].what, tuple(_findings(traps)), changed)
+    return CheckAnswer(None, trains, seen[0][0], tuple(_findings(traps)), changed)
 
 
 def _with_one_model(experiments: Sequence[ExperimentConfig]) -> list[list[ExperimentConfig]]:
@@ -96,29 +95,25 @@ def _with_one_model(experiments: Sequence[ExperimentConfig]) -> list[list[Experi
     return list(groups.values())
 
 
-class _Seen(NamedTuple):
-    """The traps of each trainer, a description of batch and model, and the changes made to the model."""
-
-    traps: dict[str, list[Trap]]
-    what: str
-    changed: tuple[str, ...]
-
-
-def _foreseen(config: ExperimentConfig, trainers: Sequence[str]) -> _Seen:
+def _foresee(
+    experiments: Sequence[ExperimentConfig], traps: dict[str, list[Trap]]
+) -> tuple[str, tuple[str, ...]]:
+    """Add each trainer's traps; return a description of batch and model, and the changes to the model."""
+    config = experiments[0]
     workload = build_workload(config)
     batch = moved(checked_batch(next(iter(workload.batches))), torch.device(config.device))
     num_parameters = sum(p.numel() for p in workload.model.parameters())
     inputs, targets = (str(tree_map(_shape, part)).replace("'", "") for part in batch)
-    seen = f"inputs {inputs}, targets {targets}; {num_parameters:,} parameters on {config.device}"
-    traps: dict[str, list[Trap]] = {trainer: [] for trainer in trainers}
     try:
         step = watch_step(workload, batch, config)
         drawing = _of_dropout(step, lambda: watch_step(workload, batch, config))
     except Exception:  # every trainer's step will report it
         traceback.print_exc()
-        return _Seen(traps, seen, workload.changed)
-    foreseen = {trainer: load_trainer(trainer).foresee(step) + drawing for trainer in traps}
-    return _Seen(foreseen, seen, workload.changed)
+    else:
+        for one in experiments:
+            traps[one.trainer] += load_trainer(one.trainer).foresee(step) + drawing
+    seen = f"inputs {inputs}, targets {targets}; {num_parameters:,} parameters on {config.device}"
+    return seen, workload.changed
 
 
 def _tried(config: ExperimentConfig, foreseen: list[Trap]) -> list[Trap]:
@@ -156,9 +151,8 @@ def _unexplained(error: Exception, config: ExperimentConfig) -> str:
 def _of_dropout(step: WatchedStep, watch_again: Callable[[], WatchedStep]) -> list[Trap]:
     if not step.drawing:
         return []
-    dropping = dropouts(step.model)
-    traps = [Trap("dropout", WARNINGS["dropout"], step.path(module), True) for module, _ in dropping]
-    traps = [trap._replace(text=trap.text.format(module=trap.module)) for trap in traps]
+    paths = [step.path(module) for module, _ in dropouts(step.model)]
+    traps = [Trap("dropout", WARNINGS["dropout"].format(module=path), path, True) for path in paths]
     switch_dropout_off(step.model)
     for module in dict.fromkeys(watch_again().drawing):
         path = "the workload's loss" if module is None else step.path(module)
@@ -168,17 +162,16 @@ def _of_dropout(step: WatchedStep, watch_again: Callable[[], WatchedStep]) -> li
 
 def _findings(traps: dict[str, list[Trap]]) -> list[Finding]:
     """Merge the traps of all trainers, each sentence once even if several modules have it."""
-    trainers: dict[Trap, list[str]] = {}
-    for trainer, found in traps.items():
-        for trap in dict.fromkeys(found):
-            trainers.setdefault(trap, []).append(trainer)
-    alike: dict[Any, list[Trap]] = {}
-    for trap, of in trainers.items():
+    pairs = [(trap, trainer) for trainer, found in traps.items() for trap in dict.fromkeys(found)]
+    by_trap = grouped(pairs, lambda pair: pair[0])
+
+    def shared(trap: Trap) -> tuple[bool, str, tuple[str, ...]]:
         said = trap.text.replace(trap.module, "", 1) if trap.module else trap.text
-        alike.setdefault((trap.is_warning, said, *of), []).append(trap)
+        return trap.is_warning, said, tuple(trainer for _, trainer in by_trap[trap])
+
     findings = [
-        Finding(group[0].text, tuple(of), tuple(trap.module for trap in group[1:]), is_warning)
-        for (is_warning, _, *of), group in alike.items()
+        Finding(group[0].text, of, tuple(trap.module for trap in group[1:]), is_warning)
+        for (is_warning, _, of), group in grouped(by_trap, shared).items()
     ]
     return sorted(findings, key=lambda finding: finding.is_warning)
 

@@ -5,7 +5,6 @@ After a row of names and one of units comes one row per kernel launch. Lines fro
 
 import csv
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +13,7 @@ from dpprof.config.counter_metrics import BASIC, DURATION, canonical
 from dpprof.drive.ncu.program import raise_known
 from dpprof.errors import CountersError
 from dpprof.record.counters import CounterResult, CounterRow, total
+from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.operator_classes import kernel_class
 from dpprof.vocabulary.phases import PHASE_LABEL
 
@@ -140,13 +140,13 @@ def _number(text: str, column: str, name: str, line: int) -> float | None:
 def by_kernel(launches: Sequence[Launch], metrics: Iterable[str]) -> CounterResult:
     """Group launches by kernel and phase, longest first. Metrics that some lack are listed as missing."""
     wanted = [metric for metric in metrics if metric != DURATION]
-    groups: dict[tuple[str, str | None], list[CounterRow]] = defaultdict(list)
+    rows = []
     for launch in launches:
         phase, name = phase_of(launch.ranges), short_name(launch.kernel)
         values = {metric: launch.values[metric] for metric in wanted if metric in launch.values}
-        seconds = launch.values[DURATION]
-        groups[name, phase].append(CounterRow(name, kernel_class(name, phase), phase, 1, seconds, values))
-    rows = [total(name, rows[0].kernel_class, phase, rows) for (name, phase), rows in groups.items()]
+        rows.append(CounterRow(name, kernel_class(name, phase), phase, 1, launch.values[DURATION], values))
+    groups = grouped(rows, lambda row: (row.name, row.kernel_class, row.phase))
+    totals = [total(*key, of_group) for key, of_group in groups.items()]
     lacking = {metric: sum(metric not in launch.values for launch in launches) for metric in wanted}
     missing = {
         metric: f"missing for {count:,} of {len(launches):,} kernel launches"
@@ -155,7 +155,7 @@ def by_kernel(launches: Sequence[Launch], metrics: Iterable[str]) -> CounterResu
         for metric, count in lacking.items()
         if count
     }
-    return CounterResult(sorted(rows, key=lambda row: -row.seconds), missing=missing)
+    return CounterResult(sorted(totals, key=lambda row: -row.seconds), missing=missing)
 
 
 def phase_of(ranges: Iterable[str]) -> str | None:

@@ -14,6 +14,7 @@ from dpprof.record.figures.capacity import communication_s, doubt_bytes, floor_s
 from dpprof.record.figures.results import Result
 from dpprof.record.ledger import CollectiveRow, LedgerResult, Moved, TrafficRow
 from dpprof.vocabulary.formats import joined
+from dpprof.vocabulary.grouping import summed
 
 # Savings below this share of a cost do not count.
 _SMALL = 0.001
@@ -77,13 +78,11 @@ def extended(less: LedgerResult, more: LedgerResult, times: int) -> LedgerResult
     """Return ledger `more` with the traffic of `less` plus `times` the difference between the two."""
     weights = ((less, 1), (more, times), (less, -times))
     moved: dict[str | None, Moved] = {}
-    sent: dict[str | None, int] = {}
     for ledger, weight in weights:
         for phase, one in ledger.moved(by=lambda row: row.phase).items():
             moved[phase] = moved.get(phase, Moved()).plus(one, weight)
-        for row in ledger.collectives:
-            sent[row.phase] = sent.get(row.phase, 0) + weight * row.sent
     traffic = [TrafficRow(phase or "", "", phase, 0, **vars(one)) for phase, one in moved.items()]
+    sent = summed((row.phase, weight * row.sent) for ledger, weight in weights for row in ledger.collectives)
     collectives = [CollectiveRow("", phase, sent=num_bytes) for phase, num_bytes in sent.items()]
     return dataclasses.replace(more, traffic=traffic, collectives=collectives)
 

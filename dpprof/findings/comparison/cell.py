@@ -1,15 +1,17 @@
 """One experiment's settings, all its runs, and their figures taken together."""
 
+import dataclasses
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import BUDGET, HOW_MEASURED, from_flat
 from dpprof.findings.comparison.run import Run
 from dpprof.record.figures.capacity import held_against
 from dpprof.record.figures.figures import PhaseFigures
-from dpprof.record.figures.medians import median_of
 from dpprof.record.figures.names import CAPACITY, DOUBT, FITS, GROWTH, LARGEST_BATCH, NEEDED, PEAK
 from dpprof.record.figures.results import FINISHED
 from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, PASS
@@ -20,6 +22,7 @@ from dpprof.vocabulary.trainers import trainer_info
 
 # Verdicts of the gradient check, the worst last.
 _WORSE = (PASS, CANNOT_TELL, FAIL).index
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -191,3 +194,20 @@ def competing(cells: list[Cell], metric: str) -> list[Cell]:
     if len({cell.algorithm for cell in able}) > 1:
         able = [cell for cell in able if not cell.algorithm]
     return sorted(able, key=lambda cell: cell.figures[metric])
+
+
+def median_of(runs: Sequence[T]) -> T:
+    """Return the median of figures, of mappings by name, or of dataclasses field by field."""
+    found: Any = None
+    known: list[Any] = [run for run in runs if run is not None]
+    first = known[0] if known else None
+    if isinstance(first, Mapping):
+        names = dict.fromkeys(name for run in known for name in run)
+        found = {name: median_of([run[name] for run in known if name in run]) for name in names}
+    elif dataclasses.is_dataclass(first) and not isinstance(first, type):
+        fields = [field.name for field in dataclasses.fields(first)]
+        medians = {name: median_of([getattr(run, name) for run in known]) for name in fields}
+        found = dataclasses.replace(first, **medians)
+    elif known:
+        found = statistics.median(known)
+    return found  # type: ignore[no-any-return]

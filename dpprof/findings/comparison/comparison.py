@@ -21,6 +21,7 @@ from dpprof.json_files import typed
 from dpprof.record.figures.names import ratio_name, ratios
 from dpprof.record.figures.results import Result, describe_steps, device_name, read_results
 from dpprof.record.folder import SweepFolder
+from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.loops import LEAN
 from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.trainers import STANDARD, trainer_order
@@ -54,11 +55,8 @@ class Comparison:
         return list(self._by_place.values())
 
     @cached_property
-    def _by_place(self) -> dict[object, list[Cell]]:
-        found: dict[object, list[Cell]] = {}
-        for cell in self.cells:
-            found.setdefault(_place(cell), []).append(cell)
-        return found
+    def _by_place(self) -> dict[tuple[object, ...], list[Cell]]:
+        return grouped(self.cells, _place)
 
     @property
     def steps(self) -> str:
@@ -71,7 +69,7 @@ class Comparison:
         return self._models[_place(cell)]
 
     @cached_property
-    def _models(self) -> dict[object, Model]:
+    def _models(self) -> dict[tuple[object, ...], Model]:
         return dict(zip(self._by_place, models_of(self.places), strict=True))
 
     @cached_property
@@ -141,24 +139,22 @@ class Comparison:
         found = typed(cls, data)
         if not all(cell.runs for cell in found.cells):
             raise DpprofError("it is no comparison that dpprof exported: a cell has no runs")
-        cells = [dataclasses.replace(cell, settings=_complete(cell.settings)) for cell in found.cells]
+        # Completed by settings that an earlier dpprof did not have; 0.1 knew the lean loop alone.
+        complete = [to_flat(from_flat({"loop": LEAN} | cell.settings)) for cell in found.cells]
+        pairs = zip(found.cells, complete, strict=True)
+        cells = [dataclasses.replace(cell, settings=settings) for cell, settings in pairs]
         return dataclasses.replace(found, cells=cells)
-
-
-def _complete(settings: dict[str, Any]) -> dict[str, Any]:
-    """Add settings that an earlier dpprof did not have; 0.1 knew the lean loop alone."""
-    return to_flat(from_flat({"loop": LEAN} | settings))
 
 
 def compare(name: str, sources: Mapping[str, Iterable[Result]]) -> Comparison:
     """Compare results, given by the name of their source."""
-    grouped: dict[object, Cell] = {}
+    cells: dict[object, Cell] = {}
     for source, results in sources.items():
         for result in results:
             settings = to_flat(result.config)
-            cell = grouped.setdefault((source, *settings.items()), Cell(source, settings, []))
+            cell = cells.setdefault((source, *settings.items()), Cell(source, settings, []))
             cell.runs.append(Run.from_result(result))
-    return Comparison(name, sorted(grouped.values(), key=_order))
+    return Comparison(name, sorted(cells.values(), key=_order))
 
 
 def merge(comparisons: Iterable[Comparison]) -> Comparison:

@@ -8,6 +8,7 @@ import numpy as np
 from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.record.figures.names import PEAK, STEP
+from dpprof.vocabulary.grouping import grouped
 
 _FEWEST_TIMES = 3
 # Relative rounding error at the origin of a fitted line.
@@ -62,13 +63,11 @@ def _comparable(
     comparison: Comparison, value: Callable[[Cell], float | None], along: str, *, is_time: bool
 ) -> list[list[Cell]]:
     """Group finished cells with a value that differ in `along` alone, if they are enough for a line."""
-    groups: dict[object, list[Cell]] = {}
-    for cell in comparison.cells:
-        if is_time and cell.is_disturbed:
-            continue
-        if cell.finished and value(cell) is not None and not cell.settings["poisson_sampling"]:
-            rest = tuple((name, setting) for name, setting in cell.settings.items() if name != along)
-            groups.setdefault((cell.source, rest), []).append(cell)
+    told = [cell for cell in comparison.cells if cell.finished and value(cell) is not None]
+    told = [
+        cell for cell in told if not (cell.settings["poisson_sampling"] or (is_time and cell.is_disturbed))
+    ]
+    groups = grouped(told, lambda cell: (cell.source, *(s for s in cell.settings.items() if s[0] != along)))
     fewest = _FEWEST_TIMES if is_time else 2
     return [cells for cells in groups.values() if len(cells) >= fewest]
 

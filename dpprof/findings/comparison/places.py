@@ -7,8 +7,6 @@ from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.models import short_count
 from dpprof.vocabulary.formats import joined
 
-_LISTED = 3
-
 
 def full_name(comparison: Comparison, cell: Cell) -> str:
     """Name a cell's place with its model: `tiny, batch 4, sequence 256`."""
@@ -57,11 +55,6 @@ def _ranges(comparison: Comparison, cells: list[Cell]) -> str:
     lengths = sorted({cell.config.seq_len for cell in cells})
     told = [joined(list(models)), f"batch {joined([str(size) for size in batches])}"]
     return ", ".join([*told, f"sequence {joined([str(length) for length in lengths])}"])
-
-
-def at_some_places(names: Sequence[str], total: int) -> str:
-    """Say at how many of all places, with the names of the first."""
-    return f"at {len(names)} of {total} places ({shortened(names, _LISTED)})"
 
 
 def shortened(names: Sequence[str], most: int) -> str:

@@ -14,6 +14,7 @@ from dpprof.record.figures.names import FLOOR, IQR, MOVED, PEAK, STEP
 from dpprof.record.record import FailureKind
 from dpprof.vocabulary.colors import CATEGORY_COLORS, PHASE_COLORS, UNITEMISED_COLOR
 from dpprof.vocabulary.formats import listed_first
+from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.trainers import UNLISTED_COLOR
 
 # Words for the best and for the worst, by metric.
@@ -178,10 +179,8 @@ class ModelRows:
 
 def rows_by_model(comparison: Comparison) -> list[ModelRows]:
     """Return every row, by model and by place."""
-    by_model: dict[Model, list[PlaceRows]] = {}
-    for place in comparison.places:
-        by_model.setdefault(comparison.model(place[0]), []).append(_place(comparison, place))
-    return [_model(model, places) for model, places in by_model.items()]
+    by_model = grouped(comparison.places, lambda place: comparison.model(place[0]))
+    return [_model(model, [_place(comparison, p) for p in places]) for model, places in by_model.items()]
 
 
 def _model(model: Model, places: list[PlaceRows]) -> ModelRows:

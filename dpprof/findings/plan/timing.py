@@ -12,6 +12,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.record.figures.capacity import device_of, floor_on, in_logical_step, link_of
 from dpprof.record.figures.results import FINISHED, Result
 from dpprof.record.ledger import LedgerResult, Moved
+from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.trainers import TRAINERS, trainer_info
 
 # Bases of a time, the best first.
@@ -75,10 +76,6 @@ class StepCost:
             )
             for name, cost in self.phases.items()
         }
-
-    def sending_s(self, gb_per_s: float, batch: float) -> dict[str, float]:
-        """Return the least seconds that one occurrence of each phase takes to send its bytes."""
-        return {name: cost.sent(batch) / (gb_per_s * 1e9) for name, cost in self.phases.items()}
 
     def growth(self, name: str, batch: float, measured_at: float) -> float:
         """Return a phase's time relative to that at `measured_at`, by its FLOPs, else by bytes moved."""
@@ -182,11 +179,10 @@ class MeasuredSteps:
         """Build from finished runs that differ only in the batch; those on several ranks replace others."""
         of_ranks = {name: one for name, one in results.items() if one.config.world_size > 1}
         results = of_ranks or results
-        found: dict[int, list[dict[str, float]]] = {}
-        for result in results.values():
-            found.setdefault(result.config.batch_size, []).append(_phases_s(result))
-        if not found:
+        alike = grouped(results.values(), lambda result: result.config.batch_size)
+        if not alike:
             return None
+        found = {batch: list(map(_phases_s, of_batch)) for batch, of_batch in alike.items()}
         names = dict.fromkeys(name for each in found.values() for one in each for name in one)
         medians = tuple(
             (batch, {name: statistics.median(one.get(name, 0.0) for one in each) for name in names})
@@ -233,7 +229,8 @@ def logical_step(
     """
     sending = 0.0
     if config.world_size > 1 and (link := link_of(config)):
-        sending = in_logical_step(config, cost.sending_s(link, physical_batch), num_physical)
+        sent_s = {name: phase.sent(physical_batch) / (link * 1e9) for name, phase in cost.phases.items()}
+        sending = in_logical_step(config, sent_s, num_physical)
     if measured is not None:
         taken = in_logical_step(config, measured.seconds(cost, physical_batch), num_physical)
         if config.world_size == 1 or measured.has_ranks:

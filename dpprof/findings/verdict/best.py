@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from dpprof.findings.comparison.cell import Cell, competing
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.intervals import step_ratio
-from dpprof.findings.comparison.places import at_places, at_some_places, full_name, size_of, subject
+from dpprof.findings.comparison.places import at_places, full_name, shortened, size_of, subject
 from dpprof.findings.verdict.finding import Finding
 from dpprof.record.figures.names import MOVED, PEAK, RATIOS_OF_TIMES, SAMPLES, STEP, ratio_name
 from dpprof.vocabulary.formats import fixed, joined, milliseconds, size
+from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.trainers import STANDARD, short_name
 
 # Peaks closer than this share count as the same: they are a few small tensors apart.
 SAME_PEAK = 0.001
+_LISTED = 3
 USE = "Use"
 _TOPICS = {
     STEP: ("Time", "takes the least time", "as long"),
@@ -98,12 +100,10 @@ def rank(comparison: Comparison, bests: list[Best], metric: str) -> Finding | No
 
 def _won(comparison: Comparison, bests: list[Best], does: str, everywhere: str) -> list[str]:
     """Say who is best at which places, the winners of most places first."""
-    places: dict[tuple[str, ...], list[str]] = {}
-    for best in bests:
-        places.setdefault(best.trainers, []).append(full_name(comparison, best.cells[0]))
-    told = []
-    for trainers, names in sorted(places.items(), key=lambda item: -len(item[1])):
-        where = everywhere if len(places) == 1 else at_some_places(names, len(bests))
+    groups, told = grouped(bests, lambda best: best.trainers), []
+    for trainers, won in sorted(groups.items(), key=lambda item: -len(item[1])):
+        names = shortened([full_name(comparison, best.cells[0]) for best in won], _LISTED)
+        where = everywhere if len(groups) == 1 else f"at {len(won)} of {len(bests)} places ({names})"
         if not trainers:
             told.append(f"too few steps were timed to call one the best {where}")
         elif len(trainers) == 1:

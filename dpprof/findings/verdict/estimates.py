@@ -13,6 +13,7 @@ from dpprof.record.figures.capacity import doubt_words
 from dpprof.record.figures.names import FLOOR, NEEDED
 from dpprof.record.figures.results import device_name
 from dpprof.vocabulary.formats import joined, listed, memory, milliseconds
+from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.trainers import short_name
 
 _LISTED = 6
@@ -35,11 +36,8 @@ def estimated(comparison: Comparison) -> Finding | None:
 
 def fits(comparison: Comparison) -> Iterator[Finding]:
     """Say for each device whether it holds the experiments estimated for it."""
-    by_device: dict[str, list[Cell]] = {}
-    for cell in _estimated_cells(comparison):
-        if cell.is_held:
-            by_device.setdefault(device_name(cell.config), []).append(cell)
-    for device, held in by_device.items():
+    cells = [cell for cell in _estimated_cells(comparison) if cell.is_held]
+    for device, held in grouped(cells, lambda cell: device_name(cell.config)).items():
         if all(cell.fits for cell in held):
             all_of_them = f"All {len(held)} experiments fit" if len(held) > 1 else "The experiment fits"
             yield Finding("Fits", f"{all_of_them} {device}, as estimated.")
@@ -72,12 +70,11 @@ def advise(comparison: Comparison, *, is_of_larger: bool = False) -> list[Findin
 
     `is_of_larger`: the model is larger than those compared.
     """
-    groups: dict[tuple[str, str], list[list[Cell]]] = {}
-    for place in comparison.places:
-        cells = competing([cell for cell in place if cell.is_estimate], NEEDED)
-        if len(cells) > 1:
-            key = model_in_words(comparison, cells[0]), device_name(cells[0].config)
-            groups.setdefault(key, []).append(cells)
+    found = [competing([c for c in place if c.is_estimate], NEEDED) for place in comparison.places]
+    groups = grouped(
+        [cells for cells in found if len(cells) > 1],
+        lambda cells: (model_in_words(comparison, cells[0]), device_name(cells[0].config)),
+    )
     larger = "a larger model, " if is_of_larger else ""
     return [
         _advice(comparison, f"{larger}{model}", device, places) for (model, device), places in groups.items()

@@ -9,6 +9,7 @@ from dpprof.findings.verdict.finding import Finding
 from dpprof.record.figures.names import MOVED, PEAK, STEP
 from dpprof.vocabulary.colors import words
 from dpprof.vocabulary.formats import signed, size
+from dpprof.vocabulary.grouping import summed
 from dpprof.vocabulary.loops import ALL, DOCUMENTED, SAVINGS
 from dpprof.vocabulary.trainers import STANDARD, short_name, trainer_info
 from dpprof.vocabulary.units import MIB
@@ -35,11 +36,8 @@ def parts_of(more: dict[str, float], less: dict[str, float], difference: float) 
 
 def fold_backward(by_phase: dict[str, float]) -> dict[str, float]:
     """Return phases with the two backward passes of an algorithm added up."""
-    folded: dict[str, float] = {}
-    for phase, value in by_phase.items():
-        name = _BOTH_BACKWARDS if phase in _BACKWARDS else phase
-        folded[name] = folded.get(name, 0.0) + value
-    return folded
+    named = ((_BOTH_BACKWARDS if name in _BACKWARDS else name, value) for name, value in by_phase.items())
+    return summed(named)
 
 
 def extras(comparison: Comparison) -> list[Finding]:
@@ -114,10 +112,7 @@ def _traffic(cell: Cell, twin: Cell) -> str:
 
 
 def _by_class(cell: Cell) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for row in cell.representative[0].moved:
-        found[row.operator_class] = found.get(row.operator_class, 0.0) + row.mib
-    return found
+    return summed((row.operator_class, row.mib) for row in cell.representative[0].moved)
 
 
 # Savings below this share of the peak are not worth a change.

@@ -135,7 +135,7 @@ class LoopFindings:
         self._depth += 1
         if self._depth > 1 or not torch.is_grad_enabled():
             return
-        self._first_born = self._storages.num_born()
+        self._first_born = self._storages.num_born
         self._is_uncalled, self._kept = False, 0
         if self._is_before_backward:
             trained = self._trained()
@@ -294,7 +294,8 @@ class LoopFindings:
 
     def _sampling(self) -> Iterator[str]:
         # Beside a Poisson-sampled loader, others do not train: they may be those of an evaluation.
-        if any(map(_has_accountant, self._optimizers)) and not self._is_sampled:
+        has_accountant = any(getattr(one, "step_hook", None) is not None for one in self._optimizers)
+        if has_accountant and not self._is_sampled:
             for line, sampler in self._not_sampled.items():
                 yield NOT_SAMPLED.format(line=line, sampler=sampler)
 
@@ -309,11 +310,6 @@ class LoopFindings:
         for name, module in model.named_modules():
             if isinstance(module, _BatchNorm) and module.training:
                 yield WARNINGS["mixing"].format(module=name or "the model", kind=_kind(module))
-
-
-def _has_accountant(optimizer: Optimizer) -> bool:
-    """Tell if it is one of Opacus's, with an accountant attached."""
-    return getattr(optimizer, "step_hook", None) is not None
 
 
 def _bytes_of(lives: list[Life]) -> int:

@@ -10,7 +10,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -111,14 +111,13 @@ class LoopMeasurement:
         # Of the step so far; whether a forward that can train has shown none yet; of each timed step.
         self._samples, self._awaits_samples, self._step_samples = 0, False, list[int]()
         self._phase, self._is_short = "", False
-        self._phases: list[AbstractContextManager[Any]] = []
+        self._within_phase, self._within_step = ExitStack(), ExitStack()
         self._labels_ranges = False
         self._marks = Marks(self)
         self._stages: Iterator[Stage] = iter(())
         self._stage: Stage | None = None
         self._observed: AbstractContextManager[Observer] = nullcontext(Observer())
         self._observer = Observer()
-        self._step: AbstractContextManager[Any] = nullcontext()
         self._done = 0
         self._process, self._thread = os.getpid(), threading.get_ident()
         self.folder: RunFolder | None = None
@@ -155,8 +154,10 @@ class LoopMeasurement:
         """End the measurement where it is; a pass that lacks steps is left out, and says so."""
         if self._process != os.getpid():
             self._stage = None  # a child of a fork; the folder is its parent's
-        elif self._is_of_another_thread():
-            self._drop_stage()
+        elif self._stage is not None and self._is_of_another_thread():
+            # Left as it is: torch crashes where another thread ends its profiler.
+            self._record.passes[self._stage.name] = PassOutcome(PassStatus.SKIPPED, _LEFT)
+            self._finish()
         elif self._stage is not None:
             stage, ended = self._stage, LoopEnded()
             self._end_step(ended)
@@ -169,12 +170,6 @@ class LoopMeasurement:
     def _is_of_another_thread(self) -> bool:
         """Tell if the stage under way, whose profilers belong to a thread, was begun in another one."""
         return bool(self._stage and self._stage.name) and self._thread != threading.get_ident()
-
-    def _drop_stage(self) -> None:
-        """Leave a stage as it is: torch crashes where another thread ends its profiler."""
-        assert self._stage is not None
-        self._record.passes[self._stage.name] = PassOutcome(PassStatus.SKIPPED, _LEFT)
-        self._finish()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -206,21 +201,18 @@ class LoopMeasurement:
         if phase == "forward":
             self._awaits_samples = torch.is_grad_enabled()
             self._is_short |= torch.is_autocast_enabled("cpu")
-        self._phases = [self._observer.phase(phase)]
+        self._within_phase.enter_context(self._observer.phase(phase))
         if self._labels_ranges:
-            self._phases.append(record_function(PHASE_LABEL + phase))
+            self._within_phase.enter_context(record_function(PHASE_LABEL + phase))
         if phase == "noise":
-            self._phases.append(self._observer.label_new("noise"))
-        for context in self._phases:
-            context.__enter__()
+            self._within_phase.enter_context(self._observer.label_new("noise"))
         return True
 
     def end(self, phase: str) -> None:
         """End the phase under way."""
         if phase and self._phase == phase:
-            for context in reversed(self._phases):
-                context.__exit__(None, None, None)
-            self._phase, self._phases = "", []
+            self._within_phase.close()
+            self._phase = ""
 
     def see_model(self, model: nn.Module) -> None:
         """Learn the model, if none was given: the one with most parameters."""
@@ -258,18 +250,14 @@ class LoopMeasurement:
     # Steps and stages.
 
     def _begin_step(self) -> None:
-        self._step = self._observer.step()
-        self._step.__enter__()
-        self._range = record_function(STEP_LABEL) if self._labels_ranges else None
-        if self._range is not None:
-            self._range.__enter__()
+        self._within_step.enter_context(self._observer.step())
+        if self._labels_ranges:
+            self._within_step.enter_context(record_function(STEP_LABEL))
 
     def _end_step(self, error: LoopEnded | None) -> None:
         self._marks.end_step()
         self.end(self._phase)
-        if self._range is not None:
-            self._range.__exit__(None, None, None)
-        _leave(self._step, error)
+        _leave(self._within_step, error)
         if self._stage is not None and self._stage.name in ("clean", ESTIMATE) and error is None:
             self._step_samples.append(self._samples)
         self._samples = 0
@@ -297,13 +285,10 @@ class LoopMeasurement:
             outcome.status = PassStatus.FINISHED if error is None else PassStatus.SKIPPED
             outcome.reason = why if error is not None else None
             outcome.seconds = time.perf_counter() - self._began
-            self._note_samples()
+            counts = self._step_samples
+            self._record.samples_per_step = round(sum(counts) / max(1, len(counts))) or None
+            self._record.step_samples = counts if len(set(counts)) > 1 else []
             self._write()
-
-    def _note_samples(self) -> None:
-        counts = self._step_samples
-        self._record.samples_per_step = round(sum(counts) / max(1, len(counts))) or None
-        self._record.step_samples = counts if len(set(counts)) > 1 else []
 
     def _finish(self) -> None:
         self._stage = None

@@ -43,35 +43,27 @@ class Marked(Protocol):
 
     def begin(self, phase: str) -> bool:
         """Begin a phase; returns False within another one."""
-        ...
 
     def end(self, phase: str) -> None:
         """End a phase that has begun."""
-        ...
 
     def see_model(self, model: nn.Module) -> None:
         """Learn a module that is called from outside of others."""
-        ...
 
     def see_inputs(self, inputs: object) -> None:
         """Learn its arguments."""
-        ...
 
     def see_output(self, output: object) -> None:
         """Learn what it returns."""
-        ...
 
     def see_optimizer(self, optimizer: Optimizer) -> None:
         """Learn an optimizer whose `step` is called."""
-        ...
 
     def optimizer_stepped(self, optimizer: Optimizer | None) -> None:
         """Learn that it has returned; None for a step without one."""
-        ...
 
     def thread_ends(self) -> None:
         """Learn that a thread ends, from inside it."""
-        ...
 
 
 class Marks:

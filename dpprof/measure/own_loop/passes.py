@@ -21,10 +21,9 @@ from dpprof.measure.own_loop.present import tensors_alive
 from dpprof.measure.passes import clean, trace
 from dpprof.measure.passes.events import Allocation, Recording, read
 from dpprof.measure.passes.ledger import Ledger, LedgerObserver
-from dpprof.measure.passes.memory import AllocatedBytes, phase_peaks
-from dpprof.measure.passes.weights import checksums, parameter_groups
-from dpprof.measure.trainers.base import Held
-from dpprof.measure.trainers.nested import attributes
+from dpprof.measure.passes.memory import AllocatedBytes, note_peaks
+from dpprof.measure.passes.weights import checksums, note_moves
+from dpprof.measure.trainers.base import Held, held_by
 from dpprof.process import peak_rss_bytes
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
@@ -54,26 +53,12 @@ class Followed:
 
     def held_tensors(self) -> Held:
         """Return the tensors held now, by category; only categories with any."""
-        names: dict[Tensor, str] = {parameter: name for name, parameter in self.model.named_parameters()}
-        held: Held = {
-            "parameters": list(self.model.named_parameters()),
-            "buffers": list(self.model.named_buffers()),
-            "gradients": attributes(self.model, "grad"),
-            "optimizer_state": [
-                (f"{names.get(parameter, '')}.{key}", value)
-                for optimizer in self.optimizers
-                for parameter, state in optimizer.state.items()
-                for key, value in state.items()
-                if isinstance(value, Tensor)
-            ],
-        }
+        held = held_by(self.model, self.optimizers)
         if _OPACUS in sys.modules:
-            from dpprof.measure.trainers.opacus.labels import kept_on_parameters, norms_of_all
+            from dpprof.measure.trainers.opacus.labels import kept_by_opacus
 
-            held |= kept_on_parameters(self.model)
-            for category, tensors in norms_of_all(self.model).items():
-                held[category] = [*held.get(category, []), *tensors]
-        return {category: tensors for category, tensors in held.items() if tensors}
+            held |= kept_by_opacus(self.model, self.model)
+        return held
 
     def norm_costs(self) -> dict[str, NormCost]:
         """Return nothing: how a loop computes norms is its own affair."""
@@ -91,10 +76,11 @@ class LoopPasses:
 
     def stages(self, measured_steps: int) -> list[Stage]:
         """Return the passes in order."""
+        traced = self._folder, self._record, self._device
         return [
             Stage("clean", measured_steps, self._timing),
             Stage("ledger", _LEDGER_STEPS, self._ledger, has_ranges=True),
-            Stage("trace", _TRACE_STEPS, self._trace, has_ranges=True),
+            Stage("trace", _TRACE_STEPS, partial(trace.tracing, *traced), has_ranges=True),
         ]
 
     @contextmanager
@@ -131,9 +117,9 @@ class LoopPasses:
             del watched
             assert observer.highest is not None, "no step was done"
             kept = observer.highest
-            self._record.warnings += findings.sentences(
-                kept.account, observer.starts, self._note_moves(weights)
-            )
+            moved = note_moves(weights, self._followed.model, self._config, self._record)
+            still = [name for name, has_moved in moved.items() if not has_moved]
+            self._record.warnings += findings.sentences(kept.account, observer.starts, still)
         self._record.ledger = kept.result
         self._folder.write_ledger(kept.result, kept.account.timeline())
         recording = read(profiler, self._device)
@@ -142,28 +128,12 @@ class LoopPasses:
             recording.allocations[:] = sorted([*known, *frees], key=lambda free: free.at)
         self._note_events(recording, observer.alive_at_start)
 
-    def _note_moves(self, before: dict[str, int]) -> list[str]:
-        """Record which parameters have moved, by their checksums, and return the names of the others."""
-        after = checksums(self._followed.model)
-        moved = {name: total != before.get(name) for name, total in after.items()}
-        self._record.parameters = parameter_groups(self._followed.model, self._config, moved)
-        return [name for name, has_moved in moved.items() if not has_moved]
-
     def _note_events(self, recording: Recording, alive: int) -> None:
         """Note the allocator's peaks from the second step on, which began with `alive` bytes."""
-        steps, memory = recording.steps[1:], self._record.memory
+        steps, on_cpu = recording.steps[1:], self._device == "cpu"
         seen = AllocatedBytes(recording, 0).at(steps[0].start)
         levels = AllocatedBytes(recording, alive - seen)
-        memory.phase_peak = phase_peaks(recording.phases, levels, steps)
-        if self._device == "cpu":
-            memory.step_peak = [levels.peak(step) for step in steps]
-            memory.peak_allocated = max(memory.step_peak)
-            memory.after_step = levels.at(steps[-1].end)
-
-    @contextmanager
-    def _trace(self) -> Iterator[Observer]:
-        with trace.tracing(self._folder, self._record, self._device) as observer:
-            yield observer
+        note_peaks(self._record.memory, levels, recording.phases, steps, is_headline=on_cpu)
 
 
 def num_compiled() -> int:
@@ -231,7 +201,7 @@ class _FromSecondStep(LedgerObserver):
     @contextmanager
     def step(self) -> Iterator[None]:
         """Account for a step."""
-        self.starts.append(self._storages.num_born())
+        self.starts.append(self._storages.num_born)
         if len(self.starts) == 2:
             self.alive_at_start = self._storages.live_bytes()
             self.highest = None

@@ -31,6 +31,7 @@ from dpprof.measure.own_loop.unknown import REMEDY, unknown_values
 from dpprof.measure.passes.estimate_ledger import CudaLedger, note_estimate
 from dpprof.measure.passes.ledger import LabellingObserver, LedgerObserver
 from dpprof.measure.trainers.fake_tensors import NEED_DATA, fake_tensors
+from dpprof.measure.workloads.trainable import apply_to_fakes
 from dpprof.record.figures.capacity import saved_by_expandable
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
@@ -72,7 +73,7 @@ class OnTarget:
                 wrapped(_foreach_utils, _FOREACH_DEVICES, lambda _: ["cuda", "cpu"]),
                 patch.object(optimizers, "_foreach_supported_types", kinds),
                 patch.object(torch.cuda, "is_available", lambda: False),
-                patch.object(nn.Module, "_apply", _apply),
+                patch.object(nn.Module, "_apply", apply_to_fakes),
                 wrapped(DataLoader, "__init__", self._make),
                 wrapped(DataLoader, "_get_iterator", _load),
                 wrapped(_BaseDataLoaderIter, "__next__", _load),
@@ -133,22 +134,3 @@ def _load(load: Callable[[Any], Any], source: Any) -> Any:
     with _disable_current_modes():
         loaded = load(source)
     return tree_map_only(Tensor, lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype), loaded)
-
-
-def _apply(module: nn.Module, convert: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
-    """Convert a module's tensors, as `to` does: torch cannot swap fake ones, not even for themselves."""
-    converted: dict[Tensor, Tensor] = {}
-    for one in module.modules() if recurse else [module]:
-        for named in (one._parameters, one._buffers):
-            for name, tensor in list(named.items()):
-                if tensor is None:
-                    continue
-                with torch.no_grad():
-                    new = converted.get(tensor, convert(tensor))
-                if new is tensor:
-                    continue
-                if isinstance(tensor, nn.Parameter):
-                    new = nn.Parameter(new, tensor.requires_grad)
-                converted[tensor] = new
-                setattr(one, name, new)
-    return module

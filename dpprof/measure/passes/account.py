@@ -2,9 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dpprof.measure.passes.storages import Life, StepLog
-from dpprof.record.ledger import HeldTensor, LedgerResult, PhaseMark, PhasePeak, StepTimeline, TrafficRow
+from dpprof.record.ledger import HeldTensor, LedgerResult, PhasePeak, StepTimeline, TrafficRow
 from dpprof.vocabulary.categories import CATEGORIES
 from dpprof.vocabulary.formats import listed_first
 
@@ -22,7 +23,7 @@ class Account:
 
     def __init__(self, log: StepLog) -> None:
         self.log = log
-        self._present = {id(life): num_bytes for life, num_bytes in log.present}
+        self._present = dict(log.present)
         self.start: dict[str, int] = defaultdict(int)
         for life, num_bytes in log.present:
             self.start[self._first_category(life)] += num_bytes
@@ -35,24 +36,23 @@ class Account:
         self.changes = list(self._changes())
         self.after_step = self._walk()
         self.storages, self.storage_index = self._storages()
-        self.tensors_at_peak = self.timeline().tensors
 
     def _first_category(self, life: Life) -> str:
-        return life.first_category or (PRESENT if id(life) in self._present else BORN)
+        return life.first_category or (PRESENT if life in self._present else BORN)
 
     def _changes(self) -> Iterator[tuple[str, int, str | None]]:
         """Yield each event's category, its bytes, and the category that they move to, if any."""
-        category: dict[int, str] = {}
+        category: dict[Life, str] = {}
         held = dict(self._present)
         for event in self.log.events:
-            key = id(event.life)
-            now = category.setdefault(key, self._first_category(event.life))
+            life = event.life
+            now = category.setdefault(life, self._first_category(life))
             if event.category is None:
-                held[key] = held.get(key, 0) + event.num_bytes
+                held[life] = held.get(life, 0) + event.num_bytes
                 yield now, event.num_bytes, None
             else:
-                category[key] = event.category
-                yield now, held.get(key, 0), event.category
+                category[life] = event.category
+                yield now, held.get(life, 0), event.category
 
     def _walk(self) -> dict[str, int]:
         """Follow the levels through the step, noting peaks. Returns the levels at its end."""
@@ -90,29 +90,28 @@ class Account:
 
     def _storages(self) -> tuple[list[HeldTensor], list[int]]:
         """Return all storages as they began, in order of birth, and the index of each event's storage."""
-        index: dict[int, int] = {}
-        storages: list[HeldTensor] = []
-        births = [(event.life, event.num_bytes) for event in self.log.events]
-        for life, num_bytes in [*self.log.present, *births]:
-            if id(life) not in index:
-                index[id(life)] = len(storages)
-                storages.append(
-                    HeldTensor(
-                        num_bytes=num_bytes,
-                        category=self._first_category(life),
-                        shape=list(life.shape),
-                        dtype=life.dtype,
-                        name=life.name,
-                        module=life.module,
-                        phase=life.phase,
-                        operator=life.operator,
-                    )
-                )
-        return storages, [index[id(event.life)] for event in self.log.events]
+        began = dict(self._present)
+        for event in self.log.events:
+            began.setdefault(event.life, event.num_bytes)
+        storages = [
+            HeldTensor(
+                num_bytes=num_bytes,
+                category=self._first_category(life),
+                shape=list(life.shape),
+                dtype=life.dtype,
+                name=life.name,
+                module=life.module,
+                phase=life.phase,
+                operator=life.operator,
+            )
+            for life, num_bytes in began.items()
+        ]
+        index = {life: i for i, life in enumerate(began)}
+        return storages, [index[event.life] for event in self.log.events]
 
     def result(self, traffic: list[TrafficRow]) -> LedgerResult:
         """Return the figures for the record."""
-        born = {id(event.life) for event in self.log.events} - set(self._present)
+        born = {event.life for event in self.log.events} - self._present.keys()
         return LedgerResult(
             peak=self.peak,
             peak_phase=self.peak_phase,
@@ -135,8 +134,8 @@ class Account:
             num_bytes=[num_bytes for _, num_bytes, _ in self.changes],
             moved_to=[moved_to for _, _, moved_to in self.changes],
             phases=[
-                PhaseMark(p.name, _since(start, p.start), _since(start, p.end), p.first_event, p.end_event)
-                for p in self.log.phases
+                replace(phase, start=_since(start, phase.start), end=_since(start, phase.end))
+                for phase in self.log.phases
             ],
             step_s=self.log.end - start,
             peak_event=self.peak_event,

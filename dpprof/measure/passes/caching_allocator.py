@@ -16,17 +16,7 @@ _LARGEST_SMALL = MIB
 _SMALL_SEGMENT, _LARGE_SEGMENT = 2 * MIB, 20 * MIB
 # From this size on, a block gets a segment of its own, of whole 2 MiB.
 _OWN_SEGMENT = 10 * MIB
-# A block that may not be split is used for requests smaller by less than this.
-_MOST_UNUSED = 20 * MIB
 _WITHOUT_END = 1 << 60
-
-
-@dataclass(frozen=True)
-class AllocatorSettings:
-    """Settings of `PYTORCH_CUDA_ALLOC_CONF`; blocks of `max_split_bytes` or more are never split."""
-
-    expandable_segments: bool = False
-    max_split_bytes: int = _WITHOUT_END
 
 
 class DeviceFull(Exception):
@@ -69,13 +59,14 @@ _Pools = tuple[list[tuple[int, int, Block]], list[tuple[int, int, Block]]]
 class CachingAllocator:
     """Hands out blocks of a device with `capacity` bytes (None: without end). Sizes are in bytes.
 
-    `allocated` sums the blocks in use and `reserved` the segments, of which there are `num_segments`.
+    `allocated` sums the blocks in use and `reserved` the segments, which may be `expandable` (a setting of
+    `PYTORCH_CUDA_ALLOC_CONF`).
     """
 
-    def __init__(self, capacity: int | None = None, settings: AllocatorSettings | None = None) -> None:
+    def __init__(self, capacity: int | None = None, *, expandable: bool = False) -> None:
         self._capacity = _WITHOUT_END if capacity is None else capacity
-        self._settings = settings or AllocatorSettings()
-        self.allocated = self.reserved = self.num_segments = self.num_retries = 0
+        self._expandable = expandable
+        self.allocated = self.reserved = 0
         # Free blocks of large and of small segments, by size, then address.
         self._free: _Pools = ([], [])
         # Parts of expandable segments that lack memory, by address.
@@ -87,15 +78,13 @@ class CachingAllocator:
         size = max(1, -(-num_bytes // BLOCK_BYTES)) * BLOCK_BYTES
         is_small = size <= _LARGEST_SMALL
         block = self._best_fit(size, is_small) or self._new(size, is_small)
-        if block is None and self._release_oversize(size, is_small):
-            block = self._new(size, is_small)
         if block is None:
             self._release_unused()
-            self.num_retries += 1
             block = self._new(size, is_small)
         if block is None:
             raise DeviceFull
-        if self._splits(block, size):
+        least = BLOCK_BYTES if is_small or self._expandable else _LARGEST_SMALL + 1
+        if block.size - size >= least:
             self._insert(block.cut(size))
         block.is_free = False
         self.allocated += block.size
@@ -107,28 +96,18 @@ class CachingAllocator:
         block.is_free = True
         self._insert(self._merged(block))
 
-    def _splits(self, block: Block, size: int) -> bool:
-        rest = block.size - size
-        if block.is_small or self._settings.expandable_segments:
-            return rest >= BLOCK_BYTES
-        return size < self._settings.max_split_bytes and rest > _LARGEST_SMALL
-
     def _best_fit(self, size: int, is_small: bool) -> Block | None:
         free = self._free[is_small]
         index = bisect_left(free, (size, -1))
         if index == len(free):
             return None
-        if self._settings.expandable_segments:
-            while index + 1 < len(free) and _expandable(free[index + 1][2]) < _expandable(free[index][2]):
+        if self._expandable:
+            while index + 1 < len(free) and _room(free[index + 1][2]) < _room(free[index][2]):
                 index += 1
-        else:
-            found, most = free[index][0], self._settings.max_split_bytes
-            if found >= most if size < most else found >= size + _MOST_UNUSED:
-                return None
         return free.pop(index)[2]
 
     def _new(self, size: int, is_small: bool) -> Block | None:
-        if self._settings.expandable_segments:
+        if self._expandable:
             return self._expanded(size, is_small)
         if is_small:
             segment = _SMALL_SEGMENT
@@ -136,7 +115,6 @@ class CachingAllocator:
             segment = _LARGE_SEGMENT if size < _OWN_SEGMENT else _whole(size, _SMALL_SEGMENT)
         if self.reserved + segment > self._capacity:
             return None
-        self.num_segments += 1
         self.reserved += segment
         return Block(self._addresses(segment), segment, is_small)
 
@@ -146,34 +124,15 @@ class CachingAllocator:
         self._next_address = first + size
         return first
 
-    def _release_oversize(self, size: int, is_small: bool) -> bool:
-        """Give back free blocks that are never split, the largest first, for `size` bytes."""
-        free, most = self._free[is_small], self._settings.max_split_bytes
-        if most == _WITHOUT_END or self._settings.expandable_segments:
-            return False
-        wanted, released = max(size, most), 0
-        index = bisect_left(free, (wanted, -1))
-        if index < len(free):
-            self._release(free[index][2])
-            return True
-        while free and released < wanted and free[-1][0] >= most:
-            released += free[-1][0]
-            self._release(free[-1][2])
-        return released >= wanted
-
     def _release_unused(self) -> None:
         """Give back every segment without a block in use; of expandable ones, every such page."""
         for free in self._free:
             for _, _, block in list(free):
-                if self._settings.expandable_segments:
+                if self._expandable:
                     self._unmap(block)
                 elif block.before is None and block.after is None:
-                    self._release(block)
-
-    def _release(self, block: Block) -> None:
-        self._remove(block)
-        self.reserved -= block.size
-        self.num_segments -= 1
+                    self._remove(block)
+                    self.reserved -= block.size
 
     def _expanded(self, size: int, is_small: bool) -> Block | None:
         """Return a block in an expandable segment, at the lowest address with room, and map it."""
@@ -265,7 +224,7 @@ def _page(is_small: bool) -> int:
     return _SMALL_SEGMENT if is_small else _LARGE_SEGMENT
 
 
-def _expandable(block: Block) -> int:
+def _room(block: Block) -> int:
     """Return the size that a free block can get by mapping what follows it."""
     after = block.after
     return block.size + (after.size if after is not None and not after.is_mapped else 0)

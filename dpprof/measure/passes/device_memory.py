@@ -1,11 +1,11 @@
 """Replays a training on the simulated CUDA allocator: peaks, and the smallest device on which it runs."""
 
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from dpprof.measure.passes.caching_allocator import AllocatorSettings, Block, CachingAllocator, DeviceFull
+from dpprof.measure.passes.caching_allocator import Block, CachingAllocator, DeviceFull
 from dpprof.record.ledger import Segments
+from dpprof.vocabulary.grouping import grouped
 
 # A storage's number, and its bytes from then on: 0 when it is freed.
 Change = tuple[int, int]
@@ -17,8 +17,7 @@ _PRECISION = 0.005
 _LARGER = (1.01, 1.02)
 
 
-@dataclass(frozen=True)
-class DevicePeaks:
+class DevicePeaks(NamedTuple):
     """Peak bytes in blocks in a training's last step, and bytes in segments after it."""
 
     allocated: int
@@ -41,10 +40,10 @@ class AllocatedSteps:
         self._renewed = _by_size(after, born, held, gone)
 
     def on_device(
-        self, capacity: int | None = None, settings: AllocatorSettings | None = None, repeats: int = 0
+        self, capacity: int | None = None, repeats: int = 0, *, expandable: bool = False
     ) -> DevicePeaks:
         """Return the peaks on a device with `capacity` bytes (None: without end). Raises DeviceFull."""
-        allocator = CachingAllocator(capacity, settings)
+        allocator = CachingAllocator(capacity, expandable=expandable)
         blocks: dict[int, Block] = {}
         _apply(allocator, blocks, self._before)
         allocated = _apply(allocator, blocks, self._step)
@@ -58,7 +57,7 @@ class AllocatedSteps:
         """Return what the allocator takes of a device for some steps."""
         repeats = _STEPS - 2  # besides the warm-up and the last step
         peaks = self.on_device(repeats=repeats)
-        expandable = self.on_device(settings=AllocatorSettings(expandable_segments=True), repeats=repeats)
+        expandable = self.on_device(repeats=repeats, expandable=True)
         return Segments(peaks.reserved, self._smallest_device(peaks), expandable.reserved)
 
     def _smallest_device(self, peaks: DevicePeaks) -> int:
@@ -87,10 +86,8 @@ class AllocatedSteps:
 
 def _by_size(after: dict[int, int], born: list[int], held: dict[int, int], gone: list[int]) -> dict[int, int]:
     """Pair storages of the same size, and the others in their order."""
-    of_size: dict[int, list[int]] = defaultdict(list)
-    for old in gone:
-        of_size[held[old]].append(old)
-    pairs = {new: of_size[after[new]].pop(0) for new in born if of_size[after[new]]}
+    of_size = grouped(gone, held.__getitem__)
+    pairs = {new: of_size[after[new]].pop(0) for new in born if of_size.get(after[new])}
     paired = set(pairs.values())
     rest = (new for new in born if new not in pairs), (old for old in gone if old not in paired)
     return pairs | dict(zip(*rest, strict=False))

@@ -141,18 +141,14 @@ class OperatorTrials:
         tensors = list(tensors_in((*args, *kwargs.values())))
         if any(tensor.layout is not torch.strided for tensor in tensors):
             return None
-        leaves, spec = tree_flatten((args, kwargs))
-        key = (operator, str(spec), *map(_form, leaves))
+        forms = tree_map_only(Tensor, Layout.of_argument, (args, kwargs))
+        leaves, spec = tree_flatten(forms)
+        key = (operator, str(spec), *(x if isinstance(x, Layout) else (type(x), repr(x)) for x in leaves))
         if key not in self._known:
             num_bytes = sum(footprint(tensor) for tensor in (*tensors, *tensors_in((result,))))
             too_large = num_bytes > _LARGEST_BYTES or num_flops > _MOST_FLOPS
-            forms = tree_map_only(Tensor, Layout.of_argument, (args, kwargs))
             self._known[key] = None if too_large else self._thread.submit(_tried, operator, *forms).result()
         return self._known[key]
-
-
-def _form(leaf: Any) -> object:
-    return Layout.of_argument(leaf) if isinstance(leaf, Tensor) else (type(leaf), repr(leaf))
 
 
 def _tried(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> OperatorTrial | None:

@@ -21,6 +21,8 @@ _VECTOR = 4
 _LEAST_VALUES, _MOST_VALUES = 16, 256  # that a thread adds up
 _COUNTER_BYTES = 4
 _LEAST_CHANNELS = 16
+# Place of the dimensions among the arguments.
+_REDUCTIONS = {_aten.sum: 1, _aten.mean: 1, _aten.amax: 1, _aten.amin: 1, _aten.linalg_vector_norm: 2}
 
 
 class _Dimension(NamedTuple):
@@ -39,14 +41,11 @@ def scratch_bytes(func: Any, args: tuple[Any, ...], processors: Multiprocessors)
         return [args[0].numel(), rows, args[0].element_size()]  # which numbers, and which rows, are hidden
     if packet is _aten._softmax_backward_data:
         return [args[0].nbytes]  # the gradient times the softmax
-    if packet in (_aten.sum, _aten.mean, _aten.amax, _aten.amin):
-        tensor, dims = args[0], args[1] if len(args) > 1 else None
-    elif packet is _aten.linalg_vector_norm:
-        tensor, dims = args[0], args[2] if len(args) > 2 else None
-    else:
+    if packet not in _REDUCTIONS or not isinstance(tensor := args[0], Tensor):
         return []
-    if not isinstance(tensor, Tensor) or tensor.numel() == 0 or not tensor.is_floating_point():
+    if tensor.numel() == 0 or not tensor.is_floating_point():
         return []
+    dims = next(iter(args[_REDUCTIONS[packet] :]), None)
     found = range(tensor.dim()) if not dims and not isinstance(dims, int) else dims
     reduced = {dim % max(1, tensor.dim()) for dim in ([found] if isinstance(found, int) else found)}
     return _buffers(tensor, reduced, processors)

@@ -233,11 +233,9 @@ class Followed(Protocol):
 
     def held_tensors(self) -> Held:
         """Return the tensors held now, by category."""
-        ...
 
     def norm_costs(self) -> dict[str, NormCost]:
         """Return the form of each weight's norm in the last step, by parameter, if there is a choice."""
-        ...
 
 
 class LabellingObserver(Observer):

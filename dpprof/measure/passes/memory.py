@@ -15,6 +15,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.events import Recording, Span, read
 from dpprof.measure.passes.subject import Subject
+from dpprof.record.record import Memory
 from dpprof.vocabulary.loops import savings_to_measure
 
 _RECORDED_STEPS = 3
@@ -41,16 +42,10 @@ def run(subject: Subject) -> None:
     memory = subject.record.memory
     first, *rest = recording.steps
     others, saving = rest[:_RECORDED_STEPS], rest[_RECORDED_STEPS:]
-    step_peak = [levels.peak(step) for step in others]
-    memory.phase_peak = phase_peaks(recording.phases, levels, others)
-    memory.saved = {
-        name: max(step_peak) - levels.peak(step) for name, step in zip(savings, saving, strict=True)
-    }
+    highest = note_peaks(memory, levels, recording.phases, others, is_headline=not on_cuda)
+    memory.saved = {name: highest - levels.peak(step) for name, step in zip(savings, saving, strict=True)}
     if not on_cuda:
         memory.first_step_peak = levels.peak(first)
-        memory.step_peak = step_peak
-        memory.peak_allocated = max(step_peak)
-        memory.after_step = levels.at(others[-1].end)
         memory.after_cleanup = levels.at(recording.marks[0].end)
 
 
@@ -76,10 +71,15 @@ class AllocatedBytes:
         return max(self.within(span))
 
 
-def phase_peaks(phases: list[Span], levels: AllocatedBytes, steps: list[Span]) -> dict[str, int]:
-    """Return the peak of each phase in bytes, over some steps."""
-    peaks: dict[str, int] = {}
+def note_peaks(
+    memory: Memory, levels: AllocatedBytes, phases: list[Span], steps: list[Span], *, is_headline: bool
+) -> int:
+    """Note each phase's peak over some steps, and those of the steps if asked; return the highest."""
     for phase in phases:
         if any(step.start <= phase.start and phase.end <= step.end for step in steps):
-            peaks[phase.name] = max(peaks.get(phase.name, 0), levels.peak(phase))
-    return peaks
+            memory.phase_peak[phase.name] = max(memory.phase_peak.get(phase.name, 0), levels.peak(phase))
+    step_peak = [levels.peak(step) for step in steps]
+    if is_headline:
+        memory.step_peak, memory.peak_allocated = step_peak, max(step_peak)
+        memory.after_step = levels.at(steps[-1].end)
+    return max(step_peak)

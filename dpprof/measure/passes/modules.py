@@ -5,10 +5,10 @@ sequence number when it creates it, so the running node leads back to its place 
 """
 
 import bisect
-import threading
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from threading import get_ident
 from typing import Any, Self
 
 import torch
@@ -77,7 +77,7 @@ class ModuleCalls:
     def _enter_module(self, module: nn.Module, args: object) -> None:
         if torch.compiler.is_compiling():  # hooks are no part of what is compiled
             return
-        thread = self._thread()
+        thread = self._threads[get_ident()]
         if not thread.stack:
             thread.around.enter_context(self._around())
         thread.stack.append(self._names.get(id(module), thread.stack[-1] if thread.stack else ""))
@@ -88,7 +88,7 @@ class ModuleCalls:
             return
         with torch._C.DisableTorchFunctionSubclass():  # expanded weights refuse inspection
             self._note_layer(module, args, output)
-        thread = self._thread()
+        thread = self._threads[get_ident()]
         if thread.stack:
             thread.stack.pop()
         if not thread.stack:
@@ -98,15 +98,12 @@ class ModuleCalls:
         made_after = int(hooked and any(t.requires_grad for t in tensors_in((output,))))
         thread.note(get_sequence_nr() + made_after)
 
-    def _thread(self) -> _Thread:
-        return self._threads[threading.get_ident()]
-
     def current(self) -> str:
         """Return the path of the module that the running operator works for; empty if it is unknown.
 
         Sequence numbers are ambiguous if forward runs in several threads (a recomputation in autograd's).
         """
-        stack = self._thread().stack
+        stack = self._threads[get_ident()].stack
         if stack:
             return stack[-1]
         node = torch._C._current_autograd_node()

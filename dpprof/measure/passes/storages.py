@@ -15,6 +15,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from dpprof.record.ledger import PhaseMark
+
 
 @dataclass(slots=True, eq=False)
 class Life:
@@ -53,27 +55,17 @@ class Event:
 
 
 @dataclass
-class PhaseSpan:
-    """One phase of a recorded step: its time, and its range of events."""
-
-    name: str
-    start: float
-    end: float
-    first_event: int
-    end_event: int
-
-
-@dataclass
 class StepLog:
     """The history of storages in one step; `present` are those alive at its start, with their bytes.
 
-    `first_change` and `end_change` are its range of `Storages.changes`.
+    Times, also those of `phases`, are the clock's. `first_change` and `end_change` are its range of
+    `Storages.changes`.
     """
 
     start: float
     present: list[tuple[Life, int]]
     events: list[Event] = field(default_factory=list)
-    phases: list[PhaseSpan] = field(default_factory=list)
+    phases: list[PhaseMark] = field(default_factory=list)
     end: float = 0.0
     first_change: int = 0
     end_change: int = 0
@@ -91,7 +83,7 @@ class Storages:
         self._expected: list[tuple[str, Callable[[torch.Size], bool] | None]] = []
         self._newborn: list[list[Life]] = []
         self._log: StepLog | None = None
-        self._born = 0
+        self.num_born = 0
         self._left_out: dict[int, Any] = {}
         self.line_now: Callable[[], str] = str
         self.phase: str | None = None
@@ -106,13 +98,9 @@ class Storages:
         """Return all storages alive now."""
         return set(self._live.values())
 
-    def num_born(self) -> int:
-        """Return the number of the next storage."""
-        return self._born
-
     def _next_number(self) -> int:
-        self._born += 1
-        return self._born - 1
+        self.num_born += 1
+        return self.num_born - 1
 
     def __enter__(self) -> Self:
         self._resize = torch.UntypedStorage.resize_
@@ -315,7 +303,7 @@ class Storages:
             self.phase = outer
             if self._log is not None:
                 end = time.perf_counter()
-                self._log.phases.append(PhaseSpan(name, start, end, first, self._num_events()))
+                self._log.phases.append(PhaseMark(name, start, end, first, self._num_events()))
 
     def _num_events(self) -> int:
         return len(self._log.events) if self._log is not None else 0

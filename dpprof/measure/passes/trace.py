@@ -9,7 +9,7 @@ by one).
 import bisect
 import json
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,6 +23,7 @@ from dpprof.measure.passes.subject import Subject
 from dpprof.record.files import write_gzipped_json
 from dpprof.record.folder import TRACE_SUFFIX, RunFolder
 from dpprof.record.record import OperatorRow, Record
+from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.operator_classes import WHOLE, class_by_name, class_in_phase
 
 WAIT_STEPS, WARMUP_STEPS, ACTIVE_STEPS = 1, 2, 3
@@ -101,14 +102,10 @@ def operator_rows(recording: Recording, *, has_kernels: bool) -> list[OperatorRo
         key = (name, class_name, phase)
         return rows.setdefault(key, OperatorRow(*key, 0, 0.0, 0.0 if has_kernels else None, 0))
 
-    by_thread: dict[int, list[Operator | Allocation]] = defaultdict(list)
-    for operator in recording.operators:
-        by_thread[operator.thread].append(operator)
-    for allocation in recording.allocations:
-        if allocation.num_bytes > 0:
-            by_thread[allocation.thread].append(allocation)
-    for _, events in sorted(by_thread.items()):
-        nodes, outside = _nest(events)
+    births = [allocation for allocation in recording.allocations if allocation.num_bytes > 0]
+    events: list[Operator | Allocation] = [*recording.operators, *births]
+    for _, of_thread in sorted(grouped(events, lambda event: event.thread).items()):
+        nodes, outside = _nest(of_thread)
         for node in nodes:
             operator = node.operator
             if steps.at(operator.start) is None:

@@ -93,14 +93,12 @@ def _changed_arguments(operator: Any) -> tuple[tuple[bool, ...], frozenset[str],
 
 
 @cache
-def _returns_view(operator: Any) -> bool:
-    returns = operator._schema.returns
-    return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
-
-
 def makes_nothing(operator: Any) -> bool:
     """Tell if an operator (`OpOverload`) only returns a view, or allocates memory without touching it."""
-    return operator._overloadpacket.__name__ in _NO_TRAFFIC or _returns_view(operator)
+    if operator._overloadpacket.__name__ in _NO_TRAFFIC:
+        return True
+    returns = operator._schema.returns
+    return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
 
 
 # Tensors of one operator call: those that it changes, only reads, and makes.
@@ -137,10 +135,13 @@ def bytes_moved(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], re
     read = _sum(untouched)
     if name in _SCATTERS:
         written = min(_scattered(name, args), written)
-        return read + (written if _adds(name, args) else 0), written
+        adds = "add" in name or "reduce" in name or (name == "index_put_" and len(args) > 3 and args[3])
+        return read + (written if adds else 0), written
     if name in _PICKS:
-        table = footprint(untouched[0])
-        read += min(_picked(name, args, (made or changed)[0]), table) - table
+        table, picked = footprint(untouched[0]), footprint((made or changed)[0])
+        if name == "nll_loss_forward":
+            picked = args[1].numel() * args[0].element_size()
+        read += min(picked, table) - table
     elif name in _SHAPE_ARGUMENT or (
         operator.namespace == "aten" and (name.endswith("_like") or name.startswith("new_"))
     ):
@@ -148,12 +149,6 @@ def bytes_moved(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], re
     if changed and name not in _OVERWRITES and not is_out:
         read += _sum(changed)
     return read, written
-
-
-def _picked(name: str, args: tuple[Any, ...], result: Tensor) -> int:
-    if name == "nll_loss_forward":
-        return int(args[1].numel() * args[0].element_size())
-    return footprint(result)
 
 
 def _scattered(name: str, args: tuple[Any, ...]) -> int:
@@ -170,10 +165,6 @@ def _scattered(name: str, args: tuple[Any, ...]) -> int:
     else:
         elements = table.numel() // max(1, table.shape[args[1]]) * args[2].numel()
     return int(elements * table.element_size())
-
-
-def _adds(name: str, args: tuple[Any, ...]) -> bool:
-    return "add" in name or "reduce" in name or (name == "index_put_" and len(args) > 3 and args[3])
 
 
 def _sum(tensors: Iterable[Tensor]) -> int:

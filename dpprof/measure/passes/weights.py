@@ -39,9 +39,7 @@ def hold_to_account(
     """
     while training.num_samples[-1:] == [0]:  # the gradient of an empty batch tells nothing
         training.run(1, Observer())
-    after = checksums(training.model)
-    moved = {name: total != before.get(name) for name, total in after.items()}
-    record.parameters = parameter_groups(training.model, config, moved)
+    moved = note_moves(before, training.model, config, record)
     parameters = {name: p for name, p in training.model.named_parameters() if name in moved}
     wrong = [name for name, p in parameters.items() if moved[name] and not p.requires_grad]
     if wrong:
@@ -49,7 +47,11 @@ def hold_to_account(
     info = trainer_info(config.trainer)
     has_noise = info.is_private and config.noise_multiplier > 0
     still = [name for name, p in parameters.items() if p.requires_grad and not moved[name]]
-    unreached = [name for name in still if not _has_gradient(parameters[name])]
+    unreached = [
+        name
+        for name in still
+        if (gradient := parameters[name].grad) is None or not torch.count_nonzero(local(gradient))
+    ]
     if unreached and has_noise:
         raise WeightsError(f"{listed(unreached)} should train and did not move: not even noise was added")
     stuck = [name for name in still if name not in unreached and _should_move(parameters[name], config)]
@@ -63,6 +65,15 @@ def hold_to_account(
     for names, why in ((unreached, "the loss gives no gradient"), (small, "steps are too small to show")):
         if names:
             record.warnings.append(f"weights that should train did not move, {why}: {listed(names)}")
+
+
+def note_moves(
+    before: dict[str, int], model: nn.Module, config: ExperimentConfig, record: Record
+) -> dict[str, bool]:
+    """Record which parameters have moved, by their checksums before, and return that by name."""
+    moved = {name: total != before.get(name) for name, total in checksums(model).items()}
+    record.parameters = parameter_groups(model, config, moved)
+    return moved
 
 
 def refuse_lost(training: Training, config: ExperimentConfig) -> None:
@@ -100,10 +111,6 @@ def _kind(model: nn.Module, name: str) -> str:
 def _checksum(tensor: Tensor) -> int:
     bits = tensor.reshape(-1).view(_INTEGERS.get(tensor.element_size(), torch.uint8))
     return sum(int(piece.sum(dtype=torch.int64)) for piece in bits.split(_PIECE))
-
-
-def _has_gradient(parameter: nn.Parameter) -> bool:
-    return parameter.grad is not None and bool(torch.count_nonzero(local(parameter.grad)))
 
 
 def _should_move(parameter: nn.Parameter, config: ExperimentConfig) -> bool:

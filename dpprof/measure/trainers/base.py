@@ -184,27 +184,11 @@ class TrainerBase(ABC):
             self.observer = Observer()
 
     def held_tensors(self) -> Held:
-        """Return the tensors held now, by category; only categories with any.
-
-        Each has the name of its parameter; optimizer state is `<parameter>.<key>`.
-        """
-        name_of = {parameter: name for name, parameter in self.model.named_parameters()}
+        """Return the tensors held now, as `held_by`."""
         outputs = [(f"output{path}", tensor) for path, tensor in named_leaves(self._outputs)]
         if self.last_loss is not None:
             outputs.append(("loss", self.last_loss))
-        held: Held = {
-            "parameters": list(self.model.named_parameters()),
-            "buffers": list(self.model.named_buffers()),
-            "outputs": outputs,
-            "gradients": attributes(self.model, "grad"),
-            "optimizer_state": [
-                (f"{name_of[parameter]}.{key}", value)
-                for parameter, state in self.optimizer.state.items()
-                for key, value in state.items()
-                if isinstance(value, Tensor)
-            ],
-        }
-        return {category: tensors for category, tensors in held.items() if tensors}
+        return held_by(self.model, [self.optimizer], outputs)
 
     def drop_gradients(self) -> None:
         """Release all gradients, the last output and the loss, as the next step would."""
@@ -299,6 +283,28 @@ class TrainerBase(ABC):
     def on_fake_tensors(cls) -> AbstractContextManager[Any]:
         """Replace, while training on fake tensors, what the library cannot do without data."""
         return nullcontext()
+
+
+def held_by(model: nn.Module, optimizers: Iterable[Any], outputs: Iterable[tuple[str, Tensor]] = ()) -> Held:
+    """Return the tensors held now, by category; only categories with any.
+
+    Each has the name of its parameter; optimizer state is `<parameter>.<key>`.
+    """
+    name_of: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    held: Held = {
+        "parameters": list(model.named_parameters()),
+        "buffers": list(model.named_buffers()),
+        "outputs": list(outputs),
+        "gradients": attributes(model, "grad"),
+        "optimizer_state": [
+            (f"{name_of.get(parameter, '')}.{key}", value)
+            for optimizer in optimizers
+            for parameter, state in optimizer.state.items()
+            for key, value in state.items()
+            if isinstance(value, Tensor)
+        ],
+    }
+    return {category: tensors for category, tensors in held.items() if tensors}
 
 
 def _check_losses(losses: object, batch: Any, batch_size: int) -> None:

@@ -1,6 +1,7 @@
 """Watches one forward and backward without a trainer's library, which would stop at the first problem."""
 
-import inspect
+import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -159,10 +160,8 @@ def _has_flat_rows(tensor: Tensor) -> bool:
 
 def _place() -> str:
     """Return the innermost line outside torch and this file."""
-    frame = inspect.currentframe()
-    while frame is not None:
+    for frame, line in traceback.walk_stack(sys._getframe()):
         name = frame.f_globals.get("__name__", "")
         if name != __name__ and name.partition(".")[0] != "torch":
-            return f"{Path(frame.f_code.co_filename).name}, line {frame.f_lineno}"
-        frame = frame.f_back
+            return f"{Path(frame.f_code.co_filename).name}, line {line}"
     return "unknown"

@@ -7,7 +7,7 @@ correction covers the numbers of tests and of checks.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -50,7 +50,6 @@ class _Tests:
     count: int = 0
     least: float = 1.0
     said: str = ""
-    failed: set[str] = field(default_factory=set)
 
     def add(self, chance: float, said: str) -> None:
         self.count += 1

@@ -1,13 +1,14 @@
 """Chooses the parameters of a workload's model that train: all, adapters, biases, head, or a pattern."""
 
 import re
-from collections.abc import Collection
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from typing import Any
 from unittest.mock import patch
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from dpprof.config.experiment import ExperimentConfig
@@ -84,7 +85,7 @@ def _add_adapters(model: nn.Module, config: ExperimentConfig) -> str:
                 raise refuse("lora_targets", ending, "auto, or endings of the names of the model's modules")
     how = peft.LoraConfig(r=config.lora_rank, lora_alpha=config.lora_rank, target_modules=targets)
     try:
-        with _moving_fakes() if is_fake else nullcontext():
+        with patch.object(nn.Module, "_apply", apply_to_fakes) if is_fake else nullcontext():
             peft.inject_adapter_in_model(how, model)
     except ValueError as error:
         raise refuse("lora_targets", config.lora_targets, f"modules that peft can adapt: {error}") from error
@@ -92,18 +93,23 @@ def _add_adapters(model: nn.Module, config: ExperimentConfig) -> str:
     return f"LoRA adapters of rank {config.lora_rank} in {listed(adapted)}"
 
 
-def _moving_fakes() -> AbstractContextManager[Any]:
-    """Replace `nn.Module.to`, which cannot move fake parameters, not even to where they are."""
-
-    def to(module: nn.Module, *where: Any, **how: Any) -> nn.Module:
-        for owner in module.modules():
-            for name, parameter in list(owner.named_parameters(recurse=False)):
-                moved = parameter.to(*where, **how)
-                if moved is not parameter:
-                    setattr(owner, name, nn.Parameter(moved.detach(), parameter.requires_grad))
-        return module
-
-    return patch.object(nn.Module, "to", to)
+def apply_to_fakes(module: nn.Module, convert: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
+    """Convert a module's tensors as `to` does: torch cannot swap fake ones, not even for themselves."""
+    converted: dict[Tensor, Tensor] = {}
+    for one in module.modules() if recurse else [module]:
+        for named in (one._parameters, one._buffers):
+            for name, tensor in list(named.items()):
+                if tensor is None:
+                    continue
+                with torch.no_grad():
+                    new = converted.get(tensor, convert(tensor))
+                if new is tensor:
+                    continue
+                if isinstance(tensor, nn.Parameter):
+                    new = nn.Parameter(new, tensor.requires_grad)
+                converted[tensor] = new
+                setattr(one, name, new)
+    return module
 
 
 def _automatic_targets(model: nn.Module) -> str | list[str]:

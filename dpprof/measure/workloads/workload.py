@@ -1,18 +1,8 @@
-"""Builds a workload by name, and checks that it keeps the contract below.
+"""Builds a workload by name, and checks that it keeps the contract of docs/own_model.md.
 
 `workload=package.module:factory`, or the target of a listed workload (`vocabulary/workloads.py`), names a
 function that takes the `ExperimentConfig` and returns a `Workload`, or a plain tuple `(model, batches,
-loss)`:
-
-- `model`: an `nn.Module` with the batch in the first dimension everywhere.
-- `batches`: an endless iterable of `(inputs, targets)`. `inputs` is a tensor, or a tuple or dict of tensors
-  for a model of several arguments. One item is one physical batch of `config.batch_size` samples.
-- `loss(outputs, targets)`: a tensor of shape (B,), one loss per sample. A loss averaged over the batch cannot
-  be clipped per sample and is refused.
-
-The factory is called several times in one process (each pass trains a fresh model), inside
-`torch.device(config.device)` and after `torch.manual_seed(config.seed)`, so that its model is on the right
-device. Batches are moved there before each step. It must not keep state between calls. A listed workload's
+loss)`. It is called several times in one process, and must not keep state between calls. A listed workload's
 factory gets its own options from `config.options_of(TheirDataclass)`.
 """
 
@@ -35,7 +25,7 @@ _MOST_TOKENS = 2**53  # a float counts exactly up to here
 
 
 class Workload(NamedTuple):
-    """A model, its batches and its loss per sample.
+    """A model, its batches and its loss per sample: one item of `batches` is one physical batch, a pair.
 
     `tokens_per_batch` is None where counting tokens makes no sense; `changed` describes changes to the model.
     """

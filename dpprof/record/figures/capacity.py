@@ -13,6 +13,7 @@ from dpprof.config.flat import from_flat
 from dpprof.record.ledger import LedgerResult, Moved
 from dpprof.record.record import Record
 from dpprof.vocabulary.formats import size
+from dpprof.vocabulary.grouping import summed
 from dpprof.vocabulary.trainers import OWN_LOOP, trainer_info
 from dpprof.vocabulary.units import GIB, MIB, mib
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
@@ -83,12 +84,9 @@ def _added(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, int]:
         added["fragmentation"] = ledger.segments.least - ledger.peak - sum(added.values())
         if config.world_size > 1:
             added["nccl"] = round(NCCL_MIB * MIB)
-    return added | beyond_allocator(config)
-
-
-def beyond_allocator(config: ExperimentConfig) -> dict[str, int]:
-    """Return the bytes that a process takes on a device besides torch's allocator, by name."""
-    return {"cuda_context": round(CONTEXT_MIB * MIB)} if config.device == "cuda" else {}
+    if config.device == "cuda":
+        added["cuda_context"] = round(CONTEXT_MIB * MIB)
+    return added
 
 
 def needed_bytes(config: ExperimentConfig, ledger: LedgerResult) -> int:
@@ -147,10 +145,7 @@ def link_of(config: ExperimentConfig) -> float:
 
 def _communication_by_phase(config: ExperimentConfig, ledger: LedgerResult) -> dict[str | None, float]:
     rate = link_of(config)
-    found: dict[str | None, float] = {}
-    for row in ledger.collectives if rate else ():
-        found[row.phase] = found.get(row.phase, 0.0) + row.sent / (rate * 1e9)
-    return found
+    return summed((row.phase, row.sent / (rate * 1e9)) for row in ledger.collectives) if rate else {}
 
 
 def logical_floor_s(config: ExperimentConfig, ledger: LedgerResult, num_samples: int) -> float | None:

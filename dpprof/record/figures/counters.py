@@ -1,7 +1,6 @@
 """Hardware counter figures of the whole step, of each phase and of each kernel class."""
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
@@ -9,6 +8,7 @@ from typing import Self
 from dpprof.config import counter_metrics as ncu
 from dpprof.record.counters import CounterResult, CounterRow, total
 from dpprof.record.ledger import LedgerResult, Moved
+from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.units import gib, mib, ms
 
 DRAM_READ, DRAM_WRITTEN = "dram_read", "dram_written"
@@ -111,11 +111,8 @@ class StepCounters:
     def of(cls, counters: CounterResult, ledger: LedgerResult | None) -> Self:
         """Return the figures of a record's counters, compared with its ledger if it has one."""
         moved = ledger.moved(by=lambda row: row.phase) if ledger else {}
-        phases: dict[str | None, list[CounterRow]] = defaultdict(list)
-        classes: dict[str, list[CounterRow]] = defaultdict(list)
-        for row in counters.rows:
-            phases[row.phase].append(row)
-            classes[row.kernel_class].append(row)
+        phases = grouped(counters.rows, lambda row: row.phase)
+        classes = grouped(counters.rows, lambda row: row.kernel_class)
         seconds = math.fsum(row.seconds for row in counters.rows)
         outside = math.fsum(row.seconds for row in phases.get(None, ()))
         return cls(

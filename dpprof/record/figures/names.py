@@ -1,7 +1,6 @@
 """Metric names in MLflow, TensorBoard and tables; only this file gives them, and names are never parsed."""
 
 import statistics
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import NamedTuple
@@ -14,13 +13,13 @@ from dpprof.record.figures.verdicts import FAIL, WARNING, having, least_chance
 from dpprof.record.ledger import LedgerResult
 from dpprof.record.record import (
     Memory,
-    OperatorRow,
     PassStatus,
     Predicted,
     PrivacyResult,
     Record,
     VerifyResult,
 )
+from dpprof.vocabulary.grouping import grouped, summed
 from dpprof.vocabulary.units import gib, mib, ms
 
 PEAK = "memory/peak_allocated_mib"
@@ -221,10 +220,8 @@ def _overheads(record: Record) -> Iterator[Metric]:
 
 def _operator_classes(record: Record) -> Iterator[Metric]:
     """Yield figures per step. Self time is the device's where kernels were traced, else the host's."""
-    rows: dict[str, list[OperatorRow]] = defaultdict(list)
-    for row in record.operators if record.traced_steps else ():
-        rows[row.operator_class].append(row)
     steps = record.traced_steps or 0
+    rows = grouped(record.operators if steps else (), lambda row: row.operator_class)
     for name, of_class in rows.items():
         self_s = 0.0
         for row in of_class:  # one by one: sum() would round differently from one Python version to the next
@@ -262,13 +259,10 @@ def _traffic(record: Record, ledger: LedgerResult) -> Iterator[Metric]:
 
 
 def _communication(ledger: LedgerResult, sent_mib: float) -> Iterator[Metric]:
-    sent: dict[str, int] = {}
     rows = [row for row in ledger.collectives if row.phase is not None]
     yield Metric(SENT, sent_mib, compares=True)
     yield Metric("communication/calls", float(sum(row.calls for row in rows)), compares=True)
-    for row in rows:
-        sent[row.phase or ""] = sent.get(row.phase or "", 0) + row.sent
-    for phase, num_bytes in sent.items():
+    for phase, num_bytes in summed((row.phase, row.sent) for row in rows).items():
         yield Metric(f"communication/{phase}/sent_mib", mib(num_bytes))
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpprof.measure.passes.account import Account
-from dpprof.measure.passes.storages import Event, Life, PhaseSpan, StepLog
+from dpprof.measure.passes.storages import Event, Life, StepLog
 from dpprof.record.ledger import HeldTensor, LedgerResult, PhaseMark, PhasePeak, StepTimeline, TrafficRow
 
 
@@ -26,7 +26,7 @@ def life(num_bytes: int, category: str | None = None, name: str = "") -> Life:
 
 
 def log(
-    events: list[Event], present: list[Life] | None = None, phases: list[PhaseSpan] | None = None
+    events: list[Event], present: list[Life] | None = None, phases: list[PhaseMark] | None = None
 ) -> StepLog:
     return StepLog(10.0, [(p, p.num_bytes) for p in present or []], events, phases or [], end=20.0)
 
@@ -44,8 +44,8 @@ def moved(life: Life, category: str, at: float = 11.5) -> Event:
     return Event(at, life, 0, category)
 
 
-def span(name: str, first_event: int, end_event: int) -> PhaseSpan:
-    return PhaseSpan(name, 10.0 + first_event, 10.0 + end_event, first_event, end_event)
+def span(name: str, first_event: int, end_event: int) -> PhaseMark:
+    return PhaseMark(name, 10.0 + first_event, 10.0 + end_event, first_event, end_event)
 
 
 def peaks(account: Account) -> dict[str, int]:
@@ -67,7 +67,7 @@ def test_a_step_may_begin_at_its_peak() -> None:
     assert account.at_peak == {"gradients": 100}
     assert account.after_step == {"gradients": 60}
     assert peaks(account) == {"zero_grad": 100, "forward": 60}
-    assert [row.num_bytes for row in account.tensors_at_peak] == [100]
+    assert [row.num_bytes for row in account.timeline().tensors] == [100]
 
 
 def test_what_nothing_tells_the_purpose_of_is_temporary_if_born_here_and_other_if_not() -> None:
@@ -128,7 +128,7 @@ def test_tensors_at_the_peak_are_those_alive_then_largest_first_as_what_they_wer
     events += [Event(12, plain, 840), moved(moving, "noise"), moved(plain, "inputs"), died(plain), born(late)]
     account = Account(log(events, [weights]))
     assert (account.peak, account.peak_event) == (40 + 30 + 900, 5)
-    listed = account.tensors_at_peak
+    listed = account.timeline().tensors
     assert [(row.num_bytes, row.category, row.name) for row in listed] == [
         (900, "temporary", ""),
         (40, "parameters", "head.weight"),
@@ -161,7 +161,7 @@ def test_result_keeps_what_was_found_and_counts_storages_born_in_the_step() -> N
 def test_timeline_counts_seconds_from_the_steps_start() -> None:
     old, a = life(10, "parameters"), life(5, "inputs")
     events = [born(a, at=10.5), moved(a, "noise", at=11.0), died(a, at=14.0)]
-    found = Account(log(events, [old], [PhaseSpan("forward", 10.25, 12.0, 0, 2)])).timeline()
+    found = Account(log(events, [old], [PhaseMark("forward", 10.25, 12.0, 0, 2)])).timeline()
     assert found == StepTimeline(
         start={"parameters": 10},
         seconds=[0.5, 1.0, 4.0],

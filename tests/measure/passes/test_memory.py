@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpprof.measure.passes.events import Allocation, Recording, Span
-from dpprof.measure.passes.memory import AllocatedBytes, phase_peaks
+from dpprof.measure.passes.memory import AllocatedBytes, note_peaks
+from dpprof.record.record import Memory
 from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 
 
@@ -44,7 +45,9 @@ def test_the_peak_of_a_phase_is_over_all_its_occurrences_within_the_steps() -> N
     ]
     steps = [Span("training_step", 10, 25), Span("training_step", 26, 50)]
     levels = AllocatedBytes(recording([(1, 900), (6, -800), (15, 50), (35, 20), (46, 30)], phases), base=0)
-    assert phase_peaks(phases, levels, steps) == {"forward": 150, "clip": 200, "backward": 170}
+    memory = Memory()
+    note_peaks(memory, levels, phases, steps, is_headline=False)
+    assert memory == Memory(phase_peak={"forward": 150, "clip": 200, "backward": 170})
 
 
 @pytest.mark.parametrize("trainer", DEFAULT_TRAINERS)

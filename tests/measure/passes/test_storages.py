@@ -244,7 +244,7 @@ def test_what_later_steps_label_leaves_an_account_as_it_is() -> None:
         storages.start_step()
         storages.label("inputs", [("", second)])
         storages.end_step()
-    assert [(t.category, t.num_bytes) for t in account.tensors_at_peak] == [
+    assert [(t.category, t.num_bytes) for t in account.timeline().tensors] == [
         ("per_sample_gradients", 40),
         ("temporary", 20),
     ]

@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from dpprof.errors import WorkloadError
 from dpprof.measure.trainers.base import Held, TrainerBase
 from dpprof.measure.trainers.opacus.foreseen import SENTENCES, foresee, hooked, silent_traps, unbounded
-from dpprof.measure.trainers.opacus.labels import kept_on_parameters, labelled_samples
+from dpprof.measure.trainers.opacus.labels import kept_by_opacus, labelled_samples
 from dpprof.measure.trainers.trial_batch import Trial, tried
 from dpprof.measure.trainers.watched_step import Trap, WatchedStep
 from dpprof.measure.workloads.sampling import num_samples
@@ -90,8 +90,8 @@ class DPSGDTrainer(TrainerBase):
         )
 
     def held_tensors(self) -> Held:
-        """Add the tensors that Opacus keeps on parameters."""
-        return {**super().held_tensors(), **kept_on_parameters(self.model)}
+        """Add the tensors that Opacus keeps."""
+        return super().held_tensors() | kept_by_opacus(self.model, self.forward_model)
 
     def drop_gradients(self) -> None:
         """Release the norms too, which Opacus's `zero_grad` keeps."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from dpprof.measure.trainers.base import Held
 from dpprof.measure.trainers.opacus.dpsgd import DPSGDTrainer
-from dpprof.measure.trainers.opacus.labels import labelled_gram_matrices, norms_of_all
+from dpprof.measure.trainers.opacus.labels import labelled_gram_matrices
 from dpprof.vocabulary.parallel import DDP, FSDP2, NONE
 
 
@@ -47,14 +47,10 @@ class DPFastGradientClippingTrainer(DPSGDTrainer):
         return of_samples
 
     def held_tensors(self) -> Held:
-        """Add the norms over all parameters."""
+        """Add the sums and norms that Opacus keeps elsewhere if parameters are shards."""
         held = super().held_tensors()
-        for category, tensors in norms_of_all(self.forward_model).items():
-            held[category] = [*held.get(category, []), *tensors]
-        return held if self.parallel.way != FSDP2 else held | self._held_with_shards(held)
-
-    def _held_with_shards(self, held: Held) -> Held:
-        """Return the sums and norms, which Opacus keeps elsewhere if parameters are shards."""
+        if self.parallel.way != FSDP2:
+            return held
         name_of = {parameter: name for name, parameter in self.model.named_parameters()}
         sums = [
             (name_of[parameter], state["summed_grad"])
@@ -67,7 +63,7 @@ class DPFastGradientClippingTrainer(DPSGDTrainer):
             for norm in getattr(module, "norm_sample", ())
         ]
         found = {"summed_gradients": sums, "gradient_norms": [*norms, *held.get("gradient_norms", [])]}
-        return {category: tensors for category, tensors in found.items() if tensors}
+        return held | {category: tensors for category, tensors in found.items() if tensors}
 
     @contextmanager
     def label_transient_tensors(self) -> Iterator[None]:

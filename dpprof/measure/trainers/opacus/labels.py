@@ -24,16 +24,13 @@ _KEPT_UNDER = {
 }
 
 
-def kept_on_parameters(model: nn.Module) -> Held:
-    """Return the tensors that Opacus keeps on a model's parameters, by category."""
+def kept_by_opacus(model: nn.Module, wrapped: nn.Module) -> Held:
+    """Return the tensors that Opacus keeps on a model's parameters and on its wrapper, by category."""
     kept = {category: attributes(model, name) for category, name in _KEPT_UNDER.items()}
+    norms = getattr(wrapped, "_per_sample_gradient_norms", None)  # fast gradient clipping's
+    if norms is not None:
+        kept["gradient_norms"].append(("all parameters", norms))
     return {category: tensors for category, tensors in kept.items() if tensors}
-
-
-def norms_of_all(wrapped: nn.Module) -> Held:
-    """Return the norms over all parameters that fast gradient clipping keeps, if there are any."""
-    total = getattr(wrapped, "_per_sample_gradient_norms", None)
-    return {} if total is None else {"gradient_norms": [("all parameters", total)]}
 
 
 @contextmanager

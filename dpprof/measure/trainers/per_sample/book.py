@@ -2,10 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -109,10 +107,6 @@ class Book:
     def has_one_use(self, parameter: nn.Parameter) -> bool:
         """Tell whether exactly one call of forward used the parameter."""
         return self._counted[parameter] == 1
-
-    def keeping(self) -> AbstractContextManager[Any]:
-        """Keep what clipped sums need, during a part of backward."""
-        return patch.object(self, "keeps", True)
 
     def take(self, parameter: nn.Parameter, use: Use) -> Tensor | None:
         """Return what autograd gets as a parameter's gradient: None while collecting norms, then the sum.

@@ -2,7 +2,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from dpprof.record.figures.medians import median_of
+from dpprof.findings.comparison.cell import median_of
 
 
 @dataclass
