@@ -1,14 +1,20 @@
 """`dpprof check`: find problems of a model with Opacus or a trainer before timing anything."""
 
+from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import click
 
 from dpprof.cli.command import Asked
 from dpprof.cli.options import GroupedOptions, options_of
+from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.grid import experiments_to_check
 from dpprof.errors import ExperimentsFailed, refuse
-from dpprof.vocabulary.trainers import trainer_info
+from dpprof.vocabulary.trainers import short_name
+
+if TYPE_CHECKING:
+    from dpprof.record.check import CheckAnswer
 
 
 @click.command(cls=GroupedOptions, params=options_of("check"))
@@ -35,11 +41,16 @@ def check(workload_argument: str, **options: str | None) -> None:
             raise refuse("workload", asked.values["workload"], words)
         asked.values["workload"] = workload_argument
     experiments = experiments_to_check(asked.values)
-    first = experiments[0]
-    asked.look_for(first.workload)
-
+    asked.look_for(experiments[0].workload)
     asked.drive.check_writable()
+    trains = _checked(asked, experiments).trains
+    failed = [short_name(trainer) for trainer, is_able in trains.items() if not is_able]
+    if failed:
+        raise ExperimentsFailed(f"{len(failed)} of {len(trains)} trainers fail: {', '.join(failed)}")
 
+
+def _checked(asked: Asked, experiments: Sequence[ExperimentConfig]) -> "CheckAnswer":
+    """Check the model, and print and keep the answer."""
     from rich.text import Text
 
     from dpprof.cli.console import open_console
@@ -48,7 +59,7 @@ def check(workload_argument: str, **options: str | None) -> None:
     from dpprof.pages.check import page, write_check
     from dpprof.pages.terminal import show, write
 
-    console = open_console()
+    console, first = open_console(), experiments[0]
     write(
         console,
         f"checking {first.workload}: one step of each trainer with {first.batch_size} samples of "
@@ -63,6 +74,4 @@ def check(workload_argument: str, **options: str | None) -> None:
     write_check(answer, first.workload, folder)
     show(console, page(answer, first.workload))
     write(console, f"\nkept in {folder}")
-    failed = [trainer_info(trainer).short_name for trainer, trains in answer.trains.items() if not trains]
-    if failed:
-        raise ExperimentsFailed(f"{len(failed)} of {len(answer.trains)} trainers fail: {', '.join(failed)}")
+    return answer
