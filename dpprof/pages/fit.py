@@ -34,8 +34,9 @@ def page(name: str, answers: Sequence[Answer], fit: FitConfig) -> Document:
     """Return the table, why some rows have no answer, and what the figures mean."""
     found = rows(answers, fit)
     first = answers[0].config
-    columns = _columns(first.poisson_sampling, size_name(first, fit), fit, found)
-    columns[2:2] = [(Column(SIZES[size], whole), size) for size in given_sizes(first, fit.along)]
+    columns = [(Column("trainer"), "trainer")]
+    columns += [(Column(SIZES[size], whole), size) for size in given_sizes(first, fit.along)]
+    columns += _columns(first.poisson_sampling, size_name(first, fit), fit, found)
     cells = [[_told(row, fit).get(key, row.get(key)) for _, key in columns] for row in found]
     failures = [Sentence(f"{row['trainer']}: {row['failure']}", "warning") for row in found if row["failure"]]
     answer = Sentence(answer_of(first, fit, found), "answer")
@@ -49,12 +50,11 @@ def _columns(
     """Return the columns that the rows need, with the keys of their values."""
     wanted = "fewest" if fit.along == WORLD_SIZE else "largest"
     shown = [
-        (True, Column("model"), "model"),
-        (True, Column("precision"), "precision"),
-        (True, Column("trainer"), "trainer"),
-        (True, Column("limited by"), "limited by"),
         (True, Column(f"{wanted} {size}", figure), "size"),
         (True, Column("needs GiB", gib_words), "needed_gib"),
+        (True, Column("limited by"), "limited by"),
+        (True, Column("model"), "model"),
+        (True, Column("precision"), "precision"),
         (has(found, "without_headroom"), Column("without headroom", _whole), "without_headroom"),
         (has(found, "doubt_gib"), Column("in doubt GiB", gib_words), "doubt_gib"),
         (fit.along == "batch_size" and not is_poisson, Column("expected batch", figure), "expected"),
