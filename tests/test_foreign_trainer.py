@@ -74,8 +74,8 @@ def sweep(dpprof: Dpprof) -> Path:
 
 
 def test_help_lists_it(dpprof: Dpprof) -> None:
-    assert NAME in dpprof("sweep", "--help")
-    assert "dpsgd_loop" in dpprof("profile", "--help")
+    assert NAME in dpprof("sweep", "--help-all")
+    assert "dpsgd_loop" in dpprof("profile", "--help-all")
 
 
 def test_profile_measures_it_and_its_gradient_is_right(dpprof: Dpprof) -> None:

@@ -69,7 +69,7 @@ def _check(own: FitConfig, experiment: ExperimentConfig, asked: Asked) -> None:
 
     if capacity_bytes(experiment) is None:
         given_gib = experiment.estimating.device_memory_gib
-        raise refuse("device_memory_gib", given_gib, "a number above 0, or a target by name")
+        raise refuse("device_memory_gib", given_gib, "a number above 0, or a GPU by name, as target=H100")
     if own.along == WORLD_SIZE and experiment.parallel != FSDP2:
         raise refuse(
             "parallel", experiment.parallel, f"{FSDP2} with along={WORLD_SIZE}: no other shares memory"

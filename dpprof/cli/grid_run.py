@@ -5,7 +5,7 @@ from dpprof.config.estimating import ESTIMATE
 from dpprof.config.grid import Grid
 from dpprof.drive.sweep import Sweep, reusable_results
 from dpprof.pages.comparison.summary import view
-from dpprof.pages.sweep_reports import WrittenReports, write_sweep_reports
+from dpprof.pages.sweep_reports import write_sweep_reports
 
 
 def run_grid(asked: Asked, grid: Grid, opening: str, workers: int = 0) -> None:
@@ -31,7 +31,7 @@ def run_grid(asked: Asked, grid: Grid, opening: str, workers: int = 0) -> None:
         if not is_estimate:
             progress.warn_if_busy(sweep.launcher.machine)
         tracker = run(sweep, progress)
-        if isinstance(sweep.reports, WrittenReports):
+        if sweep.reports is not None:
             progress.show(view(sweep.reports.data))
         how = "stopped after" if sweep.interrupted else f"{done} in"
         progress.say(f"{how} {progress.duration}; kept in {sweep.folder.path}, with comparison.html")

@@ -77,7 +77,8 @@ def cli() -> None:
       dpprof watch train.py
 
     Every experiment runs in a clean process of its own, leaves a folder under --runs-dir, and becomes a run
-    in MLflow, which `mlflow ui` shows.
+    in MLflow, which `mlflow ui` shows. `dpprof COMMAND --help` has examples and what a command needs first,
+    `dpprof COMMAND --help-all` every option.
     """
 
 

@@ -3,7 +3,7 @@
 import errno
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import Field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +32,8 @@ _LONGEST_CHOICES = 20
 STANDARD_OUTPUT = "-"
 _LONGEST_OPTION = 26
 _HELP_ALL = "--help-all"
+# Other spellings, where a command has no setting of that name.
+_ALSO = {"trainers": ("--trainer",)}
 # Settings from which on `--help` lists the first ones alone.
 _MANY = 20
 
@@ -98,11 +100,15 @@ def options_of(command: str) -> list[click.Parameter]:
     declared = [(field, title) for title, found in takes.by_title.items() for field in found]
     declared += [(own.field, f"Only with {', '.join(own.takers)}") for own in takes.own_options]
     is_short = len(takes.settings) < _MANY
-    return [_option(field, heading, is_short or field.name in FIRST) for field, heading in declared]
+    alone = "trainer" not in {field.name for field, _ in declared}
+    return [
+        _option(field, title, is_short or field.name in FIRST, _ALSO.get(field.name, ()) if alone else ())
+        for field, title in declared
+    ]
 
 
-def _option(field: "Field[Any]", heading: str, is_first: bool) -> click.Parameter:
-    names = dict.fromkeys(["--" + field.name.replace("_", "-"), "--" + field.name])
+def _option(field: "Field[Any]", heading: str, is_first: bool, also: Sequence[str]) -> click.Parameter:
+    names = dict.fromkeys(["--" + field.name.replace("_", "-"), "--" + field.name, *also])
     option = GroupedOption([*names, field.name], metavar=_metavar(field), help=_help(field))
     option.heading, option.is_first = heading, is_first
     return option

@@ -26,7 +26,7 @@ class _Watched(GroupedOption):
 @click.option("-m", "is_module", is_flag=True, cls=_Watched, metavar="", help="SCRIPT is a module.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGUMENTS]...")
 def watch(command: tuple[str, ...], is_module: bool, **options: str | None) -> None:
-    """Measure the training loop of a script that knows nothing of dpprof.
+    """Measure the training loop of a script of your own.
 
     Runs SCRIPT with its ARGUMENTS, as python does. A training step ends with the step of the script's first
     optimizer. Some steps warm up, the next are timed; then the ledger, with the allocator's events, and a

@@ -121,7 +121,11 @@ class PlanConfig(BudgetConfig, WithHeadroom):
         minimum=1,
     )
     trainers: str = setting("all", TRAINERS_HELP)
-    num_devices: int = setting(1, "Devices that train together, each on its part of the batch.", minimum=1)
+    num_devices: int = setting(
+        1,
+        "Devices that train together, each on its part of the batch: by ddp if parallel is none.",
+        minimum=1,
+    )
     headroom: str = setting(*HEADROOM)
     measured: str = setting(
         "",
@@ -189,7 +193,7 @@ class PlanConfig(BudgetConfig, WithHeadroom):
     def check_against(self, batch: int) -> None:
         """Raise ConfigError for a missing or small data set, a weak guarantee, or too many devices."""
         if not self.dataset_size:
-            raise ConfigError("dataset_size: it is missing, allowed: the number of samples to train on")
+            raise ConfigError("dataset_size: it is missing, allowed: the number of samples in the data set")
         self.check_strength(self.target_epsilon)
         self.check_batch("logical_batches", batch, batch)
         if batch < self.num_devices:

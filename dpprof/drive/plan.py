@@ -203,7 +203,7 @@ def experiments_to_plan(
         raise refuse("efficiency", asked.efficiency, "only with a target by name")
     if capacity_bytes(next(iter(found.values()))) is None:
         given_gib = base.estimating.device_memory_gib
-        raise refuse("device_memory_gib", given_gib, "a number above 0, or a target by name")
+        raise refuse("device_memory_gib", given_gib, "a number above 0, or a GPU by name, as target=H100")
     return found, left_out
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from dpprof.config.entry_points import FromPlanConfig
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
@@ -22,6 +24,8 @@ from dpprof.vocabulary.trainers import TRAINER_NAMES
 
 # Settings that affect neither memory nor time of a step, as long as noise is drawn.
 _FREE = {"seed", "lr", "noise_multiplier", "max_grad_norm"}
+# Given, these make a step small enough for a trial.
+_SIZES = {"model_size", "batch_size", "workload"}
 # Set by `mlflow run`, which passes every parameter.
 _BY_MLFLOW_RUN = "MLFLOW_RUN_ID"
 
@@ -39,21 +43,21 @@ class PlannedRow:
         """Raise ConfigError if the settings are from another version."""
         object.__setattr__(self, "config", from_flat(self.settings))
 
-    def fill(self, given: Mapping[str, object], command: str, *, has_cuda: bool = True) -> dict[str, object]:
+    def fill(
+        self, given: Mapping[str, object], command: str, *, has_cuda: bool | None = None
+    ) -> dict[str, object]:
         """Return a command's options, with the row's settings where none is given.
 
         Under `mlflow run`, an option with its default value counts as not given. Settings that depend on a
         given option are not filled in: sizes on the model, own options on trainer and workload. Raises
-        ConfigError if the row is for CUDA, no device is given, and there is none.
+        ConfigError if the row is for CUDA and is to be measured where there is none, or where its step on
+        the CPU may not fit.
         """
         known = _settings_of(command)
         own_choice = _own_choice(given, known)
         names = known.keys() & (fields(TrainingConfig) | fields(EstimatingConfig)).keys()
-        if not has_cuda and self.config.device == "cuda" and "device" not in own_choice:
-            raise ConfigError(
-                "device: the plan is for CUDA, and torch finds no CUDA device on this machine: "
-                "give --device cpu to run on the processor"
-            )
+        if has_cuda is not None and self.config.device == "cuda":
+            self._check_device(own_choice, has_cuda)
         trainer = str(own_choice.get("trainer", own_choice.get("trainers", self.config.trainer)))
         if TRAINER_NAMES.get(trainer, trainer) == self.config.trainer and "workload" not in own_choice:
             names |= {option.field.name for option in COMMANDS[command].own_options}
@@ -67,7 +71,17 @@ class PlannedRow:
             names |= {"headroom"}
         return {name: offered[name] for name in names if name in offered} | own_choice
 
-    def fill_verify(self, given: Mapping[str, object], *, has_cuda: bool = True) -> dict[str, object]:
+    def _check_device(self, given: Mapping[str, object], has_cuda: bool) -> None:
+        on_cpu, peak = given.get("device") == "cpu", self.predicted.peak_bytes
+        fits = peak is not None and peak * self.config.world_size < psutil.virtual_memory().available
+        if not has_cuda if not on_cpu else not fits and not _SIZES & given.keys():
+            why = "its row may not fit this machine" if on_cpu else "torch finds no CUDA device here"
+            raise ConfigError(
+                f"device: the plan is for CUDA, and {why}: for a trial on the processor give --device cpu "
+                "and a small step, as --model-size tiny --batch-size 2 --accumulation-steps 1 --parallel none"
+            )
+
+    def fill_verify(self, given: Mapping[str, object], *, has_cuda: bool | None = None) -> dict[str, object]:
         """As `fill`, for `verify`, but with its own few samples: a naive loop must process them too."""
         filled = self.fill(given, "verify", has_cuda=has_cuda)
         for name in (*(COMMANDS["verify"].defaults.keys() - {"model_size"}), "accumulation_steps"):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from dpprof.config.estimating import ESTIMATE
 from dpprof.config.experiment import ExperimentConfig
@@ -24,28 +24,16 @@ from dpprof.tracking.tracker import Summary
 from dpprof.tracking.view import View
 
 
-class SweepReports(Protocol):
-    """Reports on a whole sweep; description and table are for its MLflow run."""
+@dataclass(frozen=True)
+class SweepReports:
+    """Reports on a whole sweep: their `data` and files; description and table are for its MLflow run."""
 
-    @property
-    def comparison(self) -> Comparison:
-        """The cells side by side."""
-
-    @property
-    def findings(self) -> Sequence[Finding]:
-        """The verdict."""
-
-    @property
-    def files(self) -> Sequence[Path]:
-        """Files in its folder."""
-
-    @property
-    def description(self) -> str:
-        """The verdict and the tables as Markdown."""
-
-    @property
-    def table(self) -> dict[str, list[Any]]:
-        """Headline figures by column."""
+    data: Any
+    comparison: Comparison
+    findings: Sequence[Finding]
+    description: str
+    table: dict[str, list[Any]]
+    files: Sequence[Path]
 
 
 @dataclass

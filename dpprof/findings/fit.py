@@ -8,14 +8,15 @@ from typing import Any
 from dpprof.config.entry_points import WORLD_SIZE, FitConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.findings.comparison.models import distinct_names, identity
-from dpprof.record.figures.capacity import capacity_bytes, logical_floor_s, round_batch
+from dpprof.record.figures.capacity import BOUNDS_DOUBT, capacity_bytes, logical_floor_s, round_batch
 from dpprof.record.figures.ledger import UNTRACKED
 from dpprof.record.figures.names import TOKENS
 from dpprof.record.figures.results import FINISHED, Result, describe, device_name
-from dpprof.vocabulary.formats import fixed
+from dpprof.vocabulary.formats import fixed, joined
+from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.parallel import NONE
-from dpprof.vocabulary.trainers import trainer_info
-from dpprof.vocabulary.units import MIB
+from dpprof.vocabulary.trainers import short_name, trainer_info
+from dpprof.vocabulary.units import MIB, ms
 
 _NOT_SEARCHED = "not searched"
 SIZES = {"batch_size": "batch", "seq_len": "sequence", WORLD_SIZE: "ranks"}
@@ -98,12 +99,13 @@ def _row(answer: Answer, fit: FitConfig, model: str) -> dict[str, Any]:
         row["expected_batch"] = (
             expected_batch(answer.size, config.estimating.poisson_tail) if is_asked else None
         )
+        at_once = answer.size * config.world_size
+        samples = fit.logical_batch or at_once
+        floor = logical_floor_s(best.config, ledger, samples) if best and ledger and at_once else None
+        row["least_ms_per_sample"] = None if floor is None else ms(floor) / samples
         if fit.logical_batch:
-            at_once = answer.size * config.world_size
             row["physical_steps"] = math.ceil(fit.logical_batch / at_once) if at_once else None
-            row["logical_floor_s"] = (
-                logical_floor_s(best.config, ledger, fit.logical_batch) if best and ledger else None
-            )
+            row["logical_floor_s"] = floor
     if fit.verify:
         row |= _measured(answer, fit)
     return row
@@ -168,12 +170,34 @@ def answer_of(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str
     return f"The largest {size_name(config, fit)} whose training step fits {device}{ranks}{larger}."
 
 
+def first_choices(fit: FitConfig, found: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Name the private trainer to start with, for each model, precision and sequence."""
+    timed = [
+        row for row in found if row.get("least_ms_per_sample") and trainer_info(row["trainer"]).is_private
+    ]
+    places = grouped(timed, by=lambda row: (row["model"], row["precision"], row.get("seq_len")))
+    for (model, precision, seq_len), rows in places.items():
+        least = min(row["least_ms_per_sample"] for row in rows)
+        close = [row for row in rows if row["least_ms_per_sample"] <= least * (1 + BOUNDS_DOUBT)]
+        best = min(close, key=lambda row: trainer_info(row["trainer"]).times_standard or math.inf)
+        where = f" ({model}, {precision}, sequence {seq_len:,})" if len(places) > 1 else ""
+        text = f"Start with {short_name(best['trainer'])}{where}: "
+        if len(close) > 1:
+            names = joined([short_name(row["trainer"]) for row in close])
+            yield (
+                f"{text}the least times of {names} for a sample are within {100 * BOUNDS_DOUBT:.0f} %, too "
+                "close to call, and it was the fastest of them where all were measured (on a CPU)."
+            )
+        elif len(rows) > 1:
+            yield f"{text}by its least time for a sample it is the fastest of {len(rows)} private trainers."
+
+
 def explained(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Explain the table, a sentence or two at a time."""
     headroom = "The headroom is" if fit.usable < 1 else "No headroom is left"
     yield f"Estimated on fake tensors. {headroom} for other processes, and what an estimate does not include."
     if has(found, "without_headroom"):
-        yield "`without headroom` is predicted to just fit in all of the memory."
+        yield "`without headroom` is the largest batch in all of the memory: predicted, not estimated."
     if any(row["is_at_least"] for row in found if not row["failure"]):
         yield (
             f"Where it says `or more`, the search stopped at a {size_name(config, fit)} that fits; larger "
@@ -186,11 +210,11 @@ def explained(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str
         )
     elif fit.along == "batch_size":
         yield (
-            "For Poisson sampling, keep the expected batch at or below `expected batch`: at most "
-            f"{tail:g} of the steps then exceed the largest batch."
+            "If you draw Poisson-sampled batches and do not split them, draw `expected batch` samples on "
+            f"average: at most a share {tail:g} of the steps then exceed the largest batch."
         )
     if any(row.get("round_batch_size") not in (None, row[found_name(fit)] or 0) for row in found):
-        yield "In brackets is the round batch to train with: kernels are made for such sizes."
+        yield "Train with the size in brackets: it is round, and kernels are made for such sizes."
     if fit.logical_batch:
         yield (
             f"`steps for {fit.logical_batch:,}` is the number of physical steps in one logical batch; the "

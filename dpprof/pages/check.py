@@ -21,7 +21,7 @@ def page(answer: CheckAnswer, workload: str) -> Document:
 
     def numbers(trainer: str, is_warning: bool) -> str:
         found = [
-            str(number)
+            f"[{number}]"
             for number, one in enumerate(answer.findings, start=1)
             if trainer in one.trainers and one.is_warning is is_warning
         ]
@@ -43,4 +43,4 @@ def _told(number: int, finding: Finding) -> Text:
     kind = Styled("to know", "doubtful") if finding.is_warning else Styled("to change", "bad")
     also = f"; the same in {listed(finding.also)}" if finding.also else ""
     names = ", ".join(map(short_name, finding.trainers))
-    return f"{number}. ", kind, f" ({names}): {finding.text}{also}"
+    return f"[{number}] ", kind, f" ({names}): {finding.text}{also}"

@@ -75,10 +75,12 @@ class Points:
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawing, for HTML only; `legend` explains its marks."""
+    """A drawing, for HTML only; `legend` explains its marks, `note` in small print what it shows."""
 
     svg: Markup
     legend: Sequence[Text] = ()
+    title: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)

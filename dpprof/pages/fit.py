@@ -10,6 +10,7 @@ from dpprof.findings.fit import (
     Answer,
     answer_of,
     explained,
+    first_choices,
     found_name,
     gib_words,
     given_sizes,
@@ -39,9 +40,9 @@ def page(name: str, answers: Sequence[Answer], fit: FitConfig) -> Document:
     columns += _columns(first.poisson_sampling, size_name(first, fit), fit, found)
     cells = [[_told(row, fit).get(key, row.get(key)) for _, key in columns] for row in found]
     failures = [Sentence(f"{row['trainer']}: {row['failure']}", "warning") for row in found if row["failure"]]
-    answer = Sentence(answer_of(first, fit, found), "answer")
+    answer = [Sentence(text, "answer") for text in (answer_of(first, fit, found), *first_choices(fit, found))]
     sizes = table("", [column for column, _ in columns], cells, name="sizes")
-    return Document(f"{name}: fit", [answer, sizes, *failures, Points([*explained(first, fit, found)])])
+    return Document(f"{name}: fit", [*answer, sizes, *failures, Points([*explained(first, fit, found)])])
 
 
 def _columns(
@@ -59,6 +60,7 @@ def _columns(
         (has(found, "doubt_gib"), Column("in doubt GiB", gib_words), "doubt_gib"),
         (fit.along == "batch_size" and not is_poisson, Column("expected batch", figure), "expected"),
         (bool(fit.logical_batch), Column(f"steps for {fit.logical_batch:,}", figure), "steps"),
+        (not fit.logical_batch, Column("least ms / sample", number), "least_ms_per_sample"),
         (has(found, "logical_floor_s"), Column("floor", number, "s"), "logical_floor_s"),
         (fit.verify, Column("tokens/s", number), "tokens_per_s"),
         (fit.verify, Column("measured GiB", gib_words), "measured_gib"),

@@ -32,10 +32,7 @@ from dpprof.vocabulary.units import GIB
 
 # Ratio of prices from which axes are logarithmic.
 _FAR_APART = 5.0
-_FRONT = (
-    "A dotted line joins the front: no other way has both less noise and fewer hours. The large mark is "
-    "recommended."
-)
+_JOINED = "A dotted line joins the front: no other way has both less noise and fewer hours. "
 # Marks of two trainers may lie on each other.
 _SEEN_THROUGH = 0.4
 _OVER_BATCH = (
@@ -84,19 +81,23 @@ def _physical(data: PlanData) -> str:
     )
 
 
+def _first(data: PlanData) -> str:
+    return "recommended" if data.recommended else "next best"
+
+
 def _options(data: PlanData) -> Table:
     front, best = data.front, data.recommended or data.next_best
 
     def mark(one: TrainingOption) -> str:
         if one is best:
-            return "recommended" if data.recommended else "next best"
+            return _first(data)
         return "on the front" if one in front else ""
 
     columns: list[ColumnOf] = [
         ("trainer", str, lambda one: TrainerName(one.trainer)),
         ("logical batch", whole, lambda one: one.noise.logical_batch),
-        ("noise / batch", "{:.3g}".format, lambda one: one.noise.over_batch),
         ("hours", span, lambda one: one.hours),
+        ("noise / batch", "{:.3g}".format, lambda one: one.noise.over_batch),
         ("verdict", str, mark),
         ("physical batch", whole, lambda one: one.physical_batch),
         ("physical batches", number, lambda one: one.num_physical),
@@ -107,8 +108,10 @@ def _options(data: PlanData) -> Table:
         ("time rests on", str, lambda one: one.step.basis),
     ]
     left_out = set() if data.asked.price_per_device_hour else {"cost"}
+    if len({one.step.basis for one in data.options}) == 1:
+        left_out |= {"time rests on"}
     if all(one.step.basis == UNKNOWN for one in data.options):
-        left_out |= {"hours", "step [s]", "device-hours", "cost", "time rests on"}
+        left_out |= {"hours", "step [s]", "device-hours", "cost"}
     columns = [column for column in columns if column[0] not in left_out]
     bold = [i for i, one in enumerate(data.options) if one is best]
     return table_of(data.options, columns, name="options", bold=bold)
@@ -121,10 +124,10 @@ def _gib(num_bytes: int | None) -> str:
 def _noises(data: PlanData) -> Table:
     columns: list[ColumnOf] = [
         ("logical batch", whole, lambda noise: noise.logical_batch),
+        ("noise multiplier", rounded_up, lambda noise: noise.guarantee.noise_multiplier),
         ("sample rate", "{:.3g}".format, lambda noise: noise.sample_rate),
         ("steps", whole, lambda noise: noise.steps),
         ("epochs", number, lambda noise: noise.epochs),
-        ("noise multiplier", rounded_up, lambda noise: noise.guarantee.noise_multiplier),
         ("accountant", str, lambda noise: noise.guarantee.accountant.upper()),
         ("by RDP", figure, _by_rdp),
         ("epsilon", rounded_up, lambda noise: noise.guarantee.epsilon),
@@ -167,7 +170,8 @@ def _chart(data: PlanData) -> list[Part]:
     made = svg.chart("Noise in the mean gradient against hours of training", *drawn, name="front")
     trainers = dict.fromkeys(option.trainer for option in data.comparable)
     legend = [TrainerName(trainer) for trainer in trainers]
-    return [Heading("Noise against time"), Chart(made, legend=legend), Sentence(_FRONT, "note")]
+    joined = _JOINED if len(data.front) > 1 else ""
+    return [Chart(made, legend, "Noise against time", f"{joined}The large mark is {_first(data)}.")]
 
 
 def _point(option: TrainingOption, data: PlanData, x: svg.Scale, y: svg.Scale) -> Markup:

@@ -1,13 +1,11 @@
 """Reports on a whole sweep in its folder."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from dpprof.findings.comparison.comparison import Comparison, compare, read_foreseen
+from dpprof.drive.sweep import SweepReports
+from dpprof.findings.comparison.comparison import compare, read_foreseen
 from dpprof.findings.comparison.rows import MEASURES
-from dpprof.findings.verdict.finding import Finding
 from dpprof.pages.comparison import page
 from dpprof.pages.comparison.data import ComparisonData, compute
 from dpprof.pages.comparison.export import table
@@ -19,19 +17,7 @@ from dpprof.record.files import write_bytes, write_text
 from dpprof.record.folder import SweepFolder
 
 
-@dataclass(frozen=True)
-class WrittenReports:
-    """Data of a sweep's reports, and their files; description and table are for its MLflow run."""
-
-    data: ComparisonData
-    comparison: Comparison
-    findings: list[Finding]
-    description: str
-    table: dict[str, list[Any]]
-    files: list[Path]
-
-
-def write_sweep_reports(folder: SweepFolder, results: Iterable[Result]) -> WrittenReports:
+def write_sweep_reports(folder: SweepFolder, results: Iterable[Result]) -> SweepReports:
     """Compare a sweep's results and always rewrite its reports, as results may have changed."""
     results = list(results)
     comparison = compare(folder.name, {folder.name: results})
@@ -46,7 +32,7 @@ def write_sweep_reports(folder: SweepFolder, results: Iterable[Result]) -> Writt
     for path, text in texts.items():
         write_text(path, text)
     files = [*texts, *write_sweep_roofline(folder, comparison), *_images(folder, data)]
-    return WrittenReports(data, comparison, data.findings, description(data), table(data), files)
+    return SweepReports(data, comparison, data.findings, description(data), table(data), files)
 
 
 def _images(folder: SweepFolder, data: ComparisonData) -> Iterator[Path]:

@@ -27,8 +27,8 @@ def test_a_plain_gpt2_has_its_traps_named_and_the_answer_is_kept(called: Run, tm
         assert f"to change ({trainers}): {sentence}" in said_here
     dropout = WARNINGS["dropout"].format(module="drop")
     assert f"to know (standard, flat, ghost, fast, bk, mixed): {dropout}; the same in mlp_drop" in said_here
-    assert re.search(r"standard +trains +- +4 ", ended.stdout)
-    assert re.search(r"ghost +fails +1, 2, 3 +4 ", ended.stdout)
+    assert re.search(r"standard +trains +- +\[4\] ", ended.stdout)
+    assert re.search(r"ghost +fails +\[1\], \[2\], \[3\] +\[4\] ", ended.stdout)
     (folder,) = (tmp_path / "elsewhere").iterdir()
     assert f"kept in elsewhere/{folder.name}" in ended.stdout
     assert {path.name for path in folder.iterdir()} == {"check.html", "check.md", "check.json"}

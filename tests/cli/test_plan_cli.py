@@ -228,7 +228,7 @@ def test_a_plan_for_a_gpu_that_is_not_there_names_the_device_to_give() -> None:
         refused = call_dpprof(place(), *command, "--plan", str(folder), CUDA_VISIBLE_DEVICES="")
         assert refused.returncode == 2
         assert "device: the plan is for CUDA" in refused.stderr
-        assert "give --device cpu" in refused.stderr
+        assert "give --device cpu and a small step" in refused.stderr
 
 
 def test_verify_takes_the_trainer_and_the_model() -> None:

@@ -5,6 +5,7 @@ import pytest
 from dpprof.config.flat import parse_experiment, to_flat
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.drive.planned_row import PlannedRow
+from dpprof.errors import ConfigError
 from dpprof.record.record import Predicted
 
 SETTINGS = {"trainer": "bk", "model_size": "tiny", "batch_size": 8, "accumulation_steps": 3, "norm": "gram"}
@@ -48,6 +49,22 @@ def test_the_headroom_is_for_commands_that_take_one() -> None:
     assert kept.fill({}, "advise")["headroom"] == "0%"
     assert kept.fill({"headroom": "5%"}, "advise")["headroom"] == "5%"
     assert "headroom" not in kept.fill({}, "profile")
+
+
+def test_a_row_for_many_gpus_is_not_started_on_the_processor_unless_it_is_made_small() -> None:
+    on_gpus = SETTINGS | {"device": "cuda", "parallel": "ddp", "world_size": 8}
+    config = to_flat(parse_experiment(on_gpus, MeasuringConfig))
+    large = PlannedRow(config, Predicted("plan", peak_bytes=2**38))
+    on_cpu: dict[str, object] = {"device": "cpu"}
+    with pytest.raises(ConfigError, match="its row may not fit this machine"):
+        large.fill(on_cpu, "profile", has_cuda=False)
+    with pytest.raises(ConfigError, match="torch finds no CUDA device here"):
+        large.fill({}, "profile", has_cuda=False)
+    assert large.fill(on_cpu | {"model_size": "mini"}, "profile", has_cuda=False)["model_size"] == "mini"
+    assert large.fill({}, "profile", has_cuda=True)["device"] == "cuda"
+    assert large.fill(on_cpu, "advise")["device"] == "cpu", "an estimate"
+    small = PlannedRow(config, Predicted("plan", peak_bytes=2**20))
+    assert small.fill(on_cpu, "verify", has_cuda=False)["device"] == "cpu"
 
 
 @pytest.mark.parametrize(

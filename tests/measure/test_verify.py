@@ -63,6 +63,12 @@ def test_right_trainers_pass(trainer: str, precision: str) -> None:
     ("trainer", "workload", "check", "says"),
     [
         (faulty.WrongNorm, "mlp", "gradient_float64", "clipped by another norm than that of their whole"),
+        (
+            faulty.AddsToTheNorm,
+            "mlp",
+            "gradient_float64",
+            "the clip factors are nearly right. Something small",
+        ),
         (faulty.NoNoise, "mlp", "noise_deviation", "0 times the standard deviation asked for: there is none"),
         (faulty.HalfTheNoise, "mlp", "noise_deviation", "times the standard deviation asked for"),
         (faulty.NoiseTwice, "mlp", "noise_deviation", "as if it were added twice"),

@@ -10,7 +10,7 @@ from scipy.stats import poisson
 
 from dpprof.config.entry_points import FitConfig
 from dpprof.config.estimating import EstimatingConfig
-from dpprof.findings.fit import Answer, expected_batch, rows
+from dpprof.findings.fit import Answer, expected_batch, first_choices, rows
 from dpprof.pages import markdown
 from dpprof.pages.fit import page
 from dpprof.record.figures.results import Result
@@ -110,6 +110,30 @@ def test_models_are_told_apart_in_the_table() -> None:
     found = [Answer(config, "batch_size", "", 0, 1) for config in configs]
     names = [row["model"] for row in rows(found, FitConfig())]
     assert names == ["pkg:make tiny", "pkg:make small", "1b-hidden64-layers2"]
+
+
+def test_the_trainer_to_start_with_is_named_for_each_sequence() -> None:
+    def row(trainer: str, least: float | None, seq_len: int = 512) -> dict[str, Any]:
+        place = {"model": "1b", "precision": "fp32", "seq_len": seq_len}
+        return place | {"trainer": trainer, "least_ms_per_sample": least}
+
+    flat, ghost, bk, standard = (
+        "DPSGDTrainer",
+        "DPGhostClippingTrainer",
+        "DPBookKeepingTrainer",
+        "StandardTrainer",
+    )
+    clear = [row(standard, 1.0), row(flat, 3.0), row(ghost, None), row(bk, 1.5)]
+    (text,) = first_choices(FitConfig(), clear)
+    assert text == "Start with bk: by its least time for a sample it is the fastest of 2 private trainers."
+    (text,) = first_choices(FitConfig(), [row(flat, 1.0), row(bk, 1.19)])
+    assert text.startswith("Start with bk: the least times of flat and bk for a sample are within 20 %, too")
+    found = list(first_choices(FitConfig(), [*clear, row(flat, 3.0, 64), row(bk, 4.0, 64)]))
+    assert [text.partition(":")[0] for text in found] == [
+        "Start with bk (1b, fp32, sequence 512)",
+        "Start with flat (1b, fp32, sequence 64)",
+    ]
+    assert list(first_choices(FitConfig(), [row(bk, 1.0)])) == [], "nothing to choose between"
 
 
 def test_the_headroom_is_explained_and_what_would_fit_without_it_is_told() -> None:

@@ -15,11 +15,12 @@ from dpprof.record.figures.privacy import rounded_up
 from dpprof.record.figures.results import device_name
 from dpprof.vocabulary.formats import joined, number
 from dpprof.vocabulary.trainers import short_name, trainer_info
+from dpprof.vocabulary.units import GIB
 
 _BASES = {
     MEASURED: "from measured steps, scaled by what the ledger says grows with the batch",
     EFFICIENCY: "the least times over {}: a range, not a prediction",
-    FLOOR: "at least: bytes and FLOPs over the device's rates. Real steps take longer, often twice as long",
+    FLOOR: "lower bounds: bytes and FLOPs over the device's rates. Real steps often take twice as long",
     UNKNOWN: "not known: no step was measured, and no device is given by name",
 }
 
@@ -114,10 +115,13 @@ def summary(plan: PlanData) -> str:
         return ""
     text = (
         f"Noise multiplier {rounded_up(one.noise.guarantee.noise_multiplier)}, sample rate "
-        f"{one.noise.sample_rate:.4g}, {one.noise.steps:,} steps; on each device physical batches of up to "
-        f"{one.physical_batch:,}, {number(one.num_physical)} in a step on average, at most "
-        f"{one.most_physical:,}. {span(one.hours)} hours"
+        f"{one.noise.sample_rate:.4g}, {one.noise.steps:,} steps. In each step a device takes "
+        f"{number(one.num_physical)} physical batches on average, at most {one.most_physical:,}, each of up "
+        f"to {one.physical_batch:,} samples"
     )
+    if plan.peak_bytes is not None:
+        text += f", with {number(plan.peak_bytes / GIB)} GiB at the peak"
+    text += f". {span(one.hours)} hours"
     if one.num_devices > 1:
         text += f" on {one.num_devices} devices"
     if one.cost is not None:
@@ -156,8 +160,8 @@ def _of_recommended(plan: PlanData, one: TrainingOption) -> Iterator[str]:
         yield "It is the largest batch weighed: a larger one may be better still."
     elif plan.is_largest:
         yield (
-            "It is the largest batch weighed: twice that makes fewer than "
-            f"{asked.min_steps:,} steps, the least that min_steps asks for."
+            f"No larger batch was weighed: {2 * one.noise.logical_batch:,} would make fewer than "
+            f"{asked.min_steps:,} steps (min_steps)."
         )
     measured = next(f.measured for f in plan.fitted if f.config.trainer == one.trainer)
     if measured is not None and one.largest > (most := measured.told[1]):
@@ -186,8 +190,8 @@ def rests_on(plan: PlanData) -> list[str]:
         f"{plan.asked.headroom} of it free.",
         *(f"Time: {_BASES[basis].format(_shares(plan))}." for basis in bases),
         "Physical batches: exact sums over the binomial distribution of a Poisson-sampled batch"
-        f"{waiting if plan.asked.num_devices > 1 else ''}. The most is exceeded in a whole training with a "
-        f"chance of {TAIL:g}.",
+        f"{waiting if plan.asked.num_devices > 1 else ''}. With probability "
+        f"{1 - TAIL:g}, no step of the whole training takes more than `at most`.",
     ]
 
 

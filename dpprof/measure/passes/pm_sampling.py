@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 
@@ -30,16 +30,6 @@ class Span(NamedTuple):
     phase: str | None
     start: int
     end: int
-
-
-class Sampler(Protocol):
-    """Reads the counters until it is polled."""
-
-    def now(self) -> int:
-        """Return the time after all kernels, in nanoseconds of CUPTI's clock."""
-
-    def poll(self) -> dict[str, Any] | None:
-        """Return the samples: `start_ns` and a column for each metric; None without any."""
 
 
 def run(subject: Subject) -> None:
@@ -84,7 +74,7 @@ def _row(span: Span, frame: dict[str, Any], starts: Iterable[int], ends: Iterabl
 class _Spans(Observer):
     """Notes the spans of the phases, and last that of the step."""
 
-    def __init__(self, sampler: Sampler) -> None:
+    def __init__(self, sampler: Any) -> None:
         self.spans: list[Span] = []
         self._now = sampler.now
 
@@ -111,7 +101,7 @@ class _TorchsSampler:
 
 
 @contextmanager
-def _torchs_sampler(device: str) -> Iterator[Sampler]:
+def _torchs_sampler(device: str) -> Iterator["_TorchsSampler"]:
     """Sample with torch's sampler. Raises CountersUnavailable where there is none."""
     if device != "cuda":
         raise CountersUnavailable("PM sampling reads the counters of a GPU, and this runs on the CPU")

@@ -200,5 +200,5 @@ def test_a_launcher_of_another_package_runs_a_sweep_with_counters(tmp_path: Path
     assert run.data.metrics["counters/kernel_ms"] > 0
     assert run.data.params["ncu_version"] == "2024.1.1.0"
     assert [Path(call[-1]).name for call in stand_in.calls if "--counted-step" in call] == [name]
-    shown = run_dpprof(tmp_path, "sweep", "--help", **more).stdout
+    shown = run_dpprof(tmp_path, "sweep", "--help-all", **more).stdout
     assert "toy starts a child process and little more." in " ".join(shown.split())
