@@ -68,8 +68,8 @@ SENTENCES = {
 WARNINGS = {
     "raw": "{module} holds parameters of its own ({parameters}) beside modules, so that Opacus runs all of "
     "it under functorch: the gradients are right, but the cost differs; move them into a module of their own",
-    "functorch": "{modules}: Opacus has no grad sampler for {kind} and runs it under functorch, which makes "
-    "per-sample gradients in Ghost Clipping too: use a layer that it has one for, such as nn.Linear",
+    "functorch": "{modules}: Opacus has no grad sampler for {kind} and runs it under functorch, so that "
+    "Ghost Clipping, too, keeps its per-sample gradients: a layer that it has one for avoids that",
     "bag_max": '{module}: Opacus takes per-sample gradients of nn.EmbeddingBag(mode="max") to be zero, so '
     "that its clipping is wrong: use nn.Embedding, and the maximum over the tokens",
     "mixing": "{module}: nn.{kind} mixes the samples of a batch, so that clipping does not bound what one "
