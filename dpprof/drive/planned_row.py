@@ -74,7 +74,8 @@ class PlannedRow:
     def _check_device(self, given: Mapping[str, object], has_cuda: bool) -> None:
         on_cpu, peak = given.get("device") == "cpu", self.predicted.peak_bytes
         fits = peak is not None and peak * self.config.world_size < psutil.virtual_memory().available
-        if not has_cuda if not on_cpu else not fits and not _SIZES & given.keys():
+        is_refused = not (fits or _SIZES & given.keys()) if on_cpu else not has_cuda
+        if is_refused:
             why = "its row may not fit this machine" if on_cpu else "torch finds no CUDA device here"
             raise ConfigError(
                 f"device: the plan is for CUDA, and {why}: for a trial on the processor give --device cpu "

@@ -170,7 +170,7 @@ def answer_of(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str
     return f"The largest {size_name(config, fit)} whose training step fits {device}{ranks}{larger}."
 
 
-def first_choices(fit: FitConfig, found: Sequence[dict[str, Any]]) -> Iterator[str]:
+def first_choices(found: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Name the private trainer to start with, for each model, precision and sequence."""
     timed = [
         row for row in found if row.get("least_ms_per_sample") and trainer_info(row["trainer"]).is_private

@@ -40,7 +40,7 @@ def page(name: str, answers: Sequence[Answer], fit: FitConfig) -> Document:
     columns += _columns(first.poisson_sampling, size_name(first, fit), fit, found)
     cells = [[_told(row, fit).get(key, row.get(key)) for _, key in columns] for row in found]
     failures = [Sentence(f"{row['trainer']}: {row['failure']}", "warning") for row in found if row["failure"]]
-    answer = [Sentence(text, "answer") for text in (answer_of(first, fit, found), *first_choices(fit, found))]
+    answer = [Sentence(text, "answer") for text in (answer_of(first, fit, found), *first_choices(found))]
     sizes = table("", [column for column, _ in columns], cells, name="sizes")
     return Document(f"{name}: fit", [*answer, sizes, *failures, Points([*explained(first, fit, found)])])
 

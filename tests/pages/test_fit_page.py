@@ -124,16 +124,16 @@ def test_the_trainer_to_start_with_is_named_for_each_sequence() -> None:
         "StandardTrainer",
     )
     clear = [row(standard, 1.0), row(flat, 3.0), row(ghost, None), row(bk, 1.5)]
-    (text,) = first_choices(FitConfig(), clear)
+    (text,) = first_choices(clear)
     assert text == "Start with bk: by its least time for a sample it is the fastest of 2 private trainers."
-    (text,) = first_choices(FitConfig(), [row(flat, 1.0), row(bk, 1.19)])
+    (text,) = first_choices([row(flat, 1.0), row(bk, 1.19)])
     assert text.startswith("Start with bk: the least times of flat and bk for a sample are within 20 %, too")
-    found = list(first_choices(FitConfig(), [*clear, row(flat, 3.0, 64), row(bk, 4.0, 64)]))
+    found = list(first_choices([*clear, row(flat, 3.0, 64), row(bk, 4.0, 64)]))
     assert [text.partition(":")[0] for text in found] == [
         "Start with bk (1b, fp32, sequence 512)",
         "Start with flat (1b, fp32, sequence 64)",
     ]
-    assert list(first_choices(FitConfig(), [row(bk, 1.0)])) == [], "nothing to choose between"
+    assert list(first_choices([row(bk, 1.0)])) == [], "nothing to choose between"
 
 
 def test_the_headroom_is_explained_and_what_would_fit_without_it_is_told() -> None:
