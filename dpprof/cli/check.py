@@ -1,5 +1,6 @@
 """`dpprof check`: find problems of a model with Opacus or a trainer before timing anything."""
 
+import dataclasses
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -56,8 +57,9 @@ def _checked(asked: Asked, experiments: Sequence[ExperimentConfig]) -> "CheckAns
     from dpprof.cli.console import open_console
     from dpprof.drive.claim import new_folder
     from dpprof.drive.workload_check import check_training
-    from dpprof.pages.check import page, write_check
+    from dpprof.pages.check import page
     from dpprof.pages.terminal import show, write
+    from dpprof.pages.written import write_answer
 
     console, first = open_console(), experiments[0]
     write(
@@ -71,7 +73,8 @@ def _checked(asked: Asked, experiments: Sequence[ExperimentConfig]) -> "CheckAns
             experiments, asked.launcher, asked.drive.timeout_s, lambda line: status.update(Text(line))
         )
     folder = new_folder(asked.drive.runs_dir, "check")
-    write_check(answer, first.workload, folder)
-    show(console, page(answer, first.workload))
+    shown = page(answer, first.workload)
+    write_answer(folder, "check", shown, dataclasses.asdict(answer))
+    show(console, shown)
     write(console, f"\nkept in {folder}")
     return answer

@@ -1,18 +1,9 @@
 """Page of a check: which trainers train the model, and what to change."""
 
-import dataclasses
-from pathlib import Path
-
 from dpprof.pages.document import ColumnOf, Document, Points, Sentence, Styled, Text, TrainerName, table_of
-from dpprof.pages.written import write_answer
 from dpprof.record.check import CheckAnswer, Finding
 from dpprof.vocabulary.formats import listed
 from dpprof.vocabulary.trainers import short_name
-
-
-def write_check(answer: CheckAnswer, workload: str, folder: Path) -> None:
-    """Write the answer in all its forms."""
-    write_answer(folder, "check", page(answer, workload), dataclasses.asdict(answer))
 
 
 def page(answer: CheckAnswer, workload: str) -> Document:

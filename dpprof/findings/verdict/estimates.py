@@ -1,5 +1,6 @@
 """Estimates in a comparison: what they rest on, whether they fit, and with which trainer to start."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import starmap
 
@@ -14,7 +15,7 @@ from dpprof.record.figures.names import FLOOR, NEEDED
 from dpprof.record.figures.results import device_name
 from dpprof.vocabulary.formats import joined, listed, memory, milliseconds
 from dpprof.vocabulary.grouping import grouped
-from dpprof.vocabulary.trainers import short_name
+from dpprof.vocabulary.trainers import short_name, trainer_info
 
 _LISTED = 6
 
@@ -94,8 +95,12 @@ def _advice(comparison: Comparison, model: str, device: str, places: list[list[C
 
 def _start(cells: list[Cell]) -> str:
     """Name the trainer to start with and why, and the one with the least memory if it is another."""
-    first, has_bounds = cells[0], all(FLOOR in cell.figures for cell in cells)
-    least = f"needs the least memory, {_against(cells, _memory)}"
+    alike = [cell for cell in cells if _memory(cell) == _memory(cells[0])]
+    first = min(alike, key=lambda cell: trainer_info(cell.trainer).times_standard or math.inf)
+    has_bounds = all(FLOOR in cell.figures for cell in cells)
+    least = f"needs the least memory, {_against([first, *(c for c in cells if c is not first)], _memory)}"
+    if len(alike) > 1:
+        least += " (of those alike, it was the fastest where all were measured, on a CPU)"
     timed = sorted(cells, key=lambda cell: cell.figures.get(FLOOR, 0.0))
     start = next((cell for cell in timed if has_bounds and cell.fits), first)
     if start is first and first.fits is False:

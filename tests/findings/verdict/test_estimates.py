@@ -84,6 +84,16 @@ def test_what_fits_with_the_lowest_bound_is_advised_and_the_least_memory_for_lar
         assert words in said
 
 
+def test_of_those_that_need_as_much_the_one_that_was_the_fastest_elsewhere_is_named() -> None:
+    bk = "DPBookKeepingTrainer"
+    alike = comparison(estimate(FLAT, peak=100), estimate(GHOST, peak=100), estimate(bk, peak=100))
+    said = told(alike, "Estimate")
+    assert (
+        "start with bk. It needs the least memory, 644.0 MiB against flat 644.0 MiB and ghost 644.0" in said
+    )
+    assert "(of those alike, it was the fastest where all were measured, on a CPU)" in said
+
+
 def test_what_does_not_fit_is_said_and_not_started_with() -> None:
     held: dict[str, Any] = {"device_memory_gib": 3.0}
     said = told(pair(3, **held), "Estimate")
