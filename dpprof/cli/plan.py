@@ -58,16 +58,16 @@ def _print(planned: "Plan", progress: "Progress") -> None:
 
     for answer in planned.answers:
         if answer.is_open:
-            trainer = short_name(answer.config.trainer)
-            progress.warn(f"{trainer}: the search stopped at {answer.size:,} samples, and more may fit")
+            stopped = f"the search stopped at {answer.size:,} samples, and more may fit"
+            progress.warn(f"{short_name(answer.config.trainer)}: {stopped}")
     if planned.made is None or planned.interrupted:
         return
     progress.show(page(planned.made))
     progress.say(f"planned in {progress.duration}; {planned.folder.path}/plan.html has all of it")
     place = shlex.quote(str(planned.folder.path))
-    if (one := planned.made.next_best) is not None:
-        row = f"--trainer {short_name(one.trainer)} --logical-batch {one.noise.logical_batch}"
-        progress.say(f"the next best row, measured: dpprof profile --plan {place} {row}")
+    if one := planned.made.next_best:
+        row = f"{place} --trainer {short_name(one.trainer)} --logical-batch {one.noise.logical_batch}"
+        progress.say(f"the next best row, measured: dpprof profile --plan {row}")
     if planned.made.recommended is not None:
         progress.say(f"the training script: dpprof snippet {place} --output train.py")
         progress.say(f"the recommended row, measured: dpprof profile --plan {place}")
