@@ -10,7 +10,7 @@ from dpprof.findings.comparison.places import full_name, model_in_words, size_of
 from dpprof.findings.comparison.run import Run
 from dpprof.findings.comparison.side_tables import without_paired
 from dpprof.findings.verdict.finding import Finding
-from dpprof.record.figures.capacity import BOUNDS_DOUBT, doubt_words
+from dpprof.record.figures.capacity import doubt_words
 from dpprof.record.figures.names import FLOOR, NEEDED
 from dpprof.record.figures.results import device_name
 from dpprof.vocabulary.formats import joined, listed, memory, milliseconds
@@ -94,15 +94,14 @@ def _advice(comparison: Comparison, model: str, device: str, places: list[list[C
 def _start(cells: list[Cell]) -> str:
     """Name the trainer to start with and why, and the one with the least memory if it is another."""
     alike = [cell for cell in cells if _memory(cell) == _memory(cells[0])]
-    first = min(alike, key=_times_standard)
+    first = min(alike, key=lambda cell: trainer_info(cell.trainer).times_standard or math.inf)
     has_bounds = all(FLOOR in cell.figures for cell in cells)
-    least = f"needs the least memory, {_against([first, *(c for c in cells if c is not first)], _memory)}"
+    cells = [first, *(cell for cell in cells if cell is not first)]
+    least = f"needs the least memory, {_against(cells, _memory)}"
     if len(alike) > 1:
         least += " (of those alike, it was the fastest where all were measured, on a CPU)"
     timed = sorted(cells, key=lambda cell: cell.figures.get(FLOOR, 0.0))
-    able = [cell for cell in timed if has_bounds and cell.fits]
-    close = [cell for cell in able if cell.figures[FLOOR] <= (1 + BOUNDS_DOUBT) * able[0].figures[FLOOR]]
-    start = min(close, key=_times_standard, default=first)
+    start = next((cell for cell in timed if has_bounds and cell.fits), first)
     if start is first and first.fits is False:
         return f"no DP trainer fits. {short_name(first.trainer)} {least}."
     others = [cell for cell in timed if cell is not start]
@@ -114,10 +113,6 @@ def _start(cells: list[Cell]) -> str:
         f"start with {short_name(start.trainer)}. It fits, and a step takes at least {bounds} For larger "
         f"batches, {short_name(first.trainer)} {least}. Measure both."
     )
-
-
-def _times_standard(cell: Cell) -> float:
-    return trainer_info(cell.trainer).times_standard or math.inf
 
 
 def _against(cells: Sequence[Cell], figure: Callable[[Cell], str]) -> str:
