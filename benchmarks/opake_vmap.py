@@ -7,7 +7,6 @@ ledger, and the error of the clipped gradient. Then estimates for an A100, besid
 measured on one. About eight minutes on 2 cores; run it on a machine that is idle.
 """
 
-import statistics
 import sys
 from dataclasses import replace
 from functools import partial
@@ -145,18 +144,8 @@ def measured(planned: dict[str, ExperimentConfig], num_rounds: int) -> str:
     found, error_of = rows(planned, num_rounds), errors(planned)
     first, lines = found[0], []
     for row in found:
-        quartiles = statistics.quantiles(row.seconds, n=4)
-        lines.append(
-            [
-                row.name,
-                f"{1e3 * row.median:.1f}",
-                f"{1e3 * (quartiles[2] - quartiles[0]) / 2:.1f}",
-                f"{row.median / first.median:.2f}",
-                f"{row.peak / MIB:.2f}",
-                f"{row.peak / first.peak:.3f}",
-                f"{error_of[row.name]:.1e}" if row.name in error_of else "",
-            ]
-        )
+        error = f"{error_of[row.name]:.1e}" if row.name in error_of else ""
+        lines.append([*row.beside(first), error])
     header = ["way", "step ms", "± half IQR", "x", "peak MiB", "x", "error"]
     return markdown_table(header, lines, right=1)
 

@@ -68,6 +68,18 @@ class Row(NamedTuple):
         """The median step."""
         return statistics.median(self.seconds)
 
+    def beside(self, first: "Row") -> list[str]:
+        """Name, median and half the interquartile range in ms, peak in MiB, with ratios to the first row."""
+        quartiles = statistics.quantiles(self.seconds, n=4)
+        return [
+            self.name,
+            f"{1e3 * self.median:.1f}",
+            f"{1e3 * (quartiles[2] - quartiles[0]) / 2:.1f}",
+            f"{self.median / first.median:.2f}",
+            f"{self.peak / MIB:.2f}",
+            f"{self.peak / first.peak:.3f}",
+        ]
+
 
 def configs(cell: str) -> dict[str, ExperimentConfig]:
     """The experiments of a cell by name: those of own trainers in every form where forms are compared."""
@@ -128,19 +140,8 @@ def table(found: list[Row]) -> str:
     header = ["trainer", "step ms", "± half IQR", "x", "peak MiB", "x", "GFLOP", "in theory"]
     lines = []
     for row in found:
-        quartiles = statistics.quantiles(row.seconds, n=4)
-        lines.append(
-            [
-                row.name,
-                f"{1e3 * row.median:.1f}",
-                f"{1e3 * (quartiles[2] - quartiles[0]) / 2:.1f}",
-                f"{row.median / first.median:.2f}",
-                f"{row.peak / MIB:.2f}",
-                f"{row.peak / first.peak:.3f}",
-                f"{row.flops / 1e9:.3f}",
-                "" if row.theory is None else f"{row.theory / 1e9:.3f}",
-            ]
-        )
+        theory = "" if row.theory is None else f"{row.theory / 1e9:.3f}"
+        lines.append([*row.beside(first), f"{row.flops / 1e9:.3f}", theory])
     return markdown_table(header, lines, right=1)
 
 

@@ -39,7 +39,7 @@ _MANY = 20
 
 
 class GroupedOption(click.Option):
-    """An option with its heading in the help; those that are not `first` are left to `--help-all`."""
+    """An option with its heading in the help; without `is_first` it is left to `--help-all`."""
 
     heading = "Help"
     is_first = True

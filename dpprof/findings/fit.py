@@ -184,10 +184,10 @@ def first_choices(found: Sequence[dict[str, Any]]) -> Iterator[str]:
         text = f"Start with {short_name(best['trainer'])}{where}: "
         if len(close) > 1:
             names = joined([short_name(row["trainer"]) for row in close])
-            yield (
-                f"{text}the least times of {names} for a sample are within {100 * BOUNDS_DOUBT:.0f} %, too "
-                "close to call, and it was the fastest of them where all were measured (on a CPU)."
-            )
+            is_known = all(trainer_info(row["trainer"]).times_standard for row in close)
+            fastest = ", and it was the fastest of them where all were measured (on a CPU)" * is_known
+            doubt = f"within {100 * BOUNDS_DOUBT:.0f} %, too close to call"
+            yield f"{text}the least times of {names} for a sample are {doubt}{fastest}."
         elif len(rows) > 1:
             yield f"{text}by its least time for a sample it is the fastest of {len(rows)} private trainers."
 

@@ -19,7 +19,7 @@ _NAME: ColumnOf = ("phase", str, lambda row: row.name)
 _CLASS: ColumnOf = ("class", str, lambda row: words(row.kernel_class))
 _KERNEL: tuple[ColumnOf, ...] = (("kernel", str, lambda row: row.name), ("phase", str, lambda row: row.phase))
 _FIGURES: tuple[ColumnOf, ...] = (
-    ("launches", whole, lambda row: row.figures.kernel_launches),
+    ("launches", whole, lambda row: row.figures.kernel_launches or ""),  # sampling tells none
     ("time [ms]", number, lambda row: row.figures.kernel_ms),
     ("DRAM read [MiB]", number, lambda row: row.figures.moved_mib(DRAM_READ)),
     ("DRAM written [MiB]", number, lambda row: row.figures.moved_mib(DRAM_WRITTEN)),

@@ -60,7 +60,11 @@ def _columns(
         (has(found, "doubt_gib"), Column("in doubt GiB", gib_words), "doubt_gib"),
         (fit.along == "batch_size" and not is_poisson, Column("expected batch", figure), "expected"),
         (bool(fit.logical_batch), Column(f"steps for {fit.logical_batch:,}", figure), "steps"),
-        (not fit.logical_batch, Column("least ms / sample", number), "least_ms_per_sample"),
+        (
+            has(found, "least_ms_per_sample") and not fit.logical_batch,
+            Column("least ms / sample", number),
+            "least_ms_per_sample",
+        ),
         (has(found, "logical_floor_s"), Column("floor", number, "s"), "logical_floor_s"),
         (fit.verify, Column("tokens/s", number), "tokens_per_s"),
         (fit.verify, Column("measured GiB", gib_words), "measured_gib"),

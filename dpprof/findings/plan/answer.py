@@ -60,8 +60,9 @@ def _next_best(plan: PlanData) -> str:
     if one is None:
         return ""
     trainer, batch = short_name(one.trainer), one.noise.logical_batch
-    several = len({option.trainer for option in plan.comparable}) > 1
-    fastest = f", and {trainer} was the fastest trainer where all were measured (on a CPU)" * several
+    trainers = {option.trainer for option in plan.comparable}
+    is_known = len(trainers) > 1 and all(trainer_info(name).times_standard for name in trainers)
+    fastest = f", and {trainer} was the fastest of its trainers where all were measured (on a CPU)" * is_known
     return (
         f" Next best is {trainer} with a logical batch of {batch:,}: of the batches that make at least "
         f"{plan.enough_steps:,} steps, this one has the least noise in the mean gradient{fastest}. Measure "

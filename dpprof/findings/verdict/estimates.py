@@ -98,7 +98,7 @@ def _start(cells: list[Cell]) -> str:
     has_bounds = all(FLOOR in cell.figures for cell in cells)
     cells = [first, *(cell for cell in cells if cell is not first)]
     least = f"needs the least memory, {_against(cells, _memory)}"
-    if len(alike) > 1:
+    if len(alike) > 1 and all(trainer_info(cell.trainer).times_standard for cell in alike):
         least += " (of those alike, it was the fastest where all were measured, on a CPU)"
     timed = sorted(cells, key=lambda cell: cell.figures.get(FLOOR, 0.0))
     start = next((cell for cell in timed if has_bounds and cell.fits), first)
