@@ -22,7 +22,7 @@ from dpprof.findings.advice.weighing import (
 from dpprof.record.figures.capacity import BOUNDS_DOUBT, assumptions, doubt_words
 from dpprof.record.figures.results import device_name
 from dpprof.record.ledger import LedgerResult
-from dpprof.vocabulary.formats import joined, memory
+from dpprof.vocabulary.formats import joined, memory, number
 from dpprof.vocabulary.trainers import short_name
 from dpprof.vocabulary.units import mib
 
@@ -172,7 +172,7 @@ def _costs(advice: Weighing, one: Weighed) -> str:
     text = f"it needs {_size(cost.needed)}"
     if cost.least_s is not None and given.least_s is not None:
         took = _compared(cost.least_s, given.least_s, "less", "more", "much") + " time"
-        text += f", and a logical step takes at least {cost.least_s * 1e3:,.1f} ms, {took}."
+        text += f", and a logical step takes at least {number(cost.least_s * 1e3)} ms, {took}."
     elif cost.flops != given.flops:
         text += f", with {_compared(cost.flops, given.flops, 'fewer', 'more', 'many')} FLOPs."
     else:
