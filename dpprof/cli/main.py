@@ -12,6 +12,7 @@ import click
 
 from dpprof import __version__
 from dpprof.cli.advise import advise
+from dpprof.cli.calibrate import calibrate
 from dpprof.cli.check import check
 from dpprof.cli.compare import compare
 from dpprof.cli.estimate import estimate
@@ -38,7 +39,7 @@ MEASURE = "Measure: training runs on this machine"
 PREDICT = "Predict: on fake tensors, no GPU needed"
 READ = "Read what was measured or predicted"
 COMMANDS = {
-    MEASURE: (check, test, verify, profile, sweep, watch),
+    MEASURE: (check, test, verify, profile, sweep, watch, calibrate),
     PREDICT: (estimate, fit, advise, plan, snippet),
     READ: (compare, show, roofline, summarize, export, log, ncu_import),
 }

@@ -114,6 +114,11 @@ def balance_of(device_type: str, gpu: str, target: str = "none") -> Balance:
     return known.balance if known else GPU_BALANCE
 
 
+def name_of(gpu: str) -> str:
+    """Return the name in `DEVICES` of the GPU with torch's name `gpu`; `none` if it is not listed."""
+    return next((name for name, device in DEVICES.items() if device.is_named(gpu)), "none")
+
+
 def named(gpu: str) -> Device | None:
     """Return the listed GPU with torch's name `gpu`, if any."""
-    return next((device for device in DEVICES.values() if device.is_named(gpu)), None)
+    return DEVICES.get(name_of(gpu))

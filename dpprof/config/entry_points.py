@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count, takewhile
 
 from dpprof.config.budget import BudgetConfig
-from dpprof.config.estimating import EstimatingConfig
+from dpprof.config.devices import DEVICES
 from dpprof.config.training import LONGEST_NAME, MODEL_SIZES, PRECISIONS, TrainingConfig
 from dpprof.errors import ConfigError, refuse
 from dpprof.vocabulary.settings import fields, setting
@@ -248,6 +248,18 @@ class TestConfig:
 
 
 @dataclass(frozen=True)
+class CalibrateConfig:
+    """Settings of `calibrate`."""
+
+    device: str = setting(
+        "auto",
+        "auto is CUDA if available, else the CPU.",
+        choices=fields(TrainingConfig)["device"].metadata["choices"],
+    )
+    world_size: int = setting(1, "Ranks whose collectives are timed too.", minimum=1, below=4097)
+
+
+@dataclass(frozen=True)
 class WatchConfig:
     """Settings of `watch`."""
 
@@ -261,7 +273,7 @@ class WatchConfig:
     target: str = setting(
         "none",
         "GPU to estimate the loop for, without measuring it: nothing is trained.",
-        choices=fields(EstimatingConfig)["target"].metadata["choices"],
+        choices=("none", *DEVICES),
     )
     log: str = setting(
         "auto",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
 from dpprof.config.budget import BudgetConfig
+from dpprof.config.devices import DEVICES
 from dpprof.config.estimating import ESTIMATE, EstimatingConfig
 from dpprof.config.measuring import ALONE, SAMPLED_WARMUP_STEPS, MeasuringConfig
 from dpprof.config.training import TrainingConfig
@@ -36,7 +37,7 @@ class ExperimentConfig(TrainingConfig):
         super().__post_init__()
         self.budget.check_used()
         if isinstance(self.how, EstimatingConfig):
-            if self.how.target != "none" and self.device == "cpu":
+            if self.device == "cpu" and self.how.target in DEVICES:
                 raise refuse("target", self.how.target, "none with device=cpu; give device_memory_gib")
         elif self.parallel != NONE and self.counters != "off":
             raise refuse("counters", self.counters, "off with several ranks")
@@ -113,7 +114,13 @@ class ExperimentConfig(TrainingConfig):
         if self.budget.dataset_size and trainer_info(self.trainer).is_private:
             self.budget.check_batch("batch_size", self.batch_size, self.logical_batch)
             self.budget.check_strength()
-        return super().resolve(cuda_available=cuda_available or self.is_estimate)
+        if isinstance(self.how, EstimatingConfig):
+            # An estimate needs no CUDA; a file of times says what it is for.
+            times = self.how.times
+            resolved = super().resolve(cuda_available=times is None or times.device == "cuda")
+            self.how.check_target(resolved.device)
+            return resolved
+        return super().resolve(cuda_available=cuda_available)
 
 
 def largest_batch(expected: float, tail: float) -> int:

@@ -15,6 +15,7 @@ from dpprof.config.drive import DriveConfig
 from dpprof.config.entry_points import (
     AXES,
     AdviceConfig,
+    CalibrateConfig,
     CheckConfig,
     FitConfig,
     FromPlanConfig,
@@ -46,6 +47,7 @@ TITLES: dict[type, str] = {
     MeasuringConfig: "How it is measured",
     EstimatingConfig: "What it is estimated for",
     TestConfig: "Where it runs",
+    CalibrateConfig: "What is measured",
     WatchConfig: "What is watched, and how",
     DriveConfig: "How it runs, and where it goes",
 }
@@ -205,5 +207,6 @@ COMMANDS: dict[str, Takes] = {
         # The usual first choice for private training.
         defaults={"trainer": "DPSGDTrainer"},
     ),
+    "calibrate": Takes((CalibrateConfig, DriveConfig), without=("workers",)),
     "watch": Takes((WatchConfig,)),
 }

@@ -93,9 +93,7 @@ class Plan(Searches):
         fitted = [self._fitted(name, self.answers_by_name[name]) for name in self.experiments]
         reached = Reached(*self.asked.efficiencies) if self.asked.efficiencies else None
         config = fitted[0].config
-        device = device_of(config)
-        if reached is None and device is not None:
-            reached = Reached.of(self.measured, device, config)
+        reached = reached or Reached.of(self.measured, config)
         while True:
             made = PlanData(self.name, self.asked, self.noises, fitted, self.left_out, reached)
             batches = [noise.logical_batch for noise in self.noises]

@@ -8,7 +8,7 @@ from typing import Any
 from dpprof.config.entry_points import WORLD_SIZE, FitConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.findings.comparison.models import distinct_names, identity
-from dpprof.record.figures.capacity import BOUNDS_DOUBT, capacity_bytes, logical_floor_s, round_batch
+from dpprof.record.figures.capacity import BOUNDS_DOUBT, capacity_bytes, logical_predicted_s, round_batch
 from dpprof.record.figures.ledger import UNTRACKED
 from dpprof.record.figures.names import TOKENS
 from dpprof.record.figures.results import FINISHED, Result, describe, device_name
@@ -101,11 +101,11 @@ def _row(answer: Answer, fit: FitConfig, model: str) -> dict[str, Any]:
         )
         at_once = answer.size * config.world_size
         samples = fit.logical_batch or at_once
-        floor = logical_floor_s(best.config, ledger, samples) if best and ledger and at_once else None
-        row["least_ms_per_sample"] = None if floor is None else ms(floor) / samples
+        time = logical_predicted_s(best.config, ledger, samples) if best and ledger and at_once else None
+        row["ms_per_sample"] = None if time is None else ms(time.seconds) / samples
         if fit.logical_batch:
             row["physical_steps"] = math.ceil(fit.logical_batch / at_once) if at_once else None
-            row["logical_floor_s"] = floor
+            row |= {f"logical_{name}": s for name, s in time._asdict().items()} if time else {}
     if fit.verify:
         row |= _measured(answer, fit)
     return row
@@ -172,13 +172,11 @@ def answer_of(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str
 
 def first_choices(found: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Name the private trainer to start with, for each model, precision and sequence."""
-    timed = [
-        row for row in found if row.get("least_ms_per_sample") and trainer_info(row["trainer"]).is_private
-    ]
+    timed = [row for row in found if row.get("ms_per_sample") and trainer_info(row["trainer"]).is_private]
     places = grouped(timed, by=lambda row: (row["model"], row["precision"], row.get("seq_len")))
     for (model, precision, seq_len), rows in places.items():
-        least = min(row["least_ms_per_sample"] for row in rows)
-        close = [row for row in rows if row["least_ms_per_sample"] <= least * (1 + BOUNDS_DOUBT)]
+        least = min(row["ms_per_sample"] for row in rows)
+        close = [row for row in rows if row["ms_per_sample"] <= least * (1 + BOUNDS_DOUBT)]
         best = min(close, key=lambda row: trainer_info(row["trainer"]).times_standard or math.inf)
         where = f" ({model}, {precision}, sequence {seq_len:,})" if len(places) > 1 else ""
         text = f"Start with {short_name(best['trainer'])}{where}: "
@@ -187,9 +185,9 @@ def first_choices(found: Sequence[dict[str, Any]]) -> Iterator[str]:
             is_known = all(trainer_info(row["trainer"]).times_standard for row in close)
             fastest = ", and it was the fastest of them where all were measured (on a CPU)" * is_known
             doubt = f"within {100 * BOUNDS_DOUBT:.0f} %, too close to call"
-            yield f"{text}the least times of {names} for a sample are {doubt}{fastest}."
+            yield f"{text}the predicted times of {names} for a sample are {doubt}{fastest}."
         elif len(rows) > 1:
-            yield f"{text}by its least time for a sample it is the fastest of {len(rows)} private trainers."
+            yield f"{text}by predicted time for a sample it is the fastest of {len(rows)} private trainers."
 
 
 def explained(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -220,11 +218,8 @@ def explained(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str
             f"`steps for {fit.logical_batch:,}` is the number of physical steps in one logical batch; the "
             "memory includes what gradient accumulation needs."
         )
-    if has(found, "logical_floor_s"):
-        yield (
-            f"`floor [s]` is the least time for one logical batch on {device_name(config)}. It is not a "
-            "prediction."
-        )
+    if has(found, "ms_per_sample"):
+        yield "Times are predicted from measured times of operators, not measured."
     if fit.verify:
         yield "The measured columns come from three steps each, in fresh processes."
     if has(found, "doubt_gib"):

@@ -1,6 +1,6 @@
 """The measuring process: runs the experiment of one run folder and writes the results there.
 
-    python -m dpprof.measure [--counted-step | --check] RUN_FOLDER
+    python -m dpprof.measure [--counted-step | --check | --calibrate DEVICE] RUN_FOLDER
 
 Reads `config.json`, which needs only the settings that differ from their defaults. Deletes earlier results,
 writes `record.json` after each pass, and `error.json` if the clean pass fails. The exit code is 0 if the
@@ -13,7 +13,8 @@ An experiment with several ranks runs one such process per rank, started by dppr
 writes to the folder itself, every other rank to a folder within it (`RunFolder.rank`). The exit code is then
 1 if any pass failed, since the other ranks wait for this one.
 
-With `--check` the folder names a workload to check (`record/check.py`) and receives the answer.
+With `--check` the folder names a workload to check (`record/check.py`) and receives the answer. With
+`--calibrate` it receives the times of a device, `cpu` or `cuda`; several ranks also time their collectives.
 """
 
 import importlib.util
@@ -39,6 +40,7 @@ from dpprof.vocabulary.messages import SAID, is_oom
 
 _COUNTED_STEP = "--counted-step"
 _CHECK = "--check"
+_CALIBRATE = "--calibrate"
 _LONGEST_TRACEBACK = 100_000
 # Signals received to end the measurement.
 _received: list[int] = []
@@ -205,6 +207,18 @@ def _checked(depth: str, experiments: list[ExperimentConfig]) -> CheckAnswer:
         return CheckAnswer(refused=str(error))
 
 
+def calibrate(device: str, folder: Path) -> int:
+    """Measure the times of a device and return the exit code."""
+    try:
+        from dpprof.measure.calibration import write_times
+
+        write_times(device, folder, say)
+    except BaseException as error:
+        show(_traceback(error))
+        return 1
+    return 0
+
+
 def _fail(folder: RunFolder, error: BaseException) -> int:
     if _is_interrupt(error):
         kind = FailureKind.INTERRUPTED
@@ -249,9 +263,13 @@ def prepare() -> None:
 
 def main() -> int:
     """Run `python -m dpprof.measure` and return the exit code."""
+    if sys.argv[1:2] == [_CALIBRATE] and len(sys.argv) == 4:
+        prepare()
+        return calibrate(sys.argv[2], Path(sys.argv[3]))
     folders = [argument for argument in sys.argv[1:] if argument not in (_COUNTED_STEP, _CHECK)]
     if len(folders) != 1:
-        print(f"usage: python -m dpprof.measure [{_COUNTED_STEP} | {_CHECK}] RUN_FOLDER", file=sys.stderr)
+        how = f"[{_COUNTED_STEP} | {_CHECK} | {_CALIBRATE} DEVICE]"
+        print(f"usage: python -m dpprof.measure {how} RUN_FOLDER", file=sys.stderr)
         return 2
     prepare()
     path = Path(folders[0]).absolute()  # a workload may change the working directory

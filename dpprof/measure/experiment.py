@@ -9,13 +9,14 @@ from functools import partial
 
 import torch
 
-from dpprof.config.devices import named
+from dpprof.config.devices import DEVICES, name_of
 from dpprof.config.estimating import ESTIMATE
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
 from dpprof.config.measuring import ALONE, CLEAN
 from dpprof.errors import CountersUnavailable, DpprofError, EstimateError, describe_error
 from dpprof.measure import gradient_check
+from dpprof.measure.clock import clock_of
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes import clean, machine, memory, pm_sampling, trace
@@ -124,9 +125,9 @@ def _ledger(subject: Subject) -> None:
     On a listed GPU, with what its kernels and the allocator take beside the tensors.
     """
     config = subject.config
-    device = named(subject.record.environment.get("gpu", ""))
-    is_listed = device is not None and config.device == "cuda"
-    ledger = CudaLedger("cuda", device) if is_listed else Ledger(config.device)
+    name = name_of(subject.record.environment.get("gpu", ""))
+    is_listed = name in DEVICES and config.device == "cuda"
+    ledger = CudaLedger("cuda", DEVICES[name], clock_of(name)) if is_listed else Ledger(config.device)
     kept = keep_ledger(subject.build, ledger, _LEDGER_STEPS, warmup_steps=warmup_steps(config))
     subject.record.ledger = kept.result
     subject.folder.write_ledger(kept.result, kept.account.timeline())
@@ -144,6 +145,8 @@ def _estimate(subject: Subject) -> None:
     kept = _ledger_of_rank(subject, 0, with_savings=savings)
     note_estimate(kept, record, subject.folder)
     record.memory.saved = kept.saved
+    if kept.times_of:
+        record.environment["times_of"] = kept.times_of
     if config.world_size > 1:
         record.ranks = [RankResult(0, kept.account.peak, kept.account.peak_phase)]
     differs = config.parallel in load_trainer(config.trainer).rank_0_differs
@@ -156,14 +159,14 @@ def _ledger_of_rank(subject: Subject, rank: int, *, with_savings: bool) -> Kept:
     config = subject.config
     tensor_device = config.device if torch.cuda.is_available() else "cpu"
     as_on_cuda = config.device == "cuda" and tensor_device == "cpu"
-    trainer = load_trainer(config.trainer)
+    trainer, clock = load_trainer(config.trainer), clock_of(config.estimating.target)
     try:
         autocast = as_on_cuda and config.precision == "bf16"
         on_fakes = fake_tensors(trainer, as_on_cuda=as_on_cuda, as_autocast_on_cuda=autocast)
         with one_rank_of_many(config, rank), on_fakes:
             device = device_of(config)
             ledger: EstimateLedger = (
-                CpuLedger() if config.device == "cpu" else CudaLedger(tensor_device, device)
+                CpuLedger(clock) if config.device == "cpu" else CudaLedger(tensor_device, device, clock)
             )
             build = partial(subject.build, tensor_device)
             warm = warmup_steps(config)

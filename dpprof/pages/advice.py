@@ -76,7 +76,7 @@ def _changes(data: AdviceData, changes: Sequence[Weighed], name: str) -> Table:
         ("difference", _more),
         ("FLOPs", _pct),
         ("bytes moved", _pct),
-        *([("least ms", _least), ("least time", _pct)] if advice.given.least_s else []),
+        *([("predicted ms", _ms), ("time", _pct)] if advice.given.seconds else []),
         ("alters", str),
         Column("verdict"),
     ]
@@ -96,9 +96,9 @@ def _row(data: AdviceData, name: str, cost: LogicalCost, alters: str, verdict: s
     bar = Bar(cost.needed / most, None if limit is None else limit / most)
     more: list[float | None] = [None, None, None, None]
     if cost is not given:
-        pairs = [(cost.flops, given.flops), (cost.moved, given.moved), (cost.least_s, given.least_s)]
+        pairs = [(cost.flops, given.flops), (cost.moved, given.moved), (cost.seconds, given.seconds)]
         more = [cost.needed - given.needed, *(change_pct(now, before) for now, before in pairs)]
-    times = [cost.least_s, more[3]] if given.least_s else []
+    times = [cost.seconds, more[3]] if given.seconds else []
     return name, cost.needed, bar, *more[:3], *times, alters, verdict
 
 
@@ -126,5 +126,5 @@ def _pct(pct: float | None) -> str:
     return "" if pct is None else f"{signed(pct)} %" if pct else "0 %"
 
 
-def _least(seconds: float | None) -> str:
+def _ms(seconds: float | None) -> str:
     return "" if seconds is None else fixed(ms(seconds), 2)

@@ -61,11 +61,14 @@ def _columns(
         (fit.along == "batch_size" and not is_poisson, Column("expected batch", figure), "expected"),
         (bool(fit.logical_batch), Column(f"steps for {fit.logical_batch:,}", figure), "steps"),
         (
-            has(found, "least_ms_per_sample") and not fit.logical_batch,
-            Column("least ms / sample", number),
-            "least_ms_per_sample",
+            has(found, "ms_per_sample") and not fit.logical_batch,
+            Column("predicted ms / sample", number),
+            "ms_per_sample",
         ),
-        (has(found, "logical_floor_s"), Column("floor", number, "s"), "logical_floor_s"),
+        *(
+            (has(found, f"logical_{name}"), Column(title, number, "s"), f"logical_{name}")
+            for title, name in (("predicted", "seconds"), ("least", "least"), ("most", "most"))
+        ),
         (fit.verify, Column("tokens/s", number), "tokens_per_s"),
         (fit.verify, Column("measured GiB", gib_words), "measured_gib"),
         (fit.verify, Column(f"next {size}", figure), "next_size"),

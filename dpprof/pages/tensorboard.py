@@ -9,12 +9,12 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.record.figures.names import FLOOR, NEEDED, PEAK, SAMPLES, STEP, series
+from dpprof.record.figures.names import NEEDED, PEAK, PREDICTED, SAMPLES, STEP, series
 from dpprof.record.figures.results import Result
 from dpprof.vocabulary.trainers import trainer_info
 
 # Estimates have the first and the last two.
-_HEADLINE = (PEAK, STEP, SAMPLES, NEEDED, FLOOR)
+_HEADLINE = (PEAK, STEP, SAMPLES, NEEDED, PREDICTED)
 
 
 def write_scalars(result: Result) -> list[Path]:

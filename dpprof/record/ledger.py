@@ -23,7 +23,9 @@ class TrafficRow:
 
     `read` and `written` are bytes as defined in `measure/passes/traffic.py`. `fp32_flops` are the part of
     `flops` that multiplies fp32 matrices. `cached` are bytes that the device's last cache may hold; 0 where
-    its size is not known.
+    its size is not known. `predicted_s` are the seconds that `measure/clock.py` predicts for the device, at
+    least `least_s` and at most `most_s`, and `host_s` those that a GPU's host needs to issue the operator: 0
+    where nothing is predicted.
     """
 
     name: str
@@ -35,17 +37,25 @@ class TrafficRow:
     flops: int
     cached: int = 0
     fp32_flops: int = 0
+    predicted_s: float = 0.0
+    least_s: float = 0.0
+    most_s: float = 0.0
+    host_s: float = 0.0
 
 
 @dataclass
 class CollectiveRow:
-    """One collective in one phase (None: between): bytes of whole tensors, and bytes sent over a ring."""
+    """One collective in one phase (None: between): bytes of whole tensors, and bytes sent over a ring.
+
+    `predicted_s` are predicted seconds, None where they are not known.
+    """
 
     name: str
     phase: str | None
     calls: int = 0
     payload: int = 0
     sent: int = 0
+    predicted_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +67,10 @@ class Moved:
     flops: int = 0
     cached: int = 0
     fp32_flops: int = 0
+    predicted_s: float = 0.0
+    least_s: float = 0.0
+    most_s: float = 0.0
+    host_s: float = 0.0
 
     @property
     def num_bytes(self) -> int:
@@ -112,7 +126,8 @@ class LedgerResult:
     created in the step. `growth` is bytes alive at the step's end minus those at its start. `layers` are
     those that multiply matrices, `collectives` the communication of ranks. `doubts` are an estimate's, and
     `from_allocator` is what torch's CUDA allocator adds to its peak, by name, and `segments` what it takes of
-    the device; dpprof 0.2 wrote only `block_rounding`.
+    the device; dpprof 0.2 wrote only `block_rounding`. `assumed_s` has the predicted seconds that do not rest
+    on the device's own times, by what they rest on.
     """
 
     peak: int
@@ -130,6 +145,7 @@ class LedgerResult:
     doubts: list[Doubt] = field(default_factory=list)
     from_allocator: dict[str, int] = field(default_factory=dict)
     segments: Segments | None = None
+    assumed_s: dict[str, float] = field(default_factory=dict)
 
     def moved(self, by: Callable[[TrafficRow], K]) -> dict[K, Moved]:
         """Sum the traffic over rows for which `by` gives the same key, e.g. their phase."""

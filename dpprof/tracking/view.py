@@ -17,16 +17,16 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from dpprof.config.estimating import ESTIMATE
-from dpprof.record.figures.names import FLOOR, MOVED, NEEDED, PEAK, SAMPLES, STEP, ratio_name
+from dpprof.record.figures.names import MOVED, NEEDED, PEAK, PREDICTED, SAMPLES, STEP, ratio_name
 from dpprof.tracking.store import PARENT_TAG, SHORT_PARAM
 
 _TAG = "mlflow.sharedViewState."
 TIMELINE = "memory_timeline"
 # Column widths in pixels: only the headers of ratios are cut.
-_COLUMNS = {PEAK: 210, NEEDED: 230, STEP: 180, FLOOR: 170, SAMPLES: 190, MOVED: 150}
+_COLUMNS = {PEAK: 210, NEEDED: 230, STEP: 180, PREDICTED: 190, SAMPLES: 190, MOVED: 150}
 _COLUMNS |= {ratio_name(name): 150 for name in (PEAK, STEP, MOVED)}
 # Figures to plot memory against; the first known one is used.
-_AGAINST = {STEP: "step time", FLOOR: "least step time", MOVED: "bytes moved"}
+_AGAINST = {STEP: "step time", PREDICTED: "predicted step time", MOVED: "bytes moved"}
 # Most bars that are readable in a low chart.
 _FEW = 8
 

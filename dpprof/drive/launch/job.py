@@ -104,6 +104,11 @@ def check_command(folder: Path) -> list[str]:
     return [sys.executable, "-P", MEASURE, "--check", str(folder)]
 
 
+def calibrating_command(device: str, folder: Path) -> list[str]:
+    """Return the command line that measures a device's times into a folder."""
+    return [sys.executable, "-P", MEASURE, "--calibrate", device, str(folder)]
+
+
 def measuring_job(config: ExperimentConfig, folder: RunFolder, timeout_s: float) -> Job:
     """Return the job that runs a folder's experiment."""
     job = Job(folder, measuring_command(folder), folder.log, timeout_s, config.workload)

@@ -141,15 +141,15 @@ def _of_fitting(advice: Weighing) -> str:
 
 
 def _is_close(cost: LogicalCost, given: LogicalCost) -> bool:
-    """Return True if two time bounds cannot tell which is faster."""
-    known = cost.least_s is not None and given.least_s is not None
-    return known and (cost.least_s or 0.0) * (1 + BOUNDS_DOUBT) >= (given.least_s or 0.0)
+    """Return True if two predicted times cannot tell which is faster."""
+    known = cost.seconds is not None and given.seconds is not None
+    return known and (cost.seconds or 0.0) * (1 + BOUNDS_DOUBT) >= (given.seconds or 0.0)
 
 
 def _lowers(advice: Weighing, best: Weighed) -> str:
     """Name the measure by which the best change is the fastest."""
-    if advice.given.least_s is not None:
-        return "has the lowest bound on its time"
+    if advice.given.seconds is not None:
+        return "has the lowest predicted time"
     return "takes the fewest FLOPs" if best.cost.flops < advice.given.flops else "moves the fewest bytes"
 
 
@@ -170,9 +170,9 @@ def _costs(advice: Weighing, one: Weighed) -> str:
     """Describe what some changes need and take, and what they alter, if anything."""
     cost, given = one.cost, advice.given
     text = f"it needs {_size(cost.needed)}"
-    if cost.least_s is not None and given.least_s is not None:
-        took = _compared(cost.least_s, given.least_s, "less", "more", "much") + " time"
-        text += f", and a logical step takes at least {number(cost.least_s * 1e3)} ms, {took}."
+    if cost.seconds is not None and given.seconds is not None:
+        took = _compared(cost.seconds, given.seconds, "less", "more", "much") + " time"
+        text += f", and a logical step takes {number(cost.seconds * 1e3)} ms by prediction, {took}."
     elif cost.flops != given.flops:
         text += f", with {_compared(cost.flops, given.flops, 'fewer', 'more', 'many')} FLOPs."
     else:
@@ -192,7 +192,7 @@ def _size(num_bytes: int) -> str:
 
 def order(data: AdviceData) -> str:
     """Explain the order of the rows."""
-    least = _BY_FLOPS if data.advice.given.least_s is None else _BY_TIME
+    least = _BY_FLOPS if data.advice.given.seconds is None else _BY_TIME
     return (_FITS if data.advice.fits else _LACKS).format(least=least)
 
 
@@ -209,7 +209,7 @@ def notes(data: AdviceData) -> list[str]:
 def rests_on(data: AdviceData) -> list[str]:
     """List what the figures are based on."""
     found = [_ESTIMATED]
-    if data.advice.given.least_s is not None:
+    if data.advice.given.seconds is not None:
         found.append(_LEAST_TIME)
     if any("accumulation_steps" in change.settings for one in data.estimated for change in one.changes):
         found.append(_EXTENDED)
@@ -258,6 +258,6 @@ def _cost(cost: LogicalCost) -> dict[str, Any]:
         "peak_phase": cost.peak_phase,
         "flops": cost.flops,
         "moved_bytes": cost.moved,
-        "least_s": cost.least_s,
+        "seconds": cost.seconds,
         "estimates": [str(folder) for folder in cost.folders],
     }

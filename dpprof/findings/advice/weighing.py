@@ -10,7 +10,7 @@ from typing import Self
 from dpprof.config.changes import ALTERS, BATCH, LEARNED, SAME, Change, changed, smaller_batch
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import ConfigError
-from dpprof.record.figures.capacity import communication_s, doubt_bytes, floor_s, needed_bytes
+from dpprof.record.figures.capacity import doubt_bytes, needed_bytes, predicted_s, step_of
 from dpprof.record.figures.results import Result
 from dpprof.record.ledger import CollectiveRow, LedgerResult, Moved, TrafficRow
 from dpprof.vocabulary.formats import joined
@@ -35,13 +35,13 @@ def batches_to_estimate(accumulation_steps: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class LogicalCost:
-    """Cost of a logical step: bytes needed (with doubts), FLOPs, bytes moved, and the least time if known."""
+    """Cost of a logical step: bytes needed (with doubts), FLOPs, bytes moved, and predicted time if known."""
 
     needed: int
     peak_phase: str | None
     flops: int
     moved: int
-    least_s: float | None
+    seconds: float | None
     folders: tuple[Path, ...] = ()
 
     @classmethod
@@ -54,13 +54,13 @@ class LogicalCost:
         if in_doubt is None:
             return None
         whole = last if len(ledgers) == 1 else extended(first, last, config.accumulation_steps - _TWO[0])
-        floors = floor_s(config, whole)
+        step = step_of(predicted_s(config, whole))
         return cls(
             needed=needed_bytes(config, last) + in_doubt,
             peak_phase=last.peak_phase,
             flops=whole.moved_in_step.flops,
             moved=whole.moved_in_step.num_bytes,
-            least_s=max(sum(floors.values()), communication_s(config, whole) or 0.0) if floors else None,
+            seconds=step and step.seconds,
             folders=tuple(result.folder.path for result in estimates),
         )
 
@@ -70,8 +70,8 @@ class LogicalCost:
 
     @property
     def effort(self) -> tuple[float, float]:
-        """Sort key for time: the least time, or without it FLOPs, then bytes moved."""
-        return (self.least_s, 0.0) if self.least_s is not None else (float(self.flops), float(self.moved))
+        """Sort key for time: the predicted time, or without it FLOPs, then bytes moved."""
+        return (self.seconds, 0.0) if self.seconds is not None else (float(self.flops), float(self.moved))
 
 
 def extended(less: LedgerResult, more: LedgerResult, times: int) -> LedgerResult:

@@ -10,7 +10,7 @@ from dpprof.findings.comparison.intervals import step_ratio
 from dpprof.findings.comparison.models import Model
 from dpprof.findings.tables import BETWEEN
 from dpprof.findings.verdict.best import SAME_PEAK, fastest_at, smallest_at
-from dpprof.record.figures.names import FLOOR, IQR, MOVED, PEAK, STEP
+from dpprof.record.figures.names import IQR, MOVED, PEAK, PREDICTED, PREDICTED_LEAST, PREDICTED_MOST, STEP
 from dpprof.record.record import FailureKind
 from dpprof.vocabulary.colors import CATEGORY_COLORS, PHASE_COLORS, UNITEMISED_COLOR
 from dpprof.vocabulary.formats import listed_first
@@ -68,15 +68,15 @@ class Measure:
 class CellBar:
     """One cell's figure. `parts` are stacked in order; `total` is the figure itself, None if unmeasured.
 
-    `spread` is half the interquartile range, `floor` the least that an estimated step can take, `limit` the
-    memory of the device if the experiment ran out of it. `is_disturbed` marks a disturbed step time.
+    `spread` is half the interquartile range, `predicted` an estimated step's time, its least and its most,
+    `limit` the memory of the device if the experiment ran out of it. `is_disturbed` marks a disturbed step.
     """
 
     parts: dict[str, float]
     total: float | None
     ratio: float | None
     spread: float | None
-    floor: float | None
+    predicted: tuple[float, ...] | None
     failure: str | None
     limit: float | None
     is_disturbed: bool = False
@@ -114,11 +114,16 @@ def bar(comparison: Comparison, cell: Cell, measure: Measure) -> CellBar:
         total=total,
         ratio=comparison.ratio(cell, measure.metric),
         spread=None if spread is None else spread / 2,
-        floor=cell.figures.get(FLOOR) if measure.metric == STEP else None,
+        predicted=_predicted(cell) if measure.metric == STEP else None,
         failure=None if cell.finished else cell.failure or cell.status.lower(),
         limit=cell.limit_mib if measure.metric == PEAK and cell.failure == FailureKind.OOM else None,
         is_disturbed=measure.metric == STEP and comparison.is_disturbed_at(cell),
     )
+
+
+def _predicted(cell: Cell) -> tuple[float, ...] | None:
+    names = (PREDICTED, PREDICTED_LEAST, PREDICTED_MOST)
+    return tuple(cell.figures[name] for name in names) if PREDICTED in cell.figures else None
 
 
 def scale(bars: list[CellBar]) -> float:

@@ -179,8 +179,8 @@ class Pair(NamedTuple):
     """One experiment measured and estimated; None where a side does not tell.
 
     The estimate must agree with `ledger_mib`, the peak under the ledger; `allocator_mib` is torch's
-    allocator's. Percentages are the estimate's excess. `to_floor` is the step over its least time, known if
-    the device measured is the one estimated for.
+    allocator's. Percentages are the estimate's excess. A step's predicted time is known if it was measured on
+    the device estimated for.
     """
 
     name: str
@@ -191,7 +191,8 @@ class Pair(NamedTuple):
     estimated_allocator_mib: float | None
     allocator_off_pct: float | None
     step_ms: float | None
-    to_floor: float | None
+    predicted_ms: float | None
+    predicted_off_pct: float | None
 
 
 def pairs(comparison: Comparison) -> list[Pair]:
@@ -206,9 +207,10 @@ def _measured(comparison: Comparison) -> dict[object, Cell]:
 
 
 def _pair(estimate: Cell, twin: Cell) -> Pair:
-    device = device_of(estimate.config)
-    is_same_device = device is not None and device.is_named(twin.environment.get("gpu", ""))
-    floor = estimate.figures.get(names.FLOOR) if is_same_device else None
+    device, measured_on = device_of(estimate.config), twin.environment
+    is_same_device = device is not None and device.is_named(measured_on.get("gpu", ""))
+    is_same_device |= estimate.environment.get("times_of") in (measured_on.get("gpu"), measured_on.get("cpu"))
+    predicted = estimate.figures.get(names.PREDICTED) if is_same_device else None
     step = twin.figures.get(names.STEP)
     of_tensors, of_allocator = (
         (twin.figures.get(name), estimate.figures.get(name)) for name in (names.LEDGER_PEAK, names.PEAK)
@@ -217,7 +219,7 @@ def _pair(estimate: Cell, twin: Cell) -> Pair:
         twin.runs[0].name,
         *(*of_tensors, _off_pct(*of_tensors)),
         *(*of_allocator, _off_pct(*of_allocator)),
-        *(step, step / floor if step and floor else None),
+        *(step, predicted, _off_pct(step, predicted)),
     )
 
 

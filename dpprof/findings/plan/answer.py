@@ -8,7 +8,7 @@ from dpprof.config.budget import weaknesses
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
 from dpprof.findings.plan.data import MEASURED_DOUBT, TAIL, PlanData, TrainingOption
-from dpprof.findings.plan.timing import EFFICIENCY, FLOOR, MEASURED, UNKNOWN, Seconds
+from dpprof.findings.plan.timing import EFFICIENCY, MEASURED, PREDICTED, UNKNOWN, Seconds
 from dpprof.privacy.guarantee import RDP
 from dpprof.record.figures.capacity import BOUNDS_DOUBT, device_of
 from dpprof.record.figures.privacy import rounded_up
@@ -20,7 +20,7 @@ from dpprof.vocabulary.units import GIB
 _BASES = {
     MEASURED: "from measured steps, scaled by what the ledger says grows with the batch",
     EFFICIENCY: "the least times over {}: a range, not a prediction",
-    FLOOR: "lower bounds: bytes and FLOPs over the device's rates. Real steps often take twice as long",
+    PREDICTED: "predicted from measured times of operators{}",
     UNKNOWN: "not known: no step was measured, and no device is given by name",
 }
 
@@ -50,7 +50,7 @@ def reason(plan: PlanData) -> str:
     if plan.close:
         text += f": {_too_close(plan.close)}"
     elif len(trainers) > 1:
-        fastest = "the fastest" if one.step.basis == MEASURED else "by its least time the fastest"
+        fastest = "the fastest" if one.step.basis == MEASURED else "by its predicted time the fastest"
         text += f": {fastest} of {len(trainers)} trainers at that batch"
     return f"{text}{_why_not_larger(plan, one)}."
 
@@ -86,7 +86,7 @@ def _too_close(close: Sequence[TrainingOption]) -> str:
     """Explain that it is too close to call, and why the first is recommended."""
     one, *others = close
     is_measured = one.step.basis == MEASURED
-    doubt, times = (MEASURED_DOUBT, "measured") if is_measured else (BOUNDS_DOUBT, "least")
+    doubt, times = (MEASURED_DOUBT, "measured") if is_measured else (BOUNDS_DOUBT, "predicted")
     text = f"too close to call, as the {times} times of {_names(close)} at that batch are within "
     text += f"{100 * doubt:.0f} %"
     why = []

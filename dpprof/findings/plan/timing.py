@@ -1,4 +1,4 @@
-"""Time of a logical step: from measured steps, from bounds and an efficiency, or only as a bound.
+"""Time of a logical step: from measured steps, from bounds and an efficiency, or predicted by the clock.
 
 A time that rests on assumptions is a range, never a single number.
 """
@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from dpprof.config.devices import Device
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.record.figures.capacity import device_of, floor_on, in_logical_step, link_of
+from dpprof.record.figures.capacity import device_of, in_logical_step, link_of, predicted_s, step_of
 from dpprof.record.figures.results import FINISHED, Result
 from dpprof.record.ledger import LedgerResult, Moved
 from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.trainers import TRAINERS, trainer_info
 
 # Bases of a time, the best first.
-BASES = MEASURED, EFFICIENCY, FLOOR, UNKNOWN = "measured", "efficiency", "floor", "unknown"
+BASES = MEASURED, EFFICIENCY, PREDICTED, UNKNOWN = "measured", "efficiency", "predicted", "unknown"
 # Time of a measured step outside its phases.
 _BETWEEN = "between"
 
@@ -42,13 +42,19 @@ class Affine:
 
 @dataclass(frozen=True)
 class PhaseCost:
-    """One occurrence of a phase. `sent` is by one rank; a cache may keep `cached` of the bytes `moved`."""
+    """One occurrence of a phase. `sent` is by one rank; a cache may keep `cached` of the bytes `moved`.
+
+    It is predicted to take `seconds`, at least `least` and at most `most`: all 0 where nothing is predicted.
+    """
 
     moved: Affine
     flops: Affine
     sent: Affine
     cached: Affine = Affine()
     fp32_flops: Affine = Affine()
+    seconds: Affine = Affine()
+    least: Affine = Affine()
+    most: Affine = Affine()
 
 
 @dataclass(frozen=True)
@@ -77,23 +83,34 @@ class StepCost:
             for name, cost in self.phases.items()
         }
 
+    def predicted_s(self, batch: float) -> list[dict[str, float]]:
+        """Return the predicted seconds of one occurrence of each phase, the least and the most."""
+        return [
+            {name: max(0.0, getattr(cost, which)(batch)) for name, cost in self.phases.items()}
+            for which in ("seconds", "least", "most")
+        ]
+
     def growth(self, name: str, batch: float, measured_at: float) -> float:
-        """Return a phase's time relative to that at `measured_at`, by its FLOPs, else by bytes moved."""
+        """Return a phase's time relative to that at `measured_at`: predicted, else by FLOPs or bytes."""
         cost = self.phases.get(name)
         if cost is None:
             return 1.0
-        grows = cost.flops if cost.flops(measured_at) > 0 else cost.moved
+        known = (grows for grows in (cost.seconds, cost.flops) if grows(measured_at) > 0)
+        grows = next(known, cost.moved)
         return grows(batch) / grows(measured_at) if grows(measured_at) > 0 else 1.0
 
 
 def _phase(name: str, by_batch: list[tuple[ExperimentConfig, LedgerResult]]) -> PhaseCost:
     found: dict[str, list[tuple[int, float]]] = {}
     for config, ledger in by_batch:
+        predicted = predicted_s(config, ledger).get(name)
         times = config.accumulation_steps if name in trainer_info(config.trainer).each_batch else 1
         one = ledger.moved(by=lambda row: row.phase).get(name, Moved())
         sent = sum(row.sent for row in ledger.collectives if row.phase == name)
         each = {"moved": one.num_bytes, "flops": one.flops, "sent": sent}
-        each |= {"cached": one.cached, "fp32_flops": one.fp32_flops}
+        each |= {"cached": one.cached, "fp32_flops": one.fp32_flops} | (
+            predicted._asdict() if predicted else {}
+        )
         for quantity, total in each.items():
             found.setdefault(quantity, []).append((config.batch_size, total / times))
     return PhaseCost(**{quantity: Affine.through(points) for quantity, points in found.items()})
@@ -101,9 +118,10 @@ def _phase(name: str, by_batch: list[tuple[ExperimentConfig, LedgerResult]]) -> 
 
 @dataclass(frozen=True)
 class Reached:
-    """Lowest and highest share of a device's rates that earlier runs reached: least over measured time.
+    """Lowest and highest share that steps reach, of a device's rates as the user gave it, or of predictions.
 
-    `names` are those runs; empty if the user gave the shares.
+    `names` are the runs that show how far predictions are off, predicted over measured time: none if the user
+    gave the shares.
     """
 
     low: float
@@ -111,12 +129,12 @@ class Reached:
     names: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, results: Mapping[str, Result], device: Device, config: ExperimentConfig) -> "Reached | None":
-        """Build from finished runs on that device: those of private trainers on one rank.
+    def of(cls, results: Mapping[str, Result], config: ExperimentConfig) -> "Reached | None":
+        """Build from finished runs on the device with a prediction: those of private trainers on one rank.
 
         Two or more runs of the same model count alone. None for fewer than two in all: one is no range.
         """
-        told = {name: _share(result, device, config.precision) for name, result in results.items()}
+        told = {name: _share(result, config.precision) for name, result in results.items()}
         shares = {name: share for name, share in told.items() if share is not None}
         model = _model(config)
         alike = {name: share for name, share in shares.items() if _model(results[name].config) == model}
@@ -128,11 +146,8 @@ def _model(config: ExperimentConfig) -> tuple[str, str]:
     return config.workload, config.model_title
 
 
-def _share(result: Result, device: Device, precision: str) -> float | None:
-    """Return the least time of a step over its median; None above 1, which tells of caches.
-
-    None too for runs that tell nothing of private training on one rank in that precision.
-    """
+def _share(result: Result, precision: str) -> float | None:
+    """Return a step's predicted time over its median, if the run tells of private training on one rank."""
     config, record, info = result.config, result.record, TRAINERS.get(result.config.trainer)
     if result.status != FINISHED or config.is_estimate or config.poisson_sampling:
         return None
@@ -140,9 +155,8 @@ def _share(result: Result, device: Device, precision: str) -> float | None:
         return None
     if record is None or record.ledger is None or not record.step_s:
         return None
-    floor = sum(floor_on(device, precision, record.ledger).values())
-    share = floor / statistics.median(record.step_s)
-    return share if 0 < share <= 1 else None
+    predicted = step_of(predicted_s(config, record.ledger))
+    return predicted and predicted.seconds / statistics.median(record.step_s)
 
 
 @dataclass(frozen=True)
@@ -237,10 +251,14 @@ def logical_step(
             return Seconds(taken, taken, MEASURED)
         return Seconds(max(taken, sending), taken + sending, MEASURED)
     device = device_of(config)
-    if device is None:
+    if reached is not None and not reached.names and device is not None:
+        floors = cost.floor_s(device, config.precision, physical_batch)
+        least = in_logical_step(config, floors, num_physical)
+        return Seconds(max(least / reached.high, sending), least / reached.low + sending, EFFICIENCY)
+    predicted = cost.predicted_s(physical_batch)
+    middle, least, most = (in_logical_step(config, phases, num_physical) for phases in predicted)
+    if not middle:
         return Seconds(None, None, UNKNOWN)
-    floors = cost.floor_s(device, config.precision, physical_batch)
-    least = in_logical_step(config, floors, num_physical)
-    if reached is None:
-        return Seconds(max(least, sending), None, FLOOR)
-    return Seconds(max(least / reached.high, sending), least / reached.low + sending, EFFICIENCY)
+    if reached is not None and reached.names:
+        least, most = middle / reached.high, middle / reached.low
+    return Seconds(least, most, PREDICTED)

@@ -11,9 +11,9 @@ from dpprof.findings.comparison.run import Run
 from dpprof.findings.comparison.side_tables import without_paired
 from dpprof.findings.verdict.finding import Finding
 from dpprof.record.figures.capacity import doubt_words
-from dpprof.record.figures.names import FLOOR, NEEDED
+from dpprof.record.figures.names import NEEDED, PREDICTED, PREDICTED_LEAST, PREDICTED_MOST
 from dpprof.record.figures.results import device_name
-from dpprof.vocabulary.formats import joined, listed, memory, milliseconds
+from dpprof.vocabulary.formats import joined, listed, memory, milliseconds, number
 from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.trainers import short_name, trainer_info
 
@@ -95,22 +95,22 @@ def _start(cells: list[Cell]) -> str:
     """Name the trainer to start with and why, and the one with the least memory if it is another."""
     alike = [cell for cell in cells if _memory(cell) == _memory(cells[0])]
     first = min(alike, key=lambda cell: trainer_info(cell.trainer).times_standard or math.inf)
-    has_bounds = all(FLOOR in cell.figures for cell in cells)
+    is_timed = all(PREDICTED in cell.figures for cell in cells)
     cells = [first, *(cell for cell in cells if cell is not first)]
     least = f"needs the least memory, {_against(cells, _memory)}"
     if len(alike) > 1 and all(trainer_info(cell.trainer).times_standard for cell in alike):
         least += " (of those alike, it was the fastest where all were measured, on a CPU)"
-    timed = sorted(cells, key=lambda cell: cell.figures.get(FLOOR, 0.0))
-    start = next((cell for cell in timed if has_bounds and cell.fits), first)
+    timed = sorted(cells, key=lambda cell: cell.figures.get(PREDICTED, 0.0))
+    start = next((cell for cell in timed if is_timed and cell.fits), first)
     if start is first and first.fits is False:
         return f"no DP trainer fits. {short_name(first.trainer)} {least}."
     others = [cell for cell in timed if cell is not start]
-    bounds = f"{_against([start, *others], _floor)}: a bound, not a prediction."
+    times = f"{_against([start, *others], _time)}: predicted."
     if start is first:
         text = f"start with {short_name(first.trainer)}. It {least}."
-        return f"{text} A step takes at least {bounds}" if has_bounds else text
+        return f"{text} A step takes {times}" if is_timed else text
     return (
-        f"start with {short_name(start.trainer)}. It fits, and a step takes at least {bounds} For larger "
+        f"start with {short_name(start.trainer)}. It fits, and a step takes {times} For larger "
         f"batches, {short_name(first.trainer)} {least}. Measure both."
     )
 
@@ -125,8 +125,9 @@ def _memory(cell: Cell) -> str:
     return memory(cell.figures[NEEDED])
 
 
-def _floor(cell: Cell) -> str:
-    return milliseconds(cell.figures.get(FLOOR, 0.0))
+def _time(cell: Cell) -> str:
+    least, most = (cell.figures.get(name, 0.0) for name in (PREDICTED_LEAST, PREDICTED_MOST))
+    return f"{number(least)} to {milliseconds(most)}"
 
 
 def _fit(cells: list[Cell]) -> str:

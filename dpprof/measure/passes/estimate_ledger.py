@@ -24,6 +24,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from dpprof.config.devices import DEVICES, WORKSPACE_MIB, Device
+from dpprof.measure.clock import Clock
 from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.device_memory import AllocatedSteps
 from dpprof.measure.passes.events import read
@@ -167,8 +168,8 @@ def _tried(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Oper
 class EstimateLedger(Ledger):
     """A ledger that also knows how far the peak may exceed the bytes it counted."""
 
-    def __init__(self, device_type: str, l2_bytes: int = 0) -> None:
-        super().__init__(device_type, l2_bytes)
+    def __init__(self, device_type: str, l2_bytes: int = 0, clock: Clock | None = None) -> None:
+        super().__init__(device_type, l2_bytes, clock)
         self._highest: dict[str, int] = {}
         # Bytes on top of any peak, None where nothing bounds them.
         self._on_top: dict[str, int | None] = {}
@@ -197,8 +198,8 @@ class EstimateLedger(Ledger):
 class CpuLedger(EstimateLedger):
     """For fake tensors on the CPU. Runs each operator once for real to see how much memory it takes."""
 
-    def __init__(self) -> None:
-        super().__init__("cpu")
+    def __init__(self, clock: Clock | None = None) -> None:
+        super().__init__("cpu", clock=clock)
         self._trials = OperatorTrials()
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -237,8 +238,8 @@ def _as_real(leaf: Any, layout: Layout | None, given: set[int]) -> Any:
 class CudaLedger(EstimateLedger):
     """For fake tensors on CUDA, or on the CPU in place of CUDA."""
 
-    def __init__(self, device_type: str, device: Device | None = None) -> None:
-        super().__init__(device_type, device.l2_mib * MIB if device else 0)
+    def __init__(self, device_type: str, device: Device | None = None, clock: Clock | None = None) -> None:
+        super().__init__(device_type, device.l2_mib * MIB if device else 0, clock)
         self._processors = (device or DEVICES["A100-80GB"]).processors
         self._workspace = round((device.workspace_mib if device else WORKSPACE_MIB) * MIB)
         self._is_hopper = device is not None and device.is_hopper

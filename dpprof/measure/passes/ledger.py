@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import SAMPLED_WARMUP_STEPS
+from dpprof.measure.clock import Clock, call_of
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.accumulation import is_in_place, references_of_last
@@ -55,6 +56,7 @@ class Kept(NamedTuple):
     account: Account
     result: LedgerResult
     saved: dict[str, int]
+    times_of: str = ""
 
 
 def keep_ledger(
@@ -91,14 +93,16 @@ def _highest(training: Training, ledger: "Ledger", num_steps: int) -> Kept:
 class Ledger(TorchDispatchMode):
     """Counts the storages and the traffic of all operators called while it is entered.
 
-    Only storages on `device_type` count; `l2_bytes` is the size of its last-level cache, 0 if unknown.
+    Only storages on `device_type` count; `l2_bytes` is the size of its last-level cache, 0 if unknown. A
+    `clock` predicts the operators' times.
     """
 
-    def __init__(self, device_type: str, l2_bytes: int = 0) -> None:
+    def __init__(self, device_type: str, l2_bytes: int = 0, clock: Clock | None = None) -> None:
         super().__init__()
         references_of_last()  # found before any step
         self.storages = Storages(device_type)
         self._cache = Cache(l2_bytes) if l2_bytes else None
+        self.clock = clock
         self.modules = ModuleCalls(self._recomputing)
         self._rows: dict[tuple[str, str, str | None], TrafficRow] = {}
         self._collectives: dict[tuple[str, str | None], CollectiveRow] = {}
@@ -192,6 +196,8 @@ class Ledger(TorchDispatchMode):
             row.flops += num_flops
             if func._overloadpacket in PRODUCTS and args[0].dtype is torch.float32:
                 row.fp32_flops += num_flops
+            if self.clock is not None:
+                self.clock.add(call_of(name, args, read + written, num_flops), row)
             if self._cache is not None and (read or written):
                 found = operands(func, args, kwargs, result)
                 row.cached += read + written - self._cache.traffic(self.storages, found, read, written)
@@ -208,6 +214,8 @@ class Ledger(TorchDispatchMode):
         row.calls += 1
         row.payload += payload
         row.sent += bytes_sent(collective, payload, dist.get_world_size())
+        if self.clock is not None:
+            self.clock.add_collective(payload, dist.get_world_size(), row)
 
     def take_collectives(self) -> list[CollectiveRow]:
         """Return the rows counted since the last call."""
@@ -284,6 +292,8 @@ class LedgerObserver(LabellingObserver):
     @contextmanager
     def step(self) -> Iterator[None]:
         """Keep the account of a step."""
+        if self._ledger.clock is not None:
+            self._ledger.clock.assumed.clear()
         with self._ledger.counting(), super().step():
             self._storages.start_step()
             yield
@@ -293,4 +303,6 @@ class LedgerObserver(LabellingObserver):
             result = account.result(traffic)
             result.collectives = collectives
             result.layers = self._ledger.modules.rows(self._training.norm_costs())
-            self.highest = Kept(account, result, {})
+            if self._ledger.clock is not None:
+                result.assumed_s = dict(self._ledger.clock.assumed)
+            self.highest = Kept(account, result, {}, self._ledger.clock.source if self._ledger.clock else "")

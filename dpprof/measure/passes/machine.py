@@ -12,12 +12,16 @@ default).
 import gc
 import time
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.subject import Subject
+from dpprof.measure.passes.traffic import makes_nothing
 from dpprof.record.record import Ceilings, Pace
 
 # Rows and width of the fixed network, for milliseconds of work.
@@ -61,6 +65,38 @@ def fixed_computation(device: str, num_blocks: int = NUM_BLOCKS) -> Callable[[],
         network(inputs).square().mean().backward()
 
     return compute
+
+
+@cache
+def issue_s() -> float:
+    """Return what Python, autograd and the dispatcher take for an operator, on the host.
+
+    It is the fastest step of a network too small to compute anything, over its operators without views:
+    other work on the processors only makes it slower.
+    """
+    blocks = [(nn.Linear(4, 4), nn.GELU(), nn.LayerNorm(4)) for _ in range(NUM_BLOCKS)]
+    network = nn.Sequential(*(module for block in blocks for module in block))
+    inputs = torch.randn(2, 4)
+
+    def compute() -> None:
+        network.zero_grad()
+        network(inputs).square().mean().backward()
+
+    compute()
+    with (operators := _Operators()):
+        compute()
+    return min(_seconds(compute, "cpu") for _ in range(10 * _TRIES)) / operators.number
+
+
+class _Operators(TorchDispatchMode):
+    """Counts operators but views while entered."""
+
+    number: int = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Count an operator and run it."""
+        self.number += not makes_nothing(func)
+        return func(*args, **(kwargs or {}))
 
 
 def run_ceilings(subject: Subject) -> None:

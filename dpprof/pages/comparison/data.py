@@ -14,7 +14,7 @@ from dpprof.findings.comparison.rows import CellRow, ModelRows, rows_by_model
 from dpprof.findings.verdict.finding import Finding
 from dpprof.findings.verdict.verdict import verdict
 from dpprof.pages.html import short
-from dpprof.record.figures.names import floor_name
+from dpprof.record.figures.names import predicted_name
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import StepTimeline
 from dpprof.vocabulary.colors import category_color, words
@@ -49,10 +49,10 @@ def read_timelines(
 def _thinned(timeline: StepTimeline, cell: Cell) -> dict[str, Any]:
     """Return memory curves for the script: MiB by category at each of `ms`; `peak` is the index of the peak.
 
-    Phases are as wide as their time without the ledger, or their least time.
+    Phases are as wide as their time without the ledger, or as predicted.
     """
-    floors = {phase.name: cell.figures.get(floor_name(phase.name)) for phase in timeline.phases}
-    phase_ms = cell.phase_ms or {phase: ms for phase, ms in floors.items() if ms is not None}
+    predicted = {phase.name: cell.figures.get(predicted_name(phase.name)) for phase in timeline.phases}
+    phase_ms = cell.phase_ms or {phase: ms for phase, ms in predicted.items() if ms is not None}
     curves = levels.compute(timeline, {phase: ms / MS_PER_S for phase, ms in phase_ms.items()}, _POINTS)
     return {
         "trainer": short_name(cell.trainer),

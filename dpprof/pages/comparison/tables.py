@@ -73,9 +73,8 @@ _NOTES = {
         "compares what reached DRAM with what operators request: below 1, caches absorbed the rest."
     ),
     "pairs": (
-        "The same experiments estimated on fake tensors and measured. The floor is the least time of a step, "
-        "from bytes over bandwidth and FLOPs over rate. It is shown if the runs were measured on the device "
-        "that was estimated."
+        "The same experiments estimated on fake tensors and measured. A step's time is predicted from those "
+        "of its operators; this is shown if the runs were measured on the device that was estimated."
     ),
 }
 
@@ -204,12 +203,13 @@ def _model(row: CellRow) -> str:
 
 
 def _step(row: CellRow) -> str:
-    """Return the step time with half its interquartile range, a lower bound, or the kind of failure."""
-    cell, figures, floor = row.cell, row.cell.figures, row.bars["step_time"].floor
+    """Return the step time with half its interquartile range, a predicted one, or the kind of failure."""
+    cell, figures, predicted = row.cell, row.cell.figures, row.bars["step_time"].predicted
     if cell.status != FINISHED and STEP not in figures:
         return cell.failure or cell.status
-    if floor is not None:
-        return f">= {number(floor)}"
+    if predicted is not None:
+        middle, least, most = map(number, predicted)
+        return f"{middle} ({least} to {most})"
     spread = f" ± {number(figures[IQR] / 2)}" if IQR in figures else ""
     return number(figures.get(STEP)) + spread + (DISTURBED if cell.is_disturbed else "")
 
@@ -276,7 +276,8 @@ def estimate_table(found: Sequence[Pair], title: str = "") -> Table:
         ("estimated", number, lambda pair: pair.estimated_allocator_mib),
         ("off %", percent, lambda pair: pair.allocator_off_pct),
         ("step ms", number, lambda pair: pair.step_ms),
-        ("x the floor", number, lambda pair: pair.to_floor),
+        ("predicted", number, lambda pair: pair.predicted_ms),
+        ("off %", percent, lambda pair: pair.predicted_off_pct),
     ]
     return table_of(found, columns, title, name="pairs")
 

@@ -5,17 +5,17 @@ Every item beyond the tensors has a name, so that a reader sees what the total i
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-from dpprof.config.devices import CONTEXT_MIB, DEVICES, NCCL_MIB, WORKSPACE_MIB, Device
+from dpprof.config.devices import CONTEXT_MIB, DEVICES, NCCL_MIB, WORKSPACE_MIB, Device, named
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat
 from dpprof.record.ledger import LedgerResult, Moved
 from dpprof.record.record import Record
-from dpprof.vocabulary.formats import size
-from dpprof.vocabulary.grouping import summed
+from dpprof.vocabulary.formats import fixed, size
+from dpprof.vocabulary.grouping import grouped, summed
 from dpprof.vocabulary.trainers import OWN_LOOP, trainer_info
-from dpprof.vocabulary.units import GIB, MIB, mib
+from dpprof.vocabulary.units import GIB, MIB, mib, ms
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
 
 _CPU_ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
@@ -28,11 +28,14 @@ OF_OWN_LOOP = (
 # Relative difference of two least times below which they do not tell which step is faster: real steps take
 # longer by a factor that differs between trainers.
 BOUNDS_DOUBT = 0.2
+# Factor by which a target's host may be slower or faster than the machine that estimates: assumed.
+_HOST_DOUBT = 1.5
 
 
 def device_of(config: ExperimentConfig) -> Device | None:
-    """Return the device that the estimate targets, if it is given by name."""
-    return DEVICES.get(config.estimating.target)
+    """Return the listed device that the estimate targets, by its name or by a file of its times."""
+    times = config.estimating.times
+    return DEVICES.get(config.estimating.target) if times is None else named(times.gpu)
 
 
 def capacity_bytes(config: ExperimentConfig) -> int | None:
@@ -131,6 +134,52 @@ def floor_on(device: Device, precision: str, ledger: LedgerResult) -> dict[str, 
     }
 
 
+class TimeRange(NamedTuple):
+    """Predicted seconds, and the least and the most that they may be."""
+
+    seconds: float
+    least: float
+    most: float
+
+
+def predicted_s(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, TimeRange]:
+    """Return the predicted time of each phase on the target; empty where nothing is predicted.
+
+    A phase takes as long as its operators, or as a GPU's host needs to issue them. What ranks send in forward
+    and backward overlaps with these, except for the last collective; elsewhere it comes on top.
+    """
+    moved = ledger.moved(by=lambda row: row.phase)
+    if not any(one.predicted_s for one in moved.values()):
+        return {}
+    sending = {
+        phase: (
+            sum(row.predicted_s or 0.0 for row in rows),
+            max((row.predicted_s or 0.0) / row.calls for row in rows if row.calls),
+        )
+        for phase, rows in grouped(ledger.collectives, by=lambda row: row.phase).items()
+    }
+    found = {}
+    for phase in ledger.phase_peak:
+        one, (sent, last) = moved.get(phase, Moved()), sending.get(phase, (0.0, 0.0))
+        computed = [max(each, one.host_s) for each in (one.predicted_s, one.least_s, one.most_s)]
+        overlaps = phase.startswith(("forward", "backward"))
+        found[phase] = TimeRange(
+            *(max(each, sent - last) + last if overlaps else each + sent for each in computed)
+        )
+    return found
+
+
+def time_range(predicted: TimeRange) -> str:
+    """Format a predicted time with its range."""
+    middle, least, most = (fixed(ms(seconds), 1 if predicted.least > 0.1 else 2) for seconds in predicted)
+    return f"{middle} ms ({least} to {most})"
+
+
+def step_of(phases: Mapping[str, TimeRange]) -> TimeRange | None:
+    """Return the sum of phases; None if there are none."""
+    return TimeRange(*map(sum, zip(*phases.values(), strict=True))) if phases else None
+
+
 def communication_s(config: ExperimentConfig, ledger: LedgerResult) -> float | None:
     """Return a rank's least seconds for sending; None for a single rank or an unknown link."""
     by_phase = _communication_by_phase(config, ledger)
@@ -148,18 +197,16 @@ def _communication_by_phase(config: ExperimentConfig, ledger: LedgerResult) -> d
     return summed((row.phase, row.sent / (rate * 1e9)) for row in ledger.collectives) if rate else {}
 
 
-def logical_floor_s(config: ExperimentConfig, ledger: LedgerResult, num_samples: int) -> float | None:
-    """Return the least seconds of a logical batch of `num_samples` on the named device; None without one.
+def logical_predicted_s(config: ExperimentConfig, ledger: LedgerResult, num_samples: int) -> TimeRange | None:
+    """Return the predicted seconds of a logical batch of `num_samples`; None where nothing is predicted.
 
     Phases that every physical batch has count once per physical batch, the others once. A last batch that is
-    not full counts by its share. Communication may overlap with everything else.
+    not full counts by its share.
     """
-    floors = floor_s(config, ledger)
-    if not floors:
-        return None
+    phases = predicted_s(config, ledger)
     num_batches = num_samples / (config.accumulation_steps * config.estimated_batch * config.world_size)
-    sending = _communication_by_phase(config, ledger)
-    return max(in_logical_step(config, floors, num_batches), in_logical_step(config, sending, num_batches))
+    each = ({phase: time[i] for phase, time in phases.items()} for i in range(3))
+    return TimeRange(*(in_logical_step(config, one, num_batches) for one in each)) if phases else None
 
 
 def in_logical_step(config: ExperimentConfig, seconds: Mapping[Any, float], times: float) -> float:
@@ -215,7 +262,7 @@ class EstimateFigures:
     cannot follow, without those that have no bound; `doubt_mib` is their sum. `growth_mib` is what each step
     leaves alive, if anything. `fits` is None if doubts decide or no memory is given. `floor_s` goes by phase
     and is empty without a named device. `communication_s` is the ranks' least time for sending, None if the
-    link's rate is not known.
+    link's rate is not known. `predicted_s` goes by phase too, and is empty where nothing is predicted.
     """
 
     added_mib: dict[str, float]
@@ -227,6 +274,12 @@ class EstimateFigures:
     fits: bool | None
     floor_s: dict[str, float]
     communication_s: float | None
+    predicted_s: dict[str, TimeRange]
+
+    @property
+    def step_predicted_s(self) -> TimeRange | None:
+        """Predicted time of the step."""
+        return step_of(self.predicted_s)
 
     @property
     def step_floor_s(self) -> float | None:
@@ -250,6 +303,7 @@ class EstimateFigures:
             fits=fits(config, ledger),
             floor_s=floor_s(config, ledger),
             communication_s=communication_s(config, ledger),
+            predicted_s=predicted_s(config, ledger),
         )
 
 

@@ -43,10 +43,12 @@ NEEDED = "memory/needed_mib"
 CAPACITY = "memory/capacity_mib"
 FITS = "memory/fits"
 FLOOR = "floor/step_ms"
+PREDICTED = "predicted/step_ms"
+PREDICTED_LEAST, PREDICTED_MOST = "predicted/step_ms_least", "predicted/step_ms_most"
 EPSILON, DELTA, NOISE = "privacy/epsilon", "privacy/delta", "privacy/noise_multiplier"
 RATE, STEPS = "privacy/sample_rate", "privacy/steps"
 # The most important figures of a run.
-HEADLINE = (PEAK, STEP, SAMPLES, MOVED, FLOPS, NEEDED, FITS, FLOOR)
+HEADLINE = (PEAK, STEP, SAMPLES, MOVED, FLOPS, NEEDED, FITS, PREDICTED, FLOOR)
 
 
 class Logged(Enum):
@@ -66,9 +68,9 @@ class Metric(NamedTuple):
     logged: Logged = Logged.ALWAYS
 
 
-def floor_name(phase: str) -> str:
-    """Return the metric name of a phase's least time."""
-    return f"floor/{phase}_ms"
+def predicted_name(phase: str) -> str:
+    """Return the metric name of a phase's predicted time."""
+    return f"predicted/{phase}_ms"
 
 
 def ratio_name(name: str) -> str:
@@ -289,10 +291,17 @@ def _estimate(estimate: EstimateFigures) -> Iterator[Metric]:
     yield Metric(CAPACITY, estimate.capacity_mib)
     yield Metric(FITS, None if estimate.fits is None else float(estimate.fits))
     for phase, seconds in estimate.floor_s.items():
-        yield Metric(floor_name(phase), ms(seconds))
+        yield Metric(f"floor/{phase}_ms", ms(seconds))
     for name, least in ((SENDING, estimate.communication_s), (FLOOR, estimate.step_floor_s)):
         if least is not None:
             yield Metric(name, ms(least))
+    for phase, predicted in estimate.predicted_s.items():
+        yield Metric(predicted_name(phase), ms(predicted.seconds))
+    if estimate.step_predicted_s is not None:
+        for name, seconds in zip(
+            (PREDICTED, PREDICTED_LEAST, PREDICTED_MOST), estimate.step_predicted_s, strict=True
+        ):
+            yield Metric(name, ms(seconds))
 
 
 def _step_counters(counters: StepCounters) -> Iterator[Metric]:

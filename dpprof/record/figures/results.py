@@ -8,7 +8,7 @@ from functools import cached_property
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import DpprofError
 from dpprof.json_files import naming
-from dpprof.record.figures.capacity import EstimateFigures, capacity_bytes, held_against
+from dpprof.record.figures.capacity import EstimateFigures, capacity_bytes, held_against, time_range
 from dpprof.record.figures.figures import Figures
 from dpprof.record.figures.ledger import UNTRACKED
 from dpprof.record.figures.names import Metric, memory_metrics, metrics, named, plan_metrics
@@ -16,7 +16,7 @@ from dpprof.record.figures.privacy import headline
 from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, PASS, Verdict, gradient_verdict, verify_verdict
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Failure, FailureKind, PassStatus, Predicted, Record
-from dpprof.vocabulary.formats import fixed, memory, milliseconds, size
+from dpprof.vocabulary.formats import memory, milliseconds, size
 from dpprof.vocabulary.loops import LOOP_NAMES
 from dpprof.vocabulary.units import mib, ms
 
@@ -175,9 +175,9 @@ def _describe_estimate(config: ExperimentConfig, figures: Figures, estimate: Est
         text += f": {held}"
     if figures.sent_mib is not None:
         text += f", sends {memory(figures.sent_mib)} a step"
-    if estimate.step_floor_s is not None:
+    if estimate.step_predicted_s is not None:
         which = f" with {config.estimated_batch:,} samples" if config.poisson_sampling else ""
-        text += f", a step{which} takes {fixed(ms(estimate.step_floor_s), 2)} ms or more"
+        text += f", a step{which} takes {time_range(estimate.step_predicted_s)}"
     return text
 
 

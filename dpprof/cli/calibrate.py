@@ -1,0 +1,49 @@
+"""`dpprof calibrate`: measure the times of operators, from which steps are predicted."""
+
+from functools import partial
+
+from dpprof.cli.command import Asked, running_command
+from dpprof.config.entry_points import CalibrateConfig
+
+# Share of the processors that others may use before a warning.
+_QUIET_PCT = 10.0
+
+
+@running_command
+def calibrate(asked: Asked) -> None:
+    """Measure the times of operators on this machine.
+
+    Takes two to three minutes. Its file has the times of matrix products, convolutions, attention and all
+    other kinds of operators by their sizes; with --world-size also those of collectives. Send it to whoever
+    plans for this machine: `estimate`, `fit`, `advise` and `plan` predict times from it.
+
+    \b
+    dpprof calibrate
+    dpprof estimate --device cpu --target runs/calibration-20260101-120000/times.json
+    dpprof calibrate --device cuda --world-size 8
+    mlflow run . -e calibrate -P device=cpu
+    """
+    config = asked.take(CalibrateConfig)
+    machine = asked.launcher.machine
+    device = config.device if config.device != "auto" else "cuda" if machine.cuda_available() else "cpu"
+
+    from dpprof.cli.progress import Progress
+    from dpprof.config.device_times import TIMES
+    from dpprof.drive import calibrate as driving
+    from dpprof.drive.claim import new_folder
+
+    asked.drive.check_writable()
+    asked.getting_ready.close()
+    with Progress(is_counted=False) as progress:
+        folder = new_folder(asked.drive.runs_dir, driving.KIND).absolute()
+        progress.say(f"calibrating {device}; do not use the machine meanwhile")
+        progress.warn_if_busy(machine)
+        progress.started(1, 1, folder.name)
+        say = partial(progress.line, folder.name)
+        times = driving.calibrate(config, device, folder, asked.launcher, asked.drive.timeout_s, say)
+        progress.close()
+        if times.others_pct is not None and times.others_pct > _QUIET_PCT:
+            progress.warn(f"others had {times.others_pct:.0f} % of the processors: calibrate again in quiet")
+        run_id = driving.log(times, folder)
+        progress.say(f"calibrated {times.gpu} in {progress.duration}; run {run_id} in MLflow")
+        progress.say(f"predict steps on it: --device {device} --target {folder / TIMES}")

@@ -1,0 +1,101 @@
+"""Measured times of operators on one device: plain data, in a file of its own for each device.
+
+Tables of some GPUs come with the package (`times/`, made by `scripts/distil_times.py` from public
+measurements); `dpprof calibrate` writes one of the machine at hand. Each entry names its source.
+"""
+
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dpprof.errors import ConfigError, DpprofError, describe_error
+from dpprof.json_files import read_json
+
+SCHEMA = 1
+ANY_GPU = "any GPU"
+# Name of the file that `dpprof calibrate` writes.
+TIMES = "times.json"
+# GPUs whose tables have what another one's lacks: the same chip with other memory.
+LIKE = {"H200": "H100", "A100-80GB": "A100-80GB-PCIe", "A100-40GB": "A100-80GB"}
+_SHIPPED = Path(__file__).with_name("times")
+
+
+@dataclass(frozen=True)
+class OperatorTimes:
+    """Times of one kind of operator (`vocabulary/operator_kinds.py`) in one type of numbers.
+
+    Each point has the sizes that the kind is looked up by, then the bytes moved, FLOPs and microseconds.
+    `spread` is a relative error that a prediction has at least, where the times are not of this very device.
+    """
+
+    kind: str
+    dtype: str
+    source: str
+    points: list[list[float]]
+    spread: float = 0.0
+
+
+@dataclass(frozen=True)
+class CollectiveTimes:
+    """Times of one collective among some ranks: points of bytes (the largest tensor) and microseconds."""
+
+    name: str
+    ranks: int
+    source: str
+    points: list[list[float]]
+
+
+@dataclass(frozen=True)
+class DeviceTimes:
+    """Times of one device. `tflops` by type of numbers and `gb_per_s` are the rates that its sizes go by.
+
+    `gpu` is torch's name for it, or the processor's, and `device` cuda or cpu. `launch_us` is the least time
+    of an operator on the device; `issue_us` is what Python, autograd and the dispatcher take for an operator
+    on the host. Both are 0 where not known. `versions` are those it was measured with, and others had
+    `others_pct` of the processors meanwhile, if that is known.
+    """
+
+    schema: int
+    gpu: str
+    device: str
+    tflops: dict[str, float]
+    gb_per_s: float
+    operators: list[OperatorTimes]
+    collectives: list[CollectiveTimes] = field(default_factory=list)
+    launch_us: float = 0.0
+    issue_us: float = 0.0
+    versions: dict[str, str] = field(default_factory=dict)
+    others_pct: float | None = None
+
+    @classmethod
+    @cache
+    def read(cls, path: Path) -> "DeviceTimes":
+        """Read a table, as `dpprof calibrate` writes it. Raises ConfigError that names the file."""
+        try:
+            data = read_json(path)
+            if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+                known = data.get("schema") if isinstance(data, dict) else None
+                raise DpprofError(f"its schema is {known}, and this dpprof reads {SCHEMA}: calibrate again")
+            data["operators"] = [OperatorTimes(**each) for each in data["operators"]]
+            data["collectives"] = [CollectiveTimes(**each) for each in data.get("collectives", [])]
+            found = cls(**data)
+            points = [point for each in found.operators for point in each.points]
+            points += [point for each in found.collectives for point in each.points]
+            if not all(point[-1] > 0 <= min(point) for point in points):
+                raise DpprofError("a time of 0, or a negative size")
+            if not found.tflops["float32"] > 0 < found.gb_per_s:
+                raise DpprofError("a rate of 0")
+        except (DpprofError, KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+            raise ConfigError(f"target: {path} is no table of times: {describe_error(error)}") from error
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data, which `read` takes."""
+        return asdict(self)
+
+    @classmethod
+    def shipped(cls, name: str) -> "DeviceTimes | None":
+        """Return the package's table of a listed GPU, or of `any GPU`; None if it has none."""
+        path = _SHIPPED / f"{name.replace(' ', '_')}.json"
+        return cls.read(path) if path.is_file() else None

@@ -1,0 +1,281 @@
+"""Measures a table of operator times on the machine at hand (`config/device_times.py`).
+
+Each operator runs on inputs that together exceed the usual caches, and gets new memory for its results, as in
+a training. Its sizes, bytes and FLOPs are those that the ledger counts of it.
+"""
+
+import itertools
+import json
+import os
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from dpprof.config.device_times import SCHEMA, TIMES, CollectiveTimes, DeviceTimes, OperatorTimes
+from dpprof.config.experiment import ExperimentConfig
+from dpprof.measure.clock import Clock, OperatorCall, sizes_of
+from dpprof.measure.passes.ledger import Ledger
+from dpprof.measure.passes.machine import copy_bytes_per_s, issue_s, matmul_flop_per_s
+from dpprof.measure.place import place_in
+from dpprof.measure.ranks import Ranks
+from dpprof.process import others_processor_s, processor
+from dpprof.record.files import write_text
+from dpprof.vocabulary.operator_kinds import ELEMENTWISE, kind_of
+from dpprof.vocabulary.parallel import ALL_GATHER, ALL_REDUCE, DDP, NONE, REDUCE_SCATTER
+
+SOURCE = "measured by dpprof calibrate"
+# Inputs of one operator exceed this many bytes together, in at most so many copies.
+_CACHED_BYTES, _MOST_COPIES = 2**26, 32
+# Each operator runs until it has taken so long, and at least so often, after one run to warm up.
+_SECONDS, _LEAST_RUNS, _MOST_RUNS = 0.05, 3, 1000
+# Larger ones are left out, by the device's speed.
+_MOST_FLOPS, _MOST_BYTES = {"cpu": 1e10, "cuda": 2e13}, {"cpu": 2**28, "cuda": 2**32}
+_COPIED, _MATRIX = {"cpu": 2**28, "cuda": 2**30}, {"cpu": 2048, "cuda": 8192}
+_VOCABULARY = 32_000
+Shape = tuple[int, ...]
+
+
+class Case(NamedTuple):
+    """An operator, the shapes of random tensors, and what makes its arguments of these."""
+
+    work: Callable[..., Any]
+    shapes: tuple[Shape, ...]
+    prepare: Callable[..., tuple[Any, ...]] = lambda *tensors: tensors
+
+
+def write_times(device: str, folder: Path, say: Callable[[str], None]) -> None:
+    """Measure the table of a device of this machine, as rank 0, and write it into a folder.
+
+    Several ranks, by `torchrun`'s variables, time their collectives together.
+    """
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    parallel = DDP if world_size > 1 else NONE
+    config = ExperimentConfig(device=device, parallel=parallel, world_size=world_size)
+    ranks = Ranks(config, place_in(config))
+    times = measure(device, say) if ranks.rank == 0 else None
+    ranks.meet()
+    with ranks.together():
+        collectives = list(_collectives(world_size, device)) if world_size > 1 else []
+    if times is not None:
+        text = json.dumps(replace(times, collectives=collectives).to_dict())
+        write_text(folder / TIMES, text)
+    ranks.leave()
+
+
+def measure(device: str, say: Callable[[str], None]) -> DeviceTimes:
+    """Measure the table of a device; `say` gets a line on each kind of operator."""
+    began, others = time.perf_counter(), others_processor_s()
+    found: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
+    for case in cases(_MOST_FLOPS[device], _MOST_BYTES[device]):
+        inputs = case.prepare(*(torch.randn(shape, device=device) for shape in case.shapes))
+        call = counted(case.work, inputs, device)
+        kind = kind_of(call.name, call.is_dense)
+        if (kind, call.dtype) not in found:
+            say(f"timing {kind.replace('_', ' ')} operators in {call.dtype}")
+        us = 1e6 * seconds_of(case, device)
+        found[kind, call.dtype].append([*sizes_of(call, kind), call.num_bytes, call.flops, us])
+    seconds, others_now = time.perf_counter() - began, others_processor_s()
+    smallest_us = min(found[ELEMENTWISE, "float32"])[-1]
+    return DeviceTimes(
+        schema=SCHEMA,
+        gpu=torch.cuda.get_device_name() if device == "cuda" else processor()["cpu"],
+        device=device,
+        tflops={"float32": matmul_flop_per_s(device, "fp32", _MATRIX[device]) / 1e12},
+        gb_per_s=copy_bytes_per_s(device, _COPIED[device]) / 1e9,
+        operators=[OperatorTimes(*key, SOURCE, points) for key, points in found.items()],
+        launch_us=smallest_us,
+        issue_us=max(0.0, 1e6 * issue_s() - smallest_us * (device == "cpu")),
+        versions={"torch": torch.__version__},
+        others_pct=None if others is None or others_now is None else 100 * (others_now - others) / seconds,
+    )
+
+
+def _collectives(world_size: int, device: str) -> Iterator[CollectiveTimes]:
+    """Time the collectives among all ranks, by the bytes of the whole tensor."""
+    for name in (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER):
+        points: list[list[float]] = []
+        for power in range(10, 27, 2):
+            numbers = 2**power // 4 // world_size * world_size
+            whole, part = (torch.ones(size, device=device) for size in (numbers, numbers // world_size))
+            taken = []
+            for _ in range(1 + _LEAST_RUNS + 2):
+                _wait(device)
+                dist.barrier()
+                start = time.perf_counter()
+                if name == ALL_REDUCE:
+                    dist.all_reduce(whole)
+                elif name == ALL_GATHER:
+                    dist.all_gather_into_tensor(whole, part)
+                else:
+                    dist.reduce_scatter_tensor(part, whole)
+                _wait(device)
+                taken.append(time.perf_counter() - start)
+            points.append([whole.nbytes, 1e6 * statistics.median(taken[1:])])
+        yield CollectiveTimes(name, world_size, SOURCE, points)
+
+
+def counted(work: Callable[..., Any], inputs: tuple[Any, ...], device: str) -> OperatorCall:
+    """Return the call that the ledger counts of an operator: of several, the one with the most work."""
+    clock = Clock(DeviceTimes(SCHEMA, "", device, {"float32": 1.0}, 1.0, []))
+    ledger = Ledger(device, clock=clock)
+    with ledger, ledger.counting():
+        work(*inputs)
+    return max(clock.calls, key=lambda call: (call.flops, call.num_bytes))
+
+
+def seconds_of(case: Case, device: str) -> float:
+    """Return the median seconds of an operator, on other inputs each time."""
+    made = [torch.randn(shape, device=device) for shape in case.shapes]
+    copies = min(_MOST_COPIES, 1 + _CACHED_BYTES // sum(each.nbytes for each in made))
+    inputs = [case.prepare(*(each.clone() for each in made)) for _ in range(copies)]
+    case.work(*inputs[0])
+    taken: list[float] = []
+    until = time.perf_counter() + _SECONDS
+    for given in itertools.islice(itertools.cycle(inputs), _MOST_RUNS):
+        if len(taken) >= _LEAST_RUNS and time.perf_counter() > until:
+            break
+        _wait(device)
+        start = time.perf_counter()
+        result = case.work(*given)
+        _wait(device)
+        taken.append(time.perf_counter() - start)
+        del result  # outside of the time, as in a training, where it is needed further
+    return statistics.median(taken)
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def cases(most_flops: float, most_bytes: float) -> Iterator[Case]:
+    """Yield the operators and sizes to measure."""
+    yield from (case for case, flops in _products() if flops <= most_flops)
+    for case in itertools.chain(_convolutions(), _of_rows(), _attention(), _of_elements()):
+        if sum(4 * torch.Size(shape).numel() for shape in case.shapes) <= most_bytes:
+            yield case
+
+
+def _products() -> Iterator[tuple[Case, float]]:
+    """Yield products in the layouts of forward and of both gradients, with their FLOPs."""
+    sides = (64, 256, 1024, 4096)
+    sizes = [(m, n, k) for m, n, k in itertools.product((*sides, 16384), sides, sides) if m * n * k >= 2**18]
+    for m, n, k in sizes:
+        yield Case(_by_transposed, ((m, k), (n, k))), 2 * m * n * k
+        yield Case(_transposed_by, ((k, m), (k, n))), 2 * m * n * k
+    inner = ((64, 64, 64), (256, 256, 64), (256, 64, 256), (64, 1024, 256), (256, 1024, 256), (768, 3072, 64))
+    for b, (m, n, k) in itertools.product((2, 8, 32, 96), inner):
+        for work, shapes in (
+            (_by_transposed, ((b, m, k), (b, n, k))),
+            (_transposed_by, ((b, k, m), (b, k, n))),
+        ):
+            yield Case(work, shapes), 2 * b * m * n * k
+
+
+def _by_transposed(left: Tensor, right: Tensor) -> Tensor:
+    return left @ right.mT
+
+
+def _transposed_by(left: Tensor, right: Tensor) -> Tensor:
+    return left.mT @ right
+
+
+def _convolutions() -> Iterator[Case]:
+    """Yield the convolutions of residual networks and of patch embeddings."""
+    stages = ((64, 56), (128, 28), (256, 14), (512, 7))
+    kinds = [(3, 64, 7, 224, 2), (3, 768, 16, 224, 16), (256, 512, 1, 56, 2), (1024, 2048, 1, 14, 2)]
+    kinds += [(width, width, 3, side, 1) for width, side in stages]
+    kinds += [(width, 4 * width, 1, side, 1) for width, side in stages]
+    kinds += [(4 * width, width, 1, side, 1) for width, side in stages]
+    for batch, (inner, outer, filter_side, side, stride) in itertools.product((2, 8), kinds):
+        padding = 0 if stride == filter_side else filter_side // 2
+        work = partial(F.conv2d, stride=stride, padding=padding)
+        yield from _with_gradients(work, (batch, inner, side, side), (outer, inner, filter_side, filter_side))
+
+
+def _of_rows() -> Iterator[Case]:
+    for rows, columns in itertools.product((128, 1024, 8192, 65536), (64, 256, 1024, 50257)):
+        if rows * columns <= 2**26:
+            yield from _with_gradients(partial(F.softmax, dim=-1), (rows, columns))
+            if columns <= 1024:
+                yield from _with_gradients(_layer_norm, (rows, columns), (columns,), (columns,))
+    for batch, (channels, side) in itertools.product((2, 8), ((64, 56), (256, 56), (1024, 14), (2048, 7))):
+        yield from _with_gradients(_group_norm, (batch, channels, side, side), (channels,), (channels,))
+
+
+def _layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return F.layer_norm(x, weight.shape, weight, bias)
+
+
+def _group_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return F.group_norm(x, 32, weight, bias)
+
+
+def _attention() -> Iterator[Case]:
+    work = partial(F.scaled_dot_product_attention, is_causal=True)
+    for batch, heads, positions in itertools.product((2, 8), (4, 12), (64, 256, 512)):
+        yield from _with_gradients(work, *[(batch, heads, positions, 64)] * 3)
+
+
+def _of_elements() -> Iterator[Case]:
+    one_operand: tuple[Callable[[Tensor], Any], ...] = (
+        *(torch.clone, torch.tanh, torch.exp, torch.linalg.vector_norm, partial(torch.mul, other=0.5)),
+        *(partial(torch.sum, dim=0), partial(torch.sum, dim=1), partial(F.dropout, p=0.1)),
+        *(Tensor.normal_, partial(Tensor.mul_, other=0.5), _transposed, partial(torch.sort, dim=-1)),
+    )
+    two_operands = (torch.add, torch.mul, Tensor.add_, _update, _update_all)
+    for power in range(6, 14):
+        square = (2**power, 2**power)
+        yield from (Case(work, (square,)) for work in one_operand)
+        yield from (Case(work, (square, square)) for work in two_operands)
+        for work in (F.gelu, F.relu):
+            yield from _with_gradients(work, square)
+        table, tokens = (_VOCABULARY, min(1024, 2**power)), (2**power,)
+        yield Case(F.embedding, (tokens, table), _with_ids)
+        yield Case(_gradient, (tokens, table), partial(_prepared, F.embedding, _with_ids))
+
+
+def _transposed(x: Tensor) -> Tensor:
+    return x.T.contiguous()
+
+
+def _update(x: Tensor, y: Tensor) -> Tensor:
+    return x.addcdiv_(x, y, value=-1e-3)
+
+
+def _update_all(x: Tensor, y: Tensor) -> None:
+    torch._foreach_add_([x], [y])
+
+
+def _with_ids(numbers: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+    return (numbers.abs() * _VOCABULARY).long() % _VOCABULARY, table
+
+
+def _with_gradients(work: Callable[..., Tensor], *shapes: Shape) -> Iterator[Case]:
+    """Yield an operator, and its gradients by all of its tensors."""
+    yield Case(work, shapes)
+    yield Case(_gradient, shapes, partial(_prepared, work, lambda *tensors: tensors))
+
+
+def _prepared(
+    work: Callable[..., Tensor], prepare: Callable[..., tuple[Tensor, ...]], *tensors: Tensor
+) -> tuple[Any, ...]:
+    """Run forward; return its output, a gradient of it, and the inputs that have gradients."""
+    inputs = prepare(*tensors)
+    floating = [each.requires_grad_() for each in inputs if each.is_floating_point()]
+    output = work(*inputs)
+    return output, torch.randn_like(output), floating
+
+
+def _gradient(output: Tensor, gradient: Tensor, inputs: list[Tensor]) -> Any:
+    return torch.autograd.grad(output, inputs, gradient, retain_graph=True)

@@ -1,0 +1,246 @@
+"""Predicts the time of a step on a device from its operators' sizes and a table of measured times.
+
+An operator takes its roofline time (the longer of moving its bytes and computing its FLOPs, at the table's
+rates) over the efficiency of the nearest measured sizes of its kind. The table says itself how wrong that is:
+each of its points is predicted from the others, also without all those nearby, and the error that four of
+five keep to at a distance is the range of a prediction there. A phase takes as long as its operators on the
+device, or as the host needs to issue them, whichever is longer; on a CPU both add up.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from dpprof.config.device_times import ANY_GPU, LIKE, DeviceTimes, OperatorTimes
+from dpprof.config.devices import DEVICES
+from dpprof.measure.passes.machine import issue_s
+from dpprof.measure.passes.traffic import tensors_in
+from dpprof.record.ledger import CollectiveRow, TrafficRow
+from dpprof.vocabulary.operator_kinds import ATTENTION, BY_ROWS, CONVOLUTION, PRODUCT, STAND_IN, kind_of
+
+_NEIGHBOURS = 4
+# Share of a table's points whose error a range covers.
+_COVERED = 0.8
+# Distances, by the logarithms of all sizes together, at which a table's errors are found.
+_DISTANCES = [0.0, *(power * math.log(2) for power in (0.5, 1, 2, 4, 8))]
+# Relative error assumed for each step from a kind to another one whose times stand in for it.
+_OF_STAND_IN = 0.3
+# Least time of a kernel on a GPU, assumed where a table has none.
+_LAUNCH_S = 3e-6
+Floats = npt.NDArray[np.float64]
+
+
+class OperatorCall(NamedTuple):
+    """One call of an operator, as far as its time depends on it.
+
+    `dtype` is that of its first floating tensor, `shapes` are those of its tensor arguments, without those in
+    lists. `is_dense` is False if the elements of one do not lie in order, as after a transposition.
+    """
+
+    name: str
+    dtype: str
+    shapes: tuple[tuple[int, ...], ...]
+    is_dense: bool
+    num_bytes: int
+    flops: int
+
+
+def call_of(name: str, args: tuple[Any, ...], num_bytes: int, flops: int) -> OperatorCall:
+    """Describe an operator's call, given the bytes that it moves and its FLOPs."""
+    given = [value for value in args if isinstance(value, Tensor)]
+    floating = (each.dtype for each in tensors_in(args) if each.is_floating_point())
+    return OperatorCall(
+        name=name,
+        dtype=str(next(floating, "")).removeprefix("torch."),
+        shapes=tuple(tuple(map(int, each.shape)) for each in given),
+        is_dense=all(each.is_contiguous() for each in given if not each.is_sparse),
+        num_bytes=num_bytes,
+        flops=flops,
+    )
+
+
+class _Kind:
+    """Efficiencies of one kind by the logarithms of its sizes."""
+
+    def __init__(self, times: OperatorTimes, table: DeviceTimes) -> None:
+        points = np.array(times.points, dtype=np.float64)
+        self._sizes = np.log(points[:, :-3].clip(min=1))
+        flop_per_us = 1e6 * table.tflops.get(times.dtype, table.tflops["float32"])
+        least_us = np.maximum(points[:, -3] / (1e3 * table.gb_per_s), points[:, -2] / flop_per_us)
+        self._efficiency: Floats = np.log(least_us / points[:, -1])
+        self._errors = list(self._left_out())
+        self._spread = times.spread
+
+    def at(self, sizes: Sequence[float]) -> tuple[float, float]:
+        """Return the efficiency at some sizes, and its relative error."""
+        distances = np.abs(self._sizes - np.log(np.maximum(sizes, 1))).sum(1)
+        error = next((e for d, e in reversed(self._errors) if d <= distances.min()), self._errors[0][1])
+        return math.exp(self._mean(distances)), max(error, self._spread)
+
+    def _mean(self, distances: Floats) -> float:
+        """Return the mean efficiency of the nearest points, nearer ones more."""
+        nearest = np.argsort(distances)[:_NEIGHBOURS]
+        return float(np.average(self._efficiency[nearest], weights=1 / (distances[nearest] + 0.05)))
+
+    def _left_out(self) -> Iterator[tuple[float, float]]:
+        """Yield distances and the error of points predicted without all others so near."""
+        distances = np.abs(self._sizes[:, None] - self._sizes[None]).sum(2)
+        error = 0.0
+        for least in _DISTANCES:
+            found = []
+            for own, away in zip(self._efficiency, distances, strict=True):
+                if (away > least).any():
+                    found.append(abs(self._mean(np.where(away > least, away, np.inf)) - own))
+            error = max(error, float(np.quantile(found, _COVERED))) if found else error
+            yield least, error
+
+
+class Clock:
+    """Predicts times on one device.
+
+    `times` are its own; what these lack is looked up in those of `others`, similar devices. `tflops` and
+    `gb_per_s` are the device's rates if others than its table's. `source` names the table, and `assumed` has
+    the seconds that rest on something else, by what that is.
+    """
+
+    def __init__(
+        self,
+        times: DeviceTimes,
+        others: Sequence[DeviceTimes] = (),
+        tflops: Mapping[str, float] | None = None,
+        gb_per_s: float = 0.0,
+    ) -> None:
+        self.assumed: dict[str, float] = defaultdict(float)
+        self.source = times.gpu
+        self._tflops, self._gb_per_s = tflops or times.tflops, gb_per_s or times.gb_per_s
+        self._is_gpu = times.device != "cpu"
+        self._launch_s = times.launch_us / 1e6 or (_LAUNCH_S if self._is_gpu else 0.0)
+        self._issue_s = times.issue_us / 1e6 or issue_s()
+        self._tables = {
+            (each.kind, each.dtype): (each, table)
+            for table in reversed((times, *others))
+            for each in table.operators
+        }
+        self._own = times
+        self._kinds: dict[tuple[str, str], _Kind] = {}
+        self._known: dict[OperatorCall, tuple[float, float, str]] = {}
+        self._collectives = [each for table in (times, *others) for each in table.collectives]
+
+    def add(self, call: OperatorCall, row: TrafficRow) -> None:
+        """Add a call's time to its operator's. On a CPU, what Python and autograd take comes on top."""
+        if call not in self._known:
+            self._known[call] = self._predict(call)
+        seconds, error, assumed = self._known[call]
+        on_top = 0.0 if self._is_gpu else self._issue_s
+        row.predicted_s += seconds + on_top
+        row.least_s += seconds * math.exp(-error) + on_top
+        row.most_s += seconds * math.exp(error) + on_top
+        row.host_s += self._issue_s - on_top
+        if assumed:
+            self.assumed[assumed] += seconds
+
+    def add_collective(self, num_bytes: int, ranks: int, row: CollectiveRow) -> None:
+        """Add a collective's time, on the nearest number of ranks that was measured, if any was."""
+        found = [each for each in self._collectives if each.name == row.name]
+        if found:
+            nearest = min(found, key=lambda each: abs(math.log(each.ranks / ranks)))
+            row.predicted_s = (row.predicted_s or 0.0) + _between(nearest.points, num_bytes) / 1e6
+
+    @property
+    def calls(self) -> list[OperatorCall]:
+        """Calls seen so far."""
+        return list(self._known)
+
+    def _predict(self, call: OperatorCall) -> tuple[float, float, str]:
+        """Return a call's seconds, their relative error, and what they assume, if anything."""
+        kind, dtype = kind_of(call.name, call.is_dense), call.dtype or "float32"
+        flop_per_s = 1e12 * self._tflops.get(dtype, self._tflops["float32"])
+        least = max(call.num_bytes / (1e9 * self._gb_per_s), call.flops / flop_per_s)
+        used, error = kind, 0.0
+        while not (known := [d for d in (dtype, "float32") if (used, d) in self._tables]):
+            if used not in STAND_IN:
+                return least, 2 * _OF_STAND_IN, f"{kind} by bytes and FLOPs"
+            used, error = STAND_IN[used], error + _OF_STAND_IN
+        key = used, known[0]
+        entry, table = self._tables[key]
+        if key not in self._kinds:
+            self._kinds[key] = _Kind(entry, table)
+        efficiency, own_error = self._kinds[key].at(sizes_of(call, used))
+        as_what = [used] * (used != kind) + [f"in {known[0]}"] * (known[0] != dtype)
+        as_what += [f"on {table.gpu}"] * (table is not self._own)
+        assumed = f"{kind} as {' '.join(as_what)}" if as_what else ""
+        return max(least / efficiency, self._launch_s), error + own_error, assumed
+
+
+def _between(points: list[list[float]], num_bytes: float) -> float:
+    """Return the microseconds at some bytes, on the lines between measured points; beyond, in proportion."""
+    ordered = sorted(points)
+    (first, at_first), (last, at_last) = ordered[0], ordered[-1]
+    if num_bytes <= first:
+        return at_first
+    for (low, at_low), (high, at_high) in pairwise(ordered):
+        if num_bytes <= high:
+            return at_low + (at_high - at_low) * (num_bytes - low) / (high - low)
+    return at_last * num_bytes / last
+
+
+def clock_of(target: str) -> Clock | None:
+    """Return the clock of a listed GPU or of a file of `dpprof calibrate`; None without a target.
+
+    A GPU without a table has the times of any GPU, by its own rates.
+    """
+    if target == "none":
+        return None
+    like = [DeviceTimes.shipped(name) for name in (target, LIKE.get(target, ""), ANY_GPU)]
+    others = [times for times in like if times is not None]
+    device = DEVICES.get(target)
+    if device is None:
+        times = DeviceTimes.read(Path(target))
+        return Clock(times, others if times.device == "cuda" else ())
+    rates = {"float32": device.fp32_tflops, "bfloat16": device.bf16_tflops or device.fp32_tflops}
+    return Clock(others[0], others[1:], rates, device.bandwidth_gb_per_s)
+
+
+def sizes_of(call: OperatorCall, kind: str) -> list[float]:
+    """Return the sizes by which a kind is looked up."""
+    if kind == PRODUCT:
+        return _product(call)
+    largest = max(call.shapes, key=math.prod, default=())
+    if kind.startswith(CONVOLUTION):
+        return _convolution(call)
+    if kind.startswith(ATTENTION):
+        *batch, positions, width = largest
+        return [math.prod(batch), positions, width]
+    if kind in BY_ROWS:
+        columns = largest[-1] if largest else 1
+        return [math.prod(largest) / max(1, columns), columns]
+    return [call.num_bytes]
+
+
+def _product(call: OperatorCall) -> list[float]:
+    kind, matrices = kind_of(call.name), [shape for shape in call.shapes if len(shape) > 1]
+    if kind == PRODUCT:
+        (*batch, rows, inner), (*_, columns) = matrices[-2:]
+        return [math.prod(batch), rows, columns, inner]
+    if kind.startswith(CONVOLUTION):
+        area, outputs, channels, inputs = _convolution(call)
+        return [1, outputs, channels, area * inputs]
+    *batch, positions, width = max(call.shapes, key=math.prod)
+    return [math.prod(batch), positions, positions, width]
+
+
+def _convolution(call: OperatorCall) -> list[float]:
+    """Return the filter's area, the output's positions in all samples, its channels, and the input's."""
+    is_backward = kind_of(call.name) != CONVOLUTION
+    first, *others = call.shapes
+    outputs, inner, *filter_sizes = others[1] if is_backward else others[0]
+    area = math.prod(filter_sizes)
+    products = math.prod(first) * inner * area if is_backward else call.flops // 2
+    return [area, products // (outputs * inner * area), outputs, inner]

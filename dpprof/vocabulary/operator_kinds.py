@@ -1,0 +1,61 @@
+"""Kinds of operators whose times behave alike, as tables of times list them, and what stands in for what."""
+
+import re
+from functools import cache
+
+PRODUCT, CONVOLUTION, ATTENTION = "product", "convolution", "attention"
+ELEMENTWISE, IN_PLACE, TRANSPOSE = "elementwise", "in_place", "transpose"
+# The first pattern that matches an operator's bare name, or that without underscores, decides.
+_KINDS = [
+    (kind, re.compile(pattern))
+    for kind, pattern in (
+        (PRODUCT, r"mm|addmm|bmm|baddbmm|mkldnn_linear"),
+        (f"{CONVOLUTION}_backward", r"\w*convolution\w*backward\w*"),
+        (CONVOLUTION, r"\w*convolution\w*"),
+        (f"{ATTENTION}_backward", r"scaled_dot_product\w*backward"),
+        (ATTENTION, r"scaled_dot_product\w*"),
+        ("softmax_backward", r"(log_)?softmax_backward_data"),
+        ("softmax", r"(log_)?softmax"),
+        ("layer_norm_backward", r"(native_layer_norm|fused_rms_norm)_backward"),
+        ("layer_norm", r"native_layer_norm|fused_rms_norm"),
+        ("group_norm_backward", r"native_(group|batch)_norm_backward"),
+        ("group_norm", r"native_(group|batch)_norm\w*"),
+        ("embedding_backward", r"embedding_dense_backward|index_put|index_add|scatter\w*"),
+        ("embedding", r"embedding|index|index_select|gather|take\w*"),
+        ("sort", r"sort|argsort|topk|unique\w*|cumsum"),
+        ("random", r"normal|randn\w*|bernoulli|uniform|exponential|native_dropout|rand|randint|random"),
+        ("transcendental", r"(gelu|silu|tanh|sigmoid|exp|erf|log|pow|log1p|sin|cos)(_backward)?"),
+        ("reduction", r"sum|mean|linalg_vector_norm|norm|amax|amin|max|min|argmax|any|all"),
+        ("foreach", r"foreach_\w+|fused_\w+"),
+        ("copy", r"copy|clone|to_copy|cat|stack|zero|fill|zeros\w*|ones\w*|full\w*|new_\w+|contiguous"),
+    )
+]
+# Kinds without times of their own are taken to run as these do: an assumption.
+STAND_IN = {
+    CONVOLUTION: PRODUCT,
+    f"{CONVOLUTION}_backward": CONVOLUTION,
+    ATTENTION: PRODUCT,
+    f"{ATTENTION}_backward": ATTENTION,
+    "softmax_backward": "softmax",
+    "layer_norm_backward": "layer_norm",
+    "group_norm_backward": "group_norm",
+    "group_norm": "layer_norm",
+    "embedding_backward": "embedding",
+    **dict.fromkeys(
+        ("softmax", "layer_norm", "embedding", "sort", "random", "transcendental", "reduction", "foreach"),
+        ELEMENTWISE,
+    ),
+    **dict.fromkeys(("copy", TRANSPOSE, IN_PLACE), ELEMENTWISE),
+}
+# Kinds by rows and columns; matrices have sizes of their own, and of all others only the bytes matter.
+BY_ROWS = tuple(kind for kind, _ in _KINDS if "softmax" in kind or "_norm" in kind)
+
+
+@cache
+def kind_of(name: str, is_dense: bool = True) -> str:
+    """Return the kind of an operator, e.g. `aten::addmm` -> `product`; a copy in another order transposes."""
+    bare = name.rpartition("::")[2]
+    kind = next((kind for kind, pattern in _KINDS if pattern.fullmatch(bare.strip("_"))), ELEMENTWISE)
+    if kind == "copy":
+        return kind if is_dense else TRANSPOSE
+    return IN_PLACE if kind == ELEMENTWISE and bare.endswith("_") else kind
