@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
-from dpprof.config.flat import BUDGET, HOW_MEASURED, from_flat, to_flat, trainers_options
+from dpprof.config.flat import BUDGET, HOW_MEASURED, to_flat, trainers_options
 from dpprof.config.training import MODEL_SIZES
 from dpprof.errors import DpprofError
 from dpprof.findings.comparison.cell import Cell
-from dpprof.findings.comparison.earlier import upgraded
 from dpprof.findings.comparison.models import Model, models_of
 from dpprof.findings.comparison.run import Run
 from dpprof.json_files import typed
@@ -22,7 +21,6 @@ from dpprof.record.figures.names import ratio_name, ratios
 from dpprof.record.figures.results import Result, describe_steps, device_name, read_results
 from dpprof.record.folder import SweepFolder
 from dpprof.vocabulary.grouping import grouped
-from dpprof.vocabulary.loops import LEAN
 from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.trainers import STANDARD, trainer_order
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
@@ -130,7 +128,7 @@ class Comparison:
     def from_data(cls, data: Any) -> Self:
         """Build from the contents of `summary.json`. Raises DpprofError if this version cannot read them."""
         try:
-            data = dict(upgraded(data))
+            data = dict(data)
             version = data.pop("schema_version")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DpprofError("it is no comparison that dpprof exported") from error
@@ -139,10 +137,8 @@ class Comparison:
         found = typed(cls, data)
         if not all(cell.runs for cell in found.cells):
             raise DpprofError("it is no comparison that dpprof exported: a cell has no runs")
-        # Completed by settings that an earlier dpprof did not have; 0.1 knew the lean loop alone.
-        complete = [to_flat(from_flat({"loop": LEAN} | cell.settings)) for cell in found.cells]
-        pairs = zip(found.cells, complete, strict=True)
-        cells = [dataclasses.replace(cell, settings=settings) for cell, settings in pairs]
+        # Completed by settings that an earlier dpprof did not have.
+        cells = [dataclasses.replace(cell, settings=to_flat(cell.config)) for cell in found.cells]
         return dataclasses.replace(found, cells=cells)
 
 
