@@ -9,7 +9,6 @@ from dpprof.findings.advice.answer import AdviceData, change_pct
 from dpprof.findings.advice.weighing import SUFFICES, LogicalCost, Weighed
 from dpprof.pages.document import (
     Bar,
-    Column,
     Columns,
     Document,
     Heading,
@@ -72,13 +71,13 @@ def _changes(data: AdviceData, changes: Sequence[Weighed], name: str) -> Table:
     columns: Columns = [
         ("change", str),
         ("needs", _size),
-        Column("of the limit" if advice.limit is not None else "of the most"),
+        ("of the limit" if advice.limit is not None else "of the most", str),
         ("difference", _more),
         ("FLOPs", _pct),
         ("bytes moved", _pct),
         *([("least ms", _least), ("least time", _pct)] if advice.given.least_s else []),
         ("alters", str),
-        Column("verdict"),
+        ("verdict", str),
     ]
     fits = "" if advice.limit is None else "fits" if advice.fits else "does not fit"
     rows = [_row(data, "as given", advice.given, "", fits)]

@@ -104,7 +104,7 @@ class FittedTable:
             yield RichText(self.table.title, "bold")
         columns = [
             _Column(
-                column.label, [row[i] for row in self.table.rows], not column.is_figure, options.ascii_only
+                column.heading, [row[i] for row in self.table.rows], not column.is_figure, options.ascii_only
             )
             for i, column in enumerate(self.table.columns)
         ]

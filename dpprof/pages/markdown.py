@@ -65,7 +65,7 @@ def _table(table: Table) -> str:
             rows.append([table.groups[i], *[""] * (len(shown) - 1)])
         rows.append([words(cell) for cell in (row[i] for i in shown) if not isinstance(cell, Bar)])
     made = markdown_table(
-        [table.columns[i].label for i in shown],
+        [table.columns[i].heading for i in shown],
         rows,
         [place for place, i in enumerate(shown) if table.columns[i].is_figure],
     )

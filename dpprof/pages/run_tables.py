@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from dpprof.config.devices import DEVICES
 from dpprof.findings import counter_tables
-from dpprof.findings.tables import LedgerTables, MovedRow, compute
+from dpprof.findings.tables import LedgerTables, compute
 from dpprof.pages import counters, svg
 from dpprof.pages.document import (
     Bar,
-    Column,
+    ColumnOf,
     Columns,
     Document,
     Keyed,
@@ -20,6 +20,7 @@ from dpprof.pages.document import (
     Table,
     figure,
     table,
+    table_of,
 )
 from dpprof.record.figures.figures import RanksFigures
 from dpprof.record.figures.privacy import privacy_words
@@ -28,6 +29,8 @@ from dpprof.record.ledger import StepTimeline
 from dpprof.record.record import ParameterGroup, Predicted, Record
 from dpprof.vocabulary.colors import category_color, words
 from dpprof.vocabulary.formats import fixed, number, one, two, whole
+from dpprof.vocabulary.theory import LayerRow
+from dpprof.vocabulary.units import mib
 
 _ANSWERS = {None: "", True: "yes", False: "no"}
 
@@ -105,25 +108,21 @@ def at_peak(found: LedgerTables, *, explained: bool = False) -> Table:
 def tensors(found: LedgerTables, most: int, title: str = "") -> Table:
     """Return the largest tensors at the peak."""
     names = ("category", "of", "shape", "type", "made in", "by")
-    rows = [
-        (t.mib, category(t.category), t.owner, t.shape, t.dtype, t.phase, t.operator)
-        for t in found.tensors[:most]
-    ]
+    rows = [(t.mib, category(t.category), *t[2:]) for t in found.tensors[:most]]
     columns: Columns = [("MiB", two), *((name, str) for name in names)]
     return table(title, columns, rows, name="tensors", is_sortable=False)
 
 
 def phases(found: LedgerTables) -> Table:
     """Return each phase's time and peaks."""
-    columns: Columns = [
-        ("phase", str),
-        Column("time", two, "ms"),
-        Column("ledger's peak", two, "MiB"),
-        Column("allocator's peak", two, "MiB"),
-        ("most of it", str),
+    columns: list[ColumnOf] = [
+        ("phase", str, lambda row: row.phase),
+        ("time [ms]", two, lambda row: row.figures.ms),
+        ("ledger's peak [MiB]", two, lambda row: row.figures.peak_mib),
+        ("allocator's peak [MiB]", two, lambda row: row.figures.allocator_peak_mib),
+        ("most of it", str, lambda row: category(row.largest)),
     ]
-    rows = [(p.phase, p.ms, p.peak_mib, p.allocator_mib, category(p.largest)) for p in found.phases]
-    return table("Peak of each phase", columns, rows, name="phases")
+    return table_of(found.phases, columns, "Peak of each phase", name="phases")
 
 
 def after_step(found: LedgerTables) -> Table:
@@ -134,42 +133,37 @@ def after_step(found: LedgerTables) -> Table:
 
 def moved(found: LedgerTables) -> list[Table]:
     """Return the bytes moved by each phase and by each operator class."""
-    by_phase = [(row.name, row) for row in [*found.by_phase, found.moved]]
-    by_class = [(words(row.name), row) for row in found.by_class]
+    phase: ColumnOf = ("phase", str, lambda row: row.name)
+    operator_class: ColumnOf = ("operator class", str, lambda row: words(row.name))
+    figures: list[ColumnOf] = [
+        ("read [MiB]", one, lambda row: row.read_mib),
+        ("written [MiB]", one, lambda row: row.written_mib),
+        ("GFLOP", two, lambda row: row.gflop),
+        ("FLOP/byte", one, lambda row: row.intensity),
+    ]
+    title, rows = "Bytes moved by {}, if nothing stayed in a cache".format, [*found.by_phase, found.moved]
     return [
-        _moved("phase", "moved-by-phase", by_phase, has_total=True),
-        _moved("operator class", "moved-by-class", by_class, has_total=False),
+        table_of(rows, [phase, *figures], title(phase[0]), name="moved-by-phase", has_total=True),
+        table_of(found.by_class, [operator_class, *figures], title(operator_class[0]), name="moved-by-class"),
     ]
-
-
-def _moved(first: str, name: str, rows: Iterable[tuple[str, MovedRow]], *, has_total: bool) -> Table:
-    columns: Columns = [
-        (first, str),
-        Column("read", one, "MiB"),
-        Column("written", one, "MiB"),
-        ("GFLOP", two),
-        ("FLOP/byte", one),
-    ]
-    shown = [(named, row.read_mib, row.written_mib, row.gflop, row.intensity) for named, row in rows]
-    title = f"Bytes moved by {first}, if nothing stayed in a cache"
-    return table(title, columns, shown, name=name, has_total=has_total)
 
 
 def norms(found: LedgerTables) -> Table:
-    """Return the forms in which norms were computed."""
-    columns: Columns = [
-        ("layer", str),
-        ("positions", whole),
-        ("weight", str),
-        ("form", str),
-        ("GFLOP", number),
-        ("MiB", number),
-        Column("clipped sum", number, "GFLOP"),
+    """Return the forms in which norms were computed; figures are for one weight, over all its calls."""
+    columns: list[ColumnOf] = [
+        ("layer", str, lambda alike: alike[0].name + (f" and {len(alike) - 1} like it" if alike[1:] else "")),
+        ("positions", whole, lambda alike: alike[0].positions),
+        ("weight", str, lambda alike: _weight(alike[0])),
+        ("form", str, lambda alike: alike[0].norm),
+        ("GFLOP", number, lambda alike: (alike[0].norm_flops or 0) / 1e9),
+        ("MiB", number, lambda alike: mib(alike[0].norm_bytes or 0)),
+        ("clipped sum [GFLOP]", number, lambda alike: (alike[0].sum_flops or 0) / 1e9),
     ]
-    rows = [
-        (n.layers, n.positions, n.weight, n.form, n.norm_gflop, n.norm_mib, n.sum_gflop) for n in found.norms
-    ]
-    return table("Norms of per-sample gradients, by weight", columns, rows, name="norms")
+    return table_of(found.norms, columns, "Norms of per-sample gradients, by weight", name="norms")
+
+
+def _weight(row: LayerRow) -> str:
+    return f"{row.rows} x {row.columns}" + (f", {row.groups} groups" if row.groups > 1 else "")
 
 
 def ranks(found: RanksFigures) -> Table:
@@ -181,10 +175,10 @@ def ranks(found: RanksFigures) -> Table:
     columns: Columns = [
         ("rank", whole),
         ("on", str),
-        *(Column(name, two, "ms") for name in ("step", "alone", "exposed")),
-        Column("peak", two, "MiB"),
+        *((f"{name} [ms]", two) for name in ("step", "alone", "exposed")),
+        ("peak [MiB]", two),
         ("in", str),
-        *(Column(name, two, "ms") for name in names),
+        *((f"{name} [ms]", two) for name in names),
     ]
     rows = [
         (

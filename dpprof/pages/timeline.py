@@ -12,7 +12,7 @@ from typing import Any
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.findings import levels, tables
 from dpprof.findings.levels import clock
-from dpprof.findings.tables import ATEN, made_in, shape_words
+from dpprof.findings.tables import TensorRow, tensor_row
 from dpprof.pages import html, image, run_tables
 from dpprof.pages.html import short
 from dpprof.record.figures.capacity import assumptions, doubt_words
@@ -66,14 +66,11 @@ def step_data(timeline: StepTimeline, phase_s: dict[str, float]) -> dict[str, An
 def _storages(timeline: StepTimeline, index: dict[str, int]) -> dict[str, list[Any]]:
     """Return the storages as columns; `owner` is the parameter or the module."""
     storages = timeline.storages
+    rows = [tensor_row(each, was_present=i < timeline.num_present) for i, each in enumerate(storages)]
     return {
         "bytes": [each.num_bytes for each in storages],
         "category": [index[each.category] for each in storages],
-        "owner": [each.name or each.module for each in storages],
-        "shape": [shape_words(each.shape) for each in storages],
-        "dtype": [each.dtype for each in storages],
-        "phase": [made_in(each, was_present=i < timeline.num_present) for i, each in enumerate(storages)],
-        "operator": [each.operator.removeprefix(ATEN) for each in storages],
+        **{name: [getattr(row, name) for row in rows] for name in TensorRow._fields[2:]},
     }
 
 

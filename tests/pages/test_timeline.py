@@ -92,7 +92,7 @@ def test_one_slow_step_changes_neither_the_slow_down_nor_the_widths(tmp_path: Pa
     assert result.metrics["overhead/ledger_step_ratio"] == pytest.approx(6)
     assert "which slows a step down 6.0 times" in text_of(render(page, b""))
     drawn = {span.name: span.end_ms - span.start_ms for span in page.levels.spans}
-    listed = {row.phase: row.ms for row in page.tables.phases}
+    listed = {row.phase: row.figures.ms for row in page.tables.phases}
     assert drawn == pytest.approx(listed)
     assert listed == pytest.approx({"forward": 30, "backward": 60})
     assert {name: result.metrics[f"latency/{name}_ms"] for name in drawn} == listed

@@ -20,7 +20,6 @@ from dpprof.findings.roofline import (
 from dpprof.pages import counters as counter_parts
 from dpprof.pages import html
 from dpprof.pages.document import (
-    Column,
     ColumnOf,
     Columns,
     Document,
@@ -132,11 +131,11 @@ def _ceilings(roofline: Roofline) -> Table:
     columns: Columns = [
         ("device", str),
         ("precision", str),
-        Column("copy", figure, "GiB/s"),
+        ("copy [GiB/s]", figure),
         ("from", str),
-        Column("matmul", figure, "GFLOP/s"),
+        ("matmul [GFLOP/s]", figure),
         ("from", str),
-        Column("they meet at", number, "FLOP/byte"),
+        ("they meet at [FLOP/byte]", number),
         ("in the chart", str),
     ]
     rows = [
