@@ -27,7 +27,7 @@ from dpprof.record.figures.privacy import privacy_words
 from dpprof.record.figures.results import Result, describe
 from dpprof.record.ledger import StepTimeline
 from dpprof.record.record import ParameterGroup, Predicted, Record
-from dpprof.vocabulary.colors import category_color, words
+from dpprof.vocabulary.colors import CATEGORY_COLORS, words
 from dpprof.vocabulary.formats import fixed, number, one, two, whole
 from dpprof.vocabulary.theory import LayerRow
 from dpprof.vocabulary.units import mib
@@ -88,7 +88,7 @@ def _of_training(result: Result, record: Record) -> Iterator[Part]:
 
 def category(name: str) -> Keyed:
     """Return a memory category with its colour."""
-    return Keyed(words(name), svg.key("square", category_color(name)))
+    return Keyed(words(name), svg.key("square", CATEGORY_COLORS[name]))
 
 
 def at_peak(found: LedgerTables, *, explained: bool = False) -> Table:

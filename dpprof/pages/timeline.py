@@ -22,7 +22,7 @@ from dpprof.record.figures.results import Result, describe_steps, device_name, e
 from dpprof.record.files import write_bytes, write_text
 from dpprof.record.ledger import LedgerResult, StepTimeline
 from dpprof.record.record import Record
-from dpprof.vocabulary.colors import category_color, class_color, words
+from dpprof.vocabulary.colors import CATEGORY_COLORS, CLASS_COLORS, words
 from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.trainers import short_name
 from dpprof.vocabulary.units import MS_PER_S
@@ -46,7 +46,7 @@ def step_data(timeline: StepTimeline, phase_s: dict[str, float]) -> dict[str, An
     return {
         "names": names,
         "words": [words(name) for name in names],
-        "colors": [category_color(name) for name in names],
+        "colors": [CATEGORY_COLORS[name] for name in names],
         "ms": [short(at) for at in ms],
         "start": [timeline.start.get(name, 0) for name in names],
         "category": [index[name] for name in timeline.category],
@@ -153,8 +153,8 @@ def render(data: TimelineData, picture: bytes) -> str:
         estimate=estimate,
         held_against=estimate_held_against(estimate, config) if estimate else "",
         assumptions=[*assumptions(config, data.ledger), *doubts] if estimate else [],
-        color=category_color,
-        class_color=class_color,
+        category_colors=CATEGORY_COLORS,
+        class_colors=CLASS_COLORS,
         most_moved=max((row.moved_mib for row in found.by_phase), default=0) or 1,
         shown=run_tables,
         shown_tensors=_SHOWN_TENSORS,

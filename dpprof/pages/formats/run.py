@@ -86,20 +86,12 @@ def export(result: Result, form: str) -> bytes:
     return FORMATS[form](result, timeline)
 
 
-def write_snapshot(result: Result) -> list[Path]:
-    """Write the memory snapshot, if the ledger has the data. Returns the file."""
-    return _write(result, "snapshot", result.folder.memory_snapshot)
-
-
-def write_stacks(result: Result) -> list[Path]:
-    """Write the collapsed stacks of the peak, if the ledger has the data. Returns the file."""
-    return _write(result, "collapsed", result.folder.peak_stacks)
-
-
-def _write(result: Result, form: str, path: Path) -> list[Path]:
-    timeline = result.folder.read_timeline()
+def write_format(form: str, result: Result) -> list[Path]:
+    """Write the memory snapshot or the collapsed stacks, if the ledger has the data. Returns the file."""
+    folder, timeline = result.folder, result.folder.read_timeline()
     if timeline is None or not timeline.storages:
         return []
+    path = folder.memory_snapshot if form == "snapshot" else folder.peak_stacks
     write_bytes(path, FORMATS[form](result, timeline))
     return [path]
 

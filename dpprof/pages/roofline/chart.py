@@ -8,7 +8,7 @@ from markupsafe import Markup
 from dpprof.findings.roofline import COUNTERS, STEP, Roof, Roofline, RooflineRow, Section
 from dpprof.pages import svg
 from dpprof.pages.document import Chart, Keyed
-from dpprof.vocabulary.colors import phase_color, trainer_color
+from dpprof.vocabulary.colors import PHASE_COLORS, trainer_color
 from dpprof.vocabulary.formats import number
 from dpprof.vocabulary.trainers import short_name
 from dpprof.vocabulary.units import GIB
@@ -127,7 +127,7 @@ def roofline_chart(roofline: Roofline) -> Chart | None:
     ]
     label = "FLOPs per second against FLOPs per byte of each phase; its figures are in the table of phases"
     legend = [Keyed(short_name(t), svg.key(None, trainer_color(t), dash="")) for t in trainers if by_trainer]
-    colors = {phase: "var(--page)" if by_trainer else phase_color(phase) for phase in phases}
+    colors = {phase: "var(--page)" if by_trainer else PHASE_COLORS[phase] for phase in phases}
     keys = [Keyed(phase, svg.key(_symbol(phase), color)) for phase, color in colors.items()]
     return Chart(svg.chart(label, *children, name="roofline", height=_HEIGHT), legend=[*legend, *keys])
 
@@ -166,7 +166,7 @@ def _mark(section: Section, row: RooflineRow, look: Look, plot: Plot, by_trainer
         _symbol(point.phase),
         plot.x.at(point.intensity or 0),
         plot.y.at((point.flop_per_s or 0) / plot.unit),
-        trainer_color(section.trainer) if by_trainer else phase_color(point.phase),
+        trainer_color(section.trainer) if by_trainer else PHASE_COLORS[point.phase],
         *_hover(section, row),
         is_open=look.is_open,
         radius=look.radius,

@@ -175,14 +175,12 @@ def counters_of(record: Record | None) -> CounterTables | None:
     return counter_tables.compute(record.counters, record.ledger)
 
 
-def write_run_roofline(result: Result) -> list[Path]:
-    """Write a run's page if it has hardware counters, or a ledger and ceilings. Returns the file."""
+def run_roofline(result: Result) -> Document | None:
+    """Return a run's page; None unless it has hardware counters, or a ledger and ceilings."""
     comparison = compare(result.name, {result.name: [result]})
     if not _can_be_drawn(comparison):
-        return []
-    found = page(compute(comparison, Given()), counters_of(result.record))
-    write_text(result.folder.roofline_page, html.page(found))
-    return [result.folder.roofline_page]
+        return None
+    return page(compute(comparison, Given()), counters_of(result.record))
 
 
 def write_sweep_roofline(folder: SweepFolder, comparison: Comparison) -> list[Path]:

@@ -18,7 +18,8 @@ from dpprof.findings.comparison.comparison import compare
 from dpprof.findings.roofline import Given, compute
 from dpprof.pages import html as html_pages
 from dpprof.pages.roofline.page import page as page_of
-from dpprof.pages.roofline.page import write_run_roofline, write_sweep_roofline
+from dpprof.pages.roofline.page import run_roofline, write_sweep_roofline
+from dpprof.pages.run_reports import write_run_reports
 from dpprof.pages.sweep_reports import write_sweep_reports
 from dpprof.record.counters import CounterResult
 from dpprof.record.figures.results import read_result
@@ -203,7 +204,7 @@ def test_a_run_has_a_page_if_there_is_something_to_hold_against_something(
         counters=example_counters.counters() if counted else None,
     )
     folder = run(tmp_path / "run", record)
-    write_run_roofline(read_result(folder))
+    write_run_reports(read_result(folder))
     assert folder.roofline_page.exists() == drawn
     if drawn:
         page = Page(folder.roofline_page.read_text(encoding="utf-8"))
@@ -226,7 +227,7 @@ def test_a_sweeps_page_stands_in_its_folder_and_among_what_was_written(tmp_path:
 
 
 def test_a_page_of_an_earlier_try_does_not_stay_and_nothing_makes_none(tmp_path: Path) -> None:
-    assert write_run_roofline(read_result(example_ledger.folder(tmp_path / "run", None, None))) == []
+    assert run_roofline(read_result(example_ledger.folder(tmp_path / "run", None, None))) is None
     folder = sweep(tmp_path / "s")
     folder.roofline_page.write_text("stale")
     results = [read_result(found) for found in folder.runs()]
