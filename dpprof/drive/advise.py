@@ -147,7 +147,7 @@ class Advise(Campaign):
         assert faster is not None, "looked for before"
         assert best is not None, "looked for before"
         found = Combining(self.experiment, estimates.cost, self.limit).with_smaller_batch(faster)
-        if advice.holds(found.cost) and found.cost.effort < best.cost.effort:
+        if found.cost.fits(advice.limit) and found.cost.effort < best.cost.effort:
             self._together = found
 
     def summarize(self) -> Summary:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dpprof.config.changes import ALTERS
 from dpprof.findings.advice import answer as said
-from dpprof.findings.advice.answer import AdviceData, change_pct
+from dpprof.findings.advice.answer import AdviceData, change_pct, size_words
 from dpprof.findings.advice.weighing import SUFFICES, LogicalCost, Weighed
 from dpprof.pages.document import (
     Bar,
@@ -19,8 +19,8 @@ from dpprof.pages.document import (
     table,
 )
 from dpprof.pages.written import write_answer
-from dpprof.vocabulary.formats import fixed, memory, signed
-from dpprof.vocabulary.units import mib, ms
+from dpprof.vocabulary.formats import signed, two
+from dpprof.vocabulary.units import ms
 
 _LEGEND = (
     "Differences are to the experiment as given. What alters nothing gives the same gradient; bf16 rounds "
@@ -68,14 +68,15 @@ def page(data: AdviceData) -> Document:
 
 def _changes(data: AdviceData, changes: Sequence[Weighed], name: str) -> Table:
     advice = data.advice
+    times: Columns = [("least ms", two), ("least time", _pct)]
     columns: Columns = [
         ("change", str),
-        ("needs", _size),
+        ("needs", size_words),
         ("of the limit" if advice.limit is not None else "of the most", str),
         ("difference", _more),
         ("FLOPs", _pct),
         ("bytes moved", _pct),
-        *([("least ms", _least), ("least time", _pct)] if advice.given.least_s else []),
+        *(times if advice.given.least_s else ()),
         ("alters", str),
         ("verdict", str),
     ]
@@ -84,7 +85,7 @@ def _changes(data: AdviceData, changes: Sequence[Weighed], name: str) -> Table:
     for one in changes:
         verdict = advice.verdict(one)
         if one is advice.together:
-            verdict = SUFFICES if advice.holds(one.cost) else "does not fit"
+            verdict = SUFFICES if one.cost.fits(advice.limit) else "does not fit"
         rows.append(_row(data, one.name, one.cost, ALTERS[one.alters], verdict))
     return table("", columns, rows, name=name, bold=[0], is_sortable=False)
 
@@ -97,7 +98,7 @@ def _row(data: AdviceData, name: str, cost: LogicalCost, alters: str, verdict: s
     if cost is not given:
         pairs = [(cost.flops, given.flops), (cost.moved, given.moved), (cost.least_s, given.least_s)]
         more = [cost.needed - given.needed, *(change_pct(now, before) for now, before in pairs)]
-    times = [cost.least_s, more[3]] if given.least_s else []
+    times = [cost.least_s and ms(cost.least_s), more[3]] if given.least_s else []
     return name, cost.needed, bar, *more[:3], *times, alters, verdict
 
 
@@ -107,23 +108,15 @@ def _arithmetic(data: AdviceData) -> Table:
         (one.name, given.needed - one.saved, -one.saved, change_pct(given.flops + one.flops, given.flops))
         for one in data.arithmetic
     ]
-    columns: Columns = [("change", str), ("needs", _size), ("difference", _more), ("FLOPs", _pct)]
+    columns: Columns = [("change", str), ("needs", size_words), ("difference", _more), ("FLOPs", _pct)]
     return table("", columns, rows, name="arithmetic", is_sortable=False)
-
-
-def _size(num_bytes: int) -> str:
-    return memory(mib(num_bytes))
 
 
 def _more(num_bytes: int | None) -> str:
     if num_bytes is None:
         return ""
-    return f"+{_size(num_bytes)}" if num_bytes > 0 else _size(num_bytes)
+    return f"+{size_words(num_bytes)}" if num_bytes > 0 else size_words(num_bytes)
 
 
 def _pct(pct: float | None) -> str:
     return "" if pct is None else f"{signed(pct)} %" if pct else "0 %"
-
-
-def _least(seconds: float | None) -> str:
-    return "" if seconds is None else fixed(ms(seconds), 2)

@@ -57,7 +57,7 @@ def _columns(is_poisson: bool, size: str, fit: FitConfig, found: Sequence[dict[s
         (True, ("limited by", str, "limited by")),
         (True, ("model", str, "model")),
         (True, ("precision", str, "precision")),
-        (has(found, "without_headroom"), ("without headroom", _whole, "without_headroom")),
+        (has(found, "without_headroom"), ("without headroom", whole, "without_headroom")),
         (has(found, "doubt_gib"), ("in doubt GiB", gib_words, "doubt_gib")),
         (fit.along == "batch_size" and not is_poisson, ("expected batch", figure, "expected")),
         (bool(fit.logical_batch), (f"steps for {fit.logical_batch:,}", figure, "steps")),
@@ -88,7 +88,3 @@ def _told(row: dict[str, Any], fit: FitConfig) -> dict[str, Any]:
         "next_size": row.get("next_size") or "",
         "confirmed": _CONFIRMED[row.get("confirmed")],
     }
-
-
-def _whole(value: int | None) -> str:
-    return "" if value is None else whole(value)

@@ -6,7 +6,7 @@ from markupsafe import Markup
 
 from dpprof.findings.plan import answer as said
 from dpprof.findings.plan.answer import span
-from dpprof.findings.plan.data import BatchNoise, Fitted, PlanData, TrainingOption
+from dpprof.findings.plan.data import Fitted, PlanData, TrainingOption
 from dpprof.findings.plan.timing import UNKNOWN
 from dpprof.pages import svg
 from dpprof.pages.document import (
@@ -117,10 +117,6 @@ def _options(data: PlanData) -> Table:
     return table_of(data.options, columns, name="options", bold=bold)
 
 
-def _gib(num_bytes: int | None) -> str:
-    return "" if num_bytes is None else number(num_bytes / GIB)
-
-
 def _noises(data: PlanData) -> Table:
     columns: list[ColumnOf] = [
         ("logical batch", whole, lambda noise: noise.logical_batch),
@@ -129,22 +125,18 @@ def _noises(data: PlanData) -> Table:
         ("steps", whole, lambda noise: noise.steps),
         ("epochs", number, lambda noise: noise.epochs),
         ("accountant", str, lambda noise: noise.guarantee.accountant.upper()),
-        ("by RDP", figure, _by_rdp),
+        ("by RDP", figure, lambda n: rounded_up(n.by_rdp.noise_multiplier) if n.by_rdp else n.why_not_rdp),
         ("epsilon", rounded_up, lambda noise: noise.guarantee.epsilon),
         ("noise / batch", "{:.3g}".format, lambda noise: noise.over_batch),
     ]
     return table_of(data.noises, columns, name="noise")
 
 
-def _by_rdp(noise: BatchNoise) -> str:
-    return rounded_up(noise.by_rdp.noise_multiplier) if noise.by_rdp else noise.why_not_rdp
-
-
 def _memory(data: PlanData) -> Table:
     columns: list[ColumnOf] = [
         ("trainer", str, lambda one: TrainerName(one.config.trainer)),
         ("largest physical batch", figure, _largest),
-        ("needs GiB", _gib, lambda one: one.needed_bytes),
+        ("needs GiB", number, lambda one: one.needed_bytes and one.needed_bytes / GIB),
         ("in phase", str, lambda one: one.peak_phase or ""),
     ]
     return table_of(data.fitted, columns, name="memory")

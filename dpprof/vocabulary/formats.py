@@ -27,8 +27,10 @@ def number(value: float | None) -> str:
     return fixed(value, 0 if abs(value) >= 1000 else 1 if abs(value) >= 10 else 2)
 
 
-def signed(value: float, digits: int = 1) -> str:
-    """Format a difference with its sign."""
+def signed(value: float | None, digits: int = 1) -> str:
+    """Format a difference with its sign; empty if None."""
+    if value is None:
+        return ""
     return f"{'-' if value < 0 else '+'}{fixed(abs(value), digits)}"
 
 
@@ -65,12 +67,12 @@ def joined(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-one, two, three = (partial(fixed, digits=digits) for digits in (1, 2, 3))
+one, two = (partial(fixed, digits=digits) for digits in (1, 2))
 
 
-def whole(number: int) -> str:
-    """Format a whole number."""
-    return f"{number:,}"
+def whole(number: int | None) -> str:
+    """Format a whole number; empty if None."""
+    return "" if number is None else f"{number:,}"
 
 
 def counted(number: int, one: str, several: str = "") -> str:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Self
 
 from dpprof.config.flat import BUDGET, HOW_MEASURED, to_flat, trainers_options
@@ -177,17 +178,12 @@ def _order(cell: Cell) -> tuple[object, ...]:
     return (model, place, trainer_order(cell.trainer), own)
 
 
-def foreseen_of(sources: Sequence[str], warn: Callable[[str], None]) -> Comparison | None:
+def foreseen_of(sources: Sequence[Path | str], warn: Callable[[str], None]) -> Comparison | None:
     """Return a sweep's estimates of a larger model; None for several sources. Warns of unreadable ones."""
     if len(sources) != 1:
         return None
-    found, damaged = read_foreseen(SweepFolder(sources[0]))
+    sweep = SweepFolder(sources[0])
+    results, damaged = read_results((folder.name, folder) for folder in sweep.foreseen.runs())
     for text in damaged:
         warn(f"left out {text}")
-    return found
-
-
-def read_foreseen(sweep: SweepFolder) -> tuple[Comparison, list[str]]:
-    """Read a sweep's estimates of a larger model, with a sentence for each one that cannot be read."""
-    results, damaged = read_results((folder.name, folder) for folder in sweep.foreseen.runs())
-    return compare(sweep.name, {sweep.name: results}), damaged
+    return compare(sweep.name, {sweep.name: results})

@@ -46,6 +46,7 @@ from dpprof.vocabulary.formats import number, signed, two, whole
 from dpprof.vocabulary.trainers import short_name
 
 DISTURBED = " (disturbed)"
+_percent = partial(signed, digits=2)
 FAILURES = {
     FailureKind.OOM.value: "out of memory",
     FailureKind.TIMEOUT.value: "timed out",
@@ -82,13 +83,14 @@ _NOTES = {
 
 def side_tables(comparison: Comparison) -> list[Part]:
     """Return the non-empty tables besides the cells, each with a heading and a note."""
-    counters = counter_rows(comparison)
+    counters, failures = counter_rows(comparison), failed_runs(comparison)
+    of_failure: Columns = [("run", str), ("failure", str), ("reason", str)]
     made = [
         ("Privacy of the whole training", _privacy_table(comparison)),
         ("FLOPs of a step, attention apart", _flop_table(comparison)),
         ("Hardware counters of one step", counter_table(counters)),
         ("Estimate and measurement", estimate_table(pairs(comparison))),
-        ("What failed", _failure_table(comparison)),
+        ("What failed", table("", of_failure, failures, name="failures")),
     ]
     parts: list[Part] = []
     for title, shown in made:
@@ -121,7 +123,10 @@ def cell_table(data: ComparisonData) -> Table:
     settings |= {name: name for name in [*comparison.varying, "trainer"]}
     columns: list[ColumnOf] = [
         ("model", str, _model),
-        *((shown, str, partial(_setting, name=name)) for name, shown in settings.items()),
+        *(
+            (shown, str, lambda row, name=name: str(row.cell.settings.get(name, "")))
+            for name, shown in settings.items()
+        ),
         ("step ms", figure, _step),
         ("x", figure, _time_ratio),
         ("peak MiB", number, lambda row: row.cell.peak_mib),
@@ -133,10 +138,6 @@ def cell_table(data: ComparisonData) -> Table:
     if any(cell.gradient_check for cell in comparison.cells):
         columns.append(("gradient check", figure, lambda row: row.cell.gradient_check or ""))
     return table_of(data.rows, columns, name="cells")
-
-
-def _setting(row: CellRow, name: str) -> str:
-    return str(row.cell.settings.get(name, ""))
 
 
 def model_table(data: ComparisonData, found: ModelRows) -> Table:
@@ -237,7 +238,7 @@ def _flop_table(comparison: Comparison) -> Table:
         ("GFLOP in theory", number, lambda row: row.in_theory),
         ("x", two, lambda row: row.ratio),
         ("counted", number, lambda row: row.counted),
-        ("off %", percent, lambda row: row.off_pct),
+        ("off %", _percent, lambda row: row.off_pct),
     ]
     return table_of(flop_rows(comparison), columns, name="flops")
 
@@ -271,28 +272,14 @@ def estimate_table(found: Sequence[Pair], title: str = "") -> Table:
         ("run", str, lambda pair: pair.name),
         ("ledger's peak MiB", number, lambda pair: pair.ledger_mib),
         ("estimated", number, lambda pair: pair.estimated_mib),
-        ("off %", percent, lambda pair: pair.ledger_off_pct),
+        ("off %", _percent, lambda pair: pair.ledger_off_pct),
         ("allocator's peak MiB", number, lambda pair: pair.allocator_mib),
         ("estimated", number, lambda pair: pair.estimated_allocator_mib),
-        ("off %", percent, lambda pair: pair.allocator_off_pct),
+        ("off %", _percent, lambda pair: pair.allocator_off_pct),
         ("step ms", number, lambda pair: pair.step_ms),
         ("x the floor", number, lambda pair: pair.to_floor),
     ]
     return table_of(found, columns, title, name="pairs")
-
-
-def percent(value: float | None) -> str:
-    """Format a deviation; empty if None."""
-    return "" if value is None else signed(value, 2)
-
-
-def _failure_table(comparison: Comparison) -> Table:
-    columns: list[ColumnOf] = [
-        ("run", str, lambda run: run.name),
-        ("failure", str, lambda run: run.failure),
-        ("reason", str, lambda run: run.reason),
-    ]
-    return table_of(failed_runs(comparison), columns, name="failures")
 
 
 def measured_table(comparison: Comparison) -> Table:

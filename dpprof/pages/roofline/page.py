@@ -11,7 +11,6 @@ from dpprof.findings.roofline import (
     LEDGER,
     STEP,
     Ceiling,
-    Given,
     Roofline,
     RooflineRow,
     compute,
@@ -85,13 +84,14 @@ _SHOWN_KERNELS = 20
 def page(roofline: Roofline, counters: CounterTables | None = None) -> Document:
     """Return the page of a roofline and, for a single run, of its hardware counters."""
     parts: list[Part] = [*_lead(roofline), *_chart(roofline)]
-    if roofline.has_ceilings:
+    sources = {row.point.source for section in roofline.sections for row in section.rows}
+    if any(roof.copy or roof.matmul for roof in roofline.roofs):
         parts += [Heading("Ceilings"), _ceilings(roofline)]
     elif roofline.sections:
         parts.append(Sentence(_NO_CEILINGS, "note"))
     if roofline.sections:
         parts += [Heading("Phases"), _phases(roofline), Sentence(_CEILINGS, "note")]
-    parts += [Sentence(said, "note") for source, said in _SOURCES.items() if source in roofline.sources]
+    parts += [Sentence(said, "note") for source, said in _SOURCES.items() if source in sources]
     if counters is not None:
         parts += [*counter_parts.parts(counters, _SHOWN_KERNELS), Sentence(_COUNTED, "note")]
     return Document(f"{roofline.name}: roofline", parts)
@@ -162,7 +162,8 @@ def _phases(roofline: Roofline) -> Table:
     rows: list[RooflineRow] = []
     groups = {}
     for section in roofline.sections:
-        groups[len(rows)] = section.title
+        several = f" (medians of {section.num_runs} runs)" if section.num_runs > 1 else ""
+        groups[len(rows)] = f"{section.label}{several}"
         rows += section.rows
     bold = [i for i, row in enumerate(rows) if row.point.phase == STEP]
     return table_of(rows, PHASE_COLUMNS, name="phases", bold=bold, groups=groups)
@@ -180,7 +181,7 @@ def run_roofline(result: Result) -> Document | None:
     comparison = compare(result.name, {result.name: [result]})
     if not _can_be_drawn(comparison):
         return None
-    return page(compute(comparison, Given()), counters_of(result.record))
+    return page(compute(comparison), counters_of(result.record))
 
 
 def write_sweep_roofline(folder: SweepFolder, comparison: Comparison) -> list[Path]:
@@ -188,7 +189,7 @@ def write_sweep_roofline(folder: SweepFolder, comparison: Comparison) -> list[Pa
     if not _can_be_drawn(comparison):
         folder.roofline_page.unlink(missing_ok=True)
         return []
-    write_text(folder.roofline_page, html.page(page(compute(comparison, Given()))))
+    write_text(folder.roofline_page, html.page(page(compute(comparison))))
     return [folder.roofline_page]
 
 
