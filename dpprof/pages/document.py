@@ -9,6 +9,8 @@ from typing import Any, Literal, NamedTuple
 
 from markupsafe import Markup
 
+from dpprof.vocabulary.trainers import short_name
+
 Style = Literal["bold", "good", "doubtful", "bad", "muted"]
 Tone = Literal["", "note", "warning", "answer"]
 
@@ -151,6 +153,13 @@ def _cell(column: Column, value: object) -> Cell:
 def figure(text: str) -> str:
     """Return a figure that already is text, for `Column.shown`."""
     return text
+
+
+def bare(one: Inline) -> str:
+    """Return the words of a piece without its look."""
+    if isinstance(one, TrainerName):
+        return short_name(one.name)
+    return one if isinstance(one, str) else one.text
 
 
 def inlines(text: Text) -> tuple[Inline, ...]:

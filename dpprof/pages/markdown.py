@@ -5,19 +5,16 @@ from dpprof.pages.document import (
     Chart,
     Document,
     Heading,
-    Inline,
-    Keyed,
     Part,
     Points,
     Sentence,
     Styled,
     Table,
     Text,
-    TrainerName,
+    bare,
     inlines,
 )
 from dpprof.vocabulary.formats import escape, markdown_table
-from dpprof.vocabulary.trainers import short_name
 
 
 def render(document: Document) -> str:
@@ -42,18 +39,10 @@ def _part(part: Part) -> str:
 
 def words(text: Text) -> str:
     """Return a text with emphasis as asterisks."""
-    return "".join(_inline(one) for one in inlines(text))
-
-
-def _inline(one: Inline) -> str:
-    match one:
-        case Styled(text, style):
-            return f"**{text}**" if text and style != "muted" else text
-        case TrainerName(name):
-            return short_name(name)
-        case Keyed(text):
-            return text
-    return one
+    return "".join(
+        f"**{one.text}**" if isinstance(one, Styled) and one.text and one.style != "muted" else bare(one)
+        for one in inlines(text)
+    )
 
 
 def _table(table: Table) -> str:

@@ -10,7 +10,7 @@ from record_metrics import metrics
 from dpprof.errors import DpprofError
 from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.comparison import Comparison, compare, merge
-from dpprof.findings.comparison.run import Run, disturbances
+from dpprof.findings.comparison.run import Run
 from dpprof.json_files import typed
 from dpprof.record.figures.names import PEAK, STEP
 from dpprof.record.record import Failure, FailureKind, Memory, PassOutcome, PassStatus, Record
@@ -219,11 +219,11 @@ def of(
     timed = sum(step_s)
     record = Record({}, environment, step_s=step_s, timed_s=timed, involuntary_switches=switches)
     record.others_processor_s = None if others is None else others * timed
-    return disturbances(metrics(record), step_s, environment)
+    return Run("a", "FINISHED", figures=metrics(record), step_s=step_s, environment=environment).disturbances
 
 
 def test_a_quiet_run_is_calm_and_what_was_not_measured_speaks_against_nothing() -> None:
-    assert of(others=0.1, switches=50) == of() == disturbances({}, [], {}) == []
+    assert of(others=0.1, switches=50) == of() == Run("a", "FINISHED").disturbances == []
 
 
 @pytest.mark.parametrize(
