@@ -4,14 +4,7 @@ from collections.abc import Iterator
 
 from dpprof.findings.counter_tables import CounterTables
 from dpprof.pages.document import ColumnOf, Columns, Part, Sentence, table, table_of
-from dpprof.record.figures.counters import (
-    DRAM_READ,
-    DRAM_WRITTEN,
-    L1_LOAD,
-    L1_STORE,
-    L2_READ,
-    L2_WRITTEN,
-)
+from dpprof.record.figures import counters as where
 from dpprof.vocabulary.colors import words
 from dpprof.vocabulary.formats import number, whole
 
@@ -21,14 +14,14 @@ _KERNEL: tuple[ColumnOf, ...] = (("kernel", str, lambda row: row.name), ("phase"
 _FIGURES: tuple[ColumnOf, ...] = (
     ("launches", whole, lambda row: row.figures.kernel_launches or ""),  # sampling tells none
     ("time [ms]", number, lambda row: row.figures.kernel_ms),
-    ("DRAM read [MiB]", number, lambda row: row.figures.moved_mib(DRAM_READ)),
-    ("DRAM written [MiB]", number, lambda row: row.figures.moved_mib(DRAM_WRITTEN)),
+    ("DRAM read [MiB]", number, lambda row: row.figures.moved_mib(where.DRAM_READ)),
+    ("DRAM written [MiB]", number, lambda row: row.figures.moved_mib(where.DRAM_WRITTEN)),
     ("DRAM [GiB/s]", number, lambda row: row.figures.dram_gib_per_s),
     ("% of DRAM's peak", number, lambda row: row.figures.dram_pct_of_peak),
-    ("L2 read [MiB]", number, lambda row: row.figures.moved_mib(L2_READ)),
-    ("L2 written [MiB]", number, lambda row: row.figures.moved_mib(L2_WRITTEN)),
-    ("L1 load [MiB]", number, lambda row: row.figures.moved_mib(L1_LOAD)),
-    ("L1 store [MiB]", number, lambda row: row.figures.moved_mib(L1_STORE)),
+    ("L2 read [MiB]", number, lambda row: row.figures.moved_mib(where.L2_READ)),
+    ("L2 written [MiB]", number, lambda row: row.figures.moved_mib(where.L2_WRITTEN)),
+    ("L1 load [MiB]", number, lambda row: row.figures.moved_mib(where.L1_LOAD)),
+    ("L1 store [MiB]", number, lambda row: row.figures.moved_mib(where.L1_STORE)),
 )
 _LEDGER: tuple[ColumnOf, ...] = (
     ("ledger [MiB]", number, lambda row: row.ledger_mib),

@@ -5,19 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dpprof.config.entry_points import WORLD_SIZE, FitConfig
-from dpprof.findings.fit import (
-    SIZES,
-    Answer,
-    answer_of,
-    explained,
-    first_choices,
-    found_name,
-    gib_words,
-    given_sizes,
-    has,
-    rows,
-    size_name,
-)
+from dpprof.findings import fit as of_fit
 from dpprof.pages.document import Document, Points, Sentence, TrainerName, figure, table
 from dpprof.pages.written import write_answer
 from dpprof.vocabulary.colors import words
@@ -28,43 +16,50 @@ _CONFIRMED = {True: "yes", False: "NO", None: ""}
 _Column = tuple[str, Callable[..., str], str]
 
 
-def write_fit(name: str, answers: Sequence[Answer], fit: FitConfig, folder: Path) -> tuple[str, list[Path]]:
+def write_fit(
+    name: str, answers: Sequence[of_fit.Answer], fit: FitConfig, folder: Path
+) -> tuple[str, list[Path]]:
     """Write the answers in all their forms; return the text and the files."""
-    return write_answer(folder, "fit", page(name, answers, fit), rows(answers, fit))
+    return write_answer(folder, "fit", page(name, answers, fit), of_fit.rows(answers, fit))
 
 
-def page(name: str, answers: Sequence[Answer], fit: FitConfig) -> Document:
+def page(name: str, answers: Sequence[of_fit.Answer], fit: FitConfig) -> Document:
     """Return the table, why some rows have no answer, and what the figures mean."""
-    found = rows(answers, fit)
+    found = of_fit.rows(answers, fit)
     first = answers[0].config
     columns: list[_Column] = [("trainer", str, "trainer")]
-    columns += [(SIZES[size], whole, size) for size in given_sizes(first, fit.along)]
-    columns += _columns(first.poisson_sampling, size_name(first, fit), fit, found)
+    columns += [(of_fit.SIZES[size], whole, size) for size in of_fit.given_sizes(first, fit.along)]
+    columns += _columns(first.poisson_sampling, of_fit.size_name(first, fit), fit, found)
     cells = [[_told(row, fit).get(key, row.get(key)) for _, _, key in columns] for row in found]
     failures = [Sentence(f"{row['trainer']}: {row['failure']}", "warning") for row in found if row["failure"]]
-    answer = [Sentence(text, "answer") for text in (answer_of(first, fit, found), *first_choices(found))]
+    answer = [
+        Sentence(text, "answer")
+        for text in (of_fit.answer_of(first, fit, found), *of_fit.first_choices(found))
+    ]
     sizes = table("", [(heading, shown) for heading, shown, _ in columns], cells, name="sizes")
-    return Document(f"{name}: fit", [*answer, sizes, *failures, Points([*explained(first, fit, found)])])
+    return Document(
+        f"{name}: fit", [*answer, sizes, *failures, Points([*of_fit.explained(first, fit, found)])]
+    )
 
 
 def _columns(is_poisson: bool, size: str, fit: FitConfig, found: Sequence[dict[str, Any]]) -> list[_Column]:
     """Return the columns that the rows need, with the keys of their values."""
     wanted = "fewest" if fit.along == WORLD_SIZE else "largest"
-    has_least = has(found, "least_ms_per_sample") and not fit.logical_batch
+    has_least = of_fit.has(found, "least_ms_per_sample") and not fit.logical_batch
     shown: list[tuple[bool, _Column]] = [
         (True, (f"{wanted} {size}", figure, "size")),
-        (True, ("needs GiB", gib_words, "needed_gib")),
+        (True, ("needs GiB", of_fit.gib_words, "needed_gib")),
         (True, ("limited by", str, "limited by")),
         (True, ("model", str, "model")),
         (True, ("precision", str, "precision")),
-        (has(found, "without_headroom"), ("without headroom", whole, "without_headroom")),
-        (has(found, "doubt_gib"), ("in doubt GiB", gib_words, "doubt_gib")),
+        (of_fit.has(found, "without_headroom"), ("without headroom", whole, "without_headroom")),
+        (of_fit.has(found, "doubt_gib"), ("in doubt GiB", of_fit.gib_words, "doubt_gib")),
         (fit.along == "batch_size" and not is_poisson, ("expected batch", figure, "expected")),
         (bool(fit.logical_batch), (f"steps for {fit.logical_batch:,}", figure, "steps")),
         (has_least, ("least ms / sample", number, "least_ms_per_sample")),
-        (has(found, "logical_floor_s"), ("floor [s]", number, "logical_floor_s")),
+        (of_fit.has(found, "logical_floor_s"), ("floor [s]", number, "logical_floor_s")),
         (fit.verify, ("tokens/s", number, "tokens_per_s")),
-        (fit.verify, ("measured GiB", gib_words, "measured_gib")),
+        (fit.verify, ("measured GiB", of_fit.gib_words, "measured_gib")),
         (fit.verify, (f"next {size}", figure, "next_size")),
         (fit.verify, ("confirmed", str, "confirmed")),
     ]
@@ -72,7 +67,7 @@ def _columns(is_poisson: bool, size: str, fit: FitConfig, found: Sequence[dict[s
 
 
 def _told(row: dict[str, Any], fit: FitConfig) -> dict[str, Any]:
-    size, expected, steps = row[found_name(fit)], row.get("expected_batch"), row.get("physical_steps")
+    size, expected, steps = row[of_fit.found_name(fit)], row.get("expected_batch"), row.get("physical_steps")
     is_open = row["is_at_least"]
     rounded = row.get("round_batch_size", size)
     largest = f"{size or 0:,}{' or more (not searched further)' if is_open else ''}"
