@@ -73,13 +73,10 @@ def _point(
     asked: tuple[float | None, float | None],
 ) -> Point | None:
     """Return a point by MiB and ms of hardware counters, or else of the ledger; None without either."""
-    mib, ms = dram
-    if mib is not None and ms is not None:
-        return Point(name, COUNTERS, mib * MIB, ms / MS_PER_S, flops)
-    mib, ms = asked
+    source, (mib, ms) = (LEDGER, asked) if None in dram else (COUNTERS, dram)
     if mib is None:
         return None
-    return Point(name, LEDGER, mib * MIB, None if ms is None else ms / MS_PER_S, flops)
+    return Point(name, source, mib * MIB, None if ms is None else ms / MS_PER_S, flops)
 
 
 _PER_S = {names.COPY: GIB, names.MATMUL: 10**12}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from dpprof.config.counter_metrics import BASIC
 from dpprof.findings.counter_tables import CounterTables
 from dpprof.pages.document import ColumnOf, Columns, Part, Sentence, table, table_of
 from dpprof.record.figures import counters as where
@@ -43,12 +44,13 @@ def parts(found: CounterTables, num_kernels: int) -> Iterator[Part]:
     if kernels := found.kernels[:num_kernels]:
         title = f"Kernels with the most DRAM traffic ({len(kernels)} of {len(found.kernels)})"
         yield table_of(kernels, [*_KERNEL, _CLASS, *_FIGURES], title, name="kernels")
-    if metrics := dict.fromkeys(metric for row in rows for metric in row.extra):
+    metrics = dict.fromkeys(metric for row in rows for metric in row.figures.values if metric not in BASIC)
+    if metrics:
         shown: Columns = [("metric, in base units", str), *((row.name, number) for row in rows)]
-        further = [(metric, *(row.extra.get(metric) for row in rows)) for metric in metrics]
+        further = [(metric, *(row.figures.values.get(metric) for row in rows)) for metric in metrics]
         yield table("Further metrics", shown, further, name="further")
-    for metric, reason in found.missing.items():
+    for metric, reason in found.counters.missing.items():
         yield Sentence(f"{metric} was not counted: {reason}", "note")
-    if found.settings:
-        settings = ", ".join(f"{words(name)} {value}" for name, value in found.settings.items())
+    if found.counters.settings:
+        settings = ", ".join(f"{words(name)} {value}" for name, value in found.counters.settings.items())
         yield Sentence(f"counted with {settings}", "note")

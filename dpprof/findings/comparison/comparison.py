@@ -5,6 +5,7 @@ A place is the settings that cells of several trainers share.
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -76,12 +77,9 @@ class Comparison:
         """Settings that differ between the cells that have them, apart from model, batch and sequence."""
         shown = {"trainer", "model_size", "workload", "batch_size", "seq_len", *HOW_MEASURED, *BUDGET}
         shown |= {"vocab_size", "hidden_dim", "num_layers", "num_heads"}
-        found: dict[str, set[object]] = {}
-        for cell in self.cells:
-            for name in cell.settings.keys() - shown:
-                found.setdefault(name, set()).add(cell.settings[name])
-        names = dict.fromkeys(name for cell in self.cells for name in cell.settings)
-        return [name for name in names if len(found.get(name, ())) > 1]
+        items = dict.fromkeys(item for cell in self.cells for item in cell.settings.items())
+        num_values = Counter(name for name, _ in items)
+        return [name for name, number in num_values.items() if number > 1 and name not in shown]
 
     def place_name(self, cell: Cell, without: str = "") -> str:
         """Name a place among those of its model, without the setting `without`."""

@@ -66,8 +66,6 @@ FORMATS: dict[str, Callable[[Result, StepTimeline], bytes]] = {
     ).encode(),
     "collapsed": lambda _, timeline: collapsed(timeline).encode(),
 }
-# Formats that need every storage, which ledgers of dpprof 0.2 lack.
-_OF_STORAGES = ("snapshot", "collapsed")
 
 
 def export(result: Result, form: str) -> bytes:
@@ -78,7 +76,7 @@ def export(result: Result, form: str) -> bytes:
             f"format: got {form!r}, but run {result.name} has no ledger, which it is made from "
             "(--passes with ledger keeps one)"
         )
-    if form in _OF_STORAGES and not timeline.storages:
+    if form != "perfetto" and not timeline.storages:  # of dpprof 0.2
         raise ConfigError(
             f"format: got {form!r}, but the ledger of run {result.name} lists only its largest tensors: "
             "an earlier dpprof measured it; measure it again"
