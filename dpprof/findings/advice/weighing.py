@@ -168,14 +168,6 @@ class Weighing:
         return [one for one in self.alone if one not in self.ordered]
 
     @property
-    def to_combine(self) -> list[Change]:
-        """Single changes in the order in which to combine them.
-
-        Those that save nothing alone come last, but may help once the peak has moved.
-        """
-        return [change for one in (*self.ordered, *self.others) for change in one.changes]
-
-    @property
     def best(self) -> Weighed | None:
         """First change to make that leaves what is learned as it is, if one helps."""
         wanted = FASTER if self.fits else SUFFICES
