@@ -6,7 +6,6 @@ from typing import Any
 from dpprof.config.flat import from_flat, to_flat
 from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.comparison import Comparison
-from dpprof.findings.comparison.earlier import run_fields
 from dpprof.findings.comparison.run import Run
 from dpprof.json_files import typed
 from dpprof.record.figures.results import FINISHED
@@ -41,6 +40,52 @@ COUNTERS = {
 }
 
 
+def _fields(figures: dict[str, float]) -> dict[str, Any]:
+    """The fields of a run that hold its figures."""
+    return {"figures": figures, "phases": _phases(figures)}
+
+
+def _between(figures: dict[str, float], prefix: str, suffix: str) -> dict[str, float]:
+    return {
+        name.removeprefix(prefix).removesuffix(suffix): value
+        for name, value in figures.items()
+        if name.startswith(prefix) and name.endswith(suffix)
+    }
+
+
+def _phases(figures: dict[str, float]) -> dict[str, dict[str, Any]]:
+    latency = _between(figures, "latency/", "_ms")
+    parts = {
+        "ms": {phase: ms for phase, ms in latency.items() if not phase.startswith("step_ms")},
+        "peak_mib": _between(figures, "memory/peak_in_", "_mib"),
+        "read_mib": _between(figures, "io/", "/read_mib"),
+        "written_mib": _between(figures, "io/", "/written_mib"),
+        "flops": _between(figures, "flops/", ""),
+        "counters": _counters(figures),
+    }
+    parts["flops"].pop("total", None)
+    names = dict.fromkeys(phase for part in parts.values() for phase in part)
+    return {phase: {field: part.get(phase) for field, part in parts.items()} for phase in names}
+
+
+def _counters(figures: dict[str, float]) -> dict[str, Any]:
+    found = {}
+    for phase, kernel_ms in _between(figures, "counters/", "/kernel_ms").items():
+        if phase.startswith("class/"):
+            continue
+        of_phase = _between(figures, f"counters/{phase}/", "")
+        found[phase] = {
+            "kernel_ms": kernel_ms,
+            "kernel_launches": int(of_phase.get("kernel_launches", 0)),
+            "traffic": {
+                where: {"mib": of_phase[f"{where}_mib"], "gib_per_s": of_phase.get(f"{where}_gib_per_s")}
+                for where in ("dram_read", "dram_written")
+                if f"{where}_mib" in of_phase
+            },
+        }
+    return found
+
+
 def cell(
     *figures: Mapping[str, float], environment: Mapping[str, str] | None = None, **settings: Any
 ) -> Cell:
@@ -52,7 +97,7 @@ def cell(
         typed(
             Run,
             {"name": f"{config.run_name}_{i}", "status": FINISHED, "environment": where}
-            | run_fields(dict(each)),
+            | _fields(dict(each)),
         )
         for i, each in enumerate(figures)
     ]

@@ -10,7 +10,7 @@ import pytest
 from conftest import SCREENSHOTS
 from shown_comparison import RUNS, TRAINERS, check_comparison, record_of
 
-from dpprof.pages.roofline.page import write_run_roofline
+from dpprof.pages.run_reports import write_run_reports
 from dpprof.record.figures.results import read_result
 from dpprof.record.record import Ceilings
 from dpprof.vocabulary.formats import number
@@ -160,7 +160,7 @@ def a_roofline(folder: Path) -> Path:
     ceilings = Ceilings(copy_bytes_per_s=2.0**35, matmul_flop_per_s=1e12, precision="fp32")
     record = example_ledger.record(ceilings=ceilings, counters=example_counters.counters())
     run = example_ledger.folder(folder / "run", record, example_ledger.timeline())
-    write_run_roofline(read_result(run))
+    write_run_reports(read_result(run))
     return run.roofline_page
 
 

@@ -96,12 +96,18 @@ def test_summarize_has_the_figures_of_then(place: Path, sweep: str) -> None:
     assert figures(now[sweep]) == figures(json.loads((KEPT / sweep / "summary.json").read_text()))
 
 
-def test_compare_takes_what_was_exported_as_its_baseline(place: Path) -> None:
-    shutil.copy(KEPT / "exported.json", place)
+def test_compare_takes_what_is_exported_now_as_its_baseline(place: Path) -> None:
+    printed(place, "export", "runs/grid", "--format", "json", "--output", "exported.json")
     text = printed(place, "compare", "runs/grid", "--baseline", "exported.json", "--fail-above", "0")
     assert "nothing got worse" in text
     assert (place / "comparison.html").exists()
     printed(place, "compare", "exported.json", "runs/guess")
+
+
+def test_an_export_of_then_is_refused_with_its_version(place: Path) -> None:
+    ended = call_dpprof(place, "compare", str(KEPT / "exported.json"))
+    assert ended.returncode != 0
+    assert "it has schema version 1, not 2" in " ".join(ended.stderr.split())
 
 
 @pytest.mark.parametrize(

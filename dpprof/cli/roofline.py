@@ -47,14 +47,14 @@ def roofline(
     with waiting("reading the runs"), tempfile.TemporaryDirectory() as scratch:
         from dpprof.cli.console import open_console
         from dpprof.drive.sources import read_comparison
-        from dpprof.findings.roofline import Given, compute
+        from dpprof.findings.roofline import compute
         from dpprof.pages import html, terminal
         from dpprof.pages.roofline.page import counters_of, page
 
         comparison, folders = read_comparison(sources, Path(scratch), warn)
         only = list(folders.values()) if len(folders) == len(comparison.cells) == 1 else []
         counters = counters_of(only[0].read_record()) if only else None
-    found = compute(comparison, Given(copy and copy * GIB, matmul and matmul * 1e12))
+    found = compute(comparison, copy and copy * GIB, matmul and matmul * 1e12)
     if not found.sections and counters is None:
         raise ConfigError(
             f"SOURCE: got {', '.join(sources)}, allowed: runs that were measured with a ledger "

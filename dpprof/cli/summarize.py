@@ -70,9 +70,9 @@ def summarize(folder: str | None, runs_dir: str | None, form: str, output: str |
         write_output(output, json.dumps([json.loads(one.to_json()) for one, _ in comparisons], indent=1))
 
 
-def _read(root: Path) -> "list[tuple[Comparison, Comparison]]":
+def _read(root: Path) -> "list[tuple[Comparison, Comparison | None]]":
     """Read the folder and its subfolders as sweeps, each with its estimates; warns of unreadable ones."""
-    from dpprof.findings.comparison.comparison import compare, read_foreseen
+    from dpprof.findings.comparison.comparison import compare, foreseen_of
     from dpprof.record.figures.results import read_results
     from dpprof.record.folder import SweepFolder
 
@@ -81,9 +81,9 @@ def _read(root: Path) -> "list[tuple[Comparison, Comparison]]":
     for path in [root, *sorted(inside)]:
         folder = SweepFolder(path)
         results, damaged = read_results((run.name, run) for run in folder.runs())
-        foreseen, damaged_foreseen = read_foreseen(folder)
-        for text in [*damaged, *damaged_foreseen]:
+        for text in damaged:
             complain(f"warning: left out {text}")
+        foreseen = foreseen_of([path], lambda text: complain(f"warning: {text}"))
         if results:
             found.append((compare(folder.name, {folder.name: results}), foreseen))
     return found

@@ -136,7 +136,9 @@ class Advise(Campaign):
     def _estimate_together(self, estimates: "_Estimates") -> None:
         assert self.given is not None, "estimated before"
         more = [] if "norm" in self.experiment.options else [_BLOCKED_NORMS]
-        changes = [*self.advice.to_combine, *more]
+        advice = self.advice
+        # Those that save nothing alone come last, but may help once the peak has moved.
+        changes = [change for one in (*advice.ordered, *advice.others) for change in one.changes] + more
         combining = Combining(self.experiment, estimates.cost, self.limit)
         self._together = combining.together(self.given, changes)
 
@@ -147,7 +149,7 @@ class Advise(Campaign):
         assert faster is not None, "looked for before"
         assert best is not None, "looked for before"
         found = Combining(self.experiment, estimates.cost, self.limit).with_smaller_batch(faster)
-        if advice.holds(found.cost) and found.cost.effort < best.cost.effort:
+        if found.cost.fits(advice.limit) and found.cost.effort < best.cost.effort:
             self._together = found
 
     def summarize(self) -> Summary:

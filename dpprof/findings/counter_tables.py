@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dpprof.config.counter_metrics import BASIC
 from dpprof.findings.tables import BETWEEN, phase_order
 from dpprof.record.counters import CounterResult
 from dpprof.record.figures.counters import CounterFigures, StepCounters
@@ -17,8 +16,7 @@ STEP = "step"
 class CountedRow:
     """Kernels of one phase, class or name, or of the whole step.
 
-    `extra` holds metrics without a column, by Nsight Compute's names and in its base units. `ledger_mib` is
-    what operators ask for, None where that does not compare.
+    `ledger_mib` is what operators ask for, None where that does not compare.
     """
 
     name: str
@@ -27,22 +25,16 @@ class CountedRow:
     phase: str = ""
     ledger_mib: float | None = None
 
-    @property
-    def extra(self) -> dict[str, float]:
-        """Metrics without a column."""
-        return {metric: value for metric, value in self.figures.values.items() if metric not in BASIC}
-
 
 @dataclass(frozen=True)
 class CounterTables:
-    """All tables; classes and kernels by DRAM traffic. `missing` says why a metric is absent."""
+    """All tables; classes and kernels by DRAM traffic."""
 
     by_phase: list[CountedRow]
     by_class: list[CountedRow]
     kernels: list[CountedRow]
     step: CountedRow
-    settings: dict[str, str]
-    missing: dict[str, str]
+    counters: CounterResult
 
     @property
     def has_phases(self) -> bool:
@@ -72,8 +64,7 @@ def compute(counters: CounterResult, ledger: LedgerResult | None) -> CounterTabl
             for row in counters.rows
         ),
         step=CountedRow(STEP, found.step, ledger_mib=mib(ledger.moved_in_step.num_bytes) if ledger else None),
-        settings=counters.settings,
-        missing=counters.missing,
+        counters=counters,
     )
 
 

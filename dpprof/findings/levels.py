@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpprof.record.ledger import PhaseMark, StepTimeline
+from dpprof.vocabulary.grouping import summed
 from dpprof.vocabulary.units import MIB, MS_PER_S
 
 _MOST_POINTS = 800
@@ -85,9 +86,7 @@ def _stretch(
     phases: list[PhaseMark], step_s: float, phase_s: dict[str, float]
 ) -> tuple[list[float], list[float]]:
     """Return the knots of a piecewise linear clock: seconds under the ledger, and seconds as drawn."""
-    under_ledger: dict[str, float] = {}
-    for phase in phases:
-        under_ledger[phase.name] = under_ledger.get(phase.name, 0.0) + phase.end - phase.start
+    under_ledger = summed((phase.name, phase.end - phase.start) for phase in phases)
     knots, widths = [0.0], []
     for phase in sorted(phases, key=lambda p: p.start):
         factor = 1.0

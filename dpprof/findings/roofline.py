@@ -73,13 +73,10 @@ def _point(
     asked: tuple[float | None, float | None],
 ) -> Point | None:
     """Return a point by MiB and ms of hardware counters, or else of the ledger; None without either."""
-    mib, ms = dram
-    if mib is not None and ms is not None:
-        return Point(name, COUNTERS, mib * MIB, ms / MS_PER_S, flops)
-    mib, ms = asked
+    source, (mib, ms) = (LEDGER, asked) if None in dram else (COUNTERS, dram)
     if mib is None:
         return None
-    return Point(name, LEDGER, mib * MIB, None if ms is None else ms / MS_PER_S, flops)
+    return Point(name, source, mib * MIB, None if ms is None else ms / MS_PER_S, flops)
 
 
 _PER_S = {names.COPY: GIB, names.MATMUL: 10**12}
@@ -92,14 +89,6 @@ class Ceiling:
     per_s: float
     lowest_per_s: float
     num_runs: int
-
-
-@dataclass(frozen=True)
-class Given:
-    """Ceilings that the user gives, for all devices and precisions; None to use measured ones."""
-
-    copy_bytes_per_s: float | None = None
-    matmul_flop_per_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -129,8 +118,10 @@ def roof_key(cell: Cell) -> tuple[str, str]:
     return device or cell.config.device, cell.config.precision
 
 
-def roofs(cells: list[Cell], given: Given) -> dict[tuple[str, str], Roof]:
-    """Return the roof of each device and precision; the user's ceilings replace measured ones."""
+def roofs(
+    cells: list[Cell], copy_bytes_per_s: float | None = None, matmul_flop_per_s: float | None = None
+) -> dict[tuple[str, str], Roof]:
+    """Return the roof of each device and precision; ceilings that are given replace measured ones."""
     found = {}
     for device, precision in dict.fromkeys(map(roof_key, cells)):
         of_device = [cell for cell in cells if roof_key(cell)[0] == device]
@@ -139,8 +130,8 @@ def roofs(cells: list[Cell], given: Given) -> dict[tuple[str, str], Roof]:
         found[device, precision] = Roof(
             device,
             precision,
-            _ceiling(of_device, names.COPY, given.copy_bytes_per_s),
-            _ceiling(of_both, names.MATMUL, given.matmul_flop_per_s),
+            _ceiling(of_device, names.COPY, copy_bytes_per_s),
+            _ceiling(of_both, names.MATMUL, matmul_flop_per_s),
         )
     return found
 
@@ -177,11 +168,6 @@ class Section:
     roof: Roof
     rows: list[RooflineRow]
 
-    @property
-    def title(self) -> str:
-        """The label, and the number of runs if there are several."""
-        return self.label if self.num_runs == 1 else f"{self.label} (medians of {self.num_runs} runs)"
-
 
 @dataclass(frozen=True)
 class Roofline:
@@ -197,23 +183,15 @@ class Roofline:
         """Distinct roofs of the sections, including those without a known ceiling."""
         return list({(s.roof.device, s.roof.precision): s.roof for s in self.sections}.values())
 
-    @property
-    def has_ceilings(self) -> bool:
-        """True if any ceiling is known."""
-        return any(roof.copy or roof.matmul for roof in self.roofs)
 
-    @cached_property
-    def sources(self) -> set[str]:
-        """Sources of bytes and seconds over all rows."""
-        return {row.point.source for section in self.sections for row in section.rows}
-
-
-def compute(comparison: Comparison, given: Given) -> Roofline:
+def compute(
+    comparison: Comparison, copy_bytes_per_s: float | None = None, matmul_flop_per_s: float | None = None
+) -> Roofline:
     """Return the roofline of all cells with a ledger or counters; estimates have none, as nothing ran."""
     measured = [cell for cell in comparison.cells if not cell.is_estimate]
     found = {id(cell): points(cell) for cell in measured}
     drawn = [cell for cell in measured if found[id(cell)]]
-    under = roofs(measured, given)
+    under = roofs(measured, copy_bytes_per_s, matmul_flop_per_s)
     return Roofline(
         name=comparison.name,
         sections=[

@@ -3,10 +3,11 @@
 import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from dpprof.record.figures.figures import Figures
+from dpprof.record.figures.figures import Figures, PhaseFigures
 from dpprof.record.figures.ledger import UNTRACKED, LedgerFigures, ledger_doubt
-from dpprof.record.ledger import HeldTensor, LedgerResult, Moved, PhasePeak, StepTimeline
+from dpprof.record.ledger import HeldTensor, LedgerResult, Moved, StepTimeline
 from dpprof.vocabulary.categories import CATEGORIES
 from dpprof.vocabulary.colors import CLASS_COLORS
 from dpprof.vocabulary.formats import fixed, listed_first, size
@@ -17,7 +18,6 @@ from dpprof.vocabulary.units import MIB, mib
 
 BETWEEN = "between phases"
 BEFORE = "before the step"
-ATEN = "aten::"
 _UNLISTED_HELP = "as the trainer names it: dpprof lists no such category"
 _UNTRACKED_HELP = "held by the allocator beyond what the ledger saw: workspaces and rounding"
 
@@ -25,11 +25,6 @@ _UNTRACKED_HELP = "held by the allocator beyond what the ledger saw: workspaces 
 def phase_order(phase: str | None) -> int:
     """Return a sort key: phases in the order of a step, then unknown ones, then None (between phases)."""
     return len(PHASES) + (phase is None) if phase not in PHASES else PHASES.index(phase)
-
-
-def shape_words(shape: list[int]) -> str:
-    """Format a tensor's shape: `4 x 256`, or `scalar`."""
-    return " x ".join(map(str, shape)) or "scalar"
 
 
 @dataclass(frozen=True)
@@ -42,20 +37,16 @@ class Share:
     meaning: str
 
 
-@dataclass(frozen=True)
-class PhaseRow:
-    """A phase's memory and time. `allocator_mib` is the allocator's own peak, if known."""
+class PhaseRow(NamedTuple):
+    """A phase with its memory and time, and the largest category at its peak."""
 
     phase: str
-    peak_mib: float
-    allocator_mib: float | None
+    figures: PhaseFigures
     largest: str
-    ms: float | None
 
 
-@dataclass(frozen=True)
-class TensorRow:
-    """A storage alive at the peak. `owner` is its parameter, or the module that it was made for."""
+class TensorRow(NamedTuple):
+    """A storage in words. `owner` is its parameter, or the module that it was made for; `phase` made it."""
 
     mib: float
     category: str
@@ -87,30 +78,12 @@ class MovedRow:
 
 
 @dataclass(frozen=True)
-class NormRow:
-    """Weights of one shape and form; figures are for one of them in a physical batch, over all calls."""
-
-    first: str
-    calls: int
-    positions: int
-    weight: str
-    form: str
-    norm_gflop: float
-    norm_mib: float
-    sum_gflop: float
-
-    @property
-    def layers(self) -> str:
-        """Names of the layers, in words."""
-        return self.first if self.calls == 1 else f"{self.first} and {self.calls - 1} like it"
-
-
-@dataclass(frozen=True)
 class LedgerTables:
     """All tables. Shares and tensors come largest first, phases in the order in which they run.
 
     `held_mib` sums `at_peak`, with what the allocator held beyond the ledger; `allocator_mib` is its own
-    peak. `by_both` has the operator classes of each phase.
+    peak. `by_both` has the operator classes of each phase. `norms` has the layers for which the trainer
+    chose a form, those of one shape and form together.
     """
 
     peak_mib: float
@@ -128,7 +101,7 @@ class LedgerTables:
     by_class: list[MovedRow]
     by_both: dict[str, list[MovedRow]]
     moved: MovedRow
-    norms: list[NormRow]
+    norms: list[list[LayerRow]]
 
     @property
     def seen(self) -> list[Share]:
@@ -171,7 +144,9 @@ def compute(
         at_peak=_shares(of_ledger.at_peak_mib),
         after_step=_shares({category: mib(held) for category, held in ledger.after_step.items()}),
         phases=[
-            _phase(figures, phase, peak) for phase, peak in ledger.phase_peak.items() if peak.by_category
+            PhaseRow(phase, figures.phases[phase], max(held, key=lambda category: held[category]))
+            for phase, peak in ledger.phase_peak.items()
+            if (held := peak.by_category)
         ],
         tensors=_tensors(timeline),
         num_tensors=timeline.num_tensors,
@@ -181,18 +156,7 @@ def compute(
         ),
         by_both={row.name: _classes(ledger, row.name) for row in by_phase},
         moved=_row("step", ledger.moved_in_step),
-        norms=_norms(ledger.layers),
-    )
-
-
-def _phase(figures: Figures, name: str, peak: PhasePeak) -> PhaseRow:
-    phase = figures.phases[name]
-    return PhaseRow(
-        phase=name,
-        peak_mib=mib(peak.num_bytes),
-        allocator_mib=phase.allocator_peak_mib,
-        largest=max(peak.by_category.items(), key=lambda item: item[1])[0],
-        ms=phase.ms,
+        norms=list(grouped((row for row in ledger.layers if row.norm), lambda r: (r.shape, r.norm)).values()),
     )
 
 
@@ -206,28 +170,24 @@ def _shares(by_category_mib: dict[str, float]) -> list[Share]:
     return sorted(shares, key=lambda share: -share.mib)
 
 
-def made_in(tensor: HeldTensor, *, was_present: bool) -> str:
-    """Return the phase in which a storage was made; `was_present` says that the step began with it."""
-    return tensor.phase or (BEFORE if was_present else BETWEEN)
+def tensor_row(held: HeldTensor, *, was_present: bool) -> TensorRow:
+    """Describe a storage; `was_present` says that the step began with it."""
+    return TensorRow(
+        mib=mib(held.num_bytes),
+        category=held.category,
+        owner=held.name or held.module,
+        shape=" x ".join(map(str, held.shape)) or "scalar",
+        dtype=held.dtype,
+        phase=held.phase or (BEFORE if was_present else BETWEEN),
+        operator=held.operator.removeprefix("aten::"),
+    )
 
 
 def _tensors(timeline: StepTimeline) -> list[TensorRow]:
-    alive = timeline.alive_after(timeline.peak_event)
-    made = [(held, made_in(held, was_present=i < timeline.num_present)) for i, held in alive.items()]
     if not timeline.storages:  # of dpprof 0.2
-        made = [(held, made_in(held, was_present=True)) for held in timeline.largest]
-    return [
-        TensorRow(
-            mib=mib(held.num_bytes),
-            category=held.category,
-            owner=held.name or held.module,
-            shape=shape_words(held.shape),
-            dtype=held.dtype,
-            phase=phase,
-            operator=held.operator.removeprefix(ATEN),
-        )
-        for held, phase in made
-    ]
+        return [tensor_row(held, was_present=True) for held in timeline.largest]
+    alive = timeline.alive_after(timeline.peak_event)
+    return [tensor_row(held, was_present=i < timeline.num_present) for i, held in alive.items()]
 
 
 def _rows(moved: Mapping[str, Moved], first: Iterable[str] = ()) -> list[MovedRow]:
@@ -244,21 +204,3 @@ def _classes(ledger: LedgerResult, phase: str) -> list[MovedRow]:
 
 def _row(name: str, moved: Moved) -> MovedRow:
     return MovedRow(name, mib(moved.read), mib(moved.written), moved.flops / 1e9)
-
-
-def _norms(layers: list[LayerRow]) -> list[NormRow]:
-    """Return the rows by the first call of each; empty if the trainer does not choose a form."""
-    alike = grouped((row for row in layers if row.norm is not None), lambda row: (row.shape, row.norm))
-    return [
-        NormRow(
-            first=row.name,
-            calls=1 + len(others),
-            positions=row.positions,
-            weight=f"{row.rows} x {row.columns}" + (f", {row.groups} groups" if row.groups > 1 else ""),
-            form=row.norm or "",
-            norm_gflop=(row.norm_flops or 0) / 1e9,
-            norm_mib=mib(row.norm_bytes or 0),
-            sum_gflop=(row.sum_flops or 0) / 1e9,
-        )
-        for row, *others in alike.values()
-    ]

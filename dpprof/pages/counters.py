@@ -2,16 +2,10 @@
 
 from collections.abc import Iterator
 
+from dpprof.config.counter_metrics import BASIC
 from dpprof.findings.counter_tables import CounterTables
 from dpprof.pages.document import ColumnOf, Columns, Part, Sentence, table, table_of
-from dpprof.record.figures.counters import (
-    DRAM_READ,
-    DRAM_WRITTEN,
-    L1_LOAD,
-    L1_STORE,
-    L2_READ,
-    L2_WRITTEN,
-)
+from dpprof.record.figures import counters as where
 from dpprof.vocabulary.colors import words
 from dpprof.vocabulary.formats import number, whole
 
@@ -21,14 +15,14 @@ _KERNEL: tuple[ColumnOf, ...] = (("kernel", str, lambda row: row.name), ("phase"
 _FIGURES: tuple[ColumnOf, ...] = (
     ("launches", whole, lambda row: row.figures.kernel_launches or ""),  # sampling tells none
     ("time [ms]", number, lambda row: row.figures.kernel_ms),
-    ("DRAM read [MiB]", number, lambda row: row.figures.moved_mib(DRAM_READ)),
-    ("DRAM written [MiB]", number, lambda row: row.figures.moved_mib(DRAM_WRITTEN)),
+    ("DRAM read [MiB]", number, lambda row: row.figures.moved_mib(where.DRAM_READ)),
+    ("DRAM written [MiB]", number, lambda row: row.figures.moved_mib(where.DRAM_WRITTEN)),
     ("DRAM [GiB/s]", number, lambda row: row.figures.dram_gib_per_s),
     ("% of DRAM's peak", number, lambda row: row.figures.dram_pct_of_peak),
-    ("L2 read [MiB]", number, lambda row: row.figures.moved_mib(L2_READ)),
-    ("L2 written [MiB]", number, lambda row: row.figures.moved_mib(L2_WRITTEN)),
-    ("L1 load [MiB]", number, lambda row: row.figures.moved_mib(L1_LOAD)),
-    ("L1 store [MiB]", number, lambda row: row.figures.moved_mib(L1_STORE)),
+    ("L2 read [MiB]", number, lambda row: row.figures.moved_mib(where.L2_READ)),
+    ("L2 written [MiB]", number, lambda row: row.figures.moved_mib(where.L2_WRITTEN)),
+    ("L1 load [MiB]", number, lambda row: row.figures.moved_mib(where.L1_LOAD)),
+    ("L1 store [MiB]", number, lambda row: row.figures.moved_mib(where.L1_STORE)),
 )
 _LEDGER: tuple[ColumnOf, ...] = (
     ("ledger [MiB]", number, lambda row: row.ledger_mib),
@@ -50,12 +44,13 @@ def parts(found: CounterTables, num_kernels: int) -> Iterator[Part]:
     if kernels := found.kernels[:num_kernels]:
         title = f"Kernels with the most DRAM traffic ({len(kernels)} of {len(found.kernels)})"
         yield table_of(kernels, [*_KERNEL, _CLASS, *_FIGURES], title, name="kernels")
-    if metrics := dict.fromkeys(metric for row in rows for metric in row.extra):
+    metrics = dict.fromkeys(metric for row in rows for metric in row.figures.values if metric not in BASIC)
+    if metrics:
         shown: Columns = [("metric, in base units", str), *((row.name, number) for row in rows)]
-        further = [(metric, *(row.extra.get(metric) for row in rows)) for metric in metrics]
+        further = [(metric, *(row.figures.values.get(metric) for row in rows)) for metric in metrics]
         yield table("Further metrics", shown, further, name="further")
-    for metric, reason in found.missing.items():
+    for metric, reason in found.counters.missing.items():
         yield Sentence(f"{metric} was not counted: {reason}", "note")
-    if found.settings:
-        settings = ", ".join(f"{words(name)} {value}" for name, value in found.settings.items())
+    if found.counters.settings:
+        settings = ", ".join(f"{words(name)} {value}" for name, value in found.counters.settings.items())
         yield Sentence(f"counted with {settings}", "note")

@@ -5,9 +5,11 @@ A page is a function from findings to a Document. Text in backticks is code.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from markupsafe import Markup
+
+from dpprof.vocabulary.trainers import short_name
 
 Style = Literal["bold", "good", "doubtful", "bad", "muted"]
 Tone = Literal["", "note", "warning", "answer"]
@@ -83,26 +85,19 @@ class Chart:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A column; `shown` turns values into text. Texts (`str`) are left-aligned, figures right-aligned."""
 
     heading: str
-    shown: Callable[..., str] = str
-    unit: str = ""
+    shown: Callable[..., str]
 
     @property
     def is_figure(self) -> bool:
         """True for numbers, which are right-aligned."""
         return self.shown is not str
 
-    @property
-    def label(self) -> str:
-        """Heading with the unit."""
-        return f"{self.heading} [{self.unit}]" if self.unit else self.heading
 
-
-Columns = Sequence[Column | tuple[str, Callable[..., str]]]
+Columns = Sequence[tuple[str, Callable[..., str]]]
 # A column with what it shows of a row.
 ColumnOf = tuple[str, Callable[..., str], Callable[[Any], object]]
 
@@ -112,7 +107,7 @@ class Table:
     """Rows of cells under columns; `bold` has the indices of emphasized rows.
 
     `groups` has headings within the table, by the index of the row that follows. With `has_total`
-    the last row is about all others, and stays below them when they are sorted.
+    the last row is about all others, is emphasized too, and stays below them when they are sorted.
     """
 
     columns: Sequence[Column]
@@ -136,26 +131,15 @@ class Document:
     parts: Sequence[Part]
 
 
-def table(
-    title: str,
-    columns: Columns,
-    rows: Iterable[Sequence[object]],
-    *,
-    name: str = "",
-    bold: Collection[int] = (),
-    is_sortable: bool = True,
-    groups: Mapping[int, str] | None = None,
-    has_total: bool = False,
-) -> Table:
-    """Make a table of values, formatted by their columns; a column may be a heading and `shown`."""
-    made = [column if isinstance(column, Column) else Column(*column) for column in columns]
+def table(title: str, columns: Columns, rows: Iterable[Sequence[object]], **more: Any) -> Table:
+    """Make a table of values, formatted by their columns (heading and `shown`); `more` is as in `Table`."""
+    made = [Column(*column) for column in columns]
     cells = [[_cell(column, value) for column, value in zip(made, row, strict=True)] for row in rows]
-    emphasized = [*bold, len(cells) - 1] if has_total else bold
-    return Table(made, cells, title, name, emphasized, is_sortable, groups or {}, has_total)
+    return Table(made, cells, title, **more)
 
 
 def table_of(rows: Iterable[Any], columns: Sequence[ColumnOf], title: str = "", **more: Any) -> Table:
-    """Make a table of a row's values; `more` is as in `table`."""
+    """Make a table of a row's values; `more` is as in `Table`."""
     shown = [[value(row) for _, _, value in columns] for row in rows]
     return table(title, [(heading, form) for heading, form, _ in columns], shown, **more)
 
@@ -169,6 +153,13 @@ def _cell(column: Column, value: object) -> Cell:
 def figure(text: str) -> str:
     """Return a figure that already is text, for `Column.shown`."""
     return text
+
+
+def bare(one: Inline) -> str:
+    """Return the words of a piece without its look."""
+    if isinstance(one, TrainerName):
+        return short_name(one.name)
+    return one if isinstance(one, str) else one.text
 
 
 def inlines(text: Text) -> tuple[Inline, ...]:

@@ -12,8 +12,7 @@ from rich.markup import escape
 from rich.table import Table as Grid
 from rich.text import Text as RichText
 
-from dpprof.pages.document import Bar, Cell, Keyed, Styled, Table, Text, TrainerName, inlines
-from dpprof.vocabulary.trainers import short_name
+from dpprof.pages.document import Bar, Cell, Styled, Table, Text, bare, inlines
 
 # Longer words are folded.
 _LONGEST_WORD = 20
@@ -24,17 +23,7 @@ _STYLES = {"bold": "bold", "good": "green", "doubtful": "yellow", "bad": "red", 
 
 def plain(text: Text) -> RichText:
     """Return a text in the terminal's colours."""
-    pieces = []
-    for one in inlines(text):
-        match one:
-            case Styled(words, style):
-                pieces.append((words, _STYLES[style]))
-            case TrainerName(name):
-                pieces.append((short_name(name), ""))
-            case Keyed(words):
-                pieces.append((words, ""))
-            case _:
-                pieces.append((one, ""))
+    pieces = [(bare(one), _STYLES[one.style] if isinstance(one, Styled) else "") for one in inlines(text)]
     return RichText.assemble(*pieces)
 
 
@@ -104,7 +93,7 @@ class FittedTable:
             yield RichText(self.table.title, "bold")
         columns = [
             _Column(
-                column.label, [row[i] for row in self.table.rows], not column.is_figure, options.ascii_only
+                column.heading, [row[i] for row in self.table.rows], not column.is_figure, options.ascii_only
             )
             for i, column in enumerate(self.table.columns)
         ]

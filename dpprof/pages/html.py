@@ -8,7 +8,6 @@ import dataclasses
 import gzip
 import json
 import re
-from collections.abc import Sequence
 from importlib import resources
 
 import jinja2
@@ -80,11 +79,6 @@ def _inline(one: Inline) -> Markup:
     return code(one)
 
 
-def _trainer_of(row: Sequence[Cell]) -> str:
-    """Return the trainer of a row, for filtering; empty if it has none."""
-    return next((cell.name for cell in row if isinstance(cell, TrainerName)), "")
-
-
 def _cell(cell: Cell) -> Markup:
     if not isinstance(cell, Bar):
         return inline(cell)
@@ -101,20 +95,16 @@ _environment = jinja2.Environment(
 )
 _environment.policies["json.dumps_kwargs"] = {"sort_keys": False}  # keeps the stacking order of curves
 _environment.filters |= {
-    "words": words,
-    "ink": ink,
-    "number": number,
-    "rounded_up": rounded_up,
-    "fixed": fixed,
-    "memory": memory,
-    "code": code,
-    "inline": inline,
+    each.__name__: each
+    for each in (
+        *(words, ink, number, rounded_up, fixed, memory, code, inline),
+        *(packed, short_name, trainer_key, trainer_color),
+    )
+}
+_environment.filters |= {
     "cell": _cell,
-    "trainer_of": _trainer_of,
     "kind": lambda part: type(part).__name__,
-    "packed": packed,
-    "short_name": short_name,
-    "trainer_key": trainer_key,
-    "trainer_color": trainer_color,
+    # For filtering by trainer; empty if a row has none.
+    "trainer_of": lambda row: next((cell.name for cell in row if isinstance(cell, TrainerName)), ""),
 }
 _environment.globals["static"] = static

@@ -11,7 +11,7 @@ from dpprof.findings.comparison.rows import CellBar, Measure, ModelRows, legend
 from dpprof.findings.levels import Levels
 from dpprof.findings.tables import LedgerTables
 from dpprof.pages.comparison.data import ComparisonData
-from dpprof.vocabulary.colors import category_color, ink, words
+from dpprof.vocabulary.colors import CATEGORY_COLORS, ink, words
 from dpprof.vocabulary.formats import fixed, number, size
 from dpprof.vocabulary.trainers import short_name
 
@@ -38,7 +38,7 @@ def timeline_of(levels: Levels, tables: LedgerTables, title: str) -> Figure:
         *levels.mib.values(),
         # A label with an underscore is left out of the legend.
         labels=[words(name) if max(alive) >= least else f"_{name}" for name, alive in levels.mib.items()],
-        colors=[category_color(category) for category in levels.mib],
+        colors=[CATEGORY_COLORS[category] for category in levels.mib],
         step="post",
         linewidth=0,
     )

@@ -1,71 +1,49 @@
 """Render documents as Markdown that is readable as plain text."""
 
-from dpprof.pages.document import (
-    Bar,
-    Chart,
-    Document,
-    Heading,
-    Inline,
-    Keyed,
-    Part,
-    Points,
-    Sentence,
-    Styled,
-    Table,
-    Text,
-    TrainerName,
-    inlines,
-)
+from dpprof.pages import document as doc
 from dpprof.vocabulary.formats import escape, markdown_table
-from dpprof.vocabulary.trainers import short_name
 
 
-def render(document: Document) -> str:
+def render(document: doc.Document) -> str:
     """Return the whole text, without charts."""
     parts = [_part(part) for part in document.parts]
     return "\n".join([f"# {escape(document.title)}\n", *(f"{text}\n" for text in parts if text)])
 
 
-def _part(part: Part) -> str:
+def _part(part: doc.Part) -> str:
     match part:
-        case Heading(text):
+        case doc.Heading(text):
             return f"## {escape(text)}"
-        case Sentence(text):
+        case doc.Sentence(text):
             return escape(words(text))
-        case Points(items, folded_under):
+        case doc.Points(items, folded_under):
             return "" if folded_under else "\n".join(f"- {escape(words(item))}" for item in items)
-        case Table():
+        case doc.Table():
             return _table(part)
-        case Chart():
+        case doc.Chart():
             return ""
 
 
-def words(text: Text) -> str:
+def words(text: doc.Text) -> str:
     """Return a text with emphasis as asterisks."""
-    return "".join(_inline(one) for one in inlines(text))
+    return "".join(
+        f"**{one.text}**"
+        if isinstance(one, doc.Styled) and one.text and one.style != "muted"
+        else doc.bare(one)
+        for one in doc.inlines(text)
+    )
 
 
-def _inline(one: Inline) -> str:
-    match one:
-        case Styled(text, style):
-            return f"**{text}**" if text and style != "muted" else text
-        case TrainerName(name):
-            return short_name(name)
-        case Keyed(text):
-            return text
-    return one
-
-
-def _table(table: Table) -> str:
-    of_bars = {i for row in table.rows for i, cell in enumerate(row) if isinstance(cell, Bar)}
+def _table(table: doc.Table) -> str:
+    of_bars = {i for row in table.rows for i, cell in enumerate(row) if isinstance(cell, doc.Bar)}
     shown = [i for i in range(len(table.columns)) if i not in of_bars]
     rows: list[list[str]] = []
     for i, row in enumerate(table.rows):
         if i in table.groups:
             rows.append([table.groups[i], *[""] * (len(shown) - 1)])
-        rows.append([words(cell) for cell in (row[i] for i in shown) if not isinstance(cell, Bar)])
+        rows.append([words(cell) for cell in (row[i] for i in shown) if not isinstance(cell, doc.Bar)])
     made = markdown_table(
-        [table.columns[i].label for i in shown],
+        [table.columns[i].heading for i in shown],
         rows,
         [place for place, i in enumerate(shown) if table.columns[i].is_figure],
     )

@@ -6,23 +6,10 @@ from markupsafe import Markup
 
 from dpprof.findings.plan import answer as said
 from dpprof.findings.plan.answer import span
-from dpprof.findings.plan.data import BatchNoise, Fitted, PlanData, TrainingOption
+from dpprof.findings.plan.data import Fitted, PlanData, TrainingOption
 from dpprof.findings.plan.timing import UNKNOWN
+from dpprof.pages import document as doc
 from dpprof.pages import svg
-from dpprof.pages.document import (
-    Chart,
-    ColumnOf,
-    Document,
-    Heading,
-    Part,
-    Points,
-    Sentence,
-    Styled,
-    Table,
-    TrainerName,
-    figure,
-    table_of,
-)
 from dpprof.pages.written import write_answer
 from dpprof.record.figures.privacy import rounded_up
 from dpprof.vocabulary.colors import trainer_color, trainer_symbol
@@ -46,30 +33,32 @@ def write_plan(data: PlanData, folder: Path) -> tuple[str, list[Path]]:
     return write_answer(folder, "plan", page(data), said.to_data(data))
 
 
-def page(data: PlanData) -> Document:
+def page(data: PlanData) -> doc.Document:
     """Return a plan with its tables."""
-    verdict = Styled("Recommended" if data.recommended else "No recommendation")
-    parts: list[Part] = [
-        Sentence(said.question(data)),
-        Sentence((verdict, f": {said.reason(data)}"), "answer"),
+    verdict = doc.Styled("Recommended" if data.recommended else "No recommendation")
+    parts: list[doc.Part] = [
+        doc.Sentence(said.question(data)),
+        doc.Sentence((verdict, f": {said.reason(data)}"), "answer"),
     ]
     if data.recommended:
-        parts.append(Sentence(said.summary(data), "answer"))
+        parts.append(doc.Sentence(said.summary(data), "answer"))
     if data.advice:
-        parts.append(Sentence(f"{data.advice} Each change is in the advice beside this plan.", "answer"))
-    parts += [Sentence(text, "warning") for text in said.weak_privacy(data)]
+        parts.append(doc.Sentence(f"{data.advice} Each change is in the advice beside this plan.", "answer"))
+    parts += [doc.Sentence(text, "warning") for text in said.weak_privacy(data)]
     if caveats := said.caveats(data):
-        parts.append(Points(caveats))
+        parts.append(doc.Points(caveats))
     parts += _chart(data)
     if data.options:
-        parts += [Heading("Ways to train"), _options(data), Sentence(_physical(data), "note")]
-    parts += [Heading("Noise for the budget"), _noises(data), Sentence(_OVER_BATCH, "note")]
-    parts += [Heading("Memory"), _memory(data)]
+        parts += [doc.Heading("Ways to train"), _options(data), doc.Sentence(_physical(data), "note")]
+    parts += [doc.Heading("Noise for the budget"), _noises(data), doc.Sentence(_OVER_BATCH, "note")]
+    parts += [doc.Heading("Memory"), _memory(data)]
     measured = [(short_name(f.config.trainer), f.measured) for f in data.fitted if f.measured]
     runs = [f"Measured with {trainer}: {', '.join(steps.names)}." for trainer, steps in measured]
     folders = [folder for one in data.fitted for folder in one.folders]
-    parts += [Heading("What it rests on"), Points([*said.rests_on(data), *runs])]
-    return Document(f"{data.name}: plan", [*parts, Points(folders, "The run folders of the estimates")])
+    parts += [doc.Heading("What it rests on"), doc.Points([*said.rests_on(data), *runs])]
+    return doc.Document(
+        f"{data.name}: plan", [*parts, doc.Points(folders, "The run folders of the estimates")]
+    )
 
 
 def _physical(data: PlanData) -> str:
@@ -85,7 +74,7 @@ def _first(data: PlanData) -> str:
     return "recommended" if data.recommended else "next best"
 
 
-def _options(data: PlanData) -> Table:
+def _options(data: PlanData) -> doc.Table:
     front, best = data.front, data.recommended or data.next_best
 
     def mark(one: TrainingOption) -> str:
@@ -93,8 +82,8 @@ def _options(data: PlanData) -> Table:
             return _first(data)
         return "on the front" if one in front else ""
 
-    columns: list[ColumnOf] = [
-        ("trainer", str, lambda one: TrainerName(one.trainer)),
+    columns: list[doc.ColumnOf] = [
+        ("trainer", str, lambda one: doc.TrainerName(one.trainer)),
         ("logical batch", whole, lambda one: one.noise.logical_batch),
         ("hours", span, lambda one: one.hours),
         ("noise / batch", "{:.3g}".format, lambda one: one.noise.over_batch),
@@ -114,47 +103,43 @@ def _options(data: PlanData) -> Table:
         left_out |= {"hours", "step [s]", "device-hours", "cost"}
     columns = [column for column in columns if column[0] not in left_out]
     bold = [i for i, one in enumerate(data.options) if one is best]
-    return table_of(data.options, columns, name="options", bold=bold)
+    return doc.table_of(data.options, columns, name="options", bold=bold)
 
 
-def _gib(num_bytes: int | None) -> str:
-    return "" if num_bytes is None else number(num_bytes / GIB)
-
-
-def _noises(data: PlanData) -> Table:
-    columns: list[ColumnOf] = [
+def _noises(data: PlanData) -> doc.Table:
+    columns: list[doc.ColumnOf] = [
         ("logical batch", whole, lambda noise: noise.logical_batch),
         ("noise multiplier", rounded_up, lambda noise: noise.guarantee.noise_multiplier),
         ("sample rate", "{:.3g}".format, lambda noise: noise.sample_rate),
         ("steps", whole, lambda noise: noise.steps),
         ("epochs", number, lambda noise: noise.epochs),
         ("accountant", str, lambda noise: noise.guarantee.accountant.upper()),
-        ("by RDP", figure, _by_rdp),
+        (
+            "by RDP",
+            doc.figure,
+            lambda n: rounded_up(n.by_rdp.noise_multiplier) if n.by_rdp else n.why_not_rdp,
+        ),
         ("epsilon", rounded_up, lambda noise: noise.guarantee.epsilon),
         ("noise / batch", "{:.3g}".format, lambda noise: noise.over_batch),
     ]
-    return table_of(data.noises, columns, name="noise")
+    return doc.table_of(data.noises, columns, name="noise")
 
 
-def _by_rdp(noise: BatchNoise) -> str:
-    return rounded_up(noise.by_rdp.noise_multiplier) if noise.by_rdp else noise.why_not_rdp
-
-
-def _memory(data: PlanData) -> Table:
-    columns: list[ColumnOf] = [
-        ("trainer", str, lambda one: TrainerName(one.config.trainer)),
-        ("largest physical batch", figure, _largest),
-        ("needs GiB", _gib, lambda one: one.needed_bytes),
+def _memory(data: PlanData) -> doc.Table:
+    columns: list[doc.ColumnOf] = [
+        ("trainer", str, lambda one: doc.TrainerName(one.config.trainer)),
+        ("largest physical batch", doc.figure, _largest),
+        ("needs GiB", number, lambda one: one.needed_bytes and one.needed_bytes / GIB),
         ("in phase", str, lambda one: one.peak_phase or ""),
     ]
-    return table_of(data.fitted, columns, name="memory")
+    return doc.table_of(data.fitted, columns, name="memory")
 
 
 def _largest(one: Fitted) -> str:
     return "failed" if one.failure else f"{one.largest:,}" if one.largest else "none fits"
 
 
-def _chart(data: PlanData) -> list[Part]:
+def _chart(data: PlanData) -> list[doc.Part]:
     """Plot noise against time for options with comparable times, with the Pareto front joined."""
     known = [option for option in data.comparable if option.price]
     if len(known) < 2:
@@ -169,9 +154,9 @@ def _chart(data: PlanData) -> list[Part]:
     drawn += [_point(option, data, x, y) for option in known]
     made = svg.chart("Noise in the mean gradient against hours of training", *drawn, name="front")
     trainers = dict.fromkeys(option.trainer for option in data.comparable)
-    legend = [TrainerName(trainer) for trainer in trainers]
+    legend = [doc.TrainerName(trainer) for trainer in trainers]
     joined = _JOINED if len(data.front) > 1 else ""
-    return [Chart(made, legend, "Noise against time", f"{joined}The large mark is {_first(data)}.")]
+    return [doc.Chart(made, legend, "Noise against time", f"{joined}The large mark is {_first(data)}.")]
 
 
 def _point(option: TrainingOption, data: PlanData, x: svg.Scale, y: svg.Scale) -> Markup:

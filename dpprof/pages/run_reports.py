@@ -6,14 +6,15 @@ The folder keeps their versions, so that folders of an earlier dpprof get new pa
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from dpprof.errors import DpprofError
 from dpprof.json_files import read_json, typed
 from dpprof.pages import html, verify
 from dpprof.pages.document import Document
-from dpprof.pages.formats.run import write_memory_tracks, write_snapshot, write_stacks
-from dpprof.pages.roofline.page import write_run_roofline
+from dpprof.pages.formats.run import write_format, write_memory_tracks
+from dpprof.pages.roofline.page import run_roofline
 from dpprof.pages.tensorboard import write_scalars
 from dpprof.pages.timeline import write_timeline
 from dpprof.record.figures.results import Result
@@ -50,11 +51,11 @@ def page_report(file: str, version: int, page: Callable[[Result], Document | Non
 
 RUN_REPORTS: tuple[Report, ...] = (
     Report("memory_timeline.html", version=7, write=write_timeline),
-    Report("roofline.html", version=4, write=write_run_roofline),
+    page_report("roofline.html", version=4, page=run_roofline),
     page_report("verify.html", version=2, page=verify.page),
-    Report("memory_snapshot.pickle", version=1, write=write_snapshot),
+    Report("memory_snapshot.pickle", version=1, write=partial(write_format, "snapshot")),
     Report("memory_trace.json.gz", version=1, write=write_memory_tracks),
-    Report("peak_memory.collapsed", version=2, write=write_stacks),
+    Report("peak_memory.collapsed", version=2, write=partial(write_format, "collapsed")),
     Report("tensorboard", version=2, write=write_scalars),
 )
 

@@ -6,40 +6,30 @@ from typing import NamedTuple
 
 from dpprof.config.devices import DEVICES
 from dpprof.findings import counter_tables
-from dpprof.findings.tables import LedgerTables, MovedRow, compute
+from dpprof.findings.tables import LedgerTables, compute
 from dpprof.pages import counters, svg
-from dpprof.pages.document import (
-    Bar,
-    Column,
-    Columns,
-    Document,
-    Keyed,
-    Part,
-    Sentence,
-    Styled,
-    Table,
-    figure,
-    table,
-)
+from dpprof.pages import document as doc
 from dpprof.record.figures.figures import RanksFigures
 from dpprof.record.figures.privacy import privacy_words
 from dpprof.record.figures.results import Result, describe
 from dpprof.record.ledger import StepTimeline
 from dpprof.record.record import ParameterGroup, Predicted, Record
-from dpprof.vocabulary.colors import category_color, words
+from dpprof.vocabulary.colors import CATEGORY_COLORS, words
 from dpprof.vocabulary.formats import fixed, number, one, two, whole
+from dpprof.vocabulary.theory import LayerRow
+from dpprof.vocabulary.units import mib
 
 _ANSWERS = {None: "", True: "yes", False: "no"}
 
 
 def page(
     result: Result, timeline: StepTimeline | None, num_tensors: int, num_kernels: int
-) -> Document | None:
+) -> doc.Document | None:
     """Return all that `dpprof show` tells of a run; None without a ledger and hardware counters."""
     record, figures = result.record, result.figures
     if record is None:
         return None
-    parts: list[Part] = []
+    parts: list[doc.Part] = []
     if record.ledger and figures and figures.ledger and timeline is not None:
         parts += _of_ledger(compute(figures, figures.ledger, record.ledger, timeline), num_tensors)
     if record.counters is not None:
@@ -47,16 +37,16 @@ def page(
     if not parts:
         return None
     if result.config.is_estimate:
-        said = (Styled("nothing was run"), f", these are fake tensors: {describe(result)}")
-        parts.insert(0, Sentence(said))
-    return Document(result.name, [*parts, *_of_training(result, record)])
+        said = (doc.Styled("nothing was run"), f", these are fake tensors: {describe(result)}")
+        parts.insert(0, doc.Sentence(said))
+    return doc.Document(result.name, [*parts, *_of_training(result, record)])
 
 
-def _of_ledger(found: LedgerTables, num_tensors: int) -> Iterator[Part]:
-    peak = Styled(f"{fixed(found.held_mib, 2)} MiB")
-    yield Sentence(("peak ", peak, " in ", Styled(found.peak_phase), f": {found.origin}"))
+def _of_ledger(found: LedgerTables, num_tensors: int) -> Iterator[doc.Part]:
+    peak = doc.Styled(f"{fixed(found.held_mib, 2)} MiB")
+    yield doc.Sentence(("peak ", peak, " in ", doc.Styled(found.peak_phase), f": {found.origin}"))
     if found.doubt:
-        yield Sentence(found.doubt, "warning")
+        yield doc.Sentence(found.doubt, "warning")
     yield at_peak(found)
     if num_tensors and found.tensors:
         shown = min(num_tensors, len(found.tensors))
@@ -68,7 +58,7 @@ def _of_ledger(found: LedgerTables, num_tensors: int) -> Iterator[Part]:
     yield from moved(found)
 
 
-def _of_training(result: Result, record: Record) -> Iterator[Part]:
+def _of_training(result: Result, record: Record) -> Iterator[doc.Part]:
     figures = result.figures
     if figures is not None and figures.ranks is not None and figures.ranks.slowest is not None:
         yield ranks(figures.ranks)
@@ -77,114 +67,107 @@ def _of_training(result: Result, record: Record) -> Iterator[Part]:
     if record.parameters:
         yield parameters(record.parameters)
     for text in record.changed:
-        yield Sentence((Styled("changed for training"), f": {text}"))
+        yield doc.Sentence((doc.Styled("changed for training"), f": {text}"))
     if record.privacy is not None:
         said = privacy_words(record.privacy)
-        yield Sentence((Styled("privacy of the whole training"), f": {said}"))
+        yield doc.Sentence((doc.Styled("privacy of the whole training"), f": {said}"))
 
 
-def category(name: str) -> Keyed:
+def category(name: str) -> doc.Keyed:
     """Return a memory category with its colour."""
-    return Keyed(words(name), svg.key("square", category_color(name)))
+    return doc.Keyed(words(name), svg.key("square", CATEGORY_COLORS[name]))
 
 
-def at_peak(found: LedgerTables, *, explained: bool = False) -> Table:
+def at_peak(found: LedgerTables, *, explained: bool = False) -> doc.Table:
     """Return the categories at the peak, on request with what each of them is."""
     longest = max((share.pct for share in found.at_peak), default=0.0) or 1.0
     rows: list[tuple[object, ...]] = [
-        (category(share.category), share.mib, share.pct, Bar(share.pct / longest), share.meaning)
+        (category(share.category), share.mib, share.pct, doc.Bar(share.pct / longest), share.meaning)
         for share in found.at_peak
     ]
     rows.append(("together", found.held_mib, 100.0, "", ""))
-    columns: Columns = [("category", str), ("MiB", two), ("%", one), ("", str), ("what it is", str)]
+    columns: doc.Columns = [("category", str), ("MiB", two), ("%", one), ("", str), ("what it is", str)]
     end = None if explained else -1
     shown = [row[:end] for row in rows]
-    return table("At the peak", columns[:end], shown, name="at-peak", has_total=True)
+    return doc.table("At the peak", columns[:end], shown, name="at-peak", has_total=True)
 
 
-def tensors(found: LedgerTables, most: int, title: str = "") -> Table:
+def tensors(found: LedgerTables, most: int, title: str = "") -> doc.Table:
     """Return the largest tensors at the peak."""
     names = ("category", "of", "shape", "type", "made in", "by")
-    rows = [
-        (t.mib, category(t.category), t.owner, t.shape, t.dtype, t.phase, t.operator)
-        for t in found.tensors[:most]
-    ]
-    columns: Columns = [("MiB", two), *((name, str) for name in names)]
-    return table(title, columns, rows, name="tensors", is_sortable=False)
+    rows = [(t.mib, category(t.category), *t[2:]) for t in found.tensors[:most]]
+    columns: doc.Columns = [("MiB", two), *((name, str) for name in names)]
+    return doc.table(title, columns, rows, name="tensors", is_sortable=False)
 
 
-def phases(found: LedgerTables) -> Table:
+def phases(found: LedgerTables) -> doc.Table:
     """Return each phase's time and peaks."""
-    columns: Columns = [
-        ("phase", str),
-        Column("time", two, "ms"),
-        Column("ledger's peak", two, "MiB"),
-        Column("allocator's peak", two, "MiB"),
-        ("most of it", str),
+    columns: list[doc.ColumnOf] = [
+        ("phase", str, lambda row: row.phase),
+        ("time [ms]", two, lambda row: row.figures.ms),
+        ("ledger's peak [MiB]", two, lambda row: row.figures.peak_mib),
+        ("allocator's peak [MiB]", two, lambda row: row.figures.allocator_peak_mib),
+        ("most of it", str, lambda row: category(row.largest)),
     ]
-    rows = [(p.phase, p.ms, p.peak_mib, p.allocator_mib, category(p.largest)) for p in found.phases]
-    return table("Peak of each phase", columns, rows, name="phases")
+    return doc.table_of(found.phases, columns, "Peak of each phase", name="phases")
 
 
-def after_step(found: LedgerTables) -> Table:
+def after_step(found: LedgerTables) -> doc.Table:
     """Return what stays alive after the step."""
     rows = [(category(share.category), share.mib) for share in found.after_step]
-    return table("After the step", [("category", str), ("MiB", two)], rows, name="after-step")
+    return doc.table("After the step", [("category", str), ("MiB", two)], rows, name="after-step")
 
 
-def moved(found: LedgerTables) -> list[Table]:
+def moved(found: LedgerTables) -> list[doc.Table]:
     """Return the bytes moved by each phase and by each operator class."""
-    by_phase = [(row.name, row) for row in [*found.by_phase, found.moved]]
-    by_class = [(words(row.name), row) for row in found.by_class]
+    phase: doc.ColumnOf = ("phase", str, lambda row: row.name)
+    operator_class: doc.ColumnOf = ("operator class", str, lambda row: words(row.name))
+    figures: list[doc.ColumnOf] = [
+        ("read [MiB]", one, lambda row: row.read_mib),
+        ("written [MiB]", one, lambda row: row.written_mib),
+        ("GFLOP", two, lambda row: row.gflop),
+        ("FLOP/byte", one, lambda row: row.intensity),
+    ]
+    title, rows = "Bytes moved by {}, if nothing stayed in a cache".format, [*found.by_phase, found.moved]
     return [
-        _moved("phase", "moved-by-phase", by_phase, has_total=True),
-        _moved("operator class", "moved-by-class", by_class, has_total=False),
+        doc.table_of(rows, [phase, *figures], title(phase[0]), name="moved-by-phase", has_total=True),
+        doc.table_of(
+            found.by_class, [operator_class, *figures], title(operator_class[0]), name="moved-by-class"
+        ),
     ]
 
 
-def _moved(first: str, name: str, rows: Iterable[tuple[str, MovedRow]], *, has_total: bool) -> Table:
-    columns: Columns = [
-        (first, str),
-        Column("read", one, "MiB"),
-        Column("written", one, "MiB"),
-        ("GFLOP", two),
-        ("FLOP/byte", one),
+def norms(found: LedgerTables) -> doc.Table:
+    """Return the forms in which norms were computed; figures are for one weight, over all its calls."""
+    columns: list[doc.ColumnOf] = [
+        ("layer", str, lambda alike: alike[0].name + (f" and {len(alike) - 1} like it" if alike[1:] else "")),
+        ("positions", whole, lambda alike: alike[0].positions),
+        ("weight", str, lambda alike: _weight(alike[0])),
+        ("form", str, lambda alike: alike[0].norm),
+        ("GFLOP", number, lambda alike: (alike[0].norm_flops or 0) / 1e9),
+        ("MiB", number, lambda alike: mib(alike[0].norm_bytes or 0)),
+        ("clipped sum [GFLOP]", number, lambda alike: (alike[0].sum_flops or 0) / 1e9),
     ]
-    shown = [(named, row.read_mib, row.written_mib, row.gflop, row.intensity) for named, row in rows]
-    title = f"Bytes moved by {first}, if nothing stayed in a cache"
-    return table(title, columns, shown, name=name, has_total=has_total)
+    return doc.table_of(found.norms, columns, "Norms of per-sample gradients, by weight", name="norms")
 
 
-def norms(found: LedgerTables) -> Table:
-    """Return the forms in which norms were computed."""
-    columns: Columns = [
-        ("layer", str),
-        ("positions", whole),
-        ("weight", str),
-        ("form", str),
-        ("GFLOP", number),
-        ("MiB", number),
-        Column("clipped sum", number, "GFLOP"),
-    ]
-    rows = [
-        (n.layers, n.positions, n.weight, n.form, n.norm_gflop, n.norm_mib, n.sum_gflop) for n in found.norms
-    ]
-    return table("Norms of per-sample gradients, by weight", columns, rows, name="norms")
+def _weight(row: LayerRow) -> str:
+    return f"{row.rows} x {row.columns}" + (f", {row.groups} groups" if row.groups > 1 else "")
 
 
-def ranks(found: RanksFigures) -> Table:
+def ranks(found: RanksFigures) -> doc.Table:
     """Return a row per rank: step and phases with the others, step alone, and peak."""
     title = "Ranks: a step with the others, alone, and what communication adds"
     if found.efficiency_pct is not None:
         title += f"; scaling efficiency {found.efficiency_pct:.0f} %"
     names = found.slowest.phases_ms if found.slowest is not None else {}
-    columns: Columns = [
+    columns: doc.Columns = [
         ("rank", whole),
         ("on", str),
-        *(Column(name, two, "ms") for name in ("step", "alone", "exposed")),
-        Column("peak", two, "MiB"),
+        *((f"{name} [ms]", two) for name in ("step", "alone", "exposed")),
+        ("peak [MiB]", two),
         ("in", str),
-        *(Column(name, two, "ms") for name in names),
+        *((f"{name} [ms]", two) for name in names),
     ]
     rows = [
         (
@@ -194,12 +177,12 @@ def ranks(found: RanksFigures) -> Table:
         for rank in found.each
     ]
     slowest = [i for i, rank in enumerate(found.each) if rank is found.slowest]
-    return table(title, columns, rows, name="ranks", bold=slowest)
+    return doc.table(title, columns, rows, name="ranks", bold=slowest)
 
 
-def parameters(groups: Iterable[ParameterGroup]) -> Table:
+def parameters(groups: Iterable[ParameterGroup]) -> doc.Table:
     """Return parameters by kind, and whether they train."""
-    columns: Columns = [
+    columns: doc.Columns = [
         ("kind", str),
         ("tensors", whole),
         ("numbers", whole),
@@ -208,13 +191,13 @@ def parameters(groups: Iterable[ParameterGroup]) -> Table:
     rows = [
         (g.kind, g.tensors, g.numbers, *map(_ANSWERS.get, (g.trains, g.per_sample, g.moved))) for g in groups
     ]
-    return table("Parameters", columns, rows, name="parameters")
+    return doc.table("Parameters", columns, rows, name="parameters")
 
 
-def beside_plan(predicted: Predicted, record: Record) -> Table:
+def beside_plan(predicted: Predicted, record: Record) -> doc.Table:
     """Return the planned figures, the measured ones and the deviation."""
-    columns: Columns = [("", str), ("plan", figure), ("measured", figure), ("off", figure)]
-    return table(f"Beside {predicted.plan}", columns, beside(predicted, record))
+    columns: doc.Columns = [("", str), ("plan", doc.figure), ("measured", doc.figure), ("off", doc.figure)]
+    return doc.table(f"Beside {predicted.plan}", columns, beside(predicted, record))
 
 
 class Beside(NamedTuple):

@@ -12,7 +12,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat
 from dpprof.config.training import TrainingConfig
 from dpprof.errors import ConfigError, DpprofError, refuse
-from dpprof.findings.plan.reading import KeptPlan, KeptRow, read_plan, reading
+from dpprof.findings.plan.reading import KeptPlan, KeptRow, picked, read_plan, reading
 from dpprof.json_files import typed
 from dpprof.privacy.guarantee import ACCOUNTANTS, PRV, PrivateSteps
 from dpprof.record.figures.privacy import rounded_up
@@ -95,9 +95,7 @@ def snippet(data: object, trainer: str = "", logical_batch: int = 0) -> Snippet:
     """
     with reading():
         plan = read_plan(data)
-        asked = typed(
-            _Asked, {name: plan.asked[name] for name in _Asked.__annotations__ if name in plan.asked}
-        )
+        asked = typed(_Asked, picked(_Asked, plan.asked))
     row = plan.row(trainer, logical_batch)
     if row.trainer not in _TEMPLATES:
         able = [short_name(name) for name in plan.trainers if name in _TEMPLATES]

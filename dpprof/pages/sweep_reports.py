@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from dpprof.drive.sweep import SweepReports
-from dpprof.findings.comparison.comparison import compare, read_foreseen
+from dpprof.findings.comparison.comparison import compare, foreseen_of
 from dpprof.findings.comparison.rows import MEASURES
 from dpprof.pages.comparison import page
 from dpprof.pages.comparison.data import ComparisonData, compute
@@ -22,7 +22,7 @@ def write_sweep_reports(folder: SweepFolder, results: Iterable[Result]) -> Sweep
     results = list(results)
     comparison = compare(folder.name, {folder.name: results})
     folders = {(folder.name, result.name): result.folder for result in results}
-    foreseen, _ = read_foreseen(folder)  # unreadable ones were reported before
+    foreseen = foreseen_of([folder.path], lambda text: None)  # unreadable ones were reported before
     data = compute(comparison, folders, foreseen)
     texts = {
         folder.summary_markdown: to_markdown(data),

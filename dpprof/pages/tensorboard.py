@@ -8,7 +8,6 @@ from pathlib import Path
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from dpprof.config.experiment import ExperimentConfig
 from dpprof.record.figures.names import NEEDED, PEAK, PREDICTED, SAMPLES, STEP, series
 from dpprof.record.figures.results import Result
 from dpprof.vocabulary.trainers import trainer_info
@@ -27,9 +26,12 @@ def write_scalars(result: Result) -> list[Path]:
         return []
     for path in _event_files(directory):
         path.unlink()
+    config = result.config
+    settings: dict[str, object] = {name: getattr(config, name) for name in ("batch_size", "seq_len")}
+    settings |= {"trainer": trainer_info(config.trainer).short_name, "model": config.model_title}
     headline = {name: result.metrics[name] for name in _HEADLINE if name in result.metrics}
     with SummaryWriter(str(directory)) as writer:
-        for part in hparams(_settings(result.config), headline):
+        for part in hparams(settings, headline):
             writer.file_writer.add_summary(part)
         for name, value in headline.items():
             writer.add_scalar(name, value, 0)
@@ -37,15 +39,6 @@ def write_scalars(result: Result) -> list[Path]:
             for step, value in enumerate(values):
                 writer.add_scalar(f"{name}_by_step", value, step)
     return _event_files(directory)
-
-
-def _settings(config: ExperimentConfig) -> dict[str, str | int]:
-    return {
-        "trainer": trainer_info(config.trainer).short_name,
-        "model": config.model_title,
-        "batch_size": config.batch_size,
-        "seq_len": config.seq_len,
-    }
 
 
 def _event_files(directory: Path) -> list[Path]:

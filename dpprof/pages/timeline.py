@@ -12,7 +12,7 @@ from typing import Any
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.findings import levels, tables
 from dpprof.findings.levels import clock
-from dpprof.findings.tables import ATEN, made_in, shape_words
+from dpprof.findings.tables import TensorRow, tensor_row
 from dpprof.pages import html, image, run_tables
 from dpprof.pages.html import short
 from dpprof.record.figures.capacity import assumptions, doubt_words
@@ -22,7 +22,7 @@ from dpprof.record.figures.results import Result, describe_steps, device_name, e
 from dpprof.record.files import write_bytes, write_text
 from dpprof.record.ledger import LedgerResult, StepTimeline
 from dpprof.record.record import Record
-from dpprof.vocabulary.colors import category_color, class_color, words
+from dpprof.vocabulary.colors import CATEGORY_COLORS, CLASS_COLORS, words
 from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.trainers import short_name
 from dpprof.vocabulary.units import MS_PER_S
@@ -46,7 +46,7 @@ def step_data(timeline: StepTimeline, phase_s: dict[str, float]) -> dict[str, An
     return {
         "names": names,
         "words": [words(name) for name in names],
-        "colors": [category_color(name) for name in names],
+        "colors": [CATEGORY_COLORS[name] for name in names],
         "ms": [short(at) for at in ms],
         "start": [timeline.start.get(name, 0) for name in names],
         "category": [index[name] for name in timeline.category],
@@ -66,14 +66,11 @@ def step_data(timeline: StepTimeline, phase_s: dict[str, float]) -> dict[str, An
 def _storages(timeline: StepTimeline, index: dict[str, int]) -> dict[str, list[Any]]:
     """Return the storages as columns; `owner` is the parameter or the module."""
     storages = timeline.storages
+    rows = [tensor_row(each, was_present=i < timeline.num_present) for i, each in enumerate(storages)]
     return {
         "bytes": [each.num_bytes for each in storages],
         "category": [index[each.category] for each in storages],
-        "owner": [each.name or each.module for each in storages],
-        "shape": [shape_words(each.shape) for each in storages],
-        "dtype": [each.dtype for each in storages],
-        "phase": [made_in(each, was_present=i < timeline.num_present) for i, each in enumerate(storages)],
-        "operator": [each.operator.removeprefix(ATEN) for each in storages],
+        **{name: [getattr(row, name) for row in rows] for name in TensorRow._fields[2:]},
     }
 
 
@@ -156,8 +153,8 @@ def render(data: TimelineData, picture: bytes) -> str:
         estimate=estimate,
         held_against=estimate_held_against(estimate, config) if estimate else "",
         assumptions=[*assumptions(config, data.ledger), *doubts] if estimate else [],
-        color=category_color,
-        class_color=class_color,
+        category_colors=CATEGORY_COLORS,
+        class_colors=CLASS_COLORS,
         most_moved=max((row.moved_mib for row in found.by_phase), default=0) or 1,
         shown=run_tables,
         shown_tensors=_SHOWN_TENSORS,

@@ -2,55 +2,44 @@
 
 from collections.abc import Sequence
 
-from dpprof.pages.document import (
-    Columns,
-    Document,
-    Heading,
-    Part,
-    Points,
-    Sentence,
-    Style,
-    Styled,
-    figure,
-    table,
-)
+from dpprof.pages import document as doc
 from dpprof.record.figures.results import Result
 from dpprof.record.figures.verdicts import FAIL, WARNING, having, judge_checks, least_chance
 from dpprof.record.record import VerifyCheck, VerifyResult
 from dpprof.vocabulary.trainers import short_name
 from dpprof.vocabulary.verify_checks import CHECKS, FALSE_ALARM_RATE
 
-_STYLES: dict[str, Style] = {FAIL: "bad", WARNING: "doubtful"}
+_STYLES: dict[str, doc.Style] = {FAIL: "bad", WARNING: "doubtful"}
 _WHAT_IS_MEASURED = (
     "For errors and distances: what was measured, and the largest value allowed. For noise: how likely noise "
     "of the right kind looks as far off, and the chance below which the check fails."
 )
 
 
-def page(result: Result) -> Document | None:
+def page(result: Result) -> doc.Document | None:
     """Return the checks of a run and their results; None if nothing was verified."""
     found = result.record.verify if result.record is not None else None
     if found is None:
         return None
     trainer = short_name(result.config.trainer)
-    verdict = (f"{result.config.trainer} ({trainer}): ", Styled(judge_checks(found).word))
-    columns: Columns = [
+    verdict = (f"{result.config.trainer} ({trainer}): ", doc.Styled(judge_checks(found).word))
+    columns: doc.Columns = [
         ("check", str),
         ("outcome", str),
-        ("measured", figure),
-        ("allowed", figure),
+        ("measured", doc.figure),
+        ("allowed", doc.figure),
         ("what must hold", str),
         ("what was found", str),
     ]
-    return Document(
+    return doc.Document(
         f"{result.folder.name}: verified",
         [
-            Sentence((*verdict, f", {len(found.checks)} checks.")),
+            doc.Sentence((*verdict, f", {len(found.checks)} checks.")),
             *_sentences({trainer: found}),
-            Points([(Styled(name), f": {text}") for name, text in _facts(result, found)]),
-            Heading("Checks"),
-            Sentence(_WHAT_IS_MEASURED, "note"),
-            table("", columns, [_row(check) for check in found.checks], name="checks"),
+            doc.Points([(doc.Styled(name), f": {text}") for name, text in _facts(result, found)]),
+            doc.Heading("Checks"),
+            doc.Sentence(_WHAT_IS_MEASURED, "note"),
+            doc.table("", columns, [_row(check) for check in found.checks], name="checks"),
         ],
     )
 
@@ -73,7 +62,7 @@ def _row(check: VerifyCheck) -> tuple[object, ...]:
     measured = check.chance if check.measured is None else check.measured
     allowed = FALSE_ALARM_RATE if check.chance is not None else check.allowed
     style = _STYLES.get(check.outcome)
-    outcome = Styled(check.outcome, style) if style else check.outcome
+    outcome = doc.Styled(check.outcome, style) if style else check.outcome
     asks = CHECKS.get(check.name, "")
     return check.name, outcome, _number(measured), _number(allowed), asks, check.said
 
@@ -82,7 +71,7 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
 
 
-def side_by_side(results: Sequence[Result]) -> Document:
+def side_by_side(results: Sequence[Result]) -> doc.Document:
     """Return a table of all trainers' checks, then failures, warnings and doubts."""
     verified = [(result, result.record.verify) for result in results if result.record is not None]
     found = {short_name(r.config.trainer): checked for r, checked in verified if checked is not None}
@@ -93,8 +82,8 @@ def side_by_side(results: Sequence[Result]) -> Document:
         for name in names
         if any(name in checks for checks in by_name.values())
     ]
-    columns: Columns = [("check", str), *((trainer, figure) for trainer in by_name)]
-    return Document("Verified", [*([table("", columns, rows)] if rows else []), *_sentences(found)])
+    columns: doc.Columns = [("check", str), *((trainer, doc.figure) for trainer in by_name)]
+    return doc.Document("Verified", [*([doc.table("", columns, rows)] if rows else []), *_sentences(found)])
 
 
 def _cell(check: VerifyCheck | None) -> str:
@@ -105,14 +94,16 @@ def _cell(check: VerifyCheck | None) -> str:
     return check.outcome if check.measured is None else f"{check.measured:.2g}"
 
 
-def _sentences(found: dict[str, VerifyResult]) -> list[Part]:
+def _sentences(found: dict[str, VerifyResult]) -> list[doc.Part]:
     """List failures, then warnings, each once with its trainers; then doubts."""
-    said: dict[tuple[Styled, str], list[str]] = {}
+    said: dict[tuple[doc.Styled, str], list[str]] = {}
     for outcome, style in _STYLES.items():
         for trainer, checked in found.items():
             for check in having(checked.checks, outcome):
-                said.setdefault((Styled(outcome, style), f"{check.name}: {check.said}"), []).append(trainer)
+                said.setdefault((doc.Styled(outcome, style), f"{check.name}: {check.said}"), []).append(
+                    trainer
+                )
     for trainer, checked in found.items():
         if checked.doubt:
-            said.setdefault((Styled("cannot tell", "doubtful"), checked.doubt), []).append(trainer)
-    return [Sentence((mark, f" ({', '.join(names)}): {text}")) for (mark, text), names in said.items()]
+            said.setdefault((doc.Styled("cannot tell", "doubtful"), checked.doubt), []).append(trainer)
+    return [doc.Sentence((mark, f" ({', '.join(names)}): {text}")) for (mark, text), names in said.items()]

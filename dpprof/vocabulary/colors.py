@@ -10,53 +10,61 @@ from zlib import crc32
 
 from dpprof.vocabulary.trainers import TRAINERS, UNLISTED_COLOR, trainer_info
 
-CATEGORY_COLORS = {
-    "parameters": "#a6997f",
-    "gathered_parameters": "#2e6a57",
-    "buffers": "#d9cca9",
-    "optimizer_state": "#5d4a29",
-    "inputs": "#c6fdfd",
-    "outputs": "#8f6845",
-    "activations": "#28b9ed",
-    "gradients": "#6eb44b",
-    "summed_gradients": "#b4ffbc",
-    "per_sample_gradients": "#fec846",
-    "output_gradients": "#00e4a8",
-    "gradient_norms": "#aaa322",
-    "gram_matrices": "#d03d50",
-    "clip_factors": "#fef18e",
-    "noise": "#feb3ac",
-    "communication": "#7c9a1c",
-    "temporary": "#1f6273",
-    "other": "#353535",
-    "untracked": "#ffffff",
-}
-PHASE_COLORS = {
-    "zero_grad": "#dbc5e3",
-    "forward": "#b7a1eb",
-    "backward": "#614294",
-    "backward_norms": "#c93fd8",
-    "clip": "#e74f88",
-    "backward_weighted": "#933a88",
-    "noise": "#e190a3",
-    "reduce_gradients": "#8f6fd0",
-    "optimizer_step": "#571342",
-    "between phases": "#e8e2f0",
-}
-CLASS_COLORS = {
-    "matrix_product": "#563c8b",
-    "attention": "#8c95ea",
-    "embedding": "#ddc5f9",
-    "loss": "#c113b8",
-    "norm_clip": PHASE_COLORS["clip"],
-    "noise": PHASE_COLORS["noise"],
-    "optimizer": PHASE_COLORS["optimizer_step"],
-    "elementwise": "#e378c4",
-    "reduction": "#962870",
-    "communication": "#6a2fd0",
-    "copy": "#f6e0eb",
-    "other": "#1c1922",
-}
+
+class _Colors(dict[str, str]):
+    """Colours by name; unlisted names are grey."""
+
+    def __missing__(self, name: str) -> str:
+        return UNLISTED_COLOR
+
+
+CATEGORY_COLORS = _Colors(
+    parameters="#a6997f",
+    gathered_parameters="#2e6a57",
+    buffers="#d9cca9",
+    optimizer_state="#5d4a29",
+    inputs="#c6fdfd",
+    outputs="#8f6845",
+    activations="#28b9ed",
+    gradients="#6eb44b",
+    summed_gradients="#b4ffbc",
+    per_sample_gradients="#fec846",
+    output_gradients="#00e4a8",
+    gradient_norms="#aaa322",
+    gram_matrices="#d03d50",
+    clip_factors="#fef18e",
+    noise="#feb3ac",
+    communication="#7c9a1c",
+    temporary="#1f6273",
+    other="#353535",
+    untracked="#ffffff",
+)
+PHASE_COLORS = _Colors(
+    zero_grad="#dbc5e3",
+    forward="#b7a1eb",
+    backward="#614294",
+    backward_norms="#c93fd8",
+    clip="#e74f88",
+    backward_weighted="#933a88",
+    noise="#e190a3",
+    reduce_gradients="#8f6fd0",
+    optimizer_step="#571342",
+    **{"between phases": "#e8e2f0"},
+)
+CLASS_COLORS = _Colors(
+    matrix_product="#563c8b",
+    attention="#8c95ea",
+    embedding="#ddc5f9",
+    loss="#c113b8",
+    norm_clip=PHASE_COLORS["clip"],
+    noise=PHASE_COLORS["noise"],
+    optimizer=PHASE_COLORS["optimizer_step"],
+    elementwise="#e378c4",
+    reduction="#962870",
+    communication="#6a2fd0",
+    copy="#f6e0eb",
+    other="#1c1922",
+)
 UNITEMISED_COLOR = "#a9c8d8"
 
 _TRAINER_SYMBOLS = (
@@ -77,21 +85,6 @@ def trainer_symbol(name: str) -> str:
         return _TRAINER_SYMBOLS[names.index(name)]
     free = _TRAINER_SYMBOLS[len(names) :] or _TRAINER_SYMBOLS
     return free[crc32(name.encode()) % len(free)]
-
-
-def category_color(name: str) -> str:
-    """Return the colour of a memory category."""
-    return CATEGORY_COLORS.get(name, UNLISTED_COLOR)
-
-
-def class_color(name: str) -> str:
-    """Return the colour of an operator class."""
-    return CLASS_COLORS.get(name, UNLISTED_COLOR)
-
-
-def phase_color(name: str) -> str:
-    """Return the colour of a phase."""
-    return PHASE_COLORS.get(name, UNLISTED_COLOR)
 
 
 def luminance(color: str) -> float:

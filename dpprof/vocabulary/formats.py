@@ -3,9 +3,8 @@
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
-MIB_PER_GIB = 1024
-KIB_PER_MIB = 1024
-BYTES_PER_KIB = 1024
+# Each of bytes, KiB, MiB and GiB is so many of the one before.
+_NEXT = 1024
 _LEAST = 0.1
 _LISTED = 3
 
@@ -27,16 +26,18 @@ def number(value: float | None) -> str:
     return fixed(value, 0 if abs(value) >= 1000 else 1 if abs(value) >= 10 else 2)
 
 
-def signed(value: float, digits: int = 1) -> str:
-    """Format a difference with its sign."""
+def signed(value: float | None, digits: int = 1) -> str:
+    """Format a difference with its sign; empty if None."""
+    if value is None:
+        return ""
     return f"{'-' if value < 0 else '+'}{fixed(abs(value), digits)}"
 
 
 def size(mib: float) -> str:
     """Format a size in MiB; below 0.1 MiB in KiB, and below 0.1 KiB in bytes."""
-    kib = mib * KIB_PER_MIB
+    kib = mib * _NEXT
     if kib and abs(kib) < _LEAST:
-        return f"{fixed(kib * BYTES_PER_KIB, 0)} B"
+        return f"{fixed(kib * _NEXT, 0)} B"
     if mib and abs(mib) < _LEAST:
         return f"{fixed(kib, 1)} KiB"
     return f"{fixed(mib, 1)} MiB"
@@ -44,9 +45,9 @@ def size(mib: float) -> str:
 
 def memory(mib: float, digits: int = 1) -> str:
     """Format a size given in MiB in GiB; below 1 GiB in MiB."""
-    if abs(mib) < MIB_PER_GIB:
+    if abs(mib) < _NEXT:
         return size(mib)
-    return f"{fixed(mib / MIB_PER_GIB, digits)} GiB"
+    return f"{fixed(mib / _NEXT, digits)} GiB"
 
 
 def milliseconds(ms: float) -> str:
@@ -65,12 +66,12 @@ def joined(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-one, two, three = (partial(fixed, digits=digits) for digits in (1, 2, 3))
+one, two = (partial(fixed, digits=digits) for digits in (1, 2))
 
 
-def whole(number: int) -> str:
-    """Format a whole number."""
-    return f"{number:,}"
+def whole(number: int | None) -> str:
+    """Format a whole number; empty if None."""
+    return "" if number is None else f"{number:,}"
 
 
 def counted(number: int, one: str, several: str = "") -> str:

@@ -51,11 +51,6 @@ class LayerShape:
         on_diagonal = whole * self.strip_positions**2 + rest**2
         return self.samples * self.groups * (self.positions**2 + on_diagonal) * (self.rows + self.columns)
 
-    @property
-    def num_weights(self) -> int:
-        """Number of weight elements."""
-        return self.groups * self.rows * self.columns
-
 
 @dataclass(frozen=True)
 class Balance:
@@ -107,7 +102,7 @@ def norm_costs(shape: LayerShape, element_size: int, balance: Balance, *, keeps:
         return NormCost(form, flops, held, product, keeps, is_gram=True, time=time)
 
     def by_gradients(form: str, held: int, *, kept: bool) -> NormCost:
-        summed = 2 * shape.samples * shape.num_weights if kept else product
+        summed = 2 * samples * shape.rows * shape.columns if kept else product
         moved = sides + (explicit_bytes if kept else sides) + balance.spilled(held, explicit_bytes)
         return NormCost(form, product, held, summed, keeps, kept, time=(product + summed) / rate + moved)
 

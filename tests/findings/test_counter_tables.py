@@ -25,7 +25,7 @@ def test_a_phase_holds_the_sums_of_its_kernels_and_rates_over_them() -> None:
     assert (figures.kernel_launches, figures.kernel_ms, figures.dram_mib) == (4, 2.0, 8)
     assert figures.dram_gib_per_s == pytest.approx(8 / 1024 / 0.002)
     assert figures.dram_pct_of_peak == 40, "60 % and 20 %, a millisecond each"
-    assert forward.extra == {example_counters.SM_PCT: 75.0}
+    assert figures.values[example_counters.SM_PCT] == 75.0
     assert forward.ledger_mib == 14
     assert figures.dram_to_ledger == pytest.approx(8 / 14)
     optimizer = by_name(found.by_phase)["optimizer_step"]
@@ -61,7 +61,7 @@ def test_what_was_not_counted_is_none() -> None:
     for value in (*map(optimizer.figures.moved_mib, (L2_READ, L1_STORE)), optimizer.figures.dram_pct_of_peak):
         assert value is None
     assert tables().step.figures.moved_mib(L2_READ) is None, "what a kernel lacks the step lacks"
-    assert optimizer.extra == {}
+    assert example_counters.SM_PCT not in optimizer.figures.values
     bare = tables(CounterResult([CounterRow("k", "copy", "forward", 1, 0.0, {})]), ledger=False)
     for row in (bare.step, *bare.by_phase, *bare.kernels):
         assert (row.figures.dram_mib, row.figures.dram_gib_per_s, row.ledger_mib) == (None,) * 3

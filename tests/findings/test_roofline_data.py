@@ -7,7 +7,6 @@ from example_roofline import CEILINGS, COUNTERS, LEDGER, cell, comparison
 
 from dpprof.findings.roofline import (
     Ceiling,
-    Given,
     Point,
     Roof,
     Roofline,
@@ -63,32 +62,32 @@ def test_poisson_sampled_batches_have_no_rates_from_the_ledger() -> None:
 
 
 def test_ceilings_meet_at_the_ridge() -> None:
-    (roof,) = roofs([cell(CEILINGS)], Given()).values()
+    (roof,) = roofs([cell(CEILINGS)]).values()
     assert roof.ridge == 0.5e12 / (32 * 2**30)
     assert [roof.binds(x) for x in (1.0, 14.0, 15.0, None)] == ["copy", "copy", "matmul", None]
-    (alone,) = roofs([cell(LEDGER)], Given(copy_bytes_per_s=1.0)).values()
+    (alone,) = roofs([cell(LEDGER)], copy_bytes_per_s=1.0).values()
     assert (alone.ridge, alone.binds(1.0)) == (None, None)
 
 
 def test_precisions_share_their_devices_copy_and_devices_share_nothing() -> None:
-    found = roofs([cell(CEILINGS), cell(HIGHER, precision="bf16")], Given())
+    found = roofs([cell(CEILINGS), cell(HIGHER, precision="bf16")])
     one, other = found["a CPU", "fp32"], found["a CPU", "bf16"]
     assert one.copy == other.copy == Ceiling(40 * 2**30, 32 * 2**30, 2)
     assert (one.matmul, other.matmul) == (Ceiling(0.5e12, 0.5e12, 1), Ceiling(0.4e12, 0.4e12, 1))
     gpu = cell(LEDGER, device="cuda", environment={"cpu": "a CPU", "gpu": "a GPU"})
-    found = roofs([cell(CEILINGS), gpu, cell(CEILINGS, environment={})], Given())
+    found = roofs([cell(CEILINGS), gpu, cell(CEILINGS, environment={})])
     assert list(found) == [("a CPU", "fp32"), ("a GPU", "fp32"), ("cpu", "fp32")]
     assert found["a GPU", "fp32"] == Roof("a GPU", "fp32", None, None)
 
 
 def test_given_ceilings_count_before_measured_ones() -> None:
-    (roof,) = roofs([cell(CEILINGS)], Given(matmul_flop_per_s=2e12)).values()
+    (roof,) = roofs([cell(CEILINGS)], matmul_flop_per_s=2e12).values()
     assert roof.matmul == Ceiling(2e12, 2e12, 0)
     assert roof.copy == Ceiling(32 * 2**30, 32 * 2**30, 1)
 
 
-def rooflined(*figures: dict[str, float], given: Given = Given()) -> Roofline:  # noqa: B008
-    return compute(comparison(cell(*figures)), given)
+def rooflined(*figures: dict[str, float], **given: float) -> Roofline:
+    return compute(comparison(cell(*figures)), **given)
 
 
 def shares(section: Section) -> dict[str, Any]:
@@ -105,10 +104,11 @@ def test_rows_hold_what_share_of_the_ceilings_they_reach() -> None:
         "noise": (pytest.approx(100 * 3.90625 / 32), None, "copy"),
         "step": (pytest.approx(100 * 7.8125 / 32), pytest.approx(100 * 2**30 / 0.012 / 0.5e12), "copy"),
     }
-    assert (found.sources, found.has_ceilings, found.left_out, doubts(found)) == ({"ledger"}, True, [], [])
+    assert {row.point.source for row in section.rows} == {"ledger"}
+    assert (found.left_out, doubts(found)) == ([], [])
     bare = rooflined(LEDGER)
     assert set(shares(bare.sections[0]).values()) == {(None, None, None)}
-    assert not bare.has_ceilings
+    assert bare.roofs == [Roof("a CPU", "fp32", None, None)]
 
 
 def test_the_figures_are_those_of_the_table() -> None:
@@ -127,28 +127,28 @@ def test_the_figures_are_those_of_the_table() -> None:
 def test_several_runs_of_a_cell_are_one_section_of_medians() -> None:
     slower = {name: 3 * value if name.startswith("latency/") else value for name, value in LEDGER.items()}
     (section,) = rooflined(LEDGER, slower).sections
-    assert section.title == "StandardTrainer, tiny, batch 4, sequence 512 (medians of 2 runs)"
+    assert section.num_runs == 2
     assert section.rows[0].point.seconds == pytest.approx(0.008)
 
 
 def test_estimates_and_runs_without_a_ledger_are_left_out_and_counted() -> None:
     estimate = cell(LEDGER, passes="estimate", device="cpu")
     bare = cell({"latency/step_ms_median": 1.0}, batch_size=8)
-    found = compute(comparison(estimate, bare, cell(LEDGER, batch_size=2)), Given())
+    found = compute(comparison(estimate, bare, cell(LEDGER, batch_size=2)))
     assert [section.trainer for section in found.sections] == ["StandardTrainer"]
     assert [text.partition(":")[0] for text in found.left_out] == ["1 experiment is left out"] * 2
 
 
 def test_points_above_a_ceiling_are_told_with_why() -> None:
-    low = Given(copy_bytes_per_s=2.0**30)
-    (doubt,) = doubts(rooflined(LEDGER, given=low))
+    low = {"copy_bytes_per_s": 2.0**30}
+    (doubt,) = doubts(rooflined(LEDGER, **low))
     assert doubt.startswith("Above the copy ceiling: forward (1,562 %); the whole step (781 %); noise")
-    of_ledger, of_counters = doubts(rooflined(LEDGER | COUNTERS, given=low))
+    of_ledger, of_counters = doubts(rooflined(LEDGER | COUNTERS, **low))
     assert "noise (391 %). These bytes are what operators ask for" in of_ledger
     assert "forward (781 %); the whole step (586 %). What mostly reads" in of_counters
-    (doubt,) = doubts(rooflined(LEDGER, given=Given(matmul_flop_per_s=1e11)))
+    (doubt,) = doubts(rooflined(LEDGER, matmul_flop_per_s=1e11))
     assert doubt.startswith("Above the matmul ceiling: forward (268 %).")
     many = [cell(LEDGER | CEILINGS, batch_size=size) for size in (1, 2)]
-    (doubt,) = doubts(compute(comparison(*many), low))
+    (doubt,) = doubts(compute(comparison(*many), **low))
     assert "forward of StandardTrainer, tiny, batch 1, sequence 512 (1,562 %)" in doubt
     assert "and 3 more" in doubt

@@ -6,6 +6,7 @@ from example_ledger import tables
 
 from dpprof.config.flat import to_flat
 from dpprof.findings.tables import MovedRow
+from dpprof.pages.run_tables import norms
 from dpprof.record.ledger import TrafficRow
 from dpprof.record.record import Memory, PassOutcome, PassStatus
 from dpprof.vocabulary.theory import LayerRow
@@ -68,12 +69,12 @@ def test_of_the_tensors_the_shares_are_those_of_the_ledgers_peak() -> None:
 
 def test_phases_beside_the_allocators_own_peaks() -> None:
     found = tables(example_ledger.record())
-    assert [(p.phase, p.peak_mib, p.allocator_mib, p.largest, p.ms) for p in found.phases] == [
+    assert [(p, f.peak_mib, f.allocator_peak_mib, largest, f.ms) for p, f, largest in found.phases] == [
         ("forward", 16, 16, "activations", 50),
         ("backward", 30, 31, "per_sample_gradients", 100),
     ]
     unknown = tables(example_ledger.record(memory=Memory(), phase_s={}))
-    assert [(p.allocator_mib, p.ms) for p in unknown.phases] == [(None, None)] * 2
+    assert [(p.figures.allocator_peak_mib, p.figures.ms) for p in unknown.phases] == [(None, None)] * 2
 
 
 def test_bytes_moved_by_phase_and_by_class() -> None:
@@ -98,10 +99,11 @@ def test_layers_of_one_shape_and_form_share_a_row() -> None:
         LayerRow(name, 2, 1, 64, rows, 32, norm=norm, norm_flops=3 * 10**9, norm_bytes=MIB)
         for name, rows, norm in (("a", 8, "gram"), ("b", 16, "explicit"), ("c", 8, "gram"), ("d", 8, None))
     ]
-    found = tables(example_ledger.record(ledger=example_ledger.ledger(layers=layers))).norms
-    assert [row.layers for row in found] == ["a and 1 like it", "b"]
-    assert (found[0].weight, found[0].form, found[0].positions) == ("8 x 32", "gram", 64)
-    assert (found[0].norm_gflop, found[0].norm_mib) == (3.0, 1.0)
+    found = tables(example_ledger.record(ledger=example_ledger.ledger(layers=layers)))
+    assert [[row.name for row in alike] for alike in found.norms] == [["a", "c"], ["b"]]
+    first, second = norms(found).rows
+    assert first == ["a and 1 like it", "64", "8 x 32", "gram", "3.00", "1.00", "0.00"]
+    assert second[0] == "b"
 
 
 def test_a_phase_that_moves_nothing_has_no_intensity() -> None:
@@ -114,7 +116,7 @@ def test_a_phase_that_moves_nothing_has_no_intensity() -> None:
 
 
 def test_tensors_say_what_they_belong_to() -> None:
-    rows = [dataclasses.astuple(row) for row in tables(example_ledger.record()).tensors]
+    rows = [tuple(row) for row in tables(example_ledger.record()).tensors]
     assert rows == [
         (16, "per_sample_gradients", "head.weight", "2 x 2048 x 1024", "float32", "backward", "bmm"),
         (8, "activations", "blocks.0.mlp_in", "2 x 1024 x 1024", "float32", "forward", "addmm"),

@@ -12,7 +12,7 @@ from dpprof.pages import html, markdown, run_reports
 from dpprof.pages.document import (
     Bar,
     Chart,
-    Column,
+    Columns,
     Document,
     Heading,
     Keyed,
@@ -30,7 +30,7 @@ from dpprof.vocabulary.formats import one
 
 def page(found: Result) -> Document:
     """A new page, with every kind of part."""
-    columns = [Column("trainer"), Column("needs", one, "GiB"), Column("")]
+    columns: Columns = [("trainer", str), ("needs [GiB]", one), ("", str)]
     own = Keyed("<own> | x", Markup("<i></i>"))
     rows = [(TrainerName("DPSGDTrainer"), 2.25, Bar(0.5, limit=0.25)), (own, None, Bar(0.0))]
     return Document(

@@ -20,7 +20,7 @@ from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import StepTimeline
 from dpprof.record.record import Memory, ParameterGroup, Record
 from dpprof.vocabulary.categories import CATEGORIES
-from dpprof.vocabulary.colors import class_color
+from dpprof.vocabulary.colors import CLASS_COLORS
 from dpprof.vocabulary.theory import LayerRow
 
 MIB = 2**20
@@ -92,7 +92,7 @@ def test_one_slow_step_changes_neither_the_slow_down_nor_the_widths(tmp_path: Pa
     assert result.metrics["overhead/ledger_step_ratio"] == pytest.approx(6)
     assert "which slows a step down 6.0 times" in text_of(render(page, b""))
     drawn = {span.name: span.end_ms - span.start_ms for span in page.levels.spans}
-    listed = {row.phase: row.ms for row in page.tables.phases}
+    listed = {row.phase: row.figures.ms for row in page.tables.phases}
     assert drawn == pytest.approx(listed)
     assert listed == pytest.approx({"forward": 30, "backward": 60})
     assert {name: result.metrics[f"latency/{name}_ms"] for name in drawn} == listed
@@ -118,10 +118,10 @@ def test_traffic_is_drawn_as_bars_by_class(tmp_path: Path) -> None:
     html = page_of(tmp_path)
     drawn = re.findall(r'<span style="width: ([\d.]+)%; background: (#\w+)" title="([^"]*)"', html)
     assert [(color, title) for _, color, title in drawn] == [
-        (class_color("matrix_product"), "matrix product: read 6.00 MiB, written 2.00 MiB"),
-        (class_color("elementwise"), "elementwise: read 4.00 MiB, written 2.00 MiB"),
-        (class_color("matrix_product"), "matrix product: read 10.0 MiB, written 16.0 MiB"),
-        (class_color("copy"), "copy: read 1.00 MiB, written 1.00 MiB"),
+        (CLASS_COLORS["matrix_product"], "matrix product: read 6.00 MiB, written 2.00 MiB"),
+        (CLASS_COLORS["elementwise"], "elementwise: read 4.00 MiB, written 2.00 MiB"),
+        (CLASS_COLORS["matrix_product"], "matrix product: read 10.0 MiB, written 16.0 MiB"),
+        (CLASS_COLORS["copy"], "copy: read 1.00 MiB, written 1.00 MiB"),
     ]
     widths = [float(width) for width, _, _ in drawn]
     assert widths == pytest.approx([85 * mib / 26 for mib in (8, 6, 26, 2)], abs=0.001)

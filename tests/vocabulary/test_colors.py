@@ -12,11 +12,8 @@ from dpprof.vocabulary.colors import (
     CLASS_COLORS,
     PHASE_COLORS,
     UNITEMISED_COLOR,
-    category_color,
-    class_color,
     ink,
     luminance,
-    phase_color,
     trainer_color,
 )
 from dpprof.vocabulary.operator_classes import OPERATOR_CLASSES
@@ -119,5 +116,7 @@ def test_every_name_has_a_colour_and_what_no_table_lists_is_grey() -> None:
     assert list(CATEGORY_COLORS) == [*CATEGORIES, "untracked"]
     assert set(CLASS_COLORS) == set(OPERATOR_CLASSES)
     assert list(PHASE_COLORS) == [*PHASES, "between phases"]
-    for color in (trainer_color, category_color, class_color, phase_color):
-        assert color("anything else") == UNLISTED_COLOR
+    assert trainer_color("anything else") == UNLISTED_COLOR
+    for colors in (CATEGORY_COLORS, CLASS_COLORS, PHASE_COLORS):
+        assert colors["anything else"] == UNLISTED_COLOR
+        assert "anything else" not in colors

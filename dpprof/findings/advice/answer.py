@@ -107,12 +107,12 @@ def answer(data: AdviceData) -> str:
 
 def _need(data: AdviceData) -> str:
     advice, held = data.advice, f"{device_name(data.config)} with {data.asked.headroom} kept free"
-    needs = _size(advice.given.needed)
+    needs = size_words(advice.given.needed)
     if advice.limit is None:
         return f"It needs {needs}; no device is given to hold that against."
     if advice.fits:
-        return f"It fits {held}: it needs {needs} of the {_size(advice.limit)} that it may use."
-    return f"It does not fit {held}: it needs {needs}, and may use only {_size(advice.limit)}."
+        return f"It fits {held}: it needs {needs} of the {size_words(advice.limit)} that it may use."
+    return f"It does not fit {held}: it needs {needs}, and may use only {size_words(advice.limit)}."
 
 
 def _alone(advice: Weighing, best: Weighed) -> str:
@@ -158,8 +158,8 @@ def _together(advice: Weighing) -> str:
     together = advice.together
     if together is None:
         return f"{text} Nor do several together."
-    if not advice.holds(together.cost):
-        text += f" Nor do these together: with {together.name} it needs {_size(together.cost.needed)}."
+    if not together.cost.fits(advice.limit):
+        text += f" Nor do these together: with {together.name} it needs {size_words(together.cost.needed)}."
         return f"{text} `dpprof fit --along world_size` finds how many GPUs hold it in shards."
     if len(together.changes) == 1:
         return f"Alone, {together.name} makes it fit: {_costs(advice, together)}"
@@ -169,7 +169,7 @@ def _together(advice: Weighing) -> str:
 def _costs(advice: Weighing, one: Weighed) -> str:
     """Describe what some changes need and take, and what they alter, if anything."""
     cost, given = one.cost, advice.given
-    text = f"it needs {_size(cost.needed)}"
+    text = f"it needs {size_words(cost.needed)}"
     if cost.seconds is not None and given.seconds is not None:
         took = _compared(cost.seconds, given.seconds, "less", "more", "much") + " time"
         text += f", and a logical step takes {number(cost.seconds * 1e3)} ms by prediction, {took}."
@@ -186,7 +186,8 @@ def _compared(now: float, before: float, less: str, more: str, same: str) -> str
     return f"{abs(pct):.1f} % {less if pct < 0 else more}" if pct else f"as {same}"
 
 
-def _size(num_bytes: int) -> str:
+def size_words(num_bytes: int) -> str:
+    """Format a number of bytes."""
     return memory(mib(num_bytes))
 
 
@@ -202,7 +203,9 @@ def notes(data: AdviceData) -> list[str]:
     for verdict, words in ((NOTHING, "Saves nothing here"), (TOO_LARGE, "Would not fit")):
         others = [one for one in data.advice.others if data.advice.verdict(one) == verdict]
         if others:
-            found.append(f"{words}: {', '.join(f'{one.name} ({_size(one.cost.needed)})' for one in others)}.")
+            found.append(
+                f"{words}: {', '.join(f'{one.name} ({size_words(one.cost.needed)})' for one in others)}."
+            )
     return [*found, *(f"Not possible, {name}: {why}." for name, why in data.left_out.items())]
 
 
@@ -246,7 +249,7 @@ def _change(advice: Weighing, one: Weighed) -> dict[str, Any]:
         "name": one.name,
         "settings": settings,
         "alters": one.alters,
-        "fits": None if advice.limit is None else advice.holds(one.cost),
+        "fits": None if advice.limit is None else one.cost.fits(advice.limit),
         "verdict": advice.verdict(one),
         **_cost(one.cost),
     }

@@ -64,6 +64,10 @@ class LogicalCost:
             folders=tuple(result.folder.path for result in estimates),
         )
 
+    def saves(self, other: Self) -> bool:
+        """Return True if it needs clearly less memory than another."""
+        return self.needed < other.needed * (1 - _SMALL)
+
     def fits(self, limit: int | None) -> bool:
         """Return True if it is within the limit, or without a limit."""
         return limit is None or self.needed <= limit
@@ -126,20 +130,16 @@ class Weighing:
     @property
     def fits(self) -> bool:
         """True if nothing needs to change."""
-        return self.holds(self.given)
-
-    def holds(self, cost: LogicalCost) -> bool:
-        """Return True if the device holds it."""
-        return cost.fits(self.limit)
+        return self.given.fits(self.limit)
 
     def verdict(self, one: Weighed) -> str:
         """Return the verdict on a change."""
-        saves = one.cost.needed < self.given.needed * (1 - _SMALL)
+        saves = one.cost.saves(self.given)
         if self.fits:
-            if not self.holds(one.cost):
+            if not one.cost.fits(self.limit):
                 return TOO_LARGE
             return FASTER if self._is_faster(one.cost) else SMALLER if saves else NOTHING
-        return SUFFICES if self.holds(one.cost) else HELPS if saves else NOTHING
+        return SUFFICES if one.cost.fits(self.limit) else HELPS if saves else NOTHING
 
     def _is_faster(self, cost: LogicalCost) -> bool:
         for now, before in zip(cost.effort, self.given.effort, strict=True):
@@ -166,14 +166,6 @@ class Weighing:
     def others(self) -> list[Weighed]:
         """Changes that are not worth making."""
         return [one for one in self.alone if one not in self.ordered]
-
-    @property
-    def to_combine(self) -> list[Change]:
-        """Single changes in the order in which to combine them.
-
-        Those that save nothing alone come last, but may help once the peak has moved.
-        """
-        return [change for one in (*self.ordered, *self.others) for change in one.changes]
 
     @property
     def best(self) -> Weighed | None:
@@ -216,7 +208,7 @@ class Combining:
             if change.alters == LEARNED:
                 altering.append(change)
             elif not made.cost.fits(self.limit) and (tried := self._with(made, change)) is not None:
-                made = tried if _saves(tried, made) else made
+                made = tried if tried.cost.saves(made.cost) else made
         found = self.with_smaller_batch(made)
         for change in altering:
             if not found.cost.fits(self.limit) and (tried := self._with(made, change)) is not None:
@@ -231,7 +223,7 @@ class Combining:
             found = self.smaller_batch(made.changes)
         except ConfigError:
             return made
-        return found if found is not None and _saves(found, made) else made
+        return found if found is not None and found.cost.saves(made.cost) else made
 
     def smaller_batch(self, made: tuple[Change, ...] = ()) -> Weighed | None:
         """Reduce the physical batch until it fits, or as far as estimates go; None if none can be estimated.
@@ -265,10 +257,6 @@ class Combining:
             cost = self.estimate(config)
             return None if cost is None else Weighed(changes, cost)
         return None
-
-
-def _saves(one: Weighed, other: Weighed) -> bool:
-    return one.cost.needed < other.cost.needed * (1 - _SMALL)
 
 
 def _applied(config: ExperimentConfig, made: tuple[Change, ...]) -> ExperimentConfig:

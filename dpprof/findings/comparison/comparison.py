@@ -5,16 +5,17 @@ A place is the settings that cells of several trainers share.
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Self
 
-from dpprof.config.flat import BUDGET, HOW_MEASURED, from_flat, to_flat, trainers_options
+from dpprof.config.flat import BUDGET, HOW_MEASURED, to_flat, trainers_options
 from dpprof.config.training import MODEL_SIZES
 from dpprof.errors import DpprofError
 from dpprof.findings.comparison.cell import Cell
-from dpprof.findings.comparison.earlier import upgraded
 from dpprof.findings.comparison.models import Model, models_of
 from dpprof.findings.comparison.run import Run
 from dpprof.json_files import typed
@@ -22,7 +23,6 @@ from dpprof.record.figures.names import ratio_name, ratios
 from dpprof.record.figures.results import Result, describe_steps, device_name, read_results
 from dpprof.record.folder import SweepFolder
 from dpprof.vocabulary.grouping import grouped
-from dpprof.vocabulary.loops import LEAN
 from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.trainers import STANDARD, trainer_order
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
@@ -77,12 +77,9 @@ class Comparison:
         """Settings that differ between the cells that have them, apart from model, batch and sequence."""
         shown = {"trainer", "model_size", "workload", "batch_size", "seq_len", *HOW_MEASURED, *BUDGET}
         shown |= {"vocab_size", "hidden_dim", "num_layers", "num_heads"}
-        found: dict[str, set[object]] = {}
-        for cell in self.cells:
-            for name in cell.settings.keys() - shown:
-                found.setdefault(name, set()).add(cell.settings[name])
-        names = dict.fromkeys(name for cell in self.cells for name in cell.settings)
-        return [name for name in names if len(found.get(name, ())) > 1]
+        items = dict.fromkeys(item for cell in self.cells for item in cell.settings.items())
+        num_values = Counter(name for name, _ in items)
+        return [name for name, number in num_values.items() if number > 1 and name not in shown]
 
     def place_name(self, cell: Cell, without: str = "") -> str:
         """Name a place among those of its model, without the setting `without`."""
@@ -130,7 +127,7 @@ class Comparison:
     def from_data(cls, data: Any) -> Self:
         """Build from the contents of `summary.json`. Raises DpprofError if this version cannot read them."""
         try:
-            data = dict(upgraded(data))
+            data = dict(data)
             version = data.pop("schema_version")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DpprofError("it is no comparison that dpprof exported") from error
@@ -139,10 +136,8 @@ class Comparison:
         found = typed(cls, data)
         if not all(cell.runs for cell in found.cells):
             raise DpprofError("it is no comparison that dpprof exported: a cell has no runs")
-        # Completed by settings that an earlier dpprof did not have; 0.1 knew the lean loop alone.
-        complete = [to_flat(from_flat({"loop": LEAN} | cell.settings)) for cell in found.cells]
-        pairs = zip(found.cells, complete, strict=True)
-        cells = [dataclasses.replace(cell, settings=settings) for cell, settings in pairs]
+        # Completed by settings that an earlier dpprof did not have.
+        cells = [dataclasses.replace(cell, settings=to_flat(cell.config)) for cell in found.cells]
         return dataclasses.replace(found, cells=cells)
 
 
@@ -181,17 +176,12 @@ def _order(cell: Cell) -> tuple[object, ...]:
     return (model, place, trainer_order(cell.trainer), own)
 
 
-def foreseen_of(sources: Sequence[str], warn: Callable[[str], None]) -> Comparison | None:
+def foreseen_of(sources: Sequence[Path | str], warn: Callable[[str], None]) -> Comparison | None:
     """Return a sweep's estimates of a larger model; None for several sources. Warns of unreadable ones."""
     if len(sources) != 1:
         return None
-    found, damaged = read_foreseen(SweepFolder(sources[0]))
+    sweep = SweepFolder(sources[0])
+    results, damaged = read_results((folder.name, folder) for folder in sweep.foreseen.runs())
     for text in damaged:
         warn(f"left out {text}")
-    return found
-
-
-def read_foreseen(sweep: SweepFolder) -> tuple[Comparison, list[str]]:
-    """Read a sweep's estimates of a larger model, with a sentence for each one that cannot be read."""
-    results, damaged = read_results((folder.name, folder) for folder in sweep.foreseen.runs())
-    return compare(sweep.name, {sweep.name: results}), damaged
+    return compare(sweep.name, {sweep.name: results})

@@ -32,7 +32,7 @@ def doubts(comparison: Comparison) -> list[str]:
     """Return a sentence for each doubt."""
     found = (
         *(_gradient_checks, _nonfinite, _privacy, _differences, _other_algorithms, _too_low),
-        *(_ledgers, _disturbed, _skipped, _warnings),
+        *(_ledgers, _disturbed, _told_by_runs),
     )
     return [sentence for sentences in found for sentence in sentences(comparison)]
 
@@ -155,14 +155,11 @@ def _where(comparison: Comparison) -> str:
     return "at " + shortened([full_name(comparison, cell) for cell in found], _LISTED)
 
 
-def _skipped(comparison: Comparison) -> Iterator[str]:
+def _told_by_runs(comparison: Comparison) -> Iterator[str]:
+    """Yield skipped passes, then warnings, each once."""
     runs = comparison.runs
     for (name, why), count in Counter(item for run in runs for item in run.skipped_passes.items()).items():
         yield f"No {name} in {count} of {len(runs)} runs: {why}."
-
-
-def _warnings(comparison: Comparison) -> Iterator[str]:
-    runs = comparison.runs
     for text, count in Counter(text for run in runs for text in dict.fromkeys(run.warnings)).items():
         yield f"{text[0].upper()}{text[1:]} ({count} of {len(runs)} runs)."
 

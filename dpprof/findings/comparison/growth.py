@@ -1,6 +1,6 @@
 """Growth of memory and time with the batch and the sequence: straight lines through measured cells."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,19 +37,24 @@ class Line:
     phase: str | None = None
 
 
-def lines(comparison: Comparison, metric: str, along: str) -> list[Line]:
+def lines(comparison: Comparison, metric: str, along: str, phase: str | None = None) -> list[Line]:
     """Return the lines of all trainers with two or more cells (three for times) that differ in `along` alone.
 
-    Disturbed step times and Poisson-sampled batches, whose sizes `along` does not tell, are left out.
+    With a `phase` they go through its peak. Disturbed step times and Poisson-sampled batches, whose sizes
+    `along` does not tell, are left out.
     """
-    found = _comparable(comparison, lambda cell: cell.figures.get(metric), along, is_time=metric == STEP)
-    return [_line(comparison, cells, metric, along) for cells in found]
-
-
-def phase_lines(comparison: Comparison, phase: str) -> list[Line]:
-    """Return the lines of all trainers through one phase's peak along the batch."""
-    found = _comparable(comparison, lambda cell: cell.peak_by_phase.get(phase), "batch_size", is_time=False)
-    return [_line(comparison, cells, PEAK, "batch_size", phase) for cells in found]
+    is_time = metric == STEP
+    told = [
+        cell
+        for cell in comparison.cells
+        if cell.finished
+        and (metric in cell.figures if phase is None else phase in cell.peak_by_phase)
+        and not cell.settings["poisson_sampling"]
+        and not (is_time and cell.is_disturbed)
+    ]
+    groups = grouped(told, lambda cell: (cell.source, *(s for s in cell.settings.items() if s[0] != along)))
+    fewest = _FEWEST_TIMES if is_time else 2
+    return [_line(comparison, g, metric, along, phase) for g in groups.values() if len(g) >= fewest]
 
 
 def growth(comparison: Comparison) -> Iterator[Line]:
@@ -59,22 +64,7 @@ def growth(comparison: Comparison) -> Iterator[Line]:
             yield from lines(comparison, metric, along)
 
 
-def _comparable(
-    comparison: Comparison, value: Callable[[Cell], float | None], along: str, *, is_time: bool
-) -> list[list[Cell]]:
-    """Group finished cells with a value that differ in `along` alone, if they are enough for a line."""
-    told = [cell for cell in comparison.cells if cell.finished and value(cell) is not None]
-    told = [
-        cell for cell in told if not (cell.settings["poisson_sampling"] or (is_time and cell.is_disturbed))
-    ]
-    groups = grouped(told, lambda cell: (cell.source, *(s for s in cell.settings.items() if s[0] != along)))
-    fewest = _FEWEST_TIMES if is_time else 2
-    return [cells for cells in groups.values() if len(cells) >= fewest]
-
-
-def _line(
-    comparison: Comparison, cells: list[Cell], metric: str, along: str, phase: str | None = None
-) -> Line:
+def _line(comparison: Comparison, cells: list[Cell], metric: str, along: str, phase: str | None) -> Line:
     cells = sorted(cells, key=lambda cell: int(cell.settings[along]))
     first = cells[0]
     x = [int(cell.settings[along]) for cell in cells]

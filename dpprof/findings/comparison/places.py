@@ -53,8 +53,8 @@ def _ranges(comparison: Comparison, cells: list[Cell]) -> str:
     models = dict.fromkeys(comparison.model(cell).label for cell in cells)
     batches = sorted({cell.config.batch_size for cell in cells})
     lengths = sorted({cell.config.seq_len for cell in cells})
-    told = [joined(list(models)), f"batch {joined([str(size) for size in batches])}"]
-    return ", ".join([*told, f"sequence {joined([str(length) for length in lengths])}"])
+    batch, sequence = (joined(list(map(str, sizes))) for sizes in (batches, lengths))
+    return f"{joined(list(models))}, batch {batch}, sequence {sequence}"
 
 
 def shortened(names: Sequence[str], most: int) -> str:

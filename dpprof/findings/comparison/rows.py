@@ -15,7 +15,6 @@ from dpprof.record.record import FailureKind
 from dpprof.vocabulary.colors import CATEGORY_COLORS, PHASE_COLORS, UNITEMISED_COLOR
 from dpprof.vocabulary.formats import listed_first
 from dpprof.vocabulary.grouping import grouped
-from dpprof.vocabulary.trainers import UNLISTED_COLOR
 
 # Words for the best and for the worst, by metric.
 WORDS = {STEP: ("fastest", "slowest"), PEAK: ("least", "most")}
@@ -61,7 +60,7 @@ class Measure:
 
     def color(self, part: str) -> str:
         """Return the colour of a part."""
-        return UNITEMISED_COLOR if part == UNITEMISED else self.colors.get(part, UNLISTED_COLOR)
+        return UNITEMISED_COLOR if part == UNITEMISED else self.colors[part]
 
 
 @dataclass(frozen=True)

@@ -93,16 +93,16 @@ def reading() -> Iterator[None]:
 
 def read_plan(data: object) -> KeptPlan:
     """Read the contents of a `plan.json`, which may have more fields. Raises DpprofError."""
-    found = _picked(KeptPlan, data)
+    found = picked(KeptPlan, data)
     for name in ("recommended", "next_best"):
         if found.get(name) is not None:
-            found[name] = _picked(KeptRow, found[name])
+            found[name] = picked(KeptRow, found[name])
     if isinstance(found.get("options"), list):
-        found["options"] = [_picked(KeptRow, row) for row in found["options"]]
+        found["options"] = [picked(KeptRow, row) for row in found["options"]]
     return typed(KeptPlan, found)
 
 
-def _picked(kind: type[Any], data: object) -> dict[str, Any]:
+def picked(kind: type[Any], data: object) -> dict[str, Any]:
     """Return an object's fields that a dataclass has. Raises DpprofError."""
     if not isinstance(data, Mapping):
         raise DpprofError("it is no object")

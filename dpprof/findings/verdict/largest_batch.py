@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.comparison import Comparison
-from dpprof.findings.comparison.growth import Line, phase_lines
+from dpprof.findings.comparison.growth import Line, lines
 from dpprof.findings.comparison.places import full_name
 from dpprof.findings.verdict.finding import Finding
+from dpprof.record.figures.names import PEAK
 from dpprof.record.record import FailureKind
 from dpprof.vocabulary.formats import joined, memory, size
 from dpprof.vocabulary.trainers import short_name, trainer_info
@@ -74,7 +75,7 @@ def extrapolate(comparison: Comparison) -> list[Reach]:
     """
     phases = dict.fromkeys(phase for cell in comparison.cells for phase in cell.peak_by_phase)
     found: dict[tuple[str, str, str], dict[str, Reach]] = {}
-    for line in (line for phase in phases for line in phase_lines(comparison, phase)):
+    for line in (line for phase in phases for line in lines(comparison, PEAK, "batch_size", phase)):
         limit = _limit(comparison, line)
         if limit is None or line.slope <= 0 or not trainer_info(line.trainer).is_private:
             continue

@@ -12,6 +12,7 @@ from dpprof.pages import svg
 from dpprof.record.figures.names import PEAK, STEP
 from dpprof.vocabulary.colors import trainer_color, trainer_symbol
 from dpprof.vocabulary.formats import fixed, number
+from dpprof.vocabulary.grouping import grouped
 
 # Ratio of figures from which axes are logarithmic.
 _FAR_APART = 12.0
@@ -30,7 +31,8 @@ def memory_against_time(group: ModelRows) -> Markup | None:
     x = svg.plot_x(times, is_log=max(times) > _FAR_APART * min(times))
     y = svg.plot_y(peaks, is_log=max(peaks) > _FAR_APART * min(peaks))
     drawn = [svg.axes(x, y, _axis_title("step time [ms]", x), _axis_title("peak memory [MiB]", y))]
-    drawn += [_joined(place, rows, x, y) for place, rows in places]
+    for place, rows in places:
+        drawn.append(svg.line(sorted(_at(row, x, y) for row in rows), class_="line join", **_settings(place)))
     drawn += [_point(group, place, row, x, y) for place, rows in places for row in rows]
     if 1 < len(places) <= _NAMED_PLACES:
         drawn += _names(places, x, y)
@@ -48,11 +50,6 @@ def _at(row: CellRow, x: svg.Scale, y: svg.Scale) -> tuple[float, float]:
 
 def _axis_title(text: str, scale: svg.Scale) -> str:
     return f"{text}, logarithmic" if scale.is_log else text
-
-
-def _joined(place: PlaceRows, rows: list[CellRow], x: svg.Scale, y: svg.Scale) -> Markup:
-    points = sorted(_at(row, x, y) for row in rows)
-    return svg.line(points, class_="line join", **_settings(place))
 
 
 def _point(group: ModelRows, place: PlaceRows, row: CellRow, x: svg.Scale, y: svg.Scale) -> Markup:
@@ -112,9 +109,7 @@ class GrowthChart:
 
 def growth_charts(lines: Iterable[Line]) -> list[GrowthChart]:
     """Draw measured points joined by lines: colour and symbol by trainer, dash by place."""
-    panels: dict[tuple[str, str, str], list[Line]] = {}
-    for line in lines:
-        panels.setdefault((line.model, line.along, line.metric), []).append(line)
+    panels = grouped(lines, lambda line: (line.model, line.along, line.metric))
     return [_growth_chart(*panel, drawn) for panel, drawn in panels.items()]
 
 

@@ -17,7 +17,7 @@ from dpprof.pages.html import short
 from dpprof.record.figures.names import predicted_name
 from dpprof.record.folder import RunFolder
 from dpprof.record.ledger import StepTimeline
-from dpprof.vocabulary.colors import category_color, words
+from dpprof.vocabulary.colors import CATEGORY_COLORS, words
 from dpprof.vocabulary.trainers import short_name
 from dpprof.vocabulary.units import MS_PER_S
 
@@ -59,7 +59,7 @@ def _thinned(timeline: StepTimeline, cell: Cell) -> dict[str, Any]:
         "ms": [short(at) for at in curves.ms],
         "mib": {name: [short(value) for value in mib] for name, mib in curves.mib.items()},
         "words": [words(name) for name in curves.mib],
-        "colors": [category_color(name) for name in curves.mib],
+        "colors": [CATEGORY_COLORS[name] for name in curves.mib],
         "phases": [(span.name, short(span.start_ms), short(span.end_ms)) for span in curves.spans],
         "peak": curves.peak_index,
     }

@@ -13,7 +13,7 @@ from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.growth import growth
 from dpprof.findings.comparison.models import Model
 from dpprof.findings.comparison.places import size_of
-from dpprof.findings.comparison.rows import MEASURES, CellRow, ModelRows, PlaceRows
+from dpprof.findings.comparison.rows import MEASURES, ModelRows, PlaceRows
 from dpprof.findings.comparison.side_tables import trainer_rows
 from dpprof.findings.verdict.finding import Finding
 from dpprof.findings.verdict.largest_batch import extrapolate
@@ -60,32 +60,24 @@ def advice(findings: list[Finding]) -> Finding | None:
 
 
 @dataclass(frozen=True)
-class Tile:
-    """One trainer's row, and its largest batch in words; empty if unknown."""
-
-    row: CellRow
-    largest_batch: str
-
-
-@dataclass(frozen=True)
 class Tiles:
-    """Tiles, the place of their figures, and a note on the largest batches."""
+    """The place whose rows are tiles, the largest batches of trainers in words, where known, and a note."""
 
     model: Model
     place: PlaceRows
-    tiles: list[Tile]
+    largest_batch: dict[str, str]
     note: str
 
     @property
     def has_ratios(self) -> bool:
         """True if any figure has a ratio to StandardTrainer's."""
-        return any(bar.ratio is not None for tile in self.tiles for bar in tile.row.bars.values())
+        return any(bar.ratio is not None for row in self.place.rows for bar in row.bars.values())
 
     @property
     def longest(self) -> dict[str, float]:
         """Longest bar of each measure."""
-        keys = self.tiles[0].row.bars
-        return {key: max(tile.row.bars[key].length for tile in self.tiles) or 1.0 for key in keys}
+        keys = self.place.rows[0].bars
+        return {key: max(row.bars[key].length for row in self.place.rows) or 1.0 for key in keys}
 
 
 def tiles_of(data: ComparisonData) -> Tiles | None:
@@ -94,9 +86,7 @@ def tiles_of(data: ComparisonData) -> Tiles | None:
     if not any(row.cell.finished for _, place in places for row in place.rows):
         return None
     group, place = max(places, key=_tells)
-    batches, note = _batches(data.comparison, group, place)
-    tiles = [Tile(row, batches.get(row.cell.trainer, "")) for row in place.rows]
-    return Tiles(group.model, place, tiles, note)
+    return Tiles(group.model, place, *_batches(data.comparison, group, place))
 
 
 def _tells(found: tuple[ModelRows, PlaceRows]) -> tuple[int, bool, tuple[int, ...]]:

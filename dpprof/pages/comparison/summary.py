@@ -6,17 +6,9 @@ from dpprof.findings.comparison.rows import WORDS
 from dpprof.findings.comparison.side_tables import counter_rows, failed_runs, judgement, pairs
 from dpprof.findings.verdict.finding import Finding
 from dpprof.pages import markdown
+from dpprof.pages.comparison import tables
 from dpprof.pages.comparison.data import ComparisonData
-from dpprof.pages.comparison.tables import (
-    FAILURES,
-    cell_table,
-    counter_table,
-    estimate_table,
-    model_table,
-    side_tables,
-    trainer_table,
-)
-from dpprof.pages.document import Document, Part, Points, Sentence, Styled, Table
+from dpprof.pages.document import Document, Part, Points, Sentence, Styled
 from dpprof.vocabulary.trainers import short_name
 
 _NOTE = (
@@ -37,20 +29,16 @@ def to_markdown(data: ComparisonData) -> str:
     parts: list[Part] = [part for found in data.findings for part in _finding(found)]
     parts += [Sentence((Styled("Warning."), f" {doubt}")) for doubt in data.doubts]
     parts += [Sentence(data.comparison.steps)] if data.comparison.steps else []
-    tables: list[Table] = [
-        shown for shown in (trainer_table(data.comparison), cell_table(data)) if shown.rows
-    ]
-    parts += [*tables, *(part for part in side_tables(data.comparison) if not _is_note(part)), *_notes(data)]
+    parts += [t for t in (tables.trainer_table(data.comparison), tables.cell_table(data)) if t.rows]
+    beside = tables.side_tables(data.comparison)
+    parts += [part for part in beside if not (isinstance(part, Sentence) and part.tone == "note")]
+    parts += _notes(data)
     return markdown.render(Document(data.comparison.name, parts))
 
 
 def description(data: ComparisonData) -> str:
     """Return the comparison without its name, for an MLflow run, which folds long texts after the verdict."""
     return to_markdown(data).split("\n\n", 1)[1]
-
-
-def _is_note(part: Part) -> bool:
-    return isinstance(part, Sentence) and part.tone == "note"
 
 
 def _finding(found: Finding) -> list[Part]:
@@ -68,18 +56,18 @@ def view(data: ComparisonData) -> Document:
     """Return the comparison for the terminal; verdict and advice come last, to stay on the screen."""
     parts: list[Part] = [Sentence(data.comparison.steps)] if data.comparison.steps else []
     parts += [part for found in data.findings if found.explains for part in _finding(found)]
-    parts += [model_table(data, found) for found in data.models]
+    parts += [tables.model_table(data, found) for found in data.models]
     counted = counter_rows(data.comparison)
     for model, place in dict.fromkeys((row.where.model, row.where.place) for row in counted):
         rows = [row for row in counted if (row.where.model, row.where.place) == (model, place)]
-        parts.append(counter_table(rows, f"Hardware counters of one step, {model}, {place}"))
+        parts.append(tables.counter_table(rows, f"Hardware counters of one step, {model}, {place}"))
     if paired := pairs(data.comparison):
-        parts.append(estimate_table(paired, "Estimate and measurement"))
+        parts.append(tables.estimate_table(paired, "Estimate and measurement"))
     parts += [Points(said)] if (said := judgement(counted)) else []
     parts += [*_legend(data), *_notes(data)]
     for failed in failed_runs(data.comparison):
         why = failed.reason.rstrip(": ")
-        what = Styled(FAILURES.get(failed.failure, failed.failure), "bad")
+        what = Styled(tables.FAILURES.get(failed.failure, failed.failure), "bad")
         parts.append(Sentence((what, f" in {failed.name}{f': {why}' if why else ''}")))
     parts += [Sentence(doubt, "warning") for doubt in data.doubts]
     last = [found for found in reversed(data.findings) if not found.explains]

@@ -4,39 +4,12 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from dpprof.config.flat import trainers_options
+from dpprof.findings.comparison import side_tables as beside
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.comparison.models import short_count
 from dpprof.findings.comparison.rows import WORDS, CellRow, ModelRows
-from dpprof.findings.comparison.side_tables import (
-    EXPECTED,
-    CounterRow,
-    Pair,
-    counter_rows,
-    failed_runs,
-    flop_rows,
-    how_measured,
-    judgement,
-    pairs,
-    privacy_rows,
-    trainer_rows,
-)
+from dpprof.pages import document as doc
 from dpprof.pages.comparison.data import ComparisonData
-from dpprof.pages.document import (
-    Bar,
-    ColumnOf,
-    Columns,
-    Heading,
-    Part,
-    Points,
-    Sentence,
-    Style,
-    Styled,
-    Table,
-    TrainerName,
-    figure,
-    table,
-    table_of,
-)
 from dpprof.record.figures.names import CAPACITY, FITS, IQR, PEAK, SAMPLES, STEP
 from dpprof.record.figures.results import FINISHED
 from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, PASS
@@ -46,16 +19,17 @@ from dpprof.vocabulary.formats import number, signed, two, whole
 from dpprof.vocabulary.trainers import short_name
 
 DISTURBED = " (disturbed)"
+_percent = partial(signed, digits=2)
 FAILURES = {
     FailureKind.OOM.value: "out of memory",
     FailureKind.TIMEOUT.value: "timed out",
     FailureKind.ERROR.value: "failed",
 }
-_CHECKED: dict[str, Style] = {PASS: "good", CANNOT_TELL: "doubtful", FAIL: "bad"}
-_WHERE: list[ColumnOf] = [
+_CHECKED: dict[str, doc.Style] = {PASS: "good", CANNOT_TELL: "doubtful", FAIL: "bad"}
+_WHERE: list[doc.ColumnOf] = [
     ("model", str, lambda row: row.where.model),
     ("place", str, lambda row: row.where.place),
-    ("trainer", str, lambda row: TrainerName(row.where.trainer)),
+    ("trainer", str, lambda row: doc.TrainerName(row.where.trainer)),
 ]
 _NOTES = {
     "privacy": (
@@ -79,33 +53,35 @@ _NOTES = {
 }
 
 
-def side_tables(comparison: Comparison) -> list[Part]:
+def side_tables(comparison: Comparison) -> list[doc.Part]:
     """Return the non-empty tables besides the cells, each with a heading and a note."""
-    counters = counter_rows(comparison)
+    counters, failures = beside.counter_rows(comparison), beside.failed_runs(comparison)
+    of_failure: doc.Columns = [("run", str), ("failure", str), ("reason", str)]
     made = [
         ("Privacy of the whole training", _privacy_table(comparison)),
         ("FLOPs of a step, attention apart", _flop_table(comparison)),
         ("Hardware counters of one step", counter_table(counters)),
-        ("Estimate and measurement", estimate_table(pairs(comparison))),
-        ("What failed", _failure_table(comparison)),
+        ("Estimate and measurement", estimate_table(beside.pairs(comparison))),
+        ("What failed", doc.table("", of_failure, failures, name="failures")),
     ]
-    parts: list[Part] = []
+    parts: list[doc.Part] = []
     for title, shown in made:
         if shown.rows:
-            parts += [Heading(title), shown]
-            parts += [Points(said)] if shown.name == "counters" and (said := judgement(counters)) else []
-            parts += [Sentence(_NOTES[shown.name], "note")] if shown.name in _NOTES else []
+            parts += [doc.Heading(title), shown]
+            said = beside.judgement(counters) if shown.name == "counters" else []
+            parts += [doc.Points(said)] if said else []
+            parts += [doc.Sentence(_NOTES[shown.name], "note")] if shown.name in _NOTES else []
     return parts
 
 
-def trainer_table(comparison: Comparison) -> Table:
+def trainer_table(comparison: Comparison) -> doc.Table:
     """Return success and mean peak by trainer, over all runs."""
-    columns: list[ColumnOf] = [
+    columns: list[doc.ColumnOf] = [
         ("trainer", str, lambda row: _full_name(row.trainer)),
         ("finished", str, lambda row: f"{row.num_finished} of {row.num_runs}"),
         ("mean peak MiB", number, lambda row: row.mean_peak_mib),
     ]
-    return table_of(trainer_rows(comparison), columns, name="trainers")
+    return doc.table_of(beside.trainer_rows(comparison), columns, name="trainers")
 
 
 def _full_name(trainer: str) -> str:
@@ -113,16 +89,19 @@ def _full_name(trainer: str) -> str:
     return trainer if short == trainer else f"{trainer} ({short})"
 
 
-def cell_table(data: ComparisonData) -> Table:
+def cell_table(data: ComparisonData) -> doc.Table:
     """Return a row per cell: settings, step time, peak and throughput, with ratios."""
     comparison = data.comparison
     settings = {"precision": "precision", "seq_len": "seq", "batch_size": "batch"}
     settings |= {name: name for name in [*comparison.varying, "trainer"]}
-    columns: list[ColumnOf] = [
+    columns: list[doc.ColumnOf] = [
         ("model", str, _model),
-        *((shown, str, partial(_setting, name=name)) for name, shown in settings.items()),
-        ("step ms", figure, _step),
-        ("x", figure, _time_ratio),
+        *(
+            (shown, str, lambda row, name=name: str(row.cell.settings.get(name, "")))
+            for name, shown in settings.items()
+        ),
+        ("step ms", doc.figure, _step),
+        ("x", doc.figure, _time_ratio),
         ("peak MiB", number, lambda row: row.cell.peak_mib),
         ("x", two, lambda row: row.bars["peak_memory"].ratio),
         ("samples/s", number, lambda row: row.cell.figures.get(SAMPLES)),
@@ -130,20 +109,16 @@ def cell_table(data: ComparisonData) -> Table:
     if len(comparison.sources) > 1:
         columns.insert(0, ("source", str, lambda row: row.cell.source))
     if any(cell.gradient_check for cell in comparison.cells):
-        columns.append(("gradient check", figure, lambda row: row.cell.gradient_check or ""))
-    return table_of(data.rows, columns, name="cells")
+        columns.append(("gradient check", doc.figure, lambda row: row.cell.gradient_check or ""))
+    return doc.table_of(data.rows, columns, name="cells")
 
 
-def _setting(row: CellRow, name: str) -> str:
-    return str(row.cell.settings.get(name, ""))
-
-
-def model_table(data: ComparisonData, found: ModelRows) -> Table:
+def model_table(data: ComparisonData, found: ModelRows) -> doc.Table:
     """Return a row per trainer at each place of one model, with bars and words for the best and the worst."""
-    columns: list[ColumnOf] = [
+    columns: list[doc.ColumnOf] = [
         ("trainer", str, lambda row: _trainer(row, data.comparison.varying)),
-        ("step ms", figure, lambda row: _failed(row) or _step(row)),
-        ("x", figure, _time_ratio),
+        ("step ms", doc.figure, lambda row: _failed(row) or _step(row)),
+        ("x", doc.figure, _time_ratio),
         ("", str, lambda row: _bar(found, row, "step_time")),
         ("", str, lambda row: _word(row, STEP)),
         ("peak MiB", number, lambda row: row.cell.peak_mib),
@@ -161,7 +136,7 @@ def model_table(data: ComparisonData, found: ModelRows) -> Table:
         rows += place.rows
     precisions = {place.settings["precision"] for place in found.places}
     title = f"{found.model.heading}, {precisions.pop()}" if len(precisions) == 1 else found.model.heading
-    return table_of(rows, columns, title, groups=groups)
+    return doc.table_of(rows, columns, title, groups=groups)
 
 
 def _trainer(row: CellRow, varying: Iterable[str]) -> str:
@@ -170,30 +145,30 @@ def _trainer(row: CellRow, varying: Iterable[str]) -> str:
     return " ".join([short_name(row.cell.trainer), *(f"{name}={row.cell.settings[name]}" for name in own)])
 
 
-def _failed(row: CellRow) -> Styled | None:
+def _failed(row: CellRow) -> doc.Styled | None:
     failure = row.bars["step_time"].failure
-    return Styled(FAILURES.get(failure, failure), "bad") if failure else None
+    return doc.Styled(FAILURES.get(failure, failure), "bad") if failure else None
 
 
-def _on_the_device(row: CellRow) -> Styled:
+def _on_the_device(row: CellRow) -> doc.Styled:
     figures = row.cell.figures
     fits = figures.get(FITS, 1.0 if CAPACITY not in figures else None)
-    return Styled(row.cell.held_against, "doubtful" if fits is None else "good" if fits else "bad")
+    return doc.Styled(row.cell.held_against, "doubtful" if fits is None else "good" if fits else "bad")
 
 
-def _checked(row: CellRow) -> Styled:
+def _checked(row: CellRow) -> doc.Styled:
     word = row.cell.gradient_check or ""
-    return Styled(word, _CHECKED.get(word, "muted"))
+    return doc.Styled(word, _CHECKED.get(word, "muted"))
 
 
-def _bar(found: ModelRows, row: CellRow, measure: str) -> Bar | str:
+def _bar(found: ModelRows, row: CellRow, measure: str) -> doc.Bar | str:
     total = row.bars[measure].total
-    return Bar(total / found.scales[measure], color=trainer_color(row.cell.trainer)) if total else ""
+    return doc.Bar(total / found.scales[measure], color=trainer_color(row.cell.trainer)) if total else ""
 
 
-def _word(row: CellRow, metric: str) -> Styled:
+def _word(row: CellRow, metric: str) -> doc.Styled:
     word = row.marks[metric]
-    return Styled(word, "good" if word == WORDS[metric][0] else "doubtful")
+    return doc.Styled(word, "good" if word == WORDS[metric][0] else "doubtful")
 
 
 def _model(row: CellRow) -> str:
@@ -219,87 +194,73 @@ def _time_ratio(row: CellRow) -> str:
     return two(time.ratio) + (DISTURBED if time.ratio is not None and time.is_disturbed else "")
 
 
-def _privacy_table(comparison: Comparison) -> Table:
-    columns: list[ColumnOf] = [
+def _privacy_table(comparison: Comparison) -> doc.Table:
+    columns: list[doc.ColumnOf] = [
         *_WHERE,
         ("sample rate", "{:.4g}".format, lambda row: row.guarantee.sample_rate),
         ("steps", whole, lambda row: row.guarantee.steps),
         ("noise multiplier", "{:g}".format, lambda row: row.guarantee.noise_multiplier),
-        ("epsilon", figure, lambda row: row.epsilon),
+        ("epsilon", doc.figure, lambda row: row.epsilon),
         ("delta", "{:g}".format, lambda row: row.guarantee.delta),
     ]
-    return table_of(privacy_rows(comparison), columns, name="privacy")
+    return doc.table_of(beside.privacy_rows(comparison), columns, name="privacy")
 
 
-def _flop_table(comparison: Comparison) -> Table:
-    columns: list[ColumnOf] = [
+def _flop_table(comparison: Comparison) -> doc.Table:
+    columns: list[doc.ColumnOf] = [
         *_WHERE,
         ("GFLOP in theory", number, lambda row: row.in_theory),
         ("x", two, lambda row: row.ratio),
         ("counted", number, lambda row: row.counted),
-        ("off %", percent, lambda row: row.off_pct),
+        ("off %", _percent, lambda row: row.off_pct),
     ]
-    return table_of(flop_rows(comparison), columns, name="flops")
+    return doc.table_of(beside.flop_rows(comparison), columns, name="flops")
 
 
-def counter_table(rows: Sequence[CounterRow], title: str = "") -> Table:
+def counter_table(rows: Sequence[beside.CounterRow], title: str = "") -> doc.Table:
     """Return bytes by memory level for every cell with counters; with a title, those of one place."""
-    columns: list[ColumnOf] = [
+    columns: list[doc.ColumnOf] = [
         *_WHERE[2 if title else 0 :],
         ("kernel ms", number, lambda row: row.kernel_ms),
     ]
-    for i, (name, _, _) in enumerate(EXPECTED.values()):
+    for i, (name, _, _) in enumerate(beside.EXPECTED.values()):
         columns.append((f"{name} [MiB]", number, partial(_moved_mib, index=i)))
-        columns.append(("x", figure, partial(_moved_ratio, index=i)))
+        columns.append(("x", doc.figure, partial(_moved_ratio, index=i)))
     columns.append(("DRAM / ledger", number, lambda row: row.dram_to_ledger))
-    return table_of(rows, columns, title, name="counters")
+    return doc.table_of(rows, columns, title, name="counters")
 
 
-def _moved_mib(row: CounterRow, index: int) -> float | None:
+def _moved_mib(row: beside.CounterRow, index: int) -> float | None:
     return row.moved[index].mib
 
 
-def _moved_ratio(row: CounterRow, index: int) -> str:
+def _moved_ratio(row: beside.CounterRow, index: int) -> str:
     """Return a ratio to standard, marked if outside of common expectations."""
     moved = row.moved[index]
     return f"{number(moved.ratio)} {moved.side or ''}".rstrip()
 
 
-def estimate_table(found: Sequence[Pair], title: str = "") -> Table:
+def estimate_table(found: Sequence[beside.Pair], title: str = "") -> doc.Table:
     """Return estimates beside measurements of the same experiments."""
-    columns: list[ColumnOf] = [
+    columns: list[doc.ColumnOf] = [
         ("run", str, lambda pair: pair.name),
         ("ledger's peak MiB", number, lambda pair: pair.ledger_mib),
         ("estimated", number, lambda pair: pair.estimated_mib),
-        ("off %", percent, lambda pair: pair.ledger_off_pct),
+        ("off %", _percent, lambda pair: pair.ledger_off_pct),
         ("allocator's peak MiB", number, lambda pair: pair.allocator_mib),
         ("estimated", number, lambda pair: pair.estimated_allocator_mib),
-        ("off %", percent, lambda pair: pair.allocator_off_pct),
+        ("off %", _percent, lambda pair: pair.allocator_off_pct),
         ("step ms", number, lambda pair: pair.step_ms),
         ("predicted", number, lambda pair: pair.predicted_ms),
-        ("off %", percent, lambda pair: pair.predicted_off_pct),
+        ("off %", _percent, lambda pair: pair.predicted_off_pct),
     ]
-    return table_of(found, columns, title, name="pairs")
+    return doc.table_of(found, columns, title, name="pairs")
 
 
-def percent(value: float | None) -> str:
-    """Format a deviation; empty if None."""
-    return "" if value is None else signed(value, 2)
-
-
-def _failure_table(comparison: Comparison) -> Table:
-    columns: list[ColumnOf] = [
-        ("run", str, lambda run: run.name),
-        ("failure", str, lambda run: run.failure),
-        ("reason", str, lambda run: run.reason),
-    ]
-    return table_of(failed_runs(comparison), columns, name="failures")
-
-
-def measured_table(comparison: Comparison) -> Table:
+def measured_table(comparison: Comparison) -> doc.Table:
     """Return how the experiments were measured, a column per source."""
-    measured = how_measured(comparison)
+    measured = beside.how_measured(comparison)
     names = dict.fromkeys(name for row in measured for name in row)
-    columns: Columns = [("", str)] * (1 + len(measured))
+    columns: doc.Columns = [("", str)] * (1 + len(measured))
     rows = [(name, *(row.get(name, "") for row in measured)) for name in names]
-    return table("", columns, rows, name="measured", is_sortable=False)
+    return doc.table("", columns, rows, name="measured", is_sortable=False)

@@ -66,8 +66,6 @@ FORMATS: dict[str, Callable[[Result, StepTimeline], bytes]] = {
     ).encode(),
     "collapsed": lambda _, timeline: collapsed(timeline).encode(),
 }
-# Formats that need every storage, which ledgers of dpprof 0.2 lack.
-_OF_STORAGES = ("snapshot", "collapsed")
 
 
 def export(result: Result, form: str) -> bytes:
@@ -78,7 +76,7 @@ def export(result: Result, form: str) -> bytes:
             f"format: got {form!r}, but run {result.name} has no ledger, which it is made from "
             "(--passes with ledger keeps one)"
         )
-    if form in _OF_STORAGES and not timeline.storages:
+    if form != "perfetto" and not timeline.storages:  # of dpprof 0.2
         raise ConfigError(
             f"format: got {form!r}, but the ledger of run {result.name} lists only its largest tensors: "
             "an earlier dpprof measured it; measure it again"
@@ -86,20 +84,12 @@ def export(result: Result, form: str) -> bytes:
     return FORMATS[form](result, timeline)
 
 
-def write_snapshot(result: Result) -> list[Path]:
-    """Write the memory snapshot, if the ledger has the data. Returns the file."""
-    return _write(result, "snapshot", result.folder.memory_snapshot)
-
-
-def write_stacks(result: Result) -> list[Path]:
-    """Write the collapsed stacks of the peak, if the ledger has the data. Returns the file."""
-    return _write(result, "collapsed", result.folder.peak_stacks)
-
-
-def _write(result: Result, form: str, path: Path) -> list[Path]:
-    timeline = result.folder.read_timeline()
+def write_format(form: str, result: Result) -> list[Path]:
+    """Write the memory snapshot or the collapsed stacks, if the ledger has the data. Returns the file."""
+    folder, timeline = result.folder, result.folder.read_timeline()
     if timeline is None or not timeline.storages:
         return []
+    path = folder.memory_snapshot if form == "snapshot" else folder.peak_stacks
     write_bytes(path, FORMATS[form](result, timeline))
     return [path]
 

@@ -1,5 +1,6 @@
 """Roofline chart: FLOP/s against FLOP/byte, both logarithmic."""
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -8,7 +9,7 @@ from markupsafe import Markup
 from dpprof.findings.roofline import COUNTERS, STEP, Roof, Roofline, RooflineRow, Section
 from dpprof.pages import svg
 from dpprof.pages.document import Chart, Keyed
-from dpprof.vocabulary.colors import phase_color, trainer_color
+from dpprof.vocabulary.colors import PHASE_COLORS, trainer_color
 from dpprof.vocabulary.formats import number
 from dpprof.vocabulary.trainers import short_name
 from dpprof.vocabulary.units import GIB
@@ -42,10 +43,6 @@ LOOKS = (
     Look(svg.DASHES[2], False, svg.RADIUS / 1.6, "dotted line, small full symbols"),
     Look(svg.DASHES[3], True, svg.RADIUS / 1.6, "dash-dotted line, small open symbols"),
 )
-
-
-def _look(i: int) -> Look:
-    return LOOKS[i % len(LOOKS)]
 
 
 def _roof(roof: Roof, look: Look, plot: Plot) -> Markup:
@@ -116,18 +113,18 @@ def roofline_chart(roofline: Roofline) -> Chart | None:
         width=plot.x.end - plot.x.start,
         height=plot.y.start - plot.y.end,
     )
-    roofs = roofline.roofs
-    lines = [_roof(roof, _look(i), plot) for i, roof in enumerate(roofs) if roof.copy or roof.matmul]
+    roofs, looks = roofline.roofs, dict(zip(roofline.roofs, itertools.cycle(LOOKS), strict=False))
+    lines = [_roof(roof, looks[roof], plot) for roof in roofs if roof.copy or roof.matmul]
     children = [
         svg.element("clipPath", area, id="plot-area"),
         svg.axes(plot.x, plot.y, "FLOP per byte", unit_name),
         svg.element("g", *lines, class_="roofs", clip_path="url(#plot-area)"),
         *(name for i in range(len(roofs)) for name in _names(roofs, i, plot)),
-        *(_mark(section, row, _look(roofs.index(section.roof)), plot, by_trainer) for section, row in drawn),
+        *(_mark(section, row, looks[section.roof], plot, by_trainer) for section, row in drawn),
     ]
     label = "FLOPs per second against FLOPs per byte of each phase; its figures are in the table of phases"
     legend = [Keyed(short_name(t), svg.key(None, trainer_color(t), dash="")) for t in trainers if by_trainer]
-    colors = {phase: "var(--page)" if by_trainer else phase_color(phase) for phase in phases}
+    colors = {phase: "var(--page)" if by_trainer else PHASE_COLORS[phase] for phase in phases}
     keys = [Keyed(phase, svg.key(_symbol(phase), color)) for phase, color in colors.items()]
     return Chart(svg.chart(label, *children, name="roofline", height=_HEIGHT), legend=[*legend, *keys])
 
@@ -166,7 +163,7 @@ def _mark(section: Section, row: RooflineRow, look: Look, plot: Plot, by_trainer
         _symbol(point.phase),
         plot.x.at(point.intensity or 0),
         plot.y.at((point.flop_per_s or 0) / plot.unit),
-        trainer_color(section.trainer) if by_trainer else phase_color(point.phase),
+        trainer_color(section.trainer) if by_trainer else PHASE_COLORS[point.phase],
         *_hover(section, row),
         is_open=look.is_open,
         radius=look.radius,

@@ -11,28 +11,14 @@ from dpprof.findings.roofline import (
     LEDGER,
     STEP,
     Ceiling,
-    Given,
     Roofline,
     RooflineRow,
     compute,
     doubts,
 )
 from dpprof.pages import counters as counter_parts
+from dpprof.pages import document as doc
 from dpprof.pages import html
-from dpprof.pages.document import (
-    Column,
-    ColumnOf,
-    Columns,
-    Document,
-    Heading,
-    Part,
-    Sentence,
-    Styled,
-    Table,
-    figure,
-    table,
-    table_of,
-)
 from dpprof.pages.roofline.chart import GIGA, LOOKS, roofline_chart, scaled
 from dpprof.record.figures.names import COPY, KERNEL_MS, MOVED
 from dpprof.record.figures.results import Result
@@ -63,16 +49,16 @@ _SOURCES = {
     ),
 }
 _SHORT_SOURCES = {LEDGER: "ledger, wall", COUNTERS: "DRAM, kernels"}
-PHASE_COLUMNS: list[ColumnOf] = [
+PHASE_COLUMNS: list[doc.ColumnOf] = [
     ("phase", str, lambda row: row.point.phase),
-    ("ms", figure, lambda row: scaled(row.point.seconds, 1e-3)),
-    ("MiB", figure, lambda row: scaled(row.point.num_bytes, MIB)),
-    ("GFLOP", figure, lambda row: scaled(row.point.flops or None, GIGA)),
-    ("FLOP/byte", figure, lambda row: scaled(row.point.intensity)),
-    ("GFLOP/s", figure, lambda row: scaled(row.point.flop_per_s, GIGA)),
-    ("% of matmul", figure, lambda row: scaled(row.matmul_pct)),
-    ("GiB/s", figure, lambda row: scaled(row.point.bytes_per_s, GIB)),
-    ("% of copy", figure, lambda row: scaled(row.copy_pct)),
+    ("ms", doc.figure, lambda row: scaled(row.point.seconds, 1e-3)),
+    ("MiB", doc.figure, lambda row: scaled(row.point.num_bytes, MIB)),
+    ("GFLOP", doc.figure, lambda row: scaled(row.point.flops or None, GIGA)),
+    ("FLOP/byte", doc.figure, lambda row: scaled(row.point.intensity)),
+    ("GFLOP/s", doc.figure, lambda row: scaled(row.point.flop_per_s, GIGA)),
+    ("% of matmul", doc.figure, lambda row: scaled(row.matmul_pct)),
+    ("GiB/s", doc.figure, lambda row: scaled(row.point.bytes_per_s, GIB)),
+    ("% of copy", doc.figure, lambda row: scaled(row.copy_pct)),
     ("lower ceiling", str, lambda row: row.binds or ""),
     ("bytes, time", str, lambda row: _SHORT_SOURCES[row.point.source]),
 ]
@@ -83,22 +69,23 @@ _COUNTED = (
 _SHOWN_KERNELS = 20
 
 
-def page(roofline: Roofline, counters: CounterTables | None = None) -> Document:
+def page(roofline: Roofline, counters: CounterTables | None = None) -> doc.Document:
     """Return the page of a roofline and, for a single run, of its hardware counters."""
-    parts: list[Part] = [*_lead(roofline), *_chart(roofline)]
-    if roofline.has_ceilings:
-        parts += [Heading("Ceilings"), _ceilings(roofline)]
+    parts: list[doc.Part] = [*_lead(roofline), *_chart(roofline)]
+    sources = {row.point.source for section in roofline.sections for row in section.rows}
+    if any(roof.copy or roof.matmul for roof in roofline.roofs):
+        parts += [doc.Heading("Ceilings"), _ceilings(roofline)]
     elif roofline.sections:
-        parts.append(Sentence(_NO_CEILINGS, "note"))
+        parts.append(doc.Sentence(_NO_CEILINGS, "note"))
     if roofline.sections:
-        parts += [Heading("Phases"), _phases(roofline), Sentence(_CEILINGS, "note")]
-    parts += [Sentence(said, "note") for source, said in _SOURCES.items() if source in roofline.sources]
+        parts += [doc.Heading("Phases"), _phases(roofline), doc.Sentence(_CEILINGS, "note")]
+    parts += [doc.Sentence(said, "note") for source, said in _SOURCES.items() if source in sources]
     if counters is not None:
-        parts += [*counter_parts.parts(counters, _SHOWN_KERNELS), Sentence(_COUNTED, "note")]
-    return Document(f"{roofline.name}: roofline", parts)
+        parts += [*counter_parts.parts(counters, _SHOWN_KERNELS), doc.Sentence(_COUNTED, "note")]
+    return doc.Document(f"{roofline.name}: roofline", parts)
 
 
-def _lead(roofline: Roofline) -> Iterator[Part]:
+def _lead(roofline: Roofline) -> Iterator[doc.Part]:
     """Yield the figures of a single run's step, doubts, and what was left out."""
     if len(roofline.sections) == 1 and (step := roofline.sections[0].rows[-1]).point.phase == STEP:
         point = step.point
@@ -111,32 +98,32 @@ def _lead(roofline: Roofline) -> Iterator[Part]:
             text.append(f", and {scaled(point.flop_per_s, GIGA)} GFLOP/s")
         if step.matmul_pct is not None:
             text.append(f", {number(step.matmul_pct)} % of what a matrix product reaches")
-        yield Sentence(Styled(f"{''.join(text)}."))
+        yield doc.Sentence(doc.Styled(f"{''.join(text)}."))
     if roofline.steps:
-        yield Sentence(roofline.steps, "note")
+        yield doc.Sentence(roofline.steps, "note")
     for doubt in doubts(roofline):
-        yield Sentence(doubt, "warning")
+        yield doc.Sentence(doubt, "warning")
     for reason in roofline.left_out:
-        yield Sentence(f"{reason}.", "note")
+        yield doc.Sentence(f"{reason}.", "note")
 
 
-def _chart(roofline: Roofline) -> list[Part]:
+def _chart(roofline: Roofline) -> list[doc.Part]:
     drawn = roofline_chart(roofline)
     if drawn is not None:
         return [drawn]
-    no_chart = Sentence("No phase has both FLOPs and a time, so there is no chart to draw.", "note")
+    no_chart = doc.Sentence("No phase has both FLOPs and a time, so there is no chart to draw.", "note")
     return [no_chart] if roofline.sections else []
 
 
-def _ceilings(roofline: Roofline) -> Table:
-    columns: Columns = [
+def _ceilings(roofline: Roofline) -> doc.Table:
+    columns: doc.Columns = [
         ("device", str),
         ("precision", str),
-        Column("copy", figure, "GiB/s"),
+        ("copy [GiB/s]", doc.figure),
         ("from", str),
-        Column("matmul", figure, "GFLOP/s"),
+        ("matmul [GFLOP/s]", doc.figure),
         ("from", str),
-        Column("they meet at", number, "FLOP/byte"),
+        ("they meet at [FLOP/byte]", number),
         ("in the chart", str),
     ]
     rows = [
@@ -146,7 +133,7 @@ def _ceilings(roofline: Roofline) -> Table:
         )
         for i, roof in enumerate(roofline.roofs)
     ]
-    return table("", columns, rows, name="ceilings")
+    return doc.table("", columns, rows, name="ceilings")
 
 
 def _ceiling(ceiling: Ceiling | None, unit: float) -> tuple[str, str]:
@@ -159,14 +146,15 @@ def _ceiling(ceiling: Ceiling | None, unit: float) -> tuple[str, str]:
     return scaled(ceiling.per_s, unit), origin
 
 
-def _phases(roofline: Roofline) -> Table:
+def _phases(roofline: Roofline) -> doc.Table:
     rows: list[RooflineRow] = []
     groups = {}
     for section in roofline.sections:
-        groups[len(rows)] = section.title
+        several = f" (medians of {section.num_runs} runs)" if section.num_runs > 1 else ""
+        groups[len(rows)] = f"{section.label}{several}"
         rows += section.rows
     bold = [i for i, row in enumerate(rows) if row.point.phase == STEP]
-    return table_of(rows, PHASE_COLUMNS, name="phases", bold=bold, groups=groups)
+    return doc.table_of(rows, PHASE_COLUMNS, name="phases", bold=bold, groups=groups)
 
 
 def counters_of(record: Record | None) -> CounterTables | None:
@@ -176,14 +164,12 @@ def counters_of(record: Record | None) -> CounterTables | None:
     return counter_tables.compute(record.counters, record.ledger)
 
 
-def write_run_roofline(result: Result) -> list[Path]:
-    """Write a run's page if it has hardware counters, or a ledger and ceilings. Returns the file."""
+def run_roofline(result: Result) -> doc.Document | None:
+    """Return a run's page; None unless it has hardware counters, or a ledger and ceilings."""
     comparison = compare(result.name, {result.name: [result]})
     if not _can_be_drawn(comparison):
-        return []
-    found = page(compute(comparison, Given()), counters_of(result.record))
-    write_text(result.folder.roofline_page, html.page(found))
-    return [result.folder.roofline_page]
+        return None
+    return page(compute(comparison), counters_of(result.record))
 
 
 def write_sweep_roofline(folder: SweepFolder, comparison: Comparison) -> list[Path]:
@@ -191,7 +177,7 @@ def write_sweep_roofline(folder: SweepFolder, comparison: Comparison) -> list[Pa
     if not _can_be_drawn(comparison):
         folder.roofline_page.unlink(missing_ok=True)
         return []
-    write_text(folder.roofline_page, html.page(page(compute(comparison, Given()))))
+    write_text(folder.roofline_page, html.page(page(compute(comparison))))
     return [folder.roofline_page]
 
 

@@ -161,11 +161,12 @@ def predicted_s(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, Tim
     found = {}
     for phase in ledger.phase_peak:
         one, (sent, last) = moved.get(phase, Moved()), sending.get(phase, (0.0, 0.0))
-        computed = [max(each, one.host_s) for each in (one.predicted_s, one.least_s, one.most_s)]
-        overlaps = phase.startswith(("forward", "backward"))
-        found[phase] = TimeRange(
-            *(max(each, sent - last) + last if overlaps else each + sent for each in computed)
-        )
+        hosts = (one.host_s, one.host_s / _HOST_DOUBT, one.host_s * _HOST_DOUBT)
+        times = [max(pair) for pair in zip((one.predicted_s, one.least_s, one.most_s), hosts, strict=True)]
+        if phase.startswith(("forward", "backward")):
+            found[phase] = TimeRange(*(max(each, sent - last) + last for each in times))
+        else:
+            found[phase] = TimeRange(*(each + sent for each in times))
     return found
 
 

@@ -66,7 +66,7 @@ def test_what_suffices_comes_first_by_time_then_what_helps_by_bytes_then_what_al
     assert advice.verdict(advice.others[0]) == NOTHING
     assert advice.best is not None
     assert advice.best.name == "fast"
-    assert [change.name for change in advice.to_combine][-2:] == ["other", "useless"]
+    assert [one.name for one in (*advice.ordered, *advice.others)][-2:] == ["other", "useless"]
     assert Weighing(cost(1000), 500, [weighed("other", 50, 0.1, alters=LEARNED)]).best is None
 
 

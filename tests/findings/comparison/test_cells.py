@@ -10,7 +10,7 @@ from record_metrics import metrics
 from dpprof.errors import DpprofError
 from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.comparison import Comparison, compare, merge
-from dpprof.findings.comparison.run import Run, disturbances
+from dpprof.findings.comparison.run import Run
 from dpprof.json_files import typed
 from dpprof.record.figures.names import PEAK, STEP
 from dpprof.record.record import Failure, FailureKind, Memory, PassOutcome, PassStatus, Record
@@ -171,14 +171,14 @@ def test_the_json_gives_the_comparison_back() -> None:
     assert Comparison.from_data(data) == found
 
 
-def test_a_baseline_from_before_there_were_two_loops_compares() -> None:
-    """Its settings are completed, so that cells of both have the same ones; its loop was the lean one."""
+def test_a_baseline_from_before_there_were_some_settings_compares() -> None:
+    """Its settings are completed, so that cells of both have the same ones."""
     data = json.loads(comparison(result(step_s=0.1)).to_json())
-    for name in ("loop", "poisson_sampling", "poisson_tail", "savings"):
+    for name in ("poisson_sampling", "poisson_tail", "savings"):
         del data["cells"][0]["settings"][name]
     before = Comparison.from_data(data)
-    assert before.cells[0].settings == comparison(result(step_s=0.1, loop="lean")).cells[0].settings
-    both = merge([before, compare("now", {"now": [result(step_s=0.1, loop="lean")]})])
+    assert before.cells[0].settings == comparison(result(step_s=0.1)).cells[0].settings
+    both = merge([before, compare("now", {"now": [result(step_s=0.1)]})])
     assert [both.place_name(cell) for cell in both.cells] == [
         "batch 4, sequence 512, now",
         "batch 4, sequence 512, s",
@@ -189,9 +189,9 @@ def test_a_baseline_from_before_there_were_two_loops_compares() -> None:
     ("text", "words"),
     [
         ("[]", "no comparison"),
-        ('{"schema_version": 1, "name": "x"}', "no comparison"),
+        ('{"name": "x"}', "no comparison"),
+        ('{"schema_version": 1, "name": "x"}', "schema version 1, not 2"),
         ('{"schema_version": 7}', "schema version 7"),
-        ('{"schema_version": 1, "name": "x", "cells": [{"source": "x"}]}', "no comparison"),
         ('{"schema_version": 2, "name": "x", "cells": [{"source": 1}]}', r"^cells\.0\.source should be"),
         (
             '{"schema_version": 2, "name": "x", "cells": [{"source": "x", "settings": {}, "runs": []}]}',
@@ -219,11 +219,11 @@ def of(
     timed = sum(step_s)
     record = Record({}, environment, step_s=step_s, timed_s=timed, involuntary_switches=switches)
     record.others_processor_s = None if others is None else others * timed
-    return disturbances(metrics(record), step_s, environment)
+    return Run("a", "FINISHED", figures=metrics(record), step_s=step_s, environment=environment).disturbances
 
 
 def test_a_quiet_run_is_calm_and_what_was_not_measured_speaks_against_nothing() -> None:
-    assert of(others=0.1, switches=50) == of() == disturbances({}, [], {}) == []
+    assert of(others=0.1, switches=50) == of() == Run("a", "FINISHED").disturbances == []
 
 
 @pytest.mark.parametrize(

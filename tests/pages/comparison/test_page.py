@@ -208,7 +208,7 @@ def tiles(*results: Result) -> Tiles:
 
 
 def batches(found: Tiles) -> dict[str, str]:
-    return {tile.row.cell.trainer: tile.largest_batch for tile in found.tiles}
+    return {row.cell.trainer: found.largest_batch.get(row.cell.trainer, "") for row in found.place.rows}
 
 
 def series(trainer: str, sizes: Sequence[int], step_s: float = 0.1, **more: float) -> list[Result]:
@@ -222,7 +222,7 @@ def test_figures_hold_at_the_largest_place_where_most_finished() -> None:
     failed = result("DPSGDTrainer", step_s=0.1, outcomes={}, failure=OOM, batch_size=8)
     found = tiles(*series("StandardTrainer", [2, 4, 8]), *series("DPSGDTrainer", [2, 4], 0.3), failed)
     assert found.place.name == "batch 4, sequence 512"
-    (standard, flat) = (tile.row.bars for tile in found.tiles)
+    (standard, flat) = (row.bars for row in found.place.rows)
     assert (standard["peak_memory"].total, flat["step_time"].ratio) == (40, 3)
     assert found.longest["step_time"] == flat["step_time"].total
     assert found.has_ratios
@@ -274,7 +274,7 @@ def test_a_place_without_others_has_a_tile_and_one_where_nothing_finished_none()
     assert tiles_of(compute(comparison())) is None
     assert tiles_of(compute(comparison(result(failure=OOM)))) is None
     found = tiles(result("DPSGDTrainer", step_s=0.1, peak_mib=3))
-    assert (len(found.tiles), found.has_ratios, found.note) == (1, False, "")
+    assert (len(found.place.rows), found.has_ratios, found.note) == (1, False, "")
 
 
 def finished(trainer: str) -> Result:

@@ -15,10 +15,11 @@ from svg_reader import Chart, read_logarithmic
 from dpprof.findings import counter_tables
 from dpprof.findings.comparison.cell import Cell
 from dpprof.findings.comparison.comparison import compare
-from dpprof.findings.roofline import Given, compute
+from dpprof.findings.roofline import compute
 from dpprof.pages import html as html_pages
 from dpprof.pages.roofline.page import page as page_of
-from dpprof.pages.roofline.page import write_run_roofline, write_sweep_roofline
+from dpprof.pages.roofline.page import run_roofline, write_sweep_roofline
+from dpprof.pages.run_reports import write_run_reports
 from dpprof.pages.sweep_reports import write_sweep_reports
 from dpprof.record.counters import CounterResult
 from dpprof.record.figures.results import read_result
@@ -29,10 +30,10 @@ from dpprof.vocabulary.colors import trainer_color
 
 
 def rendered(
-    *cells: Cell, given: Given | None = None, counted: CounterResult | None = None, name: str = "s"
+    *cells: Cell, given: dict[str, float] | None = None, counted: CounterResult | None = None, name: str = "s"
 ) -> str:
     tables = None if counted is None else counter_tables.compute(counted, example_ledger.ledger())
-    found = compute(dataclasses.replace(comparison(*cells), name=name), given or Given())
+    found = compute(dataclasses.replace(comparison(*cells), name=name), **(given or {}))
     return html_pages.page(page_of(found, tables))
 
 
@@ -104,7 +105,7 @@ def test_several_devices_are_named_and_fast_ones_drawn_in_teraflops() -> None:
     assert notes[:2] == ["copy 32.0 GiB/s", "a CPU"]
     assert notes.count("another CPU") == 2
     fast = {name: 1e3 * value if name.startswith("flops/") else value for name, value in LEDGER.items()}
-    drawn = chart(rendered(cell(fast | CEILINGS), given=Given(matmul_flop_per_s=1e15)))
+    drawn = chart(rendered(cell(fast | CEILINGS), given={"matmul_flop_per_s": 1e15}))
     assert drawn.titles == ["FLOP per byte", "TFLOP/s"]
     assert drawn.marks[0].y == pytest.approx(1e3 * 2**30 / 0.004 / 1e12, rel=2e-4)
 
@@ -112,11 +113,11 @@ def test_several_devices_are_named_and_fast_ones_drawn_in_teraflops() -> None:
 @pytest.mark.parametrize(
     ("given", "notes"),
     [
-        (Given(copy_bytes_per_s=2.0**35), ["copy 32.0 GiB/s"]),
-        (Given(matmul_flop_per_s=5e11), ["matmul 500.0 GFLOP/s"]),
+        ({"copy_bytes_per_s": 2.0**35}, ["copy 32.0 GiB/s"]),
+        ({"matmul_flop_per_s": 5e11}, ["matmul 500.0 GFLOP/s"]),
     ],
 )
-def test_one_ceiling_alone_is_drawn(given: Given, notes: list[str]) -> None:
+def test_one_ceiling_alone_is_drawn(given: dict[str, float], notes: list[str]) -> None:
     html = rendered(cell(LEDGER), given=given)
     drawn = chart(html)
     assert drawn.notes == notes
@@ -159,7 +160,7 @@ def test_counters_without_a_ledger_have_a_table_and_no_chart() -> None:
     assert 'id="roofline"' not in html
     assert "there is no chart to draw" in text_of(html)
     assert Page(html).tables["phases"][2][:5] == ["forward", "2.00", "16.0", "", ""]
-    above = rendered(cell(LEDGER), given=Given(copy_bytes_per_s=2.0**30))
+    above = rendered(cell(LEDGER), given={"copy_bytes_per_s": 2.0**30})
     assert "Above the copy ceiling: forward (1,562 %)" in text_of(above)
 
 
@@ -203,7 +204,7 @@ def test_a_run_has_a_page_if_there_is_something_to_hold_against_something(
         counters=example_counters.counters() if counted else None,
     )
     folder = run(tmp_path / "run", record)
-    write_run_roofline(read_result(folder))
+    write_run_reports(read_result(folder))
     assert folder.roofline_page.exists() == drawn
     if drawn:
         page = Page(folder.roofline_page.read_text(encoding="utf-8"))
@@ -226,7 +227,7 @@ def test_a_sweeps_page_stands_in_its_folder_and_among_what_was_written(tmp_path:
 
 
 def test_a_page_of_an_earlier_try_does_not_stay_and_nothing_makes_none(tmp_path: Path) -> None:
-    assert write_run_roofline(read_result(example_ledger.folder(tmp_path / "run", None, None))) == []
+    assert run_roofline(read_result(example_ledger.folder(tmp_path / "run", None, None))) is None
     folder = sweep(tmp_path / "s")
     folder.roofline_page.write_text("stale")
     results = [read_result(found) for found in folder.runs()]
