@@ -97,7 +97,7 @@ def compute(result: Result) -> TimelineData | None:
         return None
     phase_s = {name: phase.ms / MS_PER_S for name, phase in figures.phases.items() if phase.ms is not None}
     if figures.estimate is not None:
-        phase_s = figures.estimate.floor_s
+        phase_s = {phase: time.seconds for phase, time in figures.estimate.predicted_s.items()}
     return TimelineData(
         result=result,
         record=record,
@@ -151,6 +151,7 @@ def render(data: TimelineData, picture: bytes) -> str:
         steps=describe_steps(config),
         facts=_facts(data.record, config),
         estimate=estimate,
+        times_of=data.record.environment.get("times_of"),
         held_against=estimate_held_against(estimate, config) if estimate else "",
         assumptions=[*assumptions(config, data.ledger), *doubts] if estimate else [],
         category_colors=CATEGORY_COLORS,

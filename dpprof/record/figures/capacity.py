@@ -3,7 +3,7 @@
 Every item beyond the tensors has a name, so that a reader sees what the total is made of.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -28,6 +28,8 @@ OF_OWN_LOOP = (
 # Relative difference of two least times below which they do not tell which step is faster: real steps take
 # longer by a factor that differs between trainers.
 BOUNDS_DOUBT = 0.2
+# Shares of a predicted time that need no mention.
+_SMALL_SHARE = 0.03
 # Factor by which a target's host may be slower or faster than the machine that estimates: assumed.
 _HOST_DOUBT = 1.5
 
@@ -243,7 +245,20 @@ def assumptions(config: ExperimentConfig, ledger: LedgerResult) -> list[str]:
         "layer norm, softmax and losses run in fp32 under autocast, as on CUDA (the CPU's keeps bf16), the "
         "logarithm of the softmax in cross entropy apart": on_cuda and config.precision == "bf16",
     }
-    return [text for text, is_made in made.items() if is_made]
+    return [*(text for text, is_made in made.items() if is_made), *_of_times(ledger)]
+
+
+def _of_times(ledger: LedgerResult) -> Iterator[str]:
+    """Yield what the predicted time assumes, if that matters."""
+    total = ledger.moved_in_step.predicted_s
+    shares = {text.replace("_", " "): seconds / total for text, seconds in ledger.assumed_s.items() if total}
+    if sum(shares.values()) > _SMALL_SHARE:
+        large = {text: share for text, share in shares.items() if share > _SMALL_SHARE}
+        listed = "; ".join(f"{text}, {100 * share:.0f} %" for text, share in large.items())
+        yield (
+            f"{100 * sum(shares.values()):.0f} % of the predicted time rest on those of other operators, types "
+            f"or GPUs{': ' if listed else ''}{listed}"
+        )
 
 
 def doubt_words(text: str, num_bytes: int | None) -> str:
