@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dpprof.config.counter_metrics import metric_names, resolve
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.jobs import run_job
-from dpprof.drive.launch.job import Job, measuring_command
+from dpprof.drive.launch.job import COUNTED_STEP, Job, measuring_command
 from dpprof.drive.launch.launcher import Launcher, Machine
 from dpprof.drive.ncu import program
 from dpprof.drive.ncu.program import first_error, raise_known
@@ -108,7 +108,7 @@ def _count(
     names, missing = resolve(wanted, ncu.available_metrics())
     folder.counter_reports.mkdir(exist_ok=True)
     base, report = folder.counter_report(config, ""), folder.counter_report(config, ".ncu-rep")
-    command = ncu.count_command(base, names, measuring_command(folder, counted_step=True))
+    command = ncu.count_command(base, names, measuring_command(folder.path, COUNTED_STEP))
     job = Job(folder, command, folder.counter_log, timeout_s)
     ended = run_job(launcher, job, _progress(on_line), stop)
     if ended.interrupted:

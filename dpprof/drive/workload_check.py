@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.jobs import run_measuring
-from dpprof.drive.launch.job import Exit, Job, check_command
+from dpprof.drive.launch.job import CHECK, Exit, Job, measuring_command
 from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.launch.local import LocalMachine
 from dpprof.drive.stop import Stop, stop_on_signals
@@ -67,7 +67,7 @@ def _answered(
         folder.ask(depth, experiments)
         job = Job(
             RunFolder(path),
-            check_command(folder.path),
+            measuring_command(folder.path, CHECK),
             folder.log,
             timeout_s,
             experiments[0].workload,

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from dpprof.errors import DpprofError
+from dpprof.record.files import remove
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.link import Link
 
@@ -21,16 +22,16 @@ def beside(folder: RunFolder) -> RunFolder:
 def replace(folder: RunFolder) -> None:
     """Replace the folder with its repetition; its MLflow run is replaced at the next upload."""
     before = _hidden(folder, _BEFORE)
-    _remove(before)
+    remove(before)
     mark_unlogged(folder, beside(folder))
     folder.path.rename(before)
     beside(folder).path.rename(folder.path)
-    _remove(before)
+    remove(before)
 
 
 def discard(folder: RunFolder) -> None:
     """Delete the repetition."""
-    _remove(beside(folder).path)
+    remove(beside(folder).path)
 
 
 def left_over(home: SweepFolder) -> Iterator[RunFolder]:
@@ -40,7 +41,7 @@ def left_over(home: SweepFolder) -> Iterator[RunFolder]:
         if not folder.path.exists():
             again = beside(folder).path
             (again if again.exists() else path).rename(folder.path)
-        _remove(path)
+        remove(path)
     for path in sorted(home.path.glob(f".*{_AGAIN}")):
         yield _visible(path, _AGAIN)
 
@@ -63,10 +64,3 @@ def _hidden(folder: RunFolder, suffix: str) -> Path:
 
 def _visible(path: Path, suffix: str) -> RunFolder:
     return RunFolder(path.with_name(path.name.removeprefix(".").removesuffix(suffix)))
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

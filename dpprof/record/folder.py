@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import os
-import shutil
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat, to_flat
 from dpprof.errors import DpprofError, writable
 from dpprof.json_files import naming, read_if_there, read_json, typed
-from dpprof.record.files import write_gzipped_json, write_text
+from dpprof.record.files import remove, write_gzipped_json, write_text
 from dpprof.record.ledger import LedgerResult, StepTimeline
 from dpprof.record.record import Failure, Predicted, Record
 from dpprof.vocabulary.loops import LEAN
@@ -48,8 +47,6 @@ class RunFolder:
         self.memory_snapshot = self.path / "memory_snapshot.pickle"
         self.memory_trace = self.path / "memory_trace.json.gz"
         self.peak_stacks = self.path / "peak_memory.collapsed"
-        # An earlier dpprof wrote it.
-        self.peak_speedscope = self.path / "peak_memory.speedscope.json"
         self.roofline_page = self.path / "roofline.html"
         self.verify_page = self.path / "verify.html"
         self.counter_reports = self.path / "ncu_reports"
@@ -80,9 +77,7 @@ class RunFolder:
 
     def create(self, config: ExperimentConfig) -> None:
         """Create the folder with the experiment's configuration, deleting an earlier one."""
-        if self.path.is_dir():
-            shutil.rmtree(self.path)
-        self.path.unlink(missing_ok=True)
+        remove(self.path)
         self.path.mkdir(parents=True)
         self.clear_answers()
         self.write_config(config)
@@ -90,12 +85,11 @@ class RunFolder:
     def clear_answers(self) -> None:
         """Delete the results of an earlier measurement, except other ranks', and make the traces' folder."""
         pages = (self.timeline_page, self.timeline_image, self.roofline_page, self.verify_page)
-        formats = (self.memory_snapshot, self.memory_trace, self.peak_stacks, self.peak_speedscope)
+        formats = (self.memory_snapshot, self.memory_trace, self.peak_stacks)
         answers = (self.record, self.error, self.ledger, self.counter_log, self.stacks)
-        for path in (*answers, *pages, *formats, self.mlflow, self.reports):
-            path.unlink(missing_ok=True)
-        for path in (self.tensorboard, self.counter_reports):
-            shutil.rmtree(path, ignore_errors=True)
+        for path in (*answers, *pages, *formats, self.mlflow, self.reports, self.counter_reports):
+            remove(path)
+        remove(self.tensorboard)
         self.tensorboard.mkdir()
 
     def write_config(self, config: ExperimentConfig) -> None:

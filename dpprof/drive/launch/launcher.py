@@ -12,6 +12,7 @@ from dpprof.drive.ncu.program import Ncu
 from dpprof.errors import ConfigError, CountersUnavailable
 from dpprof.vocabulary.launchers import LAUNCHERS
 from dpprof.vocabulary.registry import load
+from dpprof.vocabulary.settings import take
 
 
 class Machine(Protocol):
@@ -92,5 +93,5 @@ def make_launcher(drive: DriveConfig) -> Launcher:
         launcher_class = load(info.target)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"launcher: {info.name} cannot be used: {error}") from error
-    launcher: Launcher = launcher_class(*([drive.options_of(info.options)] if info.options else []))
+    launcher: Launcher = launcher_class(*([take(info.options, drive.options)[0]] if info.options else []))
     return launcher
