@@ -95,6 +95,8 @@ class Campaign(ABC):
     # The last thing that MLflow refused.
     not_logged: TrackingError | None = field(default=None, init=False)
     stop: Stop = field(default_factory=Stop, init=False)
+    # Resolved experiments by run name, if they are known before any is run.
+    experiments: Mapping[str, ExperimentConfig] = field(default_factory=dict, init=False)
 
     @property
     def folder(self) -> SweepFolder:
@@ -129,12 +131,12 @@ class Campaign(ABC):
 
     @property
     def has_several_models(self) -> bool:
-        """True if the names of its MLflow runs include the model."""
-        return True
+        """True if the names of its MLflow runs include the model: its experiments do not share one."""
+        return len({config.model_title for config in self.experiments.values()}) != 1
 
     def experiment_to_check(self) -> ExperimentConfig | None:
         """Experiment whose workload is checked, the same for all; None if there is nothing to check."""
-        return None
+        return next(iter(self.experiments.values()), None)
 
     @abstractmethod
     def stages(self) -> Iterator[Stage]:

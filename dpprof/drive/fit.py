@@ -67,15 +67,6 @@ class Searches(Campaign):
         return [self.answers_by_name[name] for name in self.experiments if name in self.answers_by_name]
 
     @property
-    def has_several_models(self) -> bool:
-        """True if the experiments train different models."""
-        return len({config.model_title for config in self.experiments.values()}) > 1
-
-    def experiment_to_check(self) -> ExperimentConfig:
-        """The first experiment, at the size where its search starts."""
-        return next(iter(self.experiments.values()))
-
-    @property
     def params(self) -> dict[str, object]:
         """Settings of all experiments and of the search."""
         return shared_settings(self.experiments) | vars(self.config)

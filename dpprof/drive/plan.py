@@ -108,7 +108,7 @@ class Plan(Searches):
         """Estimate the row to begin with, with at most two of its physical batches."""
         assert self.made is not None, "weighed before"
         # The noise does not matter for an estimate: with that of the searches, their estimates are reused.
-        noise_multiplier = self.experiment_to_check().noise_multiplier
+        noise_multiplier = next(iter(self.experiments.values())).noise_multiplier
         num_physical = config.accumulation_steps
         few = min(num_physical, ACCUMULATING)
         config = dataclasses.replace(config, accumulation_steps=few, noise_multiplier=noise_multiplier)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
-from dpprof.drive.outcomes import failed_results, raise_for_checks
+from dpprof.drive.sweep import failed_results, raise_for_checks
 from dpprof.errors import ExperimentsFailed
 from dpprof.record.check import MODULE
 from dpprof.record.figures.results import Result

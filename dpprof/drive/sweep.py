@@ -1,6 +1,6 @@
 """A grid of experiments, measured or estimated, each a child of one MLflow run, and their comparison."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,16 +12,19 @@ from dpprof.config.flat import to_flat
 from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
 from dpprof.drive.counters import can_count_now
 from dpprof.drive.jobs import at_a_time
-from dpprof.drive.outcomes import failed_results, raise_for_checks
-from dpprof.errors import ConfigError, ExperimentsFailed
+from dpprof.errors import ConfigError, ExperimentsFailed, Undecided
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.verdict.best import recommended
 from dpprof.findings.verdict.finding import Finding
 from dpprof.record.figures.names import HEADLINE_RATIOS, RATIOS_OF_TIMES
-from dpprof.record.figures.results import FINISHED, KILLED, Result, read_results
+from dpprof.record.figures.results import FAILED, FINISHED, KILLED, Result, read_results
+from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL
 from dpprof.record.folder import SweepFolder
+from dpprof.record.record import FailureKind
 from dpprof.tracking.tracker import Summary
 from dpprof.tracking.view import View
+
+_SPOKEN = {"gradient check": "the gradient check", "verify": "verify"}
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,6 @@ class Sweep(Campaign):
     def status(self) -> str:
         """MLflow status of the parent run: also KILLED if experiments are missing."""
         return KILLED if self.missing else super().status
-
-    @property
-    def has_several_models(self) -> bool:
-        """True if the experiments train different models."""
-        return len({config.model_title for config in self.experiments.values()}) > 1
 
     def experiment_to_check(self) -> ExperimentConfig | None:
         """The first experiment that is still to be run."""
@@ -210,3 +208,24 @@ def reusable_results(sweep: Sweep) -> dict[str, Result]:
                 )
         kept[name] = result
     return kept
+
+
+def failed_results(results: Iterable[Result]) -> list[Result]:
+    """Return the failed results, except those out of memory, which is a finding."""
+    return [
+        r
+        for r in results
+        if r.status == FAILED and r.failure is not None and r.failure.kind != FailureKind.OOM
+    ]
+
+
+def raise_for_checks(results: Sequence[Result]) -> None:
+    """Raise ExperimentsFailed (`fail`) or Undecided (`cannot tell`) if a check or `verify` says so."""
+    for verdict in (FAIL, CANNOT_TELL):
+        said, kind = ("failed", ExperimentsFailed) if verdict == FAIL else ("could not tell", Undecided)
+        judged = [(check, r.name) for r in results for check, v in r.verdicts.items() if v.word == verdict]
+        if judged:
+            first = judged[0][0]
+            names = [name for check, name in judged if check == first]
+            counted = f"{len(names)} of {len(results)} experiments"
+            raise kind(f"{_SPOKEN[first]} {said} in {counted}: {', '.join(names)}")
