@@ -37,7 +37,6 @@ INNER = {
         "counters",
         "workload_check",
         "jobs",
-        "stop",
         "launch",
         "ncu",
     ],

@@ -56,6 +56,7 @@ def _checked(asked: Asked, experiments: Sequence[ExperimentConfig]) -> "CheckAns
 
     from dpprof.cli.console import open_console
     from dpprof.drive.claim import new_folder
+    from dpprof.drive.jobs import Runner
     from dpprof.drive.workload_check import check_training
     from dpprof.pages.check import page
     from dpprof.pages.terminal import show, write
@@ -69,9 +70,8 @@ def _checked(asked: Asked, experiments: Sequence[ExperimentConfig]) -> "CheckAns
         f"{asked.drive.time_limit}",
     )
     with console.status("importing torch and Opacus") as status:
-        answer = check_training(
-            experiments, asked.launcher, asked.drive.timeout_s, lambda line: status.update(Text(line))
-        )
+        runner = Runner(asked.launcher, asked.drive.timeout_s, lambda line: status.update(Text(line)))
+        answer = check_training(experiments, runner)
     folder = new_folder(asked.drive.runs_dir, "check")
     shown = page(answer, first.workload)
     write_answer(folder, "check", shown, dataclasses.asdict(answer))

@@ -13,8 +13,8 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import parse_experiment, parse_trainers
 from dpprof.config.options import COMMANDS
 from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Task
+from dpprof.drive.jobs import Stopped
 from dpprof.drive.launch.launcher import Launcher
-from dpprof.drive.stop import Stopped
 from dpprof.drive.sweep import shared_settings
 from dpprof.drive.workload_check import refuse_missing_module
 from dpprof.errors import ConfigError, ExperimentsFailed

@@ -13,10 +13,10 @@ from typing import Protocol, TypeVar
 from dpprof.config.drive import DriveConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.endings import has_no_room
+from dpprof.drive.jobs import Runner, Stop, Stopped, stop_on_signals
 from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.logbook import Logbook
 from dpprof.drive.run import drive_experiment, earlier_result
-from dpprof.drive.stop import Stop, Stopped, stop_on_signals
 from dpprof.drive.workload_check import refuse_unusable
 from dpprof.errors import DpprofError, Interrupted, TrackingError, Undecided, describe_error
 from dpprof.record.check import CONTRACT
@@ -237,7 +237,8 @@ class _Driver:
             experiment = campaign.experiment_to_check()
             if experiment is not None:
                 limit_s = campaign.drive.timeout_s
-                refuse_unusable(experiment, campaign.checked, campaign.launcher, limit_s, campaign.stop)
+                runner = Runner(campaign.launcher, limit_s, lambda line: None, campaign.stop)
+                refuse_unusable(experiment, campaign.checked, runner)
             book.do(tracker.open)
             if campaign.kind:
                 own = campaign.name, campaign.kind, campaign.params, campaign.folder
@@ -329,14 +330,9 @@ class _Driver:
             raise Stopped
         folder = (planned.home or campaign.folder).run(name)
         self.watcher.started(planned.index, planned.total, name)
-        result = drive_experiment(
-            planned.config,
-            folder,
-            campaign.launcher,
-            planned.timeout_s or campaign.drive.timeout_s,
-            partial(self.watcher.line, name),
-            campaign.stop,
-        )
+        timeout_s = planned.timeout_s or campaign.drive.timeout_s
+        runner = Runner(campaign.launcher, timeout_s, partial(self.watcher.line, name), campaign.stop)
+        result = drive_experiment(planned.config, folder, runner)
         self.watcher.ended(result)
         if result.status == KILLED:
             campaign.stop.request()

@@ -15,9 +15,8 @@ from dpprof.config.entry_points import ACCUMULATING, WORLD_SIZE, FitConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
-from dpprof.drive.jobs import at_a_time
+from dpprof.drive.jobs import Stopped, at_a_time
 from dpprof.drive.search import BytesByEvent, Evaluation, NoTime, fewest_that_fit, largest_that_fits
-from dpprof.drive.stop import Stopped
 from dpprof.drive.sweep import shared_settings
 from dpprof.errors import DpprofError, ExperimentsFailed
 from dpprof.findings.fit import Answer, rows

@@ -4,7 +4,6 @@ import dataclasses
 import glob
 import importlib.metadata
 import shutil
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,10 +11,8 @@ from dpprof import __version__
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive import counters
 from dpprof.drive.endings import checked_result, failed_result, write_how_it_ended
-from dpprof.drive.jobs import run_measuring
+from dpprof.drive.jobs import Runner, Stopped
 from dpprof.drive.launch.job import measuring_job
-from dpprof.drive.launch.launcher import Launcher
-from dpprof.drive.stop import Stop, Stopped
 from dpprof.errors import DpprofError
 from dpprof.process import processor
 from dpprof.record.again import beside, discard, left_over, mark_unlogged, replace
@@ -30,39 +27,31 @@ _PACKAGES = ("torch", "opacus", "transformers", "peft")
 _OURS = "dpprof."
 
 
-def drive_experiment(
-    config: ExperimentConfig,
-    folder: RunFolder,
-    launcher: Launcher,
-    timeout_s: float,
-    on_line: Callable[[str], None],
-    stop: Stop | None = None,
-) -> Result:
+def drive_experiment(config: ExperimentConfig, folder: RunFolder, runner: Runner) -> Result:
     """Measure a resolved experiment in the folder; the caller writes its pages.
 
-    `timeout_s` is for the experiment, and again for its counters. `on_line` gets the messages. The status is
-    KILLED if `stop` ended it. Raises OSError if nothing can be kept; other errors make a failed result. A
-    folder that exists keeps its content until there are new figures.
+    The time-out is for the experiment, and again for its counters. The status is KILLED if the runner's stop
+    ended it. Raises OSError if nothing can be kept; other errors make a failed result. A folder that exists
+    keeps its content until there are new figures.
     """
-    stop = stop or Stop()
     is_new = not folder.path.exists()
     place = folder if is_new else beside(folder)
     try:
         place.create(config)
-        refused = counters.refuse_early(config, launcher.machine)
+        refused = counters.refuse_early(config, runner.launcher.machine)
         if refused is not None:
             place.write_error(refused)
         else:
-            ended = run_measuring(launcher, measuring_job(config, place, timeout_s), on_line, stop)
-            write_how_it_ended(config, place, ended, timeout_s)
+            ended = runner.measure(measuring_job(config, place, runner.timeout_s))
+            write_how_it_ended(config, place, ended, runner.timeout_s)
             record = place.read_record()
             if config.counters != "off" and place.read_error() is None and record is not None:
-                counters.count(config, place, record, launcher, timeout_s, on_line, stop)
+                counters.count(config, place, record, runner)
         result = checked_result(config, place)
     except Stopped:
         raise
     except Exception as error:
-        result = failed_result(config, place, error, stopped=stop.requested)
+        result = failed_result(config, place, error, stopped=runner.stop.requested)
     return result if is_new else _keep_better(folder, result)
 
 
