@@ -21,7 +21,7 @@ from dpprof.drive.workload_check import refuse_unusable
 from dpprof.errors import DpprofError, Interrupted, TrackingError, Undecided, describe_error
 from dpprof.record.check import CONTRACT
 from dpprof.record.figures.results import FAILED, FINISHED, KILLED, Result
-from dpprof.record.folder import SweepFolder
+from dpprof.record.folder import SweepFolder, SweepState
 from dpprof.record.lock import LOCK, left_by
 from dpprof.tracking.tracker import Summary, Tracker
 
@@ -263,7 +263,7 @@ class _Driver:
     def _run_stages(self) -> None:
         campaign = self.campaign
         if campaign.parent is not None:
-            campaign.folder.write_state(campaign.kind, campaign.parent, campaign.names)
+            campaign.folder.write_state(SweepState(campaign.kind, campaign.parent, [*campaign.names]))
         for stage in campaign.stages():
             tasks = [partial(self._done, task) for task in stage.tasks]
             with closing(run_in_order(tasks, stage.at_a_time, campaign.stop)) as kept:

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import stat
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -168,15 +167,12 @@ def _timeline(data: Any) -> StepTimeline:
 
 
 @dataclass
-class _SweepState:
-    kind: str = ""
+class SweepState:
+    """Kind of a sweep, MLflow id of its parent run, names of all experiments, with or without folders."""
+
+    kind: str = "sweep"
     mlflow_run_id: str = ""
     experiments: list[str] = field(default_factory=list)
-
-
-def _state(data: Any) -> dict[str, Any]:
-    typed(_SweepState, data)
-    return dict(data)
 
 
 class SweepFolder:
@@ -200,12 +196,9 @@ class SweepFolder:
         """Return the path of a chart's image."""
         return self.path / f"{name}.png"
 
-    def read_state(self) -> dict[str, Any]:
-        """Read the state; empty at first. Raises DpprofError if the file is damaged.
-
-        Keys: `kind`, `mlflow_run_id` of the parent, and names of all `experiments`, with or without folders.
-        """
-        return read_if_there(self.state, _state) or {}
+    def read_state(self) -> SweepState:
+        """Read the state, if there is one. Raises DpprofError if the file is damaged."""
+        return read_if_there(self.state, partial(typed, SweepState)) or SweepState()
 
     def set_aside_damaged_state(self) -> str | None:
         """Rename the state file if it cannot be read. Returns a sentence on what was wrong with it."""
@@ -217,11 +210,10 @@ class SweepFolder:
             return f"{error}; it is now {aside.name}"
         return None
 
-    def write_state(self, kind: str, run_id: str, experiments: Iterable[str]) -> None:
-        """Save the kind of the sweep, its MLflow parent run and its experiments."""
+    def write_state(self, state: SweepState) -> None:
+        """Save the state."""
         self.path.mkdir(parents=True, exist_ok=True)
-        state = {"kind": kind, "mlflow_run_id": run_id, "experiments": list(experiments)}
-        write_text(self.state, json.dumps(state))
+        write_text(self.state, json.dumps(dataclasses.asdict(state)))
 
     @property
     def foreseen(self) -> "SweepFolder":

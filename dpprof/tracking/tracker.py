@@ -14,19 +14,21 @@ no name; `MLFLOW_EXPERIMENT_NAME=Default` can.
 """
 
 import getpass
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import mlflow
 from mlflow import get_tracking_uri
 from mlflow.entities import Run
 from mlflow.environment_variables import MLFLOW_EXPERIMENT_ID, MLFLOW_EXPERIMENT_NAME, MLFLOW_RUN_ID
 
 from dpprof.config.estimating import ESTIMATE
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.errors import DpprofError, TrackingError
+from dpprof.errors import DpprofError, TrackingError, refuse
 from dpprof.record.figures.names import logged, series
 from dpprof.record.figures.results import FAILED, KILLED, Result
 from dpprof.record.folder import SweepFolder
@@ -160,7 +162,7 @@ class Tracker:
         folder if it still exists (versions without links noted its id in the state), else a new one.
         """
         folder.path.mkdir(parents=True, exist_ok=True)
-        link, earlier = self._link(folder.mlflow), folder.read_state().get("mlflow_run_id")
+        link, earlier = self._link(folder.mlflow), folder.read_state().mlflow_run_id
         if link is None and earlier:
             link = Link(earlier, store_name(), complete=True)
         held = self._held(link, folder.path)
@@ -369,3 +371,27 @@ def _is_told_by(link: Link, run: Run, folder: Path) -> bool:
 
 def _condition(link: Link) -> str:
     return f"tags.`{LINK_TAG}` = '{link.link_id}'"
+
+
+def active_run(how: str) -> Run:
+    """Return this thread's active run. Raises ConfigError if there is none."""
+    run = mlflow.active_run()
+    if run is None:
+        raise refuse("mlflow", how, "only in an active MLflow run; call mlflow.start_run() before the loop")
+    return run
+
+
+def log_loop(result: Result, active: Run | None, *, is_nested: bool) -> str:
+    """Log a loop under the active run or into it; without one, as `dpprof log` does. Returns the run's id."""
+    before = dict(os.environ)
+    tracker = Tracker()
+    try:
+        tracker.open(active)
+        if active is None or is_nested:
+            return tracker.log_result(result, {}, active.info.run_id if active else None)
+        tracker.log_into(active.info.run_id, result)
+        return str(active.info.run_id)
+    finally:  # the limits on requests are dpprof's, not those of the user's own calls
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
