@@ -12,7 +12,7 @@ from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import parse_experiment, parse_trainers
 from dpprof.config.options import COMMANDS
-from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Task
+from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
 from dpprof.drive.jobs import Stopped
 from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.sweep import shared_settings
@@ -84,26 +84,24 @@ class Advise(Campaign):
 
     def stages(self) -> Iterator[Stage]:
         """The experiment, each change alone, then changes combined if none alone makes it fit."""
-        yield Stage([self._task(1, self._estimate_given)], 1)
+        yield Stage([partial(self._do, 1, self._estimate_given)], 1)
         if self.given is None:
             return
         last = 2 + len(self.changes)
         tasks = [
-            self._task(i, partial(self._estimate_alone, change)) for i, change in enumerate(self.changes, 2)
+            partial(self._do, i, partial(self._estimate_alone, change))
+            for i, change in enumerate(self.changes, 2)
         ]
-        yield Stage([*tasks, self._task(last, self._estimate_smaller_batches)], self.workers)
+        yield Stage([*tasks, partial(self._do, last, self._estimate_smaller_batches)], self.workers)
         if self.advice.worth_a_smaller_batch is not None:
-            yield Stage([self._task(last, self._estimate_with_smaller_batch)], 1)
+            yield Stage([partial(self._do, last, self._estimate_with_smaller_batch)], 1)
         elif not self.advice.fits and self.advice.best is None:
-            yield Stage([self._task(last, self._estimate_together)], 1)
+            yield Stage([partial(self._do, last, self._estimate_together)], 1)
 
-    def _task(self, index: int, work: "Callable[[_Estimates], None]") -> Task:
-        def task(run_one: RunOne) -> list[Result]:
-            estimates = _Estimates(run_one, index, 2 + len(self.changes))
-            work(estimates)
-            return estimates.results
-
-        return task
+    def _do(self, index: int, work: "Callable[[_Estimates], None]", run_one: RunOne) -> list[Result]:
+        estimates = _Estimates(run_one, index, 2 + len(self.changes))
+        work(estimates)
+        return estimates.results
 
     def _estimate_given(self, estimates: "_Estimates") -> None:
         self.given = estimates.cost(self.experiment)

@@ -73,7 +73,10 @@ def _why_of_ranks(
     """Find why a job with several ranks ended; None if rank 0's own account is right."""
     rank = culprit(folder, ended, on_cuda=config.device == "cuda")
     if ended.timed_out:
-        return Failure(FailureKind.TIMEOUT, _who_hung(folder, rank, timeout_s), rank=rank)
+        who = "; which rank kept the others waiting cannot be told: see stacks.txt of each"
+        if rank is not None:
+            who = f": rank {rank} hung in {place_of_end(folder.rank(rank)) or 'its start'}"
+        return Failure(FailureKind.TIMEOUT, f"stopped after timeout_s={timeout_s:g} seconds{who}", rank=rank)
     assert rank is not None, "only at a time-out none can be told"
     its_folder, its_end = folder.rank(rank), ended.ranks[rank]
     said, record = its_folder.read_error(), its_folder.read_record()
@@ -89,13 +92,6 @@ def _why_of_ranks(
     message = "; ".join(failed.values())
     kind = FailureKind.OOM if says_oom(message) else FailureKind.ERROR
     return Failure(kind, f"rank {rank}: {message}", rank=rank)
-
-
-def _who_hung(folder: RunFolder, rank: int | None, timeout_s: float) -> str:
-    after = f"after timeout_s={timeout_s:g} seconds"
-    if rank is None:
-        return f"stopped {after}; which rank kept the others waiting cannot be told: see stacks.txt of each"
-    return f"stopped {after}: rank {rank} hung in {place_of_end(folder.rank(rank)) or 'its start'}"
 
 
 def _how_it_ended(

@@ -7,11 +7,13 @@ from tempfile import TemporaryDirectory
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.training import TrainingConfig
+from dpprof.drive.sources import read_comparison
 from dpprof.errors import DpprofError, TrackingError, refuse
 from dpprof.process import processor
 from dpprof.record.figures.capacity import device_of
 from dpprof.record.figures.results import FINISHED, Result, read_result
 from dpprof.record.folder import RunFolder, SweepFolder
+from dpprof.tracking.fetch import fetch_finished
 from dpprof.vocabulary.parallel import DDP, NONE
 from dpprof.vocabulary.settings import fields
 
@@ -71,15 +73,11 @@ def _readable(folders: Mapping[str, RunFolder]) -> Runs:
 
 
 def _named(name: str, into: Path, warn: Callable[[str], None]) -> Runs:
-    from dpprof.drive.sources import read_comparison
-
     _, folders = read_comparison([name], into, warn, "measured")
     return {f"{source}/{run}": read_result(folder, run) for (source, run), folder in folders.items()}
 
 
 def _in_store(config: ExperimentConfig, into: Path, warn: Callable[[str], None]) -> dict[str, RunFolder]:
-    from dpprof.tracking.fetch import fetch_finished
-
     params = {name: getattr(config, name) for name in ("workload", "seq_len", "precision", "device", "loop")}
     try:
         return fetch_finished(params, into)
