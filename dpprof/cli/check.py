@@ -31,10 +31,6 @@ def check(workload_argument: str, **options: str | None) -> None:
     dpprof check huggingface:gpt2
     dpprof check mymodel:gpt2 --trainers flat,ghost --seq-len 128
     """
-    from dpprof.drive.requirements import check_packages
-
-    check_packages()
-
     asked = Asked("check", options, ExitStack())
     if workload_argument:
         if asked.values.get("workload", workload_argument) != workload_argument:

@@ -31,7 +31,10 @@ class Asked:
     """
 
     def __init__(self, command: str, options: Mapping[str, str | None], getting_ready: ExitStack) -> None:
-        """Parse the driving settings of a command, and read the plan. Raises ConfigError."""
+        """Check the packages, parse the driving settings of a command, read the plan. Raises ConfigError."""
+        from dpprof.drive.requirements import check_packages
+
+        check_packages()  # before anything else is imported
         from dpprof.drive.planned_row import planned_row
 
         given = {name: value for name, value in options.items() if value is not None}
@@ -99,11 +102,8 @@ def running_command(conduct: Callable[[Asked], None]) -> click.Command:
 
     @click.command(name, cls=GroupedOptions, help=conduct.__doc__, params=options_of(name))
     def command(**options: str | None) -> None:
-        from dpprof.drive.requirements import check_packages
-
         with ExitStack() as getting_ready:
             getting_ready.enter_context(waiting("getting ready"))
-            check_packages()
             conduct(Asked(name, options, getting_ready))
 
     return command
