@@ -225,7 +225,7 @@ class SweepFolder:
         return RunFolder(self.path / name)
 
     def runs(self) -> list[RunFolder]:
-        """Return the existing run folders by name, without the hidden ones (`again.py`)."""
+        """Return the existing run folders by name, without the hidden ones (`drive/run.py`)."""
         if not self.path.is_dir():
             return []
         folders = [RunFolder(path) for path in sorted(self.path.iterdir())]

@@ -13,8 +13,7 @@ from dpprof.drive.jobs import Runner
 from dpprof.drive.launch.in_process import Done
 from dpprof.drive.launch.job import Exit, Job
 from dpprof.drive.launch.local import LocalMachine
-from dpprof.drive.run import drive_experiment, replace_or_discard
-from dpprof.record.again import beside
+from dpprof.drive.run import beside, drive_experiment, replace_or_discard
 from dpprof.record.figures.results import FAILED, FINISHED, KILLED, Result
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.link import Link
