@@ -1,4 +1,4 @@
-"""A grid of experiments, measured or estimated, each a child of one MLflow run, and their comparison."""
+"""A grid of experiments, each a child of one MLflow run, and their comparison; a single one alone."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,11 +16,12 @@ from dpprof.errors import ConfigError, ExperimentsFailed, Undecided
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.verdict.best import recommended
 from dpprof.findings.verdict.finding import Finding
+from dpprof.record.check import MODULE
 from dpprof.record.figures.names import HEADLINE_RATIOS, RATIOS_OF_TIMES
 from dpprof.record.figures.results import FAILED, FINISHED, KILLED, Result, read_results
 from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL
-from dpprof.record.folder import SweepFolder
-from dpprof.record.record import FailureKind
+from dpprof.record.folder import RunFolder, SweepFolder
+from dpprof.record.record import FailureKind, Predicted
 from dpprof.tracking.tracker import Summary
 from dpprof.tracking.view import View
 
@@ -208,6 +209,50 @@ def reusable_results(sweep: Sweep) -> dict[str, Result]:
                 )
         kept[name] = result
     return kept
+
+
+@dataclass
+class SingleRun(Campaign):
+    """Resolved experiment in a folder of the campaign's name, with a plan's prediction if it had one."""
+
+    config: ExperimentConfig
+    predicted: Predicted | None = None
+    # Everything else shows when the workload is built, before anything is timed.
+    checked = MODULE
+
+    def experiment_to_check(self) -> ExperimentConfig:
+        """The experiment."""
+        return self.config
+
+    @property
+    def run_folder(self) -> RunFolder:
+        """The experiment's folder."""
+        return self.folder.run(self.config.run_name)
+
+    def stages(self) -> Iterator[Stage]:
+        """The experiment."""
+        planned = Planned(1, 1, self.config.run_name, self.config)
+        yield Stage([partial(self._measured, planned)], at_a_time=1)
+
+    def _measured(self, planned: Planned, run_one: RunOne) -> list[Result]:
+        result = run_one(planned)
+        if self.predicted is None:
+            return [result]
+        result.folder.write_predicted(self.predicted)
+        return [replace(result, predicted=self.predicted)]
+
+    @property
+    def to_log(self) -> Path:
+        """The experiment's folder."""
+        return self.run_folder.path
+
+    def raise_if_failed(self) -> None:
+        """Raise the error of a failure, except out of memory, or of the gradient check."""
+        if failed_results(self.results):
+            folder = self.run_folder
+            seen_at = folder.log if folder.log.exists() else folder.path
+            raise ExperimentsFailed(f"{self.config.run_name} failed; see {seen_at}")
+        raise_for_checks(self.results)
 
 
 def failed_results(results: Iterable[Result]) -> list[Result]:

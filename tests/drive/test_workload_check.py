@@ -20,7 +20,7 @@ from dpprof.drive.fit import Fit
 from dpprof.drive.jobs import Runner
 from dpprof.drive.launch.in_process import InProcessLauncher
 from dpprof.drive.launch.local import LocalLauncher
-from dpprof.drive.single import SingleRun
+from dpprof.drive.sweep import SingleRun
 from dpprof.drive.workload_check import check_training, refuse_missing_module
 from dpprof.errors import ConfigError, ExperimentsFailed
 from dpprof.pages.fit import write_fit
