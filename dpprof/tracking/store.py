@@ -28,9 +28,8 @@ KIND_TAG = "dpprof.kind"
 RUN_TAG = "dpprof.run"
 SHORT_PARAM = "trainer_short"
 NOTE_TAG = "mlflow.note.content"
-NO_SUCH_RUN = "RESOURCE_DOES_NOT_EXIST"
 EXISTS = "RESOURCE_ALREADY_EXISTS"
-INVALID = "INVALID_PARAMETER_VALUE"
+_NO_SUCH_RUN, _INVALID = "RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"
 # MLflow's limits.
 _MAX_DESCRIPTION, _MAX_TAG = 8000, 5000
 _METRICS_PER_BATCH, _PARAMS_PER_BATCH = 1000, 100
@@ -102,6 +101,15 @@ class Store:
             raise AssertionError("the last try returned or raised")
         finally:
             self.asking_since = None
+
+    def run(self, run_id: str) -> Run | None:
+        """Return a run, also a deleted one; None if the store has none with this id."""
+        try:
+            return self.ask(self.client.get_run, run_id)
+        except Refused as error:
+            if error.code in (_NO_SUCH_RUN, _INVALID):
+                return None
+            raise
 
     def search(self, condition: str, experiments: list[str] | None = None) -> list[Run]:
         """Return all runs of some experiments, or of all, that meet a condition."""

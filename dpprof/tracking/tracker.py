@@ -34,18 +34,7 @@ from dpprof.record.figures.results import FAILED, KILLED, Result
 from dpprof.record.folder import SweepFolder
 from dpprof.record.link import Link, redacted
 from dpprof.tracking.contents import params_of, short_name, tables, tags_of
-from dpprof.tracking.store import (
-    EXISTS,
-    INVALID,
-    KIND_TAG,
-    NO_SUCH_RUN,
-    NOTE_TAG,
-    PARENT_TAG,
-    RUN_TAG,
-    Refused,
-    Store,
-    store_name,
-)
+from dpprof.tracking.store import EXISTS, KIND_TAG, NOTE_TAG, PARENT_TAG, RUN_TAG, Refused, Store, store_name
 from dpprof.tracking.view import TIMELINE, View, runs_page, server, ui_command
 
 DEFAULT_EXPERIMENT = "dpprof"
@@ -147,13 +136,10 @@ class Tracker:
             return None
         if link.run_id is None:  # the writer stopped before it knew the run
             return next(iter(self.store.search(_condition(link))), None)
-        try:
-            run = self.store.ask(self.store.client.get_run, link.run_id)
-        except Refused as error:
-            if error.code in (NO_SUCH_RUN, INVALID):
-                return None
-            raise
-        return run if run.info.lifecycle_stage != "deleted" and _is_told_by(link, run, folder) else None
+        run = self.store.run(link.run_id)
+        if run is None or run.info.lifecycle_stage == "deleted" or not _is_told_by(link, run, folder):
+            return None
+        return run
 
     def start_parent(self, name: str, kind: str, params: Mapping[str, object], folder: SweepFolder) -> str:
         """Open the parent run of a sweep and return its id.
