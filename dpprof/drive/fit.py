@@ -59,6 +59,7 @@ class Searches(Campaign):
     config: FitConfig
     workers: int
     answers_by_name: dict[str, Answer] = field(default_factory=dict, init=False)
+    evaluated: dict[str, list[Result]] = field(default_factory=dict, init=False)
 
     @property
     def answers(self) -> list[Answer]:
@@ -97,6 +98,7 @@ class Searches(Campaign):
             found = self._found(evaluate, capacity, lambda: time.monotonic() < over_at)
         except _Failed as failed:
             found = {"size": 0, "failure": failed.result}
+        self.evaluated[name] = list(results.values())
         best = results.get(found["size"])
         own = best.config if best else config
         answer = Answer(own, self.config.along, suffix, num_evaluations=len(results), best=best, **found)
