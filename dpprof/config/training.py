@@ -287,10 +287,19 @@ class TrainingConfig:
     def _check_model(self) -> None:
         if self.hidden_dim % self.num_heads:
             raise refuse("hidden_dim", self.hidden_dim, f"a multiple of num_heads, which is {self.num_heads}")
-        if self.data not in BUILT_IN_DATA:
-            _check_text(self.data, self.seq_len)
-            if self.vocab_size < 256:
-                raise refuse("vocab_size", self.vocab_size, "at least 256 with a text file (byte tokens)")
+        if self.data in BUILT_IN_DATA:
+            return
+        allowed = f"{', '.join(BUILT_IN_DATA)}, or the path of a UTF-8 text file"
+        if not os.path.isfile(self.data):  # also false if the name is too long
+            raise refuse("data", self.data, f"{allowed}; there is no such file")
+        if Path(self.data).stat().st_size <= self.seq_len:
+            raise refuse("data", self.data, f"{allowed} of more bytes than seq_len, which is {self.seq_len}")
+        try:
+            Path(self.data).read_text(encoding="utf-8")
+        except (UnicodeDecodeError, OSError) as error:
+            raise refuse("data", self.data, f"{allowed}; this one cannot be read: {error}") from None
+        if self.vocab_size < 256:
+            raise refuse("vocab_size", self.vocab_size, "at least 256 with a text file (byte tokens)")
 
 
 def resolve_device(device: str, *, cuda_available: bool) -> str:
@@ -300,18 +309,6 @@ def resolve_device(device: str, *, cuda_available: bool) -> str:
     if device == "auto":
         return "cuda" if cuda_available else "cpu"
     return device
-
-
-def _check_text(path: str, seq_len: int) -> None:
-    allowed = f"{', '.join(BUILT_IN_DATA)}, or the path of a UTF-8 text file"
-    if not os.path.isfile(path):  # also false if the name is too long
-        raise refuse("data", path, f"{allowed}; there is no such file")
-    if Path(path).stat().st_size <= seq_len:
-        raise refuse("data", path, f"{allowed} of more bytes than seq_len, which is {seq_len}")
-    try:
-        Path(path).read_text(encoding="utf-8")
-    except (UnicodeDecodeError, OSError) as error:
-        raise refuse("data", path, f"{allowed}; this one cannot be read: {error}") from None
 
 
 def family_of(name: str) -> Family:

@@ -167,17 +167,13 @@ class Campaign(ABC):
         """Message for when the user stopped it."""
         return f"stopped; what was measured is kept in {self.to_log}"
 
-    def raise_for_end(self) -> None:
-        """Raise Interrupted if stopped, or the error of what failed."""
-        if self.interrupted:
-            raise Interrupted(self.stopped)
-        self.raise_if_failed()
-
     def end(self) -> None:
-        """Raise the error that the command ends with, if any; add how to log what MLflow did not take."""
+        """Raise Interrupted if stopped, or what failed, if anything; say how to log what MLflow lacks."""
         later = f"not everything is in MLflow; when it is back: dpprof log {shlex.quote(str(self.to_log))}"
         try:
-            self.raise_for_end()
+            if self.interrupted:
+                raise Interrupted(self.stopped)
+            self.raise_if_failed()
         except DpprofError as error:
             if self.not_logged is None:
                 raise

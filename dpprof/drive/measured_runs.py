@@ -41,7 +41,8 @@ def measured_runs(
     config = next(iter(experiments.values()))
     with TemporaryDirectory(prefix="dpprof-") as into:
         if named:
-            found = _named(named, Path(into), warn)
+            _, folders = read_comparison([named], Path(into), warn, "measured")
+            found = {f"{sweep}/{run}": read_result(folder, run) for (sweep, run), folder in folders.items()}
         else:
             sweeps = map(SweepFolder, sorted(own.path.parent.glob("*")))
             runs = {f"{sweep.path.name}/{run.name}": run for sweep in sweeps for run in sweep.runs()}
@@ -70,11 +71,6 @@ def _readable(folders: Mapping[str, RunFolder]) -> Runs:
             if folder.record.exists() and not folder.read_config().is_estimate:
                 found[name] = read_result(folder, name.rpartition("/")[2])
     return found
-
-
-def _named(name: str, into: Path, warn: Callable[[str], None]) -> Runs:
-    _, folders = read_comparison([name], into, warn, "measured")
-    return {f"{source}/{run}": read_result(folder, run) for (source, run), folder in folders.items()}
 
 
 def _in_store(config: ExperimentConfig, into: Path, warn: Callable[[str], None]) -> dict[str, RunFolder]:

@@ -27,13 +27,12 @@ from dpprof.findings.plan.data import BatchNoise, Fitted, PlanData, peak_with_mo
 from dpprof.findings.plan.timing import MeasuredSteps, Reached, StepCost
 from dpprof.privacy.accounting import noise_by_rdp, noise_for
 from dpprof.privacy.guarantee import PrivateSteps, default_delta
-from dpprof.record.figures.capacity import capacity_bytes, device_of, needed_bytes
+from dpprof.record.figures.capacity import capacity_bytes, device_of, doubt_bytes, needed_bytes
 from dpprof.record.figures.results import FINISHED, Result, describe
 from dpprof.tracking.tracker import Summary
 from dpprof.vocabulary.parallel import DDP, NONE
 from dpprof.vocabulary.settings import fields, parse
 from dpprof.vocabulary.trainers import STANDARD, TRAINERS, short_name
-from dpprof.vocabulary.units import MIB
 
 # Kind of its folder and of its parent run.
 PLAN = "plan"
@@ -157,8 +156,7 @@ class Plan(Searches):
         # If none fits, the smallest shows by how much.
         best = answer.best or min(estimates, key=lambda result: result.config.batch_size)
         ledger = best.record.ledger if best.record else None
-        estimate = best.figures.estimate if best.figures else None
-        needed = None if estimate is None else round((estimate.needed_mib + (estimate.doubt_mib or 0)) * MIB)
+        needed = needed_bytes(best.config, ledger) + (doubt_bytes(ledger) or 0) if ledger else None
         folders = tuple(dict.fromkeys(str(result.folder.path) for result in estimates))
         return Fitted(
             config,

@@ -283,7 +283,9 @@ class Tracker:
             if parent is None:
                 self._name_given(run_id, name)
             self._write_result(run_id, result, {**tags, LINK_TAG: link.link_id})
-            self._terminate(run_id, result.status, _end_ms(result))
+            record, failure = result.record, result.failure
+            ended_at = failure.at if failure else record.ended_at if record else None
+            self._terminate(run_id, result.status, None if ended_at is None else int(1000 * ended_at))
         replace(link, run_id=run_id, complete=True).write(folder.mlflow)
         return run_id
 
@@ -327,12 +329,6 @@ class Tracker:
         if result.record is not None and result.record.headline_finished:
             by_step = series(result.record).items()
             self.store.log_metrics(run_id, [(n, v, i) for n, vs in by_step for i, v in enumerate(vs)])
-
-
-def _end_ms(result: Result) -> int | None:
-    """Return the experiment's end in ms since the epoch; None (now) if unknown."""
-    ended_at = result.failure.at if result.failure else result.record.ended_at if result.record else None
-    return None if ended_at is None else int(1000 * ended_at)
 
 
 def _is_of(link: Link, folder: Path) -> bool:

@@ -30,14 +30,13 @@ class Machine(Protocol):
 
 @dataclass(frozen=True)
 class NodesElsewhere:
-    """Nodes of a cluster, taken together. `without_counters` says why none counts."""
+    """Nodes of a cluster, taken together. `cuda_available` tells if one has a GPU, as far as is known here.
 
-    have_gpus: Callable[[], bool]
+    `without_counters` says why none counts.
+    """
+
+    cuda_available: Callable[[], bool]
     without_counters: str
-
-    def cuda_available(self) -> bool:
-        """Tell if a node has a GPU, as far as is known here."""
-        return self.have_gpus()
 
     def busy_pct(self) -> float:
         """Return 0: each run records whether it was disturbed."""
