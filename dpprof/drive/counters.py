@@ -30,23 +30,18 @@ class _TimedOut(CountersError):
     """The pass ran into its time-out."""
 
 
-def refuse_early(config: ExperimentConfig, machine: Machine) -> Failure | None:
-    """Return the failure of a run with counters=ncu if the machine cannot count."""
-    lacking = _lacking(config, machine) if config.counters == "ncu" else None
-    return None if lacking is None else Failure(FailureKind.ERROR, lacking)
-
-
 def can_count_now(config: ExperimentConfig, record: Record | None, machine: Machine) -> bool:
     """Tell whether a run lacks the counters it asked for and the machine can count now."""
     goes_without = config.counters != "off" and record is not None and record.counters is None
-    return goes_without and _lacking(config, machine) is None
+    return goes_without and lacking(config, machine) is None
 
 
-def _lacking(config: ExperimentConfig, machine: Machine) -> str | None:
+def lacking(config: ExperimentConfig, machine: Machine) -> str | None:
+    """Return what the machine lacks to count, if anything."""
     try:
         machine.ncu(config.device)
-    except CountersUnavailable as lacking:
-        return str(lacking)
+    except CountersUnavailable as error:
+        return str(error)
     return None
 
 

@@ -23,7 +23,7 @@ from dpprof.record.figures.results import FAILED, KILLED, Result, read_result
 from dpprof.record.files import remove
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.link import Link
-from dpprof.record.record import PassStatus
+from dpprof.record.record import Failure, FailureKind, PassStatus
 from dpprof.vocabulary.trainers import TRAINERS
 from dpprof.vocabulary.workloads import WORKLOADS, listed
 
@@ -44,9 +44,9 @@ def drive_experiment(config: ExperimentConfig, folder: RunFolder, runner: Runner
     place = folder if is_new else beside(folder)
     try:
         place.create(config)
-        refused = counters.refuse_early(config, runner.launcher.machine)
-        if refused is not None:
-            place.write_error(refused)
+        needs_ncu = config.counters == "ncu"
+        if needs_ncu and (lacking := counters.lacking(config, runner.launcher.machine)):
+            place.write_error(Failure(FailureKind.ERROR, lacking))
         else:
             ended = runner.measure(measuring_job(config, place, runner.timeout_s))
             write_how_it_ended(config, place, ended, runner.timeout_s)

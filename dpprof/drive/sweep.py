@@ -18,7 +18,7 @@ from dpprof.findings.verdict.best import recommended
 from dpprof.findings.verdict.finding import Finding
 from dpprof.record.check import MODULE
 from dpprof.record.figures.names import HEADLINE_RATIOS, RATIOS_OF_TIMES
-from dpprof.record.figures.results import FAILED, FINISHED, KILLED, Result, read_results
+from dpprof.record.figures.results import FINISHED, KILLED, Result, read_results
 from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.record import FailureKind, Predicted
@@ -256,12 +256,9 @@ class SingleRun(Campaign):
 
 
 def failed_results(results: Iterable[Result]) -> list[Result]:
-    """Return the failed results, except those out of memory, which is a finding."""
-    return [
-        r
-        for r in results
-        if r.status == FAILED and r.failure is not None and r.failure.kind != FailureKind.OOM
-    ]
+    """Return the failed results, not those that the user stopped, or out of memory, which is a finding."""
+    no_failure = (FailureKind.OOM, FailureKind.INTERRUPTED)
+    return [one for one in results if one.failure is not None and one.failure.kind not in no_failure]
 
 
 def raise_for_checks(results: Sequence[Result]) -> None:
