@@ -28,8 +28,6 @@ from dpprof.tracking.tracker import Summary
 from dpprof.vocabulary.clipping import BLOCKED, MIXED
 from dpprof.vocabulary.loops import DOCUMENTED
 
-# Kind of its folder and of its parent run.
-ADVICE = "advice"
 WriteAdvice = Callable[[AdviceData, Path], tuple[str, list[Path]]]
 # Also tried, with another trainer that takes this option, if the experiment's own does not.
 _BLOCKED_NORMS = Change("blocked norms", "norm", {"norm": BLOCKED})
@@ -42,7 +40,7 @@ class Advise(Campaign):
     `write` writes it into a folder and returns text and files. Estimates of earlier campaigns are reused.
     """
 
-    kind = ADVICE
+    kind = "advice"
     reuses_results = True
     experiment: ExperimentConfig
     asked: AdviceConfig

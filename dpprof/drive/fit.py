@@ -25,8 +25,6 @@ from dpprof.record.figures.results import FINISHED, KILLED, Result
 from dpprof.record.record import FailureKind
 from dpprof.tracking.tracker import Summary
 
-# Kind of its folder and of its parent run.
-FIT = "fit"
 # Sizes evaluated first: one more of them than the degree of memory as a polynomial of the size.
 _STARTS = {"batch_size": (2, 4), "seq_len": (32, 64, 96)}
 _MOST = 1 << 20
@@ -140,7 +138,7 @@ class Searches(Campaign):
 class Fit(Searches):
     """Searches whose answers become a table. `write` returns its text and files."""
 
-    kind = FIT
+    kind = "fit"
 
     write: Callable[[str, Sequence[Answer], FitConfig, Path], tuple[str, list[Path]]]
 

@@ -34,9 +34,6 @@ from dpprof.vocabulary.parallel import DDP, NONE
 from dpprof.vocabulary.settings import fields, parse
 from dpprof.vocabulary.trainers import STANDARD, TRAINERS, short_name
 
-# Kind of its folder and of its parent run.
-PLAN = "plan"
-
 
 @dataclass
 class Plan(Searches):
@@ -46,7 +43,7 @@ class Plan(Searches):
     name, with step times. Earlier estimates are reused. `write` and `write_advice` return text and files.
     """
 
-    kind = PLAN
+    kind = "plan"
     reuses_results = True
     # Saves each trainer an estimate that shows that the next batch does not fit.
     is_proven = False
