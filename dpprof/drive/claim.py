@@ -22,11 +22,8 @@ def claimed(campaign: Campaign, stem: str, *, resume: bool = False) -> Iterator[
     """
     if resume:
         if not campaign.folder.path.is_dir():
-            raise refuse(
-                "sweep_name",
-                campaign.name,
-                f"with resume=true the name of an earlier sweep in {campaign.drive.runs_dir}",
-            )
+            allowed = f"with resume=true the name of an earlier sweep in {campaign.drive.runs_dir}"
+            raise refuse("sweep_name", campaign.name, allowed)
         with held([campaign.folder.path]):
             yield
         return
