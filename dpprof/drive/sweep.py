@@ -19,13 +19,11 @@ from dpprof.findings.verdict.finding import Finding
 from dpprof.record.check import MODULE
 from dpprof.record.figures.names import HEADLINE_RATIOS, RATIOS_OF_TIMES
 from dpprof.record.figures.results import FINISHED, KILLED, Result, read_results
-from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL
+from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, SPOKEN
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.record import FailureKind, Predicted
 from dpprof.tracking.tracker import Summary
 from dpprof.tracking.view import View
-
-_SPOKEN = {"gradient check": "the gradient check", "verify": "verify"}
 
 
 @dataclass(frozen=True)
@@ -270,4 +268,4 @@ def raise_for_checks(results: Sequence[Result]) -> None:
             first = judged[0][0]
             names = [name for check, name in judged if check == first]
             counted = f"{len(names)} of {len(results)} experiments"
-            raise kind(f"{_SPOKEN[first]} {said} in {counted}: {', '.join(names)}")
+            raise kind(f"{SPOKEN[first]} {said} in {counted}: {', '.join(names)}")

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from dpprof.drive.sweep import Sweep
 from dpprof.errors import ExperimentsFailed, Undecided
 from dpprof.record.figures.names import PEAK, STEP
-from dpprof.record.figures.results import VERIFY, Result, describe
-from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, PASS
+from dpprof.record.figures.results import Result, describe
+from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, PASS, VERIFY
 from dpprof.tracking.tracker import Summary
 
 
