@@ -31,10 +31,11 @@ class Artifacts:
 
 
 class RunFolder:
-    """Folder of one experiment."""
+    """Folder of one experiment. Its `name` is the run's: `<Trainer>_<model>_bs<B>_seq<T>`."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+        self.name = self.path.name
         self.config = self.path / "config.json"
         self.record = self.path / "record.json"
         self.error = self.path / "error.json"
@@ -59,11 +60,6 @@ class RunFolder:
     def rank(self, rank: int) -> "RunFolder":
         """Return the folder of a rank: this one for rank 0, a subfolder for each other."""
         return self if rank == 0 else RunFolder(self.ranks / str(rank))
-
-    @property
-    def name(self) -> str:
-        """Name of the run: `<Trainer>_<model>_bs<B>_seq<T>`."""
-        return self.path.name
 
     def traces(self) -> list[Path]:
         """Return the traces of torch.profiler."""
@@ -176,21 +172,17 @@ class SweepState:
 
 
 class SweepFolder:
-    """Folder of a sweep: its run folders and the files about the whole sweep."""
+    """Folder of a sweep, with its name: its run folders and the files about the whole sweep."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+        self.name = self.path.name
         self.state = self.path / "sweep.json"
         self.mlflow = self.path / "mlflow.json"
         self.summary_markdown = self.path / "summary.md"
         self.summary_json = self.path / "summary.json"
         self.comparison_page = self.path / "comparison.html"
         self.roofline_page = self.path / "roofline.html"
-
-    @property
-    def name(self) -> str:
-        """Name of the sweep."""
-        return self.path.name
 
     def image(self, name: str) -> Path:
         """Return the path of a chart's image."""

@@ -45,7 +45,6 @@ _USER = "mlflow.user"
 _DEFAULT_EXPERIMENT_ID = "0"
 _MADE_BY_MLFLOW_RUN = "mlflow.project.entryPoint"
 _NAME = "mlflow.runName"
-_SOURCE = {"mlflow.source.name": "dpprof"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class Tracker:
         self._taken: Run | None = None
         self._left: Run | None = None
         self._experiment_id = ""
-        self._own_tags = dict(_SOURCE)
+        self._own_tags = {"mlflow.source.name": "dpprof"}
         self._opened: set[str] = set()
         # A sentence for each unreadable link.
         self.damaged: list[str] = []
