@@ -68,7 +68,7 @@ def replace_or_discard(home: SweepFolder) -> None:
         if again is not None and again.figures is not None and _takes_over(again, _readable(folder)):
             replace(folder)
         else:
-            discard(folder)
+            remove(beside(folder).path)
 
 
 def _keep_better(folder: RunFolder, again: Result) -> Result:
@@ -77,7 +77,7 @@ def _keep_better(folder: RunFolder, again: Result) -> Result:
         replace(folder)
         return read_result(folder)
     if earlier is None:
-        discard(folder)
+        remove(beside(folder).path)
         return dataclasses.replace(again, name=folder.name, folder=folder)
     failure = again.failure or earlier.failure
     if failure is not None and again.status == FAILED:
@@ -86,7 +86,7 @@ def _keep_better(folder: RunFolder, again: Result) -> Result:
         if again.folder.log.exists():
             shutil.copyfile(again.folder.log, folder.log)
         mark_unlogged(folder, folder)
-    discard(folder)
+    remove(beside(folder).path)
     return dataclasses.replace(earlier, failure=failure)
 
 
@@ -103,11 +103,6 @@ def replace(folder: RunFolder) -> None:
     folder.path.rename(before)
     beside(folder).path.rename(folder.path)
     remove(before)
-
-
-def discard(folder: RunFolder) -> None:
-    """Delete the repetition."""
-    remove(beside(folder).path)
 
 
 def left_over(home: SweepFolder) -> Iterator[RunFolder]:
