@@ -30,6 +30,7 @@ from pathlib import Path
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import MeasuringConfig
+from dpprof.drive.jobs import Runner
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.run import drive_experiment
 from dpprof.findings.comparison.comparison import Comparison, compare
@@ -102,7 +103,7 @@ def sweep(folder: Path) -> Comparison:
             how=MeasuringConfig(passes="clean,memory"),
         ).resolve(cuda_available=False)
         run_folder = RunFolder(folder / config.run_name)
-        result = drive_experiment(config, run_folder, LocalLauncher(), 1800, lambda _: None)
+        result = drive_experiment(config, run_folder, Runner(LocalLauncher(), 1800, lambda _: None))
         if result.failure is not None:
             sys.exit(f"{result.name}: {result.failure.message}")
         results.append(result)

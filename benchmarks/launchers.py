@@ -23,10 +23,9 @@ from dpprof import __version__
 from dpprof.config.drive import DriveConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import MeasuringConfig
-from dpprof.drive.jobs import run_job
+from dpprof.drive.jobs import Stop, run_job
 from dpprof.drive.launch.job import Job, measuring_job
 from dpprof.drive.launch.launcher import Launcher, make_launcher
-from dpprof.drive.stop import Stop
 from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.formats import markdown_table
 

@@ -17,7 +17,7 @@ import torch
 import transformers
 
 from dpprof.errors import DpprofError
-from dpprof.record.figures.verdicts import gradient_verdict
+from dpprof.record.figures.verdicts import GRADIENT_CHECK, verdicts
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
 from dpprof.vocabulary.formats import markdown_table
@@ -74,7 +74,7 @@ def row(folder: Path, trainer: str, family: str) -> list[str]:
     if found is None or peak is None:
         return [family, short_name(trainer), f"refused: {why_not(sweep, trainer, family)}", "", "", ""]
     estimate = record_of(folder / "runs" / f"estimated-{family}", trainer, family)
-    verdict = gradient_verdict(found)
+    verdict = verdicts(found).get(GRADIENT_CHECK)
     estimated = "" if estimate is None or estimate.ledger is None else f"{estimate.ledger.peak - peak:+,}"
     finished = "all passes" if not found.failed_passes else f"without {', '.join(found.failed_passes)}"
     error = found.gradient_check.relative_error_float64 if found.gradient_check else None

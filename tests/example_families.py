@@ -7,8 +7,8 @@ from torch import nn
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import parse_experiment
-from dpprof.config.huggingface import family_of
 from dpprof.config.measuring import MeasuringConfig
+from dpprof.config.training import family_of
 from dpprof.measure.workloads.huggingface.factory import build_model
 from dpprof.vocabulary.huggingface import HuggingFaceOptions
 

@@ -5,10 +5,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dpprof.drive.jobs import run_job
+from dpprof.drive.jobs import Stop, run_job
 from dpprof.drive.launch.job import Exit, Job
 from dpprof.drive.launch.launcher import Handle, Launcher
-from dpprof.drive.stop import Stop
 from dpprof.record.folder import RunFolder
 
 

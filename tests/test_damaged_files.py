@@ -22,7 +22,7 @@ from dpprof.errors import DpprofError
 from dpprof.findings.comparison.comparison import Comparison, compare
 from dpprof.json_files import typed
 from dpprof.record.figures.results import read_result
-from dpprof.record.folder import RunFolder, SweepFolder
+from dpprof.record.folder import RunFolder, SweepFolder, SweepState
 from dpprof.record.ledger import StepTimeline
 from dpprof.record.link import Link
 from dpprof.record.record import (
@@ -143,7 +143,7 @@ def test_a_file_that_was_cut_is_named(tmp_path: Path, name: str) -> None:
     sweep = SweepFolder(tmp_path)
     run = run_folder(sweep.run("run").path)
     run.write_error(Failure(FailureKind.OOM, "no memory"))
-    sweep.write_state("sweep", "0123", ["run"])
+    sweep.write_state(SweepState("sweep", "0123", ["run"]))
     path = sweep.state if name == "sweep.json" else run.path / name
     for word, content in islice(damaged(path), 12 + ("record" in name)):
         path.write_bytes(content)

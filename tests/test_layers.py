@@ -37,7 +37,6 @@ INNER = {
         "counters",
         "workload_check",
         "jobs",
-        "stop",
         "launch",
         "ncu",
     ],
@@ -62,7 +61,7 @@ HOMES = {
     "jinja2": ("pages/",),
     "matplotlib": ("pages/",),
     "pandas": ("pages/",),
-    "scipy": ("findings/", "privacy/physical_batches.py"),
+    "scipy": ("findings/", "privacy/physical_batches.py", "config/experiment.py"),
     "opacus": (
         "measure/trainers/opacus/",
         "measure/workloads/dp_attention.py",

@@ -31,10 +31,6 @@ def check(workload_argument: str, **options: str | None) -> None:
     dpprof check huggingface:gpt2
     dpprof check mymodel:gpt2 --trainers flat,ghost --seq-len 128
     """
-    from dpprof.drive.requirements import check_packages
-
-    check_packages()
-
     asked = Asked("check", options, ExitStack())
     if workload_argument:
         if asked.values.get("workload", workload_argument) != workload_argument:
@@ -56,6 +52,7 @@ def _checked(asked: Asked, experiments: Sequence[ExperimentConfig]) -> "CheckAns
 
     from dpprof.cli.console import open_console
     from dpprof.drive.claim import new_folder
+    from dpprof.drive.jobs import Runner
     from dpprof.drive.workload_check import check_training
     from dpprof.pages.check import page
     from dpprof.pages.terminal import show, write
@@ -69,9 +66,8 @@ def _checked(asked: Asked, experiments: Sequence[ExperimentConfig]) -> "CheckAns
         f"{asked.drive.time_limit}",
     )
     with console.status("importing torch and Opacus") as status:
-        answer = check_training(
-            experiments, asked.launcher, asked.drive.timeout_s, lambda line: status.update(Text(line))
-        )
+        runner = Runner(asked.launcher, asked.drive.timeout_s, lambda line: status.update(Text(line)))
+        answer = check_training(experiments, runner)
     folder = new_folder(asked.drive.runs_dir, "check")
     shown = page(answer, first.workload)
     write_answer(folder, "check", shown, dataclasses.asdict(answer))

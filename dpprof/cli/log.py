@@ -79,15 +79,15 @@ def _campaign(name: str, progress: "Progress") -> tuple["Campaign", list[str]]:
     from dpprof.drive.sweep import Sweep
     from dpprof.pages.sweep_reports import write_sweep_reports
     from dpprof.record.figures.results import read_results
-    from dpprof.record.folder import RunFolder, SweepFolder
+    from dpprof.record.folder import RunFolder, SweepFolder, SweepState
 
     path = Path(name).resolve()
     is_run = RunFolder(path).config.exists()
     home = SweepFolder(path.parent if is_run else path)
     if not is_run and (damage := home.set_aside_damaged_state()):
         progress.warn(damage)
-    state = {} if is_run else home.read_state()
-    kind = state.get("kind", "" if is_run else "sweep")
+    state = SweepState("") if is_run else home.read_state()
+    kind = state.kind
     runs = [RunFolder(path)] if is_run else home.runs()
     if kind in SEARCHES and home.path.joinpath(f"{kind}.json").exists():
         # Only runs that the answers rest on have a link.
@@ -103,6 +103,6 @@ def _campaign(name: str, progress: "Progress") -> tuple["Campaign", list[str]]:
         return Logged(*here, results, kind), damaged
     kept = {result.name: result for result in results}
     configs = {name: result.config for name, result in kept.items()}
-    planned = state.get("experiments", ())
+    planned = state.experiments
     sweep = Sweep(*here, configs, kind, kept=kept, planned=planned, write_reports=write_sweep_reports)
     return sweep, damaged

@@ -25,7 +25,7 @@ from dpprof.cli.profile import profile
 from dpprof.cli.roofline import roofline
 from dpprof.cli.show import show
 from dpprof.cli.snippet import snippet
-from dpprof.cli.streams import complain, is_text, lost_output, open_streams
+from dpprof.cli.streams import complain, lost_output, open_streams
 from dpprof.cli.summarize import summarize
 from dpprof.cli.sweep import sweep
 from dpprof.cli.test import test
@@ -100,7 +100,7 @@ def main() -> None:
     try:
         arguments = sys.argv[1:] or ["--help"]
         for argument in arguments:
-            if not is_text(argument):
+            if argument != writable(argument):  # pages and MLflow cannot hold what could not be decoded
                 raise ConfigError(f"got {shown(argument)}, allowed: text in the encoding of this terminal")
         cli.main(arguments, standalone_mode=False)
     except DpprofError as error:

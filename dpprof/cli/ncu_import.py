@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from dpprof.config.counter_metrics import metric_names
-from dpprof.errors import ConfigError
+from dpprof.errors import ConfigError, refuse
 
 
 @click.command("ncu-import")
@@ -54,9 +54,7 @@ def _read(path: Path) -> str:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ConfigError(
-            f"report: got {str(path)!r}, allowed: a file that can be read ({error.strerror})"
-        ) from None
+        raise refuse("report", path, f"a file that can be read ({error.strerror})") from None
     if not data.startswith(program.REPORT_MAGIC):
         # PowerShell writes what it redirects as UTF-16.
         encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"

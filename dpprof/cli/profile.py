@@ -23,7 +23,7 @@ def profile(asked: Asked) -> None:
     asked.look_for(config.workload)
     config = config.resolve(cuda_available=machine.cuda_available())
 
-    from dpprof.drive.single import SingleRun
+    from dpprof.drive.sweep import SingleRun
     from dpprof.pages.fitted_table import FittedTable
     from dpprof.pages.run_tables import beside_plan
     from dpprof.record.figures.results import FINISHED

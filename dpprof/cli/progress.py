@@ -53,14 +53,9 @@ class Progress:
         self._told: set[str] = set()
 
     @property
-    def seconds(self) -> float:
-        """Seconds since the start."""
-        return time.monotonic() - self._began
-
-    @property
     def duration(self) -> str:
         """Time since the start, in words."""
-        return duration(self.seconds)
+        return duration(time.monotonic() - self._began)
 
     def __enter__(self) -> Self:
         if self.console.is_interactive:
@@ -109,7 +104,7 @@ class Progress:
         if self._is_counted:
             self._done.update(self._all, total=total, visible=True)
         if not self.console.is_terminal:
-            self.say(f"[{index}/{total}] {name} started after {self.seconds:.0f} s")
+            self.say(f"[{index}/{total}] {name} started after {time.monotonic() - self._began:.0f} s")
 
     def line(self, name: str, text: str) -> None:
         """Show a message of the measuring process in its live line."""

@@ -27,11 +27,6 @@ def plain(text: str) -> str:
     return text if text.isprintable() else text.translate(_CONTROLS)
 
 
-def is_text(argument: str) -> bool:
-    """Tell whether an argument could be decoded; pages and MLflow cannot hold others."""
-    return argument.isascii() or not any("\ud800" <= character <= "\udfff" for character in argument)
-
-
 def complain(text: str) -> None:
     """Print a line to standard error."""
     print(plain(text), file=sys.stderr)

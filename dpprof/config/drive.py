@@ -5,13 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TypeVar
 
 from dpprof.errors import refuse
 from dpprof.vocabulary.launchers import LAUNCHERS, LOCAL
-from dpprof.vocabulary.settings import OptionValue, setting, take
+from dpprof.vocabulary.settings import OptionValue, setting
 
-T = TypeVar("T")
 # Linux allows 4,096 bytes; three names follow.
 _LONGEST_PATH = 3000
 
@@ -44,10 +42,6 @@ class DriveConfig:
     def time_limit(self) -> str:
         """Time limit of one experiment, in words."""
         return f"{self.timeout_s:g} s at most"
-
-    def options_of(self, kind: type[T]) -> T:
-        """Return the launcher's own options as their dataclass."""
-        return take(kind, self.options)[0]
 
     def check_writable(self) -> None:
         """Create the runs folder and try to write there. Raises ConfigError."""

@@ -82,7 +82,10 @@ def build_grid(
     if is_default and is_small and not has_own_sizes:
         large = dataclasses.replace(base, precision=axes["precision"][0], budget=BudgetConfig())
         foreseen = _foreseen(large, trainers)
-    return Grid(sweep, _repeated(experiments, sweep.repeats), foreseen)
+    # The whole grid again, so that slow phases do not hit a single cell; round 1 keeps its names.
+    rounds = itertools.product(range(1, sweep.repeats + 1), experiments.items())
+    repeated = {name if i == 1 else f"{name}_rep{i}": config for i, (name, config) in rounds}
+    return Grid(sweep, repeated, foreseen)
 
 
 def _foreseen(base: ExperimentConfig, trainers: list[str]) -> dict[str, ExperimentConfig]:
@@ -101,15 +104,6 @@ def _foreseen(base: ExperimentConfig, trainers: list[str]) -> dict[str, Experime
         config = with_own_options(config).resolve(cuda_available=True)
         found[config.run_name] = config
     return found
-
-
-def _repeated(experiments: Mapping[str, ExperimentConfig], repeats: int) -> dict[str, ExperimentConfig]:
-    """Repeat the whole grid, so that slow phases do not hit a single cell; round 1 keeps its names."""
-    return {
-        name if i == 1 else f"{name}_rep{i}": config
-        for i in range(1, repeats + 1)
-        for name, config in experiments.items()
-    }
 
 
 def _axes(sweep: SweepConfig, device: str) -> dict[str, list[Any]]:

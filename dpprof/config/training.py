@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from dpprof.config.huggingface import family_of, short_model_name
-from dpprof.errors import ConfigError, refuse
+from dpprof.errors import ConfigError, DpprofError, refuse
+from dpprof.json_files import read_json
+from dpprof.vocabulary.huggingface import CAUSAL_LM, CLASSIFICATION, CONFIG_FILE, FAMILIES, NAMED_HELP, Family
 from dpprof.vocabulary.loops import LOOPS
 from dpprof.vocabulary.parallel import NONE, PARALLEL
 from dpprof.vocabulary.settings import assignments, fields, parse, setting
@@ -286,10 +287,19 @@ class TrainingConfig:
     def _check_model(self) -> None:
         if self.hidden_dim % self.num_heads:
             raise refuse("hidden_dim", self.hidden_dim, f"a multiple of num_heads, which is {self.num_heads}")
-        if self.data not in BUILT_IN_DATA:
-            _check_text(self.data, self.seq_len)
-            if self.vocab_size < 256:
-                raise refuse("vocab_size", self.vocab_size, "at least 256 with a text file (byte tokens)")
+        if self.data in BUILT_IN_DATA:
+            return
+        allowed = f"{', '.join(BUILT_IN_DATA)}, or the path of a UTF-8 text file"
+        if not os.path.isfile(self.data):  # also false if the name is too long
+            raise refuse("data", self.data, f"{allowed}; there is no such file")
+        if Path(self.data).stat().st_size <= self.seq_len:
+            raise refuse("data", self.data, f"{allowed} of more bytes than seq_len, which is {self.seq_len}")
+        try:
+            Path(self.data).read_text(encoding="utf-8")
+        except (UnicodeDecodeError, OSError) as error:
+            raise refuse("data", self.data, f"{allowed}; this one cannot be read: {error}") from None
+        if self.vocab_size < 256:
+            raise refuse("vocab_size", self.vocab_size, "at least 256 with a text file (byte tokens)")
 
 
 def resolve_device(device: str, *, cuda_available: bool) -> str:
@@ -301,13 +311,36 @@ def resolve_device(device: str, *, cuda_available: bool) -> str:
     return device
 
 
-def _check_text(path: str, seq_len: int) -> None:
-    allowed = f"{', '.join(BUILT_IN_DATA)}, or the path of a UTF-8 text file"
-    if not os.path.isfile(path):  # also false if the name is too long
-        raise refuse("data", path, f"{allowed}; there is no such file")
-    if Path(path).stat().st_size <= seq_len:
-        raise refuse("data", path, f"{allowed} of more bytes than seq_len, which is {seq_len}")
+def family_of(name: str) -> Family:
+    """Return a listed family, or that of a config file or folder. Raises ConfigError if it cannot be used."""
+    if name in FAMILIES:
+        return FAMILIES[name]
+    path = config_file(name)
     try:
-        Path(path).read_text(encoding="utf-8")
-    except (UnicodeDecodeError, OSError) as error:
-        raise refuse("data", path, f"{allowed}; this one cannot be read: {error}") from None
+        config = read_json(path)
+        model_type, architectures = config["model_type"], config.get("architectures") or [""]
+    except DpprofError as error:
+        raise ConfigError(f"workload: {error}") from None
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"workload: {path} is no config of transformers with a model_type: {error}"
+        ) from None
+    is_lm = str(architectures[0]).endswith(("ForCausalLM", "LMHeadModel"))
+    return Family(str(model_type), CAUSAL_LM if is_lm else CLASSIFICATION)
+
+
+def config_file(name: str) -> Path:
+    """Return the config file of a path. Raises ConfigError if there is none."""
+    path = Path(name)
+    path = path / CONFIG_FILE if path.is_dir() else path
+    if not path.is_file():
+        raise refuse("workload", f"huggingface:{name}", f"huggingface:NAME with NAME {NAMED_HELP}")
+    return path
+
+
+def short_model_name(name: str) -> str:
+    """Return the model's part of a run's name: the family, or the folder or file of a path."""
+    if name in FAMILIES:
+        return name
+    path = Path(name)
+    return path.resolve().parent.name if path.name == CONFIG_FILE else path.stem

@@ -1,36 +1,33 @@
 """Advises on an experiment that does not fit or is slow, from estimates of it and of changes to it."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from dpprof.config.changes import BATCH, Change, changed, possible_changes
-from dpprof.config.entry_points import ACCUMULATING, AdviceConfig
+from dpprof.config.entry_points import AdviceConfig
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import parse_experiment, parse_trainers
 from dpprof.config.options import COMMANDS
-from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage, Task
+from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
+from dpprof.drive.jobs import Stopped
 from dpprof.drive.launch.launcher import Launcher
-from dpprof.drive.stop import Stopped
 from dpprof.drive.sweep import shared_settings
 from dpprof.drive.workload_check import refuse_missing_module
 from dpprof.errors import ConfigError, ExperimentsFailed
 from dpprof.findings.advice.answer import AdviceData
 from dpprof.findings.advice.arithmetic import ByArithmetic, by_arithmetic
 from dpprof.findings.advice.weighing import Combining, LogicalCost, Weighed, Weighing, batches_to_estimate
-from dpprof.record.figures.capacity import capacity_bytes, needed_bytes
+from dpprof.record.figures.capacity import capacity_bytes
 from dpprof.record.figures.results import FINISHED, KILLED, Result
 from dpprof.record.ledger import LedgerResult
 from dpprof.tracking.tracker import Summary
 from dpprof.vocabulary.clipping import BLOCKED, MIXED
 from dpprof.vocabulary.loops import DOCUMENTED
 
-# Kind of its folder and of its parent run.
-ADVICE = "advice"
-_NO_BOUND = "nothing bounds what its estimate leaves in doubt"
 WriteAdvice = Callable[[AdviceData, Path], tuple[str, list[Path]]]
 # Also tried, with another trainer that takes this option, if the experiment's own does not.
 _BLOCKED_NORMS = Change("blocked norms", "norm", {"norm": BLOCKED})
@@ -43,7 +40,7 @@ class Advise(Campaign):
     `write` writes it into a folder and returns text and files. Estimates of earlier campaigns are reused.
     """
 
-    kind = ADVICE
+    kind = "advice"
     reuses_results = True
     experiment: ExperimentConfig
     asked: AdviceConfig
@@ -84,26 +81,24 @@ class Advise(Campaign):
 
     def stages(self) -> Iterator[Stage]:
         """The experiment, each change alone, then changes combined if none alone makes it fit."""
-        yield Stage([self._task(1, self._estimate_given)], 1)
+        yield Stage([partial(self._do, 1, self._estimate_given)], 1)
         if self.given is None:
             return
         last = 2 + len(self.changes)
         tasks = [
-            self._task(i, partial(self._estimate_alone, change)) for i, change in enumerate(self.changes, 2)
+            partial(self._do, i, partial(self._estimate_alone, change))
+            for i, change in enumerate(self.changes, 2)
         ]
-        yield Stage([*tasks, self._task(last, self._estimate_smaller_batches)], self.workers)
+        yield Stage([*tasks, partial(self._do, last, self._estimate_smaller_batches)], self.workers)
         if self.advice.worth_a_smaller_batch is not None:
-            yield Stage([self._task(last, self._estimate_with_smaller_batch)], 1)
+            yield Stage([partial(self._do, last, self._estimate_with_smaller_batch)], 1)
         elif not self.advice.fits and self.advice.best is None:
-            yield Stage([self._task(last, self._estimate_together)], 1)
+            yield Stage([partial(self._do, last, self._estimate_together)], 1)
 
-    def _task(self, index: int, work: "Callable[[_Estimates], None]") -> Task:
-        def task(run_one: RunOne) -> list[Result]:
-            estimates = _Estimates(run_one, index, 2 + len(self.changes))
-            work(estimates)
-            return estimates.results
-
-        return task
+    def _do(self, index: int, work: "Callable[[_Estimates], None]", run_one: RunOne) -> list[Result]:
+        estimates = _Estimates(run_one, index, 2 + len(self.changes))
+        work(estimates)
+        return estimates.results
 
     def _estimate_given(self, estimates: "_Estimates") -> None:
         self.given = estimates.cost(self.experiment)
@@ -192,7 +187,7 @@ class _Estimates:
                 return None
             made.append(result)
         found = LogicalCost.of(config, made)
-        self.why_not = "" if found else _NO_BOUND
+        self.why_not = "" if found else "nothing bounds what its estimate leaves in doubt"
         return found
 
 
@@ -218,29 +213,3 @@ def experiment_to_advise(
     refuse_missing_module(config.workload, launcher=launcher)
     config = config.resolve(cuda_available=True)
     return config, *possible_changes(config, trainers)
-
-
-def advisor(
-    campaign: Campaign,
-    estimates: Iterable[Result],
-    headroom: str,
-    trainers: list[str],
-    write: WriteAdvice,
-    workers: int,
-) -> Advise | None:
-    """Advise, as part of a campaign, on the smallest step that was estimated; None without any."""
-    sizes = {
-        needed_bytes(one.config, one.record.ledger): one.config
-        for one in estimates
-        if one.record is not None and one.record.ledger is not None
-    }
-    if not sizes:
-        return None
-    config = dataclasses.replace(sizes[min(sizes)], batch_size=1, accumulation_steps=ACCUMULATING)
-    asked = AdviceConfig(headroom=headroom)
-    changes, left_out = possible_changes(config, trainers)
-    advice = Advise(
-        campaign.name, campaign.drive, campaign.launcher, config, asked, changes, left_out, write, workers
-    )
-    advice.stop = campaign.stop
-    return advice

@@ -13,15 +13,15 @@ from typing import Protocol, TypeVar
 from dpprof.config.drive import DriveConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.endings import has_no_room
+from dpprof.drive.jobs import Runner, Stop, Stopped, stop_on_signals
 from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.logbook import Logbook
 from dpprof.drive.run import drive_experiment, earlier_result
-from dpprof.drive.stop import Stop, Stopped, stop_on_signals
 from dpprof.drive.workload_check import refuse_unusable
 from dpprof.errors import DpprofError, Interrupted, TrackingError, Undecided, describe_error
 from dpprof.record.check import CONTRACT
 from dpprof.record.figures.results import FAILED, FINISHED, KILLED, Result
-from dpprof.record.folder import SweepFolder
+from dpprof.record.folder import SweepFolder, SweepState
 from dpprof.record.lock import LOCK, left_by
 from dpprof.tracking.tracker import Summary, Tracker
 
@@ -95,6 +95,8 @@ class Campaign(ABC):
     # The last thing that MLflow refused.
     not_logged: TrackingError | None = field(default=None, init=False)
     stop: Stop = field(default_factory=Stop, init=False)
+    # Resolved experiments by run name, if they are known before any is run.
+    experiments: Mapping[str, ExperimentConfig] = field(default_factory=dict, init=False)
 
     @property
     def folder(self) -> SweepFolder:
@@ -129,12 +131,12 @@ class Campaign(ABC):
 
     @property
     def has_several_models(self) -> bool:
-        """True if the names of its MLflow runs include the model."""
-        return True
+        """True if the names of its MLflow runs include the model: its experiments do not share one."""
+        return len({config.model_title for config in self.experiments.values()}) != 1
 
     def experiment_to_check(self) -> ExperimentConfig | None:
         """Experiment whose workload is checked, the same for all; None if there is nothing to check."""
-        return None
+        return next(iter(self.experiments.values()), None)
 
     @abstractmethod
     def stages(self) -> Iterator[Stage]:
@@ -165,17 +167,13 @@ class Campaign(ABC):
         """Message for when the user stopped it."""
         return f"stopped; what was measured is kept in {self.to_log}"
 
-    def raise_for_end(self) -> None:
-        """Raise Interrupted if stopped, or the error of what failed."""
-        if self.interrupted:
-            raise Interrupted(self.stopped)
-        self.raise_if_failed()
-
     def end(self) -> None:
-        """Raise the error that the command ends with, if any; add how to log what MLflow did not take."""
+        """Raise Interrupted if stopped, or what failed, if anything; say how to log what MLflow lacks."""
         later = f"not everything is in MLflow; when it is back: dpprof log {shlex.quote(str(self.to_log))}"
         try:
-            self.raise_for_end()
+            if self.interrupted:
+                raise Interrupted(self.stopped)
+            self.raise_if_failed()
         except DpprofError as error:
             if self.not_logged is None:
                 raise
@@ -235,7 +233,8 @@ class _Driver:
             experiment = campaign.experiment_to_check()
             if experiment is not None:
                 limit_s = campaign.drive.timeout_s
-                refuse_unusable(experiment, campaign.checked, campaign.launcher, limit_s, campaign.stop)
+                runner = Runner(campaign.launcher, limit_s, lambda line: None, campaign.stop)
+                refuse_unusable(experiment, campaign.checked, runner)
             book.do(tracker.open)
             if campaign.kind:
                 own = campaign.name, campaign.kind, campaign.params, campaign.folder
@@ -260,7 +259,7 @@ class _Driver:
     def _run_stages(self) -> None:
         campaign = self.campaign
         if campaign.parent is not None:
-            campaign.folder.write_state(campaign.kind, campaign.parent, campaign.names)
+            campaign.folder.write_state(SweepState(campaign.kind, campaign.parent, [*campaign.names]))
         for stage in campaign.stages():
             tasks = [partial(self._done, task) for task in stage.tasks]
             with closing(run_in_order(tasks, stage.at_a_time, campaign.stop)) as kept:
@@ -327,14 +326,9 @@ class _Driver:
             raise Stopped
         folder = (planned.home or campaign.folder).run(name)
         self.watcher.started(planned.index, planned.total, name)
-        result = drive_experiment(
-            planned.config,
-            folder,
-            campaign.launcher,
-            planned.timeout_s or campaign.drive.timeout_s,
-            partial(self.watcher.line, name),
-            campaign.stop,
-        )
+        timeout_s = planned.timeout_s or campaign.drive.timeout_s
+        runner = Runner(campaign.launcher, timeout_s, partial(self.watcher.line, name), campaign.stop)
+        result = drive_experiment(planned.config, folder, runner)
         self.watcher.ended(result)
         if result.status == KILLED:
             campaign.stop.request()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dpprof.drive.campaign import Campaign
 from dpprof.drive.run import replace_or_discard
-from dpprof.errors import ConfigError, refuse
+from dpprof.errors import refuse
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.lock import locked
 
@@ -22,11 +22,8 @@ def claimed(campaign: Campaign, stem: str, *, resume: bool = False) -> Iterator[
     """
     if resume:
         if not campaign.folder.path.is_dir():
-            raise refuse(
-                "sweep_name",
-                campaign.name,
-                f"with resume=true the name of an earlier sweep in {campaign.drive.runs_dir}",
-            )
+            allowed = f"with resume=true the name of an earlier sweep in {campaign.drive.runs_dir}"
+            raise refuse("sweep_name", campaign.name, allowed)
         with held([campaign.folder.path]):
             yield
         return
@@ -59,12 +56,14 @@ def _made(campaign: Campaign, stem: str) -> Path:
     path = campaign.folder.path
     try:
         path.mkdir()
+        return path
     except FileExistsError:
-        raise _taken(campaign) from None
+        with suppress(OSError), locked(path):  # raises what is to be said if it is in use
+            pass
+        allowed = "a new name" + (", or resume=true to go on with it" if campaign.can_be_resumed else "")
     except OSError as error:
         allowed = f"a name that a folder can have ({error.strerror})"
-        raise refuse("sweep_name", campaign.name, allowed) from None
-    return path
+    raise refuse("sweep_name", campaign.name, allowed)
 
 
 def new_folder(runs_dir: Path | str, stem: str) -> Path:
@@ -76,10 +75,3 @@ def new_folder(runs_dir: Path | str, stem: str) -> Path:
             path.mkdir()
             return path
     raise AssertionError("count() has no end")
-
-
-def _taken(campaign: Campaign) -> ConfigError:
-    with suppress(OSError), locked(campaign.folder.path):  # raises what is to be said if it is in use
-        pass
-    allowed = "a new name" + (", or resume=true to go on with it" if campaign.can_be_resumed else "")
-    return ConfigError(f"sweep_name: got {campaign.name!r}, allowed: {allowed}")

@@ -9,13 +9,12 @@ from collections.abc import Callable
 
 from dpprof.config.counter_metrics import metric_names, resolve
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.drive.jobs import run_job
-from dpprof.drive.launch.job import Job, measuring_command
-from dpprof.drive.launch.launcher import Launcher, Machine
+from dpprof.drive.jobs import Runner, Stopped, run_job
+from dpprof.drive.launch.job import COUNTED_STEP, Job, measuring_command
+from dpprof.drive.launch.launcher import Machine
 from dpprof.drive.ncu import program
 from dpprof.drive.ncu.program import first_error, raise_known
 from dpprof.drive.ncu.report import by_kernel, read_csv
-from dpprof.drive.stop import Stop, Stopped
 from dpprof.errors import CountersError, CountersUnavailable
 from dpprof.record.counters import CounterResult
 from dpprof.record.files import write_text
@@ -31,52 +30,39 @@ class _TimedOut(CountersError):
     """The pass ran into its time-out."""
 
 
-def refuse_early(config: ExperimentConfig, machine: Machine) -> Failure | None:
-    """Return the failure of a run with counters=ncu if the machine cannot count."""
-    lacking = _lacking(config, machine) if config.counters == "ncu" else None
-    return None if lacking is None else Failure(FailureKind.ERROR, lacking)
-
-
 def can_count_now(config: ExperimentConfig, record: Record | None, machine: Machine) -> bool:
     """Tell whether a run lacks the counters it asked for and the machine can count now."""
     goes_without = config.counters != "off" and record is not None and record.counters is None
-    return goes_without and _lacking(config, machine) is None
+    return goes_without and lacking(config, machine) is None
 
 
-def _lacking(config: ExperimentConfig, machine: Machine) -> str | None:
+def lacking(config: ExperimentConfig, machine: Machine) -> str | None:
+    """Return what the machine lacks to count, if anything."""
     try:
         machine.ncu(config.device)
-    except CountersUnavailable as lacking:
-        return str(lacking)
+    except CountersUnavailable as error:
+        return str(error)
     return None
 
 
-def count(
-    config: ExperimentConfig,
-    folder: RunFolder,
-    record: Record,
-    launcher: Launcher,
-    timeout_s: float,
-    on_line: Callable[[str], None],
-    stop: Stop,
-) -> None:
+def count(config: ExperimentConfig, folder: RunFolder, record: Record, runner: Runner) -> None:
     """Count one step of an experiment whose other passes are done, and add the counters to its record.
 
     Errors go into the pass's outcome and, with counters=ncu, into `error.json`.
     """
     outcome = record.passes[_PASS] = PassOutcome(PassStatus.RUNNING)
     folder.write_record(record)
-    on_line(f"{_PASS} pass")
+    runner.on_line(f"{_PASS} pass")
     started = time.perf_counter()
     kind = FailureKind.ERROR
     try:
-        record.counters = _count(config, folder, launcher, timeout_s, on_line, stop)
+        record.counters = _count(config, folder, runner)
         record.environment |= {f"ncu_{name}": value for name, value in record.counters.settings.items()}
         outcome.status = PassStatus.FINISHED
     except (Stopped, CountersError, OSError) as error:
         outcome.status, outcome.reason = PassStatus.FAILED, str(error)
         # Ctrl-C in a terminal also ends a child process, which then only seems to have failed.
-        if stop.requested or isinstance(error, Stopped):
+        if runner.stop.requested or isinstance(error, Stopped):
             outcome.reason = "stopped by the user"
             folder.write_error(Failure(FailureKind.INTERRUPTED, outcome.reason))
             return
@@ -94,35 +80,28 @@ def count(
         folder.write_error(Failure(kind, outcome.reason or ""))
 
 
-def _count(
-    config: ExperimentConfig,
-    folder: RunFolder,
-    launcher: Launcher,
-    timeout_s: float,
-    on_line: Callable[[str], None],
-    stop: Stop,
-) -> CounterResult:
-    ncu = launcher.machine.ncu(config.device)
+def _count(config: ExperimentConfig, folder: RunFolder, runner: Runner) -> CounterResult:
+    ncu = runner.launcher.machine.ncu(config.device)
     settings = {"version": ncu.version(), **program.SETTINGS}
     wanted = metric_names(config.measuring.counter_metrics)
     names, missing = resolve(wanted, ncu.available_metrics())
     folder.counter_reports.mkdir(exist_ok=True)
     base, report = folder.counter_report(config, ""), folder.counter_report(config, ".ncu-rep")
-    command = ncu.count_command(base, names, measuring_command(folder, counted_step=True))
-    job = Job(folder, command, folder.counter_log, timeout_s)
-    ended = run_job(launcher, job, _progress(on_line), stop)
+    command = ncu.count_command(base, names, measuring_command(folder.path, COUNTED_STEP))
+    job = Job(folder, command, folder.counter_log, runner.timeout_s)
+    ended = run_job(runner.launcher, job, _progress(runner.on_line), runner.stop)
     if ended.interrupted:
         raise Stopped
     if ended.timed_out:
         raise _TimedOut(
-            f"stopped after timeout_s={timeout_s:g} seconds: every kernel is replayed for its metrics, which "
-            "takes long; raise timeout_s, or ask for fewer counter_metrics"
+            f"stopped after timeout_s={runner.timeout_s:g} seconds: every kernel is replayed for its "
+            "metrics, which takes long; raise timeout_s, or ask for fewer counter_metrics"
         )
     if ended.code or not report.exists():
         output = folder.counter_log.read_text(encoding="utf-8", errors="replace")
         raise_known(output)
         raise CountersError(f"{_why(output, ended.code)}; see {folder.counter_log.name}")
-    on_line("reading the counters")
+    runner.on_line("reading the counters")
     text = ncu.to_csv(report)
     table = folder.counter_report(config, ".csv")
     write_text(table, text)

@@ -4,7 +4,6 @@ import dataclasses
 import errno
 import os
 import re
-import shutil
 import signal
 import traceback
 from pathlib import Path
@@ -13,7 +12,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.launch.job import Exit
 from dpprof.errors import DpprofError, describe_error, message_of
 from dpprof.record.figures.results import Result, read_result
-from dpprof.record.files import read_text
+from dpprof.record.files import read_text, remove
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Failure, FailureKind, Memory, PassOutcome, PassStatus
 from dpprof.vocabulary.messages import WAITS_IN, has_lost_a_rank, says_oom
@@ -74,7 +73,10 @@ def _why_of_ranks(
     """Find why a job with several ranks ended; None if rank 0's own account is right."""
     rank = culprit(folder, ended, on_cuda=config.device == "cuda")
     if ended.timed_out:
-        return Failure(FailureKind.TIMEOUT, _who_hung(folder, rank, timeout_s), rank=rank)
+        who = "; which rank kept the others waiting cannot be told: see stacks.txt of each"
+        if rank is not None:
+            who = f": rank {rank} hung in {place_of_end(folder.rank(rank)) or 'its start'}"
+        return Failure(FailureKind.TIMEOUT, f"stopped after timeout_s={timeout_s:g} seconds{who}", rank=rank)
     assert rank is not None, "only at a time-out none can be told"
     its_folder, its_end = folder.rank(rank), ended.ranks[rank]
     said, record = its_folder.read_error(), its_folder.read_record()
@@ -90,13 +92,6 @@ def _why_of_ranks(
     message = "; ".join(failed.values())
     kind = FailureKind.OOM if says_oom(message) else FailureKind.ERROR
     return Failure(kind, f"rank {rank}: {message}", rank=rank)
-
-
-def _who_hung(folder: RunFolder, rank: int | None, timeout_s: float) -> str:
-    after = f"after timeout_s={timeout_s:g} seconds"
-    if rank is None:
-        return f"stopped {after}; which rank kept the others waiting cannot be told: see stacks.txt of each"
-    return f"stopped {after}: rank {rank} hung in {place_of_end(folder.rank(rank)) or 'its start'}"
 
 
 def _how_it_ended(
@@ -146,7 +141,7 @@ def failed_result(config: ExperimentConfig, folder: RunFolder, error: Exception,
         failure = Failure(FailureKind.ERROR, message_of(error))
     if not folder.path.is_dir():
         failure = Failure(FailureKind.ERROR, "its run folder was deleted while it ran")
-        folder.path.unlink(missing_ok=True)
+        remove(folder.path)
         folder.path.mkdir(parents=True)
     if not os.access(folder.path, os.R_OK | os.W_OK | os.X_OK):
         folder.path.chmod(0o755)
@@ -156,7 +151,7 @@ def failed_result(config: ExperimentConfig, folder: RunFolder, error: Exception,
         except DpprofError:
             _set_aside(path)
     for path in (folder.config, folder.error):
-        _clear(path)
+        remove(path)
     folder.write_config(config)
     folder.write_error(Failure(FailureKind.INTERRUPTED, "stopped by the user") if stopped else failure)
     try:
@@ -169,22 +164,15 @@ def failed_result(config: ExperimentConfig, folder: RunFolder, error: Exception,
 def checked_result(config: ExperimentConfig, folder: RunFolder) -> Result:
     """Return a folder's result; rewrite its configuration if a workload deleted it."""
     if not folder.config.is_file():
-        _clear(folder.config)
+        remove(folder.config)
         folder.write_config(config)
     return read_result(folder)
 
 
 def _set_aside(path: Path) -> None:
     aside = path.with_name(f"damaged_{path.name}")
-    _clear(aside)
+    remove(aside)
     path.rename(aside)
-
-
-def _clear(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    elif path.is_symlink() or (path.exists() and not path.is_file()):
-        path.unlink()
 
 
 def culprit(folder: RunFolder, ended: Exit, *, on_cuda: bool) -> int | None:

@@ -15,9 +15,8 @@ from dpprof.config.entry_points import ACCUMULATING, WORLD_SIZE, FitConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import MeasuringConfig
 from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
-from dpprof.drive.jobs import at_a_time
+from dpprof.drive.jobs import Stopped, at_a_time
 from dpprof.drive.search import BytesByEvent, Evaluation, NoTime, fewest_that_fit, largest_that_fits
-from dpprof.drive.stop import Stopped
 from dpprof.drive.sweep import shared_settings
 from dpprof.errors import DpprofError, ExperimentsFailed
 from dpprof.findings.fit import Answer, rows
@@ -26,8 +25,6 @@ from dpprof.record.figures.results import FINISHED, KILLED, Result
 from dpprof.record.record import FailureKind
 from dpprof.tracking.tracker import Summary
 
-# Kind of its folder and of its parent run.
-FIT = "fit"
 # Sizes evaluated first: one more of them than the degree of memory as a polynomial of the size.
 _STARTS = {"batch_size": (2, 4), "seq_len": (32, 64, 96)}
 _MOST = 1 << 20
@@ -60,20 +57,12 @@ class Searches(Campaign):
     config: FitConfig
     workers: int
     answers_by_name: dict[str, Answer] = field(default_factory=dict, init=False)
+    evaluated: dict[str, list[Result]] = field(default_factory=dict, init=False)
 
     @property
     def answers(self) -> list[Answer]:
         """Answers so far, in the order of the experiments."""
         return [self.answers_by_name[name] for name in self.experiments if name in self.answers_by_name]
-
-    @property
-    def has_several_models(self) -> bool:
-        """True if the experiments train different models."""
-        return len({config.model_title for config in self.experiments.values()}) > 1
-
-    def experiment_to_check(self) -> ExperimentConfig:
-        """The first experiment, at the size where its search starts."""
-        return next(iter(self.experiments.values()))
 
     @property
     def params(self) -> dict[str, object]:
@@ -107,6 +96,7 @@ class Searches(Campaign):
             found = self._found(evaluate, capacity, lambda: time.monotonic() < over_at)
         except _Failed as failed:
             found = {"size": 0, "failure": failed.result}
+        self.evaluated[name] = list(results.values())
         best = results.get(found["size"])
         own = best.config if best else config
         answer = Answer(own, self.config.along, suffix, num_evaluations=len(results), best=best, **found)
@@ -148,7 +138,7 @@ class Searches(Campaign):
 class Fit(Searches):
     """Searches whose answers become a table. `write` returns its text and files."""
 
-    kind = FIT
+    kind = "fit"
 
     write: Callable[[str, Sequence[Answer], FitConfig, Path], tuple[str, list[Path]]]
 

@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from threading import Lock, Thread
 from typing import Any, ParamSpec, TypeVar
 
-from dpprof.drive.stop import Stop
+from dpprof.drive.jobs import Stop
 from dpprof.errors import TrackingError
 from dpprof.process import leave_behind
 from dpprof.record.figures.results import KILLED

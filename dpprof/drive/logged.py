@@ -5,15 +5,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from dpprof.drive.advise import ADVICE
+from dpprof.drive.advise import Advise
 from dpprof.drive.campaign import Campaign, RunOne, Stage
-from dpprof.drive.fit import FIT
-from dpprof.drive.plan import PLAN
+from dpprof.drive.fit import Fit
+from dpprof.drive.plan import Plan
 from dpprof.record.figures.results import FINISHED, KILLED, Result
 from dpprof.tracking.tracker import Summary
 
 # Kinds of campaigns whose runs are the evaluations behind an answer.
-SEARCHES = (FIT, PLAN, ADVICE)
+SEARCHES = (Fit.kind, Plan.kind, Advise.kind)
 
 
 @dataclass
@@ -46,9 +46,9 @@ class Logged(Campaign):
         text = (place / f"{self.kind}.md").read_text(encoding="utf-8")
         names = [f"{kind}.{ending}" for kind in SEARCHES for ending in ("html", "md", "json")]
         files = [path for name in names if (path := place / name).exists()]
-        if self.kind != FIT:
+        if self.kind != Fit.kind:
             return Summary(text, files)
-        rows = json.loads((place / f"{FIT}.json").read_text(encoding="utf-8"))
+        rows = json.loads((place / f"{self.kind}.json").read_text(encoding="utf-8"))
         return Summary(text, files, {name: [row[name] for row in rows] for name in rows[0]})
 
 

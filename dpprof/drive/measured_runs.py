@@ -7,11 +7,13 @@ from tempfile import TemporaryDirectory
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.training import TrainingConfig
+from dpprof.drive.sources import read_comparison
 from dpprof.errors import DpprofError, TrackingError, refuse
 from dpprof.process import processor
 from dpprof.record.figures.capacity import device_of
 from dpprof.record.figures.results import FINISHED, Result, read_result
 from dpprof.record.folder import RunFolder, SweepFolder
+from dpprof.tracking.fetch import fetch_finished
 from dpprof.vocabulary.parallel import DDP, NONE
 from dpprof.vocabulary.settings import fields
 
@@ -39,7 +41,8 @@ def measured_runs(
     config = next(iter(experiments.values()))
     with TemporaryDirectory(prefix="dpprof-") as into:
         if named:
-            found = _named(named, Path(into), warn)
+            _, folders = read_comparison([named], Path(into), warn, "measured")
+            found = {f"{sweep}/{run}": read_result(folder, run) for (sweep, run), folder in folders.items()}
         else:
             sweeps = map(SweepFolder, sorted(own.path.parent.glob("*")))
             runs = {f"{sweep.path.name}/{run.name}": run for sweep in sweeps for run in sweep.runs()}
@@ -70,16 +73,7 @@ def _readable(folders: Mapping[str, RunFolder]) -> Runs:
     return found
 
 
-def _named(name: str, into: Path, warn: Callable[[str], None]) -> Runs:
-    from dpprof.drive.sources import read_comparison
-
-    _, folders = read_comparison([name], into, warn, "measured")
-    return {f"{source}/{run}": read_result(folder, run) for (source, run), folder in folders.items()}
-
-
 def _in_store(config: ExperimentConfig, into: Path, warn: Callable[[str], None]) -> dict[str, RunFolder]:
-    from dpprof.tracking.fetch import fetch_finished
-
     params = {name: getattr(config, name) for name in ("workload", "seq_len", "precision", "device", "loop")}
     try:
         return fetch_finished(params, into)

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from dpprof.config.entry_points import ACCUMULATING, PlanConfig
+from dpprof.config.changes import possible_changes
+from dpprof.config.entry_points import ACCUMULATING, AdviceConfig, PlanConfig
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import parse_for_trainers, parse_trainers, with_own_options
 from dpprof.config.training import TrainingConfig
-from dpprof.drive.advise import Advise, WriteAdvice, advisor
+from dpprof.drive.advise import Advise, WriteAdvice
 from dpprof.drive.campaign import Planned, RunOne, Stage
 from dpprof.drive.fit import Searches
 from dpprof.drive.launch.launcher import Launcher
@@ -26,16 +27,12 @@ from dpprof.findings.plan.data import BatchNoise, Fitted, PlanData, peak_with_mo
 from dpprof.findings.plan.timing import MeasuredSteps, Reached, StepCost
 from dpprof.privacy.accounting import noise_by_rdp, noise_for
 from dpprof.privacy.guarantee import PrivateSteps, default_delta
-from dpprof.record.figures.capacity import capacity_bytes, device_of
+from dpprof.record.figures.capacity import capacity_bytes, device_of, doubt_bytes, needed_bytes
 from dpprof.record.figures.results import FINISHED, Result, describe
 from dpprof.tracking.tracker import Summary
 from dpprof.vocabulary.parallel import DDP, NONE
 from dpprof.vocabulary.settings import fields, parse
 from dpprof.vocabulary.trainers import STANDARD, TRAINERS, short_name
-from dpprof.vocabulary.units import MIB
-
-# Kind of its folder and of its parent run.
-PLAN = "plan"
 
 
 @dataclass
@@ -46,7 +43,7 @@ class Plan(Searches):
     name, with step times. Earlier estimates are reused. `write` and `write_advice` return text and files.
     """
 
-    kind = PLAN
+    kind = "plan"
     reuses_results = True
     # Saves each trainer an estimate that shows that the next batch does not fit.
     is_proven = False
@@ -68,25 +65,33 @@ class Plan(Searches):
 
     def stages(self) -> Iterator[Stage]:
         """The searches, then an estimate of the row to begin with; if nothing fits, those of an advice."""
-        self._estimates: dict[str, list[Result]] = {name: [] for name in self.experiments}
-        yield Stage([partial(self._searched, name) for name in self.experiments], self.workers)
+        yield Stage([partial(self.search, name) for name in self.experiments], self.workers)
         self.made = self._weighed()
         first = self.made.recommended or self.made.next_best
         if first is not None:
             yield Stage([partial(self._estimated, self.made.prediction(first)[0])], 1)
         if not self.made.options:
-            made = [one for each in self._estimates.values() for one in each]
-            trainers = [config.trainer for config in self.experiments.values()]
-            self.advice = advisor(self, made, self.asked.headroom, trainers, self.write_advice, self.workers)
+            self.advice = self._advisor()
             if self.advice is not None:
                 yield from self.advice.stages()
 
-    def _searched(self, name: str, run_one: RunOne) -> list[Result]:
-        def estimated(planned: Planned) -> Result:
-            self._estimates[name].append(run_one(planned))
-            return self._estimates[name][-1]
-
-        return self.search(name, estimated)
+    def _advisor(self) -> Advise | None:
+        """Advise, as part of the plan, on the smallest step that was estimated; None without any."""
+        sizes = {
+            needed_bytes(one.config, one.record.ledger): one.config
+            for name in self.experiments
+            for one in self.evaluated[name]
+            if one.record is not None and one.record.ledger is not None
+        }
+        if not sizes:
+            return None
+        config = dataclasses.replace(sizes[min(sizes)], batch_size=1, accumulation_steps=ACCUMULATING)
+        asked = AdviceConfig(headroom=self.asked.headroom)
+        found = possible_changes(config, [one.trainer for one in self.experiments.values()])
+        here = self.name, self.drive, self.launcher
+        advice = Advise(*here, config, asked, *found, self.write_advice, self.workers)
+        advice.stop = self.stop
+        return advice
 
     def _weighed(self) -> PlanData:
         """Compare the ways to train. Without a list of batches, double them while the largest is the best."""
@@ -106,7 +111,7 @@ class Plan(Searches):
         """Estimate the row to begin with, with at most two of its physical batches."""
         assert self.made is not None, "weighed before"
         # The noise does not matter for an estimate: with that of the searches, their estimates are reused.
-        noise_multiplier = self.experiment_to_check().noise_multiplier
+        noise_multiplier = next(iter(self.experiments.values())).noise_multiplier
         num_physical = config.accumulation_steps
         few = min(num_physical, ACCUMULATING)
         config = dataclasses.replace(config, accumulation_steps=few, noise_multiplier=noise_multiplier)
@@ -133,7 +138,7 @@ class Plan(Searches):
         return Summary(text, [*files, *advised])
 
     def _fitted(self, name: str, answer: Answer) -> Fitted:
-        estimates = [result for result in self._estimates[name] if result.status == FINISHED]
+        estimates = [result for result in self.evaluated[name] if result.status == FINISHED]
         if answer.failure is not None or not estimates:
             why = "no estimate" if answer.failure is None else describe(answer.failure)
             return Fitted(answer.config, 0, failure=why)
@@ -146,8 +151,7 @@ class Plan(Searches):
         # If none fits, the smallest shows by how much.
         best = answer.best or min(estimates, key=lambda result: result.config.batch_size)
         ledger = best.record.ledger if best.record else None
-        estimate = best.figures.estimate if best.figures else None
-        needed = None if estimate is None else round((estimate.needed_mib + (estimate.doubt_mib or 0)) * MIB)
+        needed = needed_bytes(best.config, ledger) + (doubt_bytes(ledger) or 0) if ledger else None
         folders = tuple(dict.fromkeys(str(result.folder.path) for result in estimates))
         return Fitted(
             config,

@@ -1,10 +1,13 @@
-"""Runs one experiment in its folder, or finds an earlier result that would come out the same again."""
+"""Runs one experiment in its folder, or finds an earlier result that would come out the same again.
+
+An experiment is repeated in a hidden folder beside its run folder; the old results stay until the end.
+"""
 
 import dataclasses
 import glob
 import importlib.metadata
 import shutil
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,57 +15,49 @@ from dpprof import __version__
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive import counters
 from dpprof.drive.endings import checked_result, failed_result, write_how_it_ended
-from dpprof.drive.jobs import run_measuring
+from dpprof.drive.jobs import Runner, Stopped
 from dpprof.drive.launch.job import measuring_job
-from dpprof.drive.launch.launcher import Launcher
-from dpprof.drive.stop import Stop, Stopped
 from dpprof.errors import DpprofError
 from dpprof.process import processor
-from dpprof.record.again import beside, discard, left_over, mark_unlogged, replace
 from dpprof.record.figures.results import FAILED, KILLED, Result, read_result
+from dpprof.record.files import remove
 from dpprof.record.folder import RunFolder, SweepFolder
-from dpprof.record.record import PassStatus
+from dpprof.record.link import Link
+from dpprof.record.record import Failure, FailureKind, PassStatus
 from dpprof.vocabulary.trainers import TRAINERS
 from dpprof.vocabulary.workloads import WORKLOADS, listed
 
 # Packages that an estimate depends on, besides its configuration.
 _PACKAGES = ("torch", "opacus", "transformers", "peft")
 _OURS = "dpprof."
+_AGAIN, _BEFORE = ".again", ".before"
 
 
-def drive_experiment(
-    config: ExperimentConfig,
-    folder: RunFolder,
-    launcher: Launcher,
-    timeout_s: float,
-    on_line: Callable[[str], None],
-    stop: Stop | None = None,
-) -> Result:
+def drive_experiment(config: ExperimentConfig, folder: RunFolder, runner: Runner) -> Result:
     """Measure a resolved experiment in the folder; the caller writes its pages.
 
-    `timeout_s` is for the experiment, and again for its counters. `on_line` gets the messages. The status is
-    KILLED if `stop` ended it. Raises OSError if nothing can be kept; other errors make a failed result. A
-    folder that exists keeps its content until there are new figures.
+    The time-out is for the experiment, and again for its counters. The status is KILLED if the runner's stop
+    ended it. Raises OSError if nothing can be kept; other errors make a failed result. A folder that exists
+    keeps its content until there are new figures.
     """
-    stop = stop or Stop()
     is_new = not folder.path.exists()
     place = folder if is_new else beside(folder)
     try:
         place.create(config)
-        refused = counters.refuse_early(config, launcher.machine)
-        if refused is not None:
-            place.write_error(refused)
+        needs_ncu = config.counters == "ncu"
+        if needs_ncu and (lacking := counters.lacking(config, runner.launcher.machine)):
+            place.write_error(Failure(FailureKind.ERROR, lacking))
         else:
-            ended = run_measuring(launcher, measuring_job(config, place, timeout_s), on_line, stop)
-            write_how_it_ended(config, place, ended, timeout_s)
+            ended = runner.measure(measuring_job(config, place, runner.timeout_s))
+            write_how_it_ended(config, place, ended, runner.timeout_s)
             record = place.read_record()
             if config.counters != "off" and place.read_error() is None and record is not None:
-                counters.count(config, place, record, launcher, timeout_s, on_line, stop)
+                counters.count(config, place, record, runner)
         result = checked_result(config, place)
     except Stopped:
         raise
     except Exception as error:
-        result = failed_result(config, place, error, stopped=stop.requested)
+        result = failed_result(config, place, error, stopped=runner.stop.requested)
     return result if is_new else _keep_better(folder, result)
 
 
@@ -73,7 +68,7 @@ def replace_or_discard(home: SweepFolder) -> None:
         if again is not None and again.figures is not None and _takes_over(again, _readable(folder)):
             replace(folder)
         else:
-            discard(folder)
+            remove(beside(folder).path)
 
 
 def _keep_better(folder: RunFolder, again: Result) -> Result:
@@ -82,7 +77,7 @@ def _keep_better(folder: RunFolder, again: Result) -> Result:
         replace(folder)
         return read_result(folder)
     if earlier is None:
-        discard(folder)
+        remove(beside(folder).path)
         return dataclasses.replace(again, name=folder.name, folder=folder)
     failure = again.failure or earlier.failure
     if failure is not None and again.status == FAILED:
@@ -91,8 +86,55 @@ def _keep_better(folder: RunFolder, again: Result) -> Result:
         if again.folder.log.exists():
             shutil.copyfile(again.folder.log, folder.log)
         mark_unlogged(folder, folder)
-    discard(folder)
+    remove(beside(folder).path)
     return dataclasses.replace(earlier, failure=failure)
+
+
+def beside(folder: RunFolder) -> RunFolder:
+    """Return the hidden folder in which a folder's experiment is repeated."""
+    return RunFolder(_hidden(folder, _AGAIN))
+
+
+def replace(folder: RunFolder) -> None:
+    """Replace the folder with its repetition; its MLflow run is replaced at the next upload."""
+    before = _hidden(folder, _BEFORE)
+    remove(before)
+    mark_unlogged(folder, beside(folder))
+    folder.path.rename(before)
+    beside(folder).path.rename(folder.path)
+    remove(before)
+
+
+def left_over(home: SweepFolder) -> Iterator[RunFolder]:
+    """Yield folders with a repetition left by a killed dpprof; finishes replacements that had begun."""
+    for path in sorted(home.path.glob(f".*{_BEFORE}")):
+        folder = _visible(path, _BEFORE)
+        if not folder.path.exists():
+            again = beside(folder).path
+            (again if again.exists() else path).rename(folder.path)
+        remove(path)
+    for path in sorted(home.path.glob(f".*{_AGAIN}")):
+        yield _visible(path, _AGAIN)
+
+
+def mark_unlogged(folder: RunFolder, into: RunFolder) -> None:
+    """Note in `into` that the folder's MLflow run is to be replaced."""
+    try:
+        link = Link.read(folder.mlflow)
+    except DpprofError:
+        with suppress(OSError):  # copied unread: the damage is reported when the folder is logged
+            shutil.copyfile(folder.mlflow, into.mlflow)
+        return
+    if link is not None:
+        dataclasses.replace(link, complete=False).write(into.mlflow)
+
+
+def _hidden(folder: RunFolder, suffix: str) -> Path:
+    return folder.path.with_name(f".{folder.name}{suffix}")
+
+
+def _visible(path: Path, suffix: str) -> RunFolder:
+    return RunFolder(path.with_name(path.name.removeprefix(".").removesuffix(suffix)))
 
 
 def _takes_over(again: Result, earlier: Result | None) -> bool:

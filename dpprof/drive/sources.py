@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from dpprof.errors import ConfigError, DpprofError
+from dpprof.errors import ConfigError, DpprofError, refuse
 from dpprof.findings.comparison.comparison import Comparison, compare, merge
 from dpprof.json_files import read_json
 from dpprof.record.figures.results import Result, read_results
@@ -28,7 +28,11 @@ def read_comparison(
     seen: set[Path] = set()
     for name in given:
         if Path(name).is_file():
-            exported.append(_read_file(name, option))
+            try:
+                exported.append(Comparison.from_data(read_json(Path(name))))
+            except DpprofError as error:
+                allowed = f"among files those of `dpprof export --format json`; {error}"
+                raise refuse(option, name, allowed) from None
             continue
         source, home, found = _folders(name, into, option)
         if homes.setdefault(source, home) != home:
@@ -46,15 +50,6 @@ def read_comparison(
     return comparison, folders
 
 
-def _read_file(name: str, option: str) -> Comparison:
-    try:
-        return Comparison.from_data(read_json(Path(name)))
-    except DpprofError as error:
-        raise ConfigError(
-            f"{option}: got {name!r}, allowed: among files those of `dpprof export --format json`; {error}"
-        ) from None
-
-
 def _folders(name: str, into: Path, option: str) -> tuple[str, str, list[tuple[str, RunFolder]]]:
     """Return the sweep's name, its location, and its runs."""
     path = Path(name)
@@ -66,16 +61,16 @@ def _folders(name: str, into: Path, option: str) -> tuple[str, str, list[tuple[s
         path = path.resolve()
         return path.name, str(path), [(run.name, run) for run in runs]
     if path.exists():
-        raise ConfigError(f"{option}: got {name!r}, allowed: a folder with a run or runs in it")
+        raise refuse(option, name, "a folder with a run or runs in it")
 
     from dpprof.tracking.fetch import fetch
     from dpprof.tracking.store import store_name
 
     fetched = fetch(name, into)
     if fetched is None:
-        raise ConfigError(
-            f"{option}: got {name!r}, allowed: a sweep folder, a run folder, a file of `dpprof export`, "
-            f"or the name or id of a sweep or run in MLflow at {store_name()}"
+        allowed = (
+            "a sweep folder, a run folder, a file of `dpprof export`, or the name or id of a sweep or run"
         )
+        raise refuse(option, name, f"{allowed} in MLflow at {store_name()}")
     source, folders = fetched
     return source, store_name(), folders

@@ -1,6 +1,6 @@
-"""A grid of experiments, measured or estimated, each a child of one MLflow run, and their comparison."""
+"""A grid of experiments, each a child of one MLflow run, and their comparison; a single one alone."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,14 +12,16 @@ from dpprof.config.flat import to_flat
 from dpprof.drive.campaign import Campaign, Planned, RunOne, Stage
 from dpprof.drive.counters import can_count_now
 from dpprof.drive.jobs import at_a_time
-from dpprof.drive.outcomes import failed_results, raise_for_checks
-from dpprof.errors import ConfigError, ExperimentsFailed
+from dpprof.errors import ConfigError, ExperimentsFailed, Undecided
 from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.verdict.best import recommended
 from dpprof.findings.verdict.finding import Finding
+from dpprof.record.check import MODULE
 from dpprof.record.figures.names import HEADLINE_RATIOS, RATIOS_OF_TIMES
 from dpprof.record.figures.results import FINISHED, KILLED, Result, read_results
-from dpprof.record.folder import SweepFolder
+from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, SPOKEN
+from dpprof.record.folder import RunFolder, SweepFolder
+from dpprof.record.record import FailureKind, Predicted
 from dpprof.tracking.tracker import Summary
 from dpprof.tracking.view import View
 
@@ -72,11 +74,6 @@ class Sweep(Campaign):
     def status(self) -> str:
         """MLflow status of the parent run: also KILLED if experiments are missing."""
         return KILLED if self.missing else super().status
-
-    @property
-    def has_several_models(self) -> bool:
-        """True if the experiments train different models."""
-        return len({config.model_title for config in self.experiments.values()}) > 1
 
     def experiment_to_check(self) -> ExperimentConfig | None:
         """The first experiment that is still to be run."""
@@ -210,3 +207,65 @@ def reusable_results(sweep: Sweep) -> dict[str, Result]:
                 )
         kept[name] = result
     return kept
+
+
+@dataclass
+class SingleRun(Campaign):
+    """Resolved experiment in a folder of the campaign's name, with a plan's prediction if it had one."""
+
+    config: ExperimentConfig
+    predicted: Predicted | None = None
+    # Everything else shows when the workload is built, before anything is timed.
+    checked = MODULE
+
+    def experiment_to_check(self) -> ExperimentConfig:
+        """The experiment."""
+        return self.config
+
+    @property
+    def run_folder(self) -> RunFolder:
+        """The experiment's folder."""
+        return self.folder.run(self.config.run_name)
+
+    def stages(self) -> Iterator[Stage]:
+        """The experiment."""
+        planned = Planned(1, 1, self.config.run_name, self.config)
+        yield Stage([partial(self._measured, planned)], at_a_time=1)
+
+    def _measured(self, planned: Planned, run_one: RunOne) -> list[Result]:
+        result = run_one(planned)
+        if self.predicted is None:
+            return [result]
+        result.folder.write_predicted(self.predicted)
+        return [replace(result, predicted=self.predicted)]
+
+    @property
+    def to_log(self) -> Path:
+        """The experiment's folder."""
+        return self.run_folder.path
+
+    def raise_if_failed(self) -> None:
+        """Raise the error of a failure, except out of memory, or of the gradient check."""
+        if failed_results(self.results):
+            folder = self.run_folder
+            seen_at = folder.log if folder.log.exists() else folder.path
+            raise ExperimentsFailed(f"{self.config.run_name} failed; see {seen_at}")
+        raise_for_checks(self.results)
+
+
+def failed_results(results: Iterable[Result]) -> list[Result]:
+    """Return the failed results, not those that the user stopped, or out of memory, which is a finding."""
+    no_failure = (FailureKind.OOM, FailureKind.INTERRUPTED)
+    return [one for one in results if one.failure is not None and one.failure.kind not in no_failure]
+
+
+def raise_for_checks(results: Sequence[Result]) -> None:
+    """Raise ExperimentsFailed (`fail`) or Undecided (`cannot tell`) if a check or `verify` says so."""
+    for verdict in (FAIL, CANNOT_TELL):
+        said, kind = ("failed", ExperimentsFailed) if verdict == FAIL else ("could not tell", Undecided)
+        judged = [(check, r.name) for r in results for check, v in r.verdicts.items() if v.word == verdict]
+        if judged:
+            first = judged[0][0]
+            names = [name for check, name in judged if check == first]
+            counted = f"{len(names)} of {len(results)} experiments"
+            raise kind(f"{SPOKEN[first]} {said} in {counted}: {', '.join(names)}")

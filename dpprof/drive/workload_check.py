@@ -3,16 +3,15 @@
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from tempfile import TemporaryDirectory
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.drive.jobs import run_measuring
-from dpprof.drive.launch.job import Exit, Job, check_command
+from dpprof.drive.jobs import Runner, stop_on_signals
+from dpprof.drive.launch.job import CHECK, Exit, Job, measuring_command
 from dpprof.drive.launch.launcher import Launcher
 from dpprof.drive.launch.local import LocalMachine
-from dpprof.drive.stop import Stop, stop_on_signals
 from dpprof.errors import ConfigError, ExperimentsFailed, Interrupted, shortened, shown
 from dpprof.record.check import TRAINING, CheckAnswer, CheckFolder
 from dpprof.record.files import read_text
@@ -21,30 +20,22 @@ from dpprof.vocabulary.messages import SAID
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD, WORKLOADS, listed
 
 
-def refuse_unusable(
-    experiment: ExperimentConfig, depth: str, launcher: Launcher, timeout_s: float, stop: Stop
-) -> None:
+def refuse_unusable(experiment: ExperimentConfig, depth: str, runner: Runner) -> None:
     """Raise ConfigError if a workload is missing or breaks the contract; not if the check itself dies."""
     if experiment.workload != BUILT_IN_WORKLOAD:
-        answer, _ = _answered(depth, [experiment], launcher, timeout_s, lambda line: None, stop)
+        answer, _ = _answered(depth, [experiment], runner)
         if answer is not None and answer.refused is not None:
             raise ConfigError(answer.refused)
 
 
-def check_training(
-    experiments: Sequence[ExperimentConfig],
-    launcher: Launcher,
-    timeout_s: float,
-    on_line: Callable[[str], None],
-) -> CheckAnswer:
+def check_training(experiments: Sequence[ExperimentConfig], runner: Runner) -> CheckAnswer:
     """Find the problems of these experiments' trainers with their common workload.
 
     Raises ConfigError if the workload cannot be used, ExperimentsFailed if the process ended without an
     answer.
     """
-    stop = Stop()
-    with stop_on_signals(stop):
-        answer, why_not = _answered(TRAINING, experiments, launcher, timeout_s, on_line, stop)
+    with stop_on_signals(runner.stop):
+        answer, why_not = _answered(TRAINING, experiments, runner)
     if answer is None:
         raise ExperimentsFailed(f"the check came to no end: {why_not}")
     if answer.refused is not None:
@@ -53,31 +44,25 @@ def check_training(
 
 
 def _answered(
-    depth: str,
-    experiments: Sequence[ExperimentConfig],
-    launcher: Launcher,
-    timeout_s: float,
-    on_line: Callable[[str], None],
-    stop: Stop,
+    depth: str, experiments: Sequence[ExperimentConfig], runner: Runner
 ) -> tuple[CheckAnswer | None, str]:
     """Return the answer, or how the process ended without one. Raises Interrupted if the user stopped it."""
-
-    with TemporaryDirectory(prefix=".dpprof-check-", dir=launcher.scratch) as path:
+    with TemporaryDirectory(prefix=".dpprof-check-", dir=runner.launcher.scratch) as path:
         folder = CheckFolder(path)
         folder.ask(depth, experiments)
         job = Job(
             RunFolder(path),
-            check_command(folder.path),
+            measuring_command(folder.path, CHECK),
             folder.log,
-            timeout_s,
+            runner.timeout_s,
             experiments[0].workload,
             num_gpus=int(any(config.device == "cuda" and not config.is_estimate for config in experiments)),
             is_measured=False,
         )
-        ended = run_measuring(launcher, job, on_line, stop)
-        if ended.interrupted or stop.requested:
+        ended = runner.measure(job)
+        if ended.interrupted or runner.stop.requested:
             raise Interrupted(ended.said or "stopped before anything was measured")
-        return folder.read_answer(), _how_it_ended(ended, folder, timeout_s)
+        return folder.read_answer(), _how_it_ended(ended, folder, runner.timeout_s)
 
 
 def _how_it_ended(ended: Exit, folder: CheckFolder, timeout_s: float) -> str:

@@ -12,7 +12,7 @@ from dpprof.errors import AccountingError
 from dpprof.privacy.accounting import epsilon_of
 from dpprof.privacy.guarantee import PrivateSteps, default_delta
 from dpprof.record.figures.results import nonfinite_losses
-from dpprof.record.figures.verdicts import FAIL, gradient_verdict, verify_verdict
+from dpprof.record.figures.verdicts import FAIL, SPOKEN, verdicts
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import PrivacyResult, Record
 from dpprof.vocabulary.trainers import short_name, trainer_info
@@ -70,10 +70,9 @@ def _why_none(config: ExperimentConfig, record: Record) -> Iterator[str]:
         yield "noise_multiplier is 0, and without noise nothing is private"
     if record.nonfinite_losses:
         yield f"{nonfinite_losses(record)}, whose gradients no clipping bounds"
-    verdicts = {"the gradient check": gradient_verdict(record), "verify": verify_verdict(record)}
-    for name, verdict in verdicts.items():
-        if verdict is not None and verdict.word == FAIL:
-            yield f"{name} failed ({verdict.reason})"
+    for name, verdict in verdicts(record).items():
+        if verdict.word == FAIL:
+            yield f"{SPOKEN[name]} failed ({verdict.reason})"
     yield from record.unbounded
 
 

@@ -47,7 +47,7 @@ class profile(LoopMeasurement):
     def __enter__(self) -> Self:
         """Begin with the warm-up. Raises ConfigError if it is to be logged and no MLflow run is active."""
         if self._mlflow is not None:
-            from dpprof.tracking.loop_log import active_run
+            from dpprof.tracking.tracker import active_run
 
             self._active_run = active_run(self._mlflow)
         _under_way.append(self)
@@ -71,7 +71,7 @@ class profile(LoopMeasurement):
         """Log the run to MLflow, as asked or as one of its own. Returns its id; says why if it cannot."""
         assert self.folder is not None
         try:
-            from dpprof.tracking.loop_log import log_loop
+            from dpprof.tracking.tracker import log_loop
 
             return log_loop(self.result, self._active_run, is_nested=self._mlflow == "nested")
         except Exception as error:  # whatever it is, the loop and its script go on

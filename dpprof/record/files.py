@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 from pathlib import Path
 
 
@@ -19,6 +20,14 @@ def write_bytes(path: Path, data: bytes) -> None:
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def remove(path: Path) -> None:
+    """Delete a file, a link or a whole folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def read_text(path: Path) -> str:

@@ -3,9 +3,7 @@
 import dataclasses
 import json
 import os
-import shutil
 import stat
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,7 +13,7 @@ from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat, to_flat
 from dpprof.errors import DpprofError, writable
 from dpprof.json_files import naming, read_if_there, read_json, typed
-from dpprof.record.files import write_gzipped_json, write_text
+from dpprof.record.files import remove, write_gzipped_json, write_text
 from dpprof.record.ledger import LedgerResult, StepTimeline
 from dpprof.record.record import Failure, Predicted, Record
 from dpprof.vocabulary.loops import LEAN
@@ -33,10 +31,11 @@ class Artifacts:
 
 
 class RunFolder:
-    """Folder of one experiment."""
+    """Folder of one experiment. Its `name` is the run's: `<Trainer>_<model>_bs<B>_seq<T>`."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+        self.name = self.path.name
         self.config = self.path / "config.json"
         self.record = self.path / "record.json"
         self.error = self.path / "error.json"
@@ -48,8 +47,6 @@ class RunFolder:
         self.memory_snapshot = self.path / "memory_snapshot.pickle"
         self.memory_trace = self.path / "memory_trace.json.gz"
         self.peak_stacks = self.path / "peak_memory.collapsed"
-        # An earlier dpprof wrote it.
-        self.peak_speedscope = self.path / "peak_memory.speedscope.json"
         self.roofline_page = self.path / "roofline.html"
         self.verify_page = self.path / "verify.html"
         self.counter_reports = self.path / "ncu_reports"
@@ -64,11 +61,6 @@ class RunFolder:
         """Return the folder of a rank: this one for rank 0, a subfolder for each other."""
         return self if rank == 0 else RunFolder(self.ranks / str(rank))
 
-    @property
-    def name(self) -> str:
-        """Name of the run: `<Trainer>_<model>_bs<B>_seq<T>`."""
-        return self.path.name
-
     def traces(self) -> list[Path]:
         """Return the traces of torch.profiler."""
         return sorted(self.tensorboard.glob(f"*{TRACE_SUFFIX}"))
@@ -80,9 +72,7 @@ class RunFolder:
 
     def create(self, config: ExperimentConfig) -> None:
         """Create the folder with the experiment's configuration, deleting an earlier one."""
-        if self.path.is_dir():
-            shutil.rmtree(self.path)
-        self.path.unlink(missing_ok=True)
+        remove(self.path)
         self.path.mkdir(parents=True)
         self.clear_answers()
         self.write_config(config)
@@ -90,12 +80,11 @@ class RunFolder:
     def clear_answers(self) -> None:
         """Delete the results of an earlier measurement, except other ranks', and make the traces' folder."""
         pages = (self.timeline_page, self.timeline_image, self.roofline_page, self.verify_page)
-        formats = (self.memory_snapshot, self.memory_trace, self.peak_stacks, self.peak_speedscope)
+        formats = (self.memory_snapshot, self.memory_trace, self.peak_stacks)
         answers = (self.record, self.error, self.ledger, self.counter_log, self.stacks)
-        for path in (*answers, *pages, *formats, self.mlflow, self.reports):
-            path.unlink(missing_ok=True)
-        for path in (self.tensorboard, self.counter_reports):
-            shutil.rmtree(path, ignore_errors=True)
+        for path in (*answers, *pages, *formats, self.mlflow, self.reports, self.counter_reports):
+            remove(path)
+        remove(self.tensorboard)
         self.tensorboard.mkdir()
 
     def write_config(self, config: ExperimentConfig) -> None:
@@ -174,22 +163,20 @@ def _timeline(data: Any) -> StepTimeline:
 
 
 @dataclass
-class _SweepState:
-    kind: str = ""
+class SweepState:
+    """Kind of a sweep, MLflow id of its parent run, names of all experiments, with or without folders."""
+
+    kind: str = "sweep"
     mlflow_run_id: str = ""
     experiments: list[str] = field(default_factory=list)
 
 
-def _state(data: Any) -> dict[str, Any]:
-    typed(_SweepState, data)
-    return dict(data)
-
-
 class SweepFolder:
-    """Folder of a sweep: its run folders and the files about the whole sweep."""
+    """Folder of a sweep, with its name: its run folders and the files about the whole sweep."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
+        self.name = self.path.name
         self.state = self.path / "sweep.json"
         self.mlflow = self.path / "mlflow.json"
         self.summary_markdown = self.path / "summary.md"
@@ -197,21 +184,13 @@ class SweepFolder:
         self.comparison_page = self.path / "comparison.html"
         self.roofline_page = self.path / "roofline.html"
 
-    @property
-    def name(self) -> str:
-        """Name of the sweep."""
-        return self.path.name
-
     def image(self, name: str) -> Path:
         """Return the path of a chart's image."""
         return self.path / f"{name}.png"
 
-    def read_state(self) -> dict[str, Any]:
-        """Read the state; empty at first. Raises DpprofError if the file is damaged.
-
-        Keys: `kind`, `mlflow_run_id` of the parent, and names of all `experiments`, with or without folders.
-        """
-        return read_if_there(self.state, _state) or {}
+    def read_state(self) -> SweepState:
+        """Read the state, if there is one. Raises DpprofError if the file is damaged."""
+        return read_if_there(self.state, partial(typed, SweepState)) or SweepState()
 
     def set_aside_damaged_state(self) -> str | None:
         """Rename the state file if it cannot be read. Returns a sentence on what was wrong with it."""
@@ -223,11 +202,10 @@ class SweepFolder:
             return f"{error}; it is now {aside.name}"
         return None
 
-    def write_state(self, kind: str, run_id: str, experiments: Iterable[str]) -> None:
-        """Save the kind of the sweep, its MLflow parent run and its experiments."""
+    def write_state(self, state: SweepState) -> None:
+        """Save the state."""
         self.path.mkdir(parents=True, exist_ok=True)
-        state = {"kind": kind, "mlflow_run_id": run_id, "experiments": list(experiments)}
-        write_text(self.state, json.dumps(state))
+        write_text(self.state, json.dumps(dataclasses.asdict(state)))
 
     @property
     def foreseen(self) -> "SweepFolder":
@@ -239,7 +217,7 @@ class SweepFolder:
         return RunFolder(self.path / name)
 
     def runs(self) -> list[RunFolder]:
-        """Return the existing run folders by name, without the hidden ones (`again.py`)."""
+        """Return the existing run folders by name, without the hidden ones (`drive/run.py`)."""
         if not self.path.is_dir():
             return []
         folders = [RunFolder(path) for path in sorted(self.path.iterdir())]

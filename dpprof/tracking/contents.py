@@ -10,7 +10,8 @@ from dpprof.config.training import SIZE_FIELDS
 from dpprof.record.counters import CounterRow
 from dpprof.record.figures.names import metrics, privacy_metrics
 from dpprof.record.figures.privacy import privacy_words
-from dpprof.record.figures.results import GRADIENT_CHECK, VERIFY, Result, describe, nonfinite_losses
+from dpprof.record.figures.results import Result, describe, nonfinite_losses
+from dpprof.record.figures.verdicts import GRADIENT_CHECK, VERIFY
 from dpprof.record.record import FailureKind, OperatorRow, Record
 from dpprof.tracking.store import KIND_TAG, NOTE_TAG, RUN_TAG, SHORT_PARAM
 from dpprof.vocabulary.trainers import OWN_LOOP, trainer_info

@@ -10,16 +10,7 @@ from mlflow.store.artifact.artifact_repository_registry import get_artifact_repo
 
 from dpprof.errors import ConfigError
 from dpprof.record.folder import RunFolder
-from dpprof.tracking.store import (
-    INVALID,
-    KIND_TAG,
-    NO_SUCH_RUN,
-    PARENT_TAG,
-    RUN_TAG,
-    Refused,
-    Store,
-    store_name,
-)
+from dpprof.tracking.store import KIND_TAG, PARENT_TAG, RUN_TAG, Store, store_name
 
 # Limit on runs, as each takes a few requests.
 _MOST_FETCHED = 50
@@ -70,11 +61,8 @@ def _opened() -> Store | None:
 
 
 def _find(store: Store, name: str) -> Run | None:
-    try:
-        return store.ask(store.client.get_run, name)
-    except Refused as error:
-        if error.code not in (NO_SUCH_RUN, INVALID):
-            raise
+    if (run := store.run(name)) is not None:
+        return run
     found = _named(store, name)
     if not found and "/" in name:
         sweep, _, own = name.rpartition("/")

@@ -8,10 +8,11 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar
 
-from mlflow import MlflowClient, get_tracking_uri, search_experiments
+from mlflow import MlflowClient, get_tracking_uri, search_runs
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking.multimedia import Image
@@ -27,11 +28,10 @@ KIND_TAG = "dpprof.kind"
 RUN_TAG = "dpprof.run"
 SHORT_PARAM = "trainer_short"
 NOTE_TAG = "mlflow.note.content"
-NO_SUCH_RUN = "RESOURCE_DOES_NOT_EXIST"
 EXISTS = "RESOURCE_ALREADY_EXISTS"
-INVALID = "INVALID_PARAMETER_VALUE"
+_NO_SUCH_RUN, _INVALID = "RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"
 # MLflow's limits.
-_PAGE, _MAX_DESCRIPTION, _MAX_TAG = 1000, 8000, 5000
+_MAX_DESCRIPTION, _MAX_TAG = 8000, 5000
 _METRICS_PER_BATCH, _PARAMS_PER_BATCH = 1000, 100
 # alembic reports each table of a new store, the other logs every error before raising it.
 _TALKATIVE = {"alembic": logging.WARNING, "mlflow.store.db.utils": logging.CRITICAL}
@@ -102,19 +102,19 @@ class Store:
         finally:
             self.asking_since = None
 
+    def run(self, run_id: str) -> Run | None:
+        """Return a run, also a deleted one; None if the store has none with this id."""
+        try:
+            return self.ask(self.client.get_run, run_id)
+        except Refused as error:
+            if error.code in (_NO_SUCH_RUN, _INVALID):
+                return None
+            raise
+
     def search(self, condition: str, experiments: list[str] | None = None) -> list[Run]:
         """Return all runs of some experiments, or of all, that meet a condition."""
-        if experiments is None:
-            experiments = [one.experiment_id for one in self.ask(search_experiments)]
-        found: list[Run] = []
-        token: str | None = None
-        while True:
-            search = self.client.search_runs
-            page = self.ask(search, experiments, condition, max_results=_PAGE, page_token=token)
-            found += page
-            token = page.token
-            if not token:
-                return found
+        search: Callable[..., list[Run]] = partial(search_runs, output_format="list")
+        return self.ask(search, experiments, condition, search_all_experiments=experiments is None)
 
     def leave(self, why: str) -> TrackingError:
         """Send no more requests. Returns the error that every further call raises."""

@@ -14,36 +14,27 @@ no name; `MLFLOW_EXPERIMENT_NAME=Default` can.
 """
 
 import getpass
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import mlflow
 from mlflow import get_tracking_uri
 from mlflow.entities import Run
 from mlflow.environment_variables import MLFLOW_EXPERIMENT_ID, MLFLOW_EXPERIMENT_NAME, MLFLOW_RUN_ID
 
 from dpprof.config.estimating import ESTIMATE
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.errors import DpprofError, TrackingError
+from dpprof.errors import DpprofError, TrackingError, refuse
 from dpprof.record.figures.names import logged, series
 from dpprof.record.figures.results import FAILED, KILLED, Result
 from dpprof.record.folder import SweepFolder
 from dpprof.record.link import Link, redacted
 from dpprof.tracking.contents import params_of, short_name, tables, tags_of
-from dpprof.tracking.store import (
-    EXISTS,
-    INVALID,
-    KIND_TAG,
-    NO_SUCH_RUN,
-    NOTE_TAG,
-    PARENT_TAG,
-    RUN_TAG,
-    Refused,
-    Store,
-    store_name,
-)
+from dpprof.tracking.store import EXISTS, KIND_TAG, NOTE_TAG, PARENT_TAG, RUN_TAG, Refused, Store, store_name
 from dpprof.tracking.view import TIMELINE, View, runs_page, server, ui_command
 
 DEFAULT_EXPERIMENT = "dpprof"
@@ -54,7 +45,6 @@ _USER = "mlflow.user"
 _DEFAULT_EXPERIMENT_ID = "0"
 _MADE_BY_MLFLOW_RUN = "mlflow.project.entryPoint"
 _NAME = "mlflow.runName"
-_SOURCE = {"mlflow.source.name": "dpprof"}
 
 
 @dataclass(frozen=True)
@@ -82,7 +72,7 @@ class Tracker:
         self._taken: Run | None = None
         self._left: Run | None = None
         self._experiment_id = ""
-        self._own_tags = dict(_SOURCE)
+        self._own_tags = {"mlflow.source.name": "dpprof"}
         self._opened: set[str] = set()
         # A sentence for each unreadable link.
         self.damaged: list[str] = []
@@ -145,13 +135,10 @@ class Tracker:
             return None
         if link.run_id is None:  # the writer stopped before it knew the run
             return next(iter(self.store.search(_condition(link))), None)
-        try:
-            run = self.store.ask(self.store.client.get_run, link.run_id)
-        except Refused as error:
-            if error.code in (NO_SUCH_RUN, INVALID):
-                return None
-            raise
-        return run if run.info.lifecycle_stage != "deleted" and _is_told_by(link, run, folder) else None
+        run = self.store.run(link.run_id)
+        if run is None or run.info.lifecycle_stage == "deleted" or not _is_told_by(link, run, folder):
+            return None
+        return run
 
     def start_parent(self, name: str, kind: str, params: Mapping[str, object], folder: SweepFolder) -> str:
         """Open the parent run of a sweep and return its id.
@@ -160,7 +147,7 @@ class Tracker:
         folder if it still exists (versions without links noted its id in the state), else a new one.
         """
         folder.path.mkdir(parents=True, exist_ok=True)
-        link, earlier = self._link(folder.mlflow), folder.read_state().get("mlflow_run_id")
+        link, earlier = self._link(folder.mlflow), folder.read_state().mlflow_run_id
         if link is None and earlier:
             link = Link(earlier, store_name(), complete=True)
         held = self._held(link, folder.path)
@@ -295,7 +282,9 @@ class Tracker:
             if parent is None:
                 self._name_given(run_id, name)
             self._write_result(run_id, result, {**tags, LINK_TAG: link.link_id})
-            self._terminate(run_id, result.status, _end_ms(result))
+            record, failure = result.record, result.failure
+            ended_at = failure.at if failure else record.ended_at if record else None
+            self._terminate(run_id, result.status, None if ended_at is None else int(1000 * ended_at))
         replace(link, run_id=run_id, complete=True).write(folder.mlflow)
         return run_id
 
@@ -341,12 +330,6 @@ class Tracker:
             self.store.log_metrics(run_id, [(n, v, i) for n, vs in by_step for i, v in enumerate(vs)])
 
 
-def _end_ms(result: Result) -> int | None:
-    """Return the experiment's end in ms since the epoch; None (now) if unknown."""
-    ended_at = result.failure.at if result.failure else result.record.ended_at if result.record else None
-    return None if ended_at is None else int(1000 * ended_at)
-
-
 def _is_of(link: Link, folder: Path) -> bool:
     """Tell whether a link was written for this folder, which may have been moved."""
     if not link.link_id:
@@ -369,3 +352,27 @@ def _is_told_by(link: Link, run: Run, folder: Path) -> bool:
 
 def _condition(link: Link) -> str:
     return f"tags.`{LINK_TAG}` = '{link.link_id}'"
+
+
+def active_run(how: str) -> Run:
+    """Return this thread's active run. Raises ConfigError if there is none."""
+    run = mlflow.active_run()
+    if run is None:
+        raise refuse("mlflow", how, "only in an active MLflow run; call mlflow.start_run() before the loop")
+    return run
+
+
+def log_loop(result: Result, active: Run | None, *, is_nested: bool) -> str:
+    """Log a loop under the active run or into it; without one, as `dpprof log` does. Returns the run's id."""
+    before = dict(os.environ)
+    tracker = Tracker()
+    try:
+        tracker.open(active)
+        if active is None or is_nested:
+            return tracker.log_result(result, {}, active.info.run_id if active else None)
+        tracker.log_into(active.info.run_id, result)
+        return str(active.info.run_id)
+    finally:  # the limits on requests are dpprof's, not those of the user's own calls
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)

@@ -7,7 +7,7 @@ import pytest
 from conftest import Ended, call_dpprof, fine, runs_of
 from example_results import result
 
-from dpprof.record.folder import RunFolder, SweepFolder
+from dpprof.record.folder import RunFolder, SweepFolder, SweepState
 from dpprof.record.record import Failure, FailureKind
 
 FINISHED, INTERRUPTED = "StandardTrainer_tiny_bs2_seq16", "DPSGDTrainer_tiny_bs2_seq16"
@@ -26,9 +26,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 run.write_error(Failure(FailureKind.INTERRUPTED, "stopped by the user"))
             elif made.record is not None:
                 run.write_record(made.record)
-    SweepFolder(home / "runs" / "grid").write_state("sweep", "0" * 32, [INTERRUPTED, FINISHED, "never begun"])
+    state = SweepState("sweep", "0" * 32, [INTERRUPTED, FINISHED, "never begun"])
+    SweepFolder(home / "runs" / "grid").write_state(state)
     search = SweepFolder(home / "runs" / "search")
-    search.write_state("fit", "0" * 32, [])
+    search.write_state(SweepState("fit", "0" * 32))
     search.run(FINISHED).mlflow.write_text("{}")
     (search.path / "fit.md").write_text("the answers")
     (search.path / "fit.json").write_text(json.dumps([{"trainer": "standard", "size": 2}]))

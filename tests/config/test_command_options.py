@@ -22,7 +22,7 @@ from dpprof.config.options import COMMANDS, training_options
 from dpprof.errors import ConfigError
 from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.launchers import LAUNCHERS, LauncherInfo
-from dpprof.vocabulary.settings import fields, setting
+from dpprof.vocabulary.settings import fields, setting, take
 from dpprof.vocabulary.trainers import TRAINER_NAMES, TRAINERS, TrainerInfo
 from dpprof.vocabulary.workloads import WORKLOADS, WorkloadInfo
 
@@ -129,7 +129,7 @@ def test_a_launchers_options_come_with_the_launcher() -> None:
     drive, rest = parse_drive({"runs_dir": "r", "lr": "1"})
     assert (drive, rest) == (DriveConfig(runs_dir="r"), {"lr": "1"})
     far = DriveConfig(launcher="far", options={"queue": "long"})
-    assert far.options_of(FarOptions) == FarOptions("long")
+    assert take(FarOptions, far.options) == (FarOptions("long"), {})
 
 
 def test_one_setting_of_two_trainers_is_one_option(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from dpprof.config.drive import DriveConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.claim import claimed
 from dpprof.drive.launch.local import LocalLauncher
-from dpprof.drive.single import SingleRun
+from dpprof.drive.sweep import SingleRun
 from dpprof.errors import ConfigError
 
 CONFIG = ExperimentConfig()

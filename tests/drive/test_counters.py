@@ -21,11 +21,11 @@ from dpprof.config.drive import DriveConfig
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
 from dpprof.drive.counters import count
+from dpprof.drive.jobs import Runner, Stop
 from dpprof.drive.launch.job import MEASURE
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.ncu import program
 from dpprof.drive.run import drive_experiment
-from dpprof.drive.stop import Stop
 from dpprof.drive.sweep import Sweep, reusable_results
 from dpprof.errors import CountersError
 from dpprof.pages.sweep_reports import write_sweep_reports
@@ -61,7 +61,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 def drive(folder: RunFolder, config: ExperimentConfig = CONFIG) -> Result:
     lines: list[str] = []
-    result = drive_experiment(config, folder, LocalLauncher(), 600, lines.append)
+    result = drive_experiment(config, folder, Runner(LocalLauncher(), 600, lines.append))
     (folder.path / "lines.txt").write_text("\n".join(lines))
     return result
 
@@ -80,7 +80,7 @@ def count_in(folder: RunFolder, measured: Path, config: ExperimentConfig, stop: 
     shutil.copytree(measured, folder.path, dirs_exist_ok=True)
     folder.write_config(config)
     record = known(folder.read_record())
-    count(config, folder, record, LocalLauncher(), 60.0, lambda line: None, stop or Stop())
+    count(config, folder, record, Runner(LocalLauncher(), 60.0, lambda line: None, stop or Stop()))
     return read_result(folder)
 
 
@@ -90,7 +90,7 @@ def count_alone(
     """Count in a new folder."""
     folder.create(config)
     record = Record(to_flat(config), {})
-    count(config, folder, record, LocalLauncher(), timeout_s, lambda line: None, stop or Stop())
+    count(config, folder, record, Runner(LocalLauncher(), timeout_s, lambda line: None, stop or Stop()))
     return record, folder.read_error()
 
 

@@ -9,11 +9,11 @@ from example_runs import known
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import to_flat
+from dpprof.drive.jobs import Runner
 from dpprof.drive.launch.in_process import Done
 from dpprof.drive.launch.job import Exit, Job
 from dpprof.drive.launch.local import LocalMachine
-from dpprof.drive.run import drive_experiment, replace_or_discard
-from dpprof.record.again import beside
+from dpprof.drive.run import beside, drive_experiment, replace_or_discard
 from dpprof.record.figures.results import FAILED, FINISHED, KILLED, Result
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.link import Link
@@ -71,7 +71,7 @@ def earlier_folder(tmp_path: Path, leaves: Leaves) -> RunFolder:
 
 
 def do_again(folder: RunFolder, leaves: Leaves) -> Result:
-    result = drive_experiment(CONFIG, folder, Scripted(leaves), 10, lambda line: None)
+    result = drive_experiment(CONFIG, folder, Runner(Scripted(leaves), 10, lambda line: None))
     assert [path.name for path in folder.path.parent.iterdir()] == [folder.name]
     assert (result.name, result.folder.path) == (folder.name, folder.path)
     return result

@@ -14,6 +14,7 @@ from example_runs import known
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.drive.endings import culprit
+from dpprof.drive.jobs import Runner
 from dpprof.drive.launch import child
 from dpprof.drive.launch.job import Exit
 from dpprof.drive.launch.local import LocalLauncher
@@ -49,7 +50,7 @@ def failing(how: str, phase: str, *, rank: int = 1, step: int = 2, **settings: o
 
 
 def driven(config: ExperimentConfig, place: Path, timeout_s: float = 120) -> Result:
-    result = drive_experiment(config, RunFolder(place / "run"), LocalLauncher(), timeout_s, print)
+    result = drive_experiment(config, RunFolder(place / "run"), Runner(LocalLauncher(), timeout_s, print))
     assert not [p.pid for p in psutil.Process().children(recursive=True) if JOB in _environment(p)]
     return result
 

@@ -6,7 +6,7 @@ import pytest
 from conftest import call_dpprof, lay_out_store, measure_here, runs_of
 from started import started
 
-from dpprof.record.folder import SweepFolder
+from dpprof.record.folder import SweepFolder, SweepState
 
 TINY = ["--target", "T4", "--model-size", "tiny", "--seq-len", "8", "--workers", "1"]
 SIZES = ["--epochs", "1", "--dataset-size", "20000", "--logical-batches", "64"]
@@ -52,7 +52,8 @@ def test_what_a_killed_search_left_is_named_and_logged(tmp_path: Path, command: 
 @pytest.mark.parametrize("kind", ["sweep", "fit"])
 def test_what_was_killed_before_its_first_experiment_ends_too(tmp_path: Path, kind: str) -> None:
     lay_out_store(tmp_path)
-    SweepFolder(tmp_path / "runs" / "early").write_state(kind, "", ["a", "b"] if kind == "sweep" else [])
+    state = SweepState(kind, "", ["a", "b"] if kind == "sweep" else [])
+    SweepFolder(tmp_path / "runs" / "early").write_state(state)
     logged = call_dpprof(tmp_path, "log", "runs/early")
     assert (logged.returncode, logged.stderr) == (0, "")
     assert runs_of(tmp_path)["early"].info.status == "KILLED"

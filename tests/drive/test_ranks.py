@@ -13,6 +13,7 @@ from conftest import ROOT, lay_out_store, run_dpprof, runs_of
 from example_config import changed, experiment
 from example_runs import known
 
+from dpprof.drive.jobs import Runner
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.run import drive_experiment
 from dpprof.errors import ExperimentsFailed
@@ -42,7 +43,7 @@ def measured() -> Result:
     """An experiment of two ranks."""
     folder = RunFolder(Path(mkdtemp()) / "run")
     lines: list[str] = []
-    result = drive_experiment(CONFIG, folder, LocalLauncher(), 300, lines.append)
+    result = drive_experiment(CONFIG, folder, Runner(LocalLauncher(), 300, lines.append))
     assert lines.count("clean pass") == 1  # of rank 0 alone
     return result
 

@@ -42,7 +42,7 @@ def test_a_trainer_with_a_wrong_gradient_fails_the_check(tmp_path: Path) -> None
     }
     assert check.has_failed()
     with pytest.raises(ExperimentsFailed, match="1 of 2 trainers failed: DPSGDTrainer"):
-        check.raise_for_end()
+        check.end()
     found = check.summarize().figures
     assert found["test/DPSGDTrainer/passed"] == 0
     assert found["test/StandardTrainer/step_ms_median"] == pytest.approx(2)
@@ -51,10 +51,10 @@ def test_a_trainer_with_a_wrong_gradient_fails_the_check(tmp_path: Path) -> None
 def test_a_trainer_that_cannot_be_verified_is_undecided(tmp_path: Path) -> None:
     unknown = result("DPSGDTrainer", step_s=0.002, verified=UNKNOWN)
     with pytest.raises(Undecided, match="1 of 1 trainers could not be verified: DPSGDTrainer"):
-        check_of(tmp_path, unknown).raise_for_end()
+        check_of(tmp_path, unknown).end()
     wrong = result("DPGhostClippingTrainer", step_s=0.002, verified=WRONG)
     with pytest.raises(ExperimentsFailed, match="1 of 2 trainers failed: DPGhostClippingTrainer"):
-        check_of(tmp_path, unknown, wrong).raise_for_end()
+        check_of(tmp_path, unknown, wrong).end()
 
 
 def test_without_a_check_no_trainer_passes(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_check_that_is_stopped_judges_nobody(tmp_path: Path) -> None:
     check.stop.request()
     assert check.summarize().figures == {}
     with pytest.raises(Interrupted) as stopped:
-        check.raise_for_end()
+        check.end()
     assert "resume" not in str(stopped.value), "a test cannot be resumed"
 
 

@@ -8,6 +8,7 @@ from conftest import ROOT
 from example_config import experiment
 from example_runs import known
 
+from dpprof.drive.jobs import Runner
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.run import drive_experiment
 from dpprof.record.figures.verdicts import FAIL
@@ -36,7 +37,7 @@ def checks(
         measured_steps=1,
         passes="clean,verify",
     ).resolve(cuda_available=False)
-    result = drive_experiment(config, RunFolder(place / "run"), LocalLauncher(), 300, print)
+    result = drive_experiment(config, RunFolder(place / "run"), Runner(LocalLauncher(), 300, print))
     assert result.failure is None
     verified = known(known(result.record).verify)
     assert verified.doubt is None

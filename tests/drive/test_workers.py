@@ -7,7 +7,7 @@ from threading import get_ident, main_thread
 import pytest
 
 from dpprof.drive.campaign import run_in_order
-from dpprof.drive.stop import Stop, Stopped, stop_on_signals
+from dpprof.drive.jobs import Stop, Stopped, stop_on_signals
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
 

@@ -17,9 +17,10 @@ from dpprof.config.entry_points import FitConfig
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.drive.campaign import Campaign, run_campaign
 from dpprof.drive.fit import Fit
+from dpprof.drive.jobs import Runner
 from dpprof.drive.launch.in_process import InProcessLauncher
 from dpprof.drive.launch.local import LocalLauncher
-from dpprof.drive.single import SingleRun
+from dpprof.drive.sweep import SingleRun
 from dpprof.drive.workload_check import check_training, refuse_missing_module
 from dpprof.errors import ConfigError, ExperimentsFailed
 from dpprof.pages.fit import write_fit
@@ -73,7 +74,7 @@ def test_a_check_that_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     endless = dataclasses.replace(CONFIG, workload="endless:factory")
     with pytest.raises(ExperimentsFailed, match="came to no end: stopped after timeout_s="):
-        check_training([endless], LocalLauncher(), 0.5, lambda line: None)
+        check_training([endless], Runner(LocalLauncher(), 0.5, lambda line: None))
 
 
 @pytest.mark.parametrize("code", [0, 1])
@@ -85,7 +86,7 @@ def test_a_check_that_the_workload_ends_says_so(
     leaving = dataclasses.replace(CONFIG, workload="leaving:factory")
     early = f'exit code {code} before it was done, as os._exit\\({code}\\) does in "one step, watched"'
     with pytest.raises(ExperimentsFailed, match=early):
-        check_training([leaving], LocalLauncher(), 60, lambda line: None)
+        check_training([leaving], Runner(LocalLauncher(), 60, lambda line: None))
 
 
 def test_a_missing_module_is_refused() -> None:

@@ -10,6 +10,7 @@ from example_runs import known
 from record_metrics import metrics
 
 from dpprof.config.counter_metrics import BASIC, DRAM_READ, DRAM_WRITTEN
+from dpprof.drive.jobs import Runner
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.drive.ncu import program
 from dpprof.drive.run import drive_experiment
@@ -50,7 +51,7 @@ CONFIG = experiment(
 def result(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Result:
     config = dataclasses.replace(CONFIG, trainer=request.param).resolve(cuda_available=True)
     folder = RunFolder(tmp_path_factory.mktemp("counted") / config.run_name)
-    return drive_experiment(config, folder, LocalLauncher(), 900, print)
+    return drive_experiment(config, folder, Runner(LocalLauncher(), 900, print))
 
 
 def test_the_step_is_counted(result: Result) -> None:
@@ -98,7 +99,7 @@ def test_no_more_than_the_ceilings(result: Result) -> None:
 def test_nvprofs_names_and_the_full_set(tmp_path: Path) -> None:
     config = changed(CONFIG, passes="clean", counter_metrics="full,dram_utilization,gld_throughput")
     result = drive_experiment(
-        config.resolve(cuda_available=True), RunFolder(tmp_path / "full"), LocalLauncher(), 900, print
+        config.resolve(cuda_available=True), RunFolder(tmp_path / "full"), Runner(LocalLauncher(), 900, print)
     )
     assert result.status == FINISHED, result.failure
     assert result.metrics["counters/dram_pct_of_peak"] > 0

@@ -9,7 +9,7 @@ import pytest
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.record.files import write_text
-from dpprof.record.folder import Artifacts, RunFolder, SweepFolder
+from dpprof.record.folder import Artifacts, RunFolder, SweepFolder, SweepState
 from dpprof.record.record import Failure, FailureKind, Memory, PassOutcome, PassStatus, Record
 
 ODD_NAMES = ["with blanks ", "größe ☃ '模\"型.part y"]
@@ -132,9 +132,10 @@ def test_a_sweep_folder_lists_its_run_folders_by_name(tmp_path: Path) -> None:
 
 def test_the_state_of_a_sweep(tmp_path: Path) -> None:
     sweep = SweepFolder(tmp_path / "new" / "sweep")
-    assert sweep.read_state() == {}
-    sweep.write_state("test", "0123", ["a", "b"])
-    state = {"kind": "test", "mlflow_run_id": "0123", "experiments": ["a", "b"]}
+    assert sweep.read_state() == SweepState("sweep", "", [])
+    state = SweepState("test", "0123", ["a", "b"])
+    sweep.write_state(state)
+    assert json.loads(sweep.state.read_text()) == dataclasses.asdict(state)
     assert SweepFolder(sweep.path).read_state() == state
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dpprof.record.again import mark_unlogged
+from dpprof.drive.run import mark_unlogged
 from dpprof.record.folder import RunFolder
 from dpprof.record.link import Link
 

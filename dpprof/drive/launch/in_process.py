@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 
-from dpprof.drive.launch.job import Exit, Job, check_command, measuring_command
+from dpprof.drive.launch.job import CHECK, Exit, Job, measuring_command
 from dpprof.drive.launch.launcher import Handle
 from dpprof.drive.launch.local import LocalLauncher
 from dpprof.measure.entry import check_workload, interrupt, measure
@@ -42,11 +42,11 @@ class InProcessLauncher(LocalLauncher):
 
     def submit(self, job: Job, on_line: Callable[[str], None]) -> Handle:
         """Run the job to its end, without a time-out. Output goes to the terminal."""
-        if job.command == check_command(job.folder.path):
+        if job.command == measuring_command(job.folder.path, CHECK):
             return Done(Exit(check_workload(CheckFolder(job.folder.path))))
         if job.num_ranks:
             on_line(f"{SAID}not in this process: each rank needs one of its own")
-        if job.num_ranks or job.command != measuring_command(job.folder):
+        if job.num_ranks or job.command != measuring_command(job.folder.path):
             return super().submit(job, on_line)
         on_line(f"{SAID}in this process")
         try:

@@ -16,6 +16,7 @@ from dpprof.vocabulary.parallel import NONE
 # This dpprof's measuring process. `-m dpprof.measure` would also find that name in the working directory,
 # which `-P` excludes.
 MEASURE = str(Path(dpprof.__file__).parent / "measure" / "__main__.py")
+COUNTED_STEP, CHECK = "--counted-step", "--check"
 
 
 @dataclass(frozen=True)
@@ -93,15 +94,9 @@ class Exit:
         )
 
 
-def measuring_command(folder: RunFolder, *, counted_step: bool = False) -> list[str]:
-    """Return the measuring process's command line; with `counted_step` for the one step that ncu counts."""
-    options = ["--counted-step"] if counted_step else []
-    return [sys.executable, "-P", MEASURE, *options, str(folder.path)]
-
-
-def check_command(folder: Path) -> list[str]:
-    """Return the command line that checks a folder's workload."""
-    return [sys.executable, "-P", MEASURE, "--check", str(folder)]
+def measuring_command(folder: Path, *options: str) -> list[str]:
+    """Return the measuring process's command line; options: COUNTED_STEP for ncu, CHECK for a workload."""
+    return [sys.executable, "-P", MEASURE, *options, str(folder)]
 
 
 def calibrating_command(device: str, folder: Path) -> list[str]:
@@ -111,7 +106,7 @@ def calibrating_command(device: str, folder: Path) -> list[str]:
 
 def measuring_job(config: ExperimentConfig, folder: RunFolder, timeout_s: float) -> Job:
     """Return the job that runs a folder's experiment."""
-    job = Job(folder, measuring_command(folder), folder.log, timeout_s, config.workload)
+    job = Job(folder, measuring_command(folder.path), folder.log, timeout_s, config.workload)
     if config.is_estimate:
         return dataclasses.replace(job, estimates=True, is_measured=False)
     num_ranks = 0 if config.parallel == NONE else config.world_size

@@ -12,6 +12,7 @@ from dpprof.drive.ncu.program import Ncu
 from dpprof.errors import ConfigError, CountersUnavailable
 from dpprof.vocabulary.launchers import LAUNCHERS
 from dpprof.vocabulary.registry import load
+from dpprof.vocabulary.settings import take
 
 
 class Machine(Protocol):
@@ -29,14 +30,13 @@ class Machine(Protocol):
 
 @dataclass(frozen=True)
 class NodesElsewhere:
-    """Nodes of a cluster, taken together. `without_counters` says why none counts."""
+    """Nodes of a cluster, taken together. `cuda_available` tells if one has a GPU, as far as is known here.
 
-    have_gpus: Callable[[], bool]
+    `without_counters` says why none counts.
+    """
+
+    cuda_available: Callable[[], bool]
     without_counters: str
-
-    def cuda_available(self) -> bool:
-        """Tell if a node has a GPU, as far as is known here."""
-        return self.have_gpus()
 
     def busy_pct(self) -> float:
         """Return 0: each run records whether it was disturbed."""
@@ -92,5 +92,5 @@ def make_launcher(drive: DriveConfig) -> Launcher:
         launcher_class = load(info.target)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"launcher: {info.name} cannot be used: {error}") from error
-    launcher: Launcher = launcher_class(*([drive.options_of(info.options)] if info.options else []))
+    launcher: Launcher = launcher_class(*([take(info.options, drive.options)[0]] if info.options else []))
     return launcher

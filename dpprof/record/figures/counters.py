@@ -74,20 +74,18 @@ class CounterFigures:
     def of(cls, rows: Iterable[CounterRow], moved: Moved | None = None) -> Self:
         """Return the figures of some kernels; `moved` is the ledger's traffic of the same, if known."""
         row = total("", "", None, rows)
-        values = row.values
-        dram = None
-        if ncu.DRAM_READ in values and ncu.DRAM_WRITTEN in values:
-            dram = values[ncu.DRAM_READ] + values[ncu.DRAM_WRITTEN]
+        values, seconds = row.values, row.seconds
+        of = {where: values[metric] * unit for metric, (where, unit) in _TRAFFIC.items() if metric in values}
+        dram = of[DRAM_READ] + of[DRAM_WRITTEN] if {DRAM_READ, DRAM_WRITTEN} <= of.keys() else None
         return cls(
-            kernel_ms=ms(row.seconds),
+            kernel_ms=ms(seconds),
             kernel_launches=row.launches,
             traffic={
-                where: _traffic(values[metric] * unit_bytes, row.seconds)
-                for metric, (where, unit_bytes) in _TRAFFIC.items()
-                if metric in values
+                where: CounterTraffic(mib(num_bytes), gib(num_bytes) / seconds if seconds else None)
+                for where, num_bytes in of.items()
             },
             dram_pct_of_peak=values.get(ncu.DRAM_PCT),
-            dram_gib_per_s=gib(dram) / row.seconds if dram is not None and row.seconds else None,
+            dram_gib_per_s=gib(dram) / seconds if dram is not None and seconds else None,
             hit_pct={
                 cache: 100 * values[hits] / lookups
                 for cache, (hits, misses) in _LOOKUPS.items()
@@ -121,7 +119,3 @@ class StepCounters:
             classes={name: CounterFigures.of(rows) for name, rows in classes.items()},
             outside_phases_pct=100 * outside / seconds if seconds else None,
         )
-
-
-def _traffic(num_bytes: float, seconds: float) -> CounterTraffic:
-    return CounterTraffic(mib(num_bytes), gib(num_bytes) / seconds if seconds else None)

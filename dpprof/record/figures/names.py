@@ -11,14 +11,7 @@ from dpprof.record.figures.figures import Figures, PhaseFigures, RankFigures, Ra
 from dpprof.record.figures.ledger import LedgerFigures, flops_in_theory, flops_of_layers
 from dpprof.record.figures.verdicts import FAIL, WARNING, having, least_chance
 from dpprof.record.ledger import LedgerResult
-from dpprof.record.record import (
-    Memory,
-    PassStatus,
-    Predicted,
-    PrivacyResult,
-    Record,
-    VerifyResult,
-)
+from dpprof.record.record import Memory, PassStatus, Predicted, PrivacyResult, Record, VerifyResult
 from dpprof.vocabulary.grouping import grouped, summed
 from dpprof.vocabulary.units import gib, mib, ms
 

@@ -13,7 +13,7 @@ from dpprof.record.figures.figures import Figures
 from dpprof.record.figures.ledger import UNTRACKED
 from dpprof.record.figures.names import Metric, memory_metrics, metrics, named, plan_metrics
 from dpprof.record.figures.privacy import headline
-from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, PASS, Verdict, gradient_verdict, verify_verdict
+from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, PASS, VERIFY, Verdict, verdicts
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Failure, FailureKind, PassStatus, Predicted, Record
 from dpprof.vocabulary.formats import memory, milliseconds, size
@@ -21,7 +21,6 @@ from dpprof.vocabulary.loops import LOOP_NAMES
 from dpprof.vocabulary.units import mib, ms
 
 FINISHED, FAILED, KILLED = "FINISHED", "FAILED", "KILLED"
-GRADIENT_CHECK, VERIFY = "gradient check", "verify"
 _NO_ANSWER = "it left no answer: dpprof itself was stopped while it ran"
 
 
@@ -86,10 +85,7 @@ class Result:
     @property
     def verdicts(self) -> dict[str, Verdict]:
         """Verdicts of the requested checks, `GRADIENT_CHECK` and `VERIFY`; none if the experiment failed."""
-        if self.failure is not None or self.record is None:
-            return {}
-        verdicts = {GRADIENT_CHECK: gradient_verdict(self.record), VERIFY: verify_verdict(self.record)}
-        return {name: verdict for name, verdict in verdicts.items() if verdict is not None}
+        return {} if self.failure is not None or self.record is None else verdicts(self.record)
 
     @property
     def worst_verdict(self) -> Verdict | None:

@@ -10,6 +10,9 @@ from dpprof.vocabulary.formats import listed
 PASS, FAIL, CANNOT_TELL = "pass", "fail", "cannot tell"
 # Outcome of a check whose problem does not weaken privacy as long as all numbers are finite.
 WARNING = "warning"
+GRADIENT_CHECK, VERIFY = "gradient check", "verify"
+# The checks in a sentence.
+SPOKEN = {GRADIENT_CHECK: "the gradient check", VERIFY: "verify"}
 
 # Largest relative error allowed, by the type that the gradient is computed in.
 # float64: all trainers agree with the definition up to rounding, at most 1e-14 in our tests.
@@ -33,21 +36,19 @@ class Verdict:
         return f"{self.word.upper() if self.word == FAIL else self.word} ({self.reason})"
 
 
-def gradient_verdict(record: Record) -> Verdict | None:
-    """Return the gradient check's verdict; None if it was not requested or the clean figures do not stand."""
-    return _verdict(record, "gradient_check", record.gradient_check, judge_gradient, "the check itself")
-
-
-def verify_verdict(record: Record) -> Verdict | None:
-    """Return the verdict of `verify`; None if it was not requested or the clean figures do not stand."""
-    return _verdict(record, "verify", record.verify, judge_checks, "verifying itself")
+def verdicts(record: Record) -> dict[str, Verdict]:
+    """Return the verdicts of the requested checks, by `SPOKEN`; none if the clean figures do not stand."""
+    checked, verified = record.gradient_check, record.verify
+    found = {
+        GRADIENT_CHECK: _verdict(record, "gradient_check", checked, judge_gradient, "the check itself"),
+        VERIFY: _verdict(record, "verify", verified, judge_checks, "verifying itself"),
+    }
+    return {name: one for name, one in found.items() if one is not None and record.headline_finished}
 
 
 def _verdict(
     record: Record, name: str, found: T | None, judge: Callable[[T], Verdict], what: str
 ) -> Verdict | None:
-    if not record.headline_finished:
-        return None
     if found is not None:
         return judge(found)
     if name in record.failed_passes:

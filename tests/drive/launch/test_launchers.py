@@ -19,10 +19,9 @@ from example_ncu import StandIn
 from example_runs import known
 
 from dpprof.config.drive import DriveConfig
-from dpprof.drive.jobs import run_job
+from dpprof.drive.jobs import Stop, run_job
 from dpprof.drive.launch.job import Exit, Job, measuring_job
 from dpprof.drive.launch.launcher import Launcher, make_launcher
-from dpprof.drive.stop import Stop
 from dpprof.errors import ConfigError, CountersUnavailable
 from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.launchers import LAUNCHERS, LauncherInfo

@@ -7,13 +7,14 @@ from dpprof.record.figures.results import describe
 from dpprof.record.figures.verdicts import (
     CANNOT_TELL,
     FAIL,
+    GRADIENT_CHECK,
     PASS,
+    VERIFY,
     WARNING,
     Verdict,
-    gradient_verdict,
     judge_checks,
     judge_gradient,
-    verify_verdict,
+    verdicts,
 )
 from dpprof.record.record import GradientCheck, PassOutcome, PassStatus, Record, VerifyCheck, VerifyResult
 
@@ -62,7 +63,8 @@ def test_a_check_is_judged(check: GradientCheck, word: str, reason: str | None) 
     ],
 )
 def test_a_check_that_did_not_end(passes: dict[str, PassOutcome], expected: Verdict | None) -> None:
-    assert gradient_verdict(Record({"passes": "clean,trace"}, {}, passes=passes)) == expected
+    told = verdicts(Record({"passes": "clean,trace"}, {}, passes=passes))
+    assert told == ({} if expected is None else {GRADIENT_CHECK: expected})
 
 
 @pytest.mark.parametrize(
@@ -86,10 +88,8 @@ def test_a_failure_outweighs_all_and_a_warning_fails_nothing(found: VerifyResult
 
 def test_what_did_not_come_to_a_result_cannot_tell() -> None:
     skipped = Record({"passes": "clean,verify"}, {}, passes={"clean": CLEAN})
-    told = verify_verdict(skipped)
-    assert told is not None
-    assert told.word == CANNOT_TELL
-    assert verify_verdict(Record({"passes": "clean"}, {}, passes={"clean": CLEAN})) is None
+    assert {name: told.word for name, told in verdicts(skipped).items()} == {VERIFY: CANNOT_TELL}
+    assert verdicts(Record({"passes": "clean"}, {}, passes={"clean": CLEAN})) == {}
 
 
 def test_metrics_count_checks_and_have_what_they_measured() -> None:

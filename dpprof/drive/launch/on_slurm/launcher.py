@@ -120,6 +120,7 @@ class SlurmHandle:
         self._job, self._on_line, self._submitted, self._meeting = job, on_line, submitted, meeting
         self._log: FollowedLog | None = None
         self._ask_at = 0.0
+        # Set once it is cancelled.
         self._kill_at: float | None = None
         self._lost_at: float | None = None
         self._exit: Exit | None = None
@@ -158,10 +159,6 @@ class SlurmHandle:
         if not self._meeting.heard(BEGUN):
             self._finish(Exit(-signal.SIGTERM, interrupted=True))
 
-    @property
-    def _is_cancelled(self) -> bool:
-        return self._kill_at is not None
-
     def _has_no_answer(self, now: float) -> bool:
         return self._lost_at is not None and now > self._lost_at
 
@@ -169,7 +166,7 @@ class SlurmHandle:
         tasks = [self._submitted.task(number) for number in range(self._submitted.num_tasks)]
         if not all(task.paths.result_pickle.exists() for task in tasks):
             self._lost_at = self._lost_at or now + _ANSWER_S
-            if self._has_no_answer(now) or self._is_cancelled:
+            if self._has_no_answer(now) or self._kill_at is not None:
                 self._finish(self._lost())
             return
         try:
@@ -186,13 +183,13 @@ class SlurmHandle:
         why = _last_line(self._submitted.task(0).stderr() or "")
         return Exit(
             -signal.SIGKILL,
-            interrupted=self._is_cancelled,
+            interrupted=self._kill_at is not None,
             oom_killed=state == _NO_MEMORY,
             said=f"Slurm ended job {self._submitted.job_id} ({state})" + (f": {why}" if why else ""),
         )
 
     def _finish(self, ended: Exit) -> None:
-        if self._is_cancelled and not ended.interrupted:  # Slurm's own signal came first
+        if self._kill_at is not None and not ended.interrupted:  # Slurm's own signal came first
             ended = replace(ended, interrupted=True)
         self._exit = ended
         shutil.rmtree(self._meeting.path, ignore_errors=True)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.config.huggingface import config_file, family_of
+from dpprof.config.training import config_file, family_of
 from dpprof.errors import ConfigError, WorkloadError, refuse
 from dpprof.measure.workloads.data import get_random_dataloader
 from dpprof.measure.workloads.factory import first_line

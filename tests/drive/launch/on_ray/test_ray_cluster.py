@@ -15,6 +15,7 @@ from example_jobs import end_of, job, ran
 from example_runs import known
 from ray_nodes import Cluster, wait_for
 
+from dpprof.drive.jobs import Runner
 from dpprof.drive.launch.job import Job
 from dpprof.drive.launch.on_ray.launcher import RayLauncher
 from dpprof.drive.launch.on_ray.placement import NoNodes, nodes
@@ -65,7 +66,7 @@ def driven(
         passes="clean",
         measured_steps=measured_steps,
     ).resolve(cuda_available=False)
-    return drive_experiment(config, RunFolder(place / "run"), launcher, 120, on_line)
+    return drive_experiment(config, RunFolder(place / "run"), Runner(launcher, 120, on_line))
 
 
 def commanded(cluster: Cluster, place: Path, *arguments: str) -> Ended:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from dpprof.drive.requirements import MINIMUM, check_packages
+from dpprof.cli.command import MINIMUM, check_packages
 from dpprof.errors import ConfigError
 
 PROJECT = tomllib.loads(Path(__file__).parents[2].joinpath("pyproject.toml").read_text())["project"]

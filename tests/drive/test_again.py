@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.record.again import beside, left_over, replace
+from dpprof.drive.run import beside, left_over, replace
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.link import Link
 
