@@ -25,8 +25,8 @@ from dpprof.config.devices import DEVICES
 from dpprof.errors import EstimateError
 from dpprof.measure.observe import Observer
 from dpprof.measure.own_loop.lines import line_of
-from dpprof.measure.own_loop.marks import wrapped
-from dpprof.measure.own_loop.passes import Followed, labelled_by_opacus
+from dpprof.measure.own_loop.marks import Followed, wrapped
+from dpprof.measure.own_loop.passes import labelled_by_opacus
 from dpprof.measure.own_loop.unknown import REMEDY, unknown_values
 from dpprof.measure.passes.estimate_ledger import CudaLedger, note_estimate
 from dpprof.measure.passes.ledger import LabellingObserver, LedgerObserver
