@@ -134,9 +134,9 @@ def labelled_by_opacus(observer: Observer, model: nn.Module) -> AbstractContextM
     """Label the tensors within Opacus's functions, if the loop uses it."""
     if OPACUS not in sys.modules:
         return nullcontext()
-    from dpprof.measure.trainers.opacus.labels import labelled_everywhere
+    from dpprof.measure.trainers.opacus.labels import labelled_within
 
-    return labelled_everywhere(observer, model)
+    return labelled_within(observer, model)
 
 
 def without_stale(allocations: list[Allocation]) -> list[Allocation]:

@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from dpprof.errors import WorkloadError
 from dpprof.measure.trainers.base import Held, TrainerBase
 from dpprof.measure.trainers.opacus.foreseen import SENTENCES, foresee, hooked, silent_traps, unbounded
-from dpprof.measure.trainers.opacus.labels import kept_by_opacus, labelled_samples
+from dpprof.measure.trainers.opacus.labels import kept_by_opacus, labelled_within
 from dpprof.measure.trainers.trial_batch import Trial, tried
 from dpprof.measure.trainers.watched_step import Trap, WatchedStep
 from dpprof.measure.workloads.sampling import num_samples
@@ -101,9 +101,8 @@ class DPSGDTrainer(TrainerBase):
                 del parameter._norm_sample
 
     def label_transient_tensors(self) -> AbstractContextManager[None]:
-        """Label each per-sample gradient when it is computed, and the buffer that it is copied to."""
-        names: dict[Tensor, str] = {parameter: name for name, parameter in self.model.named_parameters()}
-        return labelled_samples(self.observer, names)
+        """Label per-sample gradients, and the (B, T, T) tensors of a ghost norm."""
+        return labelled_within(self.observer, self.model, self.forward_model)
 
     @staticmethod
     def clip_factor(norm: Tensor, max_grad_norm: float) -> Tensor:

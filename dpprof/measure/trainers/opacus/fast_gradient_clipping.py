@@ -1,7 +1,6 @@
 """DP-SGD that keeps only norms of per-sample gradients and runs backward a second time."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -16,7 +15,6 @@ from torch import Tensor, nn
 
 from dpprof.measure.trainers.base import Held
 from dpprof.measure.trainers.opacus.dpsgd import DPSGDTrainer
-from dpprof.measure.trainers.opacus.labels import labelled_gram_matrices
 from dpprof.vocabulary.parallel import DDP, FSDP2, NONE
 
 
@@ -64,13 +62,6 @@ class DPFastGradientClippingTrainer(DPSGDTrainer):
         ]
         found = {"summed_gradients": sums, "gradient_norms": [*norms, *held.get("gradient_norms", [])]}
         return held | {category: tensors for category, tensors in found.items() if tensors}
-
-    @contextmanager
-    def label_transient_tensors(self) -> Iterator[None]:
-        """Label per-sample gradients, and the (B, T, T) tensors of a ghost norm."""
-        grams = labelled_gram_matrices(self.observer, self.forward_model)
-        with super().label_transient_tensors(), grams:
-            yield
 
     def _reduced(self, losses: Tensor) -> Tensor:
         """Keep the losses: `DPTensorFastGradientClipping` holds one per sample."""
