@@ -82,12 +82,6 @@ def check_gradient(config: ExperimentConfig) -> GradientCheck:
     return found
 
 
-def gradient_error(config: ExperimentConfig, way: str) -> float:
-    """Return the trainer's relative L2 error in `float64`, `float32` or `bfloat16`, without a verdict."""
-    case = Case(config)
-    return case.error(way, case.clipped_mean(case.per_sample_gradients()))
-
-
 def switch_dropout_off(model: nn.Module) -> bool:
     """Set every dropout module's probability to 0. Returns True if any was above 0.
 
