@@ -21,8 +21,7 @@ _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "
 
 def load_trainer(name: str) -> type[TrainerBase]:
     """Load the class of a listed trainer. Raises ImportError or AttributeError if it is not there."""
-    trainer: type[TrainerBase] = load(TRAINERS[name].target)
-    return trainer
+    return load(TRAINERS[name].target)
 
 
 def import_trainers(wanted: str, say: Callable[[str], None]) -> None:

@@ -70,14 +70,12 @@ class DPSGDTrainer(TrainerBase):
 
     def wrap_model(self) -> nn.Module:
         """Add hooks that compute per-sample gradients."""
-        wrapped: nn.Module = GradSampleModule(self.model_of_rank())
-        return wrapped
+        return GradSampleModule(self.model_of_rank())
 
     def model_of_rank(self) -> nn.Module:
         """Return the model as ranks share it, without hooks yet."""
         if self.parallel.way == DDP:
-            copied: nn.Module = DifferentiallyPrivateDistributedDataParallel(self.model)
-            return copied
+            return DifferentiallyPrivateDistributedDataParallel(self.model)
         return self.parallel.sharded(self.model)
 
     def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> DPOptimizer:

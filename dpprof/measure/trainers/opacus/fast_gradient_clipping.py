@@ -41,8 +41,7 @@ class DPFastGradientClippingTrainer(DPSGDTrainer):
             self.model_of_rank(), max_grad_norm=self.max_grad_norm, use_ghost_clipping=self.use_ghost_clipping
         )
         wrapped.use_ghost_clipping = self.use_ghost_clipping  # that of FSDP ignores the argument
-        of_samples: nn.Module = wrapped
-        return of_samples
+        return wrapped
 
     def held_tensors(self) -> Held:
         """Add the sums and norms that Opacus keeps elsewhere if parameters are shards."""

@@ -32,7 +32,7 @@ class Geometry(NamedTuple):
         self, gradient: Tensor, x: Tensor, weight: Tensor, *, of_input: bool
     ) -> tuple[Tensor, Tensor]:
         """Compute the gradient of the input or of the weight, as torch does."""
-        found: tuple[Tensor, Tensor] = torch.ops.aten.convolution_backward(
+        return torch.ops.aten.convolution_backward(
             gradient,
             x,
             weight,
@@ -45,7 +45,6 @@ class Geometry(NamedTuple):
             self.groups,
             [of_input, not of_input, False],
         )[:2]
-        return found
 
 
 def padded(module: Any, x: Tensor) -> Tensor:
@@ -98,8 +97,7 @@ class Unfolded(Products):
 
 def _by_group(t_BCT: Tensor, groups: int) -> Tensor:
     """(B, C, T) -> (B, G, T, C / G)."""
-    by_group: Tensor = t_BCT.unflatten(1, (groups, -1)).mT
-    return by_group
+    return t_BCT.unflatten(1, (groups, -1)).mT
 
 
 class ConvFunction(torch.autograd.Function):

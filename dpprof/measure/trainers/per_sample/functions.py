@@ -80,8 +80,7 @@ class LinearFunction(torch.autograd.Function):
         ctx.save_for_backward(x_ if reports.weight is not None else None, weight)
         out = F.linear(x_.flatten(0, -2), weight_.T if ctx.is_transposed else weight_, bias_)
         # Not a view, which could not be changed in place.
-        shaped: Tensor = torch.ops.aten._unsafe_view(out, [*x.shape[:-1], out.shape[-1]])
-        return shaped
+        return torch.ops.aten._unsafe_view(out, [*x.shape[:-1], out.shape[-1]])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Gradients:
