@@ -239,15 +239,16 @@ class LoopMeasurement:
         self._stage = None
         self._marks.remove()
         self._stages = iter(())
-        for name in self.config.pass_names if self.folder is not None else ():
+        if self.folder is None:
+            return
+        for name in self.config.pass_names:
             missing = PassOutcome(PassStatus.SKIPPED, "the loop ended before it")
             self._record.passes.setdefault(name, missing)
-        if self.folder is not None:
-            if graphs := num_compiled():
-                self._record.warnings.append(COMPILED.format(graphs=counted(graphs, "graph")))
-            if steps := self._marks.steps_elsewhere:
-                self._record.warnings.append(ELSEWHERE.format(steps=counted(steps, "optimizer step")))
-            self._write()
+        if graphs := num_compiled():
+            self._record.warnings.append(COMPILED.format(graphs=counted(graphs, "graph")))
+        if steps := self._marks.steps_elsewhere:
+            self._record.warnings.append(ELSEWHERE.format(steps=counted(steps, "optimizer step")))
+        self._write()
 
     # The folder and its record.
 

@@ -104,13 +104,10 @@ class ConvFunction(torch.autograd.Function):
     """`F.conv1d` and `F.conv2d`, grouped ones too."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, module: Any, reports: Reports
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, reports: Reports) -> Tensor:
         """(B, C, ...) -> (B, C, ...)."""
-        ctx.geometry, ctx.reports = Geometry.of(module), reports
+        ctx.geometry, ctx.reports = Geometry.of(reports.module), reports
         x_, weight_, bias_ = as_autocast(x, weight, bias)
-        assert x_ is not None
         ctx.save_for_backward(x_, weight)
         function = F.conv1d if weight.dim() == 3 else F.conv2d
         return function(x_, weight_, bias_, *ctx.geometry)  # type: ignore[arg-type]
@@ -128,4 +125,4 @@ class ConvFunction(torch.autograd.Function):
             of_input = ctx.geometry.backward(gradient, x, weight, of_input=True)[0]
         if reports.weight is not None:
             of_weight = reports.take_weight(Unfolded(x, gradient, weight, ctx.geometry))
-        return of_input, of_weight, of_bias, None, None
+        return of_input, of_weight, of_bias, None

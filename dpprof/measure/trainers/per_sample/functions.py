@@ -1,6 +1,6 @@
 """Layers whose backward computes the input's gradient and reports the weights' to the book.
 
-Each is applied to input, weight and bias of a module, the module, and the reports of the call. Weights are
+Each is applied to input, weight and bias of a module, and the reports of the call. Weights are
 inputs of the `torch.autograd.Function`, so that the graph reaches the first trainable layer, but get
 gradients only while the book is summing. Tensors are saved as in torch's layers, so activation checkpointing
 works. Shape suffixes: B samples, T positions, M outputs, N inputs, D normalised.
@@ -23,8 +23,8 @@ Gradients = tuple[Tensor | None, ...]
 class Reports:
     """Reports a call's gradients to the book, by the layer's parameters."""
 
-    def __init__(self, book: Book, module: nn.Module, path: str) -> None:
-        self.book = book
+    def __init__(self, book: Book, module: Any, path: str) -> None:
+        self.book, self.module = book, module
         weight, bias = (
             book.shards.get((id(module), name), getattr(module, name, None)) for name in ("weight", "bias")
         )
@@ -47,7 +47,7 @@ class Reports:
         return None if self.weight is None else self.book.take(self.weight, use)
 
 
-def as_autocast(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+def as_autocast(*tensors: Tensor | None) -> tuple[Any, ...]:
     """Cast the arguments of a matrix product as autocast does.
 
     Not by autocast itself: its cache would keep weights that no longer require gradients.
@@ -68,15 +68,11 @@ class LinearFunction(torch.autograd.Function):
     """`F.linear`, and that of a transposed weight."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, module: nn.Module, reports: Reports
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, reports: Reports) -> Tensor:
         """(B, ..., N) -> (B, ..., M)."""
-        ctx.reports, ctx.is_transposed = reports, is_transposed(kind_of(module))
+        ctx.reports, ctx.is_transposed = reports, is_transposed(kind_of(reports.module))
         ctx.input_has_hooks = bool(x._backward_hooks)
         x_, weight_, bias_ = as_autocast(x, weight, bias)
-        assert x_ is not None
-        assert weight_ is not None
         ctx.save_for_backward(x_ if reports.weight is not None else None, weight)
         out = F.linear(x_.flatten(0, -2), weight_.T if ctx.is_transposed else weight_, bias_)
         # Not a view, which could not be changed in place.
@@ -95,7 +91,7 @@ class LinearFunction(torch.autograd.Function):
             inputs, outputs = (t.reshape(t.shape[0], 1, -1, t.shape[-1]) for t in (x, gradient))
             sides = (inputs, outputs) if ctx.is_transposed else (outputs, inputs)
             of_weight = reports.take_weight(Products(*sides, weight.shape))
-        return of_input, of_weight, of_bias, None, None
+        return of_input, of_weight, of_bias, None
 
 
 def below_last_layer(edge: GradientEdge) -> tuple[GradientEdge, Reports] | None:
@@ -115,9 +111,9 @@ class EmbeddingFunction(torch.autograd.Function):
     """`F.embedding`. Ids with a single row, such as positions, are the same for every sample."""
 
     @staticmethod
-    def forward(ctx: Any, ids: Tensor, weight: Tensor, _: None, module: Any, reports: Reports) -> Tensor:
+    def forward(ctx: Any, ids: Tensor, weight: Tensor, _: None, reports: Reports) -> Tensor:
         """(B, ...) -> (B, ..., D)."""
-        ctx.reports, ctx.padding = reports, module.padding_idx
+        ctx.reports, ctx.padding = reports, reports.module.padding_idx
         ctx.save_for_backward(ids)
         ctx.weight_shape = weight.shape
         out, batch_size = F.embedding(ids, weight), reports.book.batch_size
@@ -131,18 +127,16 @@ class EmbeddingFunction(torch.autograd.Function):
         rows = gradient.reshape(*ids.shape, gradient.shape[-1])
         if ctx.padding is not None:
             rows = rows.masked_fill((ids == ctx.padding).unsqueeze(-1), 0.0)
-        return None, ctx.reports.take_weight(Rows(ids, rows, ctx.weight_shape)), None, None, None
+        return None, ctx.reports.take_weight(Rows(ids, rows, ctx.weight_shape)), None, None
 
 
 class LayerNormFunction(torch.autograd.Function):
     """`F.layer_norm` with weights."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, module: Any, reports: Reports
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, reports: Reports) -> Tensor:
         """(B, ..., *shape) -> the same."""
-        ctx.shape, ctx.eps, ctx.reports = module.normalized_shape, module.eps, reports
+        ctx.shape, ctx.eps, ctx.reports = reports.module.normalized_shape, reports.module.eps, reports
         ctx.save_for_backward(x, weight)
         return F.layer_norm(x, ctx.shape, weight, bias, ctx.eps)
 
@@ -171,18 +165,18 @@ class LayerNormFunction(torch.autograd.Function):
                 None,
                 [True, False, False],
             )[0]
-        return of_input, of_weight, of_bias, None, None
+        return of_input, of_weight, of_bias, None
 
 
 class RMSNormFunction(torch.autograd.Function):
     """`F.rms_norm` with a weight (Zhang and Sennrich 2019)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, _: None, module: Any, reports: Reports) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, _: None, reports: Reports) -> Tensor:
         """(B, ..., *shape) -> the same."""
+        ctx.reports, module = reports, reports.module
         ctx.dims = tuple(range(-len(module.normalized_shape), 0))
         ctx.eps = torch.finfo(x.dtype).eps if module.eps is None else module.eps
-        ctx.reports = reports
         ctx.save_for_backward(x, weight)
         return F.rms_norm(x, module.normalized_shape, weight, ctx.eps)
 
@@ -201,18 +195,16 @@ class RMSNormFunction(torch.autograd.Function):
             weighted = gradient * weight.to(gradient.dtype)
             along = (normal * weighted).mean(ctx.dims, keepdim=True)
             of_input = weighted.sub_(normal.mul_(along)).mul_(scale)
-        return of_input, of_weight, None, None, None
+        return of_input, of_weight, None, None
 
 
 class GroupNormFunction(torch.autograd.Function):
     """`F.group_norm` with weights."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, module: Any, reports: Reports
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, reports: Reports) -> Tensor:
         """(B, C, ...) -> the same."""
-        ctx.groups, ctx.eps, ctx.reports = module.num_groups, module.eps, reports
+        ctx.groups, ctx.eps, ctx.reports = reports.module.num_groups, reports.module.eps, reports
         ctx.save_for_backward(x, weight)
         return F.group_norm(x, ctx.groups, weight, bias, ctx.eps)
 
@@ -235,4 +227,4 @@ class GroupNormFunction(torch.autograd.Function):
             of_input = torch.ops.aten.native_group_norm_backward(
                 gradient, x, mean, scale, weight.to(gradient.dtype), *sizes, [True, False, False]
             )[0]
-        return of_input, of_weight, of_bias, None, None
+        return of_input, of_weight, of_bias, None

@@ -51,7 +51,7 @@ def _replaced(rule: Rule | None, path: str, book: Book) -> Callable[..., Any]:
             _check_batch(path, x, book)
         reports = functions.Reports(book, module, path)
         x = padded(module, x) if rule is ConvFunction else x
-        return rule.apply(x, module.weight, getattr(module, "bias", None), module, reports)
+        return rule.apply(x, module.weight, getattr(module, "bias", None), reports)
 
     return forward
 
