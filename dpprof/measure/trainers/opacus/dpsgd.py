@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from dpprof.errors import WorkloadError
 from dpprof.measure.trainers.base import Held, TrainerBase
-from dpprof.measure.trainers.opacus.foreseen import SENTENCES, foresee, hooked, silent_traps, unbounded
+from dpprof.measure.trainers.opacus.foreseen import SENTENCES, Foreseen, hooked, silent_traps, unbounded
 from dpprof.measure.trainers.opacus.labels import kept_by_opacus, labelled_within
 from dpprof.measure.trainers.trial_batch import Trial, tried
 from dpprof.measure.trainers.watched_step import Trap, WatchedStep
@@ -111,8 +111,7 @@ class DPSGDTrainer(TrainerBase):
     def foresee(cls, step: WatchedStep) -> list[Trap]:
         """Return Opacus's limits in the watched model, including those that raise no error."""
         silent = [Trap("silent", text, "", is_warning=True) for text in silent_traps(step.model)]
-        foreseen = foresee(step, is_ghost=cls.use_ghost_clipping)
-        return foreseen + silent
+        return [*Foreseen(step).traps(is_ghost=cls.use_ghost_clipping), *silent]
 
     def warnings(self) -> list[str]:
         """Return warnings about limits of Opacus that raise no error."""
