@@ -9,10 +9,10 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import psutil
 import torch
@@ -105,13 +105,11 @@ class LoopMeasurement:
         self._on_target, self._num_steps = on_target, (warmup_steps, measured_steps)
         if on_target is not None:
             self._how, self._end = EstimatingConfig(on_target.target, savings=False), True
-        self._step_samples = list[int]()
-        self._within_step = ExitStack()
         self._marks = Marks(self._followed, self._optimizer_stepped, self._thread_ends)
-        self._stages: Iterator[Stage] = iter(())
+        self._run = self._stage_after_stage()
         self._stage: Stage | None = None
-        self._observed: AbstractContextManager[Observer] = nullcontext(Observer())
-        self._done = 0
+        # Steps of this stage so far; samples of its last step, and of each that is timed.
+        self._done, self._samples, self._step_samples = 0, 0, list[int]()
         self._process, self._thread = os.getpid(), threading.get_ident()
         self.folder: RunFolder | None = None
         self.is_complete = False
@@ -121,10 +119,8 @@ class LoopMeasurement:
     def start(self) -> None:
         """Begin with the warm-up."""
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch's profiler says when it starts and stops
-        self._stages = self._all_stages()
         self._marks.install()
-        self._next_stage()
-        self._begin_step()
+        next(self._run)
 
     def step(self) -> None:
         """Tell that a training step is over. Does nothing once everything is measured."""
@@ -133,14 +129,9 @@ class LoopMeasurement:
         if self._is_of_another_thread():
             self._marks.steps_elsewhere += 1
             return
-        self._end_step(None)
-        self._done += 1
-        if self._done == self._stage.num_steps:
-            self._end_stage(None)
-            self._next_stage()
-        if self._stage is not None:
-            self._begin_step()
-        elif self._end:
+        self._samples = self._marks.end_step()
+        next(self._run, None)
+        if self._stage is None and self._end:
             raise LoopEnded
 
     def stop(self, error: BaseException | None = None) -> None:
@@ -152,12 +143,9 @@ class LoopMeasurement:
             self._record.passes[self._stage.name] = PassOutcome(PassStatus.SKIPPED, _LEFT)
             self._finish()
         elif self._stage is not None:
-            stage, ended = self._stage, LoopEnded()
-            self._end_step(ended)
-            why = describe_error(error) if isinstance(error, Exception) else ""
-            why = why or _STOPPED.format(done=self._done, steps=stage.num_steps)
-            is_enough = stage.name in ("clean", ESTIMATE) and self._done > 0
-            self._end_stage(None if is_enough else ended, why)
+            self._marks.end_step()
+            with suppress(LoopEnded, StopIteration):
+                self._run.throw(LoopEnded(describe_error(error) if isinstance(error, Exception) else ""))
             self._finish()
 
     def _is_of_another_thread(self) -> bool:
@@ -198,47 +186,53 @@ class LoopMeasurement:
 
     # Steps and stages.
 
-    def _begin_step(self) -> None:
-        self._within_step.enter_context(self._marks.observer.step())
-        if self._marks.labels_ranges:
-            self._within_step.enter_context(record_function(STEP_LABEL))
+    def _stage_after_stage(self) -> Generator[None, None, None]:
+        """Observe the loop's steps: it waits within each. LoopEnded, thrown in, ends the stage early."""
+        for stage in self._all_stages():
+            self._stage, self._done, self._thread = stage, 0, threading.get_ident()
+            began, outcome = time.perf_counter(), PassOutcome(PassStatus.RUNNING)
+            if stage.name:
+                self._record.passes[stage.name] = outcome
+            ended: BaseException | None = None
+            try:
+                with stage.open() as self._marks.observer:
+                    yield from self._steps(stage)
+                outcome.status = PassStatus.FINISHED
+            except (Exception, KeyboardInterrupt, LoopEnded) as error:
+                said = describe_error(error) if isinstance(error, Exception) else str(error)
+                said = said or _STOPPED.format(done=self._done, steps=stage.num_steps)
+                outcome.status, outcome.reason, ended = PassStatus.SKIPPED, said, error
+            if stage.name:
+                outcome.seconds = time.perf_counter() - began
+                counts = self._step_samples
+                self._record.samples_per_step = round(sum(counts) / max(1, len(counts))) or None
+                self._record.step_samples = counts if len(set(counts)) > 1 else []
+                self._write()
+            if ended is not None:
+                raise ended
+            if self._done < stage.num_steps:
+                return
+        self.is_complete = True
+        self._finish()
 
-    def _end_step(self, error: LoopEnded | None) -> None:
-        samples = self._marks.end_step()
-        _leave(self._within_step, error)
-        if self._stage is not None and self._stage.name in ("clean", ESTIMATE) and error is None:
-            self._step_samples.append(samples)
-
-    def _next_stage(self) -> None:
-        self._stage, self._done = next(self._stages, None), 0
-        if self._stage is None:
-            self.is_complete = True
-            self._finish()
-            return
-        if self._stage.name:
-            self._record.passes[self._stage.name] = PassOutcome(PassStatus.RUNNING)
-            self._began = time.perf_counter()
-        self._thread = threading.get_ident()
-        self._observed = self._stage.open()
-        self._marks.observer, self._marks.labels_ranges = self._observed.__enter__(), self._stage.has_ranges
-
-    def _end_stage(self, error: LoopEnded | None, why: str = "") -> None:
-        assert self._stage is not None
-        _leave(self._observed, error)
-        if self._stage.name:
-            outcome = self._record.passes[self._stage.name]
-            outcome.status = PassStatus.FINISHED if error is None else PassStatus.SKIPPED
-            outcome.reason = why if error is not None else None
-            outcome.seconds = time.perf_counter() - self._began
-            counts = self._step_samples
-            self._record.samples_per_step = round(sum(counts) / max(1, len(counts))) or None
-            self._record.step_samples = counts if len(set(counts)) > 1 else []
-            self._write()
+    def _steps(self, stage: Stage) -> Iterator[None]:
+        self._marks.labels_ranges = stage.has_ranges
+        is_timed = stage.name in ("clean", ESTIMATE)
+        try:
+            for _ in range(stage.num_steps):
+                ranges = record_function(STEP_LABEL) if stage.has_ranges else nullcontext()
+                with self._marks.observer.step(), ranges:
+                    yield
+                self._done += 1
+                if is_timed:
+                    self._step_samples.append(self._samples)
+        except LoopEnded:
+            if not is_timed or not self._done:
+                raise
 
     def _finish(self) -> None:
         self._stage = None
         self._marks.remove()
-        self._stages = iter(())
         if self.folder is None:
             return
         for name in self.config.pass_names:
@@ -294,9 +288,3 @@ class LoopMeasurement:
         assert self.folder is not None
         self._record.ended_at = time.time()
         self.folder.write_record(self._record)
-
-
-def _leave(context: AbstractContextManager[Any], error: LoopEnded | None) -> None:
-    """Leave a context, by an error that is not passed on if there is one."""
-    with suppress(LoopEnded):
-        context.__exit__(type(error) if error is not None else None, error, None)
