@@ -26,6 +26,7 @@ from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.storages import Life, Storages
 from dpprof.measure.trainers.nested import attributes
 from dpprof.vocabulary.formats import counted, listed, memory
+from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.units import mib
 
 # A cost is worth a sentence from this share of the peak on; what each step adds, from a smaller one on.
@@ -264,8 +265,7 @@ class LoopFindings:
                 yield sentence.format(size=_size(sum(found.values())), names=listed(list(found)))
 
     def _outputs_unused(self) -> Iterator[str]:
-        for line in dict.fromkeys(call.line for call in self._calls):
-            calls = [call for call in self._calls if call.line == line]
+        for line, calls in grouped(self._calls, lambda call: call.line).items():
             unused = [call.num_bytes for call in calls if not call.is_reached]
             if max(unused, default=0) > _WORTH_NAMING * self._peak:
                 share = f"{len(unused)} of {counted(len(calls), 'call')}"
@@ -274,14 +274,11 @@ class LoopFindings:
 
     def _standing_still(self, still: list[str]) -> Iterator[str]:
         trained = self._trained()
-        without = [name for name in still if name in trained and name not in self._with_gradient]
-        with_one = [name for name in still if name in trained and name in self._with_gradient]
-        if without:
-            yield STILL.format(names=listed(without), why="the loss gives no gradient")
-        if with_one:
-            yield STILL.format(
-                names=listed(with_one), why="steps are too small to show, or the learning rate is 0"
-            )
+        found = grouped((name for name in still if name in trained), self._with_gradient.__contains__)
+        small = "steps are too small to show, or the learning rate is 0"
+        for has_gradient, why in ((False, "the loss gives no gradient"), (True, small)):
+            if has_gradient in found:
+                yield STILL.format(names=listed(found[has_gradient]), why=why)
 
     def _sampling(self) -> Iterator[str]:
         # Beside a Poisson-sampled loader, others do not train: they may be those of an evaluation.
