@@ -270,13 +270,7 @@ def unbounded(model: nn.Module) -> list[str]:
         for name, module in model.named_modules()
         if isinstance(module, nn.EmbeddingBag) and module.mode == "max" and module.weight.requires_grad
     ]
-    # Opacus accepts these if they train no parameters.
-    mixing = [
-        WARNINGS["mixing"].format(module=name or "the model", kind=kind_of(module).__name__)
-        for name, module in model.named_modules()
-        if isinstance(module, _BatchNorm) and not any(p.requires_grad for p in module.parameters())
-    ]
-    return [*of_max, *mixing]
+    return [*of_max, *mixed_samples(model)]
 
 
 def _raw_parameters(module: nn.Module, path: str = "") -> Iterator[str]:
@@ -300,3 +294,10 @@ def _without_sampler(model: nn.Module) -> Iterator[str]:
             paths.setdefault(kind_of(module).__name__, []).append(name or "the model")
     for kind, names in paths.items():
         yield WARNINGS["functorch"].format(modules=listed(names), kind=kind)
+
+
+def mixed_samples(model: nn.Module) -> Iterator[str]:
+    """Yield warnings for batch norms without trainable parameters, which Opacus accepts."""
+    for name, module in model.named_modules():
+        if isinstance(module, _BatchNorm) and not any(p.requires_grad for p in module.parameters()):
+            yield WARNINGS["mixing"].format(module=name or "the model", kind=kind_of(module).__name__)
