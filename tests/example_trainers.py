@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from dpprof.config.experiment import ExperimentConfig
+from dpprof.measure.gradient_check import Case
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.trainers.build import build_trainer
@@ -47,3 +48,9 @@ class Phases(Observer):
 def taking(setting: str, names: Iterable[str] = TRAINERS) -> list[str]:
     """The trainers that are not limited to one value of a setting."""
     return [name for name in names if setting not in [limit.setting for limit in TRAINERS[name].limits]]
+
+
+def gradient_error(config: ExperimentConfig, way: str) -> float:
+    """Return the trainer's relative L2 error in `float64`, `float32` or `bfloat16`, without a verdict."""
+    case = Case(config)
+    return case.error(way, case.clipped_mean(case.per_sample_gradients()))

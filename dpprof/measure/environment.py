@@ -10,10 +10,8 @@ import torch
 from dpprof import __version__
 from dpprof.process import processor
 
-PACKAGES = ("dpprof", "torch", "opacus", "numpy")
-# Listed only if installed; Hugging Face models need them.
-OF_MODELS = ("transformers", "peft")
-_MISSING = "not installed"
+# Hugging Face models need them.
+_OF_MODELS = ("transformers", "peft")
 
 
 def describe_environment(device: str, ranks_here: int = 1) -> dict[str, str]:
@@ -28,8 +26,9 @@ def describe_environment(device: str, ranks_here: int = 1) -> dict[str, str]:
     }
     if ranks_here > 1:
         found["ranks_here"] = str(ranks_here)
-    found |= {f"{name}_version": _version(name) for name in PACKAGES}
-    found |= {f"{name}_version": version for name in OF_MODELS if (version := _version(name)) != _MISSING}
+    found |= {"dpprof_version": __version__, "torch_version": str(torch.__version__)}
+    found |= {f"{name}_version": _version(name) or "not installed" for name in ("opacus", "numpy")}
+    found |= {f"{name}_version": version for name in _OF_MODELS if (version := _version(name))}
     if device == "cuda":
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
         found["gpu"] = properties.name
@@ -38,12 +37,8 @@ def describe_environment(device: str, ranks_here: int = 1) -> dict[str, str]:
     return found
 
 
-def _version(package: str) -> str:
-    if package == "torch":
-        return str(torch.__version__)
-    if package == "dpprof":  # of the running code, not of installed metadata
-        return __version__
+def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return _MISSING
+        return None

@@ -11,7 +11,7 @@ import gc
 import itertools
 import math
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -82,12 +82,6 @@ def check_gradient(config: ExperimentConfig) -> GradientCheck:
     return found
 
 
-def gradient_error(config: ExperimentConfig, way: str) -> float:
-    """Return the trainer's relative L2 error in `float64`, `float32` or `bfloat16`, without a verdict."""
-    case = Case(config)
-    return case.error(way, case.clipped_mean(case.per_sample_gradients()))
-
-
 def switch_dropout_off(model: nn.Module) -> bool:
     """Set every dropout module's probability to 0. Returns True if any was above 0.
 
@@ -148,15 +142,11 @@ class Case:
         model = copied(self.workload.model).train()
         return self.workload._replace(model=model._apply(lambda t: _as_type(t, self.config.device, dtype)))
 
-    def moved(self, way: str) -> list[Batch]:
-        """Return this rank's batches on the device, with floating-point values of the type of this way."""
-        return self._moved(self._parts[self.parallel.rank :: self.parallel.world_size], way)
-
-    def _moved(self, parts: Sequence[Batch], way: str) -> list[Batch]:
-        def moved(tensor: Tensor) -> Tensor:
-            return _as_type(tensor, self.config.device, _WAYS[way][1])
-
-        return [tree_map_only(Tensor, moved, part) for part in parts]
+    def moved(self, way: str, parts: Sequence[Batch] | None = None) -> list[Batch]:
+        """Return batches, by default this rank's, on the device, with floating-point values of this way."""
+        parts = self._parts[self.parallel.rank :: self.parallel.world_size] if parts is None else parts
+        as_type = partial(_as_type, device=self.config.device, dtype=_WAYS[way][1])
+        return [tree_map_only(Tensor, as_type, part) for part in parts]
 
     def trainer(self, way: str, workload: Workload | None = None, **changes: Any) -> TrainerBase:
         """Build the trainer in one of the ways with changed settings, by default on a copy of the model."""
@@ -172,7 +162,7 @@ class Case:
         the rest of the batch, raises Wrong for a private trainer, else Undecidable.
         """
         workload = self.copied("float64")
-        (batch,) = self._moved(self._parts[:1], "float64")
+        (batch,) = self.moved("float64", self._parts[:1])
 
         def losses(batch: Batch) -> Tensor:
             inputs, targets = batch
@@ -206,7 +196,7 @@ class Case:
         Undecidable if there is no one gradient.
         """
         workload, batch_size = self.copied("float64"), self.config.batch_size
-        parts = self._moved(self._parts, "float64")
+        parts = self.moved("float64", self._parts)
         per_sample = [
             gradient
             for part in parts

@@ -91,12 +91,8 @@ class Ranks:
 
     def meet(self) -> None:
         """Wait for the other ranks."""
-        if not self.are_real:
-            return
-        place = f"meeting {next(self._meetings)}"
-        if self._store.add(place, 1) == self.world_size:
-            self._store.set(f"{place} is over", "")
-        self._store.wait([f"{place} is over"], _FOR_EVER)
+        if self.are_real:
+            self._gathered(None)
 
     def record_results(self, name: str, record: Record) -> None:
         """Record all ranks' figures after a pass. Rank 0 gets the slowest times and all non-finite losses."""

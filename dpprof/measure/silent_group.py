@@ -103,8 +103,7 @@ class SilentGroup(_c10d.ProcessGroup):
 def _done(tensors: list[Tensor]) -> dist.Work:
     future: torch.futures.Future[list[Tensor]] = torch.futures.Future()
     future.set_result(tensors)
-    work: dist.Work = _c10d._create_work_from_future(future)
-    return work
+    return _c10d._create_work_from_future(future)
 
 
 def _create(told: Any, options: Any) -> SilentGroup:

@@ -85,14 +85,14 @@ def _with_one_model(experiments: Sequence[ExperimentConfig]) -> list[list[Experi
     info = WORKLOADS.get(listed(experiments[0].workload))
     if info is None or not info.differs_by_trainer:
         return [list(experiments)]
-    groups: dict[Any, list[ExperimentConfig]] = {}
-    for config in experiments:
-        alike: Any = config.trainer
+
+    def form(config: ExperimentConfig) -> Any:
         with contextlib.suppress(Exception), fake_tensors():  # what is wrong shows with real ones
             model, *_, changed = build_workload(dataclasses.replace(config, device="cpu"))
-            alike = changed, tuple((name, p.shape) for name, p in model.named_parameters())
-        groups.setdefault(alike, []).append(config)
-    return list(groups.values())
+            return changed, tuple((name, p.shape) for name, p in model.named_parameters())
+        return config.trainer
+
+    return list(grouped(experiments, form).values())
 
 
 def _foresee(

@@ -11,7 +11,7 @@ from typing import Any
 import documented_loop
 import pytest
 import torch
-from example_trainers import CONFIG, held, make, weights
+from example_trainers import CONFIG, gradient_error, held, make, weights
 from opacus_ways import WAYS
 from opacus_ways.expanded_traps import OWN_SENTENCES
 from trap_cases import configured, said
@@ -19,7 +19,6 @@ from tutorial_loops import Loop, average, private
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.errors import WorkloadError
-from dpprof.measure.gradient_check import gradient_error
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors

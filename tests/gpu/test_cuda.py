@@ -11,12 +11,12 @@ import pytest
 import torch
 from example_config import changed
 from example_runs import folder_for, known, measured
+from example_trainers import gradient_error
 
 from dpprof.config.devices import DEVICES, named
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.entry import measure
 from dpprof.measure.experiment import run_experiment
-from dpprof.measure.gradient_check import gradient_error
 from dpprof.measure.passes.estimate_ledger import CudaLedger
 from dpprof.measure.passes.ledger import keep_ledger
 from dpprof.measure.trainers.training import Training

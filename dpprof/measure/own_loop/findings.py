@@ -5,11 +5,10 @@ Looked for while the ledger is kept, when every storage has the line that made i
 
 import gc
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -21,11 +20,13 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from dpprof.measure.own_loop.lines import line_now
+from dpprof.measure.own_loop.marks import wrapped
 from dpprof.measure.own_loop.present import tensors_alive
 from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.storages import Life, Storages
 from dpprof.measure.trainers.nested import attributes
 from dpprof.vocabulary.formats import counted, listed, memory
+from dpprof.vocabulary.grouping import grouped
 from dpprof.vocabulary.units import mib
 
 # A cost is worth a sentence from this share of the peak on; what each step adds, from a smaller one on.
@@ -114,17 +115,14 @@ class LoopFindings:
     def looking(self) -> Iterator[None]:
         """Look at what runs inside."""
         self._storages.line_now = line_now
-        with ExitStack() as keep:
-            for handle in (
-                register_module_forward_pre_hook(self._enter_module),
-                register_module_forward_hook(self._leave_module, always_call=True),
-                register_optimizer_step_pre_hook(self._before_step),
-            ):
-                keep.callback(handle.remove)
-            for owner in (nn.Module, Optimizer):
-                keep.enter_context(patch.object(owner, "zero_grad", self._noting_zeroing(owner.zero_grad)))
-            advance = _BaseDataLoaderIter.__next__
-            keep.enter_context(patch.object(_BaseDataLoaderIter, "__next__", self._noting_sampler(advance)))
+        with (
+            register_module_forward_pre_hook(self._enter_module),
+            register_module_forward_hook(self._leave_module, always_call=True),
+            register_optimizer_step_pre_hook(self._before_step),
+            wrapped(nn.Module, "zero_grad", self._zero),
+            wrapped(Optimizer, "zero_grad", self._zero),
+            wrapped(_BaseDataLoaderIter, "__next__", self._advance),
+        ):
             yield
 
     # What is seen.
@@ -185,28 +183,22 @@ class LoopFindings:
         of = {id(p) for each in self._optimizers for group in each.param_groups for p in group["params"]}
         return {name for name, p in self._model.named_parameters() if p.requires_grad and id(p) in of}
 
-    def _noting_zeroing(self, zero_grad: Any) -> Any:
-        def noting(owner: Any, set_to_none: bool = True) -> None:
-            line = line_now()
-            self._zeroing[line] = set_to_none
-            if set_to_none and not self._is_uncalled:
-                self._late = line
-            zero_grad(owner, set_to_none)
+    def _zero(self, zero_grad: Callable[..., Any], owner: Any, set_to_none: bool = True) -> None:
+        line = line_now()
+        self._zeroing[line] = set_to_none
+        if set_to_none and not self._is_uncalled:
+            self._late = line
+        zero_grad(owner, set_to_none)
 
-        return noting
-
-    def _noting_sampler(self, advance: Any) -> Any:
-        def noting(batches: Any) -> Any:
-            sampler = batches._index_sampler
-            while _kind(sampler) == "BatchSplittingSampler":  # of Opacus's BatchMemoryManager
-                sampler = sampler.sampler
-            if "UniformWithReplacement" in _kind(sampler):
-                self._is_sampled = True
-            else:
-                self._not_sampled[line_now()] = _kind(getattr(sampler, "sampler", sampler))
-            return advance(batches)
-
-        return noting
+    def _advance(self, advance: Callable[[Any], Any], batches: Any) -> Any:
+        sampler = batches._index_sampler
+        while _kind(sampler) == "BatchSplittingSampler":  # of Opacus's BatchMemoryManager
+            sampler = sampler.sampler
+        if "UniformWithReplacement" in _kind(sampler):
+            self._is_sampled = True
+        else:
+            self._not_sampled[line_now()] = _kind(getattr(sampler, "sampler", sampler))
+        return advance(batches)
 
     # What it means.
 
@@ -273,8 +265,7 @@ class LoopFindings:
                 yield sentence.format(size=_size(sum(found.values())), names=listed(list(found)))
 
     def _outputs_unused(self) -> Iterator[str]:
-        for line in dict.fromkeys(call.line for call in self._calls):
-            calls = [call for call in self._calls if call.line == line]
+        for line, calls in grouped(self._calls, lambda call: call.line).items():
             unused = [call.num_bytes for call in calls if not call.is_reached]
             if max(unused, default=0) > _WORTH_NAMING * self._peak:
                 share = f"{len(unused)} of {counted(len(calls), 'call')}"
@@ -283,14 +274,11 @@ class LoopFindings:
 
     def _standing_still(self, still: list[str]) -> Iterator[str]:
         trained = self._trained()
-        without = [name for name in still if name in trained and name not in self._with_gradient]
-        with_one = [name for name in still if name in trained and name in self._with_gradient]
-        if without:
-            yield STILL.format(names=listed(without), why="the loss gives no gradient")
-        if with_one:
-            yield STILL.format(
-                names=listed(with_one), why="steps are too small to show, or the learning rate is 0"
-            )
+        found = grouped((name for name in still if name in trained), self._with_gradient.__contains__)
+        small = "steps are too small to show, or the learning rate is 0"
+        for has_gradient, why in ((False, "the loss gives no gradient"), (True, small)):
+            if has_gradient in found:
+                yield STILL.format(names=listed(found[has_gradient]), why=why)
 
     def _sampling(self) -> Iterator[str]:
         # Beside a Poisson-sampled loader, others do not train: they may be those of an evaluation.

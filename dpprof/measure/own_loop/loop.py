@@ -9,18 +9,16 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import psutil
 import torch
-from torch import Tensor, nn
-from torch._C import _functorch as functorch
+from torch import nn
 from torch.optim import Optimizer
 from torch.profiler import record_function
-from torch.utils._pytree import tree_leaves
 
 from dpprof.config.drive import DriveConfig
 from dpprof.config.estimating import ESTIMATE, EstimatingConfig
@@ -31,14 +29,14 @@ from dpprof.config.training import LONGEST_NAME
 from dpprof.errors import describe_error, refuse
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer
-from dpprof.measure.own_loop.marks import Marks
-from dpprof.measure.own_loop.passes import Followed, LoopPasses, Stage, num_compiled
+from dpprof.measure.own_loop.marks import Followed, Marks
+from dpprof.measure.own_loop.passes import LoopPasses, Stage, num_compiled
 from dpprof.measure.own_loop.target import OnTarget
 from dpprof.measure.passes.weights import parameter_groups
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import PassOutcome, PassStatus, Record
 from dpprof.vocabulary.formats import counted
-from dpprof.vocabulary.phases import PHASE_LABEL, STEP_LABEL
+from dpprof.vocabulary.phases import STEP_LABEL
 from dpprof.vocabulary.trainers import OWN_LOOP
 
 COMPILED = "compiled code ({graphs}): the ledger sees what it returns, and not what it makes in between"
@@ -107,18 +105,11 @@ class LoopMeasurement:
         self._on_target, self._num_steps = on_target, (warmup_steps, measured_steps)
         if on_target is not None:
             self._how, self._end = EstimatingConfig(on_target.target, savings=False), True
-        self._batch_size = 0
-        # Of the step so far; whether a forward that can train has shown none yet; of each timed step.
-        self._samples, self._awaits_samples, self._step_samples = 0, False, list[int]()
-        self._phase, self._is_short = "", False
-        self._within_phase, self._within_step = ExitStack(), ExitStack()
-        self._labels_ranges = False
-        self._marks = Marks(self)
-        self._stages: Iterator[Stage] = iter(())
+        self._marks = Marks(self._followed, self._optimizer_stepped, self._thread_ends)
+        self._run = self._stage_after_stage()
         self._stage: Stage | None = None
-        self._observed: AbstractContextManager[Observer] = nullcontext(Observer())
-        self._observer = Observer()
-        self._done = 0
+        # Steps of this stage so far; samples of its last step, and of each that is timed.
+        self._done, self._samples, self._step_samples = 0, 0, list[int]()
         self._process, self._thread = os.getpid(), threading.get_ident()
         self.folder: RunFolder | None = None
         self.is_complete = False
@@ -128,10 +119,8 @@ class LoopMeasurement:
     def start(self) -> None:
         """Begin with the warm-up."""
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch's profiler says when it starts and stops
-        self._stages = self._all_stages()
         self._marks.install()
-        self._next_stage()
-        self._begin_step()
+        next(self._run)
 
     def step(self) -> None:
         """Tell that a training step is over. Does nothing once everything is measured."""
@@ -140,14 +129,9 @@ class LoopMeasurement:
         if self._is_of_another_thread():
             self._marks.steps_elsewhere += 1
             return
-        self._end_step(None)
-        self._done += 1
-        if self._done == self._stage.num_steps:
-            self._end_stage(None)
-            self._next_stage()
-        if self._stage is not None:
-            self._begin_step()
-        elif self._end:
+        self._samples = self._marks.end_step()
+        next(self._run, None)
+        if self._stage is None and self._end:
             raise LoopEnded
 
     def stop(self, error: BaseException | None = None) -> None:
@@ -159,12 +143,9 @@ class LoopMeasurement:
             self._record.passes[self._stage.name] = PassOutcome(PassStatus.SKIPPED, _LEFT)
             self._finish()
         elif self._stage is not None:
-            stage, ended = self._stage, LoopEnded()
-            self._end_step(ended)
-            why = describe_error(error) if isinstance(error, Exception) else ""
-            why = why or _STOPPED.format(done=self._done, steps=stage.num_steps)
-            is_enough = stage.name in ("clean", ESTIMATE) and self._done > 0
-            self._end_stage(None if is_enough else ended, why)
+            self._marks.end_step()
+            with suppress(LoopEnded, StopIteration):
+                self._run.throw(LoopEnded(describe_error(error) if isinstance(error, Exception) else ""))
             self._finish()
 
     def _is_of_another_thread(self) -> bool:
@@ -193,116 +174,75 @@ class LoopMeasurement:
 
     # What the marks tell.
 
-    def begin(self, phase: str) -> bool:
-        """Begin a phase unless another one is under way."""
-        if self._phase or self._stage is None:
-            return False
-        self._phase = phase
-        if phase == "forward":
-            self._awaits_samples = torch.is_grad_enabled()
-            self._is_short |= torch.is_autocast_enabled("cpu")
-        self._within_phase.enter_context(self._observer.phase(phase))
-        if self._labels_ranges:
-            self._within_phase.enter_context(record_function(PHASE_LABEL + phase))
-        if phase == "noise":
-            self._within_phase.enter_context(self._observer.label_new("noise"))
-        return True
-
-    def end(self, phase: str) -> None:
-        """End the phase under way."""
-        if phase and self._phase == phase:
-            self._within_phase.close()
-            self._phase = ""
-
-    def see_model(self, model: nn.Module) -> None:
-        """Learn the model, if none was given: the one with most parameters."""
-        if not self._followed.is_given and _size(model) > _size(self._followed.model):
-            self._followed.model = model
-
-    def see_inputs(self, inputs: object) -> None:
-        """Learn the arguments of a model, and from the first tensor the batch size."""
-        tensors = _tensors(inputs)
-        samples = next((len(tensor) for tensor in tensors if tensor.dim()), 0)
-        if samples and self._awaits_samples:
-            self._samples, self._awaits_samples = self._samples + samples, False
-            self._batch_size = self._batch_size or samples
-        self._observer.label("inputs", [("", tensor) for tensor in tensors])
-
-    def see_output(self, output: object) -> None:
-        """Learn what a model returns, which the loop may keep."""
-        self._observer.label("outputs", [("", tensor) for tensor in _tensors(output)])
-
-    def see_optimizer(self, optimizer: Optimizer) -> None:
-        """Learn an optimizer."""
-        if optimizer not in self._followed.optimizers:
-            self._followed.optimizers.append(optimizer)
-
-    def optimizer_stepped(self, optimizer: Optimizer | None) -> None:
+    def _optimizer_stepped(self, optimizer: Optimizer | None) -> None:
         """End the training step, if nobody else tells so."""
         if self._by_optimizer and optimizer is next(iter(self._followed.optimizers), None):
             self.step()
 
-    def thread_ends(self) -> None:
+    def _thread_ends(self) -> None:
         """Stop when the loop's thread ends: a profiler that outlives it crashes."""
         if self._stage is not None and self._stage.name and not self._is_of_another_thread():
             self.stop()
 
     # Steps and stages.
 
-    def _begin_step(self) -> None:
-        self._within_step.enter_context(self._observer.step())
-        if self._labels_ranges:
-            self._within_step.enter_context(record_function(STEP_LABEL))
+    def _stage_after_stage(self) -> Generator[None, None, None]:
+        """Observe the loop's steps: it waits within each. LoopEnded, thrown in, ends the stage early."""
+        for stage in self._all_stages():
+            self._stage, self._done, self._thread = stage, 0, threading.get_ident()
+            began, outcome = time.perf_counter(), PassOutcome(PassStatus.RUNNING)
+            if stage.name:
+                self._record.passes[stage.name] = outcome
+            ended: BaseException | None = None
+            try:
+                with stage.open() as self._marks.observer:
+                    yield from self._steps(stage)
+                outcome.status = PassStatus.FINISHED
+            except (Exception, KeyboardInterrupt, LoopEnded) as error:
+                said = describe_error(error) if isinstance(error, Exception) else str(error)
+                said = said or _STOPPED.format(done=self._done, steps=stage.num_steps)
+                outcome.status, outcome.reason, ended = PassStatus.SKIPPED, said, error
+            if stage.name:
+                outcome.seconds = time.perf_counter() - began
+                counts = self._step_samples
+                self._record.samples_per_step = round(sum(counts) / max(1, len(counts))) or None
+                self._record.step_samples = counts if len(set(counts)) > 1 else []
+                self._write()
+            if ended is not None:
+                raise ended
+            if self._done < stage.num_steps:
+                return
+        self.is_complete = True
+        self._finish()
 
-    def _end_step(self, error: LoopEnded | None) -> None:
-        self._marks.end_step()
-        self.end(self._phase)
-        _leave(self._within_step, error)
-        if self._stage is not None and self._stage.name in ("clean", ESTIMATE) and error is None:
-            self._step_samples.append(self._samples)
-        self._samples = 0
-
-    def _next_stage(self) -> None:
-        self._stage, self._done = next(self._stages, None), 0
-        if self._stage is None:
-            self.is_complete = True
-            self._finish()
-            return
-        if self._stage.name:
-            self._record.passes[self._stage.name] = PassOutcome(PassStatus.RUNNING)
-            self._began = time.perf_counter()
-        self._thread = threading.get_ident()
-        self._observed = self._stage.open()
-        self._observer = self._observed.__enter__()
-        self._labels_ranges = self._stage.has_ranges
-
-    def _end_stage(self, error: LoopEnded | None, why: str = "") -> None:
-        assert self._stage is not None
-        _leave(self._observed, error)
-        self._observer, self._labels_ranges = Observer(), False
-        if self._stage.name:
-            outcome = self._record.passes[self._stage.name]
-            outcome.status = PassStatus.FINISHED if error is None else PassStatus.SKIPPED
-            outcome.reason = why if error is not None else None
-            outcome.seconds = time.perf_counter() - self._began
-            counts = self._step_samples
-            self._record.samples_per_step = round(sum(counts) / max(1, len(counts))) or None
-            self._record.step_samples = counts if len(set(counts)) > 1 else []
-            self._write()
+    def _steps(self, stage: Stage) -> Iterator[None]:
+        self._marks.labels_ranges = stage.has_ranges
+        is_timed = stage.name in ("clean", ESTIMATE)
+        try:
+            for _ in range(stage.num_steps):
+                ranges = record_function(STEP_LABEL) if stage.has_ranges else nullcontext()
+                with self._marks.observer.step(), ranges:
+                    yield
+                self._done += 1
+                if is_timed:
+                    self._step_samples.append(self._samples)
+        except LoopEnded:
+            if not is_timed or not self._done:
+                raise
 
     def _finish(self) -> None:
         self._stage = None
         self._marks.remove()
-        self._stages = iter(())
-        for name in self.config.pass_names if self.folder is not None else ():
+        if self.folder is None:
+            return
+        for name in self.config.pass_names:
             missing = PassOutcome(PassStatus.SKIPPED, "the loop ended before it")
             self._record.passes.setdefault(name, missing)
-        if self.folder is not None:
-            if graphs := num_compiled():
-                self._record.warnings.append(COMPILED.format(graphs=counted(graphs, "graph")))
-            if steps := self._marks.steps_elsewhere:
-                self._record.warnings.append(ELSEWHERE.format(steps=counted(steps, "optimizer step")))
-            self._write()
+        if graphs := num_compiled():
+            self._record.warnings.append(COMPILED.format(graphs=counted(graphs, "graph")))
+        if steps := self._marks.steps_elsewhere:
+            self._record.warnings.append(ELSEWHERE.format(steps=counted(steps, "optimizer step")))
+        self._write()
 
     # The folder and its record.
 
@@ -310,14 +250,14 @@ class LoopMeasurement:
         parameters = list(self._followed.model.parameters())
         on_cuda = torch.cuda.is_initialized() and any(p.device.type == "cuda" for p in parameters)
         self._device = "cuda" if on_cuda else "cpu"
-        self._is_short |= any(p.dtype in (torch.bfloat16, torch.float16) for p in parameters)
+        is_short = self._marks.is_short or any(p.dtype in (torch.bfloat16, torch.float16) for p in parameters)
         self.config = ExperimentConfig(
             trainer=OWN_LOOP,
             workload=f"loop:{self._name}",
-            batch_size=max(1, self._batch_size),
+            batch_size=max(1, self._marks.batch_size),
             seq_len=1,
             device="cuda" if self._on_target is not None else self._device,
-            precision="bf16" if self._is_short and self._on_target is not None else "fp32",
+            precision="bf16" if is_short and self._on_target is not None else "fp32",
             how=self._how,
         )
         self.folder = RunFolder(self._make_path())
@@ -348,23 +288,3 @@ class LoopMeasurement:
         assert self.folder is not None
         self._record.ended_at = time.time()
         self.folder.write_record(self._record)
-
-
-def _leave(context: AbstractContextManager[Any], error: LoopEnded | None) -> None:
-    """Leave a context, by an error that is not passed on if there is one."""
-    with suppress(LoopEnded):
-        context.__exit__(type(error) if error is not None else None, error, None)
-
-
-def _tensors(tree: object) -> list[Tensor]:
-    return [_unwrapped(leaf) for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
-
-
-def _unwrapped(tensor: Tensor) -> Tensor:
-    """Return the tensor with all samples, under `vmap`."""
-    is_wrapped = functorch.is_functorch_wrapped_tensor(tensor)
-    return _unwrapped(functorch.get_unwrapped(tensor)) if is_wrapped else tensor
-
-
-def _size(model: nn.Module) -> int:
-    return sum(1 for _ in model.parameters())

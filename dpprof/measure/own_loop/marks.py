@@ -14,17 +14,25 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch._C import _functorch as functorch
 from torch.compiler import disable
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.profiler import record_function
+from torch.utils._pytree import tree_leaves
 
+from dpprof.measure.observe import Observer
+from dpprof.measure.trainers.base import Held, held_by
+from dpprof.vocabulary.norm_forms import NormCost
+from dpprof.vocabulary.phases import PHASE_LABEL
+
+OPACUS = "opacus.grad_sample"
 # Methods of Opacus's optimizers, and their phases.
 _OF_OPACUS = {
     "clip_and_accumulate": "clip",
@@ -38,39 +46,53 @@ _OPAKE_CLIPPED, _OPAKE_NOISE = "opake::clipped_grad", "opake::gaussian_noise"
 _OF_COMPILED = r"Using `torch\.compile\(module\)` when there are global hooks"
 
 
-class Marked(Protocol):
-    """Is told of phases, models and optimizers as they are seen."""
+class Followed:
+    """The model and the optimizers of a loop, given or seen, and the tensors that they hold."""
 
-    def begin(self, phase: str) -> bool:
-        """Begin a phase; returns False within another one."""
-
-    def end(self, phase: str) -> None:
-        """End a phase that has begun."""
+    def __init__(self, model: nn.Module | None, optimizers: list[Optimizer]) -> None:
+        self.model = model or nn.Module()
+        self.is_given = model is not None
+        self.optimizers = optimizers
 
     def see_model(self, model: nn.Module) -> None:
-        """Learn a module that is called from outside of others."""
+        """Learn the model, if none was given: the one with most parameters."""
+        if not self.is_given and _size(model) > _size(self.model):
+            self.model = model
 
-    def see_inputs(self, inputs: object) -> None:
-        """Learn its arguments."""
+    def held_tensors(self) -> Held:
+        """Return the tensors held now, by category; only categories with any."""
+        held = held_by(self.model, self.optimizers)
+        if OPACUS in sys.modules:
+            from dpprof.measure.trainers.opacus.labels import kept_by_opacus
 
-    def see_output(self, output: object) -> None:
-        """Learn what it returns."""
+            held |= kept_by_opacus(self.model, self.model)
+        return held
 
-    def see_optimizer(self, optimizer: Optimizer) -> None:
-        """Learn an optimizer whose `step` is called."""
-
-    def optimizer_stepped(self, optimizer: Optimizer | None) -> None:
-        """Learn that it has returned; None for a step without one."""
-
-    def thread_ends(self) -> None:
-        """Learn that a thread ends, from inside it."""
+    def norm_costs(self) -> dict[str, NormCost]:
+        """Return nothing: how a loop computes norms is its own affair."""
+        return {}
 
 
 class Marks:
-    """Marks the phases of whatever runs while it is installed."""
+    """Marks the phases of whatever runs while it is installed.
 
-    def __init__(self, marked: Marked) -> None:
-        self._marked = marked
+    Tells the `observer` of them, and `followed` of models and optimizers. Calls `stepped` when an optimizer's
+    `step` returns, with None for a step without one, and `thread_ends` from inside the loop's thread.
+    """
+
+    def __init__(
+        self,
+        followed: Followed,
+        stepped: Callable[[Optimizer | None], None],
+        thread_ends: Callable[[], None],
+    ) -> None:
+        self._followed, self._stepped, self._thread_ends = followed, stepped, thread_ends
+        self.observer = Observer()
+        self.labels_ranges = False  # for the profiler
+        self.batch_size, self.is_short = 0, False
+        # Of the step so far; whether a forward that can train has shown none yet.
+        self._samples, self._awaits_samples = 0, False
+        self._phase, self._within_phase = "", ExitStack()
         self._installed = ExitStack()
         self._depth = 0
         self._seen: set[int] = set()
@@ -109,7 +131,7 @@ class Marks:
             register_optimizer_step_pre_hook(partial(self._before_any_step, disable(self._before_step))),
             register_optimizer_step_post_hook(self._here(self._after_step)),
         ):
-            keep.callback(handle.remove)
+            keep.enter_context(handle)
         for name in ("backward", "grad"):
             self._wrap(torch.autograd, name, self._backward)
         for name, around in (("__enter__", self._enter_range), ("__exit__", self._leave_range)):
@@ -124,7 +146,7 @@ class Marks:
             run(*args)
         finally:
             if self._thread == threading.get_ident():
-                self._marked.thread_ends()
+                self._thread_ends()
 
     def _look_for_opacus(self) -> None:
         """Wrap Opacus's functions once they are imported."""
@@ -148,57 +170,92 @@ class Marks:
         self._installed.enter_context(wrapped(owner, name, here))
 
     def remove(self) -> None:
-        """Leave torch and Opacus as they were."""
+        """Leave torch and Opacus as they were, and the observer alone."""
         self._installed.close()
+        self.observer, self.labels_ranges = Observer(), False
 
-    def end_step(self) -> None:
-        """End what the step has left open."""
+    def end_step(self) -> int:
+        """End what the step has left open, and return the number of its samples."""
         self._close()
+        self._end(self._phase)
         self._depth = 0
         self._has_noise = False
         self._look_for_opacus()
+        samples, self._samples = self._samples, 0
+        return samples
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Mark a phase, which ends one that nothing else has ended."""
         self._close()
-        begun = self._marked.begin(name)
+        begun = self._begin(name)
         try:
             yield
         finally:
             if begun:
-                self._marked.end(name)
+                self._end(name)
+
+    def _begin(self, phase: str) -> bool:
+        """Begin a phase unless another one is under way."""
+        if self._phase:
+            return False
+        self._phase = phase
+        if phase == "forward":
+            self._awaits_samples = torch.is_grad_enabled()
+            self.is_short |= torch.is_autocast_enabled("cpu")
+        self._within_phase.enter_context(self.observer.phase(phase))
+        if self.labels_ranges:
+            self._within_phase.enter_context(record_function(PHASE_LABEL + phase))
+        if phase == "noise":
+            self._within_phase.enter_context(self.observer.label_new("noise"))
+        return True
+
+    def _end(self, phase: str) -> None:
+        """End the phase under way."""
+        if phase and self._phase == phase:
+            self._within_phase.close()
+            self._phase = ""
 
     def _close(self) -> None:
         if self._open:
-            self._marked.end(self._open)
+            self._end(self._open)
             self._open = ""
 
     def _leave_open(self, name: str) -> None:
-        if self._marked.begin(name):
+        if self._begin(name):
             self._open = name
 
     def _enter_module(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         self._depth += 1
         if self._depth == 1 and self._open != "forward":
             self._close()
-            self._marked.see_model(module)
+            self._followed.see_model(module)
             self._leave_open("forward")
             if id(module) not in self._seen:
                 self._seen.add(id(module))
-                self._marked.see_inputs(args)
-                hook = module.register_forward_pre_hook(self._here(self._see_inputs), with_kwargs=True)
-                self._installed.callback(hook.remove)
+                self._see_inputs(args)
+                hook = module.register_forward_pre_hook(self._here(self._enter_again), with_kwargs=True)
+                self._installed.enter_context(hook)
 
-    def _see_inputs(self, module: nn.Module, args: object, kwargs: object) -> None:
+    def _enter_again(self, module: nn.Module, args: object, kwargs: object) -> None:
         """From a module's second call on: hooks for all modules get no keyword arguments."""
         if self._depth == 1 and self._open == "forward":
-            self._marked.see_inputs((args, kwargs))
+            self._see_inputs((args, kwargs))
+
+    def _see_inputs(self, inputs: object) -> None:
+        """Learn the arguments of a model, and from the first tensor the batch size."""
+        tensors = _tensors(inputs)
+        samples = next((len(tensor) for tensor in tensors if tensor.dim()), 0)
+        if samples and self._awaits_samples:
+            self._samples, self._awaits_samples = self._samples + samples, False
+            self.batch_size = self.batch_size or samples
+        self.observer.label("inputs", [("", tensor) for tensor in tensors])
 
     def _leave_module(self, module: nn.Module, args: object, output: object) -> None:
         self._depth = max(0, self._depth - 1)
         if self._depth == 0 and self._open == "forward":
-            self._marked.see_output(output)
+            # The loop may keep it.
+            self.observer.label("outputs", [("", tensor) for tensor in _tensors(output)])
             if not torch.is_grad_enabled():
                 self._close()
 
@@ -213,8 +270,9 @@ class Marks:
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._thread = threading.get_ident()
         self._close()
-        self._marked.see_optimizer(optimizer)
-        self._in_step = self._marked.begin("optimizer_step")
+        if optimizer not in self._followed.optimizers:
+            self._followed.optimizers.append(optimizer)
+        self._in_step = self._begin("optimizer_step")
         # Lightning's closure is no plain function.
         wrapped = [self._aside(arg) if callable(arg) else arg for arg in (*args[1:], *kwargs.values())]
         given = len(args) - 1
@@ -225,20 +283,20 @@ class Marks:
 
         @functools.wraps(closure)
         def called(*args: Any, **kwargs: Any) -> Any:
-            self._marked.end("optimizer_step")
+            self._end("optimizer_step")
             try:
                 return closure(*args, **kwargs)
             finally:
                 self._close()
-                self._in_step = self._marked.begin("optimizer_step")
+                self._in_step = self._begin("optimizer_step")
 
         return called
 
     def _after_step(self, optimizer: Optimizer, *_: object) -> None:
         if self._in_step:
             self._in_step = False
-            self._marked.end("optimizer_step")
-            self._marked.optimizer_stepped(optimizer)
+            self._end("optimizer_step")
+            self._stepped(optimizer)
 
     def _in(self, phase: str) -> Callable[..., Any]:
         def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -264,11 +322,11 @@ class Marks:
     def _enter_range(self, enter: Callable[..., Any], entered: record_function) -> Any:
         if entered.name == _OPAKE_CLIPPED:
             if self._has_noise:
-                self._marked.optimizer_stepped(None)
+                self._stepped(None)
             self._is_clipped = True
         elif entered.name == _OPAKE_NOISE:
             self._close()
-            self._marked.begin("noise")
+            self._begin("noise")
         return enter(entered)
 
     def _leave_range(self, leave: Callable[..., Any], left: record_function, *error: Any) -> Any:
@@ -279,7 +337,7 @@ class Marks:
                 self._is_clipped = False
                 self._close()
             elif left.name == _OPAKE_NOISE:
-                self._marked.end("noise")
+                self._end("noise")
                 self._has_noise = True
 
 
@@ -302,3 +360,17 @@ def wrapped(owner: Any, name: str, around: Callable[..., Any]) -> AbstractContex
         return around(original, *args, **kwargs)
 
     return patch.object(owner, name, wrapper)
+
+
+def _tensors(tree: object) -> list[Tensor]:
+    return [_unwrapped(leaf) for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]
+
+
+def _unwrapped(tensor: Tensor) -> Tensor:
+    """Return the tensor with all samples, under `vmap`."""
+    is_wrapped = functorch.is_functorch_wrapped_tensor(tensor)
+    return _unwrapped(functorch.get_unwrapped(tensor)) if is_wrapped else tensor
+
+
+def _size(model: nn.Module) -> int:
+    return sum(1 for _ in model.parameters())

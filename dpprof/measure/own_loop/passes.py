@@ -11,25 +11,22 @@ from weakref import ref
 
 import torch
 from torch import Tensor, UntypedStorage, nn
-from torch.optim import Optimizer
 from torch.profiler import ProfilerActivity, profile
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.observe import Observer
 from dpprof.measure.own_loop.findings import LoopFindings
+from dpprof.measure.own_loop.marks import OPACUS, Followed
 from dpprof.measure.own_loop.present import tensors_alive
 from dpprof.measure.passes import clean, trace
 from dpprof.measure.passes.events import Allocation, Recording, read
 from dpprof.measure.passes.ledger import Ledger, LedgerObserver
 from dpprof.measure.passes.memory import AllocatedBytes, note_peaks
 from dpprof.measure.passes.weights import checksums, note_moves
-from dpprof.measure.trainers.base import Held, held_by
 from dpprof.process import peak_rss_bytes
 from dpprof.record.folder import RunFolder
 from dpprof.record.record import Record
-from dpprof.vocabulary.norm_forms import NormCost
 
-_OPACUS = "opacus.grad_sample"
 _LEDGER_STEPS = 4
 _TRACE_STEPS = trace.WAIT_STEPS + trace.WARMUP_STEPS + trace.ACTIVE_STEPS
 
@@ -41,28 +38,6 @@ class Stage(NamedTuple):
     num_steps: int
     open: Callable[[], AbstractContextManager[Observer]]
     has_ranges: bool = False
-
-
-class Followed:
-    """The model and the optimizers of a loop, given or seen, and the tensors that they hold."""
-
-    def __init__(self, model: nn.Module | None, optimizers: list[Optimizer]) -> None:
-        self.model = model or nn.Module()
-        self.is_given = model is not None
-        self.optimizers = optimizers
-
-    def held_tensors(self) -> Held:
-        """Return the tensors held now, by category; only categories with any."""
-        held = held_by(self.model, self.optimizers)
-        if _OPACUS in sys.modules:
-            from dpprof.measure.trainers.opacus.labels import kept_by_opacus
-
-            held |= kept_by_opacus(self.model, self.model)
-        return held
-
-    def norm_costs(self) -> dict[str, NormCost]:
-        """Return nothing: how a loop computes norms is its own affair."""
-        return {}
 
 
 class LoopPasses:
@@ -157,11 +132,11 @@ def _beside_compiled() -> type[Ledger]:
 
 def labelled_by_opacus(observer: Observer, model: nn.Module) -> AbstractContextManager[None]:
     """Label the tensors within Opacus's functions, if the loop uses it."""
-    if _OPACUS not in sys.modules:
+    if OPACUS not in sys.modules:
         return nullcontext()
-    from dpprof.measure.trainers.opacus.labels import labelled_everywhere
+    from dpprof.measure.trainers.opacus.labels import labelled_within
 
-    return labelled_everywhere(observer, model)
+    return labelled_within(observer, model)
 
 
 def without_stale(allocations: list[Allocation]) -> list[Allocation]:

@@ -7,7 +7,7 @@ that samplers sample; a batch is a fake tensor from then on.
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -25,8 +25,8 @@ from dpprof.config.devices import DEVICES
 from dpprof.errors import EstimateError
 from dpprof.measure.observe import Observer
 from dpprof.measure.own_loop.lines import line_of
-from dpprof.measure.own_loop.marks import wrapped
-from dpprof.measure.own_loop.passes import Followed, labelled_by_opacus
+from dpprof.measure.own_loop.marks import Followed, wrapped
+from dpprof.measure.own_loop.passes import labelled_by_opacus
 from dpprof.measure.own_loop.unknown import REMEDY, unknown_values
 from dpprof.measure.passes.estimate_ledger import CudaLedger, note_estimate
 from dpprof.measure.passes.ledger import LabellingObserver, LedgerObserver
@@ -65,22 +65,20 @@ class OnTarget:
 
         warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")  # torch does so itself
         kinds = [*optimizers._foreach_supported_types, FakeTensor]
-        with ExitStack() as stack:
-            for context in (
-                fake_tensors(DPSGDTrainer, as_on_cuda=True, as_autocast_on_cuda=True),
-                # Optimizers update all parameters at once, CUDA's default.
-                wrapped(optimizers, _FOREACH_DEVICES, lambda _: ["cuda", "cpu"]),
-                wrapped(_foreach_utils, _FOREACH_DEVICES, lambda _: ["cuda", "cpu"]),
-                patch.object(optimizers, "_foreach_supported_types", kinds),
-                patch.object(torch.cuda, "is_available", lambda: False),
-                patch.object(nn.Module, "_apply", apply_to_fakes),
-                wrapped(DataLoader, "__init__", self._make),
-                wrapped(DataLoader, "_get_iterator", _load),
-                wrapped(_BaseDataLoaderIter, "__next__", _load),
-                unknown_values(lambda line: self._lost.setdefault(line)),
-                self._ledger,
-            ):
-                stack.enter_context(context)
+        with (
+            fake_tensors(DPSGDTrainer, as_on_cuda=True, as_autocast_on_cuda=True),
+            # Optimizers update all parameters at once, CUDA's default.
+            wrapped(optimizers, _FOREACH_DEVICES, lambda _: ["cuda", "cpu"]),
+            wrapped(_foreach_utils, _FOREACH_DEVICES, lambda _: ["cuda", "cpu"]),
+            patch.object(optimizers, "_foreach_supported_types", kinds),
+            patch.object(torch.cuda, "is_available", lambda: False),
+            patch.object(nn.Module, "_apply", apply_to_fakes),
+            wrapped(DataLoader, "__init__", self._make),
+            wrapped(DataLoader, "_get_iterator", _load),
+            wrapped(_BaseDataLoaderIter, "__next__", _load),
+            unknown_values(lambda line: self._lost.setdefault(line)),
+            self._ledger,
+        ):
             try:
                 yield
             except NEED_DATA as error:

@@ -45,17 +45,16 @@ class Recording:
 
     steps: list[Span]
     phases: list[Span]
-    marks: list[Span]
     operators: list[Operator]
     allocations: list[Allocation]
 
 
-def read(profiler: "profile", device: str, marks: frozenset[str] = frozenset()) -> Recording:
-    """Read a stopped profiler: allocations on `device`, and the ranges named in `marks` too."""
+def read(profiler: "profile", device: str) -> Recording:
+    """Read a stopped profiler: allocations only on `device`."""
     assert profiler.profiler is not None, "the profiler has not run"
     results: Any = profiler.profiler.kineto_results
     wanted = DeviceType.CUDA if device == "cuda" else DeviceType.CPU
-    recording = Recording([], [], [], [], [])
+    recording = Recording([], [], [], [])
     kernels: Counter[int] = Counter()
     operators: list[tuple[Any, str]] = []
     for event in results.events():
@@ -75,8 +74,6 @@ def read(profiler: "profile", device: str, marks: frozenset[str] = frozenset()) 
             recording.steps.append(_span(event, name))
         elif name.startswith(PHASE_LABEL):
             recording.phases.append(_span(event, name.removeprefix(PHASE_LABEL)))
-        elif name in marks:
-            recording.marks.append(_span(event, name))
         elif not event.is_user_annotation() and event.linked_correlation_id() == 0:
             operators.append((event, name))
     for event, name in operators:
@@ -86,7 +83,7 @@ def read(profiler: "profile", device: str, marks: frozenset[str] = frozenset()) 
             Operator(name, start, start + event.duration_ns(), event.start_thread_id(), kernel_ns)
         )
     recording.allocations.sort(key=lambda a: a.at)
-    for spans in (recording.steps, recording.phases, recording.marks, recording.operators):
+    for spans in (recording.steps, recording.phases, recording.operators):
         spans.sort(key=lambda s: (s.start, -s.end))
     return recording
 

@@ -17,9 +17,9 @@ from dpprof.measure.passes.events import Recording, Span, read
 from dpprof.measure.passes.subject import Subject
 from dpprof.record.record import Memory
 from dpprof.vocabulary.loops import savings_to_measure
+from dpprof.vocabulary.phases import PHASE_LABEL
 
 _RECORDED_STEPS = 3
-_CLEANUP = "cleanup"
 
 
 def run(subject: Subject) -> None:
@@ -34,10 +34,10 @@ def run(subject: Subject) -> None:
         for made in savings.values():
             training.trainer.save(made)
             training.run(1, Observer())
-        with record_function(_CLEANUP):
+        with record_function(f"{PHASE_LABEL}cleanup"):  # outside of any step
             training.trainer.drop_gradients()
             gc.collect()
-    recording = read(profiler, subject.config.device, frozenset({_CLEANUP}))
+    recording = read(profiler, subject.config.device)
     levels = AllocatedBytes(recording, held_before)
     memory = subject.record.memory
     first, *rest = recording.steps
@@ -46,7 +46,7 @@ def run(subject: Subject) -> None:
     memory.saved = {name: highest - levels.peak(step) for name, step in zip(savings, saving, strict=True)}
     if not on_cuda:
         memory.first_step_peak = levels.peak(first)
-        memory.after_cleanup = levels.at(recording.marks[0].end)
+        memory.after_cleanup = levels.at(recording.phases[-1].end)
 
 
 class AllocatedBytes:

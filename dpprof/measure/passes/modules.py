@@ -51,21 +51,18 @@ class ModuleCalls:
         self._around = around
         self._names: dict[int, str] = {}
         self._threads: defaultdict[int, _Thread] = defaultdict(_Thread)
-        self._handles: list[Any] = []
+        self._hooks = ExitStack()
         self._weights: dict[int, str] = {}
         self._rows: dict[str, list[LayerRow]] = {}
         self.in_forward = False
 
     def __enter__(self) -> Self:
-        self._handles = [
-            register_module_forward_pre_hook(self._enter_module),
-            register_module_forward_hook(self._leave_module, always_call=True),
-        ]
+        self._hooks.enter_context(register_module_forward_pre_hook(self._enter_module))
+        self._hooks.enter_context(register_module_forward_hook(self._leave_module, always_call=True))
         return self
 
     def __exit__(self, *error: object) -> None:
-        for handle in self._handles:
-            handle.remove()
+        self._hooks.close()
 
     def name(self, model: nn.Module) -> None:
         """Learn the paths of a model's modules and parameters, and forget earlier calls."""

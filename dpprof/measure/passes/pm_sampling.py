@@ -8,8 +8,9 @@ kernels, so that samples can be told apart. Not tried on a GPU yet (November 202
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -78,31 +79,22 @@ class _Spans(Observer):
         self.spans: list[Span] = []
         self._now = sampler.now
 
-    @contextmanager
-    def step(self) -> Iterator[None]:
-        start = self._now()
-        yield
-        self.spans.append(Span(None, start, self._now()))
+    def step(self) -> AbstractContextManager[None]:
+        return self.phase(None)
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str | None) -> Iterator[None]:
         start = self._now()
         yield
         self.spans.append(Span(name, start, self._now()))
 
 
-class _TorchsSampler:
-    def __init__(self, handle: Any, clock: Any) -> None:
-        self.poll, self._clock = handle.poll, clock
-
-    def now(self) -> int:
-        torch.cuda.synchronize()
-        return int(self._clock.get_timestamp())
-
-
 @contextmanager
-def _torchs_sampler(device: str) -> Iterator["_TorchsSampler"]:
-    """Sample with torch's sampler. Raises CountersUnavailable where there is none."""
+def _torchs_sampler(device: str) -> Iterator[Any]:
+    """Sample with torch's sampler: `poll()` gives samples, and `now()` the time of its clock.
+
+    Raises CountersUnavailable where there is none.
+    """
     if device != "cuda":
         raise CountersUnavailable("PM sampling reads the counters of a GPU, and this runs on the CPU")
     try:
@@ -117,7 +109,12 @@ def _torchs_sampler(device: str) -> Iterator["_TorchsSampler"]:
         handle = sampler().add_consumer(METRICS)
     except Exception as error:
         raise CountersUnavailable(f"PM sampling cannot start: {error}") from error
+
+    def now() -> int:
+        torch.cuda.synchronize()
+        return int(cupti.get_timestamp())
+
     try:
-        yield _TorchsSampler(handle, cupti)
+        yield SimpleNamespace(poll=handle.poll, now=now)
     finally:
         handle.detach()

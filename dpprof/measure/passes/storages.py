@@ -145,16 +145,8 @@ class Storages:
             elsewhere = tensor.device.type != self._device_type
             if elsewhere or num_bytes == 0 or not storage.resizable():
                 return None
-            life = Life(
-                num_bytes,
-                tuple(tensor.shape),
-                _dtype(tensor),
-                operator,
-                self.phase,
-                module_now(),
-                number=self._next_number(),
-                line=self.line_now(),
-            )
+            life = Life(num_bytes, *_form(tensor), operator, self.phase, module_now())
+            life.number, life.line = self._next_number(), self.line_now()
             life.reference = weakref.ref(storage, partial(self._died, key, life))
             self._live[key] = life
             for category, accepts in reversed(self._expected):
@@ -248,7 +240,7 @@ class Storages:
     def _set_label(self, life: Life, category: str, name: str, tensor: Tensor) -> None:
         life.name = name or life.name
         if not life.is_labelled:
-            life.shape, life.dtype = tuple(tensor.shape), _dtype(tensor)
+            life.shape, life.dtype = _form(tensor)
             life.category = life.first_category = category
             life.is_labelled = True
         elif life.category != category:
@@ -309,5 +301,5 @@ class Storages:
         return len(self._log.events) if self._log is not None else 0
 
 
-def _dtype(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+def _form(tensor: Tensor) -> tuple[tuple[int, ...], str]:
+    return tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")

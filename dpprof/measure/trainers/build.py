@@ -12,7 +12,6 @@ from dpprof.config.devices import balance_of
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.workloads.workload import Workload
-from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.registry import load
 from dpprof.vocabulary.trainers import TRAINERS
 
@@ -21,8 +20,7 @@ _OPTIMIZERS: dict[str, type[torch.optim.Optimizer]] = {"sgd": torch.optim.SGD, "
 
 def load_trainer(name: str) -> type[TrainerBase]:
     """Load the class of a listed trainer. Raises ImportError or AttributeError if it is not there."""
-    trainer: type[TrainerBase] = load(TRAINERS[name].target)
-    return trainer
+    return load(TRAINERS[name].target)
 
 
 def import_trainers(wanted: str, say: Callable[[str], None]) -> None:
@@ -54,10 +52,6 @@ def build_trainer(
     config: ExperimentConfig, workload: Workload, tensor_device: str | None = None
 ) -> TrainerBase:
     """Create the configured trainer over a workload's model, with tensors on `tensor_device` if given."""
-    options = config.trainer_options
-    own = {} if options is None else {"options": options}
-    if config.parallel != NONE:
-        own["parallel"] = config.parallel
     trainer = load_trainer(config.trainer)(
         workload.model,
         *optimizer_of(config),
@@ -70,7 +64,8 @@ def build_trainer(
         max_grad_norm=config.max_grad_norm,
         loop=config.loop,
         poisson_sampling=config.poisson_sampling,
-        **own,
+        options=config.trainer_options,
+        parallel=config.parallel,
     )
     trainer.device_type = config.device
     if config.is_estimate:

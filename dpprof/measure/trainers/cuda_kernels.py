@@ -149,8 +149,7 @@ def _rms_norm(
     """Normalize in one kernel, which keeps the input and a factor for each row."""
     if _FUSED_NORM is None or torch._C._functorch.maybe_current_level() is not None:
         return _RMS_NORM(input, normalized_shape, weight, eps)
-    normal: Tensor = _FusedNorm.apply(input, normalized_shape, weight, eps)
-    return normal
+    return _FusedNorm.apply(input, normalized_shape, weight, eps)
 
 
 class _FusedNorm(torch.autograd.Function):
@@ -162,8 +161,7 @@ class _FusedNorm(torch.autograd.Function):
         with torch._C._AutoDispatchBelowAutograd():
             normal, factors = _aten._fused_rms_norm(x, shape, weight, eps)
         ctx.save_for_backward(x, weight, factors)
-        result: Tensor = normal
-        return result
+        return normal
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, Tensor | None, None]:

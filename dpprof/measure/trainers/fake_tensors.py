@@ -6,7 +6,7 @@ runs. `nn.init.trunc_normal_` draws once. Trainers add stand-ins (`TrainerBase.o
 """
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
@@ -43,17 +43,16 @@ def fake_tensors(
     some cost in time. Raises EstimateError, which names the operator, where a result depends on data and has
     no stand-in.
     """
-    with ExitStack() as stack:
+    with (
         # Data that a workload makes without torch, such as by numpy, becomes fake when used.
-        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        FakeTensorMode(allow_non_fake_inputs=True),
         # Upper bounds in fake tensors' table: a dispatch mode would cost a fifth of an estimate's time.
-        stack.enter_context(patch.dict(fake_impls.op_implementations_dict, _STAND_INS))
-        stack.enter_context(patch.object(nn.init, "_no_grad_trunc_normal_", _normal))
-        stack.enter_context(trainer.on_fake_tensors())
-        if as_on_cuda:
-            stack.enter_context(kernels_of_cuda())
-        if as_autocast_on_cuda:
-            stack.enter_context(CudaAutocast())
+        patch.dict(fake_impls.op_implementations_dict, _STAND_INS),
+        patch.object(nn.init, "_no_grad_trunc_normal_", _normal),
+        trainer.on_fake_tensors(),
+        kernels_of_cuda() if as_on_cuda else nullcontext(),
+        CudaAutocast() if as_autocast_on_cuda else nullcontext(),
+    ):
         try:
             yield
         except NEED_DATA as error:

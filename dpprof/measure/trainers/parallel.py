@@ -131,8 +131,7 @@ class Replicas(Several):
     def physical_batch(self, model: nn.Module, *, is_last: bool) -> AbstractContextManager[Any]:
         """Exchange gradients only with the last physical batch, as torch's tutorials do."""
         assert isinstance(model, DistributedDataParallel)
-        no_sync: AbstractContextManager[Any] = model.no_sync()
-        return nullcontext() if is_last else no_sync
+        return nullcontext() if is_last else model.no_sync()
 
     def begin_exchange(self, gradients: list[Tensor]) -> list[Tensor]:
         """Average this rank's piece of every gradient. Raises ValueError if a rank refused."""
@@ -211,14 +210,12 @@ class _RebuildsItsBuckets:
 
 def local(tensor: Tensor) -> Tensor:
     """Return a tensor's part on this rank: itself, or a distributed tensor's shard."""
-    shard: Tensor | None = getattr(tensor, "_local_tensor", None)
-    return tensor if shard is None else shard
+    return getattr(tensor, "_local_tensor", tensor)
 
 
 def whole(tensor: Tensor) -> Tensor:
     """Return a whole tensor, gathered from all ranks if distributed."""
-    gather = getattr(tensor, "full_tensor", None)
-    return tensor if gather is None else gather()
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def kind_of(module: nn.Module) -> type[nn.Module]:
@@ -234,5 +231,4 @@ def all_local(named: Iterable[tuple[str, Tensor]]) -> list[tuple[str, Tensor]]:
 
 def parallel_of(way: str, device: torch.device) -> Alone:
     """Create the parallel way of that name, for this process's rank of torch's default process group."""
-    made: Alone = load(_WAYS[way])(device)
-    return made
+    return load(_WAYS[way])(device)

@@ -55,8 +55,7 @@ def global_norm(gradient: list[Tensor]) -> Tensor:
 
     A float32 sum of millions of squares is off in its fourth digit, more than the trainers tested against it.
     """
-    norm: Tensor = torch.linalg.vector_norm(norms_of(gradient))
-    return norm
+    return torch.linalg.vector_norm(norms_of(gradient))
 
 
 def norms_of(gradient: list[Tensor]) -> Tensor:

@@ -29,7 +29,6 @@ from dpprof.measure.workloads.factory import first_line
 from dpprof.measure.workloads.sampling import batch_sizes, num_samples, sampled
 from dpprof.measure.workloads.workload import build_workload, checked_batch
 from dpprof.vocabulary.messages import is_oom
-from dpprof.vocabulary.norm_forms import NormCost
 
 # Warnings of `dpprof check` about a model that trains nevertheless. docs/troubleshooting.md quotes them too.
 WARNINGS = {
@@ -60,6 +59,7 @@ class Training:
         self.num_samples: list[int] = []
         with self._traps_named():
             self.trainer = build_trainer(config, workload, tensor_device)
+        self.norm_costs = self.trainer.norm_costs
         # Each rank has its share of the batches and its own noise.
         rank, world_size = self.trainer.parallel.rank, self.trainer.parallel.world_size
         self._batches: Iterator[Any] = itertools.islice(
@@ -123,10 +123,6 @@ class Training:
     def held_tensors(self) -> Held:
         """Return this rank's part of the tensors that the trainer holds now, with names, by category."""
         return {category: all_local(held) for category, held in self.trainer.held_tensors().items()}
-
-    def norm_costs(self) -> dict[str, NormCost]:
-        """Return the form of each weight's norm in the last step, by parameter, if there is a choice."""
-        return self.trainer.norm_costs()
 
     def lost_gradients(self) -> list[str]:
         """Return the names of weights that have a gradient of the loss, and none of the trainer.

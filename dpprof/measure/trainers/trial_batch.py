@@ -123,7 +123,7 @@ def _noting(model: nn.Module, trial: Trial) -> Iterator[None]:
             handle = module.register_forward_pre_hook(
                 lambda _, args, kwargs, path=path: note(path, (args, kwargs)), with_kwargs=True
             )
-            stack.callback(handle.remove)
+            stack.enter_context(handle)
         yield
 
 
@@ -166,8 +166,7 @@ def refuse_mixed(trainer: TrainerBase, inputs: Any, trial: Trial) -> None:
             before = _of_others(run_aside(trainer, inputs), trial.size)
         except Exception:  # the step will tell
             return
-        with ExitStack() as stack:
-            stack.callback(module.register_forward_hook(_with_another_first(trial.size)).remove)
+        with module.register_forward_hook(_with_another_first(trial.size)):
             try:
                 after = _of_others(run_aside(trainer, inputs), trial.size)
             except Exception as error:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dpprof.errors import WorkloadError
-from dpprof.measure.gradient_check import Case, Undecidable, switch_dropout_off
+from dpprof.measure.gradient_check import Case, switch_dropout_off
 from dpprof.measure.trainers.build import clip_rule
 from dpprof.measure.trainers.reference import global_norm, norms_of, relative_error
 from dpprof.measure.trainers.trial_batch import tried
@@ -85,8 +85,6 @@ def checks_of_shared_rows(case: Case, share: float) -> Iterator[VerifyCheck]:
         per_sample = sized.per_sample_gradients(share=share)
         try:
             gradients = sized.gradients(sized.trainer("float64", lr=0.0), "float64")
-        except Undecidable:
-            raise
         except (ValueError, WorkloadError) as error:
             yield VerifyCheck(_AS_MANY, PASS, f"{size} samples are refused: {str(error)[:160]}")
             continue
@@ -150,8 +148,7 @@ def _factors(gradients: list[Tensor], samples: list[list[Tensor]], tolerance: fl
 def _fault_of_factors(case: Case, factors: list[float], expected: list[float]) -> str:
     ratios = [factor / right for factor, right in zip(factors, expected, strict=True)]
     wrong = [i for i, ratio in enumerate(ratios) if not _equal(ratio, 1)]
-    told = f"{', '.join(f'{factor:.3g}' for factor in factors[:8])}"
-    rights = f"{', '.join(f'{factor:.3g}' for factor in expected[:8])}"
+    told, rights = (", ".join(f"{factor:.3g}" for factor in some[:8]) for some in (factors, expected))
     both = f"factors of {told} where {rights} are right"
     if case.max_grad_norm is not None and all(_equal(factor, 1) for factor in factors):
         return f"no sample is clipped: {both}"

@@ -56,6 +56,13 @@ class _Tests:
         if chance < self.least or not self.said:
             self.least, self.said = chance, said
 
+    def add_correlation(self, one: Tensor, other: Tensor, said: str) -> None:
+        norms = float(one.norm() * other.norm())
+        if norms == 0:
+            return  # no noise at all, which `_deviation` reports
+        r = max(-1.0, min(1.0, float(one @ other) / norms))
+        self.add(chance_of_correlation(r, len(one)), f"{said} {r:.3g}")
+
     def check(self, name: str, right: str) -> VerifyCheck:
         chance = min(1.0, self.least * self.count * _NUM_CHECKS)
         passed = chance >= FALSE_ALARM_RATE
@@ -159,7 +166,7 @@ def _coordinates(noise: Noise) -> _Tests:
             if 0 < distance <= n.shape[1] // 2:
                 pairs = n[:, : n.shape[1] // (2 * distance) * 2 * distance].reshape(-1, 2, distance)
                 said = f"coordinates of {name} that are {distance} apart have noise with a correlation of"
-                _add_correlation(tests, pairs[:, 0].flatten(), pairs[:, 1].flatten(), said)
+                tests.add_correlation(pairs[:, 0].flatten(), pairs[:, 1].flatten(), said)
     return tests
 
 
@@ -170,11 +177,11 @@ def _steps(noise: Noise) -> _Tests:
     for one in range(NUM_STEPS):
         for other in range(one):
             said = f"steps {other + 1} and {one + 1} have noise with a correlation of"
-            _add_correlation(tests, whole[one], whole[other], said)
+            tests.add_correlation(whole[one], whole[other], said)
     for name, n in zip(noise.names, noise.steps_KP, strict=True):
         for step in range(1, NUM_STEPS):
             said = f"{name} has in steps {step} and {step + 1} noise with a correlation of"
-            _add_correlation(tests, n[step - 1], n[step], said)
+            tests.add_correlation(n[step - 1], n[step], said)
     return tests
 
 
@@ -205,14 +212,6 @@ def _parameters(noise: Noise) -> _Tests:
         f"noise with a correlation of {float(correlations.flatten()[worst]):.3g}"
     )
     return tests
-
-
-def _add_correlation(tests: _Tests, one: Tensor, other: Tensor, said: str) -> None:
-    norms = float(one.norm() * other.norm())
-    if norms == 0:
-        return  # no noise at all, which `_deviation` reports
-    r = max(-1.0, min(1.0, float(one @ other) / norms))
-    tests.add(chance_of_correlation(r, len(one)), f"{said} {r:.3g}")
 
 
 # The functions below return p-values of independent standard normal values.

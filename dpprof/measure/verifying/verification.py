@@ -64,16 +64,14 @@ def verify_trainer(config: ExperimentConfig) -> VerifyResult:
 
 def _add(found: VerifyResult, parallel: str, first: str, checks: Callable[[], Iterator[VerifyCheck]]) -> None:
     """Add the checks. An error fails `first`; with several ranks it is raised, or the others would wait."""
-    if parallel != NONE:
-        found.checks += checks()
-        return
     try:
         found.checks += checks()
-    except Undecidable as why:
-        found.doubt = found.doubt or str(why)
     except Exception as error:
-        if is_oom(error):
+        if parallel != NONE or is_oom(error):
             raise
+        if isinstance(error, Undecidable):
+            found.doubt = found.doubt or str(error)
+            return
         traceback.print_exc()
         found.checks.append(VerifyCheck(first, FAIL, f"the step failed: {describe_error(error)[:300]}"))
 

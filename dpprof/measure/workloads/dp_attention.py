@@ -26,5 +26,4 @@ class CausalDPMultiheadAttention(DPMultiheadAttention):
         future = torch.ones(seq_len, seq_len, dtype=torch.bool, device=x_BTD.device).triu(1)
         weights = scores.masked_fill(future, float("-inf")).softmax(dim=-1)
         y = torch.bmm(weights, v).unflatten(0, (batch, self.num_heads)).transpose(1, 2).flatten(2)
-        out: Tensor = self.out_proj(y)
-        return out
+        return self.out_proj(y)

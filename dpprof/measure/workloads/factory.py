@@ -37,7 +37,7 @@ def load_factory(workload: str) -> Callable[[ExperimentConfig], Any]:
         raise ConfigError(
             f"workload: got {name!r}, {attribute} {found}: name a function that takes the ExperimentConfig"
         )
-    return getattr(module, attribute)  # type: ignore[no-any-return]
+    return getattr(module, attribute)
 
 
 def first_line(error: Exception) -> str:

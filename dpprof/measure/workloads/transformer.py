@@ -38,8 +38,7 @@ class CausalSelfAttention(nn.Module):
             for linear in (self.query, self.key, self.value)
         )
         y_BHTK = F.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, is_causal=True)
-        out: Tensor = self.out(y_BHTK.transpose(1, 2).flatten(2))
-        return out
+        return self.out(y_BHTK.transpose(1, 2).flatten(2))
 
 
 def build_attention(kind: str, hidden_dim: int, num_heads: int) -> nn.Module:
@@ -65,8 +64,7 @@ class Block(nn.Module):
     def forward(self, x_BTD: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         x_BTD = x_BTD + self.attention(self.attention_norm(x_BTD))
-        out: Tensor = x_BTD + self.mlp_out(F.gelu(self.mlp_in(self.mlp_norm(x_BTD))))
-        return out
+        return x_BTD + self.mlp_out(F.gelu(self.mlp_in(self.mlp_norm(x_BTD))))
 
 
 class SimpleBigModel(nn.Module):
@@ -98,8 +96,7 @@ class SimpleBigModel(nn.Module):
         x_BTD = self.token_embedding(ids_BT) + self.position_embedding(positions_BT)
         for block in self.blocks:
             x_BTD = _checkpointed(block, x_BTD) if self.activation_checkpointing else block(x_BTD)
-        logits_BTV: Tensor = self.head(self.final_norm(x_BTD))
-        return logits_BTV
+        return self.head(self.final_norm(x_BTD))
 
 
 def _checkpointed(block: nn.Module, x_BTD: Tensor) -> Tensor:
@@ -109,8 +106,7 @@ def _checkpointed(block: nn.Module, x_BTD: Tensor) -> Tensor:
     would keep every layer's input, and nothing would be saved. The model draws no random numbers, so no
     generator state is kept.
     """
-    out: Tensor = checkpoint(block, x_BTD, use_reentrant=True, preserve_rng_state=False)
-    return out
+    return checkpoint(block, x_BTD, use_reentrant=True, preserve_rng_state=False)
 
 
 def _initialise(module: nn.Module) -> None:

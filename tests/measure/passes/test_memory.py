@@ -13,7 +13,7 @@ from dpprof.vocabulary.trainers import DEFAULT_TRAINERS
 
 
 def recording(events: list[tuple[int, int]], phases: list[Span] | None = None) -> Recording:
-    return Recording([], phases or [], [], [], [Allocation(at, size, thread=1) for at, size in events])
+    return Recording([], phases or [], [], [Allocation(at, size, thread=1) for at, size in events])
 
 
 @settings(deadline=None)

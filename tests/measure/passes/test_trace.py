@@ -29,7 +29,7 @@ def recording(
     steps: Sequence[Span] = (STEP,),
 ) -> Recording:
     in_order = sorted(operators, key=lambda o: (o.start, -o.end))
-    return Recording(list(steps), list(phases), [], in_order, list(allocations))
+    return Recording(list(steps), list(phases), in_order, list(allocations))
 
 
 def op(name: str, start: int, end: int, thread: int = 1, kernel_ns: int = 0) -> Operator:
@@ -178,7 +178,6 @@ def test_allocations_outside_any_operator_are_kept_apart() -> None:
     recording = Recording(
         steps=[Span("training_step", 0, 100)],
         phases=[Span("forward", 0, 40), Span("clip", 50, 90)],
-        marks=[],
         operators=[Operator("aten::mm", 10, 20, 1)],
         allocations=[
             Allocation(at, size, 2 if at == 70 else 1)

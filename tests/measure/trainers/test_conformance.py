@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from example_trainers import CONFIG, Phases, held, make, taking, weights
+from example_trainers import CONFIG, Phases, gradient_error, held, make, taking, weights
 
-from dpprof.measure.gradient_check import gradient_error
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.ledger import Ledger, LedgerObserver
 from dpprof.measure.trainers.base import TrainerBase

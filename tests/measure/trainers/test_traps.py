@@ -13,11 +13,11 @@ from _pytest.mark import ParameterSet
 from conftest import ROOT
 from covering import product
 from example_runs import known
+from example_trainers import gradient_error
 from opacus.grad_sample import grad_sample_module
 from trap_cases import CONFIG, FAST, FLAT, GHOST, PRIVATE, SENTENCES, TRAINED, TRAPS, configured, said
 
 from dpprof.errors import DpprofError, EstimateError, WorkloadError
-from dpprof.measure.gradient_check import gradient_error
 from dpprof.measure.observe import Observer
 from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors

@@ -8,10 +8,10 @@ import pytest
 import torch
 from covering import product
 from example_config import experiment
+from example_trainers import gradient_error
 from torch import nn
 
 from dpprof.errors import ConfigError
-from dpprof.measure.gradient_check import gradient_error
 from dpprof.measure.trainers.build import load_trainer
 from dpprof.measure.trainers.fake_tensors import fake_tensors
 from dpprof.measure.verifying.verification import verify_trainer

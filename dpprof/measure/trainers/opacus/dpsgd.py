@@ -20,8 +20,8 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from dpprof.errors import WorkloadError
 from dpprof.measure.trainers.base import Held, TrainerBase
-from dpprof.measure.trainers.opacus.foreseen import SENTENCES, foresee, hooked, silent_traps, unbounded
-from dpprof.measure.trainers.opacus.labels import kept_by_opacus, labelled_samples
+from dpprof.measure.trainers.opacus.foreseen import SENTENCES, Foreseen, hooked, silent_traps, unbounded
+from dpprof.measure.trainers.opacus.labels import kept_by_opacus, labelled_within
 from dpprof.measure.trainers.trial_batch import Trial, tried
 from dpprof.measure.trainers.watched_step import Trap, WatchedStep
 from dpprof.measure.workloads.sampling import num_samples
@@ -70,14 +70,12 @@ class DPSGDTrainer(TrainerBase):
 
     def wrap_model(self) -> nn.Module:
         """Add hooks that compute per-sample gradients."""
-        wrapped: nn.Module = GradSampleModule(self.model_of_rank())
-        return wrapped
+        return GradSampleModule(self.model_of_rank())
 
     def model_of_rank(self) -> nn.Module:
         """Return the model as ranks share it, without hooks yet."""
         if self.parallel.way == DDP:
-            copied: nn.Module = DifferentiallyPrivateDistributedDataParallel(self.model)
-            return copied
+            return DifferentiallyPrivateDistributedDataParallel(self.model)
         return self.parallel.sharded(self.model)
 
     def wrap_optimizer(self, optimizer: torch.optim.Optimizer) -> DPOptimizer:
@@ -101,9 +99,8 @@ class DPSGDTrainer(TrainerBase):
                 del parameter._norm_sample
 
     def label_transient_tensors(self) -> AbstractContextManager[None]:
-        """Label each per-sample gradient when it is computed, and the buffer that it is copied to."""
-        names: dict[Tensor, str] = {parameter: name for name, parameter in self.model.named_parameters()}
-        return labelled_samples(self.observer, names)
+        """Label per-sample gradients, and the (B, T, T) tensors of a ghost norm."""
+        return labelled_within(self.observer, self.model, self.forward_model)
 
     @staticmethod
     def clip_factor(norm: Tensor, max_grad_norm: float) -> Tensor:
@@ -114,8 +111,7 @@ class DPSGDTrainer(TrainerBase):
     def foresee(cls, step: WatchedStep) -> list[Trap]:
         """Return Opacus's limits in the watched model, including those that raise no error."""
         silent = [Trap("silent", text, "", is_warning=True) for text in silent_traps(step.model)]
-        foreseen = foresee(step, is_ghost=cls.use_ghost_clipping)
-        return foreseen + silent
+        return [*Foreseen(step).traps(is_ghost=cls.use_ghost_clipping), *silent]
 
     def warnings(self) -> list[str]:
         """Return warnings about limits of Opacus that raise no error."""

@@ -1,7 +1,6 @@
 """DP-SGD that keeps only norms of per-sample gradients and runs backward a second time."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -16,7 +15,6 @@ from torch import Tensor, nn
 
 from dpprof.measure.trainers.base import Held
 from dpprof.measure.trainers.opacus.dpsgd import DPSGDTrainer
-from dpprof.measure.trainers.opacus.labels import labelled_gram_matrices
 from dpprof.vocabulary.parallel import DDP, FSDP2, NONE
 
 
@@ -43,8 +41,7 @@ class DPFastGradientClippingTrainer(DPSGDTrainer):
             self.model_of_rank(), max_grad_norm=self.max_grad_norm, use_ghost_clipping=self.use_ghost_clipping
         )
         wrapped.use_ghost_clipping = self.use_ghost_clipping  # that of FSDP ignores the argument
-        of_samples: nn.Module = wrapped
-        return of_samples
+        return wrapped
 
     def held_tensors(self) -> Held:
         """Add the sums and norms that Opacus keeps elsewhere if parameters are shards."""
@@ -64,13 +61,6 @@ class DPFastGradientClippingTrainer(DPSGDTrainer):
         ]
         found = {"summed_gradients": sums, "gradient_norms": [*norms, *held.get("gradient_norms", [])]}
         return held | {category: tensors for category, tensors in found.items() if tensors}
-
-    @contextmanager
-    def label_transient_tensors(self) -> Iterator[None]:
-        """Label per-sample gradients, and the (B, T, T) tensors of a ghost norm."""
-        grams = labelled_gram_matrices(self.observer, self.forward_model)
-        with super().label_transient_tensors(), grams:
-            yield
 
     def _reduced(self, losses: Tensor) -> Tensor:
         """Keep the losses: `DPTensorFastGradientClipping` holds one per sample."""

@@ -1,6 +1,6 @@
 """Limits of Opacus that a model meets, with the module at fault, which Opacus's own errors do not tell."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -84,41 +84,163 @@ _LOOKED_INTO = {*GradSampleModule.GRAD_SAMPLERS, *_RECURRENT, nn.MultiheadAttent
 _NORM_SAMPLERS = GradSampleModuleFastGradientClipping.NORM_SAMPLERS
 
 
-def foresee(step: WatchedStep, *, is_ghost: bool) -> list[Trap]:
-    """Return the traps of flat clipping and Fast Gradient Clipping, plus those of Ghost Clipping if asked."""
-    foreseen = _Foreseen(step)
-    rules = [*_RULES, *(_RULES_OF_GHOST if is_ghost else [])]
-    return [trap for rule in rules for trap in rule(foreseen)]
-
-
 @dataclass(frozen=True)
-class _Foreseen:
+class Foreseen:
+    """Opacus's limits in a watched step."""
+
     step: WatchedStep
 
     @cached_property
-    def hooked(self) -> list[nn.Module]:
+    def _hooked(self) -> list[nn.Module]:
         """Modules that Opacus hooks, each once."""
         return list(dict.fromkeys(hooked(self.step.model)))
 
     @cached_property
-    def calls(self) -> list[Call]:
-        hooked = set(self.hooked)
+    def _calls(self) -> list[Call]:
+        hooked = set(self._hooked)
         return [call for call in self.step.calls if call.module in hooked]
 
     @cached_property
-    def under_functorch(self) -> list[nn.Module]:
+    def _under_functorch(self) -> list[nn.Module]:
         """Hooked modules without a grad sampler that Opacus does not refuse for another reason."""
         return [
             m
-            for m in self.hooked
+            for m in self._hooked
             if type(m) not in GradSampleModule.GRAD_SAMPLERS
             and not isinstance(m, TUPLES)
             and not any(True for _ in m.buffers())
         ]
 
-    def trap(self, name: str, module: nn.Module | None, **words: object) -> Trap:
+    def _trap(self, name: str, module: nn.Module | None, **words: object) -> Trap:
         path = "" if module is None else self.step.path(module)
         return Trap(name, SENTENCES[name].format(module=path, **words), path)
+
+    def traps(self, *, is_ghost: bool) -> Iterator[Trap]:
+        """Yield the traps of flat and Fast Gradient Clipping, then those of Ghost Clipping if asked."""
+        yield from self._buffers()
+        yield from self._batch_dimension()
+        yield from self._in_place()
+        yield from self._tuple_of_outputs()
+        yield from self._inputs()
+        yield from self._random()
+        yield from self._recomputed()
+        yield from self._unused()
+        yield from self._norm_bias()
+        yield from self._embedding_bag()
+        if is_ghost:
+            yield from self._called_twice()
+            yield from self._not_contiguous()
+            yield from self._dimensions()
+
+    def _batch_dimension(self) -> Iterator[Trap]:
+        batch_size = self.step.batch_size
+        for call in self._calls:
+            if isinstance(call.module, (*TUPLES, nn.EmbeddingBag)) or not call.shapes:
+                continue
+            length = (*call.shapes[0], 0)[0]
+            if length != batch_size:
+                name = "ids" if isinstance(call.module, nn.Embedding) else "inputs"
+                yield self._trap(name, call.module, length=length, batch_size=batch_size)
+
+    def _unused(self) -> Iterator[Trap]:
+        """Find parameters of modules that were not called, or that backward did not reach."""
+        called = {call.module: list(call.module.parameters()) for call in self._calls}
+        reached = {p for own in called.values() if any(p.grad is not None for p in own) for p in own}
+        missing = [n for n, p in self.step.model.named_parameters() if p.requires_grad and p not in reached]
+        if missing:
+            yield self._trap("unused", None, parameters=listed(missing))
+
+    def _norm_bias(self) -> Iterator[Trap]:
+        for module in self._hooked:
+            if type(module) is nn.LayerNorm and module.bias is None:
+                yield self._trap("norm_bias", module)
+
+    def _in_place(self) -> Iterator[Trap]:
+        for module, place in self.step.changes:
+            if module is None:
+                text = SENTENCES["in_place"].format(module="the workload's loss", place=place)
+                yield Trap("in_place", text, "")
+            elif getattr(module, "inplace", False) and type(module).__module__.startswith("torch.nn."):
+                yield self._trap("in_place_module", module)
+            else:
+                yield self._trap("in_place", module, place=place)
+
+    def _embedding_bag(self) -> Iterator[Trap]:
+        for call in self._calls:
+            if isinstance(call.module, nn.EmbeddingBag) and len(call.shapes) == 1:
+                yield self._trap("bag", call.module)
+            elif isinstance(call.module, nn.EmbeddingBag) and isinstance(call.module.weight, FakeTensor):
+                yield self._trap("bag_on_fakes", call.module)
+
+    def _tuple_of_outputs(self) -> Iterator[Trap]:
+        for module in self._hooked:
+            if isinstance(module, nn.MultiheadAttention):
+                yield self._trap("attention", module)
+            elif isinstance(module, TUPLES):
+                yield self._trap("recurrent", module, kind=type(module).__name__)
+
+    def _inputs(self) -> Iterator[Trap]:
+        for call in self._calls:
+            if isinstance(call.module, TUPLES):
+                continue
+            if not call.shapes and call.keywords:
+                yield self._trap("keywords", call.module)
+            elif call.module in self._under_functorch and len(call.shapes) + len(call.keywords) > 1:
+                yield self._trap("several_inputs", call.module, parameters=_own_parameters(call.module))
+
+    def _random(self) -> Iterator[Trap]:
+        for module in self._under_functorch:
+            if module in self.step.random:
+                yield self._trap("random", module, parameters=_own_parameters(module))
+
+    def _recomputed(self) -> Iterator[Trap]:
+        for module in self._hooked:
+            if {call.in_backward for call in self._calls if call.module is module} == {False, True}:
+                yield self._trap("recomputed", module)
+
+    def _buffers(self) -> Iterator[Trap]:
+        """Find buffers of modules with trainable parameters, or of their children, except those of norms."""
+        norms = (_BatchNorm, _InstanceNorm)
+        of_norms = {b for m in self.step.model.modules() if isinstance(m, norms) for b in m.buffers()}
+        for module in self.step.model.modules():
+            if not any(p.requires_grad for p in module.parameters(recurse=False)):
+                continue
+            others = [name for name, buffer in module.named_buffers() if buffer not in of_norms]
+            if isinstance(module, _BatchNorm) and any(True for _ in module.buffers()):
+                yield self._trap("batch_norm", module, kind=type(module).__name__)
+            elif isinstance(module, _InstanceNorm) and any(True for _ in module.buffers()):
+                yield self._trap("running_statistics", module, kind=type(module).__name__)
+            elif others:
+                yield self._trap("buffers", module, buffers=listed(others))
+
+    def _dimensions(self) -> Iterator[Trap]:
+        for call in self._calls:
+            if type(call.module) is nn.Linear and call.shapes and len(call.shapes[0]) not in (2, 3):
+                yield self._trap("dimensions", call.module)
+
+    def _not_contiguous(self) -> Iterator[Trap]:
+        for call in self._calls:
+            if type(call.module) is nn.Embedding and not call.has_flat_rows:
+                yield self._trap("not_contiguous", call.module)
+
+    def _called_twice(self) -> Iterator[Trap]:
+        """Find parameters with a ghost norm that more than one call of the forward uses."""
+        named = [*self.step.model.named_parameters(remove_duplicate=False)]
+        for parameter in {id(p): p for _, p in named if p.requires_grad}.values():
+            owners = [
+                call.module
+                for call in self._calls
+                if not call.in_backward and any(p is parameter for p in call.module.parameters(recurse=False))
+            ]
+            if len(owners) < 2 or not any(type(owner) in _NORM_SAMPLERS for owner in owners):
+                continue
+            names = [name for name, p in named if p is parameter]
+            if len(names) == 1:
+                yield self._trap("reused", owners[0])
+                continue
+            places = " and ".join(name.rpartition(".")[0] or "the model" for name in names)
+            text = SENTENCES["tied"].format(modules=places, parameter=names[0])
+            yield Trap("tied", text, names[0].rpartition(".")[0])
 
 
 def hooked(module: nn.Module) -> Iterator[nn.Module]:
@@ -134,145 +256,6 @@ def hooked(module: nn.Module) -> Iterator[nn.Module]:
 
 def _own_parameters(module: nn.Module) -> str:
     return listed([name for name, _ in module.named_parameters(recurse=False)])
-
-
-def _batch_dimension(seen: _Foreseen) -> Iterator[Trap]:
-    batch_size = seen.step.batch_size
-    for call in seen.calls:
-        if isinstance(call.module, (*TUPLES, nn.EmbeddingBag)) or not call.shapes:
-            continue
-        length = (*call.shapes[0], 0)[0]
-        if length != batch_size:
-            name = "ids" if isinstance(call.module, nn.Embedding) else "inputs"
-            yield seen.trap(name, call.module, length=length, batch_size=batch_size)
-
-
-def _unused(seen: _Foreseen) -> Iterator[Trap]:
-    """Find parameters of modules that were not called, or that backward did not reach."""
-    called = {call.module: list(call.module.parameters()) for call in seen.calls}
-    reached = {p for own in called.values() if any(p.grad is not None for p in own) for p in own}
-    missing = [n for n, p in seen.step.model.named_parameters() if p.requires_grad and p not in reached]
-    if missing:
-        yield seen.trap("unused", None, parameters=listed(missing))
-
-
-def _norm_bias(seen: _Foreseen) -> Iterator[Trap]:
-    for module in seen.hooked:
-        if type(module) is nn.LayerNorm and module.bias is None:
-            yield seen.trap("norm_bias", module)
-
-
-def _in_place(seen: _Foreseen) -> Iterator[Trap]:
-    for module, place in seen.step.changes:
-        if module is None:
-            text = SENTENCES["in_place"].format(module="the workload's loss", place=place)
-            yield Trap("in_place", text, "")
-        elif getattr(module, "inplace", False) and type(module).__module__.startswith("torch.nn."):
-            yield seen.trap("in_place_module", module)
-        else:
-            yield seen.trap("in_place", module, place=place)
-
-
-def _embedding_bag(seen: _Foreseen) -> Iterator[Trap]:
-    for call in seen.calls:
-        if isinstance(call.module, nn.EmbeddingBag) and len(call.shapes) == 1:
-            yield seen.trap("bag", call.module)
-        elif isinstance(call.module, nn.EmbeddingBag) and isinstance(call.module.weight, FakeTensor):
-            yield seen.trap("bag_on_fakes", call.module)
-
-
-def _tuple_of_outputs(seen: _Foreseen) -> Iterator[Trap]:
-    for module in seen.hooked:
-        if isinstance(module, nn.MultiheadAttention):
-            yield seen.trap("attention", module)
-        elif isinstance(module, TUPLES):
-            yield seen.trap("recurrent", module, kind=type(module).__name__)
-
-
-def _inputs(seen: _Foreseen) -> Iterator[Trap]:
-    for call in seen.calls:
-        if isinstance(call.module, TUPLES):
-            continue
-        if not call.shapes and call.keywords:
-            yield seen.trap("keywords", call.module)
-        elif call.module in seen.under_functorch and len(call.shapes) + len(call.keywords) > 1:
-            yield seen.trap("several_inputs", call.module, parameters=_own_parameters(call.module))
-
-
-def _random(seen: _Foreseen) -> Iterator[Trap]:
-    for module in seen.under_functorch:
-        if module in seen.step.random:
-            yield seen.trap("random", module, parameters=_own_parameters(module))
-
-
-def _recomputed(seen: _Foreseen) -> Iterator[Trap]:
-    for module in seen.hooked:
-        if {call.in_backward for call in seen.calls if call.module is module} == {False, True}:
-            yield seen.trap("recomputed", module)
-
-
-def _buffers(seen: _Foreseen) -> Iterator[Trap]:
-    """Find buffers of modules with trainable parameters, or of their children, except those of norms."""
-    norms = (_BatchNorm, _InstanceNorm)
-    of_norms = {b for m in seen.step.model.modules() if isinstance(m, norms) for b in m.buffers()}
-    for module in seen.step.model.modules():
-        if not any(p.requires_grad for p in module.parameters(recurse=False)):
-            continue
-        others = [name for name, buffer in module.named_buffers() if buffer not in of_norms]
-        if isinstance(module, _BatchNorm) and any(True for _ in module.buffers()):
-            yield seen.trap("batch_norm", module, kind=type(module).__name__)
-        elif isinstance(module, _InstanceNorm) and any(True for _ in module.buffers()):
-            yield seen.trap("running_statistics", module, kind=type(module).__name__)
-        elif others:
-            yield seen.trap("buffers", module, buffers=listed(others))
-
-
-def _dimensions(seen: _Foreseen) -> Iterator[Trap]:
-    for call in seen.calls:
-        if type(call.module) is nn.Linear and call.shapes and len(call.shapes[0]) not in (2, 3):
-            yield seen.trap("dimensions", call.module)
-
-
-def _not_contiguous(seen: _Foreseen) -> Iterator[Trap]:
-    for call in seen.calls:
-        if type(call.module) is nn.Embedding and not call.has_flat_rows:
-            yield seen.trap("not_contiguous", call.module)
-
-
-def _called_twice(seen: _Foreseen) -> Iterator[Trap]:
-    """Find parameters with a ghost norm that more than one call of the forward uses."""
-    named = [*seen.step.model.named_parameters(remove_duplicate=False)]
-    for parameter in {id(p): p for _, p in named if p.requires_grad}.values():
-        owners = [
-            call.module
-            for call in seen.calls
-            if not call.in_backward and any(p is parameter for p in call.module.parameters(recurse=False))
-        ]
-        if len(owners) < 2 or not any(type(owner) in _NORM_SAMPLERS for owner in owners):
-            continue
-        names = [name for name, p in named if p is parameter]
-        if len(names) == 1:
-            yield seen.trap("reused", owners[0])
-            continue
-        places = " and ".join(name.rpartition(".")[0] or "the model" for name in names)
-        text = SENTENCES["tied"].format(modules=places, parameter=names[0])
-        yield Trap("tied", text, names[0].rpartition(".")[0])
-
-
-_Rule = Callable[[_Foreseen], Iterator[Trap]]
-_RULES: list[_Rule] = [
-    _buffers,
-    _batch_dimension,
-    _in_place,
-    _tuple_of_outputs,
-    _inputs,
-    _random,
-    _recomputed,
-    _unused,
-    _norm_bias,
-    _embedding_bag,
-]
-_RULES_OF_GHOST: list[_Rule] = [_called_twice, _not_contiguous, _dimensions]
 
 
 def silent_traps(model: nn.Module) -> list[str]:

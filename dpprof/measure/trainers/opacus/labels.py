@@ -1,7 +1,7 @@
 """Labels the tensors of Opacus's that live and die within its functions, or stay on parameters."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -34,8 +34,15 @@ def kept_by_opacus(model: nn.Module, wrapped: nn.Module) -> Held:
 
 
 @contextmanager
-def labelled_samples(observer: Observer, names: Mapping[Tensor, str]) -> Iterator[None]:
-    """Label each per-sample gradient when it is computed, and the buffer that it is copied to."""
+def labelled_within(
+    observer: Observer, model: nn.Module, wrapped: Any = GradSampleModuleFastGradientClipping
+) -> Iterator[None]:
+    """Label the tensors within Opacus's functions, with `wrapped` around the model, by default with any.
+
+    They are each per-sample gradient, the buffer that it is copied to, and the (B, T, T) tensors of a ghost
+    norm.
+    """
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     function = "create_or_accumulate_grad_sample"
     original = getattr(grad_sample_module, function)
 
@@ -47,27 +54,6 @@ def labelled_samples(observer: Observer, names: Mapping[Tensor, str]) -> Iterato
         if buffer is not None:
             observer.label("per_sample_gradients", [(name, buffer)])
 
-    with (
-        patch.object(grad_sample_module, function, create_and_label),
-        patch.object(grad_sample_module_fast_gradient_clipping, function, create_and_label),
-    ):
-        yield
-
-
-@contextmanager
-def labelled_everywhere(observer: Observer, model: nn.Module) -> Iterator[None]:
-    """Label the tensors within Opacus's functions, whichever wrapper the model has."""
-    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
-    with (
-        labelled_samples(observer, names),
-        labelled_gram_matrices(observer, GradSampleModuleFastGradientClipping),
-    ):
-        yield
-
-
-def labelled_gram_matrices(observer: Observer, wrapped: Any) -> AbstractContextManager[Any]:
-    """Label the (B, T, T) tensors of a ghost norm, of a wrapped model or of all."""
-
     def labelling(sampler: Any) -> Any:
         def sample(*given: Any) -> Any:
             with observer.label_new("gram_matrices", lambda s: len(s) == 3 and s[1] == s[2]):
@@ -75,5 +61,11 @@ def labelled_gram_matrices(observer: Observer, wrapped: Any) -> AbstractContextM
 
         return sample
 
-    samplers = {kind: labelling(sampler) for kind, sampler in wrapped.NORM_SAMPLERS.items()}
-    return patch.object(wrapped, "NORM_SAMPLERS", samplers)
+    of_norms = getattr(wrapped, "NORM_SAMPLERS", {})  # none with flat clipping
+    samplers = {kind: labelling(sampler) for kind, sampler in of_norms.items()}
+    with (
+        patch.object(grad_sample_module, function, create_and_label),
+        patch.object(grad_sample_module_fast_gradient_clipping, function, create_and_label),
+        patch.object(wrapped, "NORM_SAMPLERS", samplers, create=True),
+    ):
+        yield

@@ -1,12 +1,13 @@
 """Layers whose backward computes the input's gradient and reports the weights' to the book.
 
-Each is applied to input, weight and bias of a module, the module, and the reports of the call. Weights are
-inputs of the `torch.autograd.Function`, so that the graph reaches the first trainable layer, but get
-gradients only while the book is summing. Tensors are saved as in torch's layers, so activation checkpointing
-works. Shape suffixes: B samples, T positions, M outputs, N inputs, D normalised.
+Each is applied to input, weight and bias of a module, and the reports of the call. Weights are inputs of the
+`torch.autograd.Function`, so that the graph reaches the first trainable layer, but get gradients only while
+the book is summing. Tensors are saved as in torch's layers, so activation checkpointing works. Shape
+suffixes: B samples, T positions, M outputs, N inputs, D normalised; of convolutions, which are products of
+the output gradient with the unfolded input, C channels, G groups, K the kernel's positions.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,8 +15,10 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
 from dpprof.measure.trainers.parallel import kind_of
+from dpprof.measure.trainers.per_sample import uses
 from dpprof.measure.trainers.per_sample.book import Book
 from dpprof.measure.trainers.per_sample.uses import PerSample, Products, Rows, Use, over_positions
+from dpprof.vocabulary.norm_forms import LayerShape
 
 Gradients = tuple[Tensor | None, ...]
 
@@ -23,8 +26,8 @@ Gradients = tuple[Tensor | None, ...]
 class Reports:
     """Reports a call's gradients to the book, by the layer's parameters."""
 
-    def __init__(self, book: Book, module: nn.Module, path: str) -> None:
-        self.book = book
+    def __init__(self, book: Book, module: Any, path: str) -> None:
+        self.book, self.module = book, module
         weight, bias = (
             book.shards.get((id(module), name), getattr(module, name, None)) for name in ("weight", "bias")
         )
@@ -47,7 +50,7 @@ class Reports:
         return None if self.weight is None else self.book.take(self.weight, use)
 
 
-def as_autocast(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+def as_autocast(*tensors: Tensor | None) -> tuple[Any, ...]:
     """Cast the arguments of a matrix product as autocast does.
 
     Not by autocast itself: its cache would keep weights that no longer require gradients.
@@ -68,20 +71,15 @@ class LinearFunction(torch.autograd.Function):
     """`F.linear`, and that of a transposed weight."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, module: nn.Module, reports: Reports
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, reports: Reports) -> Tensor:
         """(B, ..., N) -> (B, ..., M)."""
-        ctx.reports, ctx.is_transposed = reports, is_transposed(kind_of(module))
+        ctx.reports, ctx.is_transposed = reports, is_transposed(kind_of(reports.module))
         ctx.input_has_hooks = bool(x._backward_hooks)
         x_, weight_, bias_ = as_autocast(x, weight, bias)
-        assert x_ is not None
-        assert weight_ is not None
         ctx.save_for_backward(x_ if reports.weight is not None else None, weight)
         out = F.linear(x_.flatten(0, -2), weight_.T if ctx.is_transposed else weight_, bias_)
         # Not a view, which could not be changed in place.
-        shaped: Tensor = torch.ops.aten._unsafe_view(out, [*x.shape[:-1], out.shape[-1]])
-        return shaped
+        return torch.ops.aten._unsafe_view(out, [*x.shape[:-1], out.shape[-1]])
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Gradients:
@@ -96,7 +94,7 @@ class LinearFunction(torch.autograd.Function):
             inputs, outputs = (t.reshape(t.shape[0], 1, -1, t.shape[-1]) for t in (x, gradient))
             sides = (inputs, outputs) if ctx.is_transposed else (outputs, inputs)
             of_weight = reports.take_weight(Products(*sides, weight.shape))
-        return of_input, of_weight, of_bias, None, None
+        return of_input, of_weight, of_bias, None
 
 
 def below_last_layer(edge: GradientEdge) -> tuple[GradientEdge, Reports] | None:
@@ -116,9 +114,9 @@ class EmbeddingFunction(torch.autograd.Function):
     """`F.embedding`. Ids with a single row, such as positions, are the same for every sample."""
 
     @staticmethod
-    def forward(ctx: Any, ids: Tensor, weight: Tensor, _: None, module: Any, reports: Reports) -> Tensor:
+    def forward(ctx: Any, ids: Tensor, weight: Tensor, _: None, reports: Reports) -> Tensor:
         """(B, ...) -> (B, ..., D)."""
-        ctx.reports, ctx.padding = reports, module.padding_idx
+        ctx.reports, ctx.padding = reports, reports.module.padding_idx
         ctx.save_for_backward(ids)
         ctx.weight_shape = weight.shape
         out, batch_size = F.embedding(ids, weight), reports.book.batch_size
@@ -132,18 +130,16 @@ class EmbeddingFunction(torch.autograd.Function):
         rows = gradient.reshape(*ids.shape, gradient.shape[-1])
         if ctx.padding is not None:
             rows = rows.masked_fill((ids == ctx.padding).unsqueeze(-1), 0.0)
-        return None, ctx.reports.take_weight(Rows(ids, rows, ctx.weight_shape)), None, None, None
+        return None, ctx.reports.take_weight(Rows(ids, rows, ctx.weight_shape)), None, None
 
 
 class LayerNormFunction(torch.autograd.Function):
     """`F.layer_norm` with weights."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, module: Any, reports: Reports
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, reports: Reports) -> Tensor:
         """(B, ..., *shape) -> the same."""
-        ctx.shape, ctx.eps, ctx.reports = module.normalized_shape, module.eps, reports
+        ctx.shape, ctx.eps, ctx.reports = reports.module.normalized_shape, reports.module.eps, reports
         ctx.save_for_backward(x, weight)
         return F.layer_norm(x, ctx.shape, weight, bias, ctx.eps)
 
@@ -172,18 +168,18 @@ class LayerNormFunction(torch.autograd.Function):
                 None,
                 [True, False, False],
             )[0]
-        return of_input, of_weight, of_bias, None, None
+        return of_input, of_weight, of_bias, None
 
 
 class RMSNormFunction(torch.autograd.Function):
     """`F.rms_norm` with a weight (Zhang and Sennrich 2019)."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, _: None, module: Any, reports: Reports) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, _: None, reports: Reports) -> Tensor:
         """(B, ..., *shape) -> the same."""
+        ctx.reports, module = reports, reports.module
         ctx.dims = tuple(range(-len(module.normalized_shape), 0))
         ctx.eps = torch.finfo(x.dtype).eps if module.eps is None else module.eps
-        ctx.reports = reports
         ctx.save_for_backward(x, weight)
         return F.rms_norm(x, module.normalized_shape, weight, ctx.eps)
 
@@ -202,18 +198,16 @@ class RMSNormFunction(torch.autograd.Function):
             weighted = gradient * weight.to(gradient.dtype)
             along = (normal * weighted).mean(ctx.dims, keepdim=True)
             of_input = weighted.sub_(normal.mul_(along)).mul_(scale)
-        return of_input, of_weight, None, None, None
+        return of_input, of_weight, None, None
 
 
 class GroupNormFunction(torch.autograd.Function):
     """`F.group_norm` with weights."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, module: Any, reports: Reports
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, reports: Reports) -> Tensor:
         """(B, C, ...) -> the same."""
-        ctx.groups, ctx.eps, ctx.reports = module.num_groups, module.eps, reports
+        ctx.groups, ctx.eps, ctx.reports = reports.module.num_groups, reports.module.eps, reports
         ctx.save_for_backward(x, weight)
         return F.group_norm(x, ctx.groups, weight, bias, ctx.eps)
 
@@ -236,4 +230,118 @@ class GroupNormFunction(torch.autograd.Function):
             of_input = torch.ops.aten.native_group_norm_backward(
                 gradient, x, mean, scale, weight.to(gradient.dtype), *sizes, [True, False, False]
             )[0]
-        return of_input, of_weight, of_bias, None, None
+        return of_input, of_weight, of_bias, None
+
+
+class Geometry(NamedTuple):
+    """Geometry of a convolution; lists have one number per dimension."""
+
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+    groups: int
+
+    @classmethod
+    def of(cls, module: Any) -> "Geometry":
+        """Return the geometry of a module's input after `padded`."""
+        padding = [0] * len(module.stride) if _is_padded_before(module) else list(module.padding)
+        return cls(list(module.stride), padding, list(module.dilation), module.groups)
+
+    def backward(
+        self, gradient: Tensor, x: Tensor, weight: Tensor, *, of_input: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Compute the gradient of the input or of the weight, as torch does."""
+        return torch.ops.aten.convolution_backward(
+            gradient,
+            x,
+            weight,
+            None,
+            self.stride,
+            self.padding,
+            self.dilation,
+            False,
+            [0] * len(self.stride),
+            self.groups,
+            [of_input, not of_input, False],
+        )[:2]
+
+
+def padded(module: Any, x: Tensor) -> Tensor:
+    """Pad the input of a convolution unless torch's operator does."""
+    if not _is_padded_before(module):
+        return x
+    mode = "constant" if module.padding_mode == "zeros" else module.padding_mode
+    return F.pad(x, module._reversed_padding_repeated_twice, mode=mode)
+
+
+def _is_padded_before(module: Any) -> bool:
+    return isinstance(module.padding, str) or module.padding_mode != "zeros"
+
+
+class Unfolded(Products):
+    """Products of a convolution. The input is unfolded only while a norm is computed."""
+
+    def __init__(self, x: Tensor, gradient: Tensor, weight: Tensor, geometry: Geometry) -> None:
+        self.gradient = self.held = gradient  # forward keeps the input anyway
+        self.x, self.weight, self.geometry = x.detach(), weight.detach(), geometry
+        self.shape = weight.shape
+
+    @property
+    def left(self) -> Tensor:  # type: ignore[override]
+        """Output gradient, (B, G, T, C / G)."""
+        return _by_group(self.gradient.flatten(2), self.geometry.groups)
+
+    @property
+    def right(self) -> Tensor:  # type: ignore[override]
+        """Unfolded input, (B, G, T, C / G x K)."""
+        x, kernel, geometry = self.x, list(self.shape[2:]), self.geometry
+        moves = [geometry.dilation, geometry.padding, geometry.stride]
+        if len(kernel) == 1:  # torch unfolds images only
+            x, kernel = x.unsqueeze(2), [1, *kernel]
+            moves = [[still, *move] for still, move in zip([1, 0, 1], moves, strict=True)]
+        return _by_group(torch.ops.aten.im2col(x, kernel, *moves), geometry.groups)
+
+    @property
+    def sizes(self) -> LayerShape:
+        """B, G, T, M, N, without unfolding."""
+        samples, channels = self.gradient.shape[:2]
+        groups, positions = self.geometry.groups, self.gradient.shape[2:].numel()
+        return LayerShape(samples, groups, positions, channels // groups, self.shape[1:].numel())
+
+    def summed(self, factors_B: Tensor, onto: Tensor | None = None) -> Tensor:
+        """Sum with torch's own backward."""
+        gradient = uses.scaled(self.gradient, factors_B)
+        return uses.added(self.geometry.backward(gradient, self.x, self.weight, of_input=False)[1], onto)
+
+
+def _by_group(t_BCT: Tensor, groups: int) -> Tensor:
+    """(B, C, T) -> (B, G, T, C / G)."""
+    return t_BCT.unflatten(1, (groups, -1)).mT
+
+
+class ConvFunction(torch.autograd.Function):
+    """`F.conv1d` and `F.conv2d`, grouped ones too."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, reports: Reports) -> Tensor:
+        """(B, C, ...) -> (B, C, ...)."""
+        ctx.geometry, ctx.reports = Geometry.of(reports.module), reports
+        x_, weight_, bias_ = as_autocast(x, weight, bias)
+        ctx.save_for_backward(x_, weight)
+        function = F.conv1d if weight.dim() == 3 else F.conv2d
+        return function(x_, weight_, bias_, *ctx.geometry)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Gradients:
+        """Return the input's gradient; report those of weight and bias to the book."""
+        x, weight = ctx.saved_tensors
+        reports: Reports = ctx.reports
+        weight = weight.to(gradient.dtype)
+        of_bias = of_weight = of_input = None
+        if reports.bias is not None:
+            of_bias = reports.take_bias(gradient.flatten(2).sum(2))
+        if ctx.needs_input_grad[0]:
+            of_input = ctx.geometry.backward(gradient, x, weight, of_input=True)[0]
+        if reports.weight is not None:
+            of_weight = reports.take_weight(Unfolded(x, gradient, weight, ctx.geometry))
+        return of_input, of_weight, of_bias, None

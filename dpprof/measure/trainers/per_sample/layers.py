@@ -17,7 +17,6 @@ from dpprof.errors import WorkloadError
 from dpprof.measure.trainers.per_sample import functions
 from dpprof.measure.trainers.per_sample.any_module import call_any
 from dpprof.measure.trainers.per_sample.book import Book
-from dpprof.measure.trainers.per_sample.convolutions import ConvFunction, padded
 
 Rule = type[torch.autograd.Function]
 
@@ -50,8 +49,8 @@ def _replaced(rule: Rule | None, path: str, book: Book) -> Callable[..., Any]:
         if not (isinstance(module, nn.Embedding) and _are_ids_of_samples(x, path, book)):
             _check_batch(path, x, book)
         reports = functions.Reports(book, module, path)
-        x = padded(module, x) if rule is ConvFunction else x
-        return rule.apply(x, module.weight, getattr(module, "bias", None), module, reports)
+        x = functions.padded(module, x) if rule is functions.ConvFunction else x
+        return rule.apply(x, module.weight, getattr(module, "bias", None), reports)
 
     return forward
 
@@ -97,8 +96,8 @@ _RULES: dict[type[nn.Module], Rule] = {
     nn.LayerNorm: functions.LayerNormFunction,
     nn.RMSNorm: functions.RMSNormFunction,
     nn.GroupNorm: functions.GroupNormFunction,
-    nn.Conv1d: ConvFunction,
-    nn.Conv2d: ConvFunction,
+    nn.Conv1d: functions.ConvFunction,
+    nn.Conv2d: functions.ConvFunction,
 }
 
 

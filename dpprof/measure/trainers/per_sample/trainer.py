@@ -265,24 +265,21 @@ def add_noise(gradients: list[Tensor], deviation: float, device_type: str) -> No
     """Add independent noise of this standard deviation to every number of the gradients.
 
     A complex number is two, between which `normal_` would split the variance. The buffer's size suits the
-    device type; small gradients share it, large ones fill it several times.
+    device type; small gradients share it, large ones fill it several times, if they can be viewed flat.
     """
     if deviation == 0:
         return
     size = NOISE_BUFFER.get(device_type, NOISE_BUFFER["cpu"])
-    each = (piece for gradient in map(as_real, gradients) for piece in _pieces(gradient, size))
+    each = (
+        piece
+        for gradient in map(as_real, gradients)
+        for piece in (gradient.view(-1).split(size) if gradient.is_contiguous() else [gradient])
+    )
     for pieces in together(each, Tensor.numel, size):
         drawn = torch.empty(sum(p.numel() for p in pieces), dtype=pieces[0].dtype, device=pieces[0].device)
         drawn.normal_(0, deviation)
         parts = drawn.split([p.numel() for p in pieces])
         torch._foreach_add_(pieces, [part.view(p.shape) for part, p in zip(parts, pieces, strict=True)])
-
-
-def _pieces(gradient: Tensor, size: int) -> list[Tensor]:
-    """Split a gradient into views that fit the buffer; one that cannot be viewed flat stays whole."""
-    if not gradient.is_contiguous():
-        return [gradient]
-    return list(gradient.view(-1).split(size))
 
 
 def _factor(norm: Tensor, max_grad_norm: float, clipping: str) -> Tensor:

@@ -103,8 +103,7 @@ def _with_forward(forward: Callable[..., Tensor]) -> Callable[[nn.Module], nn.Mo
 
 def _adding_out_of_place(self: Any, hidden_state: Tensor) -> Tensor:
     """Run a residual layer of ResNet: Opacus's hooks refuse in-place sums on a module's output."""
-    out: Tensor = self.activation(self.layer(hidden_state) + self.shortcut(hidden_state))
-    return out
+    return self.activation(self.layer(hidden_state) + self.shortcut(hidden_state))
 
 
 def _opt_layer(layer: Any) -> nn.Module:
