@@ -12,6 +12,7 @@ from dpprof.config.devices import balance_of
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.trainers.base import TrainerBase
 from dpprof.measure.workloads.workload import Workload
+from dpprof.vocabulary.parallel import NONE
 from dpprof.vocabulary.registry import load
 from dpprof.vocabulary.trainers import TRAINERS
 
@@ -52,6 +53,10 @@ def build_trainer(
     config: ExperimentConfig, workload: Workload, tensor_device: str | None = None
 ) -> TrainerBase:
     """Create the configured trainer over a workload's model, with tensors on `tensor_device` if given."""
+    options = config.trainer_options
+    own = {} if options is None else {"options": options}
+    if config.parallel != NONE:
+        own["parallel"] = config.parallel
     trainer = load_trainer(config.trainer)(
         workload.model,
         *optimizer_of(config),
@@ -64,8 +69,7 @@ def build_trainer(
         max_grad_norm=config.max_grad_norm,
         loop=config.loop,
         poisson_sampling=config.poisson_sampling,
-        options=config.trainer_options,
-        parallel=config.parallel,
+        **own,
     )
     trainer.device_type = config.device
     if config.is_estimate:
