@@ -61,7 +61,7 @@ HOMES = {
     "jinja2": ("pages/",),
     "matplotlib": ("pages/",),
     "pandas": ("pages/",),
-    "scipy": ("findings/", "privacy/physical_batches.py", "config/experiment.py"),
+    "scipy": ("findings/", "privacy/physical_batches.py"),
     "opacus": (
         "measure/trainers/opacus/",
         "measure/workloads/dp_attention.py",

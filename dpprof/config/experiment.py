@@ -1,5 +1,6 @@
 """One experiment: the training, and how it is measured or estimated. Plain data; no torch."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
@@ -124,6 +125,15 @@ class ExperimentConfig(TrainingConfig):
 
 def largest_batch(expected: float, tail: float) -> int:
     """Return the smallest size that at most a share `tail` of Poisson-sampled batches exceed."""
-    from scipy.stats import poisson
 
-    return int(poisson.isf(tail, expected))
+    def probability(size: int) -> float:
+        return math.exp(size * math.log(expected) - expected - math.lgamma(size + 1))
+
+    size = math.ceil(expected)
+    while probability(size) > 1e-9 * tail:  # the rest is negligible
+        size += 1
+    exceeding = 0.0
+    while size > 0 and exceeding + probability(size) <= tail:
+        exceeding += probability(size)
+        size -= 1
+    return size
