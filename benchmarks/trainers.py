@@ -147,12 +147,13 @@ def table(found: list[Row]) -> str:
 
 def made_by(script: str, num_rounds: int, packages: Sequence[ModuleType]) -> str:
     """How and with what the figures were measured."""
+    return f"`python benchmarks/{script}`: {num_rounds} rounds in turn. {versions_of(packages)}."
+
+
+def versions_of(packages: Sequence[ModuleType]) -> str:
+    """Versions, and the processor."""
     versions = ", ".join(f"{package.__name__} {package.__version__}" for package in packages)
-    machine = describe_environment("cpu")
-    return (
-        f"`python benchmarks/{script}`: {num_rounds} rounds in turn. {versions}, {machine['cpu']}, "
-        f"{torch.get_num_threads()} threads."
-    )
+    return f"{versions}, {describe_environment('cpu')['cpu']}, {torch.get_num_threads()} threads"
 
 
 def main() -> None:

@@ -18,10 +18,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dpprof.config.devices import DEVICES
 from dpprof.config.device_times import SCHEMA
+from dpprof.config.devices import DEVICES
 
-NEUSIGHT = "NeuSight (Lee, Phanishayee, Mahajan, ASPLOS 2025), MIT licence, github.com/sitar-lab/NeuSight 6945927"
+NEUSIGHT = (
+    "NeuSight (Lee, Phanishayee, Mahajan, ASPLOS 2025), MIT licence, github.com/sitar-lab/NeuSight 6945927"
+)
 AICONFIGURATOR = "AIConfigurator (NVIDIA), Apache-2.0, github.com/ai-dynamo/aiconfigurator 095f58a"
 VERSIONS = {"float32": "torch 2.1, CUDA 12.1"}
 TO_KEEP = {"product": 400, "elementwise": 24, "softmax": 48, "layer_norm": 48}
@@ -90,7 +92,9 @@ def collectives(folder: Path, gpu: str) -> list[dict[str, Any]]:
     points: dict[tuple[str, int], list[list[float]]] = defaultdict(list)
     for row in csv.DictReader((folder / "nccl_half.csv").open()):
         if row["device"] == gpu:
-            points[row["op"], int(row["num_gpus"])].append([2 * float(row["elements"]), 1e3 * float(row["ms"])])
+            points[row["op"], int(row["num_gpus"])].append(
+                [2 * float(row["elements"]), 1e3 * float(row["ms"])]
+            )
     return [
         {"name": name, "ranks": ranks, "source": AICONFIGURATOR, "points": rounded(each)}
         for (name, ranks), each in points.items()
@@ -134,11 +138,22 @@ def pooled(found: dict[str, Points]) -> dict[str, Any]:
     """The table of any GPU: with times as on one of 1 TFLOP/s and 1 GB/s per TFLOP/s of its balance."""
     entries = []
     for key in sorted({key for points in found.values() for key in points}):
-        scaled = {gpu: [nominal(gpu, key[1], p) for p in points[key]] for gpu, points in found.items() if key in points}
+        scaled = {
+            gpu: [nominal(gpu, key[1], p) for p in points[key]]
+            for gpu, points in found.items()
+            if key in points
+        }
         together = [point for points in scaled.values() for point in points]
         entries.append(operators(*key, together, spread_between(scaled)))
     rates = {"float32": 1.0, "bfloat16": 1.0}
-    return {"schema": SCHEMA, "gpu": ANY, "device": "cuda", "tflops": rates, "gb_per_s": 1.0, "operators": entries}
+    return {
+        "schema": SCHEMA,
+        "gpu": ANY,
+        "device": "cuda",
+        "tflops": rates,
+        "gb_per_s": 1.0,
+        "operators": entries,
+    }
 
 
 def nominal(gpu: str, dtype: str, point: list[float]) -> list[float]:

@@ -31,6 +31,7 @@ def calibrate(asked: Asked) -> None:
     from dpprof.config.device_times import TIMES
     from dpprof.drive import calibrate as driving
     from dpprof.drive.claim import new_folder
+    from dpprof.drive.jobs import Runner
 
     asked.drive.check_writable()
     asked.getting_ready.close()
@@ -39,8 +40,8 @@ def calibrate(asked: Asked) -> None:
         progress.say(f"calibrating {device}; do not use the machine meanwhile")
         progress.warn_if_busy(machine)
         progress.started(1, 1, folder.name)
-        say = partial(progress.line, folder.name)
-        times = driving.calibrate(config, device, folder, asked.launcher, asked.drive.timeout_s, say)
+        runner = Runner(asked.launcher, asked.drive.timeout_s, partial(progress.line, folder.name))
+        times = driving.calibrate(config, device, folder, runner)
         progress.close()
         if times.others_pct is not None and times.others_pct > _QUIET_PCT:
             progress.warn(f"others had {times.others_pct:.0f} % of the processors: calibrate again in quiet")

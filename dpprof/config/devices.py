@@ -72,6 +72,7 @@ class Device:
 # Multiprocessors of some chips, by the chips' names.
 _GH100, _GA100 = Multiprocessors(132, 2048), Multiprocessors(108, 2048)
 _GV100, _AD102 = Multiprocessors(80, 2048), Multiprocessors(128, 1536)
+_GA102 = Multiprocessors(82, 1536)
 _hopper = partial(Device, workspace_mib=HOPPER_WORKSPACE_MIB)
 DEVICES = {
     "H200": _hopper(139.8, 4800, 67, 989, 450, 50, _GH100, "H200", "NVIDIA H200 data sheet, SXM"),
@@ -92,6 +93,9 @@ DEVICES = {
     "T4": Device(14.5, 320, 8.1, None, 16, 4, Multiprocessors(40, 1024), "T4", "NVIDIA T4 data sheet"),
     "RTX-4090": Device(
         23.5, 1008, 82.6, 165.2, 32, 72, _AD102, "(GeForce )?RTX 4090", "NVIDIA Ada architecture paper"
+    ),
+    "RTX-3090": Device(
+        23.6, 936, 35.6, 71, 32, 6, _GA102, "(GeForce )?RTX 3090", "NVIDIA Ampere GA102 architecture paper"
     ),
 }
 # A process's memory on a GPU before any tensor: the context and loaded kernels. It depends on driver, torch

@@ -1,38 +1,32 @@
 """Measures the times of operators on a device, and logs them to MLflow."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from dpprof.config.device_times import TIMES, DeviceTimes
 from dpprof.config.entry_points import CalibrateConfig
-from dpprof.drive.jobs import run_measuring
-from dpprof.drive.launch.job import Job, calibrating_command
-from dpprof.drive.launch.launcher import Launcher
-from dpprof.drive.stop import Stop, stop_on_signals
+from dpprof.drive.jobs import Runner, stop_on_signals
+from dpprof.drive.launch.job import CALIBRATE, Job, measuring_command
 from dpprof.errors import ExperimentsFailed, Interrupted
 from dpprof.record.figures.results import FINISHED
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.tracking.tracker import Summary, Tracker
 
 KIND = "calibration"
-Say = Callable[[str], None]
 
 
-def calibrate(
-    asked: CalibrateConfig, device: str, folder: Path, launcher: Launcher, timeout_s: float, say: Say
-) -> DeviceTimes:
+def calibrate(asked: CalibrateConfig, device: str, folder: Path, runner: Runner) -> DeviceTimes:
     """Measure the times of the device where jobs run, into a folder. Raises ExperimentsFailed."""
-    ranks = asked.world_size if asked.world_size > 1 else 0
-    gpus = asked.world_size if device == "cuda" else 0
-    run = RunFolder(folder)
-    job = Job(run, calibrating_command(device, folder), run.log, timeout_s, num_ranks=ranks, num_gpus=gpus)
-    stop = Stop()
-    with stop_on_signals(stop):
-        ended = run_measuring(launcher, job, say, stop)
-    if ended.interrupted or stop.requested:
+    run, ranks = RunFolder(folder), asked.world_size
+    command = measuring_command(folder, CALIBRATE, device)
+    num_gpus, num_ranks = ranks if device == "cuda" else 0, ranks if ranks > 1 else 0
+    job = Job(run, command, run.log, runner.timeout_s, num_ranks=num_ranks, num_gpus=num_gpus)
+    with stop_on_signals(runner.stop):
+        ended = runner.measure(job)
+    if ended.interrupted or runner.stop.requested:
         raise Interrupted(ended.said or "stopped before everything was measured")
     if not (folder / TIMES).exists():
-        why = f"stopped after timeout_s={timeout_s:g} seconds" if ended.timed_out else ended.said or ended.how
+        limit = f"stopped after timeout_s={runner.timeout_s:g} seconds"
+        why = limit if ended.timed_out else ended.said or ended.how
         raise ExperimentsFailed(f"nothing was calibrated: {why}; see {run.log}")
     return DeviceTimes.read(folder / TIMES)
 

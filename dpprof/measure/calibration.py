@@ -23,9 +23,10 @@ from torch import Tensor
 
 from dpprof.config.device_times import SCHEMA, TIMES, CollectiveTimes, DeviceTimes, OperatorTimes
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.measure.clock import Clock, OperatorCall, sizes_of
+from dpprof.measure.passes.clock import Clock, OperatorCall, sizes_of
 from dpprof.measure.passes.ledger import Ledger
 from dpprof.measure.passes.machine import copy_bytes_per_s, issue_s, matmul_flop_per_s
+from dpprof.measure.passes.traffic import tensors_in
 from dpprof.measure.place import place_in
 from dpprof.measure.ranks import Ranks
 from dpprof.process import others_processor_s, processor
@@ -36,8 +37,8 @@ from dpprof.vocabulary.parallel import ALL_GATHER, ALL_REDUCE, DDP, NONE, REDUCE
 SOURCE = "measured by dpprof calibrate"
 # Inputs of one operator exceed this many bytes together, in at most so many copies.
 _CACHED_BYTES, _MOST_COPIES = 2**26, 32
-# Each operator runs until it has taken so long, and at least so often, after one run to warm up.
-_SECONDS, _LEAST_RUNS, _MOST_RUNS = 0.05, 3, 1000
+# A round takes about so long, has at most so many runs, and keeps at most so many bytes of results.
+_SECONDS, _MOST_RUNS, _HELD_BYTES, _ROUNDS = 0.03, 1000, 2**28, 3
 # Larger ones are left out, by the device's speed.
 _MOST_FLOPS, _MOST_BYTES = {"cpu": 1e10, "cuda": 2e13}, {"cpu": 2**28, "cuda": 2**32}
 _COPIED, _MATRIX = {"cpu": 2**28, "cuda": 2**30}, {"cpu": 2048, "cuda": 8192}
@@ -108,7 +109,7 @@ def _collectives(world_size: int, device: str) -> Iterator[CollectiveTimes]:
             numbers = 2**power // 4 // world_size * world_size
             whole, part = (torch.ones(size, device=device) for size in (numbers, numbers // world_size))
             taken = []
-            for _ in range(1 + _LEAST_RUNS + 2):
+            for _ in range(1 + 2 * _ROUNDS):
                 _wait(device)
                 dist.barrier()
                 start = time.perf_counter()
@@ -134,23 +135,29 @@ def counted(work: Callable[..., Any], inputs: tuple[Any, ...], device: str) -> O
 
 
 def seconds_of(case: Case, device: str) -> float:
-    """Return the median seconds of an operator, on other inputs each time."""
+    """Return the seconds of an operator, on other inputs each time: the median of some rounds.
+
+    Within a round results are kept, and freed together at its end, as the activations and gradients of a step
+    are: memory that was given back costs the time to get it anew.
+    """
     made = [torch.randn(shape, device=device) for shape in case.shapes]
     copies = min(_MOST_COPIES, 1 + _CACHED_BYTES // sum(each.nbytes for each in made))
-    inputs = [case.prepare(*(each.clone() for each in made)) for _ in range(copies)]
-    case.work(*inputs[0])
-    taken: list[float] = []
-    until = time.perf_counter() + _SECONDS
-    for given in itertools.islice(itertools.cycle(inputs), _MOST_RUNS):
-        if len(taken) >= _LEAST_RUNS and time.perf_counter() > until:
-            break
-        _wait(device)
-        start = time.perf_counter()
-        result = case.work(*given)
-        _wait(device)
-        taken.append(time.perf_counter() - start)
-        del result  # outside of the time, as in a training, where it is needed further
-    return statistics.median(taken)
+    inputs = itertools.cycle([case.prepare(*(each.clone() for each in made)) for _ in range(copies)])
+    case.work(*next(inputs))
+    once, size = _round(case, inputs, 1, device)
+    times = int(min(_SECONDS / once, _HELD_BYTES / max(size, 1), _MOST_RUNS))
+    return statistics.median(_round(case, inputs, max(1, times), device)[0] for _ in range(_ROUNDS))
+
+
+def _round(case: Case, inputs: Iterator[tuple[Any, ...]], times: int, device: str) -> tuple[float, int]:
+    """Run an operator so many times; return the seconds of one run, and the bytes of its results."""
+    _wait(device)
+    start = time.perf_counter()
+    held = [case.work(*next(inputs)) for _ in range(times)]
+    size = sum(each.nbytes for each in tensors_in(held[:1]))
+    held.clear()
+    _wait(device)
+    return (time.perf_counter() - start) / times, size
 
 
 def _wait(device: str) -> None:
@@ -192,7 +199,7 @@ def _transposed_by(left: Tensor, right: Tensor) -> Tensor:
 
 def _convolutions() -> Iterator[Case]:
     """Yield the convolutions of residual networks and of patch embeddings."""
-    stages = ((64, 56), (128, 28), (256, 14), (512, 7))
+    stages = ((64, 56), (128, 28), (256, 14), (512, 7), (64, 16), (128, 8), (256, 4), (512, 2))
     kinds = [(3, 64, 7, 224, 2), (3, 768, 16, 224, 16), (256, 512, 1, 56, 2), (1024, 2048, 1, 14, 2)]
     kinds += [(width, width, 3, side, 1) for width, side in stages]
     kinds += [(width, 4 * width, 1, side, 1) for width, side in stages]
@@ -207,6 +214,7 @@ def _of_rows() -> Iterator[Case]:
     for rows, columns in itertools.product((128, 1024, 8192, 65536), (64, 256, 1024, 50257)):
         if rows * columns <= 2**26:
             yield from _with_gradients(partial(F.softmax, dim=-1), (rows, columns))
+            yield from _with_gradients(partial(F.log_softmax, dim=-1), (rows, columns))
             if columns <= 1024:
                 yield from _with_gradients(_layer_norm, (rows, columns), (columns,), (columns,))
     for batch, (channels, side) in itertools.product((2, 8), ((64, 56), (256, 56), (1024, 14), (2048, 7))):
@@ -230,8 +238,8 @@ def _attention() -> Iterator[Case]:
 def _of_elements() -> Iterator[Case]:
     one_operand: tuple[Callable[[Tensor], Any], ...] = (
         *(torch.clone, torch.tanh, torch.exp, torch.linalg.vector_norm, partial(torch.mul, other=0.5)),
-        *(partial(torch.sum, dim=0), partial(torch.sum, dim=1), partial(F.dropout, p=0.1)),
-        *(Tensor.normal_, partial(Tensor.mul_, other=0.5), _transposed, partial(torch.sort, dim=-1)),
+        *(partial(torch.sum, dim=0), partial(torch.sum, dim=1), _drop),
+        *(torch.randn_like, partial(Tensor.mul_, other=0.5), _transposed, partial(torch.sort, dim=-1)),
     )
     two_operands = (torch.add, torch.mul, Tensor.add_, _update, _update_all)
     for power in range(6, 14):
@@ -243,6 +251,10 @@ def _of_elements() -> Iterator[Case]:
         table, tokens = (_VOCABULARY, min(1024, 2**power)), (2**power,)
         yield Case(F.embedding, (tokens, table), _with_ids)
         yield Case(_gradient, (tokens, table), partial(_prepared, F.embedding, _with_ids))
+
+
+def _drop(x: Tensor) -> Tensor:
+    return torch.empty_like(x).bernoulli_(0.9)
 
 
 def _transposed(x: Tensor) -> Tensor:

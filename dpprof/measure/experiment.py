@@ -16,10 +16,10 @@ from dpprof.config.flat import to_flat
 from dpprof.config.measuring import ALONE, CLEAN
 from dpprof.errors import CountersUnavailable, DpprofError, EstimateError, describe_error
 from dpprof.measure import gradient_check
-from dpprof.measure.clock import clock_of
 from dpprof.measure.environment import describe_environment
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes import clean, machine, memory, pm_sampling, trace
+from dpprof.measure.passes.clock import clock_of
 from dpprof.measure.passes.estimate_ledger import CpuLedger, CudaLedger, EstimateLedger, note_estimate
 from dpprof.measure.passes.ledger import Kept, Ledger, keep_ledger, warmup_steps
 from dpprof.measure.passes.subject import Subject

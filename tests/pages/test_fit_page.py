@@ -125,9 +125,11 @@ def test_the_trainer_to_start_with_is_named_for_each_sequence() -> None:
     )
     clear = [row(standard, 1.0), row(flat, 3.0), row(ghost, None), row(bk, 1.5)]
     (text,) = first_choices(clear)
-    assert text == "Start with bk: by its least time for a sample it is the fastest of 2 private trainers."
+    assert text == "Start with bk: by predicted time for a sample it is the fastest of 2 private trainers."
     (text,) = first_choices([row(flat, 1.0), row(bk, 1.19)])
-    assert text.startswith("Start with bk: the least times of flat and bk for a sample are within 20 %, too")
+    assert text.startswith(
+        "Start with bk: the predicted times of flat and bk for a sample are within 20 %, too"
+    )
     found = list(first_choices([*clear, row(flat, 3.0, 64), row(bk, 4.0, 64)]))
     assert [text.partition(":")[0] for text in found] == [
         "Start with bk (1b, fp32, sequence 512)",
@@ -149,12 +151,12 @@ def test_the_headroom_is_explained_and_what_would_fit_without_it_is_told() -> No
     assert "| without headroom" not in none
 
 
-def test_a_logical_batch_has_a_floor_on_a_named_device_alone() -> None:
+def test_a_logical_batch_has_a_time_on_a_named_device_alone() -> None:
     fit = FitConfig(logical_batch=400)
-    assert rows([answer(100, is_open=False)], fit)[0]["logical_floor_s"] is None
+    assert "logical_seconds" not in rows([answer(100, is_open=False)], fit)[0]
     (row,) = rows([answer(100, is_open=False, target="H200")], fit)
-    assert row["logical_floor_s"] == pytest.approx(4e-3), "1 ms for each of four physical batches"
+    assert row["logical_seconds"] == pytest.approx(8e-3), "2 ms for each of four physical batches"
     assert row["physical_steps"] == 4
     text = text_of([answer(100, is_open=False, target="H200")], fit)
-    assert "floor [s]" in text
-    assert "It is not a prediction." in text
+    assert "predicted [s]" in text
+    assert "predicted from measured times of operators" in text

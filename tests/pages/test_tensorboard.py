@@ -60,6 +60,6 @@ def test_scalars_are_the_headline_figures_and_those_of_each_step(tmp_path: Path)
     assert found[3:] == [("latency/step_ms_by_step", 200.0)] * 3
 
 
-def test_an_estimate_has_what_it_needs_and_its_floor(tmp_path: Path) -> None:
+def test_an_estimate_has_what_it_needs_and_its_time(tmp_path: Path) -> None:
     found = dict(scalars(values_of(example_estimates.estimate(), tmp_path / "run")))
-    assert found == {PEAK: 132.0, "memory/needed_mib": 644.0, "floor/step_ms": 1.0}
+    assert found == {PEAK: 132.0, "memory/needed_mib": 644.0, "predicted/step_ms": 2.0}

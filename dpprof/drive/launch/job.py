@@ -16,7 +16,7 @@ from dpprof.vocabulary.parallel import NONE
 # This dpprof's measuring process. `-m dpprof.measure` would also find that name in the working directory,
 # which `-P` excludes.
 MEASURE = str(Path(dpprof.__file__).parent / "measure" / "__main__.py")
-COUNTED_STEP, CHECK = "--counted-step", "--check"
+COUNTED_STEP, CHECK, CALIBRATE = "--counted-step", "--check", "--calibrate"
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,8 @@ class Exit:
 
 
 def measuring_command(folder: Path, *options: str) -> list[str]:
-    """Return the measuring process's command line; options: COUNTED_STEP for ncu, CHECK for a workload."""
+    """Return the measuring process's command line; options: COUNTED_STEP for ncu, CHECK, CALIBRATE."""
     return [sys.executable, "-P", MEASURE, *options, str(folder)]
-
-
-def calibrating_command(device: str, folder: Path) -> list[str]:
-    """Return the command line that measures a device's times into a folder."""
-    return [sys.executable, "-P", MEASURE, "--calibrate", device, str(folder)]
 
 
 def measuring_job(config: ExperimentConfig, folder: RunFolder, timeout_s: float) -> Job:

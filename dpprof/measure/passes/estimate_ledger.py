@@ -24,8 +24,8 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 
 from dpprof.config.devices import DEVICES, WORKSPACE_MIB, Device
-from dpprof.measure.clock import Clock
 from dpprof.measure.passes.account import Account
+from dpprof.measure.passes.clock import Clock
 from dpprof.measure.passes.device_memory import AllocatedSteps
 from dpprof.measure.passes.events import read
 from dpprof.measure.passes.kernel_scratch import attention_scratch, convolution_copies, scratch_bytes

@@ -19,10 +19,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.measuring import SAMPLED_WARMUP_STEPS
-from dpprof.measure.clock import Clock, call_of
 from dpprof.measure.observe import Observer
 from dpprof.measure.passes.account import Account
 from dpprof.measure.passes.accumulation import is_in_place, references_of_last
+from dpprof.measure.passes.clock import Clock, call_of
 from dpprof.measure.passes.modules import ModuleCalls
 from dpprof.measure.passes.storages import Storages
 from dpprof.measure.passes.traffic import PRODUCTS, Cache, bytes_moved, flops, footprint, operands, tensors_in

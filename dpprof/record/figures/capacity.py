@@ -255,10 +255,8 @@ def _of_times(ledger: LedgerResult) -> Iterator[str]:
     if sum(shares.values()) > _SMALL_SHARE:
         large = {text: share for text, share in shares.items() if share > _SMALL_SHARE}
         listed = "; ".join(f"{text}, {100 * share:.0f} %" for text, share in large.items())
-        yield (
-            f"{100 * sum(shares.values()):.0f} % of the predicted time rest on those of other operators, types "
-            f"or GPUs{': ' if listed else ''}{listed}"
-        )
+        told = f"{100 * sum(shares.values()):.0f} % of the predicted time rest on times of other operators"
+        yield f"{told}, types or GPUs{': ' if listed else ''}{listed}"
 
 
 def doubt_words(text: str, num_bytes: int | None) -> str:

@@ -22,13 +22,13 @@ CONFIG = parse_experiment({"trainer": "flat", "target": "A100-40GB"}, Estimating
 )
 
 
-def cost(gib: float, least_s: float | None = 1.0) -> LogicalCost:
-    return LogicalCost(round(gib * GIB), "backward", 1000, 1000, least_s)
+def cost(gib: float, seconds: float | None = 1.0) -> LogicalCost:
+    return LogicalCost(round(gib * GIB), "backward", 1000, 1000, seconds)
 
 
-def weighed(name: str, gib: float, least_s: float | None = 1.0, alters: str = SAME) -> Weighed:
+def weighed(name: str, gib: float, seconds: float | None = 1.0, alters: str = SAME) -> Weighed:
     kind = BATCH if name.startswith(BATCH) else name
-    return Weighed((Change(name, kind, {"loop": "lean"}, alters),), cost(gib, least_s))
+    return Weighed((Change(name, kind, {"loop": "lean"}, alters),), cost(gib, seconds))
 
 
 def data(*alone: Weighed, gib: float = 50, together: Weighed | None = None, **more: Any) -> AdviceData:
@@ -61,7 +61,7 @@ def test_what_is_faster_with_a_larger_batch_is_told_too() -> None:
     found = data(weighed("bk", 40, 0.6), weighed(f"{BATCH} 2", 20, 1.1), together=both)
     assert "Faster are bk and physical batch 8, together" in answer(found)
     assert "30.0 GiB" in answer(found)
-    assert answer(found).endswith("at least 500.0 ms, 50.0 % less time.")
+    assert answer(found).endswith("takes 500.0 ms by prediction, 50.0 % less time.")
 
 
 def test_changes_together_are_the_answer_where_none_suffices() -> None:
@@ -78,7 +78,7 @@ def test_changes_together_are_the_answer_where_none_suffices() -> None:
 def test_what_fits_can_be_faster() -> None:
     found = data(weighed("bk", 5, 0.5), weighed("large", 40, 0.1), weighed("useless", 30), gib=30)
     assert "It fits A100-40GB" in answer(found)
-    assert "With bk it has the lowest bound" in answer(found)
+    assert "With bk it has the lowest predicted time" in answer(found)
     assert "it needs 5.0 GiB" in answer(found)
     assert "too close to call" not in answer(found)
     assert "too close to call" in answer(data(weighed("bk", 5, 0.9), gib=30))
@@ -96,7 +96,7 @@ def test_without_a_device_or_rates_nothing_is_claimed_of_them() -> None:
     assert answer(found).startswith("It needs 30.0 GiB; no device is given to hold that against.")
     assert "in order of FLOPs" in order(found)
     assert to_data(found)["fits"] is None
-    assert "least ms" not in markdown.render(page(found))
+    assert "predicted ms" not in markdown.render(page(found))
     assert 'class="limit"' not in html.page(page(found))
 
 

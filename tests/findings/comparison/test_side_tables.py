@@ -104,9 +104,9 @@ def test_an_estimate_meets_the_measurement_of_the_same_experiment() -> None:
     (pair,) = pairs(both(estimate(), measured(), measured(GHOST)))
     assert (pair.estimated_mib, pair.ledger_mib, pair.ledger_off_pct) == (100, 100, 0)
     assert (pair.estimated_allocator_mib, pair.allocator_mib) == (132, 132)
-    assert pair.to_floor == pytest.approx(3.0)
+    assert (pair.predicted_ms, pair.predicted_off_pct) == pytest.approx((2.0, -100 / 3))
     (pair,) = pairs(both(estimate(target="H100"), measured()))
-    assert pair.to_floor is None, "the floor of another device"
+    assert pair.predicted_ms is None, "another device"
     assert pair.step_ms == pytest.approx(3.0)
     assert pairs(both(estimate(batch_size=8), measured())) == []
 
@@ -115,11 +115,11 @@ def test_the_page_and_the_table_tell_estimates_from_measurements() -> None:
     data = compute(both(estimate(), measured()))
     text, html = to_markdown(data), render(data)
     alone, real = (render(compute(comparison(one))) for one in (estimate(), measured()))
-    assert ">= 1.00" in text
+    assert "2.00 (1.80 to 2.50)" in text
     assert "## Estimate and measurement" in text
     assert "needs 644.0 MiB: fits" in html
     for words, pages in (
-        ("at least <b>1.00</b> ms", [html, alone]),
+        ("predicted <b>2.00</b> ms (1.80 to 2.50)", [html, alone]),
         ("batch 4, sequence 512, estimated for H200 (139.8 GiB)", [html, alone]),
         ("How this was measured", [html, real]),
         ("unobserved steps", [html, real]),

@@ -24,12 +24,15 @@ def made(**asked: Any) -> PlanData:
 
 
 def plan_of(bk: float) -> PlanData:
-    """Bounds of ghost and `bk`, whose FLOPs are so many times those of ghost."""
+    """Predicted times of ghost and `bk`, which takes so many times as long."""
     asked = PlanConfig(dataset_size=400, steps=4, logical_batches="32")
     found = []
     for trainer, flops in (("ghost", 1.0), ("bk", bk)):
         one = fitted(trainer, device="cuda", device_memory_gib=0, target="H100")
-        cost = StepCost({"forward": PhaseCost(Affine(), Affine(0.0, 1e12 * flops), Affine())})
+        times = {
+            name: Affine(0.0, flops * s) for name, s in (("seconds", 0.1), ("least", 0.09), ("most", 0.12))
+        }
+        cost = StepCost({"forward": PhaseCost(Affine(), Affine(0.0, 1e12 * flops), Affine(), **times)})
         found.append(Fitted(one.config, one.largest, cost))
     return PlanData("plan-example", asked, noises_of(asked), found, {})
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from example_results import result
 
-from dpprof.config.devices import DEVICES
 from dpprof.config.entry_points import PlanConfig
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.flat import parse_experiment
@@ -21,8 +20,8 @@ from dpprof.findings.plan.data import (
 )
 from dpprof.findings.plan.timing import (
     EFFICIENCY,
-    FLOOR,
     MEASURED,
+    PREDICTED,
     UNKNOWN,
     Affine,
     MeasuredSteps,
@@ -43,11 +42,21 @@ ON_CPU = parse_experiment(
     {"trainer": "bk", "model_size": "tiny", "device": "cpu", "device_memory_gib": 1}, EstimatingConfig
 ).resolve(cuda_available=False)
 NOTHING = Affine()
+
+
+def taking(seconds: Affine) -> dict[str, Affine]:
+    """A predicted time, at least half of it and at most twice."""
+    scaled = {
+        name: Affine(s * seconds.constant, s * seconds.slope) for name, s in (("least", 0.5), ("most", 2))
+    }
+    return {"seconds": seconds, **scaled}
+
+
 # Forward multiplies, noise moves bytes; H100: 67e12 FLOP/s in fp32, 3350e9 bytes/s.
 COST = StepCost(
     {
-        "forward": PhaseCost(NOTHING, Affine(0.0, 67e10), NOTHING),
-        "noise": PhaseCost(Affine(3350e7), NOTHING, NOTHING),
+        "forward": PhaseCost(NOTHING, Affine(0.0, 67e10), NOTHING, **taking(Affine(0.0, 0.02))),
+        "noise": PhaseCost(Affine(3350e7), NOTHING, NOTHING, **taking(Affine(0.03))),
     }
 )
 
@@ -77,15 +86,17 @@ def test_a_line_goes_through_its_points_and_phases_count_as_often_as_they_come()
     assert in_logical_step(opacus, seconds, 3) == 14.0
 
 
-def test_least_times_follow_from_bytes_and_flops() -> None:
+def test_times_are_predicted_or_follow_from_bytes_and_flops_by_an_efficiency() -> None:
     found = logical_step(CONFIG, COST, None, None, physical_batch=8, num_physical=4)
-    assert found.basis == FLOOR
-    assert found.least == pytest.approx(4 * 8 * 0.01 + 0.01)
-    assert found.most is None
+    assert found.basis == PREDICTED
+    assert (found.least, found.most) == pytest.approx((0.67 / 2, 2 * 0.67))
+    corrected = logical_step(CONFIG, COST, None, Reached(0.8, 1.25, ("run",)), 8, 4)
+    assert (corrected.least, corrected.most) == pytest.approx((0.67 / 1.25, 0.67 / 0.8))
     ranged = logical_step(CONFIG, COST, None, Reached(0.25, 0.5), physical_batch=8, num_physical=4)
     assert (ranged.least, ranged.most) == pytest.approx((0.66, 1.32))
     assert ranged.basis == EFFICIENCY
-    unknown = logical_step(ON_CPU, COST, None, Reached(0.5, 0.5), physical_batch=8, num_physical=4)
+    unpredicted = StepCost({"forward": PhaseCost(NOTHING, Affine(0.0, 67e10), NOTHING)})
+    unknown = logical_step(ON_CPU, unpredicted, None, Reached(0.5, 0.5), physical_batch=8, num_physical=4)
     assert unknown == Seconds(None, None, UNKNOWN)
 
 
@@ -138,7 +149,7 @@ def knee_of(forward: tuple[tuple[int, float], ...]) -> int:
 
 
 def of(
-    trainer: str, hours: float | None, largest: int = 8, basis: str = FLOOR, *, logical_batch: int = 100
+    trainer: str, hours: float | None, largest: int = 8, basis: str = PREDICTED, *, logical_batch: int = 100
 ) -> TrainingOption:
     time = Seconds(hours, hours if basis == MEASURED else None, basis)
     return TrainingOption(trainer, noise(logical_batch), largest, largest, 1.0, 1, time, time, None, 1)
@@ -177,33 +188,32 @@ def test_measured_times_that_are_too_close_leave_it_to_the_memory() -> None:
     assert recommended([bk, far]) == bk
 
 
-H100 = DEVICES["H100"]
-MIB = 2**20
-
-
 def run(step_s: float, trainer: str = "DPSGDTrainer", **settings: Any) -> Result:
-    """A run whose step moves 3,350 MiB: 2**20 / 1e6 ms at least on an H100."""
-    return result(trainer, step_s=step_s, moved=[("forward", "gemm", H100.bandwidth_gb_per_s)], **settings)
+    """A run whose step was predicted to take a second."""
+    found = result(trainer, step_s=step_s, moved=[("forward", "gemm", 1)], **settings)
+    assert found.record is not None
+    assert found.record.ledger is not None
+    found.record.ledger.traffic[0].predicted_s = 1.0
+    return found
 
 
-LEAST = MIB / 1e9
 REACHED_AT = run(1.0).config
 
 
-def test_the_share_is_the_least_time_over_the_median() -> None:
-    found = Reached.of({"one": run(4 * LEAST), "two": run(2 * LEAST)}, H100, REACHED_AT)
+def test_the_share_is_the_predicted_time_over_the_median() -> None:
+    found = Reached.of({"one": run(4.0), "two": run(2.0)}, REACHED_AT)
     assert found is not None
     assert (found.low, found.high) == pytest.approx((0.25, 0.5))
     assert found.names == ("one", "two")
 
 
 def test_runs_of_the_same_model_tell_most() -> None:
-    alike = {"a": run(4 * LEAST), "b": run(3 * LEAST)}
-    other = {"c": run(2 * LEAST, model_size="small")}
-    found = Reached.of(alike | other, H100, REACHED_AT)
+    alike = {"a": run(4.0), "b": run(3.0)}
+    other = {"c": run(2.0, model_size="small")}
+    found = Reached.of(alike | other, REACHED_AT)
     assert found is not None
     assert found.names == ("a", "b")
-    found = Reached.of({"a": run(4 * LEAST)} | other, H100, REACHED_AT)
+    found = Reached.of({"a": run(4.0)} | other, REACHED_AT)
     assert found is not None
     assert found.names == ("a", "c")
 
@@ -211,14 +221,13 @@ def test_runs_of_the_same_model_tell_most() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        run(4 * LEAST, "StandardTrainer"),
-        run(4 * LEAST, precision="bf16"),
-        run(LEAST / 2),  # faster than the device's memory: a cache, or another device
+        run(4.0, "StandardTrainer"),
+        run(4.0, precision="bf16"),
         result("DPSGDTrainer", step_s=1.0),  # no ledger
-        dataclasses.replace(run(4 * LEAST), record=None),
+        dataclasses.replace(run(4.0), record=None),
     ],
-    ids=["standard", "precision", "too fast", "no ledger", "no record"],
+    ids=["standard", "precision", "no ledger", "no record"],
 )
 def test_other_runs_tell_nothing(other: Result) -> None:
-    assert Reached.of({"one": other, "two": other}, H100, REACHED_AT) is None
-    assert Reached.of({"one": run(4 * LEAST), "two": other}, H100, REACHED_AT) is None, "one is no range"
+    assert Reached.of({"one": other, "two": other}, REACHED_AT) is None
+    assert Reached.of({"one": run(4.0), "two": other}, REACHED_AT) is None, "one is no range"

@@ -7,7 +7,7 @@ from dpprof.config.devices import BLOCK_BYTES, DEVICES
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.record.figures import capacity
 from dpprof.record.figures.capacity import round_batch
-from dpprof.record.ledger import Doubt, LedgerResult, PhasePeak, Segments, TrafficRow
+from dpprof.record.ledger import CollectiveRow, Doubt, LedgerResult, PhasePeak, Segments, TrafficRow
 
 MIB, GIB = 2**20, 2**30
 ATTENTION = "aten::_scaled_dot_product_flash_attention_for_cpu"
@@ -138,17 +138,43 @@ def test_it_fits_only_with_room_for_what_is_in_doubt(
     assert capacity.fits(resolved(ON_CPU), found) is None, "held against nothing"
 
 
-def test_the_floor_of_a_logical_batch_repeats_what_every_physical_batch_has() -> None:
+def test_the_time_of_a_logical_batch_repeats_what_every_physical_batch_has() -> None:
     """Two physical batches of 3 samples were estimated; 12 samples take four."""
     config = dataclasses.replace(resolved(ON_H100), accumulation_steps=2)
-    second = 3350 * 10**9
-    found = ledger(
-        row("forward", moved=2 * second), row("backward", moved=4 * second), row("noise", moved=5 * second)
-    )
-    assert capacity.logical_floor_s(config, found, 6) == pytest.approx(2 + 4 + 5)
-    assert capacity.logical_floor_s(config, found, 12) == pytest.approx(4 + 8 + 5)
-    assert capacity.logical_floor_s(config, found, 3) == pytest.approx(1 + 2 + 5)
-    assert capacity.logical_floor_s(resolved(ON_CPU), found, 12) is None
+    found = ledger(taking(2, "forward"), taking(4, "backward"), taking(5, "noise"))
+    for samples, seconds in ((6, 2 + 4 + 5), (12, 4 + 8 + 5), (3, 1 + 2 + 5)):
+        time = capacity.logical_predicted_s(config, found, samples)
+        assert time == pytest.approx((seconds, seconds / 2, 3 * seconds))
+    assert capacity.logical_predicted_s(config, ledger(row("forward", moved=5)), 12) is None
+
+
+def taking(seconds: float, phase: str, host_s: float = 0.0) -> TrafficRow:
+    """An operator that is predicted to take so long, half of it at least and three times that at most."""
+    found = row(phase)
+    found.predicted_s, found.least_s, found.most_s = seconds, seconds / 2, 3 * seconds
+    found.host_s = host_s
+    return found
+
+
+def test_a_phase_takes_as_long_as_its_host() -> None:
+    found = ledger(taking(2, "forward"), taking(1, "noise", host_s=1.5))
+    time = capacity.predicted_s(resolved(ON_H100), found)
+    assert time == {"forward": (2, 1, 6), "noise": (1.5, 1, 3)}, "the host may be half as fast again"
+    assert capacity.step_of(time) == (3.5, 2, 9)
+
+
+def test_what_ranks_send_overlaps_with_forward_and_backward_but_for_the_last() -> None:
+    config = changed(resolved(ON_H100), parallel="ddp", world_size=2)
+    found = ledger(taking(2, "backward"), taking(1, "noise"))
+    found.collectives = [
+        CollectiveRow("all_reduce", "backward", calls=4, predicted_s=1.0),
+        CollectiveRow("all_reduce", "noise", calls=1, predicted_s=0.5),
+    ]
+    time = capacity.predicted_s(config, found)
+    assert time["backward"].seconds == 2.25
+    assert time["noise"].seconds == 1.5
+    found.collectives[0].predicted_s = 8.0
+    assert capacity.predicted_s(config, found)["backward"].seconds == 8.0
 
 
 def test_a_round_batch_is_a_little_smaller_than_the_largest() -> None:

@@ -1,0 +1,254 @@
+"""How wrong are predicted step times?
+
+    dpprof calibrate --device cpu
+    python benchmarks/clock.py runs/calibration-.../times.json > docs/results/clock.md
+
+Whole steps on GPUs that others measured, this machine's processor, and published costs of privacy. Nothing is
+fitted to what is predicted. About twenty minutes on 2 cores; run it on a machine that is idle.
+"""
+
+import csv
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import opacus
+import torch
+import transformers
+from trainers import versions_of
+
+import dpprof
+from dpprof.config.estimating import EstimatingConfig
+from dpprof.config.flat import parse_experiment
+from dpprof.config.measuring import MeasuringConfig
+from dpprof.measure.experiment import run_experiment
+from dpprof.record.figures.capacity import TimeRange, predicted_s, step_of
+from dpprof.record.folder import RunFolder
+from dpprof.record.record import Record
+from dpprof.vocabulary.formats import markdown_table
+
+STEPS = Path(__file__).with_name("clock_steps")
+TABLES = Path(dpprof.__file__).parent / "config" / "times"
+# Names in the measurements, and the tables of these very GPUs.
+GPUS = {"NVIDIA H100 80GB HBM3": "H100", "Tesla V100-PCIE-32GB": "V100-32GB"}
+TRAINERS = ("standard", "flat", "ghost", "fast", "bk", "mixed")
+BATCHES = (2, 8)
+GPT2 = {"workload": "huggingface:gpt2", "model_config": "n_layer=2", "seq_len": 64}
+ON_CPU: dict[str, dict[str, Any]] = {
+    **{f"small, sequence {length}": {"model_size": "small", "seq_len": length} for length in (64, 128, 256)},
+    "gpt2 with two layers, sequence 64": GPT2,
+    "the same, LoRA of rank 8": GPT2 | {"train": "lora"},
+    "resnet-50, images of 64 x 64": {"workload": "huggingface:resnet-50", "image_size": 64},
+    "vit-base, images of 64 x 64": {"workload": "huggingface:vit-base", "image_size": 64},
+}
+ROBERTA_LARGE = (
+    "hidden_size=1024,num_hidden_layers=24,num_attention_heads=16,intermediate_size=4096,"
+    "attn_implementation=eager"
+)
+DPZERO: dict[str, Any] = {
+    "workload": "huggingface:roberta-base",
+    "model_config": ROBERTA_LARGE,
+    "batch_size": 64,
+    "seq_len": 128,
+    "optimizer": "adamw",
+    "device": "cuda",
+    "target": "RTX-3090",
+}
+LORA = {"train": "lora"}
+# Published ratios: how the two steps differ, and the figure.
+RATIOS: dict[str, tuple[dict[str, Any], dict[str, Any], float]] = {
+    "ghost / standard": ({"trainer": "ghost"}, {"trainer": "standard"}, 1.70),
+    "book-keeping / standard": ({"trainer": "bk"}, {"trainer": "standard"}, 1.24),
+    "DP-LoRA / LoRA, one backward": (LORA | {"trainer": "flat"}, LORA | {"trainer": "standard"}, 1.28),
+    "DP-LoRA / LoRA, two backwards": (LORA | {"trainer": "ghost"}, LORA | {"trainer": "standard"}, 1.28),
+}
+
+
+class Told(NamedTuple):
+    """A predicted and a measured time, in seconds."""
+
+    predicted: TimeRange
+    measured: float
+
+    @property
+    def error(self) -> float:
+        """Relative error of the predicted time."""
+        return self.predicted.seconds / self.measured - 1
+
+    @property
+    def holds(self) -> bool:
+        """True if the range holds the measured time."""
+        return self.predicted.least <= self.measured <= self.predicted.most
+
+
+def main() -> None:
+    if len(sys.argv) > 2:  # one experiment in a process of its own
+        print(json.dumps(alone(sys.argv[1], json.loads(sys.argv[2]))))
+        return
+    times = sys.argv[1]
+    print("# Predicted step times beside measured ones\n")
+    print(f"Made by `python benchmarks/clock.py`, {versions_of((torch, opacus, transformers))}.\n")
+    print("Each error is the predicted time over the measured one. `held` says whether the range holds it.\n")
+    gpus()
+    processor(times)
+    published()
+
+
+def gpus() -> None:
+    print("## Whole training steps on GPUs\n")
+    print(
+        "Forward and backward in fp32 without TF32, eager attention, dropout on: measured by the authors of\n"
+        "NeuSight (ASPLOS 2025, github.com/sitar-lab/NeuSight 6945927, MIT licence), with `empty_cache()`\n"
+        "before each. The tables have single operators alone; no step is in them.\n"
+    )
+    rows, told = [], []
+    for row in csv.DictReader((STEPS / "steps_fp32.csv").open()):
+        settings = {
+            "workload": f"huggingface:{STEPS / row['model']}",
+            "task": "causal-lm",
+            "model_config": "attn_implementation=eager" + ",is_decoder=true" * (row["model"] == "bert_large"),
+            "trainer": "standard",
+            "batch_size": int(row["batch_size"]),
+            "seq_len": int(row["seq_len"]),
+            "device": "cuda",
+            "target": str(TABLES / f"{GPUS[row['device']]}.json"),
+        }
+        phases = predicted(settings)
+        one = Told(total(phases, ("forward", "backward")), float(row["whole_ms"]) / 1e3)
+        told.append(one)
+        rows.append([row["device"], f"{row['model']}, {row['batch_size']} x {row['seq_len']}", *shown(one)])
+    print(markdown_table(["GPU", "step", "predicted ms", "from", "to", "measured ms", "error", "held"], rows))
+    print(f"\n{summary(told)}\n", flush=True)
+
+
+def processor(times: str) -> None:
+    print("## This processor\n")
+    print(
+        "`table` predicts batch 8 from the table alone. `from batch 2` also takes the measured step of\n"
+        "batch 2, as a plan does: each phase grows as predicted. Ratios are to standard training.\n"
+    )
+    rows = []
+    by_table: list[Told] = []
+    from_two: list[float] = []
+    ratios: list[float] = []
+    for cell, settings in ON_CPU.items():
+        standard: Told | None = None
+        for trainer in TRAINERS:
+            one = {"trainer": trainer, "device": "cpu", **settings}
+            small, large = (predicted({**one, "target": times, "batch_size": batch}) for batch in BATCHES)
+            before, after = (measured({**one, "batch_size": batch}) for batch in BATCHES)
+            told = Told(total(large), after["step"])
+            by_table.append(told)
+            between = before["step"] - sum(before["phases"].values())
+            scaled = between + sum(
+                s * (large[name].seconds / small[name].seconds if small[name].seconds else 1.0)
+                for name, s in before["phases"].items()
+            )
+            from_two.append(scaled / after["step"] - 1)
+            standard = standard or told
+            ratio = told.predicted.seconds / standard.predicted.seconds
+            ratio_error = ratio / (told.measured / standard.measured) - 1
+            ratios.append(ratio_error)
+            rows.append(
+                [cell, trainer, *shown(told), percent(from_two[-1]), f"{ratio:.2f}", percent(ratio_error)]
+            )
+    headings = ["model", "trainer", "predicted ms", "from", "to", "measured ms", "table", "held"]
+    print(markdown_table([*headings, "from batch 2", "ratio", "its error"], rows))
+    print(f"\nTable: {summary(by_table)}")
+    print(
+        f"From batch 2: {errors(from_two)}. Ratios to standard by the table: {errors(ratios)}.\n", flush=True
+    )
+
+
+def published() -> None:
+    print("## The cost of privacy as published\n")
+    print(
+        "RoBERTa-large, batch 64, sequence 128 (the script's limit for SST-2), AdamW, on an RTX 3090, by\n"
+        "DPZero (ICML 2024, tables 3, 9, 11). There is no table of an RTX 3090: efficiencies are those of\n"
+        "other GPUs. How DP-LoRA clips is not said: its figure lies between those of one backward pass\n"
+        "(flat) and of two (ghost).\n"
+    )
+    rows = []
+    for name, (private, standard, figure) in RATIOS.items():
+        one, other = (total(predicted(DPZERO | changed)) for changed in (private, standard))
+        ratio = one.seconds / other.seconds
+        steps = [f"{1e3 * each.seconds:.0f}" for each in (one, other)]
+        rows.append([name, *steps, f"{ratio:.2f}", f"{figure:.2f}", percent(ratio / figure - 1)])
+    print(markdown_table(["ratio", "private ms", "standard ms", "predicted", "published", "error"], rows))
+
+
+def predicted(settings: dict[str, Any]) -> dict[str, TimeRange]:
+    """Return each phase's predicted time."""
+    found = in_process("estimate", settings)
+    return {phase: TimeRange(*time) for phase, time in found.items()}
+
+
+def measured(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the measured step and phases, in seconds."""
+    found: dict[str, Any] = in_process("measure", settings)
+    return found
+
+
+def in_process(how: str, settings: dict[str, Any]) -> Any:
+    """Run one experiment in a fresh process."""
+    command = [sys.executable, __file__, how, json.dumps(settings)]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    if ended.returncode:
+        sys.exit(f"{settings}: {ended.stderr}")
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
+def alone(how: str, settings: dict[str, Any]) -> Any:
+    """Estimate or measure an experiment here."""
+    if how == "estimate":
+        config = parse_experiment(settings | {"savings": False}, EstimatingConfig).resolve(
+            cuda_available=True
+        )
+        record = run(config)
+        assert record.ledger is not None
+        return predicted_s(config, record.ledger)
+    settings = settings | {"passes": "clean", "warmup_steps": 2, "measured_steps": 5}
+    record = run(parse_experiment(settings, MeasuringConfig).resolve(cuda_available=False))
+    phases = {name: statistics.median(each) for name, each in record.phase_s.items()}
+    return {"step": statistics.median(record.step_s), "phases": phases}
+
+
+def run(config: Any) -> Record:
+    with TemporaryDirectory() as folder:
+        return run_experiment(config, RunFolder(Path(folder)), lambda text: None)
+
+
+def total(phases: dict[str, TimeRange], names: Sequence[str] = ()) -> TimeRange:
+    found = step_of({name: time for name, time in phases.items() if name in (names or phases)})
+    assert found is not None, "it is predicted"
+    return found
+
+
+def shown(told: Told) -> Iterator[str]:
+    yield from (f"{1e3 * seconds:.1f}" for seconds in (*told.predicted, told.measured))
+    yield percent(told.error)
+    yield "yes" if told.holds else "no"
+
+
+def percent(error: float) -> str:
+    return f"{100 * error:+.1f} %"
+
+
+def summary(told: list[Told]) -> str:
+    held = sum(one.holds for one in told)
+    return f"{errors([one.error for one in told])}. The range holds {held} of {len(told)}."
+
+
+def errors(found: list[float]) -> str:
+    sizes = [abs(error) for error in found]
+    mean, median, worst = (100 * of(sizes) for of in (statistics.fmean, statistics.median, max))
+    return f"mean error {mean:.1f} %, median {median:.1f} %, worst {worst:.1f} %"
+
+
+if __name__ == "__main__":
+    main()
