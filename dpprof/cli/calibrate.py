@@ -4,6 +4,7 @@ from functools import partial
 
 from dpprof.cli.command import Asked, running_command
 from dpprof.config.entry_points import CalibrateConfig
+from dpprof.config.training import resolve_device
 
 # Share of the processors that others may use before a warning.
 _QUIET_PCT = 10.0
@@ -25,7 +26,7 @@ def calibrate(asked: Asked) -> None:
     """
     config = asked.take(CalibrateConfig)
     machine = asked.launcher.machine
-    device = config.device if config.device != "auto" else "cuda" if machine.cuda_available() else "cpu"
+    device = resolve_device(config.device, cuda_available=machine.cuda_available())
 
     from dpprof.cli.progress import Progress
     from dpprof.config.device_times import TIMES
@@ -45,6 +46,6 @@ def calibrate(asked: Asked) -> None:
         progress.close()
         if times.others_pct is not None and times.others_pct > _QUIET_PCT:
             progress.warn(f"others had {times.others_pct:.0f} % of the processors: calibrate again in quiet")
-        run_id = driving.log(times, folder)
-        progress.say(f"calibrated {times.gpu} in {progress.duration}; run {run_id} in MLflow")
+        where = f"run {driving.log(times, folder)} in MLflow"
+        progress.say(f"calibrated {times.gpu} in {progress.duration}; {where}")
         progress.say(f"predict steps on it: --device {device} --target {folder / TIMES}")

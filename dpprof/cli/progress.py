@@ -14,6 +14,7 @@ from dpprof.cli.console import VERDICT_COLORS, open_console, short_run_name, war
 from dpprof.drive.launch.launcher import Machine
 from dpprof.pages.document import Document
 from dpprof.pages.terminal import show, write
+from dpprof.record.figures.ledger import ledger_doubt
 from dpprof.record.figures.results import FINISHED, Result, describe, nonfinite_losses
 from dpprof.record.figures.verdicts import PASS
 
@@ -121,7 +122,7 @@ class Progress:
         color = VERDICT_COLORS[verdict.word if verdict else PASS] if result.status == FINISHED else "red"
         write(self.console, Text.assemble(label, " ", (describe(result), color)))
         ledger = result.figures.ledger if result.figures else None
-        doubt = ledger.doubt if ledger else None
+        doubt = ledger_doubt(ledger.unexplained_pct) if ledger else None
         if doubt:
             self.warn(doubt)
         if result.record is None:

@@ -4,10 +4,9 @@ Tables of some GPUs come with the package (`times/`, made by `scripts/distil_tim
 measurements); `dpprof calibrate` writes one of the machine at hand. Each entry names its source.
 """
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from dpprof.errors import ConfigError, DpprofError, describe_error
 from dpprof.json_files import read_json
@@ -18,7 +17,6 @@ ANY_GPU = "any GPU"
 TIMES = "times.json"
 # GPUs whose tables have what another one's lacks: the same chip with other memory.
 LIKE = {"H200": "H100", "A100-80GB": "A100-80GB-PCIe", "A100-40GB": "A100-80GB"}
-_SHIPPED = Path(__file__).with_name("times")
 
 
 @dataclass(frozen=True)
@@ -82,20 +80,15 @@ class DeviceTimes:
             found = cls(**data)
             points = [point for each in found.operators for point in each.points]
             points += [point for each in found.collectives for point in each.points]
-            if not all(point[-1] > 0 <= min(point) for point in points):
-                raise DpprofError("a time of 0, or a negative size")
-            if not found.tflops["float32"] > 0 < found.gb_per_s:
-                raise DpprofError("a rate of 0")
+            rates = (found.tflops["float32"], found.gb_per_s)
+            if min(rates) <= 0 or not all(point[-1] > 0 <= min(point) for point in points):
+                raise DpprofError("a rate or a time of 0, or a negative size")
         except (DpprofError, KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
             raise ConfigError(f"target: {path} is no table of times: {describe_error(error)}") from error
         return found
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data, which `read` takes."""
-        return asdict(self)
-
     @classmethod
     def shipped(cls, name: str) -> "DeviceTimes | None":
         """Return the package's table of a listed GPU, or of `any GPU`; None if it has none."""
-        path = _SHIPPED / f"{name.replace(' ', '_')}.json"
+        path = Path(__file__).with_name("times") / f"{name.replace(' ', '_')}.json"
         return cls.read(path) if path.is_file() else None

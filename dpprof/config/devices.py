@@ -1,13 +1,14 @@
-"""GPUs by name, for estimates: plain data.
+"""GPUs by name, for estimates: plain data, in `devices.json`.
 
 Memory is the device total that torch reports, the lowest figure seen in its out-of-memory messages: less than
 the data sheet's, as the driver keeps some. Bandwidth and rates are NVIDIA's data sheets', dense, without
 sparsity; no program reaches them.
 """
 
+import json
 import re
 from dataclasses import dataclass
-from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from dpprof.vocabulary.norm_forms import Balance
@@ -69,34 +70,9 @@ class Device:
         return max(num_bytes / (self.bandwidth_gb_per_s * 1e9), by_arithmetic / 1e12)
 
 
-# Multiprocessors of some chips, by the chips' names.
-_GH100, _GA100 = Multiprocessors(132, 2048), Multiprocessors(108, 2048)
-_GV100, _AD102 = Multiprocessors(80, 2048), Multiprocessors(128, 1536)
-_GA102 = Multiprocessors(82, 1536)
-_hopper = partial(Device, workspace_mib=HOPPER_WORKSPACE_MIB)
 DEVICES = {
-    "H200": _hopper(139.8, 4800, 67, 989, 450, 50, _GH100, "H200", "NVIDIA H200 data sheet, SXM"),
-    "H100": _hopper(79.1, 3350, 67, 989, 450, 50, _GH100, "H100 80GB HBM3", "NVIDIA H100 data sheet, SXM"),
-    "A100-80GB": Device(
-        79.1, 2039, 19.5, 312, 300, 40, _GA100, "A100-SXM4?-80GB", "NVIDIA A100 data sheet, SXM 80 GB"
-    ),
-    "A100-40GB": Device(
-        39.4, 1555, 19.5, 312, 300, 40, _GA100, "A100-(SXM4?|PCIE)-40GB", "NVIDIA A100 data sheet"
-    ),
-    "L40S": Device(
-        44.4, 864, 91.6, 362, 32, 96, Multiprocessors(142, 1536), "L40S", "NVIDIA L40S data sheet"
-    ),
-    "L4": Device(22.0, 300, 30.3, 121, 32, 48, Multiprocessors(58, 1536), "L4", "NVIDIA L4 data sheet"),
-    "V100-32GB": Device(
-        31.7, 900, 15.7, None, 150, 6, _GV100, "V100-SXM[23]-32GB", "NVIDIA V100 data sheet, SXM2"
-    ),
-    "T4": Device(14.5, 320, 8.1, None, 16, 4, Multiprocessors(40, 1024), "T4", "NVIDIA T4 data sheet"),
-    "RTX-4090": Device(
-        23.5, 1008, 82.6, 165.2, 32, 72, _AD102, "(GeForce )?RTX 4090", "NVIDIA Ada architecture paper"
-    ),
-    "RTX-3090": Device(
-        23.6, 936, 35.6, 71, 32, 6, _GA102, "(GeForce )?RTX 3090", "NVIDIA Ampere GA102 architecture paper"
-    ),
+    name: Device(**sheet | {"processors": Multiprocessors(*sheet["processors"])})
+    for name, sheet in json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8")).items()
 }
 # A process's memory on a GPU before any tensor: the context and loaded kernels. It depends on driver, torch
 # and kernels; 300 to 600 MiB is usual, and this is not measured.
@@ -114,15 +90,10 @@ def balance_of(device_type: str, gpu: str, target: str = "none") -> Balance:
     """Return the balance of an estimate's target, of the GPU with torch's name `gpu`, or of a CPU."""
     if device_type == "cpu":
         return CPU_BALANCE
-    known = DEVICES.get(target) or named(gpu)
+    known = DEVICES.get(target) or DEVICES.get(name_of(gpu))
     return known.balance if known else GPU_BALANCE
 
 
 def name_of(gpu: str) -> str:
     """Return the name in `DEVICES` of the GPU with torch's name `gpu`; `none` if it is not listed."""
     return next((name for name, device in DEVICES.items() if device.is_named(gpu)), "none")
-
-
-def named(gpu: str) -> Device | None:
-    """Return the listed GPU with torch's name `gpu`, if any."""
-    return DEVICES.get(name_of(gpu))

@@ -52,8 +52,6 @@ class EstimatingConfig:
     def check_target(self, device: str) -> None:
         """Raise ConfigError if the target is neither none, nor a GPU, nor a file of times of this device."""
         times = self.times
-        if times is None and self.target not in ("none", *DEVICES):
-            raise refuse("target", self.target, f"none, {', '.join(DEVICES)}, or a file of dpprof calibrate")
-        if self.target != "none" and (times.device if times else "cuda") != device:
-            allowed = f"none with device={device}, or a file of dpprof calibrate on such a device"
-            raise refuse("target", self.target, allowed)
+        is_known = times is not None or self.target in ("none", *DEVICES)
+        if not is_known or (self.target != "none" and (times.device if times else "cuda") != device):
+            raise refuse("target", self.target, f"none, a file of dpprof calibrate, {', '.join(DEVICES)}")

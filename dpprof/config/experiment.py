@@ -117,7 +117,8 @@ class ExperimentConfig(TrainingConfig):
         if isinstance(self.how, EstimatingConfig):
             # An estimate needs no CUDA; a file of times says what it is for.
             times = self.how.times
-            resolved = super().resolve(cuda_available=times is None or times.device == "cuda")
+            on_cuda = times is None or "cuda" in (times.device, self.device)
+            resolved = super().resolve(cuda_available=on_cuda)
             self.how.check_target(resolved.device)
             return resolved
         return super().resolve(cuda_available=cuda_available)

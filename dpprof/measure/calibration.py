@@ -6,12 +6,13 @@ a training. Its sizes, bytes and FLOPs are those that the ledger counts of it.
 
 import itertools
 import json
+import math
 import os
 import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +26,13 @@ from dpprof.config.device_times import SCHEMA, TIMES, CollectiveTimes, DeviceTim
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.passes.clock import Clock, OperatorCall, sizes_of
 from dpprof.measure.passes.ledger import Ledger
-from dpprof.measure.passes.machine import copy_bytes_per_s, issue_s, matmul_flop_per_s
+from dpprof.measure.passes.machine import (
+    COPY_BYTES,
+    MATRIX_ROWS,
+    copy_bytes_per_s,
+    issue_s,
+    matmul_flop_per_s,
+)
 from dpprof.measure.passes.traffic import tensors_in
 from dpprof.measure.place import place_in
 from dpprof.measure.ranks import Ranks
@@ -41,7 +48,6 @@ _CACHED_BYTES, _MOST_COPIES = 2**26, 32
 _SECONDS, _MOST_RUNS, _HELD_BYTES, _ROUNDS = 0.03, 1000, 2**28, 3
 # Larger ones are left out, by the device's speed.
 _MOST_FLOPS, _MOST_BYTES = {"cpu": 1e10, "cuda": 2e13}, {"cpu": 2**28, "cuda": 2**32}
-_COPIED, _MATRIX = {"cpu": 2**28, "cuda": 2**30}, {"cpu": 2048, "cuda": 8192}
 _VOCABULARY = 32_000
 Shape = tuple[int, ...]
 
@@ -68,8 +74,7 @@ def write_times(device: str, folder: Path, say: Callable[[str], None]) -> None:
     with ranks.together():
         collectives = list(_collectives(world_size, device)) if world_size > 1 else []
     if times is not None:
-        text = json.dumps(replace(times, collectives=collectives).to_dict())
-        write_text(folder / TIMES, text)
+        write_text(folder / TIMES, json.dumps(asdict(replace(times, collectives=collectives))))
     ranks.leave()
 
 
@@ -83,16 +88,16 @@ def measure(device: str, say: Callable[[str], None]) -> DeviceTimes:
         kind = kind_of(call.name, call.is_dense)
         if (kind, call.dtype) not in found:
             say(f"timing {kind.replace('_', ' ')} operators in {call.dtype}")
-        us = 1e6 * seconds_of(case, device)
-        found[kind, call.dtype].append([*sizes_of(call, kind), call.num_bytes, call.flops, us])
+        point = [*sizes_of(call, kind), call.num_bytes, call.flops, 1e6 * seconds_of(case, device)]
+        found[kind, call.dtype].append(point)
     seconds, others_now = time.perf_counter() - began, others_processor_s()
     smallest_us = min(found[ELEMENTWISE, "float32"])[-1]
     return DeviceTimes(
         schema=SCHEMA,
         gpu=torch.cuda.get_device_name() if device == "cuda" else processor()["cpu"],
         device=device,
-        tflops={"float32": matmul_flop_per_s(device, "fp32", _MATRIX[device]) / 1e12},
-        gb_per_s=copy_bytes_per_s(device, _COPIED[device]) / 1e9,
+        tflops={"float32": matmul_flop_per_s(device, "fp32", MATRIX_ROWS[device]) / 1e12},
+        gb_per_s=copy_bytes_per_s(device, COPY_BYTES[device]) / 1e9,
         operators=[OperatorTimes(*key, SOURCE, points) for key, points in found.items()],
         launch_us=smallest_us,
         issue_us=max(0.0, 1e6 * issue_s() - smallest_us * (device == "cpu")),
@@ -109,16 +114,16 @@ def _collectives(world_size: int, device: str) -> Iterator[CollectiveTimes]:
             numbers = 2**power // 4 // world_size * world_size
             whole, part = (torch.ones(size, device=device) for size in (numbers, numbers // world_size))
             taken = []
+            run = {
+                ALL_REDUCE: partial(dist.all_reduce, whole),
+                ALL_GATHER: partial(dist.all_gather_into_tensor, whole, part),
+                REDUCE_SCATTER: partial(dist.reduce_scatter_tensor, part, whole),
+            }[name]
             for _ in range(1 + 2 * _ROUNDS):
                 _wait(device)
                 dist.barrier()
                 start = time.perf_counter()
-                if name == ALL_REDUCE:
-                    dist.all_reduce(whole)
-                elif name == ALL_GATHER:
-                    dist.all_gather_into_tensor(whole, part)
-                else:
-                    dist.reduce_scatter_tensor(part, whole)
+                run()
                 _wait(device)
                 taken.append(time.perf_counter() - start)
             points.append([whole.nbytes, 1e6 * statistics.median(taken[1:])])
@@ -131,7 +136,7 @@ def counted(work: Callable[..., Any], inputs: tuple[Any, ...], device: str) -> O
     ledger = Ledger(device, clock=clock)
     with ledger, ledger.counting():
         work(*inputs)
-    return max(clock.calls, key=lambda call: (call.flops, call.num_bytes))
+    return max(clock.known, key=lambda call: (call.flops, call.num_bytes))
 
 
 def seconds_of(case: Case, device: str) -> float:
@@ -168,7 +173,7 @@ def _wait(device: str) -> None:
 def cases(most_flops: float, most_bytes: float) -> Iterator[Case]:
     """Yield the operators and sizes to measure."""
     yield from (case for case, flops in _products() if flops <= most_flops)
-    for case in itertools.chain(_convolutions(), _of_rows(), _attention(), _of_elements()):
+    for case in itertools.chain(_convolutions(), _of_rows(), _of_elements()):
         if sum(4 * torch.Size(shape).numel() for shape in case.shapes) <= most_bytes:
             yield case
 
@@ -176,17 +181,13 @@ def cases(most_flops: float, most_bytes: float) -> Iterator[Case]:
 def _products() -> Iterator[tuple[Case, float]]:
     """Yield products in the layouts of forward and of both gradients, with their FLOPs."""
     sides = (64, 256, 1024, 4096)
-    sizes = [(m, n, k) for m, n, k in itertools.product((*sides, 16384), sides, sides) if m * n * k >= 2**18]
-    for m, n, k in sizes:
-        yield Case(_by_transposed, ((m, k), (n, k))), 2 * m * n * k
-        yield Case(_transposed_by, ((k, m), (k, n))), 2 * m * n * k
+    alone = (size for size in itertools.product((*sides, 16384), sides, sides) if math.prod(size) >= 2**18)
     inner = ((64, 64, 64), (256, 256, 64), (256, 64, 256), (64, 1024, 256), (256, 1024, 256), (768, 3072, 64))
-    for b, (m, n, k) in itertools.product((2, 8, 32, 96), inner):
-        for work, shapes in (
-            (_by_transposed, ((b, m, k), (b, n, k))),
-            (_transposed_by, ((b, k, m), (b, k, n))),
-        ):
-            yield Case(work, shapes), 2 * b * m * n * k
+    batched = itertools.product(((2,), (8,), (32,), (96,)), inner)
+    for b, (m, n, k) in itertools.chain((((), size) for size in alone), batched):
+        flops = 2 * math.prod((*b, m, n, k))
+        yield Case(_by_transposed, ((*b, m, k), (*b, n, k))), flops
+        yield Case(_transposed_by, ((*b, k, m), (*b, k, n))), flops
 
 
 def _by_transposed(left: Tensor, right: Tensor) -> Tensor:
@@ -219,6 +220,9 @@ def _of_rows() -> Iterator[Case]:
                 yield from _with_gradients(_layer_norm, (rows, columns), (columns,), (columns,))
     for batch, (channels, side) in itertools.product((2, 8), ((64, 56), (256, 56), (1024, 14), (2048, 7))):
         yield from _with_gradients(_group_norm, (batch, channels, side, side), (channels,), (channels,))
+    attend = partial(F.scaled_dot_product_attention, is_causal=True)
+    for batch, heads, positions in itertools.product((2, 8), (4, 12), (64, 256, 512)):
+        yield from _with_gradients(attend, *[(batch, heads, positions, 64)] * 3)
 
 
 def _layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -227,12 +231,6 @@ def _layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 def _group_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return F.group_norm(x, 32, weight, bias)
-
-
-def _attention() -> Iterator[Case]:
-    work = partial(F.scaled_dot_product_attention, is_causal=True)
-    for batch, heads, positions in itertools.product((2, 8), (4, 12), (64, 256, 512)):
-        yield from _with_gradients(work, *[(batch, heads, positions, 64)] * 3)
 
 
 def _of_elements() -> Iterator[Case]:

@@ -22,6 +22,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import FrameType
@@ -165,25 +166,41 @@ def _measure(folder: RunFolder, own: RunFolder, place: Place) -> int:
 
 def count(folder: RunFolder) -> int:
     """Do the step that the profiler around this process counts. Returns the exit code."""
-    try:
+
+    def counted() -> None:
         defer_opacus()
 
         from dpprof.measure.experiment import run_counted_step
 
         run_counted_step(folder.read_config(), say)
-    except BaseException as error:
-        show(_traceback(error))
-        say(describe_error(error))
-        return 1
-    return 0
+
+    return _done(counted, tells=True)
 
 
 def check_workload(folder: CheckFolder) -> int:
     """Check a workload and return the exit code: 0 if there is an answer."""
+    return _done(lambda: folder.answer(_checked(*folder.read_asked())))
+
+
+def calibrate(device: str, folder: Path) -> int:
+    """Measure the times of a device and return the exit code."""
+
+    def calibrated() -> None:
+        from dpprof.measure.calibration import write_times
+
+        write_times(device, folder, say)
+
+    return _done(calibrated)
+
+
+def _done(work: Callable[[], None], *, tells: bool = False) -> int:
+    """Do some work and return the exit code. An error goes into the log, and if it `tells` is said too."""
     try:
-        folder.answer(_checked(*folder.read_asked()))
+        work()
     except BaseException as error:
         show(_traceback(error))
+        if tells:
+            say(describe_error(error))
         return 1
     return 0
 
@@ -205,18 +222,6 @@ def _checked(depth: str, experiments: list[ExperimentConfig]) -> CheckAnswer:
         return CheckAnswer()
     except DpprofError as error:
         return CheckAnswer(refused=str(error))
-
-
-def calibrate(device: str, folder: Path) -> int:
-    """Measure the times of a device and return the exit code."""
-    try:
-        from dpprof.measure.calibration import write_times
-
-        write_times(device, folder, say)
-    except BaseException as error:
-        show(_traceback(error))
-        return 1
-    return 0
 
 
 def _fail(folder: RunFolder, error: BaseException) -> int:

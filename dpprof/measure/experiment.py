@@ -145,8 +145,6 @@ def _estimate(subject: Subject) -> None:
     kept = _ledger_of_rank(subject, 0, with_savings=savings)
     note_estimate(kept, record, subject.folder)
     record.memory.saved = kept.saved
-    if kept.times_of:
-        record.environment["times_of"] = kept.times_of
     if config.world_size > 1:
         record.ranks = [RankResult(0, kept.account.peak, kept.account.peak_phase)]
     differs = config.parallel in load_trainer(config.trainer).rank_0_differs

@@ -216,7 +216,7 @@ def beside(predicted: Predicted, record: Record) -> list[Beside]:
     if predicted.peak_bytes is not None and peak is not None:
         off = f"{peak - predicted.peak_bytes:+,} bytes"
         found.append(Beside("peak", f"{predicted.peak_bytes:,} bytes", f"{peak:,} bytes", off))
-    if predicted.step_s_least is not None and record.step_s:
+    if predicted.step_s_least is not None and predicted.step_s_most is not None and record.step_s:
         step = _step(predicted.step_s_least, predicted.step_s_most, statistics.median(record.step_s))
         device, gpu = DEVICES.get(predicted.target), record.environment.get("gpu", "")
         if device is not None and not device.is_named(gpu):
@@ -225,10 +225,8 @@ def beside(predicted: Predicted, record: Record) -> list[Beside]:
     return found
 
 
-def _step(least: float, most: float | None, measured: float) -> Beside:
-    if most is None:
-        planned, off = f"{number(least)} s or more", f"{measured / least:.2f} times the least"
-    elif least == most:
+def _step(least: float, most: float, measured: float) -> Beside:
+    if least == most:
         planned, off = f"{number(least)} s", f"{100 * (measured / least - 1):+.1f} %"
     else:
         planned = f"{number(least)} to {number(most)} s"

@@ -9,7 +9,7 @@ ELEMENTWISE, IN_PLACE, TRANSPOSE = "elementwise", "in_place", "transpose"
 _KINDS = [
     (kind, re.compile(pattern))
     for kind, pattern in (
-        (PRODUCT, r"mm|addmm|bmm|baddbmm|mkldnn_linear"),
+        (PRODUCT, r"mm|addmm|bmm|baddbmm"),
         (f"{CONVOLUTION}_backward", r"\w*convolution\w*backward\w*"),
         (CONVOLUTION, r"\w*convolution\w*"),
         (f"{ATTENTION}_backward", r"scaled_dot_product\w*backward"),

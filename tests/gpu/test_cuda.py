@@ -13,7 +13,7 @@ from example_config import changed
 from example_runs import folder_for, known, measured
 from example_trainers import gradient_error
 
-from dpprof.config.devices import DEVICES, named
+from dpprof.config.devices import DEVICES, name_of
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.measure.entry import measure
 from dpprof.measure.experiment import run_experiment
@@ -77,7 +77,7 @@ def settings_of(trainer: str, precision: str) -> dict[str, Any]:
 def test_the_ledger_sees_the_allocators_peak(trainer: str, precision: str) -> None:
     settings = settings_of(trainer, precision)
     config = ExperimentConfig(device="cuda", **settings).resolve(cuda_available=True)
-    device = named(torch.cuda.get_device_name())
+    device = DEVICES.get(name_of(torch.cuda.get_device_name()))
     if device is None:
         pytest.skip("what this GPU's kernels take beside the tensors is not known")
     found = keep_ledger(lambda: Training(config), CudaLedger("cuda", device), 2).result
@@ -95,7 +95,7 @@ def test_an_estimate_gives_the_allocators_peak(
     settings = settings_of(trainer, precision)
     unknown = "H100" if torch.cuda.get_device_capability() >= (9, 0) else "none"  # for cuBLAS's workspace
     gpu = torch.cuda.get_device_name()
-    target = next((name for name, device in DEVICES.items() if device.is_named(gpu)), unknown)
+    target = name_of(gpu) if name_of(gpu) in DEVICES else unknown
     if as_without_cuda:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     base = ExperimentConfig(device="cuda", **settings)

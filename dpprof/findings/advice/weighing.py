@@ -14,7 +14,6 @@ from dpprof.record.figures.capacity import doubt_bytes, needed_bytes, predicted_
 from dpprof.record.figures.results import Result
 from dpprof.record.ledger import CollectiveRow, LedgerResult, Moved, TrafficRow
 from dpprof.vocabulary.formats import joined
-from dpprof.vocabulary.grouping import summed
 
 # Savings below this share of a cost do not count.
 _SMALL = 0.001
@@ -86,8 +85,11 @@ def extended(less: LedgerResult, more: LedgerResult, times: int) -> LedgerResult
         for phase, one in ledger.moved(by=lambda row: row.phase).items():
             moved[phase] = moved.get(phase, Moved()).plus(one, weight)
     traffic = [TrafficRow(phase or "", "", phase, 0, **vars(one)) for phase, one in moved.items()]
-    sent = summed((row.phase, weight * row.sent) for ledger, weight in weights for row in ledger.collectives)
-    collectives = [CollectiveRow("", phase, sent=num_bytes) for phase, num_bytes in sent.items()]
+    collectives = [
+        CollectiveRow("", row.phase, n * row.calls, 0, n * row.sent, n * (row.predicted_s or 0.0))
+        for ledger, n in weights
+        for row in ledger.collectives
+    ]
     return dataclasses.replace(more, traffic=traffic, collectives=collectives)
 
 

@@ -10,7 +10,7 @@ from dpprof.findings.comparison.intervals import step_ratio
 from dpprof.findings.comparison.models import Model
 from dpprof.findings.tables import BETWEEN
 from dpprof.findings.verdict.best import SAME_PEAK, fastest_at, smallest_at
-from dpprof.record.figures.names import IQR, MOVED, PEAK, PREDICTED, PREDICTED_LEAST, PREDICTED_MOST, STEP
+from dpprof.record.figures.names import IQR, MOVED, PEAK, PREDICTIONS, STEP
 from dpprof.record.record import FailureKind
 from dpprof.vocabulary.colors import CATEGORY_COLORS, PHASE_COLORS, UNITEMISED_COLOR
 from dpprof.vocabulary.formats import listed_first
@@ -108,21 +108,17 @@ def bar(comparison: Comparison, cell: Cell, measure: Measure) -> CellBar:
         drawn = listed_first((name for name, value in found.items() if value), measure.colors)
         parts = {name: found[name] for name in drawn} or {UNITEMISED: total}
     spread = cell.figures.get(IQR) if measure.metric == STEP and total is not None else None
+    named = PREDICTIONS if measure.metric == STEP else ()
     return CellBar(
         parts=parts,
         total=total,
         ratio=comparison.ratio(cell, measure.metric),
         spread=None if spread is None else spread / 2,
-        predicted=_predicted(cell) if measure.metric == STEP else None,
+        predicted=tuple(cell.figures[name] for name in named if name in cell.figures) or None,
         failure=None if cell.finished else cell.failure or cell.status.lower(),
         limit=cell.limit_mib if measure.metric == PEAK and cell.failure == FailureKind.OOM else None,
         is_disturbed=measure.metric == STEP and comparison.is_disturbed_at(cell),
     )
-
-
-def _predicted(cell: Cell) -> tuple[float, ...] | None:
-    names = (PREDICTED, PREDICTED_LEAST, PREDICTED_MOST)
-    return tuple(cell.figures[name] for name in names) if PREDICTED in cell.figures else None
 
 
 def scale(bars: list[CellBar]) -> float:

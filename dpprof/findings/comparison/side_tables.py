@@ -209,7 +209,8 @@ def _measured(comparison: Comparison) -> dict[object, Cell]:
 def _pair(estimate: Cell, twin: Cell) -> Pair:
     device, measured_on = device_of(estimate.config), twin.environment
     is_same_device = device is not None and device.is_named(measured_on.get("gpu", ""))
-    is_same_device |= estimate.environment.get("times_of") in (measured_on.get("gpu"), measured_on.get("cpu"))
+    times_of = estimate.environment.get("times_of", "")
+    is_same_device |= bool(times_of) and times_of in (measured_on.get("gpu"), measured_on.get("cpu"))
     predicted = estimate.figures.get(names.PREDICTED) if is_same_device else None
     step = twin.figures.get(names.STEP)
     of_tensors, of_allocator = (

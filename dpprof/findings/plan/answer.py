@@ -208,13 +208,11 @@ def _shares(plan: PlanData) -> str:
 
 
 def span(time: Seconds | None) -> str:
-    """Format a range: one number if both ends are equal, `or more` without an upper end."""
+    """Format a range: one number if both ends are equal."""
     if time is None:
         return ""
-    if time.least is None:
+    if time.least is None or time.most is None:
         return "not known"
-    if time.most is None:
-        return f"{number(time.least)} or more"
     return number(time.least) if time.least == time.most else f"{number(time.least)} to {number(time.most)}"
 
 

@@ -7,9 +7,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dpprof.config.devices import Device
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.record.figures.capacity import device_of, in_logical_step, link_of, predicted_s, step_of
+from dpprof.record.figures.capacity import in_logical_step, link_of, predicted_s, step_of
 from dpprof.record.figures.results import FINISHED, Result
 from dpprof.record.ledger import LedgerResult, Moved
 from dpprof.vocabulary.grouping import grouped
@@ -42,7 +41,7 @@ class Affine:
 
 @dataclass(frozen=True)
 class PhaseCost:
-    """One occurrence of a phase. `sent` is by one rank; a cache may keep `cached` of the bytes `moved`.
+    """One occurrence of a phase: what it moves, multiplies, and sends as one rank, and its floor in seconds.
 
     It is predicted to take `seconds`, at least `least` and at most `most`: all 0 where nothing is predicted.
     """
@@ -50,8 +49,7 @@ class PhaseCost:
     moved: Affine
     flops: Affine
     sent: Affine
-    cached: Affine = Affine()
-    fp32_flops: Affine = Affine()
+    floor: Affine = Affine()
     seconds: Affine = Affine()
     least: Affine = Affine()
     most: Affine = Affine()
@@ -74,21 +72,9 @@ class StepCost:
         names = dict.fromkeys(name for _, ledger in by_batch for name in ledger.phase_peak)
         return cls({name: _phase(name, by_batch) for name in names})
 
-    def floor_s(self, device: Device, precision: str, batch: float) -> dict[str, float]:
-        """Return the least seconds of one occurrence of each phase, as in `capacity.floor_s`."""
-        return {
-            name: device.least_s(
-                precision, cost.moved(batch) - cost.cached(batch), cost.flops(batch), cost.fp32_flops(batch)
-            )
-            for name, cost in self.phases.items()
-        }
-
-    def predicted_s(self, batch: float) -> list[dict[str, float]]:
-        """Return the predicted seconds of one occurrence of each phase, the least and the most."""
-        return [
-            {name: max(0.0, getattr(cost, which)(batch)) for name, cost in self.phases.items()}
-            for which in ("seconds", "least", "most")
-        ]
+    def seconds(self, which: str, batch: float) -> dict[str, float]:
+        """Return one occurrence of each phase: its `floor`, or predicted `seconds`, `least` or `most`."""
+        return {name: max(0.0, getattr(cost, which)(batch)) for name, cost in self.phases.items()}
 
     def growth(self, name: str, batch: float, measured_at: float) -> float:
         """Return a phase's time relative to that at `measured_at`: predicted, else by FLOPs or bytes."""
@@ -161,7 +147,7 @@ def _share(result: Result, precision: str) -> float | None:
 
 @dataclass(frozen=True)
 class Seconds:
-    """A time between `least` and `most`, each None if unknown, and the basis of both."""
+    """A time between `least` and `most`, both None if unknown, and their basis."""
 
     least: float | None
     most: float | None
@@ -174,10 +160,8 @@ class Seconds:
 
     @property
     def middle(self) -> float | None:
-        """Value for comparisons: the mean of the range, or the least time."""
-        if self.least is None or self.most is None:
-            return self.least
-        return (self.least + self.most) / 2
+        """Value for comparisons: the mean of the range."""
+        return None if self.least is None or self.most is None else (self.least + self.most) / 2
 
 
 @dataclass(frozen=True)
@@ -250,15 +234,15 @@ def logical_step(
         if config.world_size == 1 or measured.has_ranks:
             return Seconds(taken, taken, MEASURED)
         return Seconds(max(taken, sending), taken + sending, MEASURED)
-    device = device_of(config)
-    if reached is not None and not reached.names and device is not None:
-        floors = cost.floor_s(device, config.precision, physical_batch)
-        least = in_logical_step(config, floors, num_physical)
-        return Seconds(max(least / reached.high, sending), least / reached.low + sending, EFFICIENCY)
-    predicted = cost.predicted_s(physical_batch)
-    middle, least, most = (in_logical_step(config, phases, num_physical) for phases in predicted)
+
+    def in_step(which: str) -> float:
+        return in_logical_step(config, cost.seconds(which, physical_batch), num_physical)
+
+    if reached is not None and not reached.names and (floor := in_step("floor")):
+        return Seconds(max(floor / reached.high, sending), floor / reached.low + sending, EFFICIENCY)
+    middle = in_step("seconds")
     if not middle:
         return Seconds(None, None, UNKNOWN)
     if reached is not None and reached.names:
-        least, most = middle / reached.high, middle / reached.low
-    return Seconds(least, most, PREDICTED)
+        return Seconds(middle / reached.high, middle / reached.low, PREDICTED)
+    return Seconds(in_step("least"), in_step("most"), PREDICTED)

@@ -11,7 +11,7 @@ from dpprof.findings.comparison.run import Run
 from dpprof.findings.comparison.side_tables import without_paired
 from dpprof.findings.verdict.finding import Finding
 from dpprof.record.figures.capacity import doubt_words
-from dpprof.record.figures.names import NEEDED, PREDICTED, PREDICTED_LEAST, PREDICTED_MOST
+from dpprof.record.figures.names import NEEDED, PREDICTED, PREDICTIONS
 from dpprof.record.figures.results import device_name
 from dpprof.vocabulary.formats import joined, listed, memory, milliseconds, number
 from dpprof.vocabulary.grouping import grouped
@@ -126,7 +126,7 @@ def _memory(cell: Cell) -> str:
 
 
 def _time(cell: Cell) -> str:
-    least, most = (cell.figures.get(name, 0.0) for name in (PREDICTED_LEAST, PREDICTED_MOST))
+    least, most = (cell.figures.get(name, 0.0) for name in PREDICTIONS[1:])
     return f"{number(least)} to {milliseconds(most)}"
 
 

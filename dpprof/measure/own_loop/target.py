@@ -28,6 +28,7 @@ from dpprof.measure.own_loop.lines import line_of
 from dpprof.measure.own_loop.marks import Followed, wrapped
 from dpprof.measure.own_loop.passes import labelled_by_opacus
 from dpprof.measure.own_loop.unknown import REMEDY, unknown_values
+from dpprof.measure.passes.clock import clock_of
 from dpprof.measure.passes.estimate_ledger import CudaLedger, note_estimate
 from dpprof.measure.passes.ledger import LabellingObserver, LedgerObserver
 from dpprof.measure.trainers.fake_tensors import NEED_DATA, fake_tensors
@@ -55,7 +56,7 @@ class OnTarget:
 
     def __init__(self, target: str) -> None:
         self.target = target
-        self._ledger = CudaLedger("cpu", DEVICES[target])
+        self._ledger = CudaLedger("cpu", DEVICES[target], clock_of(target))
         self._lost: dict[str, None] = {}
 
     @contextmanager

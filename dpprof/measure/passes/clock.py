@@ -10,7 +10,6 @@ device, or as the host needs to issue them, whichever is longer; on a CPU both a
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,32 +81,41 @@ class _Kind:
         """Return the efficiency at some sizes, and its relative error."""
         distances = np.abs(self._sizes - np.log(np.maximum(sizes, 1))).sum(1)
         error = next((e for d, e in reversed(self._errors) if d <= distances.min()), self._errors[0][1])
-        return math.exp(self._mean(distances)), max(error, self._spread)
-
-    def _mean(self, distances: Floats) -> float:
-        """Return the mean efficiency of the nearest points, nearer ones more."""
         nearest = np.argsort(distances)[:_NEIGHBOURS]
-        return float(np.average(self._efficiency[nearest], weights=1 / (distances[nearest] + 0.05)))
+        found = float(_mean(self._efficiency[nearest], distances[nearest]))
+        return math.exp(found), max(error, self._spread)
 
     def _left_out(self) -> Iterator[tuple[float, float]]:
         """Yield distances and the error of points predicted without all others so near."""
         distances = np.abs(self._sizes[:, None] - self._sizes[None]).sum(2)
+        order = np.argsort(distances, axis=1)
+        away = np.take_along_axis(distances, order, axis=1)
         error = 0.0
         for least in _DISTANCES:
-            found = []
-            for own, away in zip(self._efficiency, distances, strict=True):
-                if (away > least).any():
-                    found.append(abs(self._mean(np.where(away > least, away, np.inf)) - own))
-            error = max(error, float(np.quantile(found, _COVERED))) if found else error
+            first = (away <= least).sum(axis=1)
+            known = first < len(away)
+            places = np.minimum(first[known, None] + np.arange(_NEIGHBOURS), len(away) - 1)
+            nearest = np.take_along_axis(order[known], places, axis=1)
+            found = _mean(self._efficiency[nearest], np.take_along_axis(away[known], places, axis=1))
+            if known.any():
+                off = np.abs(found - self._efficiency[known])
+                error = max(error, float(np.quantile(off, _COVERED)))
             yield least, error
+
+
+def _mean(efficiencies: Floats, distances: Floats) -> Floats:
+    """Return the mean over the last dimension; nearer ones count more."""
+    weights = 1 / (distances + 0.05)
+    found: Floats = (weights * efficiencies).sum(-1) / weights.sum(-1)
+    return found
 
 
 class Clock:
     """Predicts times on one device.
 
     `times` are its own; what these lack is looked up in those of `others`, similar devices. `tflops` and
-    `gb_per_s` are the device's rates if others than its table's. `source` names the table, and `assumed` has
-    the seconds that rest on something else, by what that is.
+    `gb_per_s` are the device's rates if others than its table's. `source` names the table, `known` has the
+    calls so far, and `assumed` the seconds that rest on something else, by what that is.
     """
 
     def __init__(
@@ -128,16 +136,15 @@ class Clock:
             for table in reversed((times, *others))
             for each in table.operators
         }
-        self._own = times
         self._kinds: dict[tuple[str, str], _Kind] = {}
-        self._known: dict[OperatorCall, tuple[float, float, str]] = {}
+        self.known: dict[OperatorCall, tuple[float, float, str]] = {}
         self._collectives = [each for table in (times, *others) for each in table.collectives]
 
     def add(self, call: OperatorCall, row: TrafficRow) -> None:
         """Add a call's time to its operator's. On a CPU, what Python and autograd take comes on top."""
-        if call not in self._known:
-            self._known[call] = self._predict(call)
-        seconds, error, assumed = self._known[call]
+        if call not in self.known:
+            self.known[call] = self._predict(call)
+        seconds, error, assumed = self.known[call]
         on_top = 0.0 if self._is_gpu else self._issue_s
         row.predicted_s += seconds + on_top
         row.least_s += seconds * math.exp(-error) + on_top
@@ -147,16 +154,16 @@ class Clock:
             self.assumed[assumed] += seconds
 
     def add_collective(self, num_bytes: int, ranks: int, row: CollectiveRow) -> None:
-        """Add a collective's time, on the nearest number of ranks that was measured, if any was."""
+        """Add a collective's time on the nearest number of ranks that was measured, if any was.
+
+        It lies on the lines between measured sizes, and beyond these grows in proportion.
+        """
         found = [each for each in self._collectives if each.name == row.name]
         if found:
             nearest = min(found, key=lambda each: abs(math.log(each.ranks / ranks)))
-            row.predicted_s = (row.predicted_s or 0.0) + _between(nearest.points, num_bytes) / 1e6
-
-    @property
-    def calls(self) -> list[OperatorCall]:
-        """Calls seen so far."""
-        return list(self._known)
+            sizes, us = np.array(sorted(nearest.points)).T
+            found_us = np.interp(num_bytes, sizes, us) * max(1.0, num_bytes / sizes[-1])
+            row.predicted_s = (row.predicted_s or 0.0) + float(found_us) / 1e6
 
     def _predict(self, call: OperatorCall) -> tuple[float, float, str]:
         """Return a call's seconds, their relative error, and what they assume, if anything."""
@@ -172,23 +179,15 @@ class Clock:
         entry, table = self._tables[key]
         if key not in self._kinds:
             self._kinds[key] = _Kind(entry, table)
-        efficiency, own_error = self._kinds[key].at(sizes_of(call, used))
+        try:
+            sizes = sizes_of(call, used)
+        except (ValueError, IndexError, ZeroDivisionError):  # a form that is not known
+            return least, 2 * _OF_STAND_IN, f"{kind} by bytes and FLOPs"
+        efficiency, own_error = self._kinds[key].at(sizes)
         as_what = [used] * (used != kind) + [f"in {known[0]}"] * (known[0] != dtype)
-        as_what += [f"on {table.gpu}"] * (table is not self._own)
+        as_what += [f"on {table.gpu}"] * (table.gpu != self.source)
         assumed = f"{kind} as {' '.join(as_what)}" if as_what else ""
         return max(least / efficiency, self._launch_s), error + own_error, assumed
-
-
-def _between(points: list[list[float]], num_bytes: float) -> float:
-    """Return the microseconds at some bytes, on the lines between measured points; beyond, in proportion."""
-    ordered = sorted(points)
-    (first, at_first), (last, at_last) = ordered[0], ordered[-1]
-    if num_bytes <= first:
-        return at_first
-    for (low, at_low), (high, at_high) in pairwise(ordered):
-        if num_bytes <= high:
-            return at_low + (at_high - at_low) * (num_bytes - low) / (high - low)
-    return at_last * num_bytes / last
 
 
 def clock_of(target: str) -> Clock | None:

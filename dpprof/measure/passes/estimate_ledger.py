@@ -305,6 +305,8 @@ class CudaLedger(EstimateLedger):
 def note_estimate(kept: Kept, record: Record, folder: RunFolder, *, may_grow: bool = True) -> None:
     """Add the estimate of a step to a record; growth is in doubt if steps are alike."""
     record.ledger = kept.result
+    if kept.times_of:
+        record.environment["times_of"] = kept.times_of
     if may_grow and record.ledger.growth > 0:
         record.ledger.doubts.append(Doubt("growing_state", _GROWING, None))
     record.memory.peak_allocated = record.ledger.peak + sum(record.ledger.from_allocator.values())

@@ -197,7 +197,8 @@ class Ledger(TorchDispatchMode):
             if func._overloadpacket in PRODUCTS and args[0].dtype is torch.float32:
                 row.fp32_flops += num_flops
             if self.clock is not None:
-                self.clock.add(call_of(name, args, read + written, num_flops), row)
+                given = (*args, *kwargs.values())
+                self.clock.add(call_of(name, given, read + written, num_flops), row)
             if self._cache is not None and (read or written):
                 found = operands(func, args, kwargs, result)
                 row.cached += read + written - self._cache.traffic(self.storages, found, read, written)

@@ -28,8 +28,8 @@ from dpprof.record.record import Ceilings, Pace
 _SIZES = {"cpu": (128, 64), "cuda": (8192, 1024)}
 NUM_BLOCKS = 8
 # Bytes copied and rows of the square matrices, large enough for full speed.
-_COPY_BYTES = {"cpu": 2**28, "cuda": 2**30}
-_MATRIX_ROWS = {"cpu": 2048, "cuda": 8192}
+COPY_BYTES = {"cpu": 2**28, "cuda": 2**30}
+MATRIX_ROWS = {"cpu": 2048, "cuda": 8192}
 _TRIES = 7
 
 
@@ -103,8 +103,8 @@ def run_ceilings(subject: Subject) -> None:
     """Measure both ceilings on the experiment's device and in its precision."""
     device, precision = subject.config.device, subject.config.precision
     subject.record.ceilings = Ceilings(
-        copy_bytes_per_s=copy_bytes_per_s(device, _COPY_BYTES[device]),
-        matmul_flop_per_s=matmul_flop_per_s(device, precision, _MATRIX_ROWS[device]),
+        copy_bytes_per_s=copy_bytes_per_s(device, COPY_BYTES[device]),
+        matmul_flop_per_s=matmul_flop_per_s(device, precision, MATRIX_ROWS[device]),
         precision=precision,
     )
 

@@ -14,7 +14,7 @@ from dpprof.vocabulary.trainers import short_name
 _NOTE = (
     "Step time is the median of the clean pass, ± half its interquartile range; peak is the most memory "
     "that torch's allocator handed out within a step (on the CPU recorded apart from the timed steps). "
-    "Means are over finished experiments only. >= is an estimate's lower bound. "
+    "Means are over finished experiments only. An estimate's step is predicted, with its range in brackets. "
     "x is the ratio to standard in the same cell. "
     "1 MiB = 2^20 bytes."
 )

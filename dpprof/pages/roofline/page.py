@@ -6,16 +6,7 @@ from pathlib import Path
 from dpprof.findings import counter_tables
 from dpprof.findings.comparison.comparison import Comparison, compare
 from dpprof.findings.counter_tables import CounterTables
-from dpprof.findings.roofline import (
-    COUNTERS,
-    LEDGER,
-    STEP,
-    Ceiling,
-    Roofline,
-    RooflineRow,
-    compute,
-    doubts,
-)
+from dpprof.findings.roofline import COUNTERS, LEDGER, STEP, Ceiling, Roofline, RooflineRow, compute, doubts
 from dpprof.pages import counters as counter_parts
 from dpprof.pages import document as doc
 from dpprof.pages import html

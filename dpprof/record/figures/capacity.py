@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
-from dpprof.config.devices import CONTEXT_MIB, DEVICES, NCCL_MIB, WORKSPACE_MIB, Device, named
+from dpprof.config.devices import CONTEXT_MIB, DEVICES, NCCL_MIB, WORKSPACE_MIB, Device, name_of
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat
 from dpprof.record.ledger import LedgerResult, Moved
 from dpprof.record.record import Record
 from dpprof.vocabulary.formats import fixed, size
-from dpprof.vocabulary.grouping import grouped, summed
+from dpprof.vocabulary.grouping import summed
 from dpprof.vocabulary.trainers import OWN_LOOP, trainer_info
 from dpprof.vocabulary.units import GIB, MIB, mib, ms
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
@@ -37,7 +37,7 @@ _HOST_DOUBT = 1.5
 def device_of(config: ExperimentConfig) -> Device | None:
     """Return the listed device that the estimate targets, by its name or by a file of its times."""
     times = config.estimating.times
-    return DEVICES.get(config.estimating.target) if times is None else named(times.gpu)
+    return DEVICES.get(name_of(times.gpu) if times else config.estimating.target)
 
 
 def capacity_bytes(config: ExperimentConfig) -> int | None:
@@ -123,15 +123,12 @@ def floor_s(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, float]:
     in it.
     """
     device = device_of(config)
-    return {} if device is None else floor_on(device, config.precision, ledger)
-
-
-def floor_on(device: Device, precision: str, ledger: LedgerResult) -> dict[str, float]:
-    """Return `floor_s` of a step on any device."""
+    if device is None:
+        return {}
     moved = ledger.moved(by=lambda row: row.phase)
     by_phase = {phase: moved.get(phase, Moved()) for phase in ledger.phase_peak}
     return {
-        phase: device.least_s(precision, one.through_memory, one.flops, one.fp32_flops)
+        phase: device.least_s(config.precision, one.through_memory, one.flops, one.fp32_flops)
         for phase, one in by_phase.items()
     }
 
@@ -153,16 +150,12 @@ def predicted_s(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, Tim
     moved = ledger.moved(by=lambda row: row.phase)
     if not any(one.predicted_s for one in moved.values()):
         return {}
-    sending = {
-        phase: (
-            sum(row.predicted_s or 0.0 for row in rows),
-            max((row.predicted_s or 0.0) / row.calls for row in rows if row.calls),
-        )
-        for phase, rows in grouped(ledger.collectives, by=lambda row: row.phase).items()
-    }
     found = {}
     for phase in ledger.phase_peak:
-        one, (sent, last) = moved.get(phase, Moved()), sending.get(phase, (0.0, 0.0))
+        one = moved.get(phase, Moved())
+        taken = [(row.predicted_s or 0.0, row.calls) for row in ledger.collectives if row.phase == phase]
+        sent = sum(seconds for seconds, _ in taken)
+        last = max((seconds / max(1, calls) for seconds, calls in taken), default=0.0)
         hosts = (one.host_s, one.host_s / _HOST_DOUBT, one.host_s * _HOST_DOUBT)
         times = [max(pair) for pair in zip((one.predicted_s, one.least_s, one.most_s), hosts, strict=True)]
         if phase.startswith(("forward", "backward")):
@@ -253,10 +246,9 @@ def _of_times(ledger: LedgerResult) -> Iterator[str]:
     total = ledger.moved_in_step.predicted_s
     shares = {text.replace("_", " "): seconds / total for text, seconds in ledger.assumed_s.items() if total}
     if sum(shares.values()) > _SMALL_SHARE:
-        large = {text: share for text, share in shares.items() if share > _SMALL_SHARE}
-        listed = "; ".join(f"{text}, {100 * share:.0f} %" for text, share in large.items())
+        large = [f"{text}, {100 * share:.0f} %" for text, share in shares.items() if share > _SMALL_SHARE]
         told = f"{100 * sum(shares.values()):.0f} % of the predicted time rest on times of other operators"
-        yield f"{told}, types or GPUs{': ' if listed else ''}{listed}"
+        yield f"{told}, types or GPUs{': ' if large else ''}{'; '.join(large)}"
 
 
 def doubt_words(text: str, num_bytes: int | None) -> str:

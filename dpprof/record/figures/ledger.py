@@ -52,11 +52,6 @@ class LedgerFigures:
         usual = (category for category in CATEGORIES if category not in OF_RANKS)
         return dict.fromkeys(usual, 0.0) | self.at_peak_mib
 
-    @property
-    def doubt(self) -> str | None:
-        """Warning that the categories should not be trusted, if so."""
-        return ledger_doubt(self.unexplained_pct)
-
 
 def ledger_doubt(unexplained_pct: float | None) -> str | None:
     """Return a warning if the ledger leaves too much of the allocator's peak unexplained, else None."""

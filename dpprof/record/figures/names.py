@@ -36,8 +36,9 @@ NEEDED = "memory/needed_mib"
 CAPACITY = "memory/capacity_mib"
 FITS = "memory/fits"
 FLOOR = "floor/step_ms"
+# A predicted step, its least and its most.
 PREDICTED = "predicted/step_ms"
-PREDICTED_LEAST, PREDICTED_MOST = "predicted/step_ms_least", "predicted/step_ms_most"
+PREDICTIONS = (PREDICTED, f"{PREDICTED}_least", f"{PREDICTED}_most")
 EPSILON, DELTA, NOISE = "privacy/epsilon", "privacy/delta", "privacy/noise_multiplier"
 RATE, STEPS = "privacy/sample_rate", "privacy/steps"
 # The most important figures of a run.
@@ -290,11 +291,8 @@ def _estimate(estimate: EstimateFigures) -> Iterator[Metric]:
             yield Metric(name, ms(least))
     for phase, predicted in estimate.predicted_s.items():
         yield Metric(predicted_name(phase), ms(predicted.seconds))
-    if estimate.step_predicted_s is not None:
-        for name, seconds in zip(
-            (PREDICTED, PREDICTED_LEAST, PREDICTED_MOST), estimate.step_predicted_s, strict=True
-        ):
-            yield Metric(name, ms(seconds))
+    for name, seconds in zip(PREDICTIONS, estimate.step_predicted_s or (), strict=False):
+        yield Metric(name, ms(seconds))
 
 
 def _step_counters(counters: StepCounters) -> Iterator[Metric]:

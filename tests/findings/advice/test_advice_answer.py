@@ -43,7 +43,7 @@ def test_what_makes_it_fit_is_the_answer() -> None:
     assert said.startswith("It does not fit A100-40GB (39.4 GiB) with 5% kept free: ")
     assert "needs 50.0 GiB, and may use only 36.0 GiB. Alone, bk " in said
     assert "31.0 GiB" in said
-    assert "970.0 ms, 3.0 % less time. So does slow." in said
+    assert "970.0 ms by prediction, 3.0 % less time. So does slow." in said
     assert said.endswith("fit with LoRA, too, but that alters what is learned.")
 
 

@@ -9,7 +9,15 @@ from example_ledger import MIB
 from dpprof.findings.advice.arithmetic import by_arithmetic, peak_with
 from dpprof.findings.advice.weighing import LogicalCost, batches_to_estimate, extended
 from dpprof.record.figures.results import Result
-from dpprof.record.ledger import CollectiveRow, Doubt, HeldTensor, LedgerResult, StepTimeline, TrafficRow
+from dpprof.record.ledger import (
+    CollectiveRow,
+    Doubt,
+    HeldTensor,
+    LedgerResult,
+    PhasePeak,
+    StepTimeline,
+    TrafficRow,
+)
 
 NOISE, GRADIENT, SUM = "noise", "gradients", "summed_gradients"
 
@@ -34,6 +42,7 @@ def with_batches(number: int) -> Result:
     ]
     for row, seconds in zip(ledger.traffic, (0.3 + 0.1 * (number - 1), 0.7), strict=True):
         row.predicted_s = seconds
+    ledger.phase_peak = {row.phase or "": PhasePeak(1, {}) for row in ledger.traffic}
     ledger.collectives = [CollectiveRow("all_reduce", "forward", number, 0, 100 * number)]
     return made
 

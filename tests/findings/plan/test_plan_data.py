@@ -55,8 +55,10 @@ def taking(seconds: Affine) -> dict[str, Affine]:
 # Forward multiplies, noise moves bytes; H100: 67e12 FLOP/s in fp32, 3350e9 bytes/s.
 COST = StepCost(
     {
-        "forward": PhaseCost(NOTHING, Affine(0.0, 67e10), NOTHING, **taking(Affine(0.0, 0.02))),
-        "noise": PhaseCost(Affine(3350e7), NOTHING, NOTHING, **taking(Affine(0.03))),
+        "forward": PhaseCost(
+            NOTHING, Affine(0.0, 67e10), NOTHING, Affine(0.0, 0.01), **taking(Affine(0.0, 0.02))
+        ),
+        "noise": PhaseCost(Affine(3350e7), NOTHING, NOTHING, Affine(0.01), **taking(Affine(0.03))),
     }
 )
 
@@ -151,7 +153,7 @@ def knee_of(forward: tuple[tuple[int, float], ...]) -> int:
 def of(
     trainer: str, hours: float | None, largest: int = 8, basis: str = PREDICTED, *, logical_batch: int = 100
 ) -> TrainingOption:
-    time = Seconds(hours, hours if basis == MEASURED else None, basis)
+    time = Seconds(hours, hours, basis)
     return TrainingOption(trainer, noise(logical_batch), largest, largest, 1.0, 1, time, time, None, 1)
 
 

@@ -74,11 +74,11 @@ def test_what_fits_and_is_predicted_fastest_is_advised_and_the_least_memory_for_
     assert near.startswith("For 1b (1.23M parameters) on H200 (139.8 GiB), batch 4, ")
     for said, words in (
         (near, "start with flat"),
-        (near, "5.4 to 7.5 ms against ghost 7.2 to 10.0 ms"),
+        (near, "5.40 to 7.5 ms against ghost 7.20 to 10.0 ms"),
         (near, "2.5 GiB against flat 5.4 GiB"),
         (near, "All fit."),
         (far, "start with ghost. It needs the least memory"),
-        (far, "7.2 to 10.0 ms against flat 9 to 12.5 ms"),
+        (far, "7.20 to 10.0 ms against flat 9.00 to 12.5 ms"),
     ):
         assert words in said
 
@@ -97,7 +97,7 @@ def test_what_does_not_fit_is_said_and_not_started_with() -> None:
     held: dict[str, Any] = {"device_memory_gib": 3.0}
     said = told(pair(3, **held), "Estimate")
     assert "start with ghost." in said
-    assert "takes 7.2 to 10.0 ms against flat 5.4 to 7.5 ms" in said, (
+    assert "takes 7.20 to 10.0 ms against flat 5.40 to 7.5 ms" in said, (
         "its own time, though another has a lower one"
     )
     assert said.endswith("flat does not fit.")

@@ -65,9 +65,9 @@ def test_what_failed_says_how() -> None:
     assert "out of memory in DPSGDTrainer_tiny_bs4_seq512: no memory" in text
 
 
-def test_an_estimate_has_the_least_time_and_says_whether_it_fits() -> None:
+def test_an_estimate_has_its_time_and_says_whether_it_fits() -> None:
     text = shown(comparison(estimate(FLAT), estimate(GHOST, peak=50)), width=110)
-    assert row(text, "flat")[:3] == ["flat", ">= 1.00", "132.0"]
+    assert row(text, "flat")[:3] == ["flat", "2.00 (1.80 to 2.50)", "132.0"]
     assert re.search(r"needs .* fits$", row(text, "ghost")[-1])
 
 

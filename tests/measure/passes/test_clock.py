@@ -1,0 +1,175 @@
+"""Predicted times of operators: exact where measured, wider farther away, and said where assumed."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from dpprof.config.device_times import CollectiveTimes, DeviceTimes, OperatorTimes
+from dpprof.config.devices import DEVICES
+from dpprof.measure.passes.clock import Clock, OperatorCall, call_of, clock_of, sizes_of
+from dpprof.record.ledger import CollectiveRow, TrafficRow
+from dpprof.vocabulary.operator_kinds import STAND_IN, kind_of
+
+# One TFLOP/s and one GB/s: a product of 1e9 FLOPs takes at least a millisecond.
+SIDES = (100, 200, 400, 800)
+
+
+def product(side: int, us: float) -> list[float]:
+    return [1, side, side, side, 12 * side**2, 2 * side**3, us]
+
+
+def table(**changes: object) -> DeviceTimes:
+    """Products that reach half of the roofline, and elementwise operators that reach all of it."""
+    products = [product(side, 2 * max(12e-3 * side**2, 2e-6 * side**3)) for side in SIDES]
+    elements = [[1000.0 * 4**power, 1000 * 4**power, 0, 4**power] for power in range(6)]
+    operators = [
+        OperatorTimes("product", "float32", "here", products),
+        OperatorTimes("elementwise", "float32", "here", elements),
+    ]
+    settings = {"launch_us": 1.0, "issue_us": 10.0} | changes
+    return DeviceTimes(1, "a GPU", "cuda", {"float32": 1.0}, 1.0, operators, **settings)  # type: ignore[arg-type]
+
+
+def call(name: str = "aten::mm", side: int = 200, **changes: object) -> OperatorCall:
+    shapes = ((side, side), (side, side))
+    made = OperatorCall(name, "float32", shapes, True, 12 * side**2, 2 * side**3)
+    return made._replace(**changes)  # type: ignore[arg-type]
+
+
+def predicted(clock: Clock, *calls: OperatorCall) -> TrafficRow:
+    row = TrafficRow("aten::mm", "matrix_product", "forward", 0, 0, 0, 0)
+    for each in calls:
+        clock.add(each, row)
+    return row
+
+
+def test_a_measured_size_takes_as_long_as_it_took_and_calls_add_up() -> None:
+    row = predicted(Clock(table()), call(), call())
+    least_s = max(12e-9 * 200**2, 2e-12 * 200**3)
+    assert row.predicted_s == pytest.approx(2 * 2 * least_s)
+    assert row.least_s <= row.predicted_s <= row.most_s
+    assert row.host_s == pytest.approx(2 * 10e-6)
+
+
+def test_a_processor_adds_what_the_host_takes() -> None:
+    on_gpu, on_cpu = (predicted(Clock(times), call()) for times in (table(), on_processor()))
+    assert on_cpu.predicted_s - on_gpu.predicted_s == pytest.approx(10e-6)
+    assert on_cpu.host_s == 0
+
+
+def on_processor() -> DeviceTimes:
+    times = table()
+    return DeviceTimes(**vars(times) | {"device": "cpu"})
+
+
+def test_the_range_is_wider_far_from_what_was_measured() -> None:
+    uneven = table()
+    for i, point in enumerate(uneven.operators[0].points):
+        point[-1] *= 1 + 0.2 * i
+    near, far = (predicted(Clock(uneven), call(side=side)) for side in (210, 20_000))
+    widths = [math.log(row.most_s / row.least_s) for row in (near, far)]
+    assert 0 < widths[0] <= widths[1]
+
+
+def test_a_kernel_takes_at_least_its_launch() -> None:
+    tiny = call("aten::add", num_bytes=8, flops=0)
+    assert predicted(Clock(table()), tiny).predicted_s == pytest.approx(1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "told"),
+    [
+        ("aten::mm", "float32", ""),
+        ("aten::mm", "bfloat16", "product as in float32"),
+        ("aten::gelu", "float32", "transcendental as elementwise"),
+        ("aten::convolution", "float32", "convolution as product"),
+    ],
+)
+def test_what_is_assumed_is_said_and_widens_the_range(name: str, dtype: str, told: str) -> None:
+    clock = Clock(table())
+    shapes = ((2, 8, 10, 10), (16, 8, 3, 3)) if "convolution" in name else call().shapes
+    row = predicted(clock, call(name, dtype=dtype, shapes=shapes))
+    assert list(clock.assumed) == ([told] if told else [])
+    if " as " in told and "float32" not in told:
+        assert row.most_s / row.predicted_s >= math.exp(0.3)
+
+
+def test_other_tables_stand_in_with_the_devices_own_rates() -> None:
+    own = table()
+    own.operators.pop(0)
+    other = DeviceTimes(**vars(table()) | {"gpu": "another GPU"})
+    clock = Clock(own, [other], {"float32": 2.0}, 2.0)
+    row = predicted(clock, call())
+    assert list(clock.assumed) == ["product as on another GPU"]
+    assert row.predicted_s == pytest.approx(max(12e-9 * 200**2, 2e-12 * 200**3)), "twice as fast"
+
+
+def test_a_form_that_is_not_known_goes_by_bytes_and_flops() -> None:
+    clock = Clock(table())
+    row = predicted(clock, call(shapes=((4,),)))
+    assert row.predicted_s == pytest.approx(12e-9 * 200**2)
+    assert list(clock.assumed) == ["product by bytes and FLOPs"]
+
+
+def test_collectives_take_what_the_nearest_number_of_ranks_took() -> None:
+    points = [[1000.0, 10.0], [3000.0, 30.0]]
+    of_two = CollectiveTimes("all_reduce", 2, "here", [[1000.0, 1.0]])
+    clock = Clock(table(collectives=[of_two, CollectiveTimes("all_reduce", 8, "here", points)]))
+    for num_bytes, us in ((10, 10), (2000, 20), (6000, 60)):
+        row = CollectiveRow("all_reduce", "backward")
+        clock.add_collective(num_bytes, 7, row)
+        assert row.predicted_s == pytest.approx(us / 1e6)
+    unknown = CollectiveRow("broadcast", "backward")
+    clock.add_collective(10, 8, unknown)
+    assert unknown.predicted_s is None
+
+
+def test_sizes_are_those_of_the_products_that_an_operator_does() -> None:
+    x, w = torch.ones(2, 8, 10, 10), torch.ones(16, 8, 3, 3)
+    out = torch.nn.functional.conv2d(x, w)
+    flops = 2 * out.numel() * 8 * 9
+    forward = call_of("aten::convolution", (x, w), 0, flops)
+    backward = call_of("aten::convolution_backward", (out, x, w), 0, 2 * flops)
+    for each in (forward, backward):
+        assert sizes_of(each, "convolution") == [9, 2 * 8 * 8, 16, 8]
+        assert sizes_of(each, "product") == [1, 2 * 8 * 8, 16, 72]
+    batched = call_of("aten::bmm", (torch.ones(3, 4, 5), torch.ones(3, 5, 6)), 0, 0)
+    assert sizes_of(batched, "product") == [3, 4, 6, 5]
+    rows = call_of("aten::_softmax", (torch.ones(3, 4, 5),), 0, 0)
+    assert sizes_of(rows, "softmax") == [12, 5]
+
+
+def test_kinds_go_by_name_and_order_and_every_stand_in_ends() -> None:
+    transposed: Tensor = torch.ones(2, 3).T
+    copied = call_of("aten::clone", (transposed,), 0, 0)
+    assert kind_of(copied.name, copied.is_dense) == "transpose"
+    assert [
+        kind_of(f"aten::{name}") for name in ("add", "add_", "_log_softmax", "_foreach_mul_", "relu")
+    ] == [
+        "elementwise",
+        "in_place",
+        "log_softmax",
+        "foreach",
+        "elementwise",
+    ]
+    for kind in STAND_IN:
+        seen = [kind]
+        while seen[-1] in STAND_IN:
+            seen.append(STAND_IN[seen[-1]])
+            assert len(seen) == len(set(seen)), seen
+
+
+@pytest.mark.parametrize("target", list(DEVICES))
+def test_every_listed_gpu_has_times(target: str) -> None:
+    clock = clock_of(target)
+    assert clock is not None
+    row = predicted(clock, call(side=2048))
+    device = DEVICES[target]
+    floor = device.least_s("fp32", 12 * 2048**2, 2 * 2048**3, 0)
+    assert floor * 0.9 < row.predicted_s < 6 * floor
+
+
+def test_without_a_target_nothing_is_predicted() -> None:
+    assert clock_of("none") is None

@@ -1,0 +1,85 @@
+"""Calibration: what each case measures, and the file that follows from a few of them."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dpprof.config.device_times import TIMES, DeviceTimes
+from dpprof.config.entry_points import CalibrateConfig
+from dpprof.drive import calibrate as driving
+from dpprof.measure import calibration
+from dpprof.measure.calibration import Case, cases, counted, measure, seconds_of, write_times
+from dpprof.measure.passes.clock import Clock
+from dpprof.tracking.store import KIND_TAG
+from dpprof.vocabulary.operator_kinds import STAND_IN, kind_of
+
+
+def small() -> list[Case]:
+    """Of each kind the case with the fewest numbers."""
+    found: dict[tuple[str, bool], Case] = {}
+    for case in cases(1e9, 2**22):
+        inputs = case.prepare(*(torch.randn(shape) for shape in case.shapes))
+        call = counted(case.work, inputs, "cpu")
+        found.setdefault((kind_of(call.name, call.is_dense), len(inputs) > 1), case)
+    return list(found.values())
+
+
+def test_every_kind_that_needs_a_stand_in_is_measured() -> None:
+    kinds = set()
+    for case in small():
+        inputs = case.prepare(*(torch.randn(shape) for shape in case.shapes))
+        call = counted(case.work, inputs, "cpu")
+        assert call.num_bytes > 0
+        kinds.add(kind_of(call.name, call.is_dense))
+    assert kinds >= STAND_IN.keys() | {"product", "elementwise"}
+
+
+def test_the_time_is_that_of_the_operator() -> None:
+    quick, slow = (seconds_of(Case(torch.mm, ((side, side),) * 2), "cpu") for side in (32, 512))
+    assert 0 < quick < slow
+    gradient = next(case for case in calibration._with_gradients(F.relu, (4, 4)) if case.work is not F.relu)
+    output, above, (x,) = gradient.prepare(torch.randn(4, 4))
+    (found,) = gradient.work(output, above, [x])
+    assert torch.equal(found, above * (x > 0))
+
+
+def test_a_table_of_few_cases_predicts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = small()
+    monkeypatch.setattr(calibration, "cases", lambda flops, num_bytes: iter(few))
+    monkeypatch.setattr(calibration, "COPY_BYTES", {"cpu": 2**20})
+    monkeypatch.setattr(calibration, "MATRIX_ROWS", {"cpu": 128})
+    said: list[str] = []
+    write_times("cpu", tmp_path, said.append)
+    times = DeviceTimes.read(tmp_path / TIMES)
+    assert "timing product operators in float32" in said
+    assert {each.kind for each in times.operators} >= STAND_IN.keys()
+    assert times.issue_us > 0
+    assert times.versions == {"torch": torch.__version__}
+    assert Clock(times).source == times.gpu
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    (tmp_path / "run.log").write_text("")
+    run_id = driving.log(times, tmp_path)
+    from mlflow import MlflowClient
+
+    run = MlflowClient().get_run(run_id)
+    assert run.data.tags[KIND_TAG] == "calibration"
+    assert run.data.params["device"] == "cpu"
+    assert run.data.metrics["ceilings/copy_gb_per_s"] == pytest.approx(times.gb_per_s)
+    assert [each.path for each in MlflowClient().list_artifacts(run_id)] == ["run.log", TIMES]
+    assert run.info.status == "FINISHED"
+
+
+def test_measure_says_who_else_was_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = [case for case in small() if case.work is torch.add][:1]
+    monkeypatch.setattr(calibration, "cases", lambda flops, num_bytes: iter(few))
+    monkeypatch.setattr(calibration, "COPY_BYTES", {"cpu": 2**20})
+    monkeypatch.setattr(calibration, "MATRIX_ROWS", {"cpu": 128})
+    found = measure("cpu", lambda text: None)
+    assert found.others_pct is None or found.others_pct > -50
+    assert json.dumps(asdict(found))
+    assert CalibrateConfig().world_size == 1
