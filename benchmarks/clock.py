@@ -1,10 +1,12 @@
 """How wrong are predicted step times?
 
-    dpprof calibrate --device cpu
-    python benchmarks/clock.py runs/calibration-.../times.json > docs/results/clock.md
+    python benchmarks/clock.py > docs/results/clock.md
 
-Whole steps on GPUs that others measured, this machine's processor, and published costs of privacy. Nothing is
-fitted to what is predicted. About twenty minutes on 2 cores; run it on a machine that is idle.
+    dpprof calibrate --device cpu
+    python benchmarks/clock.py runs/calibration-.../times.json
+
+Whole steps on GPUs that others measured, and published costs of privacy; with a table of times also this
+machine's processor, which takes half an hour on 2 idle cores. Nothing is fitted to what is predicted.
 """
 
 import csv
@@ -90,12 +92,12 @@ def main() -> None:
     if len(sys.argv) > 2:  # one experiment in a process of its own
         print(json.dumps(alone(sys.argv[1], json.loads(sys.argv[2]))))
         return
-    times = sys.argv[1]
     print("# Predicted step times beside measured ones\n")
     print(f"Made by `python benchmarks/clock.py`, {versions_of((torch, opacus, transformers))}.\n")
     print("Each error is the predicted time over the measured one. `held` says whether the range holds it.\n")
     gpus()
-    processor(times)
+    if len(sys.argv) == 2:
+        processor(sys.argv[1])
     published()
 
 
@@ -123,7 +125,7 @@ def gpus() -> None:
         told.append(one)
         rows.append([row["device"], f"{row['model']}, {row['batch_size']} x {row['seq_len']}", *shown(one)])
     print(markdown_table(["GPU", "step", "predicted ms", "from", "to", "measured ms", "error", "held"], rows))
-    print(f"\n{summary(told)}\n", flush=True)
+    print(f"{summary(told)}\n", flush=True)
 
 
 def processor(times: str) -> None:
@@ -159,7 +161,7 @@ def processor(times: str) -> None:
             )
     headings = ["model", "trainer", "predicted ms", "from", "to", "measured ms", "table", "held"]
     print(markdown_table([*headings, "from batch 2", "ratio", "its error"], rows))
-    print(f"\nTable: {summary(by_table)}")
+    print(f"Table: {summary(by_table)}")
     print(
         f"From batch 2: {errors(from_two)}. Ratios to standard by the table: {errors(ratios)}.\n", flush=True
     )

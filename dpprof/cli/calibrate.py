@@ -20,7 +20,7 @@ def calibrate(asked: Asked) -> None:
 
     \b
     dpprof calibrate
-    dpprof estimate --device cpu --target runs/calibration-20260101-120000/times.json
+    dpprof estimate --target runs/calibration-20260101-120000/times.json
     dpprof calibrate --device cuda --world-size 8
     mlflow run . -e calibrate -P device=cpu
     """

@@ -21,7 +21,7 @@ from dpprof.vocabulary.operator_kinds import STAND_IN, kind_of
 def small() -> list[Case]:
     """Of each kind the case with the fewest numbers."""
     found: dict[tuple[str, bool], Case] = {}
-    for case in cases(1e9, 2**22):
+    for case in cases(1e9, 2**24):
         inputs = case.prepare(*(torch.randn(shape) for shape in case.shapes))
         call = counted(case.work, inputs, "cpu")
         found.setdefault((kind_of(call.name, call.is_dense), len(inputs) > 1), case)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dpprof.config.experiment import ExperimentConfig
-from dpprof.record.figures.capacity import in_logical_step, link_of, predicted_s, step_of
+from dpprof.record.figures.capacity import floor_s, in_logical_step, link_of, predicted_s, step_of
 from dpprof.record.figures.results import FINISHED, Result
 from dpprof.record.ledger import LedgerResult, Moved
 from dpprof.vocabulary.grouping import grouped
@@ -93,10 +93,9 @@ def _phase(name: str, by_batch: list[tuple[ExperimentConfig, LedgerResult]]) -> 
         times = config.accumulation_steps if name in trainer_info(config.trainer).each_batch else 1
         one = ledger.moved(by=lambda row: row.phase).get(name, Moved())
         sent = sum(row.sent for row in ledger.collectives if row.phase == name)
-        each = {"moved": one.num_bytes, "flops": one.flops, "sent": sent}
-        each |= {"cached": one.cached, "fp32_flops": one.fp32_flops} | (
-            predicted._asdict() if predicted else {}
-        )
+        each: dict[str, float] = {"moved": one.num_bytes, "flops": one.flops, "sent": sent}
+        each["floor"] = floor_s(config, ledger).get(name, 0.0)
+        each |= predicted._asdict() if predicted else {}
         for quantity, total in each.items():
             found.setdefault(quantity, []).append((config.batch_size, total / times))
     return PhaseCost(**{quantity: Affine.through(points) for quantity, points in found.items()})

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple, Self
 from dpprof.config.devices import CONTEXT_MIB, DEVICES, NCCL_MIB, WORKSPACE_MIB, Device, name_of
 from dpprof.config.experiment import ExperimentConfig
 from dpprof.config.flat import from_flat
-from dpprof.record.ledger import LedgerResult, Moved
+from dpprof.record.ledger import CollectiveRow, LedgerResult, Moved
 from dpprof.record.record import Record
 from dpprof.vocabulary.formats import fixed, size
-from dpprof.vocabulary.grouping import summed
 from dpprof.vocabulary.trainers import OWN_LOOP, trainer_info
 from dpprof.vocabulary.units import GIB, MIB, mib, ms
 from dpprof.vocabulary.workloads import BUILT_IN_WORKLOAD
@@ -153,7 +152,7 @@ def predicted_s(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, Tim
     found = {}
     for phase in ledger.phase_peak:
         one = moved.get(phase, Moved())
-        taken = [(row.predicted_s or 0.0, row.calls) for row in ledger.collectives if row.phase == phase]
+        taken = [(_sending_s(config, row), row.calls) for row in ledger.collectives if row.phase == phase]
         sent = sum(seconds for seconds, _ in taken)
         last = max((seconds / max(1, calls) for seconds, calls in taken), default=0.0)
         hosts = (one.host_s, one.host_s / _HOST_DOUBT, one.host_s * _HOST_DOUBT)
@@ -176,21 +175,18 @@ def step_of(phases: Mapping[str, TimeRange]) -> TimeRange | None:
     return TimeRange(*map(sum, zip(*phases.values(), strict=True))) if phases else None
 
 
-def communication_s(config: ExperimentConfig, ledger: LedgerResult) -> float | None:
-    """Return a rank's least seconds for sending; None for a single rank or an unknown link."""
-    by_phase = _communication_by_phase(config, ledger)
-    return sum(by_phase.values()) if by_phase else None
-
-
 def link_of(config: ExperimentConfig) -> float:
     """Return the link's GB/s, as given or that of the target device; 0 if not known."""
     device = device_of(config)
     return config.estimating.link_gb_per_s or (device.link_gb_per_s if device else 0.0)
 
 
-def _communication_by_phase(config: ExperimentConfig, ledger: LedgerResult) -> dict[str | None, float]:
+def _sending_s(config: ExperimentConfig, row: CollectiveRow) -> float:
+    """Return the seconds of collectives: as measured ones took, or by the link's rate if that is given."""
+    if row.predicted_s is not None and not config.estimating.link_gb_per_s:
+        return row.predicted_s
     rate = link_of(config)
-    return summed((row.phase, row.sent / (rate * 1e9)) for row in ledger.collectives) if rate else {}
+    return row.sent / (rate * 1e9) if rate else 0.0
 
 
 def logical_predicted_s(config: ExperimentConfig, ledger: LedgerResult, num_samples: int) -> TimeRange | None:
@@ -298,7 +294,8 @@ class EstimateFigures:
         """Return the figures of an estimate's record."""
         config = from_flat(record.config)
         added = _added(config, ledger)
-        in_doubt, limit = doubt_bytes(ledger), capacity_bytes(config)
+        in_doubt, limit, rate = doubt_bytes(ledger), capacity_bytes(config), link_of(config)
+        sent = sum(row.sent for row in ledger.collectives)
         return cls(
             added_mib={name: mib(num_bytes) for name, num_bytes in added.items()},
             doubts_mib={d.name: mib(d.num_bytes) for d in ledger.doubts if d.num_bytes is not None},
@@ -308,7 +305,7 @@ class EstimateFigures:
             capacity_mib=None if limit is None else mib(limit),
             fits=fits(config, ledger),
             floor_s=floor_s(config, ledger),
-            communication_s=communication_s(config, ledger),
+            communication_s=sent / (rate * 1e9) if rate and ledger.collectives else None,
             predicted_s=predicted_s(config, ledger),
         )
 

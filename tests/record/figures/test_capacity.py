@@ -175,6 +175,11 @@ def test_what_ranks_send_overlaps_with_forward_and_backward_but_for_the_last() -
     assert time["noise"].seconds == 1.5
     found.collectives[0].predicted_s = 8.0
     assert capacity.predicted_s(config, found)["backward"].seconds == 8.0
+    found.collectives = [CollectiveRow("broadcast", "noise", 1, 0, 225 * 10**9, predicted_s=None)]
+    assert capacity.predicted_s(config, found)["noise"].seconds == 1.5, "at the link's rate, if not measured"
+    slow = changed(config, link_gb_per_s=22.5)
+    found.collectives[0].predicted_s = 0.5
+    assert capacity.predicted_s(slow, found)["noise"].seconds == 11, "at the rate that was given"
 
 
 def test_a_round_batch_is_a_little_smaller_than_the_largest() -> None:
