@@ -11,8 +11,8 @@ def advise(asked: Asked) -> None:
 
     Estimates one experiment, and the same with one change at a time: another trainer, activation
     checkpointing, bf16, smaller physical batches, the lean loop, other norms, fsdp2, LoRA. Gives each
-    change's bytes, FLOPs and least time, the cheapest that helps first; if none makes it fit alone, several
-    together.
+    change's bytes, FLOPs and predicted time, the cheapest that helps first; if none makes it fit alone,
+    several together.
 
     \b
     dpprof advise --trainer flat --batch-size 32 --target A100-40GB   # 1b

@@ -134,8 +134,8 @@ class PlanConfig(BudgetConfig, WithHeadroom):
     )
     efficiency: str = setting(
         "",
-        "Shares of the target's rates that steps reach, as 0.3-0.6: turn least times into a range where "
-        "nothing was measured. Else what earlier runs on that GPU reached.",
+        "Shares of the target's rates that steps reach, as 0.3-0.6: where nothing was measured, take the "
+        "least times over these, not predicted times.",
     )
     price_per_device_hour: float = setting(0.0, "Price of an hour of one device; 0: none.", minimum=0)
 

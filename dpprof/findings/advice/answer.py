@@ -36,14 +36,14 @@ _FITS = (
     "The first rows are changes that take less time, in order of {least}. Changes that lower the memory "
     "follow, in order of bytes saved. Changes to what is learned come last."
 )
-_BY_TIME, _BY_FLOPS = "the lower bound on their time", "FLOPs, then of bytes moved"
+_BY_TIME, _BY_FLOPS = "their predicted time", "FLOPs, then of bytes moved"
 _ESTIMATED = (
     "Every row is an estimate of the whole experiment with the change: bytes at the peak, what is in doubt "
     "added; FLOPs and bytes moved in a logical step, the same for all."
 )
-_LEAST_TIME = (
-    "Least time: bytes over bandwidth or FLOPs over the rate of matrix products, whichever is longer, phase "
-    "by phase. Real steps take longer, and not all by as much."
+_PREDICTED = (
+    "Predicted time: measured times of operators of these sizes, on the target or, where it lacks them, on "
+    "other GPUs. It was not measured."
 )
 _EXTENDED = (
     f"With more than {MOST_ESTIMATED} physical batches in a logical one, two and three of them are "
@@ -213,7 +213,7 @@ def rests_on(data: AdviceData) -> list[str]:
     """List what the figures are based on."""
     found = [_ESTIMATED]
     if data.advice.given.seconds is not None:
-        found.append(_LEAST_TIME)
+        found.append(_PREDICTED)
     if any("accumulation_steps" in change.settings for one in data.estimated for change in one.changes):
         found.append(_EXTENDED)
     if data.ledger is not None:

@@ -19,8 +19,8 @@ from dpprof.vocabulary.units import GIB
 
 _BASES = {
     MEASURED: "from measured steps, scaled by what the ledger says grows with the batch",
-    EFFICIENCY: "the least times over {}: a range, not a prediction",
-    PREDICTED: "predicted from measured times of operators{}",
+    EFFICIENCY: "the least times over the given efficiency: a range, not a prediction",
+    PREDICTED: "predicted from measured times of operators{}: a range",
     UNKNOWN: "not known: no step was measured, and no device is given by name",
 }
 
@@ -189,22 +189,20 @@ def rests_on(plan: PlanData) -> list[str]:
         "another epsilon, and a batch that turns NaN breaks the guarantee.",
         f"Memory: estimated on fake tensors; what fits {device_name(plan.config)} with "
         f"{plan.asked.headroom} of it free.",
-        *(f"Time: {_BASES[basis].format(_shares(plan))}." for basis in bases),
+        *(f"Time: {_BASES[basis].format(_correction(plan))}." for basis in bases),
         "Physical batches: exact sums over the binomial distribution of a Poisson-sampled batch"
         f"{waiting if plan.asked.num_devices > 1 else ''}. With probability "
         f"{1 - TAIL:g}, no step of the whole training takes more than `at most`.",
     ]
 
 
-def _shares(plan: PlanData) -> str:
-    """Describe the shares of the device's rates that steps reach, and how they are known."""
+def _correction(plan: PlanData) -> str:
+    """Describe how far earlier runs show predictions to be off, if they do."""
     reached = plan.reached
     if reached is None or not reached.names:
-        return "the given efficiency"
-    low, high = (f"{100 * share:.2g} %" for share in (reached.low, reached.high))
-    shares = low if low == high else f"{low} to {high}"
-    runs = "run" if len(reached.names) == 1 else "runs"
-    return f"the {shares} of its rates that {len(reached.names)} earlier {runs} reached there"
+        return ""
+    low, high = (f"{100 * share:.3g} %" for share in (reached.low, reached.high))
+    return f", which were {low} to {high} of the time that {len(reached.names)} earlier runs took there"
 
 
 def span(time: Seconds | None) -> str:

@@ -24,8 +24,7 @@ OF_OWN_LOOP = (
     "the script ran on fake tensors of the CPU: each counts as the GPU's, but for what data sets of data "
     "loaders hold and for optimizers' counts of steps"
 )
-# Relative difference of two least times below which they do not tell which step is faster: real steps take
-# longer by a factor that differs between trainers.
+# Relative difference of two predicted times below which they do not tell which step is faster.
 BOUNDS_DOUBT = 0.2
 # Shares of a predicted time that need no mention.
 _SMALL_SHARE = 0.03
