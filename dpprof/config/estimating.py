@@ -54,4 +54,4 @@ class EstimatingConfig:
         times = self.times
         is_known = times is not None or self.target in ("none", *DEVICES)
         if not is_known or (self.target != "none" and (times.device if times else "cuda") != device):
-            raise refuse("target", self.target, f"none, a file of dpprof calibrate, {', '.join(DEVICES)}")
+            raise refuse("target", self.target, f"none, {', '.join(DEVICES)}, a file of dpprof calibrate")

@@ -7,7 +7,7 @@ from threading import Thread
 import pytest
 from conftest import ROOT, Run, fine
 
-SOURCE = str(ROOT / "tests" / "written_by_0_2" / "exported.json")
+SOURCE = str(ROOT / "docs" / "results" / "small_cpu.json")
 
 
 def test_a_link_leads_to_the_file_that_is_replaced(called: Run, tmp_path: Path) -> None:
