@@ -13,6 +13,7 @@ import gc
 import time
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -71,8 +72,8 @@ def fixed_computation(device: str, num_blocks: int = NUM_BLOCKS) -> Callable[[],
 def issue_s() -> float:
     """Return what Python, autograd and the dispatcher take for an operator, on the host.
 
-    It is the fastest step of a network too small to compute anything, over its operators without views:
-    other work on the processors only makes it slower.
+    It is the fastest step of a network too small to compute anything, over its operators without views: its
+    processor time on one thread, as others may have the processors.
     """
     blocks = [(nn.Linear(4, 4), nn.GELU(), nn.LayerNorm(4)) for _ in range(NUM_BLOCKS)]
     network = nn.Sequential(*(module for block in blocks for module in block))
@@ -82,10 +83,16 @@ def issue_s() -> float:
         network.zero_grad()
         network(inputs).square().mean().backward()
 
-    compute()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     with (operators := _Operators()):
         compute()
-    return min(_seconds(compute, "cpu") for _ in range(10 * _TRIES)) / operators.number
+    clock = [time.thread_time()]
+    for _ in range(10 * _TRIES):
+        compute()
+        clock.append(time.thread_time())
+    torch.set_num_threads(threads)
+    return min(end - start for start, end in pairwise(clock)) / operators.number
 
 
 class _Operators(TorchDispatchMode):
