@@ -11,6 +11,7 @@ farthest from all that are kept.
 import csv
 import json
 import math
+import re
 import statistics
 import sys
 from collections import defaultdict
@@ -201,8 +202,6 @@ def write(path: Path, made: dict[str, Any]) -> None:
 
 def joined(text: str) -> str:
     """Put the numbers of each innermost list on one line."""
-    import re
-
     return re.sub(r"\[\s+([-\d.e,+\s]+?)\s+\]", lambda m: "[" + " ".join(m[1].split()) + "]", text)
 
 

@@ -45,7 +45,7 @@ def calibrate(asked: Asked) -> None:
         times = driving.calibrate(config, device, folder, runner)
         progress.close()
         if times.others_pct is not None and times.others_pct > _QUIET_PCT:
-            progress.warn(f"others had {times.others_pct:.0f} % of the processors: calibrate again in quiet")
+            progress.warn(f"others had {times.others_pct:.0f} % of the processors: calibrate again")
         where = f"run {driving.log(times, folder)} in MLflow"
         progress.say(f"calibrated {times.gpu} in {progress.duration}; {where}")
         progress.say(f"predict steps on it: --device {device} --target {folder / TIMES}")

@@ -12,7 +12,7 @@ def estimate(asked: Asked) -> None:
 
     The training step of every experiment runs on fake tensors, which have shapes and no data: nothing is
     allocated, and no GPU is needed. Gives the peak memory by category and phase, the bytes moved and the
-    FLOPs, whether it fits a device, and the time that a step takes there, predicted.
+    FLOPs, whether it fits a device, and predicts how long a step takes there.
 
     \b
     dpprof estimate --target H100   # the default grid: 1b, all trainers

@@ -219,7 +219,7 @@ def explained(config: ExperimentConfig, fit: FitConfig, found: Sequence[dict[str
             "memory includes what gradient accumulation needs."
         )
     if has(found, "ms_per_sample"):
-        yield "Times are predicted from measured times of operators, not measured."
+        yield "Times are predicted from measured times of operators; no step was measured."
     if fit.verify:
         yield "The measured columns come from three steps each, in fresh processes."
     if has(found, "doubt_gib"):

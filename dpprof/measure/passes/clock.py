@@ -185,7 +185,7 @@ class Clock:
             return least, 2 * _OF_STAND_IN, f"{kind} by bytes and FLOPs"
         efficiency, own_error = self._kinds[key].at(sizes)
         as_what = [used] * (used != kind) + [f"in {known[0]}"] * (known[0] != dtype)
-        as_what += [f"on {table.gpu}"] * (table.gpu != self.source)
+        as_what += [f"on {table.gpu}"] * (table.gpu != self.source or table.gpu == ANY_GPU)
         assumed = f"{kind} as {' '.join(as_what)}" if as_what else ""
         return max(least / efficiency, self._launch_s), error + own_error, assumed
 

@@ -50,9 +50,11 @@ def run_pace(subject: Subject) -> None:
     subject.record.pace = pace
 
 
-def fixed_computation(device: str, num_blocks: int = NUM_BLOCKS) -> Callable[[], None]:
+def fixed_computation(
+    device: str, num_blocks: int = NUM_BLOCKS, sizes: tuple[int, int] | None = None
+) -> Callable[[], None]:
     """Return a function that runs forward and backward of a fixed stack of linear layers."""
-    rows, width = _SIZES[device]
+    rows, width = sizes or _SIZES[device]
     with torch.device(device):
         blocks = [
             (nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.LayerNorm(width))
@@ -75,14 +77,7 @@ def issue_s() -> float:
     It is the fastest step of a network too small to compute anything, over its operators without views: its
     processor time on one thread, as others may have the processors.
     """
-    blocks = [(nn.Linear(4, 4), nn.GELU(), nn.LayerNorm(4)) for _ in range(NUM_BLOCKS)]
-    network = nn.Sequential(*(module for block in blocks for module in block))
-    inputs = torch.randn(2, 4)
-
-    def compute() -> None:
-        network.zero_grad()
-        network(inputs).square().mean().backward()
-
+    compute = fixed_computation("cpu", sizes=(2, 4))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with (operators := _Operators()):
@@ -99,6 +94,11 @@ class _Operators(TorchDispatchMode):
     """Counts operators but views while entered."""
 
     number: int = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: torch's guard against compiling would import its compiler, in a second."""
+        return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Count an operator and run it."""

@@ -242,7 +242,7 @@ def _of_times(ledger: LedgerResult) -> Iterator[str]:
     shares = {text.replace("_", " "): seconds / total for text, seconds in ledger.assumed_s.items() if total}
     if sum(shares.values()) > _SMALL_SHARE:
         large = [f"{text}, {100 * share:.0f} %" for text, share in shares.items() if share > _SMALL_SHARE]
-        told = f"{100 * sum(shares.values()):.0f} % of the predicted time rest on times of other operators"
+        told = f"{100 * sum(shares.values()):.0f} % of the predicted time rests on times of other operators"
         yield f"{told}, types or GPUs{': ' if large else ''}{'; '.join(large)}"
 
 
