@@ -44,10 +44,10 @@ from dpprof.vocabulary.parallel import ALL_GATHER, ALL_REDUCE, DDP, NONE, REDUCE
 SOURCE = "measured by dpprof calibrate"
 # Inputs of one operator exceed this many bytes together, in at most so many copies.
 _CACHED_BYTES, _MOST_COPIES = 2**26, 32
-# A round takes about so long, has at most so many runs, and keeps at most so many bytes of results.
-_SECONDS, _MOST_RUNS, _HELD_BYTES, _ROUNDS = 0.03, 1000, 2**28, 3
+# One takes about so long a round, has at most so many runs, and keeps at most so many bytes of results.
+_SECONDS, _MOST_RUNS, _HELD_BYTES, _ROUNDS = 0.03, 1000, 2**28, 2
 # Larger ones are left out, by the device's speed.
-_MOST_FLOPS, _MOST_BYTES = {"cpu": 1e10, "cuda": 2e13}, {"cpu": 2**28, "cuda": 2**32}
+_MOST_FLOPS, _MOST_BYTES = {"cpu": 1e10, "cuda": 2e13}, {"cpu": 2**27, "cuda": 2**32}
 _VOCABULARY = 32_000
 Shape = tuple[int, ...]
 
@@ -81,15 +81,15 @@ def write_times(device: str, folder: Path, say: Callable[[str], None]) -> None:
 def measure(device: str, say: Callable[[str], None]) -> DeviceTimes:
     """Measure the table of a device; `say` gets a line on each kind of operator."""
     began, others = time.perf_counter(), others_processor_s()
+    asked = [(case, counted(case, device)) for case in cases(_MOST_FLOPS[device], _MOST_BYTES[device])]
+    rounds: list[list[float]] = []
+    for number in range(1, _ROUNDS + 1):
+        say(f"timing {len(asked)} operators, round {number} of {_ROUNDS}")
+        rounds.append([1e6 * seconds_of(case, device) for case, _ in asked])
     found: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
-    for case in cases(_MOST_FLOPS[device], _MOST_BYTES[device]):
-        inputs = case.prepare(*(torch.randn(shape, device=device) for shape in case.shapes))
-        call = counted(case.work, inputs, device)
+    for (_, call), taken in zip(asked, zip(*rounds, strict=True), strict=True):
         kind = kind_of(call.name, call.is_dense)
-        if (kind, call.dtype) not in found:
-            say(f"timing {kind.replace('_', ' ')} operators in {call.dtype}")
-        point = [*sizes_of(call, kind), call.num_bytes, call.flops, 1e6 * seconds_of(case, device)]
-        found[kind, call.dtype].append(point)
+        found[kind, call.dtype].append([*sizes_of(call, kind), call.num_bytes, call.flops, min(taken)])
     seconds, others_now = time.perf_counter() - began, others_processor_s()
     smallest_us = min(found[ELEMENTWISE, "float32"])[-1]
     return DeviceTimes(
@@ -119,7 +119,7 @@ def _collectives(world_size: int, device: str) -> Iterator[CollectiveTimes]:
                 ALL_GATHER: partial(dist.all_gather_into_tensor, whole, part),
                 REDUCE_SCATTER: partial(dist.reduce_scatter_tensor, part, whole),
             }[name]
-            for _ in range(1 + 2 * _ROUNDS):
+            for _ in range(7):
                 _wait(device)
                 dist.barrier()
                 start = time.perf_counter()
@@ -130,31 +130,32 @@ def _collectives(world_size: int, device: str) -> Iterator[CollectiveTimes]:
         yield CollectiveTimes(name, world_size, SOURCE, points)
 
 
-def counted(work: Callable[..., Any], inputs: tuple[Any, ...], device: str) -> OperatorCall:
+def counted(case: Case, device: str) -> OperatorCall:
     """Return the call that the ledger counts of an operator: of several, the one with the most work."""
+    inputs = case.prepare(*(torch.empty(shape, device=device) for shape in case.shapes))
     clock = Clock(DeviceTimes(SCHEMA, "", device, {"float32": 1.0}, 1.0, []))
     ledger = Ledger(device, clock=clock)
     with ledger, ledger.counting():
-        work(*inputs)
+        case.work(*inputs)
     return max(clock.known, key=lambda call: (call.flops, call.num_bytes))
 
 
 def seconds_of(case: Case, device: str) -> float:
-    """Return the seconds of an operator, on other inputs each time: the median of some rounds.
+    """Return the seconds of an operator, on other inputs each time.
 
-    Within a round results are kept, and freed together at its end, as the activations and gradients of a step
-    are: memory that was given back costs the time to get it anew.
+    Results are kept, and freed together at the end, as the activations and gradients of a step are: memory
+    that was given back costs the time to get it anew.
     """
     made = [torch.randn(shape, device=device) for shape in case.shapes]
     copies = min(_MOST_COPIES, 1 + _CACHED_BYTES // sum(each.nbytes for each in made))
     inputs = itertools.cycle([case.prepare(*(each.clone() for each in made)) for _ in range(copies)])
     case.work(*next(inputs))
-    once, size = _round(case, inputs, 1, device)
+    once, size = _run(case, inputs, 1, device)
     times = int(min(_SECONDS / once, _HELD_BYTES / max(size, 1), _MOST_RUNS))
-    return statistics.median(_round(case, inputs, max(1, times), device)[0] for _ in range(_ROUNDS))
+    return _run(case, inputs, max(1, times), device)[0]
 
 
-def _round(case: Case, inputs: Iterator[tuple[Any, ...]], times: int, device: str) -> tuple[float, int]:
+def _run(case: Case, inputs: Iterator[tuple[Any, ...]], times: int, device: str) -> tuple[float, int]:
     """Run an operator so many times; return the seconds of one run, and the bytes of its results."""
     _wait(device)
     start = time.perf_counter()
@@ -182,7 +183,8 @@ def _products() -> Iterator[tuple[Case, float]]:
     """Yield products in the layouts of forward and of both gradients, with their FLOPs."""
     sides = (64, 256, 1024, 4096)
     alone = (size for size in itertools.product((*sides, 16384), sides, sides) if math.prod(size) >= 2**18)
-    inner = ((64, 64, 64), (256, 256, 64), (256, 64, 256), (64, 1024, 256), (256, 1024, 256), (768, 3072, 64))
+    inner = [(64, 64, 64), (256, 256, 64), (256, 64, 256), (64, 1024, 256), (256, 1024, 256), (768, 3072, 64)]
+    inner += [(512, 4608, 4), (2048, 512, 4), (256, 2304, 16), (64, 576, 256)]  # gradients of convolutions
     batched = itertools.product(((2,), (8,), (32,), (96,)), inner)
     for b, (m, n, k) in itertools.chain((((), size) for size in alone), batched):
         flops = 2 * math.prod((*b, m, n, k))
@@ -209,6 +211,9 @@ def _convolutions() -> Iterator[Case]:
         padding = 0 if stride == filter_side else filter_side // 2
         work = partial(F.conv2d, stride=stride, padding=padding)
         yield from _with_gradients(work, (batch, inner, side, side), (outer, inner, filter_side, filter_side))
+        if outer == inner:
+            unfold = partial(F.unfold, kernel_size=filter_side, padding=padding)
+            yield from _with_gradients(unfold, (batch, inner, side, side))
 
 
 def _of_rows() -> Iterator[Case]:

@@ -24,6 +24,7 @@ _KINDS = [
         ("group_norm", r"native_(group|batch)_norm\w*"),
         ("embedding_backward", r"embedding_dense_backward|index_put|index_add|scatter\w*"),
         ("embedding", r"embedding|index|index_select|gather|take\w*"),
+        ("unfold", r"im2col|col2im|unfold\w*"),
         ("sort", r"sort|argsort|topk|unique\w*|cumsum"),
         ("random", r"normal|randn\w*|uniform|exponential|rand|randint|random"),
         ("dropout", r"bernoulli|native_dropout(_backward)?"),
@@ -50,7 +51,7 @@ STAND_IN = {
         ("softmax", "layer_norm", "embedding", "sort", "random", "dropout", "transcendental", "reduction"),
         ELEMENTWISE,
     ),
-    **dict.fromkeys(("copy", "foreach", TRANSPOSE, IN_PLACE), ELEMENTWISE),
+    **dict.fromkeys(("copy", "foreach", "unfold", TRANSPOSE, IN_PLACE), ELEMENTWISE),
 }
 # Kinds by rows and columns; matrices have sizes of their own, and of all others only the bytes matter.
 BY_ROWS = tuple(kind for kind, _ in _KINDS if "softmax" in kind or "_norm" in kind)
