@@ -219,7 +219,11 @@ def _convolutions() -> Iterator[Case]:
     for batch, (inner, outer, filter_side, side, stride) in itertools.product((2, 8), kinds):
         padding = 0 if stride == filter_side else filter_side // 2
         work = partial(F.conv2d, stride=stride, padding=padding)
-        yield from _with_gradients(work, (batch, inner, side, side), (outer, inner, filter_side, filter_side))
+        shapes = (batch, inner, side, side), (outer, inner, filter_side, filter_side)
+        yield from _with_gradients(work, *shapes)
+        if batch == 8:
+            for alone in range(2):
+                yield Case(_gradient, shapes, partial(_prepared, work, _as_given, alone=alone))
         if outer == inner:
             unfold = partial(F.unfold, kernel_size=filter_side, padding=padding)
             yield from _with_gradients(unfold, (batch, inner, side, side))
@@ -249,11 +253,11 @@ def _group_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 def _of_elements() -> Iterator[Case]:
     one_operand: tuple[Callable[[Tensor], Any], ...] = (
-        *(torch.clone, torch.tanh, torch.exp, torch.linalg.vector_norm, partial(torch.mul, other=0.5)),
-        *(partial(torch.sum, dim=0), partial(torch.sum, dim=1), _drop),
+        *(torch.clone, torch.zeros_like, torch.tanh, torch.exp, torch.linalg.vector_norm),
+        *(partial(torch.mul, other=0.5), partial(torch.sum, dim=0), partial(torch.sum, dim=1), _drop),
         *(torch.randn_like, partial(Tensor.mul_, other=0.5), _transposed, partial(torch.sort, dim=-1)),
     )
-    two_operands = (torch.add, torch.mul, Tensor.add_, _update, _update_all)
+    two_operands = (torch.add, torch.mul, Tensor.add_, Tensor.copy_, _update, _update_all)
     for power in range(6, 14):
         square = (2**power, 2**power)
         yield from (Case(work, (square,)) for work in one_operand)
@@ -288,15 +292,23 @@ def _with_ids(numbers: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
 def _with_gradients(work: Callable[..., Tensor], *shapes: Shape) -> Iterator[Case]:
     """Yield an operator, and its gradients by all of its tensors."""
     yield Case(work, shapes)
-    yield Case(_gradient, shapes, partial(_prepared, work, lambda *tensors: tensors))
+    yield Case(_gradient, shapes, partial(_prepared, work, _as_given))
+
+
+def _as_given(*tensors: Tensor) -> tuple[Tensor, ...]:
+    return tensors
 
 
 def _prepared(
-    work: Callable[..., Tensor], prepare: Callable[..., tuple[Tensor, ...]], *tensors: Tensor
+    work: Callable[..., Tensor],
+    prepare: Callable[..., tuple[Tensor, ...]],
+    *tensors: Tensor,
+    alone: int | None = None,
 ) -> tuple[Any, ...]:
-    """Run forward; return its output, a gradient of it, and the inputs that have gradients."""
+    """Run forward; return its output, a gradient of it, and the inputs with gradients: all, or one alone."""
     inputs = prepare(*tensors)
-    floating = [each.requires_grad_() for each in inputs if each.is_floating_point()]
+    chosen = inputs if alone is None else inputs[alone : alone + 1]
+    floating = [each.requires_grad_() for each in chosen if each.is_floating_point()]
     output = work(*inputs)
     return output, torch.ones_like(output), floating
 

@@ -3,6 +3,8 @@
 import re
 from functools import cache
 
+# Endings of convolutions backward that make one gradient alone.
+OF_INPUTS, OF_WEIGHTS = "_of_inputs", "_of_weights"
 PRODUCT, CONVOLUTION, ATTENTION = "product", "convolution", "attention"
 ELEMENTWISE, IN_PLACE, TRANSPOSE = "elementwise", "in_place", "transpose"
 # The first pattern that matches an operator's bare name, or that without underscores, decides.
@@ -10,6 +12,7 @@ _KINDS = [
     (kind, re.compile(pattern))
     for kind, pattern in (
         (PRODUCT, r"mm|addmm|bmm|baddbmm"),
+        *((CONVOLUTION + end, rf"\w*convolution\w*backward\w*{end}") for end in (OF_INPUTS, OF_WEIGHTS)),
         (f"{CONVOLUTION}_backward", r"\w*convolution\w*backward\w*"),
         (CONVOLUTION, r"\w*convolution\w*"),
         (f"{ATTENTION}_backward", r"scaled_dot_product\w*backward"),
@@ -31,13 +34,15 @@ _KINDS = [
         ("transcendental", r"(gelu|silu|tanh|sigmoid|exp|erf|log|pow|log1p|sin|cos)(_backward)?"),
         ("reduction", r"sum|mean|linalg_vector_norm|norm|amax|amin|max|min|argmax|any|all"),
         ("foreach", r"foreach_\w+|fused_\w+"),
-        ("copy", r"copy|clone|to_copy|cat|stack|zero|fill|zeros\w*|ones\w*|full\w*|new_\w+|contiguous"),
+        ("zeros", r"(new_)?(zeros|ones|full)\w*"),
+        ("copy", r"copy|clone|to_copy|cat|stack|contiguous"),
     )
 ]
 # Kinds without times of their own are taken to run as these do: an assumption.
 STAND_IN = {
     CONVOLUTION: PRODUCT,
     f"{CONVOLUTION}_backward": CONVOLUTION,
+    **dict.fromkeys((CONVOLUTION + OF_INPUTS, CONVOLUTION + OF_WEIGHTS), f"{CONVOLUTION}_backward"),
     ATTENTION: PRODUCT,
     f"{ATTENTION}_backward": ATTENTION,
     "log_softmax_backward": "softmax_backward",
@@ -51,7 +56,7 @@ STAND_IN = {
         ("softmax", "layer_norm", "embedding", "sort", "random", "dropout", "transcendental", "reduction"),
         ELEMENTWISE,
     ),
-    **dict.fromkeys(("copy", "foreach", "unfold", TRANSPOSE, IN_PLACE), ELEMENTWISE),
+    **dict.fromkeys(("copy", "zeros", "foreach", "unfold", TRANSPOSE, IN_PLACE), ELEMENTWISE),
 }
 # Kinds by rows and columns; matrices have sizes of their own, and of all others only the bytes matter.
 BY_ROWS = tuple(kind for kind, _ in _KINDS if "softmax" in kind or "_norm" in kind)
@@ -62,6 +67,6 @@ def kind_of(name: str, is_dense: bool = True) -> str:
     """Return the kind of an operator, e.g. `aten::addmm` -> `product`; a copy in another order transposes."""
     bare = name.rpartition("::")[2]
     kind = next((kind for kind, pattern in _KINDS if pattern.fullmatch(bare.strip("_"))), ELEMENTWISE)
-    if kind == "copy":
-        return kind if is_dense else TRANSPOSE
-    return IN_PLACE if kind == ELEMENTWISE and bare.endswith("_") else kind
+    if kind == "copy" and not is_dense:
+        return TRANSPOSE
+    return IN_PLACE if kind in ("copy", ELEMENTWISE) and bare.endswith("_") else kind

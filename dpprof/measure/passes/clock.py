@@ -22,7 +22,16 @@ from dpprof.config.devices import DEVICES
 from dpprof.measure.passes.machine import issue_s
 from dpprof.measure.passes.traffic import tensors_in
 from dpprof.record.ledger import CollectiveRow, TrafficRow
-from dpprof.vocabulary.operator_kinds import ATTENTION, BY_ROWS, CONVOLUTION, PRODUCT, STAND_IN, kind_of
+from dpprof.vocabulary.operator_kinds import (
+    ATTENTION,
+    BY_ROWS,
+    CONVOLUTION,
+    OF_INPUTS,
+    OF_WEIGHTS,
+    PRODUCT,
+    STAND_IN,
+    kind_of,
+)
 
 _NEIGHBOURS = 4
 # Share of a table's points whose error a range covers.
@@ -53,6 +62,8 @@ class OperatorCall(NamedTuple):
 
 def call_of(name: str, args: tuple[Any, ...], num_bytes: int, flops: int) -> OperatorCall:
     """Describe an operator's call, given the bytes that it moves and its FLOPs."""
+    if name == "aten::convolution_backward":  # its last argument: whether to make each gradient
+        name += {(True, False): OF_INPUTS, (False, True): OF_WEIGHTS}.get(tuple(args[-1][:2]), "")
     given = [value for value in args if isinstance(value, Tensor)]
     floating = (each.dtype for each in tensors_in(args) if each.is_floating_point())
     return OperatorCall(
@@ -104,8 +115,8 @@ class _Kind:
 
 
 def _mean(efficiencies: Floats, distances: Floats) -> Floats:
-    """Return the mean over the last dimension; nearer ones count more."""
-    weights = 1 / (distances + 0.05)
+    """Return the mean over the last dimension; what is a doubling of a size further away counts 1 / e."""
+    weights = np.exp((distances.min(-1, keepdims=True) - distances) / math.log(2))
     found: Floats = (weights * efficiencies).sum(-1) / weights.sum(-1)
     return found
 
