@@ -43,7 +43,7 @@ GPUS = {"NVIDIA H100 80GB HBM3": "H100", "Tesla V100-PCIE-32GB": "V100-32GB"}
 TRAINERS = ("standard", "flat", "ghost", "fast", "bk", "mixed")
 BATCHES = (2, 8)
 # Times that each step is measured, in processes of their own.
-ROUNDS = 3
+ROUNDS = 2
 GPT2 = {"workload": "huggingface:gpt2", "model_config": "n_layer=2", "seq_len": 64}
 ON_CPU: dict[str, dict[str, Any]] = {
     **{f"small, sequence {length}": {"model_size": "small", "seq_len": length} for length in (64, 128, 256)},
@@ -155,7 +155,7 @@ def processor(times: str) -> None:
     print(
         "`table` predicts batch 8 from the table alone. `from batch 2` also takes the measured step of\n"
         "batch 2, as a plan does: each phase grows as predicted. Ratios are to standard training. Trainers\n"
-        "take turns, in three rounds. This machine is shared: others slow all down by up to a half, for\n"
+        "take turns, in two rounds. This machine is shared: others slow all down by up to a half, for\n"
         "seconds or minutes. So the fastest step counts, as the faster round of an operator does in a\n"
         "calibration; the median stands beside it, and `held` is by the median.\n"
     )
@@ -259,7 +259,7 @@ def alone(how: str, settings: dict[str, Any]) -> Any:
         record = run(config)
         assert record.ledger is not None
         return predicted_s(config, record.ledger)
-    settings = settings | {"passes": "clean", "warmup_steps": 1, "measured_steps": 3}
+    settings = settings | {"passes": "clean", "warmup_steps": 1, "measured_steps": 4}
     record = run(parse_experiment(settings, MeasuringConfig).resolve(cuda_available=False))
     return {"steps": record.step_s, "phases": record.phase_s}
 

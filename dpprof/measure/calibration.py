@@ -253,10 +253,12 @@ def _group_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 def _of_elements() -> Iterator[Case]:
     one_operand: tuple[Callable[[Tensor], Any], ...] = (
-        *(torch.clone, torch.zeros_like, torch.tanh, torch.exp, torch.linalg.vector_norm),
+        *(torch.clone, torch.tanh, torch.exp, torch.linalg.vector_norm),
         *(partial(torch.mul, other=0.5), partial(torch.sum, dim=0), partial(torch.sum, dim=1), _drop),
         *(torch.randn_like, partial(Tensor.mul_, other=0.5), _transposed, partial(torch.sort, dim=-1)),
     )
+    for power in range(12, 29, 4):  # the largest take memory that no step before has left
+        yield Case(torch.zeros_like, ((1,),), partial(_expanded, 2**power))
     two_operands = (torch.add, torch.mul, Tensor.add_, Tensor.copy_, _update, _update_all)
     for power in range(6, 14):
         square = (2**power, 2**power)
@@ -267,6 +269,10 @@ def _of_elements() -> Iterator[Case]:
         table, tokens = (_VOCABULARY, min(1024, 2**power)), (2**power,)
         yield Case(F.embedding, (tokens, table), _with_ids)
         yield Case(_gradient, (tokens, table), partial(_prepared, F.embedding, _with_ids))
+
+
+def _expanded(size: int, x: Tensor) -> tuple[Tensor]:
+    return (x.expand(size),)
 
 
 def _drop(x: Tensor) -> Tensor:
