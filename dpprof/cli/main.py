@@ -5,64 +5,72 @@ import os
 import signal
 import sys
 import traceback
+from importlib import import_module
 from tempfile import NamedTemporaryFile
 from typing import NoReturn
 
 import click
 
 from dpprof import __version__
-from dpprof.cli.advise import advise
-from dpprof.cli.calibrate import calibrate
-from dpprof.cli.check import check
-from dpprof.cli.compare import compare
-from dpprof.cli.estimate import estimate
-from dpprof.cli.export import export
-from dpprof.cli.fit import fit
-from dpprof.cli.log import log
-from dpprof.cli.ncu_import import ncu_import
-from dpprof.cli.plan import plan
-from dpprof.cli.profile import profile
-from dpprof.cli.roofline import roofline
-from dpprof.cli.show import show
-from dpprof.cli.snippet import snippet
 from dpprof.cli.streams import complain, lost_output, open_streams
-from dpprof.cli.summarize import summarize
-from dpprof.cli.sweep import sweep
-from dpprof.cli.test import test
-from dpprof.cli.verify import verify
-from dpprof.cli.watch import watch
 from dpprof.errors import ConfigError, DpprofError, Interrupted, describe_error, shortened, shown, writable
 from dpprof.process import end_process, stopping_signals
 
 _LONGEST = 400  # characters of a message from elsewhere
-MEASURE = "Measure: training runs on this machine"
-PREDICT = "Predict: on fake tensors, no GPU needed"
-READ = "Read what was measured or predicted"
+# Each command's first line of help: a module of that name here has the command.
 COMMANDS = {
-    MEASURE: (check, test, verify, profile, sweep, watch, calibrate),
-    PREDICT: (estimate, fit, advise, plan, snippet),
-    READ: (compare, show, roofline, summarize, export, log, ncu_import),
+    "Measure: training runs on this machine": {
+        "check": "Check a model before anything is timed.",
+        "test": "Check every trainer on this machine.",
+        "verify": "Verify that trainers train as DP-SGD does.",
+        "profile": "Measure one experiment.",
+        "sweep": "Measure a grid of experiments.",
+        "watch": "Measure the training loop of a script of your own.",
+        "calibrate": "Measure the times of operators on this machine.",
+    },
+    "Predict: on fake tensors, no GPU needed": {
+        "estimate": "Estimate a grid of experiments without running it.",
+        "fit": "Find the largest batch that fits a device.",
+        "advise": "Advise what to change when it does not fit, or is slow.",
+        "plan": "Plan a training from its privacy budget.",
+        "snippet": "Write the training script for a plan.",
+    },
+    "Read what was measured or predicted": {
+        "compare": "Set runs side by side.",
+        "show": "Show one experiment's memory and traffic.",
+        "roofline": "Compare runs with their machine's limits.",
+        "summarize": "Summarize run folders.",
+        "export": "Export runs, or one run's memory, for other programs.",
+        "log": "Log run folders to MLflow.",
+        "ncu-import": "Show the hardware counters of a report.",
+    },
 }
 
 
 class GroupedCommands(click.Group):
-    """A group of commands listed under headings."""
+    """A group of commands listed under headings, each imported when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return [name for commands in COMMANDS.values() for name in commands]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; None if there is none of that name."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        name = cmd_name.replace("-", "_")
+        found: click.Command = getattr(import_module(f"dpprof.cli.{name}"), name)
+        return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a list for each heading, with names padded to one width."""
-        width = max(map(len, self.commands))
-        room = formatter.width - width - 6
+        width = max(map(len, self.list_commands(ctx)))
         for heading, commands in COMMANDS.items():
-            rows = [(str(c.name).ljust(width), c.get_short_help_str(room)) for c in commands]
             with formatter.section(heading):
-                formatter.write_dl(rows)
+                formatter.write_dl([(name.ljust(width), told) for name, told in commands.items()])
 
 
-@click.group(
-    cls=GroupedCommands,
-    commands=[command for commands in COMMANDS.values() for command in commands],
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+@click.group(cls=GroupedCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="dpprof")
 def cli() -> None:
     """Measure what differential privacy costs in memory, memory traffic and time.

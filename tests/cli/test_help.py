@@ -11,9 +11,12 @@ from dpprof.cli.main import COMMANDS, cli
 from dpprof.config.options import COMMANDS as TAKES
 from dpprof.config.options import FIRST
 
+CONTEXT = click.Context(cli)
+NAMES = cli.list_commands(CONTEXT)
+
 
 def helped(*arguments: str, is_whole: bool = True) -> str:
-    command = cli.commands.get(arguments[0]) if arguments else None
+    command = cli.get_command(CONTEXT, arguments[0]) if arguments else None
     folds = is_whole and any(
         not getattr(option, "is_first", True) for option in getattr(command, "params", ())
     )
@@ -31,8 +34,8 @@ def sections(text: str) -> dict[str, str]:
 def test_every_command_stands_under_its_heading() -> None:
     found = sections(helped())
     for heading, commands in COMMANDS.items():
-        for command in commands:
-            assert re.search(rf"^  {command.name} +[A-Z].*\.$", found[heading], flags=re.MULTILINE)
+        for name, told in commands.items():
+            assert re.search(rf"^  {name} +{re.escape(told)}$", found[heading], flags=re.MULTILINE)
     assert set(found) == {"Options", *COMMANDS}
 
 
@@ -44,9 +47,27 @@ def test_every_option_stands_under_its_title(name: str) -> None:
         assert listed == [setting.name.replace("_", "-") for setting in settings]
 
 
-@pytest.mark.parametrize("command", cli.commands.values(), ids=lambda command: str(command.name))
-def test_every_option_is_named_and_no_line_is_wider_than_80_columns(command: click.Command) -> None:
-    text = helped(str(command.name))
+@pytest.mark.parametrize("name", NAMES)
+def test_a_command_says_of_itself_what_the_list_says(name: str) -> None:
+    command = cli.get_command(CONTEXT, name)
+    assert command is not None
+    assert command.name == name
+    told = {name: told for commands in COMMANDS.values() for name, told in commands.items()}
+    assert command.get_short_help_str(200) == told[name]
+
+
+def test_no_command_has_an_unknown_name() -> None:
+    assert cli.get_command(CONTEXT, "nothing") is None
+    ended = CliRunner().invoke(cli, ["nothing"])
+    assert ended.exit_code == 2
+    assert "No such command 'nothing'" in ended.output
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_option_is_named_and_no_line_is_wider_than_80_columns(name: str) -> None:
+    command = cli.get_command(CONTEXT, name)
+    assert command is not None
+    text = helped(name)
     assert max(map(len, text.splitlines())) <= 80
     for option in command.params:
         if isinstance(option, click.Option):
