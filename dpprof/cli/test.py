@@ -22,7 +22,7 @@ def test(asked: Asked) -> None:
     passes = "clean,memory,verify"
     experiments = experiments_to_verify({"device": device}, cuda_available=has_cuda, passes=passes)
 
-    from dpprof.drive.trainer_check import TrainerCheck
+    from dpprof.drive.sweep import TrainerCheck
     from dpprof.pages.sweep_reports import write_sweep_reports
 
     check = TrainerCheck("", asked.drive, asked.launcher, experiments, write_reports=write_sweep_reports)

@@ -24,7 +24,7 @@ def verify(asked: Asked) -> None:
     first = next(iter(experiments.values()))
     asked.look_for(first.workload)
 
-    from dpprof.drive.trainer_check import TrainerCheck
+    from dpprof.drive.sweep import TrainerCheck
     from dpprof.pages.sweep_reports import write_sweep_reports
     from dpprof.pages.verify import side_by_side
 

@@ -1,4 +1,4 @@
-"""A grid of experiments, each a child of one MLflow run, and their comparison; a single one alone."""
+"""A grid of experiments and their comparison; one with a verdict for each trainer; a single one alone."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,9 +17,9 @@ from dpprof.findings.comparison.comparison import Comparison
 from dpprof.findings.verdict.best import recommended
 from dpprof.findings.verdict.finding import Finding
 from dpprof.record.check import MODULE
-from dpprof.record.figures.names import HEADLINE_RATIOS, RATIOS_OF_TIMES
-from dpprof.record.figures.results import FINISHED, KILLED, Result, read_results
-from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, SPOKEN
+from dpprof.record.figures.names import HEADLINE_RATIOS, PEAK, RATIOS_OF_TIMES, STEP
+from dpprof.record.figures.results import FINISHED, KILLED, Result, describe, read_results
+from dpprof.record.figures.verdicts import CANNOT_TELL, FAIL, PASS, SPOKEN, VERIFY
 from dpprof.record.folder import RunFolder, SweepFolder
 from dpprof.record.record import FailureKind, Predicted
 from dpprof.tracking.tracker import Summary
@@ -251,6 +251,53 @@ class SingleRun(Campaign):
             seen_at = folder.log if folder.log.exists() else folder.path
             raise ExperimentsFailed(f"{self.config.run_name} failed; see {seen_at}")
         raise_for_checks(self.results)
+
+
+@dataclass
+class TrainerCheck(Sweep):
+    """One small experiment per trainer, to be verified; `kind` is the command, test or verify."""
+
+    kind: str = "test"
+    can_be_resumed = False
+
+    @property
+    def verdicts(self) -> dict[str, tuple[bool, str]]:
+        """For each trainer, whether it passed, with the figures or the reason."""
+        return {result.config.trainer: (_word(result) == PASS, describe(result)) for result in self.results}
+
+    def has_failed(self) -> bool:
+        """True if any trainer did not pass: these models are too small to run out of memory."""
+        return any(_word(result) != PASS for result in self.results)
+
+    def summarize(self) -> Summary:
+        """Add to the comparison whether each trainer passed, its step latency and its peak memory."""
+        summary = super().summarize()
+        if self.interrupted:
+            return summary
+        figures = dict(summary.figures)
+        for result in self.results:
+            metrics = result.metrics if result.figures else {}
+            found: dict[str, float | None] = {"passed": float(_word(result) == PASS)}
+            found["step_ms_median"], found["peak_allocated_mib"] = metrics.get(STEP), metrics.get(PEAK)
+            own = f"{self.kind}/{result.config.trainer}"
+            figures |= {f"{own}/{name}": value for name, value in found.items() if value is not None}
+        return replace(summary, figures=figures)
+
+    def raise_if_failed(self) -> None:
+        """Raise an error that names the trainers that failed, else those that could not be verified."""
+        for word, error, said in (
+            (FAIL, ExperimentsFailed, "failed"),
+            (CANNOT_TELL, Undecided, "could not be verified"),
+        ):
+            trainers = [result.config.trainer for result in self.results if _word(result) == word]
+            if trainers:
+                counted = f"{len(trainers)} of {len(self.results)} trainers"
+                raise error(f"{counted} {said}: {', '.join(trainers)}")
+
+
+def _word(result: Result) -> str:
+    check, record = result.verdicts.get(VERIFY), result.record
+    return FAIL if check is None or record is None or record.failed_passes else check.word
 
 
 def failed_results(results: Iterable[Result]) -> list[Result]:

@@ -9,7 +9,7 @@ from example_results import result
 
 from dpprof.config.drive import DriveConfig
 from dpprof.drive.launch.local import LocalLauncher
-from dpprof.drive.trainer_check import TrainerCheck
+from dpprof.drive.sweep import TrainerCheck
 from dpprof.errors import ExperimentsFailed, Interrupted, Undecided
 from dpprof.pages.sweep_reports import write_sweep_reports
 from dpprof.record.figures.results import Result
