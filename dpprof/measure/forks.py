@@ -1,11 +1,11 @@
-"""Forks a process for each estimate, which then starts with torch and all else already imported.
+"""Forks a process for each experiment, which then starts with torch and all else already imported.
 
     python -m dpprof.measure --fork        its standard input is a Unix socket of packets
 
-A request is a JSON packet with the descriptor of a log file: `{"folder": ..., "workload": ...}`. Replies are
-`{"pid": ...}` for each request, in order, and `{"pid": ..., "code": ...}` when that process has ended. For
-estimates only: in a measured experiment, start-up time and memory count as results. When the socket closes,
-this process and all its forks end.
+A request is a JSON packet with the descriptor of a log file: `{"folder": ..., "workload": ..., "mark": ...}`,
+the last one that of the job's processes. Replies are `{"pid": ...}` for each request, in order, and
+`{"pid": ..., "code": ...}` when that process has ended. This process computes nothing, so no fork inherits
+threads or a device from it. When the socket closes, it and all its forks end.
 """
 
 import gc
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from dpprof.measure.entry import defer_opacus, measure, prepare
-from dpprof.process import END_WITH
+from dpprof.process import END_WITH, JOB
 from dpprof.record.folder import RunFolder
 from dpprof.vocabulary.registry import load
 from dpprof.vocabulary.workloads import WORKLOADS, listed
@@ -49,7 +49,7 @@ def serve() -> int:
         if not packet:
             break
         request = json.loads(packet)
-        running.add(_fork(asked, request["folder"], request["workload"], descriptors[0]))
+        running.add(_fork(asked, request, descriptors[0]))
         os.close(descriptors[0])
     for pid in running:
         with suppress(ProcessLookupError):
@@ -66,32 +66,32 @@ def _tell_ended(asked: socket.socket, running: set[int]) -> None:
             asked.send(json.dumps({"pid": pid, "code": os.waitstatus_to_exitcode(status)}).encode())
 
 
-def _fork(asked: socket.socket, folder: str, workload: str, log: int) -> int:
-    info = WORKLOADS.get(listed(workload))
+def _fork(asked: socket.socket, request: dict[str, str], log: int) -> int:
+    info = WORKLOADS.get(listed(request["workload"]))
     if info is not None and info.preload:
-        with suppress(Exception):  # the estimate itself reports the error
+        with suppress(Exception):  # the experiment itself reports the error
             load(info.preload)()
     gc.freeze()
     driver = os.getpid()
     pid = os.fork()
     if pid == 0:
         asked.close()
-        _estimate(folder, log, driver)
+        _measure(request, log, driver)
     with suppress(ProcessLookupError, PermissionError):
         os.setpgid(pid, pid)
     asked.send(json.dumps({"pid": pid}).encode())
     return pid
 
 
-def _estimate(folder: str, log: int, driver: int) -> NoReturn:
+def _measure(request: dict[str, str], log: int, driver: int) -> NoReturn:
     code = 1
     try:
         os.setpgid(0, 0)
         for descriptor in (1, 2):
             os.dup2(log, descriptor)
         os.close(log)
-        os.environ[END_WITH] = str(driver)
+        os.environ |= {END_WITH: str(driver), JOB: request["mark"]}
         prepare()
-        code = measure(RunFolder(Path(folder)))
+        code = measure(RunFolder(Path(request["folder"])))
     finally:
         os._exit(code)

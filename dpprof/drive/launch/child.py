@@ -26,7 +26,7 @@ _OUTPUT = {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8:replace"}
 
 
 class Child:
-    """Process of a job or rank. `environment` adds variables; `forks`, if given, may fork an estimate."""
+    """Process of a job or rank. `environment` adds variables; `forks` may fork it."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class Child:
 
     def _start(self, forks: Forks | None) -> "subprocess.Popen[bytes] | Forked":
         job, log = self._job, self._log.descriptor
-        if job.estimates and forks is not None:
-            with suppress(NoForks):  # any process can estimate
-                return forks.start(job.folder, job.workload, log, self._environment)
+        if job.may_fork and forks is not None:
+            with suppress(NoForks):  # any process will do
+                return forks.start(job.folder, job.workload, log, self._environment | {JOB: self._mark})
         # In its own session: Ctrl-C in the terminal reaches only the driving process, which then decides, and
         # whatever the child starts can be stopped with it.
         return subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Starts estimates as forks of a process with all imports done; see `python -m dpprof.measure --fork`."""
+"""Starts experiments as forks of a process with all imports done; see `python -m dpprof.measure --fork`."""
 
 import json
 import signal
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from dpprof.drive.launch.job import MEASURE
+from dpprof.process import JOB
 from dpprof.record.folder import RunFolder
 
 _STARTING_S, _ENDING_S = 120.0, 5.0
@@ -54,12 +55,12 @@ class Forks:
 
     def start(self, folder: RunFolder, workload: str, log: int, environment: Mapping[str, str]) -> Forked:
         """Fork a process for a run folder, with its output in the log. Raises NoForks."""
-        request = json.dumps({"folder": str(folder.path), "workload": workload}).encode()
+        request = {"folder": str(folder.path), "workload": workload, "mark": environment[JOB]}
         with self._lock:
             if self._server is None:
                 self._serve(environment)
             try:
-                socket.send_fds(self._socket, [request], [log])
+                socket.send_fds(self._socket, [json.dumps(request).encode()], [log])
             except OSError as error:
                 self._lose()
                 raise NoForks from error

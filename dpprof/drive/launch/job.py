@@ -24,8 +24,8 @@ class Job:
     """Command to run for a run folder, with its output in `log`, for at most `timeout_s` seconds.
 
     It has this machine's paths of Python, dpprof (`MEASURE`) and the folder; a launcher that runs it
-    elsewhere replaces them, and brings the folder back. `workload` is as the user named it. A job that only
-    `estimates` may be forked from a process with all imports done: its time and memory are no figures.
+    elsewhere replaces them, and brings the folder back. `workload` is as the user named it. A job that
+    `may_fork` may begin as a fork of a process with all imports done.
 
     `num_ranks` processes run it, each with `torchrun`'s variables and its own log (`RunFolder.rank`); 0 means
     one process that is no rank. `num_gpus` is for all. If `is_measured`, jobs on the same processors or GPUs
@@ -37,7 +37,7 @@ class Job:
     log: Path
     timeout_s: float
     workload: str = ""
-    estimates: bool = False
+    may_fork: bool = False
     num_ranks: int = 0
     num_gpus: int = 0
     is_measured: bool = True
@@ -101,9 +101,9 @@ def measuring_command(folder: Path, *options: str) -> list[str]:
 
 def measuring_job(config: ExperimentConfig, folder: RunFolder, timeout_s: float) -> Job:
     """Return the job that runs a folder's experiment."""
-    job = Job(folder, measuring_command(folder.path), folder.log, timeout_s, config.workload)
+    job = Job(folder, measuring_command(folder.path), folder.log, timeout_s, config.workload, may_fork=True)
     if config.is_estimate:
-        return dataclasses.replace(job, estimates=True, is_measured=False)
+        return dataclasses.replace(job, is_measured=False)
     num_ranks = 0 if config.parallel == NONE else config.world_size
     num_gpus = config.world_size if config.device == "cuda" else 0
     return dataclasses.replace(job, num_ranks=num_ranks, num_gpus=num_gpus)

@@ -1,4 +1,4 @@
-"""Estimates as forks of one process: they end as any job does, and nothing is left of them."""
+"""Experiments as forks of one process: they end as any job does, and nothing is left of them."""
 
 import os
 import signal
@@ -17,6 +17,7 @@ from example_runs import known
 
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.flat import parse_experiment
+from dpprof.config.measuring import MeasuringConfig
 from dpprof.drive.launch import forks
 from dpprof.drive.launch.job import Job, measuring_job
 from dpprof.drive.launch.local import LocalLauncher
@@ -36,7 +37,7 @@ def _importable() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalLauncher]:
-    """It has made its first estimate, so that it forks."""
+    """It has made its first estimate, in a process of its own that forked."""
     made = LocalLauncher()
     assert run(made, job(tmp_path_factory.mktemp("first") / "run")) == 0
     yield made
@@ -90,6 +91,29 @@ def test_one_process_forks_all_estimates(launcher: LocalLauncher, tmp_path: Path
     ledgers = [known(known(record).ledger) for record in records]
     assert ledgers[0].peak == ledgers[1].peak
     assert ledgers[0].traffic == ledgers[1].traffic
+
+
+def test_a_measured_fork_has_the_figures_of_a_process_alone(launcher: LocalLauncher, tmp_path: Path) -> None:
+    records = []
+    for trainer in ("standard", "ghost"):
+        values = {"model_size": "tiny", "seq_len": 16, "device": "cpu", "trainer": trainer}
+        config = parse_experiment(values, MeasuringConfig).resolve(cuda_available=False)
+        for name in ("forked", "alone"):
+            folder = RunFolder(tmp_path / f"{trainer}_{name}")
+            folder.create(config)
+            made = measuring_job(config, folder, 120)
+            if name == "forked":
+                assert run(launcher, made) == 0
+            else:
+                subprocess.run(made.command, check=True, stdout=subprocess.DEVNULL)
+            records.append(known(folder.read_record()))
+        forked, alone = records[-2:]
+        assert forked.memory.step_peak == alone.memory.step_peak
+        assert forked.memory.phase_peak == alone.memory.phase_peak
+        assert known(forked.memory.peak_allocated) > 0
+        assert known(forked.ledger).traffic == known(alone.ledger).traffic
+        assert known(forked.startup_s) < known(alone.startup_s)
+        assert forked.environment == alone.environment
 
 
 def test_one_is_cancelled_and_one_that_is_too_slow_is_ended(launcher: LocalLauncher, tmp_path: Path) -> None:
