@@ -3,10 +3,11 @@
     python benchmarks/clock.py > docs/results/clock.md
 
     dpprof calibrate --device cpu
-    python benchmarks/clock.py runs/calibration-.../times.json
+    dpprof calibrate --device cpu --world-size 2
+    python benchmarks/clock.py runs/calibration-.../times.json runs/calibration-.../times.json
 
-Whole steps on GPUs that others measured, and published costs of privacy; with a table of times also this
-machine's processor, which takes 40 minutes on 2 idle cores. Nothing is fitted to what is predicted.
+Whole steps on GPUs that others measured, and published costs of privacy; with tables of one and of two ranks
+also this machine's processor, which takes 40 minutes on 2 idle cores. Nothing is fitted to what is predicted.
 """
 
 import csv
@@ -15,6 +16,7 @@ import json
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,6 +32,8 @@ import dpprof
 from dpprof.config.estimating import EstimatingConfig
 from dpprof.config.flat import parse_experiment
 from dpprof.config.measuring import MeasuringConfig
+from dpprof.drive.launch.job import measuring_job
+from dpprof.drive.launch.local import LocalLauncher
 from dpprof.measure.experiment import run_experiment
 from dpprof.record.figures.capacity import TimeRange, predicted_s, step_of
 from dpprof.record.folder import RunFolder
@@ -42,6 +46,9 @@ TABLES = Path(dpprof.__file__).parent / "config" / "times"
 GPUS = {"NVIDIA H100 80GB HBM3": "H100", "Tesla V100-PCIE-32GB": "V100-32GB"}
 TRAINERS = ("standard", "flat", "ghost", "fast", "bk", "mixed")
 BATCHES = (2, 8)
+SMALL: dict[str, Any] = {"model_size": "small", "seq_len": 128, "batch_size": 4, "device": "cpu"}
+ON_RANKS = {"ddp": TRAINERS, "fsdp2": ("standard", "ghost", "fast", "bk", "mixed")}
+ALONE = "--alone"  # one experiment in a process of its own
 # Times that each step is measured, in processes of their own.
 ROUNDS = 2
 GPT2 = {"workload": "huggingface:gpt2", "model_config": "n_layer=2", "seq_len": 64}
@@ -111,15 +118,16 @@ class Steps(NamedTuple):
 
 
 def main() -> None:
-    if len(sys.argv) > 2:  # one experiment in a process of its own
-        print(json.dumps(alone(sys.argv[1], json.loads(sys.argv[2]))))
+    if sys.argv[1:2] == [ALONE]:
+        print(json.dumps(alone(sys.argv[2], json.loads(sys.argv[3]))))
         return
     print("# Predicted step times beside measured ones\n")
     print(f"Made by `python benchmarks/clock.py`, {versions_of((torch, opacus, transformers))}.\n")
     print("Each error is the predicted time over the measured one. `held` says whether the range holds it.\n")
     gpus()
-    if len(sys.argv) == 2:
+    if len(sys.argv) > 1:
         processor(sys.argv[1])
+        ranks(sys.argv[2])
     published()
 
 
@@ -212,6 +220,26 @@ def processor(times: str) -> None:
     )
 
 
+def ranks(times: str) -> None:
+    print("## Two ranks on this processor\n")
+    print(
+        "`small`, sequence 128, batch 4 on each of two ranks with a thread each, by gloo. The table is of\n"
+        "two ranks that were measured at the same time. The fastest step of two rounds counts.\n"
+    )
+    rows, told = [], []
+    for way, trainers in ON_RANKS.items():
+        for trainer in trainers:
+            settings = {**SMALL, "trainer": trainer, "parallel": way, "world_size": 2}
+            expected = predicted(settings | {"target": times})
+            steps = Steps.of([measured(settings) for _ in range(ROUNDS)])
+            told.append(Told(total(expected), steps.fastest))
+            rows.append([way, trainer, *shown(told[-1])])
+    print(
+        markdown_table(["way", "trainer", "predicted ms", "from", "to", "fastest ms", "error", "held"], rows)
+    )
+    print(f"{summary(told)}\n", flush=True)
+
+
 def published() -> None:
     print("## The cost of privacy as published\n")
     print(
@@ -243,7 +271,7 @@ def measured(settings: dict[str, Any]) -> dict[str, Any]:
 
 def in_process(how: str, settings: dict[str, Any]) -> Any:
     """Run one experiment in a fresh process."""
-    command = [sys.executable, __file__, how, json.dumps(settings)]
+    command = [sys.executable, __file__, ALONE, how, json.dumps(settings)]
     ended = subprocess.run(command, capture_output=True, text=True)
     if ended.returncode:
         sys.exit(f"{settings}: {ended.stderr}")
@@ -260,13 +288,26 @@ def alone(how: str, settings: dict[str, Any]) -> Any:
         assert record.ledger is not None
         return predicted_s(config, record.ledger)
     settings = settings | {"passes": "clean", "warmup_steps": 1, "measured_steps": 4}
-    record = run(parse_experiment(settings, MeasuringConfig).resolve(cuda_available=False))
+    measuring = parse_experiment(settings, MeasuringConfig).resolve(cuda_available=False)
+    record = run(measuring) if measuring.world_size == 1 else run_ranks(measuring)
     return {"steps": record.step_s, "phases": record.phase_s}
 
 
 def run(config: Any) -> Record:
     with TemporaryDirectory() as folder:
         return run_experiment(config, RunFolder(Path(folder)), lambda text: None)
+
+
+def run_ranks(config: Any) -> Record:
+    with TemporaryDirectory() as path:
+        folder = RunFolder(Path(path, "run"))
+        folder.create(config)
+        handle = LocalLauncher().submit(measuring_job(config, folder, 600), lambda line: None)
+        while handle.poll() is None:
+            time.sleep(0.1)
+        record = folder.read_record()
+        assert record is not None, folder.log.read_text()
+        return record
 
 
 def total(phases: dict[str, TimeRange], names: Sequence[str] = ()) -> TimeRange:

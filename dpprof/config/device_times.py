@@ -50,8 +50,8 @@ class DeviceTimes:
 
     `gpu` is torch's name for it, or the processor's, and `device` cuda or cpu. `launch_us` is the least time
     of an operator on the device; `issue_us` is what Python, autograd and the dispatcher take for an operator
-    on the host. Both are 0 where not known. `versions` are those it was measured with, and others had
-    `others_pct` of the processors meanwhile, if that is known.
+    on the host. Both are 0 where not known. So many `ranks` were measured at a time, which on a CPU share it.
+    `versions` are those it was measured with; others had `others_pct` of the processors, if that is known.
     """
 
     schema: int
@@ -63,6 +63,7 @@ class DeviceTimes:
     collectives: list[CollectiveTimes] = field(default_factory=list)
     launch_us: float = 0.0
     issue_us: float = 0.0
+    ranks: int = 1
     versions: dict[str, str] = field(default_factory=dict)
     others_pct: float | None = None
 

@@ -256,7 +256,7 @@ class CalibrateConfig:
         "auto is CUDA if available, else the CPU.",
         choices=fields(TrainingConfig)["device"].metadata["choices"],
     )
-    world_size: int = setting(1, "Ranks whose collectives are timed too.", minimum=1, below=4097)
+    world_size: int = setting(1, "Ranks to measure at once, and their collectives.", minimum=1, below=4097)
 
 
 @dataclass(frozen=True)

@@ -49,9 +49,11 @@ class EstimatingConfig:
         is_file = self.target not in ("none", *DEVICES) and Path(self.target).is_file()
         return DeviceTimes.read(Path(self.target)) if is_file else None
 
-    def check_target(self, device: str) -> None:
+    def check_target(self, device: str, world_size: int) -> None:
         """Raise ConfigError if the target is neither none, nor a GPU, nor a file of times of this device."""
         times = self.times
         is_known = times is not None or self.target in ("none", *DEVICES)
         if not is_known or (self.target != "none" and (times.device if times else "cuda") != device):
             raise refuse("target", self.target, f"none, {', '.join(DEVICES)}, a file of dpprof calibrate")
+        if times is not None and device == "cpu" and times.ranks != world_size:
+            raise refuse("target", self.target, f"a file of dpprof calibrate --world-size {world_size}")

@@ -119,7 +119,7 @@ class ExperimentConfig(TrainingConfig):
             times = self.how.times
             on_cuda = times is None or "cuda" in (times.device, self.device)
             resolved = super().resolve(cuda_available=on_cuda)
-            self.how.check_target(resolved.device)
+            self.how.check_target(resolved.device, resolved.world_size)
             return resolved
         return super().resolve(cuda_available=cuda_available)
 

@@ -63,20 +63,21 @@ class Case(NamedTuple):
 
 
 def write_times(device: str, folder: Path, say: Callable[[str], None]) -> None:
-    """Measure the table of a device of this machine, as rank 0, and write it into a folder.
+    """Measure the table of a device of this machine, and write it into a folder.
 
-    Several ranks, by `torchrun`'s variables, time their collectives together.
+    Several ranks, by `torchrun`'s variables, do so at the same time, and time their collectives together.
     """
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     parallel = DDP if world_size > 1 else NONE
     config = ExperimentConfig(device=device, parallel=parallel, world_size=world_size)
     ranks = Ranks(config, place_in(config))
-    times = measure(device, say) if ranks.rank == 0 else None
+    times = measure(device, say if ranks.rank == 0 else lambda text: None)
     ranks.meet()
     with ranks.together():
         collectives = list(_collectives(world_size, device)) if world_size > 1 else []
-    if times is not None:
-        write_text(folder / TIMES, json.dumps(asdict(replace(times, collectives=collectives))))
+    if ranks.rank == 0:
+        found = replace(times, collectives=collectives, ranks=world_size)
+        write_text(folder / TIMES, json.dumps(asdict(found)))
     ranks.leave()
 
 

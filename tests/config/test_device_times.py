@@ -81,6 +81,16 @@ def test_a_file_says_what_device_it_is_for(tmp_path: Path) -> None:
         parse_experiment({"target": "no such file"}, EstimatingConfig).resolve(cuda_available=True)
 
 
+def test_a_table_of_ranks_that_share_a_processor_is_for_as_many(tmp_path: Path) -> None:
+    path = str(written(tmp_path, ranks=2))
+    two = {"target": path, "parallel": "ddp", "world_size": 2}
+    found = parse_experiment(two, EstimatingConfig).resolve(cuda_available=True)
+    assert found.device == "cpu"
+    for settings, wanted in (({"target": path}, 1), (two | {"world_size": 4}, 4)):
+        with pytest.raises(ConfigError, match=f"a file of dpprof calibrate --world-size {wanted}$"):
+            parse_experiment(settings, EstimatingConfig).resolve(cuda_available=True)
+
+
 def test_an_estimate_whose_file_is_gone_can_still_be_read(tmp_path: Path) -> None:
     found = parse_experiment({"target": str(tmp_path / "gone.json"), "device": "cpu"}, EstimatingConfig)
     assert found.estimating.times is None

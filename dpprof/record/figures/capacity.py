@@ -143,7 +143,7 @@ def predicted_s(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, Tim
     """Return the predicted time of each phase on the target; empty where nothing is predicted.
 
     A phase takes as long as its operators, or as a GPU's host needs to issue them. What ranks send in forward
-    and backward overlaps with these, except for the last collective; elsewhere it comes on top.
+    and backward overlaps with these on GPUs, except for the last collective; elsewhere it comes on top.
     """
     moved = ledger.moved(by=lambda row: row.phase)
     if not any(one.predicted_s for one in moved.values()):
@@ -156,7 +156,7 @@ def predicted_s(config: ExperimentConfig, ledger: LedgerResult) -> dict[str, Tim
         last = max((seconds / max(1, calls) for seconds, calls in taken), default=0.0)
         hosts = (one.host_s, one.host_s / _HOST_DOUBT, one.host_s * _HOST_DOUBT)
         times = [max(pair) for pair in zip((one.predicted_s, one.least_s, one.most_s), hosts, strict=True)]
-        if phase.startswith(("forward", "backward")):
+        if config.device == "cuda" and phase.startswith(("forward", "backward")):
             found[phase] = TimeRange(*(max(each, sent - last) + last for each in times))
         else:
             found[phase] = TimeRange(*(each + sent for each in times))

@@ -173,6 +173,8 @@ def test_what_ranks_send_overlaps_with_forward_and_backward_but_for_the_last() -
     time = capacity.predicted_s(config, found)
     assert time["backward"].seconds == 2.25
     assert time["noise"].seconds == 1.5
+    on_cpu = changed(config, device="cpu", target="none")
+    assert capacity.predicted_s(on_cpu, found)["backward"].seconds == 3, "ranks share its cores"
     found.collectives[0].predicted_s = 8.0
     assert capacity.predicted_s(config, found)["backward"].seconds == 8.0
     found.collectives = [CollectiveRow("broadcast", "noise", 1, 0, 225 * 10**9, predicted_s=None)]
