@@ -3,8 +3,8 @@
 import re
 from functools import cache
 
-# Endings of convolutions backward that make one gradient alone.
-OF_INPUTS, OF_WEIGHTS = "_of_inputs", "_of_weights"
+# Endings of a convolution's backward that makes one gradient alone, by whether it makes each.
+ENDS = {(True, False): "_of_inputs", (False, True): "_of_weights"}
 PRODUCT, CONVOLUTION, ATTENTION = "product", "convolution", "attention"
 ELEMENTWISE, IN_PLACE, TRANSPOSE = "elementwise", "in_place", "transpose"
 # The first pattern that matches an operator's bare name, or that without underscores, decides.
@@ -12,7 +12,7 @@ _KINDS = [
     (kind, re.compile(pattern))
     for kind, pattern in (
         (PRODUCT, r"mm|addmm|bmm|baddbmm"),
-        *((CONVOLUTION + end, rf"\w*convolution\w*backward\w*{end}") for end in (OF_INPUTS, OF_WEIGHTS)),
+        *((CONVOLUTION + end, rf"\w*convolution\w*backward\w*{end}") for end in ENDS.values()),
         (f"{CONVOLUTION}_backward", r"\w*convolution\w*backward\w*"),
         (CONVOLUTION, r"\w*convolution\w*"),
         (f"{ATTENTION}_backward", r"scaled_dot_product\w*backward"),
@@ -42,7 +42,7 @@ _KINDS = [
 STAND_IN = {
     CONVOLUTION: PRODUCT,
     f"{CONVOLUTION}_backward": CONVOLUTION,
-    **dict.fromkeys((CONVOLUTION + OF_INPUTS, CONVOLUTION + OF_WEIGHTS), f"{CONVOLUTION}_backward"),
+    **{CONVOLUTION + end: f"{CONVOLUTION}_backward" for end in ENDS.values()},
     ATTENTION: PRODUCT,
     f"{ATTENTION}_backward": ATTENTION,
     "log_softmax_backward": "softmax_backward",

@@ -22,16 +22,7 @@ from dpprof.config.devices import DEVICES
 from dpprof.measure.passes.machine import issue_s
 from dpprof.measure.passes.traffic import tensors_in
 from dpprof.record.ledger import CollectiveRow, TrafficRow
-from dpprof.vocabulary.operator_kinds import (
-    ATTENTION,
-    BY_ROWS,
-    CONVOLUTION,
-    OF_INPUTS,
-    OF_WEIGHTS,
-    PRODUCT,
-    STAND_IN,
-    kind_of,
-)
+from dpprof.vocabulary.operator_kinds import ATTENTION, BY_ROWS, CONVOLUTION, ENDS, PRODUCT, STAND_IN, kind_of
 
 _NEIGHBOURS = 4
 # Share of a table's points whose error a range covers.
@@ -63,7 +54,7 @@ class OperatorCall(NamedTuple):
 def call_of(name: str, args: tuple[Any, ...], num_bytes: int, flops: int) -> OperatorCall:
     """Describe an operator's call, given the bytes that it moves and its FLOPs."""
     if name == "aten::convolution_backward":  # its last argument: whether to make each gradient
-        name += {(True, False): OF_INPUTS, (False, True): OF_WEIGHTS}.get(tuple(args[-1][:2]), "")
+        name += ENDS.get(tuple(args[-1][:2]), "")
     given = [value for value in args if isinstance(value, Tensor)]
     floating = (each.dtype for each in tensors_in(args) if each.is_floating_point())
     return OperatorCall(

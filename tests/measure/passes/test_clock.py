@@ -131,7 +131,13 @@ def test_sizes_are_those_of_the_products_that_an_operator_does() -> None:
     out = torch.nn.functional.conv2d(x, w)
     flops = 2 * out.numel() * 8 * 9
     forward = call_of("aten::convolution", (x, w), 0, flops)
-    backward = call_of("aten::convolution_backward", (out, x, w), 0, 2 * flops)
+    masks = [True, True, True], [True, False, False], [False, True, False]
+    backward, of_x, of_w = (
+        call_of("aten::convolution_backward", (out, x, w, mask), 0, 2 * flops) for mask in masks
+    )
+    kinds = [kind_of(each.name).removeprefix("convolution_") for each in (backward, of_x, of_w)]
+    assert kinds == ["backward", "of_inputs", "of_weights"]
+    assert sizes_of(of_w, kind_of(of_w.name)) == [9, 2 * 8 * 8, 16, 8]
     for each in (forward, backward):
         assert sizes_of(each, "convolution") == [9, 2 * 8 * 8, 16, 8]
         assert sizes_of(each, "product") == [1, 2 * 8 * 8, 16, 72]
@@ -146,14 +152,13 @@ def test_kinds_go_by_name_and_order_and_every_stand_in_ends() -> None:
     copied = call_of("aten::clone", (transposed,), 0, 0)
     assert kind_of(copied.name, copied.is_dense) == "transpose"
     assert [
-        kind_of(f"aten::{name}") for name in ("add", "add_", "_log_softmax", "_foreach_mul_", "relu")
+        kind_of(f"aten::{name}")
+        for name in ("add", "add_", "_log_softmax", "_foreach_mul_", "relu", "new_zeros", "zero_", "copy_")
     ] == [
-        "elementwise",
-        "in_place",
-        "log_softmax",
-        "foreach",
-        "elementwise",
+        *("elementwise", "in_place", "log_softmax", "foreach", "elementwise"),
+        *("zeros", "in_place", "in_place"),
     ]
+    assert kind_of("aten::im2col") == kind_of("aten::col2im") == "unfold"
     for kind in STAND_IN:
         seen = [kind]
         while seen[-1] in STAND_IN:
