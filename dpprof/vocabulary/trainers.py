@@ -21,13 +21,8 @@ STANDARD = "StandardTrainer"
 OWN_LOOP = "OwnLoop"
 # Norms first, then the clipped sum.
 _TWO_BACKWARDS = (
-    "zero_grad",
-    "forward",
-    "backward_norms",
-    "clip",
-    "backward_weighted",
-    "noise",
-    "optimizer_step",
+    *("zero_grad", "forward", "backward_norms", "clip"),
+    *("backward_weighted", "noise", "optimizer_step"),
 )
 _OF_FAST_CLIPPING = (*OF_FLAT_CLIPPING, "gradient_norms")
 _OF_OWN_NORMS = (

@@ -28,31 +28,17 @@ from dpprof.measure.passes.storages import Life, Storages
 _aten = torch.ops.aten
 # Matrix products that take fp32 inputs unrounded; cuDNN may round those of its own operators.
 PRODUCTS = {_aten.mm, _aten.addmm, _aten.addmm_, _aten.bmm, _aten.baddbmm, _aten.baddbmm_}
-_NO_TRAFFIC = {
-    "empty",
-    "empty_like",
-    "empty_strided",
-    "empty_permuted",
-    "new_empty",
-    "new_empty_strided",
-    "resize_",
-    "set_",
-}
-_OVERWRITES = {
-    "copy_",
-    "zero_",
-    "fill_",
-    "normal_",
-    "uniform_",
-    "random_",
-    "bernoulli_",
-    "exponential_",
-    "geometric_",
-    "log_normal_",
-    "cauchy_",
-    "_foreach_zero_",
-    "_foreach_copy_",
-}
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_NO_TRAFFIC = _names("empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize_ set_")
+_OVERWRITES = _names(
+    "copy_ zero_ fill_ normal_ uniform_ random_ bernoulli_ exponential_ geometric_ log_normal_ cauchy_ "
+    "_foreach_zero_ _foreach_copy_"
+)
 # Index of an argument that only serves as a shape. So does the first one of `zeros_like` and `new_zeros`.
 _SHAPE_ARGUMENT = {"nll_loss_backward": 1, "nll_loss2d_backward": 1}
 # Operators that read as much of their first tensor as they return.

@@ -251,19 +251,9 @@ class Geometry(NamedTuple):
         self, gradient: Tensor, x: Tensor, weight: Tensor, *, of_input: bool
     ) -> tuple[Tensor, Tensor]:
         """Compute the gradient of the input or of the weight, as torch does."""
-        return torch.ops.aten.convolution_backward(
-            gradient,
-            x,
-            weight,
-            None,
-            self.stride,
-            self.padding,
-            self.dilation,
-            False,
-            [0] * len(self.stride),
-            self.groups,
-            [of_input, not of_input, False],
-        )[:2]
+        moves = (self.stride, self.padding, self.dilation, False, [0] * len(self.stride))
+        mask = [of_input, not of_input, False]
+        return torch.ops.aten.convolution_backward(gradient, x, weight, None, *moves, self.groups, mask)[:2]
 
 
 def padded(module: Any, x: Tensor) -> Tensor:
